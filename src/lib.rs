@@ -1,0 +1,8 @@
+//! A Kubernetes operator that gives distributed locks and leader election through Redlock, over independent Redis masters
+//! that it runs and fences itself. `ARCHITECTURE.md` has the map; the modules below are its layers, lowest first.
+
+// Layer 0, pure: no IO, no clock, no Kubernetes, no Redis.
+
+// Layer 1, feature `redis-client`: the Redlock engine and its Redis adapter.
+
+// Layer 2, feature `operator`: Kubernetes.
