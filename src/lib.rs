@@ -6,3 +6,5 @@
 // Layer 1, feature `redis-client`: the Redlock engine and its Redis adapter.
 
 // Layer 2, feature `operator`: Kubernetes.
+#[cfg(feature = "operator")]
+pub mod api;

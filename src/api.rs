@@ -1,0 +1,70 @@
+//! The API: kinds, names, and what the API server refuses. Field descriptions here are what `kubectl explain` shows.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+pub mod conditions;
+mod distributed_lock;
+mod duration;
+mod not_yet;
+mod redis_quorum;
+mod schema;
+
+pub use distributed_lock::*;
+pub use duration::{GoDuration, MilliTime, ParseDurationError};
+pub use redis_quorum::*;
+
+/// API group of all kinds.
+pub const GROUP: &str = "redlock-operator.io";
+/// API version of all kinds.
+pub const VERSION: &str = "v1alpha1";
+/// Field manager of everything that the operator writes.
+pub const FIELD_MANAGER: &str = "redlock-operator";
+
+/// Prefix of the label on the pod that leads an election; the name of the lock follows.
+pub const LEADER_LABEL_PREFIX: &str = "leader.redlock-operator.io/";
+/// Label on all objects of a quorum: the RedisQuorum's name.
+pub const QUORUM_LABEL: &str = "redlock-operator.io/quorum";
+/// Label on objects of a quorum that live in another namespace: the RedisQuorum's namespace.
+pub const QUORUM_NAMESPACE_LABEL: &str = "redlock-operator.io/quorum-namespace";
+/// Label on objects of one member: the member's name, e.g. `main-0`.
+pub const MEMBER_LABEL: &str = "redlock-operator.io/member";
+/// Label on a client's Secret: the name in `spec.clients`.
+pub const CLIENT_LABEL: &str = "redlock-operator.io/client";
+
+/// Annotation on the RedisQuorum that locks without `quorumRef` use: `"true"`.
+pub const DEFAULT_QUORUM_ANNOTATION: &str = "redlock-operator.io/default-quorum";
+/// Annotation by which a person declares the pod with this UID dead, on a RedisQuorum.
+pub const PREDECESSOR_DEAD_ANNOTATION: &str = "redlock-operator.io/predecessor-dead";
+/// Annotation on a namespace that accepts client Secrets of the quorum `<namespace>/<name>`.
+pub const ACCEPT_CLIENTS_ANNOTATION: &str = "redlock-operator.io/accept-clients-of";
+/// Annotation on a candidate pod for `preference: Priority`: an integer, higher first.
+pub const PRIORITY_ANNOTATION: &str = "redlock-operator.io/priority";
+
+/// Finalizer of a DistributedLock: its key is released or has expired.
+pub const LOCK_FINALIZER: &str = "redlock-operator.io/release";
+/// Finalizer of a RedisQuorum: none of its members can answer any more.
+pub const QUORUM_FINALIZER: &str = "redlock-operator.io/members";
+
+/// The label that the leader of this election carries, with the value `"true"`.
+#[must_use]
+pub fn leader_label(lock: &str) -> String {
+    format!("{LEADER_LABEL_PREFIX}{lock}")
+}
+
+/// All CustomResourceDefinitions, as they are installed.
+#[must_use]
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    [DistributedLock::crd(), RedisQuorum::crd()].into_iter().map(without_nulls).collect()
+}
+
+/// The definition with optional fields that may be left out but not be null.
+#[expect(clippy::expect_used, reason = "a CRD is JSON and stays one; every test of the API runs this")]
+fn without_nulls(crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    let mut value = serde_json::to_value(crd).expect("a CRD can be written as JSON");
+    schema::remove_nullable(&mut value);
+    serde_json::from_value(value).expect("a CRD without `nullable` is a CRD")
+}
+
+#[cfg(test)]
+mod tests;

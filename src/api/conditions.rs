@@ -1,0 +1,339 @@
+//! Conditions: their types, their reasons, and the one way to set them.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// Defines an enum whose variants are written as their names.
+macro_rules! names {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name { $($(#[$variant_doc])* $variant),+ }
+
+        impl $name {
+            /// Every value, in order of declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The name as it appears in the status.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => stringify!($variant)),+ }
+            }
+        }
+
+        impl From<$name> for &'static str {
+            fn from(name: $name) -> Self {
+                name.as_str()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+names! {
+    /// Condition types of a DistributedLock.
+    LockCondition {
+        /// The specification can be carried out with the objects that exist.
+        Accepted,
+        /// Somebody holds the lock; the reason says how things stand.
+        Held,
+        /// Every member holds the key, not only a majority.
+        FullyReplicated,
+        /// A majority of members may vote.
+        QuorumAvailable,
+        /// The claim has ended and will not queue again.
+        Finished,
+    }
+}
+
+names! {
+    /// Condition types of a RedisQuorum.
+    QuorumCondition {
+        /// All members are admitted and all settings in force.
+        Ready,
+        /// A majority of members is admitted: locks can be granted.
+        QuorumAvailable,
+        /// One member can be lost without losing the majority.
+        FaultTolerant,
+        /// A member is starting, waiting behind its fence, or being replaced.
+        Progressing,
+        /// The members' clocks run within the allowed drift.
+        ClockHealthy,
+        /// Nobody else uses these members with another member list or a larger maxTTL.
+        QuorumAgrees,
+        /// No key on the members lives longer than maxTTL.
+        TTLWithinBound,
+        /// The Secrets of all `spec.clients` are in place.
+        ClientsReady,
+    }
+}
+
+names! {
+    /// Reasons of the condition `Accepted`.
+    AcceptedReason {
+        /// Everything the lock needs is there.
+        Accepted,
+        /// No RedisQuorum of that name, or none is marked as the default.
+        QuorumNotFound,
+        /// More than one RedisQuorum is marked as the default.
+        AmbiguousDefaultQuorum,
+        /// The quorum does not allow locks from this namespace.
+        NamespaceNotAllowed,
+        /// `ttl` is larger than the quorum's `maxTTL`.
+        TTLTooLong,
+        /// `ttl` is less than ten times the quorum's `nodeTimeout`.
+        TTLTooShort,
+        /// The specification contradicts itself in a way that the API server did not see.
+        InvalidSpec,
+        /// The field is not supported by this version yet.
+        NotSupported,
+    }
+}
+
+names! {
+    /// Reasons of the condition `Held`.
+    HeldReason {
+        /// Held, and renewed.
+        Held,
+        /// The holder gives the lock up; it ends at `status.ending.until` at the latest.
+        Ending,
+        /// Another claim on the same key is ahead.
+        Queued,
+        /// A lock client outside this operator holds the key.
+        HeldByOther,
+        /// No majority of members answered.
+        NoQuorum,
+        /// No pod that could lead.
+        NoCandidate,
+        /// Waiting for `lockDelay` after an unclean loss.
+        LockDelay,
+        /// `spec.suspend` is set.
+        Suspended,
+        /// The holder gave the lock up.
+        Released,
+        /// The hold reached `maxHold`.
+        MaxHoldReached,
+        /// The claim waited for `waitTimeout` in vain.
+        WaitTimeout,
+        /// The validity ran out before a majority renewed it.
+        Expired,
+        /// The holder's container or pod is gone.
+        HolderGone,
+        /// The claim's pod does not exist, or is not running.
+        HolderNotReady,
+        /// Another object uses the key with another number of slots.
+        KeyShapeConflict,
+        /// The condition `Accepted` is not true.
+        NotAccepted,
+        /// Nothing is known yet.
+        Pending,
+    }
+}
+
+names! {
+    /// Reasons shared by the remaining conditions.
+    CommonReason {
+        /// As it should be.
+        AsExpected,
+        /// All members hold the key.
+        AllMembers,
+        /// Some members lack the key and are being repaired.
+        MembersMissing,
+        /// Nobody holds the lock.
+        NotHeld,
+        /// All members are admitted.
+        AllAdmitted,
+        /// A majority, but not all members are admitted.
+        MajorityAdmitted,
+        /// Fewer members than a majority are admitted.
+        MajorityLost,
+        /// One member only: any loss of it stops all locks.
+        SingleMember,
+        /// Members wait behind their fence.
+        MembersFenced,
+        /// Members are being created or started.
+        MembersStarting,
+        /// A member is being replaced by a new version.
+        Updating,
+        /// Nothing to do.
+        Settled,
+        /// A predecessor of a member is not known to be dead.
+        PredecessorUnconfirmed,
+        /// A member's clock jumped.
+        ClockJump,
+        /// Another operator uses the members with another member list.
+        OtherMemberList,
+        /// Another operator uses the members with a larger maxTTL.
+        LargerMaxTTL,
+        /// Keys live longer than maxTTL.
+        KeysBeyondMaxTTL,
+        /// A client's Secret could not be written.
+        ClientSecretBlocked,
+        /// The auth Secret is lost and no copy is left.
+        AuthLost,
+        /// Deletion waits until no member can answer with a forgotten lock.
+        Deleting,
+        /// The specification cannot be carried out.
+        InvalidSpec,
+        /// The claim is not finished.
+        InProgress,
+        /// Not known, for example because no member answered.
+        Unknown,
+    }
+}
+
+names! {
+    /// Status of a condition.
+    Status {
+        /// It is so.
+        True,
+        /// It is not so.
+        False,
+        /// It is not known.
+        Unknown,
+    }
+}
+
+impl From<bool> for Status {
+    fn from(holds: bool) -> Self {
+        if holds { Self::True } else { Self::False }
+    }
+}
+
+/// The condition of that type, if it has been set.
+#[must_use]
+pub fn find_condition(conditions: &[Condition], type_: impl Into<&'static str>) -> Option<&Condition> {
+    let type_ = type_.into();
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Whether the condition of that type has been set and is true.
+#[must_use]
+pub fn is_true(conditions: &[Condition], type_: impl Into<&'static str>) -> bool {
+    find_condition(conditions, type_).is_some_and(|condition| condition.status == Status::True.as_str())
+}
+
+/// Sets the condition `type_`; its `lastTransitionTime` moves only when its status changes. Returns whether anything
+/// changed.
+///
+/// Times of conditions are written in whole seconds, so `now` is cut to seconds: what was set equals what is read back.
+pub fn set_condition(
+    conditions: &mut Vec<Condition>,
+    type_: impl Into<&'static str>,
+    status: impl Into<Status>,
+    reason: impl Into<&'static str>,
+    message: impl Into<String>,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> bool {
+    let (type_, status, reason, message) = (type_.into(), status.into().as_str(), reason.into(), message.into());
+    let new = Condition {
+        last_transition_time: Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
+        message,
+        observed_generation: generation,
+        reason: reason.to_owned(),
+        status: status.to_owned(),
+        type_: type_.to_owned(),
+    };
+    let Some(old) = conditions.iter_mut().find(|condition| condition.type_ == type_) else {
+        conditions.push(new);
+        return true;
+    };
+    let last_transition_time =
+        if old.status == status { old.last_transition_time.clone() } else { new.last_transition_time.clone() };
+    let new = Condition { last_transition_time, ..new };
+    let changed = *old != new;
+    *old = new;
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_new_condition_is_appended() {
+        let mut conditions = Vec::new();
+        assert!(set_condition(
+            &mut conditions,
+            LockCondition::Held,
+            true,
+            HeldReason::Held,
+            "held by a",
+            Some(3),
+            "2026-01-01T00:00:01.7Z".parse().unwrap(),
+        ));
+        assert_eq!(
+            serde_json::to_value(&conditions).unwrap(),
+            serde_json::json!([{"type": "Held", "status": "True", "reason": "Held", "message": "held by a",
+                "observedGeneration": 3, "lastTransitionTime": "2026-01-01T00:00:01Z"}])
+        );
+        let read_back: Vec<Condition> = serde_json::from_value(serde_json::to_value(&conditions).unwrap()).unwrap();
+        assert_eq!(read_back, conditions);
+        assert!(is_true(&conditions, LockCondition::Held));
+        assert!(!is_true(&conditions, LockCondition::Accepted));
+    }
+
+    #[test]
+    fn the_transition_time_stays_while_the_status_stays() {
+        let mut conditions = Vec::new();
+        let mut set = |status: Status, reason: HeldReason, second| {
+            let changed = set_condition(&mut conditions, LockCondition::Held, status, reason, "", None, at(second));
+            (changed, conditions[0].last_transition_time.0.as_second(), conditions.len())
+        };
+        assert_eq!(set(Status::False, HeldReason::Queued, 10), (true, 10, 1));
+        assert_eq!(set(Status::False, HeldReason::Queued, 20), (false, 10, 1));
+        assert_eq!(set(Status::False, HeldReason::HeldByOther, 30), (true, 10, 1));
+        assert_eq!(set(Status::True, HeldReason::Held, 40), (true, 40, 1));
+        assert_eq!(set(Status::Unknown, HeldReason::NoQuorum, 50), (true, 50, 1));
+    }
+
+    #[test]
+    fn a_new_generation_or_message_is_a_change() {
+        let mut conditions = Vec::new();
+        let mut set = |message: &str, generation| {
+            set_condition(
+                &mut conditions,
+                QuorumCondition::Ready,
+                false,
+                CommonReason::MembersFenced,
+                message,
+                generation,
+                at(1),
+            )
+        };
+        assert!(set("main-0 until 00:31", Some(1)));
+        assert!(!set("main-0 until 00:31", Some(1)));
+        assert!(set("main-1 until 00:31", Some(1)));
+        assert!(set("main-1 until 00:31", Some(2)));
+    }
+
+    #[test]
+    fn other_conditions_are_left_alone() {
+        let mut conditions = Vec::new();
+        set_condition(&mut conditions, LockCondition::Accepted, true, AcceptedReason::Accepted, "", None, at(1));
+        set_condition(&mut conditions, LockCondition::Held, true, HeldReason::Held, "", None, at(2));
+        let accepted = conditions[0].clone();
+        set_condition(&mut conditions, LockCondition::Held, false, HeldReason::Released, "", None, at(3));
+        assert_eq!(find_condition(&conditions, LockCondition::Accepted), Some(&accepted));
+    }
+
+    #[test]
+    fn names_are_what_the_api_allows() {
+        let reasons = AcceptedReason::ALL.iter().map(|r| r.as_str()).chain(HeldReason::ALL.iter().map(|r| r.as_str()));
+        for name in reasons.chain(CommonReason::ALL.iter().map(|r| r.as_str())) {
+            assert!(name.starts_with(|c: char| c.is_ascii_uppercase()) && name.chars().all(char::is_alphanumeric));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What the API server refuses in a DistributedLock. Each message says what to write instead.
+
+use kube::core::Rule;
+
+use crate::api::schema::rule;
+
+/// Rules of `spec`.
+pub(super) fn spec() -> Vec<Rule> {
+    let mut rules = vec![
+        rule(
+            ".claim",
+            "has(self.claim) != has(self.election)",
+            "write exactly one of claim (names the holder) and election (names candidate pods)",
+        ),
+        rule(".key", "!has(self.claim) || has(self.key)", "say which key the claims contend for, e.g. key: reindex"),
+    ];
+    rules.extend(immutable());
+    rules.extend(times());
+    rules
+}
+
+/// What may not change, which includes that it is not added later and not removed.
+fn immutable() -> [Rule; 4] {
+    [
+        rule(
+            ".claim",
+            "has(self.claim) == has(oldSelf.claim) && has(self.election) == has(oldSelf.election)",
+            "a claim cannot become an election, nor the reverse: create another DistributedLock",
+        ),
+        rule(
+            ".key",
+            "has(self.key) == has(oldSelf.key) && (!has(self.key) || self.key == oldSelf.key)",
+            "key cannot be changed, added or removed: create another DistributedLock",
+        ),
+        rule(
+            ".quorumRef",
+            "has(self.quorumRef) == has(oldSelf.quorumRef) && (!has(self.quorumRef) || self.quorumRef == oldSelf.quorumRef)",
+            "quorumRef cannot be changed, added or removed: create another DistributedLock",
+        ),
+        rule(".slots", "self.slots == oldSelf.slots", "slots cannot be changed: create another DistributedLock"),
+    ]
+}
+
+fn times() -> [Rule; 9] {
+    [
+        rule(
+            ".ttl",
+            "duration(self.ttl) >= duration('1s') && duration(self.ttl) <= duration('1h')",
+            "write a ttl from 1s to the quorum's maxTTL, e.g. 10s",
+        ),
+        rule(
+            ".renewInterval",
+            "!has(self.renewInterval) || duration(self.renewInterval) + duration(self.renewInterval) <= duration(self.ttl)",
+            "write a renewInterval of at most half of ttl, or leave it out (a third of ttl)",
+        ),
+        rule(
+            ".renewInterval",
+            "!has(self.renewInterval) || duration(self.renewInterval) >= duration('100ms')",
+            "write a renewInterval of at least 100ms, or leave it out (a third of ttl)",
+        ),
+        rule(
+            ".maxHold",
+            "!has(self.maxHold) || duration(self.maxHold) > duration('0s')",
+            "write a maxHold above 0s, or leave it out (no limit)",
+        ),
+        rule(
+            ".minHold",
+            "!has(self.minHold) || !has(self.maxHold) || duration(self.minHold) <= duration(self.maxHold)",
+            "write a minHold that is not larger than maxHold",
+        ),
+        rule(
+            ".waitTimeout",
+            "!has(self.waitTimeout) || (has(self.claim) && duration(self.waitTimeout) > duration('0s'))",
+            "write a waitTimeout above 0s, and only with a claim: an election waits for as long as it exists",
+        ),
+        rule(
+            ".lockDelay",
+            "!has(self.lockDelay) || duration(self.lockDelay) <= duration('1h')",
+            "write a lockDelay of at most 1h",
+        ),
+        rule(
+            ".retry",
+            "duration(self.retry.delay) >= duration('10ms') && duration(self.retry.delay) <= duration('1m') && \
+             duration(self.retry.jitter) <= duration(self.retry.delay)",
+            "write a retry.delay from 10ms to 1m and a retry.jitter that is not larger",
+        ),
+        rule(
+            ".ttlAfterFinished",
+            "!has(self.ttlAfterFinished) || has(self.claim)",
+            "ttlAfterFinished is for claims, an election never finishes: leave it out",
+        ),
+    ]
+}
+
+/// Rules of `spec.claim`.
+pub(super) fn claim() -> [Rule; 2] {
+    [
+        rule(
+            ".identity",
+            "has(self.identity) != has(self.podName)",
+            "write exactly one of identity (free text) and podName (a pod in this namespace)",
+        ),
+        rule(
+            ".identity",
+            "has(self.identity) == has(oldSelf.identity) && (!has(self.identity) || self.identity == oldSelf.identity) && \
+             has(self.podName) == has(oldSelf.podName) && (!has(self.podName) || self.podName == oldSelf.podName)",
+            "the holder that a claim names cannot be changed: create another DistributedLock with the same key",
+        ),
+    ]
+}

@@ -1,0 +1,56 @@
+//! What the schema has and this version does not do yet. The API server refuses it, so that nobody believes in it.
+//!
+//! To support a feature, remove its one rule here (and its row in README.md).
+
+use kube::core::Rule;
+
+use super::schema::rule;
+
+/// Refused in a DistributedLock's `spec`.
+pub(super) fn lock() -> Vec<Rule> {
+    vec![
+        rule(".liveness", "!has(self.liveness)", "liveness is not supported by this version yet: leave it out"),
+        rule(
+            ".claim",
+            "!has(self.claim) || !has(self.claim.heartbeat)",
+            "claim.heartbeat is not supported by this version yet: leave it out",
+        ),
+        rule(".slots", "self.slots <= 1", "slots above 1 are not supported by this version yet: leave slots out"),
+        rule(
+            ".validity",
+            "self.validity != 'Transitions'",
+            "validity: Transitions is not supported by this version yet: write validity: Published or leave it out",
+        ),
+    ]
+}
+
+/// Refused in a RedisQuorum's `spec`.
+pub(super) fn quorum() -> Vec<Rule> {
+    vec![
+        rule(
+            ".tls",
+            "self.tls.mode == 'Disabled'",
+            "TLS is not supported by this version yet: write tls: {mode: Disabled} or leave it out",
+        ),
+        rule(
+            ".expose",
+            "self.expose.type == 'None'",
+            "exposing members is not supported by this version yet: write expose: {type: None} or leave it out",
+        ),
+        rule(
+            ".external",
+            "!has(self.external) || size(self.external) == 0",
+            "external members are not supported by this version yet: leave external out",
+        ),
+        rule(
+            ".members",
+            "self.members == oldSelf.members",
+            "changing members is not supported by this version yet: create another RedisQuorum",
+        ),
+        rule(
+            ".maxTTL",
+            "duration(self.maxTTL) >= duration(oldSelf.maxTTL)",
+            "lowering maxTTL is not supported by this version yet: write the old value or a larger one",
+        ),
+    ]
+}

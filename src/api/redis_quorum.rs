@@ -1,0 +1,364 @@
+//! RedisQuorum: independent Redis masters that vote on locks.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Affinity, LocalObjectReference, ResourceRequirements, Toleration, TopologySpreadConstraint,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::CustomResource;
+use schemars::{JsonSchema, Schema};
+use serde::{Deserialize, Serialize};
+
+use super::schema::{add_rules, rule};
+use super::{GoDuration, not_yet};
+
+mod status;
+pub use status::*;
+
+/// What a quorum of Redis masters shall be like.
+#[derive(CustomResource, Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[kube(
+    group = "redlock-operator.io",
+    version = "v1alpha1",
+    kind = "RedisQuorum",
+    plural = "redisquorums",
+    shortname = "rq",
+    category = "redlock",
+    namespaced,
+    status = "RedisQuorumStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "Independent Redis masters that vote on locks. A lock is held by whoever a majority of them voted for. A member that \
+           starts anew has forgotten its locks, so the operator keeps it out for longer than any lock can live.",
+    annotation("helm.sh/resource-policy", "keep"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.ready"),
+    printcolumn(name = "Quorum", type_ = "integer", json_path = ".status.quorum"),
+    printcolumn(name = "MaxTTL", type_ = "string", json_path = ".spec.maxTTL"),
+    printcolumn(name = "Image", type_ = "string", json_path = ".spec.image", priority = 1),
+    printcolumn(name = "Epoch", type_ = "integer", json_path = ".status.membershipEpoch", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = (
+        "size(self.metadata.name) <= 40 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        "the name becomes part of Service names: write at most 40 of a-z, 0-9 and -, beginning with a letter"
+    )
+)]
+#[serde(rename_all = "camelCase", default)]
+#[schemars(transform = spec_rules)]
+pub struct RedisQuorumSpec {
+    /// How many Redis masters the operator runs. Together with `external` an odd number from 1 to 9: three survive the
+    /// loss of one, five the loss of two. One is allowed for trials and reported as not fault tolerant.
+    #[schemars(range(min = 0, max = 9))]
+    pub members: i32,
+
+    /// The longest time to live that any client may give a lock here, 1s to 1h. A member that starts waits a little longer
+    /// than this before it may vote, so smaller means quicker recovery.
+    #[serde(rename = "maxTTL")]
+    pub max_ttl: GoDuration,
+
+    /// Container image of the members: Redis 7.0 or newer, or Valkey.
+    #[schemars(length(min = 1, max = 512))]
+    pub image: String,
+
+    /// How long one command to one member may take before its vote counts as missing. 5ms to 5s; small compared with the
+    /// locks' ttl.
+    pub node_timeout: GoDuration,
+
+    /// How far clocks may run apart. Validity is computed shorter by this much.
+    pub clock_drift: ClockDrift,
+
+    /// How Redis keys are made. Cannot be changed: the same lock would get another key.
+    pub keys: KeyLayout,
+
+    /// Which namespaces may use this quorum.
+    pub allowed_namespaces: AllowedNamespaces,
+
+    /// Redlock clients outside the operator. Each gets a Redis user for its key prefix, and a Secret with the addresses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub clients: Vec<QuorumClient>,
+
+    /// How members can be reached from outside the cluster. Needs tls.
+    pub expose: Expose,
+
+    /// Encryption between clients and members.
+    pub tls: QuorumTls,
+
+    /// Redis masters that others run and that vote as well.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 9), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub external: Vec<ExternalMember>,
+
+    /// Settings of the members' pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<MemberPod>,
+}
+
+impl Default for RedisQuorumSpec {
+    fn default() -> Self {
+        Self {
+            members: 3,
+            max_ttl: GoDuration::from_secs(30),
+            image: "redis:7.2".into(),
+            node_timeout: GoDuration::from_millis(50),
+            clock_drift: ClockDrift::default(),
+            keys: KeyLayout::default(),
+            allowed_namespaces: AllowedNamespaces::default(),
+            clients: Vec::new(),
+            expose: Expose::default(),
+            tls: QuorumTls::default(),
+            external: Vec::new(),
+            pod: None,
+        }
+    }
+}
+
+fn spec_rules(schema: &mut Schema) {
+    add_rules(
+        schema,
+        &[
+            rule(
+                ".members",
+                "(self.members + (has(self.external) ? size(self.external) : 0)) in [1, 3, 5, 7, 9]",
+                "members and external must be an odd number together, so that a majority is clear: write 1, 3, 5, 7 or 9",
+            ),
+            rule(
+                ".maxTTL",
+                "duration(self.maxTTL) >= duration('1s') && duration(self.maxTTL) <= duration('1h')",
+                "write a maxTTL from 1s to 1h, e.g. 30s",
+            ),
+            rule(
+                ".nodeTimeout",
+                "duration(self.nodeTimeout) >= duration('5ms') && duration(self.nodeTimeout) <= duration('5s')",
+                "write a nodeTimeout from 5ms to 5s, e.g. 50ms",
+            ),
+            rule(
+                ".clockDrift",
+                "duration(self.clockDrift.floor) <= duration('1s')",
+                "write a clockDrift.floor of at most 1s, e.g. 2ms",
+            ),
+            rule(
+                ".keys",
+                "self.keys == oldSelf.keys",
+                "keys cannot be changed, locks would get other Redis keys: create another RedisQuorum",
+            ),
+            rule(
+                ".allowedNamespaces",
+                "(self.allowedNamespaces.from == 'Selector') == has(self.allowedNamespaces.selector)",
+                "write from: Selector together with a selector, and a selector with from: Selector only",
+            ),
+            rule(
+                ".clients",
+                "!has(self.clients) || self.keys != 'Namespaced' || \
+                 self.clients.all(c, c.keyPrefix.startsWith(c.namespace + '/'))",
+                "with keys: Namespaced a client's keyPrefix begins with its namespace, e.g. namespace: shop and keyPrefix: shop/",
+            ),
+            rule(
+                ".clients",
+                "!has(self.clients) || self.clients.all(c, !(c.name in ['operator', 'probe', 'locker', 'default']))",
+                "operator, probe, locker and default are Redis users of the operator: give the client another name",
+            ),
+            rule(
+                ".expose",
+                "self.expose.type == 'None' || self.tls.mode != 'Disabled'",
+                "members that are reachable from outside need TLS: write tls: {mode: Managed} as well",
+            ),
+            rule(
+                ".tls",
+                "(self.tls.mode == 'Secret') == has(self.tls.secretRef)",
+                "write mode: Secret together with secretRef: {name: ...}, and secretRef with mode: Secret only",
+            ),
+        ],
+    );
+    add_rules(schema, &not_yet::quorum());
+}
+
+/// How far two clocks may run apart: validity is shortened by ttl x ppm / 1000000 + floor.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClockDrift {
+    /// Relative drift of two clocks in millionths. The default of 10000 is 1 %.
+    #[schemars(range(min = 0, max = 100_000))]
+    pub ppm: i32,
+    /// What is taken off on top, for the resolution of clocks.
+    pub floor: GoDuration,
+}
+
+impl Default for ClockDrift {
+    fn default() -> Self {
+        Self { ppm: 10_000, floor: GoDuration::from_millis(2) }
+    }
+}
+
+/// How Redis keys are made. `Namespaced`: the key is `<namespace>/<spec.key>`, so that namespaces cannot take each other's
+/// locks. `Verbatim`: the key is `<spec.key>`, shared by all namespaces that may use the quorum.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyLayout {
+    /// `<namespace>/<spec.key>`.
+    #[default]
+    Namespaced,
+    /// `<spec.key>`.
+    Verbatim,
+}
+
+/// Which namespaces may use this quorum.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AllowedNamespaces {
+    /// `Same`: the quorum's own namespace. `All`: every namespace. `Selector`: namespaces with the labels in `selector`.
+    pub from: NamespacesFrom,
+    /// Labels of the namespaces that may use the quorum, with `from: Selector`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+}
+
+/// Source of the namespaces that may use a quorum.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NamespacesFrom {
+    /// The quorum's own namespace.
+    #[default]
+    Same,
+    /// Every namespace.
+    All,
+    /// Namespaces with certain labels.
+    Selector,
+}
+
+/// A Redlock client outside the operator.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct QuorumClient {
+    /// Name of the client: part of its Secret's name and of its Redis user.
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// Namespace that gets the Secret too, if it is annotated
+    /// `redlock-operator.io/accept-clients-of: <namespace>/<quorum>`.
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub namespace: String,
+    /// The client may use keys with this prefix only. Ends with a slash.
+    #[schemars(length(min = 1, max = 200), regex(pattern = r"^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/$"))]
+    pub key_prefix: String,
+}
+
+/// How members can be reached from outside the cluster.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Expose {
+    /// `None`: not at all. `NodePort` or `LoadBalancer`: by one Service of that type for each member.
+    #[serde(rename = "type")]
+    pub type_: ExposeType,
+    /// Annotations of these Services.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    pub annotations: BTreeMap<String, String>,
+    /// Addresses under which peers outside reach the members, in the order of the members.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 9), inner(length(min = 1, max = 253)))]
+    pub addresses: Vec<String>,
+}
+
+/// Kind of Service that makes a member reachable from outside.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExposeType {
+    /// Inside the cluster only.
+    #[default]
+    None,
+    /// A port on every node.
+    NodePort,
+    /// A load balancer for each member.
+    LoadBalancer,
+}
+
+/// Encryption between clients and members.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QuorumTls {
+    /// `Disabled`: plain TCP. `Secret`: the certificate in `secretRef`. `Managed`: the operator runs a CA of its own.
+    pub mode: TlsMode,
+    /// Secret with `tls.crt`, `tls.key` and `ca.crt`, as cert-manager writes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretRef>,
+}
+
+/// Where the members' certificates come from.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsMode {
+    /// No TLS.
+    #[default]
+    Disabled,
+    /// A Secret that others write.
+    Secret,
+    /// The operator's own CA.
+    Managed,
+}
+
+/// A Secret in the same namespace.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+pub struct SecretRef {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// A Redis master that others run.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalMember {
+    /// Name of the member in the status.
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// `host:port`.
+    #[schemars(length(min = 3, max = 262))]
+    pub address: String,
+    /// Secret with `username` and `password`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretRef>,
+    /// Speak TLS to this member.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<ExternalTls>,
+}
+
+/// TLS to a Redis master that others run.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExternalTls {
+    /// Secret with the `ca.crt` to trust; the system's authorities if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretRef>,
+    /// Name in the certificate, if it is not the host in `address`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub server_name: Option<String>,
+}
+
+/// Settings of the members' pods. Members are spread over nodes and zones whatever stands here.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MemberPod {
+    /// CPU and memory of the redis container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// Labels of the nodes that members may run on.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that members tolerate.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub tolerations: Vec<Toleration>,
+    /// Affinity of the members, in place of the operator's preference for different nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// Spread constraints of the members, in place of the operator's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
+    /// Priority class of the members.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub priority_class_name: Option<String>,
+    /// Secrets for pulling the image.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub image_pull_secrets: Vec<LocalObjectReference>,
+}

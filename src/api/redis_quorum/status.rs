@@ -1,0 +1,129 @@
+//! What the operator reports about a quorum.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::{GoDuration, MilliTime};
+
+/// What the operator knows of a quorum.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RedisQuorumStatus {
+    /// Generation of the specification that this status is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// How many votes make a majority.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quorum: Option<i32>,
+    /// Admitted members of all members, e.g. `3/3`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    pub ready: Option<String>,
+    /// Rises with every change of the member list; part of the Redis users' names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub membership_epoch: Option<i64>,
+    /// No fencing token above it has been published. Kept ahead of them in steps, so that tokens rise even when every
+    /// member has forgotten its counter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
+    pub token_floor: Option<i64>,
+    /// The largest maxTTL that a lock may still have been given.
+    #[serde(rename = "maxTTLInForce", skip_serializing_if = "Option::is_none")]
+    pub max_ttl_in_force: Option<GoDuration>,
+    /// Members by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 18), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub members: Vec<MemberStatus>,
+    /// Ready, QuorumAvailable, FaultTolerant, Progressing, ClockHealthy, QuorumAgrees, TTLWithinBound, ClientsReady.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// What the operator knows of one member.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberStatus {
+    /// Name of the member, e.g. `main-0`.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// Name of its pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub pod_name: Option<String>,
+    /// UID of its pod.
+    #[serde(rename = "podUID", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub pod_uid: Option<String>,
+    /// Its container, as the container runtime names it.
+    #[serde(rename = "containerID", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub container_id: Option<String>,
+    /// The node that it runs on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub node_name: Option<String>,
+    /// `host:port` by which the operator reaches it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 300))]
+    pub address: Option<String>,
+    /// Only an `Admitted` member may vote.
+    #[serde(default)]
+    pub state: MemberState,
+    /// Why it is fenced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<FenceReason>,
+    /// What it waits for, and what to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub message: Option<String>,
+    /// Identity of the Redis process: a new one means that it has forgotten.
+    #[serde(rename = "runID", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub run_id: Option<String>,
+    /// When it may vote, if nothing comes in between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejoin_at: Option<MilliTime>,
+    /// Since when it may vote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admitted_at: Option<MilliTime>,
+    /// Epoch of the operator that admitted it: a frozen predecessor can open nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator_epoch: Option<i64>,
+}
+
+/// State of a member.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MemberState {
+    /// No pod yet.
+    #[default]
+    Pending,
+    /// A pod, but no answer from Redis yet.
+    Starting,
+    /// Redis answers and may not vote.
+    Fenced,
+    /// May vote.
+    Admitted,
+    /// Redis no longer answers.
+    Unreachable,
+}
+
+/// Why a member is fenced.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FenceReason {
+    /// The process started anew and has forgotten its locks.
+    Restarted,
+    /// The first process of this member.
+    FirstStart,
+    /// Its clock jumped.
+    ClockJump,
+    /// It joins the member list.
+    Joining,
+    /// It leaves the member list.
+    Leaving,
+    /// It is being replaced by a new version.
+    Updating,
+    /// The process before it is not known to be dead.
+    PredecessorUnconfirmed,
+}
