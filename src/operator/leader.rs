@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn at(seconds: u64) -> Boottime {
-        Boottime::from_duration(Duration::from_secs(seconds))
+        Boottime::new(Duration::from_secs(seconds))
     }
 
     #[test]
