@@ -52,18 +52,16 @@ pub fn leader_label(lock: &str) -> String {
     format!("{LEADER_LABEL_PREFIX}{lock}")
 }
 
-/// All CustomResourceDefinitions, as they are installed.
+/// All CustomResourceDefinitions, as they are installed: optional fields may be left out but not be null.
 #[must_use]
-pub fn crds() -> Vec<CustomResourceDefinition> {
-    [DistributedLock::crd(), RedisQuorum::crd()].into_iter().map(without_nulls).collect()
-}
-
-/// The definition with optional fields that may be left out but not be null.
 #[expect(clippy::expect_used, reason = "a CRD is JSON and stays one; every test of the API runs this")]
-fn without_nulls(crd: CustomResourceDefinition) -> CustomResourceDefinition {
-    let mut value = serde_json::to_value(crd).expect("a CRD can be written as JSON");
-    schema::remove_nullable(&mut value);
-    serde_json::from_value(value).expect("a CRD without `nullable` is a CRD")
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    let tidy = |crd| {
+        let mut value = serde_json::to_value(crd).expect("a CRD can be written as JSON");
+        schema::tidy(&mut value);
+        serde_json::from_value(value).expect("a tidied CRD is a CRD")
+    };
+    [DistributedLock::crd(), RedisQuorum::crd()].into_iter().map(tidy).collect()
 }
 
 #[cfg(test)]

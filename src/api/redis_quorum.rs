@@ -150,7 +150,7 @@ fn spec_rules(schema: &mut Schema) {
             rule(
                 ".clients",
                 "!has(self.clients) || self.keys != 'Namespaced' || \
-                 self.clients.all(c, c.keyPrefix.startsWith(c.namespace + '/'))",
+                 self.clients.all(c, c.keyPrefix.split('/')[0] == c.namespace)",
                 "with keys: Namespaced a client's keyPrefix begins with its namespace, e.g. namespace: shop and keyPrefix: shop/",
             ),
             rule(

@@ -17,17 +17,24 @@ pub(super) fn add_rules(schema: &mut Schema, rules: &[Rule]) {
     }
 }
 
-/// Removes `nullable` everywhere. An optional field is left out or has a value: with a third possibility `has(self.claim)`
-/// would be true of `claim: null`, and every rule that uses it wrong.
-pub(super) fn remove_nullable(value: &mut Value) {
+/// Removes `nullable` everywhere, and the line breaks of doc comments from descriptions.
+///
+/// An optional field is left out or has a value: with a third possibility `has(self.claim)` would be true of
+/// `claim: null`, and every rule that uses it wrong.
+pub(super) fn tidy(value: &mut Value) {
     match value {
         Value::Object(map) => {
             if map.get("nullable").is_some_and(Value::is_boolean) {
                 map.remove("nullable");
             }
-            map.values_mut().for_each(remove_nullable);
+            if let Some(Value::String(text)) = map.get_mut("description") {
+                let paragraphs: Vec<String> =
+                    text.split("\n\n").map(|paragraph| paragraph.replace('\n', " ")).collect();
+                *text = paragraphs.join("\n\n");
+            }
+            map.values_mut().for_each(tidy);
         }
-        Value::Array(items) => items.iter_mut().for_each(remove_nullable),
+        Value::Array(items) => items.iter_mut().for_each(tidy),
         _ => {}
     }
 }

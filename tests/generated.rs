@@ -1,0 +1,113 @@
+//! Generated files equal what generates them: `crds/` the Rust types, the chart's copies `crds/`, and
+//! `manifests/install.yaml` the chart. `UPDATE=1 cargo test --test generated` rewrites them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use redlock_operator::api;
+
+const HEADER: &str = "# Generated from src/api by `UPDATE=1 cargo test --test generated`: do not edit.\n";
+const CHART: &str = "charts/redlock-operator";
+const INSTALL: &str = "manifests/install.yaml";
+const INSTALL_HEADER: &str = "\
+# Generated from charts/redlock-operator by `UPDATE=1 cargo test --test generated`: do not edit.
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: redlock-system
+  labels:
+    app.kubernetes.io/name: redlock-operator
+    app.kubernetes.io/part-of: redlock-operator
+    pod-security.kubernetes.io/enforce: restricted
+    pod-security.kubernetes.io/audit: restricted
+    pod-security.kubernetes.io/warn: restricted
+";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn crd_files() -> BTreeMap<String, String> {
+    api::crds()
+        .iter()
+        .map(|crd| {
+            (format!("{}.yaml", crd.spec.names.plural), format!("{HEADER}{}", serde_yaml::to_string(crd).unwrap()))
+        })
+        .collect()
+}
+
+/// Compares a file with what it shall contain, or rewrites it.
+fn check(path: &Path, expected: &str) {
+    let path = root().join(path);
+    if env::var_os("UPDATE").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, expected).unwrap();
+        return;
+    }
+    let actual = fs::read_to_string(&path).unwrap_or_default();
+    let line = actual.lines().zip(expected.lines()).position(|(a, b)| a != b);
+    assert!(
+        actual == expected,
+        "{} is out of date, first difference at line {}: run `UPDATE=1 cargo test --test generated`",
+        path.display(),
+        line.map_or_else(|| actual.lines().count().min(expected.lines().count()), |line| line) + 1
+    );
+}
+
+/// Fails when the folder has other YAML files than these: a kind that was removed would stay installed.
+fn check_names(folder: &str, expected: &BTreeMap<String, String>) {
+    let names = fs::read_dir(root().join(folder)).into_iter().flatten();
+    let names: Vec<String> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    for name in names {
+        assert!(expected.contains_key(&name), "{folder}/{name} is no longer generated: remove it");
+    }
+}
+
+/// Helm: `HELM`, else the one that `make tools` puts into the repository, else the one on the PATH.
+fn helm() -> PathBuf {
+    if let Some(helm) = env::var_os("HELM") {
+        return helm.into();
+    }
+    let local = root().join(".local/bin/helm");
+    if local.exists() { local } else { "helm".into() }
+}
+
+fn run_helm(args: &[&str]) -> String {
+    let helm = helm();
+    let output = Command::new(&helm).args(args).current_dir(root()).output().unwrap_or_else(|error| {
+        panic!(
+            "this test needs helm, and `{}` cannot be run ({error}): run `make up` once, or set HELM=/path/to/helm",
+            helm.display()
+        )
+    });
+    assert!(output.status.success(), "helm {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn crds_are_those_of_the_code() {
+    let files = crd_files();
+    for folder in ["crds".to_owned(), format!("{CHART}/crds-templates")] {
+        for (name, content) in &files {
+            check(&Path::new(&folder).join(name), content);
+        }
+        check_names(&folder, &files);
+    }
+}
+
+#[test]
+fn install_manifest_is_what_the_chart_renders() {
+    // the CRDs in the chart are written first, tests run in any order
+    if env::var_os("UPDATE").is_some() {
+        crds_are_those_of_the_code();
+    }
+    let rendered = run_helm(&["template", "redlock-operator", CHART, "--namespace", "redlock-system", "--no-hooks"]);
+    check(Path::new(INSTALL), &format!("{INSTALL_HEADER}{rendered}"));
+}
+
+#[test]
+fn the_chart_passes_helm_lint() {
+    run_helm(&["lint", "--strict", CHART]);
+}
