@@ -1,7 +1,7 @@
 //! Pure: the order in which locks on one key get their turn.
 
 use jiff::Timestamp;
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use kube::ResourceExt;
 
 use crate::api::{
     DistributedLock,
@@ -34,7 +34,7 @@ pub fn place(lock: &DistributedLock, peers: &[&DistributedLock], eligible: impl 
     let ahead = others().filter(|peer| is_queued(peer) && turn(peer) < turn(lock) && eligible(peer)).count();
     let holder = others().find_map(|peer| {
         let holder = peer.status.as_ref()?.holder.as_ref()?;
-        Some(format!("{} ({})", holder.identity, ObjectRef::from_obj(**peer).name))
+        Some(format!("{} ({})", holder.identity, peer.name_any()))
     });
     match (holder, ahead) {
         (Some(holder), ahead) => Place::Behind { holder, position: ahead + 1 },
