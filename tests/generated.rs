@@ -1,6 +1,8 @@
 //! Generated files equal what generates them: `crds/` the Rust types, the chart's copies `crds/`, and
 //! `manifests/install.yaml` the chart. `UPDATE=1 cargo test --test generated` rewrites them.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
