@@ -56,7 +56,7 @@ fn check(path: &Path, expected: &str) {
         actual == expected,
         "{} is out of date, first difference at line {}: run `UPDATE=1 cargo test --test generated`",
         path.display(),
-        line.map_or_else(|| actual.lines().count().min(expected.lines().count()), |line| line) + 1
+        line.unwrap_or_else(|| actual.lines().count().min(expected.lines().count())) + 1
     );
 }
 

@@ -205,7 +205,7 @@ impl Default for ClockDrift {
 }
 
 /// How Redis keys are made. `Namespaced`: the key is `<namespace>/<spec.key>`, so that namespaces cannot take each other's
-/// locks. `Verbatim`: the key is `<spec.key>`, shared by all namespaces that may use the quorum.
+/// locks. `Verbatim`: the key is `<spec.key>`, the same for all namespaces that may use the quorum.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyLayout {
     /// `<namespace>/<spec.key>`.
