@@ -2,8 +2,12 @@
 //! that it runs and fences itself. `ARCHITECTURE.md` has the map; the modules below are its layers, lowest first.
 
 // Layer 0, pure: no IO, no clock, no Kubernetes, no Redis.
+pub mod redlock;
+pub mod time;
 
 // Layer 1, feature `redis-client`: the Redlock engine and its Redis adapter.
+#[cfg(feature = "redis-client")]
+pub mod redis_member;
 
 // Layer 2, feature `operator`: Kubernetes.
 #[cfg(feature = "operator")]

@@ -91,6 +91,31 @@ pub struct MemberStatus {
     /// Epoch of the operator that admitted it: a frozen predecessor can open nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_epoch: Option<i64>,
+    /// The process that could vote before this one, until it is known to be dead. Nothing is admitted before that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predecessor: Option<PredecessorStatus>,
+}
+
+/// A process that may still run and vote somewhere.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PredecessorStatus {
+    /// Identity of the Redis process.
+    #[serde(rename = "runID")]
+    #[schemars(length(max = 64))]
+    pub run_id: String,
+    /// UID of its pod: the value for the annotation `redlock-operator.io/predecessor-dead`.
+    #[serde(rename = "podUID")]
+    #[schemars(length(max = 64))]
+    pub pod_uid: String,
+    /// Its container, as the container runtime names it.
+    #[serde(rename = "containerID", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub container_id: Option<String>,
+    /// The node that it was on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub node_name: Option<String>,
 }
 
 /// State of a member.

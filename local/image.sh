@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Writes container images, without a registry or Docker: a root file system put
+# together from this machine's own programs and the libraries they link, as one
+# layer of a docker-archive. The same contents give the same bytes, so an
+# unchanged program gives an unchanged image.
+# usage: image.sh [redis] [pause] [coredns] [operator[=BINARY]]
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+umask 022
+
+WORK=$(mktemp -d)
+trap 'rm -rf "$WORK"' EXIT
+
+# rootfs NAME: start an empty root file system and print where it is.
+rootfs() {
+  local fs=$WORK/$1/rootfs d
+  mkdir -p "$fs"/usr/{bin,lib,lib64} "$fs"/{etc,proc,sys,dev,run}
+  mkdir -m 1777 "$fs/tmp" "$fs/data"
+  for d in bin lib lib64; do ln -s "usr/$d" "$fs/$d"; done
+  ln -s usr/bin "$fs/sbin"
+  ln -s bin "$fs/usr/sbin"
+  cat >"$fs/etc/passwd" <<EOF
+root:x:0:0:root:/:/bin/sh
+redis:x:999:999:redis:/data:/bin/sh
+nonroot:x:65532:65532:nonroot:/tmp:/bin/sh
+EOF
+  printf 'root:x:0:\nredis:x:999:\nnonroot:x:65532:\n' >"$fs/etc/group"
+  printf 'hosts: files dns\n' >"$fs/etc/nsswitch.conf"
+  printf '%s\n' "$fs"
+}
+
+# program FS SOURCE TARGET: a program and every library that ldd names for it.
+program() {
+  local fs=$1 source=$2 target=$3 lib
+  [[ -x $source ]] || die "$source: no such program"
+  install -D -m 0755 "$(readlink -f "$source")" "$fs$target"
+  # ldd fails for a static program, which is fine: it needs no libraries.
+  for lib in $({ ldd "$source" 2>/dev/null || true; } | grep -oE '/[^ ]+' | sort -u); do
+    [[ -e $fs$lib ]] || install -D -m 0755 "$(readlink -f "$lib")" "$fs$lib"
+  done
+}
+
+# save NAME REFERENCE USER ENTRYPOINT...: turn the file system into $IMAGES/NAME.tar.
+save() {
+  local name=$1 reference=$2 user=$3 dir=$WORK/$1 layer config entrypoint
+  shift 3
+  entrypoint=$(printf ',"%s"' "$@")
+  archive "$dir/layer.tar" "$dir/rootfs" .
+  layer=$(sha256sum "$dir/layer.tar" | cut -d' ' -f1)
+  printf '{"architecture":"%s","os":"linux","created":"1970-01-01T00:00:00Z","config":{"User":"%s","Env":["PATH=/usr/bin:/bin"],"Entrypoint":[%s],"WorkingDir":"/"},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]},"history":[{"created":"1970-01-01T00:00:00Z"}]}' \
+    "$(dpkg --print-architecture)" "$user" "${entrypoint#,}" "$layer" >"$dir/config.json"
+  config=$(sha256sum "$dir/config.json" | cut -d' ' -f1)
+  mv "$dir/config.json" "$dir/$config.json"
+  printf '[{"Config":"%s.json","RepoTags":["%s"],"Layers":["layer.tar"]}]' "$config" "$reference" >"$dir/manifest.json"
+  mkdir -p "$IMAGES"
+  archive "$IMAGES/.$name.tar" "$dir" manifest.json "$config.json" layer.tar
+  if cmp -s "$IMAGES/.$name.tar" "$IMAGES/$name.tar"; then
+    rm "$IMAGES/.$name.tar"
+    say "    $reference unchanged (${config:0:12})"
+  else
+    mv "$IMAGES/.$name.tar" "$IMAGES/$name.tar"
+    say "    $reference written to ${IMAGES#"$ROOT"/}/$name.tar (${config:0:12})"
+  fi
+}
+
+# archive TAR DIRECTORY FILE...: a tar that depends on nothing but the contents.
+archive() {
+  tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --format=gnu -cf "$1" -C "$2" "${@:3}"
+}
+
+image_redis() {
+  local fs applet
+  fs=$(rootfs redis)
+  program "$fs" /usr/bin/redis-server /usr/bin/redis-server
+  program "$fs" /usr/bin/redis-cli /usr/bin/redis-cli
+  program "$fs" /usr/bin/getent /usr/bin/getent
+  program "$fs" /bin/busybox /usr/bin/busybox
+  for applet in $(/bin/busybox --list); do
+    [[ -e $fs/usr/bin/$applet ]] || ln -s busybox "$fs/usr/bin/$applet"
+  done
+  save redis "$REDIS_IMAGE" 999:999 redis-server
+}
+
+image_pause() {
+  mkdir -p "$WORK/pause/rootfs"
+  gcc -Os -static -s -o "$WORK/pause/rootfs/pause" "$ROOT/local/pause.c"
+  save pause "$PAUSE_IMAGE" 65535:65535 /pause
+}
+
+image_coredns() {
+  local fs
+  fs=$(rootfs coredns)
+  program "$fs" "$BIN/coredns" /coredns
+  save coredns "$COREDNS_IMAGE" 65532:65532 /coredns
+}
+
+image_operator() {
+  local fs
+  fs=$(rootfs operator)
+  program "$fs" "${1:-$ROOT/target/debug/redlock}" /redlock
+  install -D -m 0644 /etc/ssl/certs/ca-certificates.crt "$fs/etc/ssl/certs/ca-certificates.crt"
+  save operator "$OPERATOR_IMAGE" 65532:65532 /redlock
+}
+
+(($#)) || die "usage: image.sh [redis] [pause] [coredns] [operator[=BINARY]]"
+step "Images: $*"
+for image in "$@"; do
+  case $image in
+    redis | pause | coredns | operator) "image_$image" ;;
+    operator=*) image_operator "${image#*=}" ;;
+    *) die "no such image: $image" ;;
+  esac
+done

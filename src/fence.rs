@@ -1,0 +1,212 @@
+//! The fence: when may a Redis process vote? (`docs/safety.md`, rules 1 to 7.)
+//!
+//! A Redis member forgets its votes when it restarts. A process may therefore vote only when everything that its predecessor
+//! can have promised has expired, and when that predecessor is known to be dead. [`decide`] takes what one operator
+//! replica knows about one member and names the one next step; it reads no clock and does no IO. [`watch`] turns probes into what
+//! `decide` needs, [`record`] says what each step does to the published record, [`predecessor`] judges the process
+//! before, and [`ending`] is the same question for a quorum that is being deleted.
+
+pub mod ending;
+pub mod predecessor;
+pub mod record;
+pub mod watch;
+
+use std::time::Duration;
+
+use crate::time::Monotonic;
+
+pub use predecessor::{Evidence, Process, Verdict};
+pub use record::{Record, RunId, State};
+pub use watch::{ProcessWatch, Sight, Users};
+
+/// How long a member that answered before may be silent until its record says so. Shorter silences are container restarts and
+/// lost connections that mend themselves, and would only cost two status writes.
+pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
+
+/// How long a death may be unconfirmed before the record names it. The pod status lags a process restart by a moment.
+pub const UNCONFIRMED_AFTER: Duration = Duration::from_secs(5);
+
+/// Why a process is fenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Another process of this member has voted before.
+    Restarted,
+    /// No process of this member has been seen before.
+    FirstStart,
+    /// The process before may still run, open, on a node that nobody can ask.
+    PredecessorUnconfirmed,
+    /// The quorum is being deleted.
+    Leaving,
+}
+
+/// How this replica sees the member right now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// No pod, or a pod whose redis container does not run.
+    NotRunning,
+    /// The container runs, and no process of it has answered yet.
+    Connecting,
+    /// A process answered before and does not answer now.
+    Lost {
+        /// When it was last known to answer.
+        since: Monotonic,
+    },
+    /// A process answers.
+    Seen(Sight),
+}
+
+/// All that a decision about one member depends on.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    /// Now, on the clock that the sights were taken with.
+    pub now: Monotonic,
+    /// What the status of the RedisQuorum says.
+    pub record: &'a Record,
+    /// What this replica sees.
+    pub reach: &'a Reach,
+    /// What is known of the process that voted before the one that is seen now.
+    pub predecessor: &'a Verdict,
+    /// How long a promise of a process before can live (`maxTTLInForce` and the drift allowance).
+    pub rejoin_delay: Duration,
+    /// When a fencing of this process was last recorded, as this replica learnt of it: the count starts again there.
+    pub fenced_since: Option<Monotonic>,
+    /// This leader's epoch has been raised on the process that is seen, so that no frozen leader can open it any more.
+    pub epoch_raised: bool,
+}
+
+/// The one next step for a member.
+///
+/// Every step but `Nothing` and `Wait` is carried out and followed by a new decision.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceStep {
+    /// The record is true and nothing is awaited.
+    Nothing,
+    /// The record is true; decide again at this moment, or earlier when something is seen.
+    Wait {
+        /// `None`: only news can change the decision.
+        until: Option<Monotonic>,
+    },
+    /// Make this leader's epoch the one that guards openings, before anything else is decided about the process.
+    RaiseEpoch,
+    /// Record that the member has no running process.
+    WritePending,
+    /// Record that a process is starting.
+    WriteStarting,
+    /// Record that the process does not answer. An admission stands: the same process may come back.
+    WriteUnreachable,
+    /// The admitted process answers again and is open: record it. It never forgot anything, so nothing is waited for.
+    WriteAdmittedAgain,
+    /// Record that the death of the process before is known, so that the evidence outlives this replica.
+    WritePredecessorDead,
+    /// Record the process as fenced; with `close`, then close it, and count from the confirmed closing.
+    WriteFenced {
+        /// Why.
+        reason: Reason,
+        /// When it may vote if nothing else happens; `None` when no time brings that about.
+        rejoin_at: Option<Monotonic>,
+        /// Users are open, or may be.
+        close: bool,
+    },
+    /// Restore the counter, record the admission, open the users: `quorum::controller::admit`.
+    Admit,
+}
+
+/// Decides the next step for one member.
+pub fn decide(view: &View<'_>) -> FenceStep {
+    match view.reach {
+        Reach::NotRunning => record_state(view, State::Pending, FenceStep::WritePending),
+        Reach::Connecting if view.record.admitted => record_state(view, State::Unreachable, FenceStep::WriteUnreachable),
+        Reach::Connecting => record_state(view, State::Starting, FenceStep::WriteStarting),
+        Reach::Lost { since } => lost(view, *since),
+        Reach::Seen(_) if !view.epoch_raised => FenceStep::RaiseEpoch,
+        Reach::Seen(sight) if view.record.admits(&sight.run_id) => standing(view, sight),
+        Reach::Seen(sight) if sight.users == Users::Open => fence_open(view),
+        Reach::Seen(sight) => waiting(view, sight),
+    }
+}
+
+/// When the process that is seen may vote, predecessor aside: rule 2.
+///
+/// The count starts at the latest of: the first sight of this `run_id`, the moment when its users were first seen closed
+/// after they had been open, and the last recorded fencing. Each of them only delays.
+#[must_use]
+pub fn count_from(sight: &Sight, fenced_since: Option<Monotonic>) -> Monotonic {
+    let seen = sight.first_seen.max(sight.closed_since.unwrap_or(sight.first_seen));
+    fenced_since.map_or(seen, |fenced| seen.max(fenced))
+}
+
+fn record_state(view: &View<'_>, state: State, write: FenceStep) -> FenceStep {
+    if view.record.state == state { FenceStep::Wait { until: None } } else { write }
+}
+
+fn lost(view: &View<'_>, since: Monotonic) -> FenceStep {
+    let until = since + UNREACHABLE_AFTER;
+    match view.record.state {
+        State::Unreachable => FenceStep::Wait { until: None },
+        _ if view.now < until => FenceStep::Wait { until: Some(until) },
+        _ => FenceStep::WriteUnreachable,
+    }
+}
+
+/// The process that the record admits is the one that answers.
+fn standing(view: &View<'_>, sight: &Sight) -> FenceStep {
+    match (sight.users, view.record.state) {
+        (Users::Open, State::Admitted) => FenceStep::Nothing,
+        (Users::Open, _) => FenceStep::WriteAdmittedAgain,
+        // The opening failed, or the leader died between the record and the opening. Opening it now would be a second
+        // opening on the strength of one check; it is fenced and counted anew instead (rule 3).
+        (Users::Closed, _) => FenceStep::WriteFenced {
+            reason: Reason::Restarted,
+            rejoin_at: Some(view.now + view.rejoin_delay),
+            close: true,
+        },
+    }
+}
+
+/// A process answers that is open without an admission: whoever opened it, it votes unfenced. Close, and count from there.
+fn fence_open(view: &View<'_>) -> FenceStep {
+    FenceStep::WriteFenced {
+        reason: first_or_restarted(view.record),
+        rejoin_at: Some(view.now + view.rejoin_delay),
+        close: true,
+    }
+}
+
+/// A closed process that is not admitted.
+fn waiting(view: &View<'_>, sight: &Sight) -> FenceStep {
+    let may_vote_at = count_from(sight, view.fenced_since) + view.rejoin_delay;
+    let recorded = view.record.state == State::Fenced && view.record.run_id.as_ref() == Some(&sight.run_id);
+    if !recorded {
+        let reason = first_or_restarted(view.record);
+        return FenceStep::WriteFenced { reason, rejoin_at: Some(may_vote_at), close: false };
+    }
+    match view.predecessor {
+        Verdict::Unconfirmed { until, .. } => unconfirmed(view, sight, *until),
+        Verdict::Dead(_) if view.record.predecessor.is_some() => FenceStep::WritePredecessorDead,
+        // Its way out was found, so the record names the ordinary reason again.
+        _ if view.record.reason == Some(Reason::PredecessorUnconfirmed) => {
+            FenceStep::WriteFenced { reason: Reason::Restarted, rejoin_at: Some(may_vote_at), close: false }
+        }
+        _ if view.now < may_vote_at => FenceStep::Wait { until: Some(may_vote_at) },
+        _ => FenceStep::Admit,
+    }
+}
+
+fn unconfirmed(view: &View<'_>, sight: &Sight, until: Option<Monotonic>) -> FenceStep {
+    let named_at = sight.first_seen + UNCONFIRMED_AFTER;
+    if view.record.reason == Some(Reason::PredecessorUnconfirmed) {
+        FenceStep::Wait { until }
+    } else if view.now < named_at {
+        FenceStep::Wait { until: Some(until.map_or(named_at, |until| until.min(named_at))) }
+    } else {
+        FenceStep::WriteFenced { reason: Reason::PredecessorUnconfirmed, rejoin_at: None, close: false }
+    }
+}
+
+fn first_or_restarted(record: &Record) -> Reason {
+    if record.run_id.is_none() && record.predecessor.is_none() { Reason::FirstStart } else { Reason::Restarted }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! What is published about one member, and what each step makes of it.
+
+use super::{FenceStep, Process, Reason, Verdict};
+
+/// The `run_id` of a Redis process: 40 hex digits, new at every start.
+pub type RunId = crate::redlock::RunId;
+
+/// The state of a member as its record names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum State {
+    /// No process.
+    #[default]
+    Pending,
+    /// A container runs, no process has answered.
+    Starting,
+    /// A process answers and may not vote.
+    Fenced,
+    /// The process may vote.
+    Admitted,
+    /// A process that does not answer.
+    Unreachable,
+}
+
+/// The published record of one member. It survives every operator replica, so all that a new leader must know is in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// The state.
+    pub state: State,
+    /// Why, when fenced.
+    pub reason: Option<Reason>,
+    /// The process that the record speaks of.
+    pub run_id: Option<RunId>,
+    /// The admission of `run_id` stands (`Admitted`, or `Unreachable` since).
+    pub admitted: bool,
+    /// Where `run_id` runs: known at the latest when it is admitted.
+    pub process: Option<Process>,
+    /// A process that was admitted before this one and is not known to be dead. At most one exists: the next admission
+    /// needs its death.
+    pub predecessor: Option<Process>,
+}
+
+impl Record {
+    /// Whether the votes of this process count (rule 5).
+    #[must_use]
+    pub fn admits(&self, run_id: &RunId) -> bool {
+        self.admitted && self.run_id.as_ref() == Some(run_id)
+    }
+
+    /// The process whose death must be known before another one is admitted: the one that the record admits, or the one
+    /// before.
+    #[must_use]
+    pub fn may_be_open(&self) -> Option<&Process> {
+        if self.admitted { self.process.as_ref() } else { self.predecessor.as_ref() }
+    }
+
+    /// The record after a step has been written, for the process that is seen (if one is). `verdict` judges
+    /// [`Record::may_be_open`].
+    #[must_use]
+    pub fn after(&self, step: FenceStep, seen: Option<&Process>, verdict: &Verdict) -> Self {
+        let mut next = self.clone();
+        match step {
+            FenceStep::Nothing | FenceStep::Wait { .. } | FenceStep::RaiseEpoch => return next,
+            FenceStep::WritePending => next.leave(State::Pending, verdict),
+            FenceStep::WriteStarting => next.leave(State::Starting, verdict),
+            FenceStep::WriteUnreachable => (next.state, next.reason) = (State::Unreachable, None),
+            FenceStep::WriteAdmittedAgain => (next.state, next.reason) = (State::Admitted, None),
+            FenceStep::WritePredecessorDead => next.predecessor = None,
+            FenceStep::WriteFenced { reason, .. } => {
+                let same = seen.is_some_and(|seen| self.run_id.as_ref() == Some(&seen.run_id));
+                if same {
+                    // The same process, closed by the operator itself: it is no threat to its own next admission.
+                    (next.state, next.admitted) = (State::Fenced, false);
+                } else {
+                    next.leave(State::Fenced, verdict);
+                }
+                next.reason = Some(reason);
+                next.see(seen);
+            }
+            FenceStep::Admit => {
+                next.predecessor = None;
+                (next.state, next.reason, next.admitted) = (State::Admitted, None, true);
+                next.see(seen);
+            }
+        }
+        next
+    }
+
+    /// The recorded process is not the one that matters any more. If it could vote it becomes the predecessor.
+    fn leave(&mut self, state: State, verdict: &Verdict) {
+        if self.admitted {
+            self.predecessor = self.process.take();
+        }
+        if matches!(verdict, Verdict::Dead(_)) {
+            self.predecessor = None;
+        }
+        (self.state, self.reason, self.admitted) = (state, None, false);
+    }
+
+    fn see(&mut self, seen: Option<&Process>) {
+        if let Some(seen) = seen {
+            self.run_id = Some(seen.run_id.clone());
+            self.process = Some(seen.clone());
+        }
+    }
+}

@@ -1,0 +1,417 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const DELAY: Duration = Duration::from_millis(30_660);
+
+fn at(millis: u64) -> Monotonic {
+    Monotonic::new(Duration::from_millis(millis))
+}
+
+fn run(name: &str) -> RunId {
+    RunId::new(name)
+}
+
+fn process(name: &str) -> Process {
+    Process {
+        run_id: run(name),
+        pod_uid: format!("pod-of-{name}"),
+        container_id: Some(format!("container-of-{name}")),
+        node_name: Some("node-c".into()),
+    }
+}
+
+fn seen(name: &str, first_seen: u64, users: Users) -> Reach {
+    let closed_since = (users == Users::Closed).then(|| at(first_seen));
+    Reach::Seen(Sight { run_id: run(name), first_seen: at(first_seen), users, closed_since })
+}
+
+fn record(state: State, name: &str) -> Record {
+    Record {
+        state,
+        reason: (state == State::Fenced).then_some(Reason::Restarted),
+        run_id: Some(run(name)),
+        admitted: state == State::Admitted,
+        process: Some(process(name)),
+        predecessor: None,
+    }
+}
+
+fn unconfirmed_until(until: Option<u64>) -> Verdict {
+    Verdict::Unconfirmed { node: Some("node-c".into()), until: until.map(at) }
+}
+
+/// A decision with everything else in order.
+fn decide_at(now: u64, record: &Record, reach: &Reach) -> FenceStep {
+    decide_with(now, record, reach, &Verdict::None, None)
+}
+
+fn decide_with(now: u64, record: &Record, reach: &Reach, verdict: &Verdict, fenced_since: Option<u64>) -> FenceStep {
+    decide(&View {
+        now: at(now),
+        record,
+        reach,
+        predecessor: verdict,
+        rejoin_delay: DELAY,
+        fenced_since: fenced_since.map(at),
+        epoch_raised: true,
+    })
+}
+
+fn fenced(reason: Reason, rejoin_at: u64, close: bool) -> FenceStep {
+    FenceStep::WriteFenced { reason, rejoin_at: Some(at(rejoin_at)), close }
+}
+
+#[test]
+fn nothing_is_decided_about_a_process_before_the_epoch_is_raised_on_it() {
+    for (record, reach) in [
+        (Record::default(), seen("a", 0, Users::Closed)),
+        (record(State::Fenced, "a"), seen("a", 0, Users::Closed)),
+        (record(State::Admitted, "a"), seen("a", 0, Users::Open)),
+        (record(State::Fenced, "a"), seen("a", 0, Users::Open)),
+    ] {
+        let view = View {
+            now: at(90_000),
+            record: &record,
+            reach: &reach,
+            predecessor: &Verdict::None,
+            rejoin_delay: DELAY,
+            fenced_since: None,
+            epoch_raised: false,
+        };
+        assert_eq!(decide(&view), FenceStep::RaiseEpoch);
+    }
+}
+
+#[test]
+fn the_first_start_waits_too() {
+    let reach = seen("a", 1_000, Users::Closed);
+    assert_eq!(decide_at(1_000, &Record::default(), &reach), fenced(Reason::FirstStart, 31_660, false));
+    let mut first = record(State::Fenced, "a");
+    first.reason = Some(Reason::FirstStart);
+    assert_eq!(decide_at(1_001, &first, &reach), FenceStep::Wait { until: Some(at(31_660)) });
+    assert_eq!(decide_at(31_659, &first, &reach), FenceStep::Wait { until: Some(at(31_660)) });
+    assert_eq!(decide_at(31_660, &first, &reach), FenceStep::Admit);
+}
+
+#[test]
+fn a_restart_in_place_is_fenced_and_counted_from_its_first_sight() {
+    let admitted = record(State::Admitted, "a");
+    let reach = seen("b", 50_000, Users::Closed);
+    assert_eq!(decide_at(50_100, &admitted, &reach), fenced(Reason::Restarted, 80_660, false));
+    let next = admitted.after(fenced(Reason::Restarted, 80_660, false), Some(&process("b")), &Verdict::None);
+    assert_eq!((next.state, next.admitted), (State::Fenced, false));
+    assert_eq!(next.predecessor, Some(process("a")));
+    assert_eq!(decide_at(80_659, &next, &reach), FenceStep::Wait { until: Some(at(80_660)) });
+    assert_eq!(decide_at(80_660, &next, &reach), FenceStep::Admit);
+}
+
+#[test]
+fn each_of_several_restarts_within_a_delay_starts_the_count_again() {
+    let fenced_b = record(State::Fenced, "b");
+    assert_eq!(decide_at(70_000, &fenced_b, &seen("c", 70_000, Users::Closed)), fenced(Reason::Restarted, 100_660, false));
+    let mut watch = ProcessWatch::default();
+    for (name, now) in [("b", 50_000), ("c", 70_000), ("b", 75_000)] {
+        watch.saw(&run(name), Users::Closed, at(now));
+    }
+    // The old process is back behind the name: two of them alternate. It counts as new.
+    assert_eq!(watch.last().map(|sight| sight.first_seen), Some(at(75_000)));
+}
+
+#[test]
+fn the_predecessor_of_a_process_that_never_voted_stays_the_one_that_did() {
+    let admitted = record(State::Admitted, "a");
+    let step = fenced(Reason::Restarted, 0, false);
+    let second = admitted.after(step, Some(&process("b")), &unconfirmed_until(None));
+    let third = second.after(step, Some(&process("c")), &unconfirmed_until(None));
+    assert_eq!(third.predecessor, Some(process("a")));
+    assert_eq!(third.run_id, Some(run("c")));
+    let gone = third.after(FenceStep::WritePending, None, &unconfirmed_until(None));
+    assert_eq!(gone.predecessor, Some(process("a")));
+    assert_eq!(gone.after(FenceStep::WritePending, None, &Verdict::Dead(Evidence::Terminated)).predecessor, None);
+}
+
+#[test]
+fn an_admitted_member_found_closed_is_fenced_again_and_never_opened_directly() {
+    // The opening failed, or the leader died between the record and the opening.
+    let admitted = record(State::Admitted, "a");
+    let reach = seen("a", 1_000, Users::Closed);
+    assert_eq!(decide_at(90_000, &admitted, &reach), fenced(Reason::Restarted, 90_000 + 30_660, true));
+    let next = admitted.after(fenced(Reason::Restarted, 0, true), Some(&process("a")), &Verdict::None);
+    assert_eq!(next.predecessor, None, "it is its own successor, nothing else has to be dead");
+    let step = decide_with(100_000, &next, &reach, &Verdict::None, Some(90_050));
+    assert_eq!(step, FenceStep::Wait { until: Some(at(90_050 + 30_660)) });
+    assert_eq!(decide_with(120_710, &next, &reach, &Verdict::None, Some(90_050)), FenceStep::Admit);
+}
+
+#[test]
+fn a_process_that_is_open_without_admission_is_closed_and_counted_from_there() {
+    for (record, reason) in [
+        (Record::default(), Reason::FirstStart),
+        (record(State::Fenced, "a"), Reason::Restarted),
+        (record(State::Starting, "a"), Reason::Restarted),
+        (record(State::Admitted, "b"), Reason::Restarted),
+    ] {
+        let step = decide_at(90_000, &record, &seen("a", 1_000, Users::Open));
+        assert_eq!(step, fenced(reason, 90_000 + 30_660, true), "{record:?}");
+    }
+    let mut watch = ProcessWatch::default();
+    for (users, now) in [(Users::Closed, 1_000), (Users::Open, 40_000), (Users::Closed, 41_000), (Users::Closed, 50_000)] {
+        watch.saw(&run("a"), users, at(now));
+    }
+    let sight = watch.last().unwrap();
+    assert_eq!(count_from(sight, None), at(41_000));
+    assert_eq!(count_from(sight, Some(at(41_200))), at(41_200));
+}
+
+#[test]
+fn a_recorded_fencing_restarts_the_count_for_this_replica() {
+    let record = record(State::Fenced, "a");
+    let reach = seen("a", 1_000, Users::Closed);
+    let step = decide_with(32_000, &record, &reach, &Verdict::None, Some(20_000));
+    assert_eq!(step, FenceStep::Wait { until: Some(at(50_660)) });
+    // A fencing of a process that has been closed since its first sight is no new beginning.
+    assert_eq!(decide_with(32_000, &record, &reach, &Verdict::None, None), FenceStep::Admit);
+}
+
+#[test]
+fn an_unconfirmed_predecessor_holds_its_successor_back() {
+    let mut record = record(State::Fenced, "b");
+    record.predecessor = Some(process("a"));
+    let reach = seen("b", 1_000, Users::Closed);
+    let doubt = unconfirmed_until(None);
+    let early = decide_with(2_000, &record, &reach, &doubt, None);
+    assert_eq!(early, FenceStep::Wait { until: Some(at(6_000)) }, "the pod status lags a moment");
+    let unconfirmed = FenceStep::WriteFenced { reason: Reason::PredecessorUnconfirmed, rejoin_at: None, close: false };
+    assert_eq!(decide_with(6_000, &record, &reach, &doubt, None), unconfirmed);
+    let record = record.after(unconfirmed, Some(&process("b")), &doubt);
+    assert_eq!(record.predecessor, Some(process("a")));
+    for now in [6_001, 40_000, 10_000_000] {
+        assert_eq!(decide_with(now, &record, &reach, &doubt, None), FenceStep::Wait { until: None }, "time proves nothing");
+    }
+    let ready = unconfirmed_until(Some(130_000));
+    assert_eq!(decide_with(40_000, &record, &reach, &ready, None), FenceStep::Wait { until: Some(at(130_000)) });
+}
+
+#[test]
+fn each_way_out_of_doubt_is_recorded_first() {
+    let mut record = record(State::Fenced, "b");
+    (record.reason, record.predecessor) = (Some(Reason::PredecessorUnconfirmed), Some(process("a")));
+    let reach = seen("b", 1_000, Users::Closed);
+    for evidence in [
+        Evidence::Terminated,
+        Evidence::LaterContainer,
+        Evidence::NodeReady,
+        Evidence::OutOfService,
+        Evidence::NodeDeleted,
+        Evidence::Declared,
+    ] {
+        let dead = Verdict::Dead(evidence);
+        let step = decide_with(40_000, &record, &reach, &dead, None);
+        assert_eq!(step, FenceStep::WritePredecessorDead);
+        let next = record.after(step, Some(&process("b")), &dead);
+        assert_eq!(next.predecessor, None);
+        let named = decide_with(20_000, &next, &reach, &Verdict::None, None);
+        assert_eq!(named, fenced(Reason::Restarted, 31_660, false));
+        let next = next.after(named, Some(&process("b")), &Verdict::None);
+        assert_eq!(decide_with(40_000, &next, &reach, &Verdict::None, None), FenceStep::Admit);
+    }
+}
+
+#[test]
+fn a_member_without_an_answer_keeps_its_admission_for_the_same_process() {
+    let admitted = record(State::Admitted, "a");
+    let lost = Reach::Lost { since: at(10_000) };
+    assert_eq!(decide_at(11_999, &admitted, &lost), FenceStep::Wait { until: Some(at(12_000)) });
+    assert_eq!(decide_at(12_000, &admitted, &lost), FenceStep::WriteUnreachable);
+    let unreachable = admitted.after(FenceStep::WriteUnreachable, None, &Verdict::None);
+    assert_eq!(decide_at(20_000, &unreachable, &lost), FenceStep::Wait { until: None });
+    assert!(unreachable.admits(&run("a")) && !unreachable.admits(&run("b")));
+
+    assert_eq!(decide_at(30_000, &unreachable, &seen("a", 0, Users::Open)), FenceStep::WriteAdmittedAgain);
+    assert_eq!(unreachable.after(FenceStep::WriteAdmittedAgain, Some(&process("a")), &Verdict::None), admitted);
+    assert_eq!(decide_at(30_000, &unreachable, &seen("b", 30_000, Users::Closed)), fenced(Reason::Restarted, 60_660, false));
+    assert_eq!(decide_at(30_000, &unreachable, &seen("a", 0, Users::Closed)), fenced(Reason::Restarted, 60_660, true));
+}
+
+#[test]
+fn a_fenced_member_without_an_answer_gains_nothing_by_it() {
+    let fenced_a = record(State::Fenced, "a");
+    let lost = fenced_a.after(FenceStep::WriteUnreachable, None, &Verdict::None);
+    assert!(!lost.admits(&run("a")));
+    assert_eq!(decide_at(20_000, &lost, &seen("a", 1_000, Users::Closed)), fenced(Reason::Restarted, 31_660, false));
+}
+
+#[test]
+fn states_without_a_process_are_recorded_once() {
+    let fresh = Record { state: State::Starting, ..Record::default() };
+    assert_eq!(decide_at(0, &fresh, &Reach::NotRunning), FenceStep::WritePending);
+    assert_eq!(decide_at(0, &Record::default(), &Reach::NotRunning), FenceStep::Wait { until: None });
+    assert_eq!(decide_at(0, &Record::default(), &Reach::Connecting), FenceStep::WriteStarting);
+    assert_eq!(decide_at(0, &fresh, &Reach::Connecting), FenceStep::Wait { until: None });
+    // A replica that has just started has seen no process yet: the admission of the one that runs is not dropped for that.
+    assert_eq!(decide_at(0, &record(State::Admitted, "a"), &Reach::Connecting), FenceStep::WriteUnreachable);
+}
+
+/// What can happen to one member, as its replica and its leader experience it.
+#[derive(Clone, Debug)]
+enum Happening {
+    Pass(u64),
+    Probe,
+    Restart,
+    LoseSight,
+    /// Somebody opens or closes the process behind the operator's back.
+    Meddle(bool),
+    NewLeader,
+    NewReplica,
+    OpeningFails,
+    PredecessorKnown(bool),
+    Decide,
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        4 => (1_u64..20_000).prop_map(Happening::Pass),
+        6 => Just(Happening::Probe),
+        2 => Just(Happening::Restart),
+        1 => Just(Happening::LoseSight),
+        1 => any::<bool>().prop_map(Happening::Meddle),
+        1 => Just(Happening::NewLeader),
+        1 => Just(Happening::NewReplica),
+        1 => Just(Happening::OpeningFails),
+        2 => any::<bool>().prop_map(Happening::PredecessorKnown),
+        8 => Just(Happening::Decide),
+    ]
+}
+
+/// The world: what is true, beside what is known.
+struct World {
+    now: u64,
+    process: u32,
+    open: bool,
+    /// When the running process was first seen by the replica that leads, or last seen open: no admission before the delay
+    /// after it.
+    must_wait_from: Option<u64>,
+    watch: ProcessWatch,
+    record: Record,
+    fenced_since: Option<u64>,
+    opening_fails: bool,
+    known_dead: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            now: 1_000,
+            process: 0,
+            open: false,
+            must_wait_from: None,
+            watch: ProcessWatch::default(),
+            record: Record::default(),
+            fenced_since: None,
+            opening_fails: false,
+            known_dead: false,
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("p{}", self.process)
+    }
+
+    fn probe(&mut self) {
+        let users = if self.open { Users::Open } else { Users::Closed };
+        if self.open || self.must_wait_from.is_none() {
+            self.must_wait_from = Some(self.now);
+        }
+        self.watch.saw(&run(&self.name()), users, at(self.now));
+    }
+
+    fn happen(&mut self, happening: &Happening) {
+        match happening {
+            Happening::Pass(millis) => self.now += millis,
+            Happening::Probe => self.probe(),
+            Happening::Restart => {
+                (self.process, self.open, self.must_wait_from) = (self.process + 1, false, None);
+                self.watch.lost(at(self.now));
+            }
+            Happening::LoseSight => self.watch.lost(at(self.now)),
+            Happening::Meddle(open) => self.open = *open,
+            // Every replica watches every member and every status, so another leader knows the same.
+            Happening::NewLeader => {}
+            Happening::NewReplica => {
+                (self.watch, self.must_wait_from, self.fenced_since) = (ProcessWatch::default(), None, None);
+            }
+            Happening::OpeningFails => self.opening_fails = true,
+            Happening::PredecessorKnown(dead) => self.known_dead = *dead,
+            Happening::Decide => self.decide(),
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        match self.record.may_be_open() {
+            None => Verdict::None,
+            Some(process) if process.run_id == run(&self.name()) => Verdict::None,
+            Some(_) if self.known_dead => Verdict::Dead(Evidence::Terminated),
+            Some(_) => unconfirmed_until(None),
+        }
+    }
+
+    /// One decision and its effect; panics if it breaks the rule.
+    fn decide(&mut self) {
+        let (reach, verdict) = (self.watch.reach(true), self.verdict());
+        let step = decide_with(self.now, &self.record, &reach, &verdict, self.fenced_since);
+        let running = process(&self.name());
+        if let Reach::Seen(sight) = &reach
+            && sight.run_id != running.run_id
+        {
+            // The process restarted after the probe. Closing and admitting check the run_id on their own connection.
+            return;
+        }
+        if step == FenceStep::Admit {
+            let from = self.must_wait_from.expect("admitted before it was seen");
+            assert!(self.now >= from + 30_660, "admitted {} ms after {from}", self.now - from);
+            assert!(!matches!(verdict, Verdict::Unconfirmed { .. }), "the predecessor may run");
+            self.open = !self.opening_fails;
+            self.opening_fails = false;
+        }
+        let visible = matches!(reach, Reach::Seen(_)).then_some(&running);
+        self.record = self.record.after(step, visible, &verdict);
+        if let FenceStep::WriteFenced { close: true, .. } = step {
+            self.open = false;
+            self.must_wait_from = Some(self.now);
+            self.fenced_since = Some(self.now);
+        }
+        if step == FenceStep::Admit || matches!(step, FenceStep::WriteFenced { close: true, .. }) {
+            self.probe();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn no_sequence_of_observations_admits_a_process_early(happenings in prop::collection::vec(happening(), 1..120)) {
+        let mut world = World::new();
+        for happening in &happenings {
+            world.happen(happening);
+        }
+    }
+
+    #[test]
+    fn a_member_that_is_left_alone_is_admitted(happenings in prop::collection::vec(happening(), 0..60)) {
+        let mut world = World::new();
+        for happening in &happenings {
+            world.happen(happening);
+        }
+        (world.known_dead, world.opening_fails) = (true, false);
+        for _ in 0..60 {
+            for happening in [Happening::Probe, Happening::Decide, Happening::Decide, Happening::Pass(1_000)] {
+                world.happen(&happening);
+            }
+        }
+        world.happen(&Happening::Decide);
+        prop_assert_eq!(world.record.state, State::Admitted);
+        prop_assert!(world.open);
+    }
+}

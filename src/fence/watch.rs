@@ -1,0 +1,77 @@
+//! From probes to sights: since when has this replica seen a process, and since when closed?
+
+use super::{Reach, RunId};
+use crate::time::Monotonic;
+
+/// Whether the users that can vote may do so on a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Users {
+    /// None of them may.
+    Closed,
+    /// At least one of them may.
+    Open,
+}
+
+/// What this replica knows of the process that answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// Which process.
+    pub run_id: RunId,
+    /// When this replica first saw it. A process seen again after another one counts as new.
+    pub first_seen: Monotonic,
+    /// Its users, at the last probe.
+    pub users: Users,
+    /// When its users were first seen closed after the last time they were seen open; `None` while open.
+    pub closed_since: Option<Monotonic>,
+}
+
+/// The memory of one replica about one member.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessWatch {
+    sight: Option<Sight>,
+    lost_since: Option<Monotonic>,
+}
+
+impl ProcessWatch {
+    /// A probe was answered; `now` is the moment of the answer, so that what is counted from it ends late, never early.
+    pub fn saw(&mut self, run_id: &RunId, users: Users, now: Monotonic) {
+        self.lost_since = None;
+        match &mut self.sight {
+            Some(sight) if sight.run_id == *run_id => {
+                sight.closed_since = match users {
+                    Users::Open => None,
+                    Users::Closed => Some(sight.closed_since.unwrap_or(now)),
+                };
+                sight.users = users;
+            }
+            sight => {
+                let closed_since = (users == Users::Closed).then_some(now);
+                *sight = Some(Sight { run_id: run_id.clone(), first_seen: now, users, closed_since });
+            }
+        }
+    }
+
+    /// The process stopped answering.
+    pub fn lost(&mut self, now: Monotonic) {
+        if self.sight.is_some() {
+            self.lost_since.get_or_insert(now);
+        }
+    }
+
+    /// The last sight, whether or not the process still answers.
+    #[must_use]
+    pub fn last(&self) -> Option<&Sight> {
+        self.sight.as_ref()
+    }
+
+    /// How the member is seen, given whether its container runs.
+    #[must_use]
+    pub fn reach(&self, container_runs: bool) -> Reach {
+        match (&self.sight, self.lost_since) {
+            (Some(sight), None) => Reach::Seen(sight.clone()),
+            _ if !container_runs => Reach::NotRunning,
+            (Some(_), Some(since)) => Reach::Lost { since },
+            (None, _) => Reach::Connecting,
+        }
+    }
+}

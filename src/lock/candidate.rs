@@ -1,0 +1,165 @@
+//! Pure: which pods may hold a lock, and which one an election picks.
+
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
+use kube::ResourceExt;
+
+use crate::api::{Preference, PRIORITY_ANNOTATION};
+
+/// Names the main container of a pod with several, as `kubectl` reads it.
+const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-container";
+
+/// A container instance that may hold a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Name of the pod.
+    pub pod_name: String,
+    /// UID of the pod.
+    pub pod_uid: String,
+    /// Node that the pod runs on.
+    pub node_name: Option<String>,
+    /// Runtime's id of the running container.
+    pub container_id: String,
+    /// Start of the running container.
+    pub container_started_at: Option<Time>,
+    created: Option<Time>,
+    ordinal: Option<u64>,
+    priority: i64,
+}
+
+/// Why a pod cannot hold a lock now; the text is for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ineligible(pub String);
+
+/// The instance that a claim on this pod would be bound to: it runs, and its pod is not being deleted. Readiness is not
+/// asked: a worker may well become ready only once it holds its lock.
+pub fn bound(pod: &Pod, container: Option<&str>) -> Result<Candidate, Ineligible> {
+    let name = pod.name_any();
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Err(Ineligible(format!("pod {name} is being deleted")));
+    }
+    let container = main_container(pod, container)?;
+    let status = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.container_statuses.as_ref())
+        .and_then(|statuses| statuses.iter().find(|status| status.name == container))
+        .ok_or_else(|| Ineligible(format!("container {container} of pod {name} has not started yet")))?;
+    let running = status.state.as_ref().and_then(|state| state.running.as_ref());
+    let (Some(running), Some(container_id)) = (running, status.container_id.clone()) else {
+        return Err(Ineligible(format!("container {container} of pod {name} is not running")));
+    };
+    Ok(Candidate {
+        pod_uid: pod.uid().unwrap_or_default(),
+        node_name: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+        container_id,
+        container_started_at: running.started_at.clone(),
+        created: pod.metadata.creation_timestamp.clone(),
+        ordinal: name.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse().ok()),
+        priority: pod.annotations().get(PRIORITY_ANNOTATION).and_then(|p| p.parse().ok()).unwrap_or(0),
+        pod_name: name,
+    })
+}
+
+/// An instance that may be elected: as [`bound`], and its pod is ready.
+pub fn electable(pod: &Pod, container: Option<&str>) -> Result<Candidate, Ineligible> {
+    let candidate = bound(pod, container)?;
+    let ready = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref())
+        .is_some_and(|conditions| conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
+    if ready { Ok(candidate) } else { Err(Ineligible(format!("pod {} is not ready", candidate.pod_name))) }
+}
+
+/// The candidate that an election prefers. The preference is soft: nobody is replaced because a better one turned up.
+pub fn prefer(candidates: &[Candidate], preference: Preference) -> Option<&Candidate> {
+    let oldest = |c: &Candidate| (c.created.as_ref().map(|t| t.0), c.pod_name.clone());
+    match preference {
+        Preference::Oldest => candidates.iter().min_by_key(|c| oldest(c)),
+        Preference::LowestOrdinal => {
+            candidates.iter().min_by_key(|c| (c.ordinal.is_none(), c.ordinal, oldest(c)))
+        }
+        Preference::Priority => candidates.iter().min_by_key(|c| (std::cmp::Reverse(c.priority), oldest(c))),
+    }
+}
+
+/// The container that leadership is bound to: the one asked for, the only one, or the one that the pod names as its default.
+fn main_container(pod: &Pod, asked: Option<&str>) -> Result<String, Ineligible> {
+    let names: Vec<&str> =
+        pod.spec.as_ref().map(|spec| spec.containers.iter().map(|c| c.name.as_str()).collect()).unwrap_or_default();
+    let default = pod.annotations().get(DEFAULT_CONTAINER_ANNOTATION).map(String::as_str);
+    let chosen = match (asked.or(default), names.as_slice()) {
+        (Some(name), _) => Some(name),
+        (None, [only]) => Some(*only),
+        (None, _) => None,
+    };
+    match chosen {
+        Some(name) if names.contains(&name) => Ok(name.to_owned()),
+        Some(name) => Err(Ineligible(format!("pod {} has no container {name}", pod.name_any()))),
+        None => Err(Ineligible(format!(
+            "pod {} has several containers: name the one that leads in spec.election.container, or annotate the pod with {DEFAULT_CONTAINER_ANNOTATION}",
+            pod.name_any()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(name: &str, created: &str, ready: &str, containers: &[&str]) -> Pod {
+        let specs: Vec<_> = containers.iter().map(|c| json!({"name": c})).collect();
+        let statuses: Vec<_> = containers
+            .iter()
+            .map(|c| {
+                json!({"name": c, "containerID": format!("containerd://{name}-{c}"), "image": "", "imageID": "",
+                    "ready": true, "restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:05Z"}}})
+            })
+            .collect();
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "uid": name, "creationTimestamp": created},
+            "spec": {"containers": specs},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}], "containerStatuses": statuses}
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_pod_that_is_not_ready_may_be_bound_but_not_elected() {
+        let pod = pod("a-0", "2026-01-01T00:00:00Z", "False", &["app"]);
+        assert!(bound(&pod, None).is_ok());
+        assert_eq!(electable(&pod, None), Err(Ineligible("pod a-0 is not ready".into())));
+    }
+
+    #[test]
+    fn a_pod_being_deleted_is_no_candidate() {
+        let mut pod = pod("a-0", "2026-01-01T00:00:00Z", "True", &["app"]);
+        pod.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+        assert!(electable(&pod, None).is_err());
+    }
+
+    #[test]
+    fn several_containers_need_a_name_or_an_annotation() {
+        let mut pod = pod("a-0", "2026-01-01T00:00:00Z", "True", &["app", "mesh"]);
+        assert!(electable(&pod, None).unwrap_err().0.contains("spec.election.container"));
+        assert_eq!(electable(&pod, Some("app")).unwrap().container_id, "containerd://a-0-app");
+        assert!(electable(&pod, Some("nope")).is_err());
+        pod.annotations_mut().insert(DEFAULT_CONTAINER_ANNOTATION.into(), "mesh".into());
+        assert_eq!(electable(&pod, None).unwrap().container_id, "containerd://a-0-mesh");
+    }
+
+    #[test]
+    fn each_preference_picks_its_own_and_breaks_ties_by_age_then_name() {
+        let old_high = pod("a-9", "2026-01-01T00:00:00Z", "True", &["app"]);
+        let young_low = pod("b-1", "2026-01-02T00:00:00Z", "True", &["app"]);
+        let mut important = pod("c-5", "2026-01-03T00:00:00Z", "True", &["app"]);
+        important.annotations_mut().insert(PRIORITY_ANNOTATION.into(), "7".into());
+        let all: Vec<_> = [&young_low, &important, &old_high].map(|p| electable(p, None).unwrap()).into();
+        let picked = |preference| prefer(&all, preference).unwrap().pod_name.as_str();
+        assert_eq!(picked(Preference::Oldest), "a-9");
+        assert_eq!(picked(Preference::LowestOrdinal), "b-1");
+        assert_eq!(picked(Preference::Priority), "c-5");
+    }
+}

@@ -1,0 +1,364 @@
+//! The holds that this replica renews, and what it knows of each.
+//!
+//! Every replica has such a table. The leader fills it when it grants; every replica, the leader of tomorrow among them,
+//! also adopts what it sees published in a lock's status. A validity in this table is this replica's own knowledge: its
+//! last successful renewal, or the published one. A hold without such knowledge is not renewed (docs/algorithm.md,
+//! "Continuity").
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use kube::runtime::reflector::ObjectRef;
+use tokio::sync::{Notify, broadcast};
+
+use crate::{
+    api::{DistributedLock, RedisQuorum},
+    redlock::{Extend, LockKey, Missing, Nonce, Votes},
+    time::{Boottime, UnixMillis},
+};
+
+/// Renewals due within so much of each other go out together, as one pipeline to each member.
+const BATCH_WINDOW: Duration = Duration::from_millis(5);
+/// A renewal without a majority is tried again this soon, or in a third of the interval if that is shorter.
+const RETRY_AFTER: Duration = Duration::from_millis(250);
+/// Locks whose hold changed while nobody listened are found by the next look at all of them.
+const NEWS_CAPACITY: usize = 4096;
+
+/// What identifies a hold and says how to renew it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The lock object.
+    pub lock: ObjectRef<DistributedLock>,
+    /// Its UID, part of the value's signature.
+    pub uid: String,
+    /// The quorum that granted it.
+    pub quorum: ObjectRef<RedisQuorum>,
+    /// The key in Redis.
+    pub key: LockKey,
+    /// This grant's nonce; with the UID and the quorum's key it gives the value.
+    pub nonce: Nonce,
+    /// Time to live set by each renewal.
+    pub ttl: Duration,
+    /// Between the starts of two renewals.
+    pub renew_interval: Duration,
+}
+
+/// Why a hold was lost; nothing makes it valid again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// A majority of members says that the key is not ours.
+    Refused,
+    /// Its validity ended before a renewal succeeded.
+    Expired,
+}
+
+/// How a hold stands, as far as this replica knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Identity and settings.
+    pub terms: Terms,
+    /// The end of the known validity.
+    pub valid_until: Boottime,
+    /// The same moment on the wall clock, fixed when the round that earned it began.
+    pub valid_until_wall: UnixMillis,
+    /// Wall clock at the start of that round.
+    pub renewed_at: UnixMillis,
+    /// Votes of that round; none for a hold that was adopted and not renewed yet.
+    pub votes: Option<Votes>,
+    /// Members that lacked the key in that round.
+    pub missing: Vec<Missing>,
+    /// The last round's trouble in words, if it had no majority.
+    pub trouble: Option<String>,
+    /// Set when the hold is lost.
+    pub loss: Option<Loss>,
+    /// Seen in the lock's status. A grant that is not may still be unknown to everybody else.
+    pub published: bool,
+    due: Boottime,
+    in_flight: bool,
+}
+
+impl Hold {
+    /// A hold whose last round began at `renewed_at` and is valid until `valid_until`.
+    pub fn new(terms: Terms, valid_until: Boottime, valid_until_wall: UnixMillis, renewed_at: UnixMillis, due: Boottime) -> Self {
+        Self {
+            terms,
+            valid_until,
+            valid_until_wall,
+            renewed_at,
+            votes: None,
+            missing: Vec::new(),
+            trouble: None,
+            loss: None,
+            published: false,
+            due,
+            in_flight: false,
+        }
+    }
+
+    /// With the votes of the round that made it.
+    #[must_use]
+    pub fn with_votes(mut self, votes: Votes) -> Self {
+        self.votes = Some(votes);
+        self
+    }
+
+    /// Whether the hold is known to be valid at `now`.
+    pub fn is_valid(&self, now: Boottime) -> bool {
+        self.loss.is_none() && now < self.valid_until
+    }
+
+    /// Takes the outcome of a renewal that began at `started`.
+    fn settle(&mut self, outcome: Extend, started: (Boottime, UnixMillis), now: Boottime) {
+        self.in_flight = false;
+        if self.loss.is_some() {
+            return;
+        }
+        self.trouble = None;
+        match outcome {
+            Extend::Renewed { started: began, valid_until, votes, missing } => {
+                let earned = i64::try_from(valid_until.since(began).as_millis()).unwrap_or(i64::MAX);
+                self.valid_until_wall = UnixMillis(self.valid_until_wall.0.max(started.1.0.saturating_add(earned)));
+                self.valid_until = valid_until;
+                self.renewed_at = started.1;
+                self.votes = Some(votes);
+                self.missing = missing;
+                self.due = began + self.terms.renew_interval;
+            }
+            Extend::Refused { refusals } => {
+                self.trouble = Some(format!("{refusals} members say that the key is not ours"));
+                self.loss = Some(Loss::Refused);
+            }
+            Extend::TooLate => self.loss = Some(Loss::Expired),
+            Extend::NoQuorum { failures } => {
+                let failures: Vec<_> = failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect();
+                self.trouble = Some(failures.join("; "));
+                self.due = now + RETRY_AFTER.min(self.terms.renew_interval / 3);
+            }
+        }
+    }
+}
+
+/// The table.
+#[derive(Debug)]
+pub struct Holds {
+    table: Mutex<HashMap<String, Hold>>,
+    wake: Notify,
+    news: broadcast::Sender<ObjectRef<DistributedLock>>,
+}
+
+impl Default for Holds {
+    fn default() -> Self {
+        Self { table: Mutex::default(), wake: Notify::new(), news: broadcast::channel(NEWS_CAPACITY).0 }
+    }
+}
+
+impl Holds {
+    /// Starts to renew a hold. A hold with the same nonce stays as it is: what this replica knows of it is newer.
+    pub fn adopt(&self, hold: Hold) {
+        let mut table = self.table();
+        match table.get_mut(&hold.terms.uid) {
+            Some(known) if known.terms.nonce == hold.terms.nonce => {
+                known.terms = hold.terms;
+                known.published |= hold.published;
+            }
+            _ => {
+                table.insert(hold.terms.uid.clone(), hold);
+            }
+        }
+        drop(table);
+        self.wake.notify_one();
+    }
+
+    /// Stops renewing a lock's hold, whatever its nonce.
+    pub fn forget(&self, uid: &str) {
+        self.table().remove(uid);
+    }
+
+    /// Stops renewing a hold that was published and is no longer. A grant that is still being published stays.
+    pub fn forget_published(&self, uid: &str) {
+        let mut table = self.table();
+        if table.get(uid).is_some_and(|hold| hold.published) {
+            table.remove(uid);
+        }
+    }
+
+    /// Stops renewing grants that nobody knows of, when this replica stops leading: their keys run out, and the next leader
+    /// recognises them as orphans.
+    pub fn forget_unpublished(&self) {
+        self.table().retain(|_, hold| hold.published);
+    }
+
+    /// What this replica knows of a lock's hold.
+    pub fn get(&self, uid: &str) -> Option<Hold> {
+        self.table().get(uid).cloned()
+    }
+
+    /// All holds known here.
+    pub fn all(&self) -> Vec<Hold> {
+        self.table().values().cloned().collect()
+    }
+
+    /// The locks whose hold was renewed, failed to renew, or was lost.
+    pub fn news(&self) -> broadcast::Receiver<ObjectRef<DistributedLock>> {
+        self.news.subscribe()
+    }
+
+    /// Resolves when a hold was added, which may be due before those known so far.
+    pub async fn added(&self) {
+        self.wake.notified().await;
+    }
+
+    /// When something is next to be done: a renewal, or noticing that a validity has ended.
+    pub fn next_due(&self) -> Option<Boottime> {
+        let table = self.table();
+        let open = table.values().filter(|hold| hold.loss.is_none());
+        open.map(|hold| if hold.in_flight { hold.valid_until } else { hold.due.min(hold.valid_until) }).min()
+    }
+
+    /// Takes the holds whose renewal is due, and declares lost those whose validity has ended.
+    pub fn take_due(&self, now: Boottime) -> Vec<Hold> {
+        let mut table = self.table();
+        let mut due = Vec::new();
+        for hold in table.values_mut().filter(|hold| hold.loss.is_none()) {
+            if now >= hold.valid_until {
+                hold.loss = Some(Loss::Expired);
+                self.tell(&hold.terms.lock);
+            } else if !hold.in_flight && now + BATCH_WINDOW >= hold.due {
+                hold.in_flight = true;
+                due.push(hold.clone());
+            }
+        }
+        due
+    }
+
+    /// Postpones a renewal that was taken but may not be done now.
+    pub fn postpone(&self, uid: &str, until: Boottime) {
+        if let Some(hold) = self.table().get_mut(uid) {
+            hold.in_flight = false;
+            hold.due = until;
+        }
+    }
+
+    /// Records the outcome of a renewal of the hold with this nonce.
+    pub fn settle(&self, uid: &str, nonce: &Nonce, outcome: Extend, started: (Boottime, UnixMillis), now: Boottime) {
+        let mut table = self.table();
+        if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
+            hold.settle(outcome, started, now);
+            self.tell(&hold.terms.lock);
+        }
+    }
+
+    /// Nobody listens on a replica that does not lead.
+    fn tell(&self, lock: &ObjectRef<DistributedLock>) {
+        let _ = self.news.send(lock.clone());
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<String, Hold>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Boottime {
+        Boottime::new(Duration::from_millis(millis))
+    }
+
+    fn hold(nonce: u8, due: u64, valid_until: u64) -> Hold {
+        let terms = Terms {
+            lock: ObjectRef::new("lock").within("ns"),
+            uid: "uid".into(),
+            quorum: ObjectRef::new("main").within("ns"),
+            key: LockKey::new("ns/key"),
+            nonce: Nonce::from_bytes([nonce; 10]),
+            ttl: Duration::from_secs(9),
+            renew_interval: Duration::from_secs(3),
+        };
+        Hold::new(terms, at(valid_until), UnixMillis(0), UnixMillis(0), at(due))
+    }
+
+    fn renewed(started: u64, valid_until: u64) -> Extend {
+        let votes = Votes { yes: 3, of: 3 };
+        Extend::Renewed { started: at(started), valid_until: at(valid_until), votes, missing: Vec::new() }
+    }
+
+    fn nonce(byte: u8) -> Nonce {
+        Nonce::from_bytes([byte; 10])
+    }
+
+    #[test]
+    fn a_hold_is_taken_when_it_is_due_and_only_once() {
+        let holds = Holds::default();
+        holds.adopt(hold(1, 3_000, 9_000));
+        assert!(holds.take_due(at(2_900)).is_empty());
+        assert_eq!(holds.take_due(at(2_996)).len(), 1, "within the batch window");
+        assert!(holds.take_due(at(3_100)).is_empty(), "already in flight");
+        assert_eq!(holds.next_due(), Some(at(9_000)), "in flight: only the end of its validity matters");
+    }
+
+    #[test]
+    fn a_renewal_moves_the_validity_and_the_next_renewal_from_its_start() {
+        let holds = Holds::default();
+        holds.adopt(hold(1, 3_000, 9_000));
+        holds.take_due(at(3_000));
+        holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(50_000)), at(3_010));
+        let known = holds.get("uid").unwrap();
+        assert_eq!((known.valid_until, known.valid_until_wall), (at(11_800), UnixMillis(58_800)));
+        assert_eq!(holds.next_due(), Some(at(6_000)));
+    }
+
+    #[test]
+    fn a_round_without_a_majority_is_tried_again_soon_and_keeps_the_old_validity() {
+        let holds = Holds::default();
+        holds.adopt(hold(1, 3_000, 9_000));
+        holds.take_due(at(3_000));
+        holds.settle("uid", &nonce(1), Extend::NoQuorum { failures: vec![] }, (at(3_000), UnixMillis(0)), at(3_050));
+        assert!(holds.get("uid").unwrap().is_valid(at(8_999)));
+        assert_eq!(holds.next_due(), Some(at(3_300)));
+    }
+
+    #[test]
+    fn a_hold_whose_validity_ended_is_lost_even_while_a_renewal_is_in_flight() {
+        let holds = Holds::default();
+        holds.adopt(hold(1, 3_000, 9_000));
+        holds.take_due(at(8_999));
+        holds.take_due(at(9_000));
+        assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Expired));
+    }
+
+    #[test]
+    fn the_outcome_of_an_earlier_grant_does_not_touch_a_later_one() {
+        let holds = Holds::default();
+        holds.adopt(hold(2, 3_000, 9_000));
+        holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, (at(3_000), UnixMillis(0)), at(3_010));
+        assert_eq!(holds.get("uid").unwrap().loss, None);
+    }
+
+    #[test]
+    fn adopting_what_is_known_keeps_the_newer_knowledge() {
+        let holds = Holds::default();
+        holds.adopt(hold(1, 3_000, 9_000));
+        holds.take_due(at(3_000));
+        holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(0)), at(3_010));
+        let mut published = hold(1, 3_000, 9_000);
+        published.published = true;
+        holds.adopt(published);
+        let known = holds.get("uid").unwrap();
+        assert_eq!((known.valid_until, known.published), (at(11_800), true));
+    }
+
+    #[test]
+    fn a_grant_that_is_still_being_published_is_not_forgotten_because_the_cache_lags() {
+        let holds = Holds::default();
+        holds.adopt(hold(1, 3_000, 9_000));
+        holds.forget_published("uid");
+        assert!(holds.get("uid").is_some());
+        holds.forget_unpublished();
+        assert!(holds.get("uid").is_none());
+    }
+}

@@ -1,0 +1,199 @@
+//! Pure: what a lock's status says after each thing that can happen to it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::holds::Hold;
+use crate::{
+    api::{
+        DistributedLock, DistributedLockStatus, Ending, LockHolder, MilliTime, PastHold,
+        conditions::{AcceptedReason, CommonReason, HeldReason, LockCondition, Status, set_condition},
+    },
+    redlock::{FencingToken, Votes},
+    time::UnixMillis,
+};
+
+/// How many past holds a status remembers.
+const HISTORY: usize = 10;
+/// Positions behind this one are not written, or a release would mean a write for every waiter.
+const LAST_POSITION: usize = 10;
+
+/// A status under construction: the old one, and what conditions need.
+pub struct Draft {
+    status: DistributedLockStatus,
+    generation: Option<i64>,
+    now: Timestamp,
+}
+
+/// What a grant brings into the status.
+pub struct Granted<'a> {
+    /// Who holds it.
+    pub holder: LockHolder,
+    /// Its fencing token.
+    pub token: FencingToken,
+    /// Start of the round that earned it, wall clock.
+    pub acquired_at: UnixMillis,
+    /// End of its validity, wall clock.
+    pub valid_until: UnixMillis,
+    /// The votes.
+    pub votes: Votes,
+    /// The key in Redis, for people.
+    pub key: &'a str,
+}
+
+impl Draft {
+    /// Starts from what the lock's status says now.
+    pub fn of(lock: &DistributedLock, now: UnixMillis) -> Self {
+        let generation = lock.metadata.generation;
+        let mut status = lock.status.clone().unwrap_or_default();
+        status.observed_generation = generation;
+        Self { status, generation, now: Timestamp::from_millisecond(now.0).unwrap_or_default() }
+    }
+
+    /// The finished status.
+    pub fn finish(self) -> DistributedLockStatus {
+        self.status
+    }
+
+    fn set(
+        &mut self,
+        condition: LockCondition,
+        status: impl Into<Status>,
+        reason: impl Into<&'static str>,
+        message: impl Into<String>,
+    ) {
+        set_condition(&mut self.status.conditions, condition, status, reason, message, self.generation, self.now);
+    }
+
+    /// The spec is good, and its quorum may be used.
+    #[must_use]
+    pub fn accepted(mut self) -> Self {
+        self.set(LockCondition::Accepted, true, AcceptedReason::Accepted, "");
+        self
+    }
+
+    /// The spec cannot be served; the message says what to write or wait for instead.
+    #[must_use]
+    pub fn refused(mut self, reason: AcceptedReason, message: &str) -> Self {
+        self.set(LockCondition::Accepted, false, reason, message);
+        self.waiting(HeldReason::NotAccepted, message, None)
+    }
+
+    /// Nobody holds it, for this reason.
+    #[must_use]
+    pub fn waiting(mut self, reason: HeldReason, message: &str, position: Option<usize>) -> Self {
+        self.set(LockCondition::Held, false, reason, message);
+        self.set(LockCondition::FullyReplicated, false, CommonReason::NotHeld, "");
+        self.status.queue_position =
+            position.filter(|position| *position <= LAST_POSITION).and_then(|position| i32::try_from(position).ok());
+        self
+    }
+
+    /// Whether the last round found a majority of members.
+    #[must_use]
+    pub fn quorum_available(mut self, trouble: Option<&str>) -> Self {
+        match trouble {
+            None => self.set(LockCondition::QuorumAvailable, true, CommonReason::AsExpected, ""),
+            Some(trouble) => self.set(LockCondition::QuorumAvailable, false, CommonReason::MajorityLost, trouble),
+        }
+        self
+    }
+
+    /// Held from now on.
+    #[must_use]
+    pub fn granted(mut self, grant: Granted<'_>) -> Self {
+        let message = format!("{} holds {}", grant.holder.identity, grant.key);
+        self.status.holder = Some(grant.holder);
+        self.status.fencing_token = Some(grant.token.get());
+        self.status.acquired_at = MilliTime::from_millis(grant.acquired_at.0);
+        self.status.ending = None;
+        self.status.queue_position = Some(0);
+        self.status.transitions += 1;
+        self.set(LockCondition::Held, true, HeldReason::Held, message);
+        self.validity(grant.acquired_at, grant.valid_until, Some(grant.votes)).quorum_available(None)
+    }
+
+    /// Renewed.
+    #[must_use]
+    pub fn renewed(self, hold: &Hold) -> Self {
+        let renewed = self.validity(hold.renewed_at, hold.valid_until_wall, hold.votes);
+        renewed.quorum_available(hold.trouble.as_deref())
+    }
+
+    fn validity(mut self, renewed_at: UnixMillis, valid_until: UnixMillis, votes: Option<Votes>) -> Self {
+        self.status.renewed_at = MilliTime::from_millis(renewed_at.0);
+        self.status.valid_until = MilliTime::from_millis(valid_until.0);
+        if let Some(votes) = votes {
+            self.status.votes = Some(votes.to_string());
+            if votes.yes == votes.of {
+                self.set(LockCondition::FullyReplicated, true, CommonReason::AllMembers, "");
+            } else {
+                let message = format!("{votes} members hold the key");
+                self.set(LockCondition::FullyReplicated, false, CommonReason::MembersMissing, message);
+            }
+        }
+        self
+    }
+
+    /// No longer renewed: it ends when its validity has run out, or before if its container terminates.
+    #[must_use]
+    pub fn ending(mut self, reason: HeldReason, why: &str) -> Self {
+        let until = self.status.valid_until;
+        let since = MilliTime::from_millis(self.now.as_millisecond()).unwrap_or_default();
+        self.status.ending = Some(Ending { since, reason: reason.to_string(), until });
+        let until = until.map_or_else(|| "its validity is over".to_owned(), |until| until.to_string());
+        self.set(LockCondition::Held, true, HeldReason::Ending, format!("not renewed, {why}: held until {until}"));
+        self
+    }
+
+    /// Nobody holds it any more.
+    #[must_use]
+    pub fn ended(mut self, reason: HeldReason, why: &str) -> Self {
+        let now = MilliTime::from_millis(self.now.as_millisecond()).unwrap_or_default();
+        if let Some(holder) = self.status.holder.take() {
+            self.status.history.push(PastHold {
+                identity: holder.identity,
+                fencing_token: self.status.fencing_token,
+                from: self.status.acquired_at,
+                to: now,
+                reason: reason.to_string(),
+            });
+            let surplus = self.status.history.len().saturating_sub(HISTORY);
+            self.status.history.drain(..surplus);
+        }
+        self.status.fencing_token = None;
+        self.status.acquired_at = None;
+        self.status.renewed_at = None;
+        self.status.valid_until = None;
+        self.status.votes = None;
+        self.status.ending = None;
+        self.waiting(reason, why, None)
+    }
+
+    /// It never queues again.
+    #[must_use]
+    pub fn finished(mut self, reason: HeldReason, why: &str) -> Self {
+        self.set(LockCondition::Finished, true, reason, why);
+        self.set(LockCondition::Held, false, reason, why);
+        self.status.queue_position = None;
+        self
+    }
+}
+
+/// When a finished claim is to be deleted, in time from now.
+pub fn remaining_after_finish(lock: &DistributedLock, now: UnixMillis) -> Option<Duration> {
+    let keep = lock.spec.ttl_after_finished?.get();
+    let finished = crate::api::conditions::find_condition(
+        lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default(),
+        LockCondition::Finished,
+    )?;
+    let since = now.0.saturating_sub(finished.last_transition_time.0.as_millisecond());
+    Some(keep.saturating_sub(Duration::from_millis(u64::try_from(since).unwrap_or(0))))
+}
+
+/// `namespace/name` for messages.
+pub fn full_name(lock: &DistributedLock) -> String {
+    format!("{}/{}", lock.namespace().unwrap_or_default(), lock.name_any())
+}

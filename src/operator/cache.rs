@@ -1,0 +1,186 @@
+//! A watched copy of one kind of object, shared by everything in the process, that also remembers what was deleted.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use futures::{Stream, StreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{
+    Api, Resource, ResourceExt,
+    runtime::{
+        WatchStreamExt,
+        reflector::{ObjectRef, Store, store::Writer},
+        watcher::{self, Event, watcher},
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::sync::broadcast;
+use tokio_stream::wrappers::BroadcastStream;
+
+/// How many deleted objects are remembered. The last state of a deleted pod tells whether its containers had ended; a
+/// record that was dropped only makes the operator more careful (the pod counts as vanished, not as dead).
+const DEPARTED_CAPACITY: usize = 4096;
+/// Changes that a slow reader may fall behind before it is told to look at everything again.
+const CHANGES_CAPACITY: usize = 4096;
+
+/// One change of a watched object.
+#[derive(Clone, Debug)]
+pub enum Change<K> {
+    /// Created, modified, or listed again.
+    Applied(Arc<K>),
+    /// Deleted, with the last state that the API server had.
+    Deleted(Arc<K>),
+}
+
+impl<K> Change<K> {
+    /// The object in its newest known state.
+    pub fn object(&self) -> &Arc<K> {
+        match self {
+            Self::Applied(object) | Self::Deleted(object) => object,
+        }
+    }
+}
+
+/// Objects of kind `K` as last seen by this replica. Cloning shares the cache.
+#[derive(Debug)]
+pub struct Cache<K: Resource + 'static>
+where
+    K::DynamicType: Eq + std::hash::Hash + Clone,
+{
+    store: Store<K>,
+    departed: Arc<Mutex<Departed<K>>>,
+    changes: broadcast::Sender<Change<K>>,
+}
+
+impl<K: Resource + 'static> Clone for Cache<K>
+where
+    K::DynamicType: Eq + std::hash::Hash + Clone,
+{
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone(), departed: self.departed.clone(), changes: self.changes.clone() }
+    }
+}
+
+/// The newest deleted objects by UID.
+#[derive(Debug)]
+struct Departed<K> {
+    by_uid: HashMap<String, Arc<K>>,
+    order: VecDeque<String>,
+}
+
+impl<K> Departed<K> {
+    fn remember(&mut self, uid: String, object: Arc<K>) {
+        if self.by_uid.insert(uid.clone(), object).is_none() {
+            self.order.push_back(uid);
+        }
+        while self.order.len() > DEPARTED_CAPACITY {
+            if let Some(oldest) = self.order.pop_front() {
+                self.by_uid.remove(&oldest);
+            }
+        }
+    }
+}
+
+impl<K> Cache<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    /// An empty cache, and the future that fills it and follows the API server until it is dropped. `slim` removes what
+    /// nobody here reads from each object, to save memory.
+    pub fn new(
+        api: Api<K>,
+        config: watcher::Config,
+        slim: fn(&mut K),
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let writer = Writer::<K>::default();
+        let store = writer.as_reader();
+        let departed = Arc::new(Mutex::new(Departed { by_uid: HashMap::new(), order: VecDeque::new() }));
+        let (changes, _) = broadcast::channel(CHANGES_CAPACITY);
+        let cache = Self { store, departed, changes };
+        let follower = cache.clone().follow(writer, api, config, slim);
+        (cache, follower)
+    }
+
+    async fn follow(self, writer: Writer<K>, api: Api<K>, config: watcher::Config, slim: fn(&mut K)) {
+        let events = watcher(api, config).default_backoff().modify(move |object| {
+            slim_metadata(object.meta_mut());
+            slim(object);
+        });
+        let mut events = std::pin::pin!(events.reflect(writer));
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Apply(object) | Event::InitApply(object)) => self.announce(Change::Applied(Arc::new(object))),
+                Ok(Event::Delete(object)) => {
+                    let object = Arc::new(object);
+                    if let Some(uid) = object.uid() {
+                        self.departed.lock().unwrap_or_else(PoisonError::into_inner).remember(uid, object.clone());
+                    }
+                    self.announce(Change::Deleted(object));
+                }
+                Ok(Event::Init | Event::InitDone) => {}
+                Err(error) => tracing::warn!(kind = %K::kind(&()), %error, "watch interrupted, retrying"),
+            }
+        }
+    }
+
+    /// Nobody listening is fine: the store has been updated already.
+    fn announce(&self, change: Change<K>) {
+        let _ = self.changes.send(change);
+    }
+
+    /// Resolves when the first list has been read.
+    pub async fn ready(&self) -> bool {
+        self.store.wait_until_ready().await.is_ok()
+    }
+
+    /// The underlying store, for a `kube::runtime::Controller`.
+    pub fn store(&self) -> Store<K> {
+        self.store.clone()
+    }
+
+    /// One object by reference.
+    pub fn get(&self, reference: &ObjectRef<K>) -> Option<Arc<K>> {
+        self.store.get(reference)
+    }
+
+    /// One object by namespace and name.
+    pub fn named(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.store.get(&ObjectRef::new(name).within(namespace))
+    }
+
+    /// One object without a namespace by name.
+    pub fn cluster_named(&self, name: &str) -> Option<Arc<K>> {
+        self.store.get(&ObjectRef::new(name))
+    }
+
+    /// All objects, in no order.
+    pub fn all(&self) -> Vec<Arc<K>> {
+        self.store.state()
+    }
+
+    /// The last state of an object that was seen to be deleted. None proves nothing: the deletion may have been missed.
+    pub fn departed(&self, uid: &str) -> Option<Arc<K>> {
+        self.departed.lock().unwrap_or_else(PoisonError::into_inner).by_uid.get(uid).cloned()
+    }
+
+    /// Every object there is, then each change. A reader that falls behind is shown every object again.
+    pub fn changes(&self) -> impl Stream<Item = Change<K>> + Send + 'static {
+        let subscription = BroadcastStream::new(self.changes.subscribe());
+        let store = self.store.clone();
+        let listed = move || store.state().into_iter().map(Change::Applied).collect::<Vec<_>>();
+        let first = listed();
+        stream::iter(first).chain(subscription.flat_map(move |change| {
+            stream::iter(match change {
+                Ok(change) => vec![change],
+                Err(_lagged) => listed(),
+            })
+        }))
+    }
+}
+
+/// Nobody here reads managed fields, and they are the larger half of many objects.
+fn slim_metadata(meta: &mut ObjectMeta) {
+    meta.managed_fields = None;
+}

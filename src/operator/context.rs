@@ -1,0 +1,102 @@
+//! What every part of the operator shares: the API client, the watched caches, the clock and the event recorder.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::{
+    Api, Client,
+    runtime::{
+        events::{Event, EventType, Recorder, Reporter},
+        watcher,
+    },
+};
+
+use super::cache::Cache;
+use crate::{
+    api::{DistributedLock, RedisQuorum},
+    time::SystemClock,
+};
+
+/// Shared by all controllers and by the renewal of locks; cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    /// Client of the API server.
+    pub client: Client,
+    /// The clocks of this process.
+    pub clock: Arc<SystemClock>,
+    /// All pods, without what nobody reads.
+    pub pods: Cache<Pod>,
+    /// All nodes.
+    pub nodes: Cache<Node>,
+    /// All namespaces.
+    pub namespaces: Cache<Namespace>,
+    /// All quorums.
+    pub quorums: Cache<RedisQuorum>,
+    /// All locks.
+    pub locks: Cache<DistributedLock>,
+    recorder: Recorder,
+}
+
+impl Context {
+    /// A context, and the future that keeps its caches current.
+    pub fn new(client: Client, instance: &str) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let clock = Arc::new(SystemClock::default());
+        let any = watcher::Config::default;
+        let (pods, follow_pods) = Cache::new(Api::all(client.clone()), any(), slim_pod);
+        let (nodes, follow_nodes) = Cache::new(Api::all(client.clone()), any(), slim_node);
+        let (namespaces, follow_namespaces) = Cache::new(Api::all(client.clone()), any(), |_| ());
+        let (quorums, follow_quorums) = Cache::new(Api::all(client.clone()), any(), |_| ());
+        let (locks, follow_locks) = Cache::new(Api::all(client.clone()), any(), |_| ());
+        let reporter = Reporter { controller: "redlock-operator".into(), instance: Some(instance.into()) };
+        let recorder = Recorder::new(client.clone(), reporter);
+        let follow = async move {
+            tokio::join!(follow_pods, follow_nodes, follow_namespaces, follow_quorums, follow_locks);
+        };
+        (Self { client, clock, pods, nodes, namespaces, quorums, locks, recorder }, follow)
+    }
+
+    /// Resolves when every cache has been filled once.
+    pub async fn synced(&self) -> bool {
+        let (pods, nodes, namespaces, quorums, locks) = tokio::join!(
+            self.pods.ready(),
+            self.nodes.ready(),
+            self.namespaces.ready(),
+            self.quorums.ready(),
+            self.locks.ready()
+        );
+        pods && nodes && namespaces && quorums && locks
+    }
+
+    /// Publishes an Event about `object`; a lost Event is only logged, since status and conditions carry the same news.
+    pub async fn event<K>(&self, object: &K, type_: EventType, reason: &str, note: String)
+    where
+        K: kube::Resource<DynamicType = ()>,
+    {
+        let event =
+            Event { type_, reason: reason.into(), note: Some(note), action: reason.into(), secondary: None };
+        if let Err(error) = self.recorder.publish(&event, &object.object_ref(&())).await {
+            tracing::debug!(%error, reason, "event not published");
+        }
+    }
+}
+
+/// Keeps what elections and fences read: names, labels, node, container states and conditions.
+fn slim_pod(pod: &mut Pod) {
+    if let Some(spec) = &mut pod.spec {
+        spec.volumes = None;
+        spec.init_containers = None;
+        spec.tolerations = None;
+        for container in &mut spec.containers {
+            container.env = None;
+            container.args = None;
+            container.command = None;
+            container.volume_mounts = None;
+        }
+    }
+}
+
+fn slim_node(node: &mut Node) {
+    if let Some(status) = &mut node.status {
+        status.images = None;
+    }
+}

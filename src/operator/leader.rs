@@ -1,0 +1,263 @@
+//! Which replica leads: a Kubernetes Lease, taken and renewed by compare-and-swap and judged by this replica's own clock.
+//!
+//! Guarantees: two replicas never both write the same version of the Lease (`replace` carries the resourceVersion), and a
+//! Lease is taken over only after it stayed unchanged for its whole duration on the taker's own CLOCK_BOOTTIME. No wall
+//! clocks are compared. A leader that was frozen may still believe that it leads: whatever it writes afterwards is refused
+//! by resourceVersion (Kubernetes) or by the epoch (Redis members), see docs/safety.md.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+    jiff::Timestamp,
+};
+use kube::{Api, Client, api::PostParams};
+use tokio::{sync::watch, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::time::{Boottime, Clock};
+
+/// Others may take the Lease over when it has not changed for this long.
+const LEASE_DURATION: Duration = Duration::from_secs(4);
+/// A leader that could not renew for this long stops leading; the second of difference covers slow clocks and requests.
+const RENEW_DEADLINE: Duration = Duration::from_secs(3);
+/// Between two renewals.
+const RENEW_PERIOD: Duration = Duration::from_secs(1);
+/// Between two looks at a Lease that somebody else holds.
+const RETRY_PERIOD: Duration = Duration::from_millis(500);
+/// For reading and writing the Lease once.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Epochs count from 2023-11-14, so that they fit the Lease's 32-bit `leaseTransitions` until 2091.
+const EPOCH_ORIGIN_SECONDS: i64 = 1_700_000_000;
+
+/// One period of leadership.
+#[derive(Clone, Debug)]
+pub struct Term {
+    /// Rises with every change of leader, also when the Lease object was deleted in between. Redis members refuse to be
+    /// opened or closed by an epoch lower than the highest that they have seen.
+    pub epoch: i64,
+    /// Cancelled when the term is over.
+    pub over: CancellationToken,
+}
+
+/// What to do about the Lease, decided without IO.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// We hold it: renew it.
+    Renew,
+    /// Nobody holds it, or its holder has not renewed it for its whole duration: take it.
+    Take,
+    /// Somebody else holds it.
+    Wait,
+}
+
+/// The Lease as this replica last saw it change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// resourceVersion of the Lease.
+    pub version: Option<String>,
+    /// When this replica first saw that version.
+    pub at: Boottime,
+}
+
+/// Decides from the Lease's spec, and since when this replica has seen it unchanged.
+pub fn evaluate(spec: &LeaseSpec, me: &str, unchanged_since: Boottime, now: Boottime) -> Verdict {
+    let holder = spec.holder_identity.as_deref().unwrap_or_default();
+    if holder == me {
+        return Verdict::Renew;
+    }
+    let duration = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).map_or(LEASE_DURATION, Duration::from_secs);
+    if holder.is_empty() || now.since(unchanged_since) >= duration { Verdict::Take } else { Verdict::Wait }
+}
+
+/// The epoch of a new term: above the last one, and above any of a Lease that was deleted since.
+pub fn next_epoch(last: Option<i32>, unix_seconds: i64) -> i32 {
+    let by_clock = i32::try_from(unix_seconds - EPOCH_ORIGIN_SECONDS).unwrap_or(1).max(1);
+    last.map_or(by_clock, |last| last.saturating_add(1).max(by_clock))
+}
+
+/// This replica's candidacy.
+pub struct Candidacy<C> {
+    leases: Api<Lease>,
+    name: String,
+    identity: String,
+    clock: Arc<C>,
+    terms: watch::Sender<Option<Term>>,
+    /// The term that we lead, and until when we may believe it.
+    leading: Option<(Term, Boottime)>,
+    sighting: Sighting,
+}
+
+impl<C: Clock> Candidacy<C> {
+    /// Stands for the Lease `name`; the receiver shows the current term of this replica, if it leads.
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        identity: &str,
+        clock: Arc<C>,
+    ) -> (Self, watch::Receiver<Option<Term>>) {
+        let (terms, receiver) = watch::channel(None);
+        let sighting = Sighting { version: None, at: clock.boottime() };
+        let leases = Api::namespaced(client, namespace);
+        (
+            Self { leases, name: name.into(), identity: identity.into(), clock, terms, leading: None, sighting },
+            receiver,
+        )
+    }
+
+    /// Stands, leads and stands again until `shutdown`; then hands the Lease over.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        loop {
+            match timeout(ATTEMPT_TIMEOUT, self.attempt()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "lease request failed"),
+                Err(_elapsed) => tracing::debug!("no answer from the API server about the lease"),
+            }
+            self.resign_if_overdue();
+            let pause = if self.leading.is_some() { RENEW_PERIOD } else { RETRY_PERIOD };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = shutdown.cancelled() => break,
+            }
+        }
+        if self.leading.is_some() {
+            self.end_term("shutting down");
+            if !matches!(timeout(ATTEMPT_TIMEOUT, self.hand_over()).await, Ok(Ok(()))) {
+                tracing::info!("lease not handed over, it runs out by itself");
+            }
+        }
+    }
+
+    async fn attempt(&mut self) -> kube::Result<()> {
+        let sent = self.clock.boottime();
+        let Some(lease) = self.leases.get_opt(&self.name).await? else {
+            let lease = self.written(None);
+            let created = self.leases.create(&PostParams::default(), &lease).await?;
+            self.lead(&created, sent);
+            return Ok(());
+        };
+        if self.sighting.version != lease.metadata.resource_version {
+            self.sighting = Sighting { version: lease.metadata.resource_version.clone(), at: self.clock.boottime() };
+        }
+        let spec = lease.spec.clone().unwrap_or_default();
+        match evaluate(&spec, &self.identity, self.sighting.at, sent) {
+            Verdict::Wait => {
+                if self.leading.is_some() {
+                    self.end_term("somebody else took the lease");
+                }
+                Ok(())
+            }
+            Verdict::Renew | Verdict::Take => {
+                let lease = self.written(Some(lease));
+                let replaced = self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
+                self.lead(&replaced, sent);
+                Ok(())
+            }
+        }
+    }
+
+    /// The Lease as we would write it: renewed if it is ours in a term that we know, else taken with the next epoch (a
+    /// process that restarted under its old name must not continue the term of its predecessor).
+    fn written(&self, current: Option<Lease>) -> Lease {
+        let mut lease = current.unwrap_or_else(|| Lease {
+            metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
+            spec: None,
+        });
+        let now = wall(&*self.clock);
+        let mut spec = lease.spec.take().unwrap_or_default();
+        if self.leading.is_none() {
+            spec.lease_transitions = Some(next_epoch(spec.lease_transitions, now.as_second()));
+            spec.acquire_time = Some(MicroTime(now));
+        }
+        spec.holder_identity = Some(self.identity.clone());
+        spec.lease_duration_seconds = i32::try_from(LEASE_DURATION.as_secs()).ok();
+        spec.renew_time = Some(MicroTime(now));
+        lease.spec = Some(spec);
+        lease
+    }
+
+    fn lead(&mut self, lease: &Lease, sent: Boottime) {
+        let until = sent + RENEW_DEADLINE;
+        self.sighting = Sighting { version: lease.metadata.resource_version.clone(), at: self.clock.boottime() };
+        if let Some((_, believed_until)) = &mut self.leading {
+            *believed_until = until;
+            return;
+        }
+        let epoch = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(1);
+        let term = Term { epoch: i64::from(epoch), over: CancellationToken::new() };
+        tracing::info!(epoch, "this replica leads");
+        self.leading = Some((term.clone(), until));
+        self.terms.send_replace(Some(term));
+    }
+
+    fn resign_if_overdue(&mut self) {
+        if self.leading.as_ref().is_some_and(|(_, until)| self.clock.boottime() >= *until) {
+            self.end_term("the lease could not be renewed in time");
+        }
+    }
+
+    fn end_term(&mut self, why: &str) {
+        if let Some((term, _)) = self.leading.take() {
+            tracing::info!(epoch = term.epoch, why, "this replica no longer leads");
+            term.over.cancel();
+            self.terms.send_replace(None);
+        }
+    }
+
+    async fn hand_over(&self) -> kube::Result<()> {
+        let mut lease = self.leases.get(&self.name).await?;
+        if let Some(spec) = &mut lease.spec
+            && spec.holder_identity.as_deref() == Some(self.identity.as_str())
+        {
+            spec.holder_identity = None;
+            self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
+        }
+        Ok(())
+    }
+}
+
+/// For display in the Lease only; no decision reads it.
+fn wall(clock: &impl Clock) -> Timestamp {
+    Timestamp::from_millisecond(clock.wall().0).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(holder: Option<&str>) -> LeaseSpec {
+        LeaseSpec { holder_identity: holder.map(Into::into), lease_duration_seconds: Some(4), ..LeaseSpec::default() }
+    }
+
+    fn at(seconds: u64) -> Boottime {
+        Boottime::new(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn our_own_lease_is_renewed_however_old_it_looks() {
+        assert_eq!(evaluate(&lease(Some("me")), "me", at(0), at(100)), Verdict::Renew);
+    }
+
+    #[test]
+    fn a_lease_of_another_is_taken_only_after_its_whole_duration_unchanged_on_our_own_clock() {
+        let spec = lease(Some("other"));
+        assert_eq!(evaluate(&spec, "me", at(10), at(13)), Verdict::Wait);
+        assert_eq!(evaluate(&spec, "me", at(10), at(14)), Verdict::Take);
+    }
+
+    #[test]
+    fn a_lease_that_was_handed_over_is_taken_at_once() {
+        assert_eq!(evaluate(&lease(None), "me", at(10), at(10)), Verdict::Take);
+        assert_eq!(evaluate(&lease(Some("")), "me", at(10), at(10)), Verdict::Take);
+    }
+
+    #[test]
+    fn epochs_rise_through_changes_of_leader_and_deletion_of_the_lease() {
+        let first = next_epoch(None, EPOCH_ORIGIN_SECONDS + 100);
+        let second = next_epoch(Some(first), EPOCH_ORIGIN_SECONDS + 100);
+        let after_deletion = next_epoch(None, EPOCH_ORIGIN_SECONDS + 110);
+        assert!(first < second && second < after_deletion);
+    }
+}

@@ -1,0 +1,63 @@
+//! The engine: one file per operation. Every operation asks all members at once and is decided as soon as its outcome is
+//! certain, so that a frozen minority costs no time.
+
+mod acquire;
+mod ballot;
+mod extend;
+mod release;
+mod repair;
+mod round;
+mod seal;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
+use super::Drift;
+use crate::time::Clock;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the whole quorum agrees on. A larger value may be used only once it is in force (docs/safety.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The relative drift of two clocks.
+    pub drift: Drift,
+    /// For one command to one member.
+    pub node_timeout: Duration,
+}
+
+impl Default for Settings {
+    /// 1 % + 2 ms of drift, 50 ms per command.
+    fn default() -> Self {
+        Self { drift: Drift::default(), node_timeout: Duration::from_millis(50) }
+    }
+}
+
+/// A Redlock client over members that it is given with each call, since membership and admission change over time.
+#[derive(Debug)]
+pub struct Redlock<C: Clock> {
+    clock: Arc<C>,
+    settings: Settings,
+}
+
+impl<C: Clock> Redlock<C> {
+    /// With this clock and these settings.
+    #[must_use]
+    pub const fn new(clock: Arc<C>, settings: Settings) -> Self {
+        Self { clock, settings }
+    }
+
+    /// The settings that it was made with.
+    #[must_use]
+    pub const fn settings(&self) -> Settings {
+        self.settings
+    }
+}
+
+impl<C: Clock> Clone for Redlock<C> {
+    fn clone(&self) -> Self {
+        Self { clock: Arc::clone(&self.clock), settings: self.settings }
+    }
+}

@@ -1,0 +1,86 @@
+use crate::redlock::{
+    Answers, ClockSample, Elector, Electorate, Loss, MemberError, MemberFailure, MemberName, Progress, Tally, Vote,
+    Votes,
+};
+use crate::time::UnixMicros;
+use std::collections::BTreeMap;
+
+/// The electors whose votes can count at all.
+pub(super) fn admitted(electorate: &Electorate) -> impl Iterator<Item = (usize, &Elector)> {
+    electorate.electors().iter().enumerate().filter(|(_, elector)| elector.admitted.is_some())
+}
+
+/// One question put to the electorate: the count, and why votes are missing.
+pub(super) struct Ballot<'a> {
+    electorate: &'a Electorate,
+    tally: Tally,
+    failures: BTreeMap<usize, MemberFailure>,
+}
+
+impl<'a> Ballot<'a> {
+    pub(super) fn new(electorate: &'a Electorate) -> Self {
+        let without_vote = electorate.electors().iter().enumerate().filter(|(_, elector)| elector.admitted.is_none());
+        let failures = without_vote.map(|(index, _)| (index, MemberFailure::NotAdmitted)).collect();
+        Self { electorate, tally: Tally::new(electorate), failures }
+    }
+
+    pub(super) fn name(&self, index: usize) -> &'a MemberName {
+        self.electorate.electors()[index].member.name()
+    }
+
+    /// Takes a vote and tells whether it counts. `time` is the member's clock, where the answer carries it.
+    pub(super) fn vote(&mut self, index: usize, answers: &Answers, time: Option<UnixMicros>, yes: bool) -> bool {
+        if self.electorate.electors()[index].admitted.as_ref() != Some(&answers.run_id) {
+            self.fail(index, MemberFailure::NotAdmitted);
+            return false;
+        }
+        let sample = time.map(|time| ClockSample { time, sent: answers.sent, received: answers.received });
+        if sample.is_some_and(|sample| !self.electorate.clock_is_steady(&answers.run_id, &sample)) {
+            self.fail(index, MemberFailure::ClockStepped);
+            return false;
+        }
+        let run_id = answers.run_id.clone();
+        self.tally.on_vote(index, if yes { Vote::Yes(run_id) } else { Vote::No(run_id) });
+        true
+    }
+
+    pub(super) fn fail(&mut self, index: usize, failure: impl Into<MemberFailure>) {
+        self.tally.on_vote(index, Vote::Missing);
+        self.failures.entry(index).or_insert(failure.into());
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        self.tally.progress()
+    }
+
+    /// Whether more answers cannot change what is reported.
+    pub(super) fn is_settled(&self) -> bool {
+        !matches!(self.progress(), Progress::Pending | Progress::Lost(Loss::Open))
+    }
+
+    /// No more answers are waited for. If nothing is certain by now, the silent ones are to blame.
+    pub(super) fn close(&mut self) {
+        if self.is_settled() {
+            return;
+        }
+        for index in 0..self.tally.members() {
+            if !self.tally.has_voted(index) {
+                self.failures.entry(index).or_insert(MemberFailure::Member(MemberError::TimedOut));
+            }
+        }
+        self.tally.close();
+    }
+
+    pub(super) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    pub(super) fn votes(&self) -> Votes {
+        Votes { yes: self.tally.yes(), of: self.tally.members() }
+    }
+
+    pub(super) fn into_failures(self) -> Vec<(MemberName, MemberFailure)> {
+        let electors = self.electorate.electors();
+        self.failures.into_iter().map(|(index, failure)| (electors[index].member.name().clone(), failure)).collect()
+    }
+}

@@ -1,0 +1,108 @@
+use super::Redlock;
+use super::ballot::{Ballot, admitted};
+use super::round::Round;
+use crate::redlock::{
+    Answers, ClockSample, Command, Electorate, Extend, ExtendRequest, KeyState, Loss, MemberError, Missing, Progress,
+    Reply,
+};
+use crate::time::{Boottime, Clock};
+
+/// One hold of the batch.
+struct Hold<'a> {
+    request: ExtendRequest,
+    ballot: Ballot<'a>,
+    missing: Vec<Missing>,
+    /// When a majority had said yes, what that earned; `None` inside if it came too late.
+    won: Option<Option<Boottime>>,
+}
+
+impl<'a> Hold<'a> {
+    fn new(electorate: &'a Electorate, request: ExtendRequest) -> Self {
+        Self { request, ballot: Ballot::new(electorate), missing: Vec::new(), won: None }
+    }
+
+    fn command(&self) -> Command {
+        let ExtendRequest { key, value, ttl, .. } = &self.request;
+        Command::Extend { key: key.clone(), value: value.clone(), ttl: *ttl }
+    }
+
+    fn on_reply(&mut self, index: usize, answers: &Answers, reply: Option<&Reply>) {
+        match reply {
+            Some(Reply::Extended { time }) => drop(self.ballot.vote(index, answers, Some(*time), true)),
+            Some(Reply::Refused { holder, time }) => {
+                if self.ballot.vote(index, answers, Some(*time), false) && *holder == KeyState::Missing {
+                    let clock = ClockSample { time: *time, sent: answers.sent, received: answers.received };
+                    self.missing.push(Missing { member: self.ballot.name(index).clone(), clock });
+                }
+            }
+            Some(Reply::Failed(error)) => self.ballot.fail(index, error.clone()),
+            _ => self.ballot.fail(index, MemberError::Other("unexpected answer".to_owned())),
+        }
+    }
+
+    fn outcome(self, started: Boottime) -> Extend {
+        match (self.won, self.ballot.progress()) {
+            (Some(Some(valid_until)), _) => {
+                Extend::Renewed { started, valid_until, votes: self.ballot.votes(), missing: self.missing }
+            }
+            (Some(None), _) => Extend::TooLate,
+            (None, Progress::Lost(Loss::Refused)) => Extend::Refused { refusals: self.ballot.tally().no() },
+            (None, _) => Extend::NoQuorum { failures: self.ballot.into_failures() },
+        }
+    }
+}
+
+impl<C: Clock> Redlock<C> {
+    /// Extends many holds, one pipeline per member, and answers in the order of the requests. Each hold is decided by itself,
+    /// at its majority: what arrives afterwards changes neither the outcome nor the validity. Once all are decided, the
+    /// remaining answers get half a node timeout, so that `votes` and `missing` describe a healthy quorum completely.
+    ///
+    /// A round counts only if it began and was decided before the validity that the caller knows had ended (continuity).
+    pub async fn extend(&self, electorate: &Electorate, requests: Vec<ExtendRequest>) -> Vec<Extend> {
+        let started = self.clock.boottime();
+        let mut holds: Vec<Result<Hold<'_>, Extend>> =
+            requests
+                .into_iter()
+                .map(|request| {
+                    if started < request.valid_until {
+                        Ok(Hold::new(electorate, request))
+                    } else {
+                        Err(Extend::TooLate)
+                    }
+                })
+                .collect();
+        let mut live: Vec<&mut Hold<'_>> = holds.iter_mut().filter_map(|hold| hold.as_mut().ok()).collect();
+        if !live.is_empty() {
+            self.extend_round(electorate, &mut live, started).await;
+        }
+        holds.into_iter().map(|hold| hold.map_or_else(|decided| decided, |hold| hold.outcome(started))).collect()
+    }
+
+    async fn extend_round(&self, electorate: &Electorate, live: &mut [&mut Hold<'_>], started: Boottime) {
+        let commands: Vec<Command> = live.iter().map(|hold| hold.command()).collect();
+        let timeout = self.settings.node_timeout;
+        let mut round = Round::send(admitted(electorate), timeout, |_| commands.clone());
+        while let Some((index, answer)) = round.next().await {
+            for (position, hold) in live.iter_mut().enumerate() {
+                match &answer {
+                    Ok(answers) => hold.on_reply(index, answers, answers.replies.get(position)),
+                    Err(error) => hold.ballot.fail(index, error.clone()),
+                }
+                if hold.won.is_none() && hold.ballot.progress() == Progress::Won {
+                    hold.won = Some(self.decide(&hold.request, started));
+                }
+            }
+            if live.iter().all(|hold| hold.ballot.is_settled()) {
+                round.wait_at_most(timeout / 2);
+            }
+        }
+        live.iter_mut().for_each(|hold| hold.ballot.close());
+    }
+
+    /// A majority said yes, now. Too late if the old validity has ended; never shorter than it.
+    fn decide(&self, request: &ExtendRequest, started: Boottime) -> Option<Boottime> {
+        let in_time = self.clock.boottime() < request.valid_until;
+        let earned = self.valid_until(started, request.ttl).unwrap_or(request.valid_until);
+        in_time.then(|| earned.max(request.valid_until))
+    }
+}

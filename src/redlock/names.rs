@@ -1,0 +1,70 @@
+use std::fmt;
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Takes the text as it is.
+            pub fn new(text: impl Into<String>) -> Self {
+                Self(text.into())
+            }
+
+            /// The text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self::new(text)
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", self.0)
+            }
+        }
+    };
+}
+
+name! {
+    /// The Redis key of a lock. Keys of users contain no `#`; keys of the operator do (`#token`, slots `<key>#<i>`).
+    LockKey
+}
+
+name! {
+    /// The `run_id` of one Redis process: 40 hex characters, new at every start (`INFO server`). Votes are counted by it.
+    RunId
+}
+
+name! {
+    /// The name of a member in its quorum's member list.
+    MemberName
+}
+
+/// The members' counter of fencing tokens. No user key may contain `#`.
+pub const TOKEN_KEY: &str = "#token";

@@ -1,0 +1,76 @@
+use std::fmt;
+
+/// A fencing token: a later holder's is greater (docs/algorithm.md). An integer from 0 to 2^53 - 1, so that it is exact in JSON
+/// and in Lua's doubles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(i64);
+
+impl FencingToken {
+    /// No token was given out yet.
+    pub const ZERO: Self = Self(0);
+    /// The greatest token.
+    pub const MAX: Self = Self((1 << 53) - 1);
+
+    /// `None` outside `0 ..= 2^53 - 1`.
+    #[must_use]
+    pub const fn new(token: i64) -> Option<Self> {
+        if token < 0 || token > Self::MAX.0 { None } else { Some(Self(token)) }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> i64 {
+        self.0
+    }
+
+    /// The token `step` above, at most [`FencingToken::MAX`].
+    #[must_use]
+    pub const fn saturating_add(self, step: u32) -> Self {
+        let sum = self.0 + step as i64;
+        if sum > Self::MAX.0 { Self::MAX } else { Self(sum) }
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<FencingToken> for i64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
+    }
+}
+
+impl TryFrom<i64> for FencingToken {
+    type Error = TokenOutOfRange;
+
+    fn try_from(token: i64) -> Result<Self, Self::Error> {
+        Self::new(token).ok_or(TokenOutOfRange(token))
+    }
+}
+
+/// The number is no fencing token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is outside the range of fencing tokens, 0 to 2^53 - 1")]
+pub struct TokenOutOfRange(pub i64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_stay_exact_in_a_double() {
+        for (number, valid) in
+            [(0, true), (1, true), ((1 << 53) - 1, true), (1 << 53, false), (-1, false), (i64::MIN, false)]
+        {
+            assert_eq!(FencingToken::new(number).is_some(), valid, "{number}");
+            assert_eq!(FencingToken::try_from(number).is_ok(), valid, "{number}");
+        }
+        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
+        let through_lua = FencingToken::MAX.get() as f64 as i64;
+        assert_eq!(through_lua, FencingToken::MAX.get());
+        assert_eq!(FencingToken::MAX.saturating_add(7), FencingToken::MAX);
+    }
+}

@@ -1,0 +1,109 @@
+use std::time::Duration;
+
+/// How far two clocks may drift apart: `ppm` of the time measured, plus `floor` for the clocks' and Redis' granularity.
+/// It bounds the *relative* drift of two clocks, at least twice that of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drift {
+    /// Parts per million of the time measured; 10 000 is 1 %.
+    pub ppm: u32,
+    /// Added once.
+    pub floor: Duration,
+}
+
+impl Default for Drift {
+    /// 1 % + 2 ms, the values that the Redlock libraries use.
+    fn default() -> Self {
+        Self { ppm: 10_000, floor: Duration::from_millis(2) }
+    }
+}
+
+const MILLION: u128 = 1_000_000;
+
+fn from_nanos(nanos: u128) -> Duration {
+    u64::try_from(nanos).map_or(Duration::MAX, Duration::from_nanos)
+}
+
+impl Drift {
+    /// What has to be taken off (or added to) a time measured on another clock: `time × ppm + floor`, rounded up.
+    #[must_use]
+    pub fn allowance(self, time: Duration) -> Duration {
+        from_nanos((time.as_nanos().saturating_mul(u128::from(self.ppm))).div_ceil(MILLION)).saturating_add(self.floor)
+    }
+}
+
+/// What remains of a lock's `ttl` for the holder when acquiring or extending it took `elapsed`, counted from before the first
+/// request: `ttl − elapsed − (ttl × drift + floor)`. `None` when nothing remains: the round failed. The only place with this
+/// formula (redis.io/docs/latest/develop/clients/patterns/distributed-locks).
+#[must_use]
+pub fn validity(ttl: Duration, elapsed: Duration, drift: Drift) -> Option<Duration> {
+    ttl.checked_sub(elapsed)?.checked_sub(drift.allowance(ttl)).filter(|left| !left.is_zero())
+}
+
+/// How long a process that has forgotten its keys stays fenced, from its first sight: until every promise that its predecessor
+/// may have made has run out on every clock, `maxTTL × (1 + ρ) / (1 − ρ) + floor + nodeTimeout`, rounded up. Holds for
+/// clients too that subtract no drift. The model check shows it tight (docs/safety.md).
+#[must_use]
+pub fn rejoin_delay(max_ttl_in_force: Duration, drift: Drift, node_timeout: Duration) -> Duration {
+    let ppm = u128::from(drift.ppm);
+    // With a drift of 100 % or more no time is long enough.
+    let Some(slowest) = MILLION.checked_sub(ppm).filter(|rest| *rest > 0) else { return Duration::MAX };
+    let stretched = max_ttl_in_force.as_nanos().saturating_mul(MILLION + ppm).div_ceil(slowest);
+    from_nanos(stretched).saturating_add(drift.floor).saturating_add(node_timeout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn validity_is_ttl_less_elapsed_less_drift() {
+        let drift = Drift::default();
+        for (ttl, elapsed, left) in [
+            (30_000, 0, Some(29_698)),
+            (30_000, 100, Some(29_598)),
+            (10_000, 9_897, Some(1)),
+            (10_000, 9_898, None),
+            (10_000, 20_000, None),
+            (0, 0, None),
+        ] {
+            assert_eq!(validity(ms(ttl), ms(elapsed), drift), left.map(ms), "ttl {ttl} elapsed {elapsed}");
+        }
+    }
+
+    #[test]
+    fn rejoin_delay_outlasts_the_longest_promise_on_the_slowest_clock() {
+        let delay = rejoin_delay(ms(30_000), Drift::default(), ms(50));
+        assert_eq!(delay, Duration::from_nanos(30_606_060_607) + ms(52));
+        assert_eq!(rejoin_delay(ms(1), Drift { ppm: 1_000_000, floor: ms(2) }, ms(50)), Duration::MAX);
+        assert_eq!(rejoin_delay(Duration::MAX, Drift::default(), ms(50)), Duration::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn a_validity_ends_before_the_key_on_a_clock_within_the_drift(
+            ttl in 1_000_u64..3_600_000, elapsed in 0_u64..3_600_000, ppm in 0_u32..400_000,
+        ) {
+            let drift = Drift { ppm, floor: ms(2) };
+            if let Some(left) = validity(ms(ttl), ms(elapsed), drift) {
+                // The key lives for ttl on a clock that may run fast by ppm against ours: ttl × (1 − ppm) of our time.
+                let key_lives = ms(ttl).as_nanos() * (1_000_000 - u128::from(ppm)) / 1_000_000;
+                prop_assert!((ms(elapsed) + left).as_nanos() <= key_lives);
+            }
+        }
+
+        #[test]
+        fn a_longer_ttl_or_a_larger_drift_never_shortens_the_fence(
+            ttl in 0_u64..3_600_000, more in 0_u64..1_000, ppm in 0_u32..900_000, worse in 0_u32..90_000,
+        ) {
+            let base = rejoin_delay(ms(ttl), Drift { ppm, floor: ms(2) }, ms(50));
+            prop_assert!(base >= ms(ttl + 52));
+            prop_assert!(rejoin_delay(ms(ttl + more), Drift { ppm, floor: ms(2) }, ms(50)) >= base);
+            prop_assert!(rejoin_delay(ms(ttl), Drift { ppm: ppm + worse, floor: ms(2) }, ms(50)) >= base);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use std::fmt;
+use std::str::FromStr;
+
+/// Bytes of the nonce and of the tag; each is twice as many hex characters.
+const HALF: usize = 10;
+
+fn to_hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
+}
+
+/// Exactly [`HALF`] bytes of lower-case hex, as [`to_hex`] writes them.
+fn from_hex(text: &[u8]) -> Option<[u8; HALF]> {
+    let digit = |c: u8| match c {
+        b'0'..=b'9' => Some(c - b'0'),
+        b'a'..=b'f' => Some(c - b'a' + 10),
+        _ => None,
+    };
+    let (pairs, rest) = text.as_chunks::<2>();
+    let bytes: Vec<u8> =
+        pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect::<Option<_>>()?;
+    if rest.is_empty() { bytes.try_into().ok() } else { None }
+}
+
+/// The public half of a lock value, fresh for every attempt: a value is used for one attempt only, since a late release of an
+/// earlier attempt would otherwise delete the later one's key. 20 hex characters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nonce([u8; HALF]);
+
+impl Nonce {
+    /// A fresh one.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+
+    /// From its bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; HALF]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&to_hex(&self.0))
+    }
+}
+
+impl fmt::Debug for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Nonce({self})")
+    }
+}
+
+impl FromStr for Nonce {
+    type Err = NotANonce;
+
+    fn from_str(text: &str) -> Result<Self, NotANonce> {
+        from_hex(text.as_bytes()).map(Self).ok_or(NotANonce)
+    }
+}
+
+/// A nonce is 20 lower-case hex characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a nonce is 20 lower-case hex characters")]
+pub struct NotANonce;
+
+/// What a lock's key is set to: 40 hex characters. Whoever knows it can release the lock, so it is shown nowhere.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct LockValue(String);
+
+impl LockValue {
+    /// Any text as a value: for tests, and for clients that are not the operator. The operator's come from [`ValueSigner`].
+    pub fn from_text(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The value itself, for the wire only.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for LockValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LockValue(..)")
+    }
+}
+
+/// Makes lock values that nobody can guess, and that every replica with the quorum's key recognises as the operator's own
+/// when it reads one off a member: nonce ‖ HMAC-SHA-256(key, lock UID ‖ nonce), each half 20 hex characters.
+#[derive(Clone)]
+pub struct ValueSigner(Hmac<Sha256>);
+
+impl ValueSigner {
+    /// `key` is the secret in the quorum's auth Secret, of any length.
+    #[must_use]
+    pub fn new(key: &[u8]) -> Self {
+        // HMAC takes a key of any length: longer than a block it is hashed, shorter it is padded. RFC 2104 does the former by
+        // hand, so that the one constructor that cannot fail is enough.
+        let mut block = [0_u8; 64];
+        if key.len() > block.len() {
+            let digest = <Sha256 as sha2::Digest>::digest(key);
+            block[..digest.len()].copy_from_slice(&digest);
+        } else {
+            block[..key.len()].copy_from_slice(key);
+        }
+        Self(Hmac::new(&block.into()))
+    }
+
+    fn tag_of(&self, parts: [&[u8]; 2]) -> Hmac<Sha256> {
+        let mut mac = self.0.clone();
+        parts.into_iter().for_each(|part| mac.update(part));
+        mac
+    }
+
+    fn lock_tag(&self, lock_uid: &str, nonce: &Nonce) -> Hmac<Sha256> {
+        // The nonce has a fixed length, so no two inputs join to the same text.
+        self.tag_of([lock_uid.as_bytes(), nonce.to_string().as_bytes()])
+    }
+
+    fn seal_tag(&self, value: &str) -> Hmac<Sha256> {
+        // NUL is in no UID, so a seal's tag is no lock's tag.
+        self.tag_of([b"seal\0", value.as_bytes()])
+    }
+
+    /// The value of one attempt on the lock with this UID.
+    #[must_use]
+    pub fn value(&self, lock_uid: &str, nonce: &Nonce) -> LockValue {
+        let tag = self.lock_tag(lock_uid, nonce).finalize().into_bytes();
+        LockValue(format!("{nonce}{}", to_hex(&tag[..HALF])))
+    }
+
+    /// The nonce, if `value` is one that [`ValueSigner::value`] made for this lock. The tag is compared in constant time.
+    #[must_use]
+    pub fn recognise(&self, lock_uid: &str, value: &str) -> Option<Nonce> {
+        let (nonce, tag) = halves(value)?;
+        self.lock_tag(lock_uid, &nonce).verify_truncated_left(&tag).is_ok().then_some(nonce)
+    }
+
+    /// What a seal sets the key to instead of `value`: derived from it, so that every replica recognises the seal, and no
+    /// replica that extends `value` finds it.
+    #[must_use]
+    pub fn sealed(&self, value: &LockValue) -> LockValue {
+        let tag = self.seal_tag(value.expose()).finalize().into_bytes();
+        let nonce: String = value.expose().chars().take(2 * HALF).collect();
+        LockValue(format!("{nonce}{}", to_hex(&tag[..HALF])))
+    }
+
+    /// Whether `value` is the seal of the attempt `nonce` on this lock. Compared in constant time.
+    #[must_use]
+    pub fn recognise_sealed(&self, lock_uid: &str, nonce: &Nonce, value: &str) -> bool {
+        let Some((found, tag)) = halves(value) else { return false };
+        let held = self.value(lock_uid, nonce);
+        found == *nonce && self.seal_tag(held.expose()).verify_truncated_left(&tag).is_ok()
+    }
+}
+
+impl fmt::Debug for ValueSigner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ValueSigner(..)")
+    }
+}
+
+fn halves(value: &str) -> Option<(Nonce, [u8; HALF])> {
+    let (nonce, tag) = value.as_bytes().split_at_checked(2 * HALF)?;
+    Some((Nonce(from_hex(nonce)?), from_hex(tag)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NONCE: Nonce = Nonce::from_bytes([7; 10]);
+
+    #[test]
+    fn a_value_is_forty_hex_characters_and_begins_with_its_nonce() {
+        let value = ValueSigner::new(b"key").value("uid-1", &NONCE);
+        assert_eq!(value.expose().len(), 40);
+        assert!(value.expose().starts_with("07070707070707070707"));
+        assert!(value.expose().bytes().all(|c| c.is_ascii_hexdigit() && !c.is_ascii_uppercase()));
+    }
+
+    #[test]
+    fn the_tag_is_hmac_sha_256() {
+        // printf 'uid-107070707070707070707' | openssl dgst -sha256 -hmac key
+        let value = ValueSigner::new(b"key").value("uid-1", &NONCE);
+        assert_eq!(&value.expose()[20..], "f83c465f606489532c36");
+        let long = ValueSigner::new(&[b'k'; 100]).value("uid-1", &NONCE);
+        assert_eq!(&long.expose()[20..], "179b053a4a3a3e586b2c");
+    }
+
+    #[test]
+    fn only_the_own_value_of_the_own_lock_is_recognised() {
+        let signer = ValueSigner::new(b"key");
+        let value = signer.value("uid-1", &NONCE);
+        assert_eq!(signer.recognise("uid-1", value.expose()), Some(NONCE));
+        assert_eq!(signer.recognise("uid-2", value.expose()), None);
+        assert_eq!(ValueSigner::new(b"other").recognise("uid-1", value.expose()), None);
+        let mut forged = value.expose().to_owned();
+        forged.replace_range(0..1, "1");
+        for foreign in [forged.as_str(), "", "1795284168", "äöü", &value.expose()[..39], &value.expose().to_uppercase()]
+        {
+            assert_eq!(signer.recognise("uid-1", foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_seal_is_recognised_as_a_seal_and_not_as_a_value() {
+        let signer = ValueSigner::new(b"key");
+        let value = signer.value("uid-1", &NONCE);
+        let sealed = signer.sealed(&value);
+        assert_ne!(sealed, value);
+        assert!(signer.recognise_sealed("uid-1", &NONCE, sealed.expose()));
+        assert!(!signer.recognise_sealed("uid-1", &NONCE, value.expose()));
+        assert!(!signer.recognise_sealed("uid-2", &NONCE, sealed.expose()));
+        assert!(!signer.recognise_sealed("uid-1", &Nonce::from_bytes([8; 10]), sealed.expose()));
+        assert_eq!(signer.recognise("uid-1", sealed.expose()), None);
+    }
+
+    #[test]
+    fn debug_output_shows_no_value() {
+        let signer = ValueSigner::new(b"key");
+        let value = signer.value("uid-1", &NONCE);
+        assert!(!format!("{value:?} {signer:?}").contains(&value.expose()[20..]));
+    }
+
+    #[test]
+    fn nonces_are_fresh() {
+        assert_ne!(Nonce::random(), Nonce::random());
+    }
+
+    proptest! {
+        #[test]
+        fn every_nonce_survives_text(bytes: [u8; 10]) {
+            let nonce = Nonce::from_bytes(bytes);
+            prop_assert_eq!(nonce.to_string().parse(), Ok(nonce));
+        }
+
+        #[test]
+        fn no_text_makes_the_parser_panic(text in ".{0,45}") {
+            let _ = text.parse::<Nonce>();
+            prop_assert_eq!(ValueSigner::new(b"key").recognise("uid", &text), None);
+        }
+    }
+}
