@@ -12,3 +12,7 @@ pub mod redis_member;
 // Layer 2, feature `operator`: Kubernetes.
 #[cfg(feature = "operator")]
 pub mod api;
+#[cfg(feature = "operator")]
+pub mod lock;
+#[cfg(feature = "operator")]
+pub mod operator;

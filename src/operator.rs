@@ -1,5 +1,170 @@
 //! The operator process: shared caches, leadership, and the wiring of everything else.
+//!
+//! Every replica watches the cluster, keeps connections to all members and renews held locks. One of them, the leader, also
+//! runs the controllers: it grants, seals, repairs, fences and writes status.
 
+pub mod args;
 pub mod cache;
 pub mod context;
+pub mod http;
 pub mod leader;
+pub mod telemetry;
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use kube::Client;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    args::OperatorArgs,
+    context::Context,
+    http::Health,
+    leader::{Candidacy, Term},
+};
+use crate::{
+    lock::{self, holds::Holds, renewal::Renewal},
+    quorum::{self, session::Sessions},
+    time::Clock,
+};
+
+/// Name of the Lease that the leader holds.
+const LEASE: &str = "redlock-operator";
+/// How long a replica that was told to stop goes on renewing while no other leads; locks are not released.
+const HANDOVER: Duration = Duration::from_secs(10);
+
+/// Runs one replica until SIGTERM or SIGINT.
+pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
+    telemetry::init(&args.log, args.log_format)?;
+    let client = Client::try_default().await.context("failed to find the API server: in a pod, or with KUBECONFIG?")?;
+    let (context, follow_caches) = Context::new(client.clone(), &args.pod_name);
+    let (candidacy, leadership) =
+        Candidacy::new(client.clone(), &args.namespace, LEASE, &args.pod_name, context.clock.clone());
+    let (health, health_seen) = watch::channel(Health::default());
+    let (resign, stop) = (CancellationToken::new(), CancellationToken::new());
+
+    let mut tasks = JoinSet::new();
+    tasks.spawn(follow_caches);
+    let serving = http::serve(args.listen, health_seen, stop.clone());
+    tasks.spawn(async move {
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "cannot serve HTTP");
+        }
+    });
+    tasks.spawn(heartbeat(context.clone(), health));
+
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        synced = context.synced() => anyhow::ensure!(synced, "the caches ended before they were filled"),
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    }
+
+    let sessions = Sessions::start(context.clone());
+    let holds = Arc::new(Holds::default());
+    let renewal = Renewal {
+        context: context.clone(),
+        sessions: sessions.clone(),
+        holds: holds.clone(),
+        leadership: leadership.clone(),
+    };
+    tasks.spawn(renewal.run(stop.clone()));
+    tasks.spawn(lock::adopt::follow(context.clone(), holds.clone()));
+    let leading = tasks.spawn(lead(context.clone(), sessions, holds, leadership, args.clone()));
+    let campaign = tokio::spawn(candidacy.run(resign.clone()));
+
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping: handing over, held locks are not released");
+    resign.cancel();
+    campaign.await?;
+    leading.abort();
+    await_successor(&client, &args).await;
+    stop.cancel();
+    tasks.shutdown().await;
+    Ok(())
+}
+
+/// Runs the controllers whenever this replica leads.
+async fn lead(
+    context: Context,
+    sessions: Sessions,
+    holds: Arc<Holds>,
+    mut leadership: watch::Receiver<Option<Term>>,
+    args: OperatorArgs,
+) {
+    loop {
+        let term = leadership.borrow_and_update().clone();
+        if let Some(term) = term {
+            tokio::join!(
+                create_default_quorum(&context, &args, &term),
+                quorum::controller::run(context.clone(), sessions.clone(), term.clone()),
+                lock::controller::run(context.clone(), sessions.clone(), holds.clone(), term.clone()),
+            );
+        } else if leadership.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The chart's default quorum is created by the operator, so that `helm uninstall` cannot take it, and its locks, along.
+async fn create_default_quorum(context: &Context, args: &OperatorArgs, term: &Term) {
+    if args.default_quorum.is_empty() {
+        return;
+    }
+    let retry = Duration::from_secs(2);
+    while !term.over.is_cancelled() {
+        let created = quorum::ensure_default_quorum(
+            &context.client,
+            &args.default_quorum,
+            &args.default_quorum_name,
+            &args.namespace,
+        );
+        match created.await {
+            Ok(()) => return,
+            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "default quorum not created yet"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(retry) => {}
+            () = term.over.cancelled() => return,
+        }
+    }
+}
+
+/// Turns the main loop's heartbeat, and says when the caches are filled.
+async fn heartbeat(context: Context, health: watch::Sender<Health>) {
+    let mut synced = false;
+    loop {
+        health.send_replace(Health { synced, heartbeat: Some(context.clock.boottime()) });
+        tokio::select! {
+            filled = context.synced(), if !synced => synced = filled,
+            () = tokio::time::sleep(http::HEARTBEAT) => {}
+        }
+    }
+}
+
+/// Keeps renewing until another replica leads, or for [`HANDOVER`].
+async fn await_successor(client: &Client, args: &OperatorArgs) {
+    let leases = kube::Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(client.clone(), &args.namespace);
+    let taken = async {
+        loop {
+            if let Ok(lease) = leases.get(LEASE).await
+                && lease.spec.and_then(|spec| spec.holder_identity).is_some_and(|holder| holder != args.pod_name)
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    if tokio::time::timeout(HANDOVER, taken).await.is_err() {
+        tracing::info!("no other replica leads; held locks stay in Redis until their validity ends");
+    }
+}

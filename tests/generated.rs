@@ -1,6 +1,8 @@
 //! Generated files equal what generates them: `crds/` the Rust types, the chart's copies `crds/`, and
 //! `manifests/install.yaml` the chart. `UPDATE=1 cargo test --test generated` rewrites them.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +12,8 @@ use redlock_operator::api;
 
 const HEADER: &str = "# Generated from src/api by `UPDATE=1 cargo test --test generated`: do not edit.\n";
 const CHART: &str = "charts/redlock-operator";
+/// The oldest version that the chart allows; without it helm assumes the one that it was built for.
+const KUBE_VERSION: &[&str] = &["--kube-version", "1.30.0"];
 const INSTALL: &str = "manifests/install.yaml";
 const INSTALL_HEADER: &str = "\
 # Generated from charts/redlock-operator by `UPDATE=1 cargo test --test generated`: do not edit.
@@ -52,7 +56,7 @@ fn check(path: &Path, expected: &str) {
         actual == expected,
         "{} is out of date, first difference at line {}: run `UPDATE=1 cargo test --test generated`",
         path.display(),
-        line.map_or_else(|| actual.lines().count().min(expected.lines().count()), |line| line) + 1
+        line.unwrap_or_else(|| actual.lines().count().min(expected.lines().count())) + 1
     );
 }
 
@@ -82,14 +86,15 @@ fn run_helm(args: &[&str]) -> String {
             helm.display()
         )
     });
-    assert!(output.status.success(), "helm {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "helm {args:?}: {stderr}{stdout}");
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
 fn crds_are_those_of_the_code() {
     let files = crd_files();
-    for folder in ["crds".to_owned(), format!("{CHART}/crds-templates")] {
+    for folder in ["crds".to_owned(), format!("{CHART}/files/crds")] {
         for (name, content) in &files {
             check(&Path::new(&folder).join(name), content);
         }
@@ -103,11 +108,58 @@ fn install_manifest_is_what_the_chart_renders() {
     if env::var_os("UPDATE").is_some() {
         crds_are_those_of_the_code();
     }
-    let rendered = run_helm(&["template", "redlock-operator", CHART, "--namespace", "redlock-system", "--no-hooks"]);
+    let namespace = ["--namespace", "redlock-system"];
+    let rendered =
+        run_helm(&[&["template", "redlock-operator", CHART, "--no-hooks"], &namespace[..], KUBE_VERSION].concat());
     check(Path::new(INSTALL), &format!("{INSTALL_HEADER}{rendered}"));
 }
 
 #[test]
 fn the_chart_passes_helm_lint() {
-    run_helm(&["lint", "--strict", CHART]);
+    run_helm(&[&["lint", "--strict", CHART], KUBE_VERSION].concat());
+}
+
+#[test]
+fn the_chart_has_the_version_of_the_crate() {
+    let chart = fs::read_to_string(root().join(CHART).join("Chart.yaml")).unwrap();
+    for key in ["version", "appVersion"] {
+        let line = format!("{key}: {}", env!("CARGO_PKG_VERSION"));
+        assert!(chart.lines().any(|l| l == line), "Chart.yaml: write `{line}`");
+    }
+}
+
+#[test]
+fn samples_are_what_the_types_read() {
+    let folder = root().join("manifests/samples");
+    let mut kinds = Vec::new();
+    for file in fs::read_dir(&folder).unwrap() {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        for document in text.split("\n---\n") {
+            let value: serde_json::Value = serde_yaml::from_str(document).unwrap();
+            let kind = value["kind"].as_str().unwrap().to_owned();
+            // what is read back has every field that was written: a misspelt one would be missing
+            let read = match kind.as_str() {
+                "RedisQuorum" => {
+                    serde_json::to_value(serde_json::from_value::<api::RedisQuorum>(value.clone()).unwrap())
+                }
+                "DistributedLock" => {
+                    serde_json::to_value(serde_json::from_value::<api::DistributedLock>(value.clone()).unwrap())
+                }
+                _ => continue,
+            };
+            assert_contains(&read.unwrap(), &value, &kind);
+            kinds.push(kind);
+        }
+    }
+    kinds.sort();
+    assert_eq!(kinds, ["DistributedLock", "DistributedLock", "RedisQuorum"]);
+}
+
+fn assert_contains(whole: &serde_json::Value, part: &serde_json::Value, path: &str) {
+    match part.as_object() {
+        Some(fields) => {
+            fields.iter().for_each(|(name, value)| assert_contains(&whole[name], value, &format!("{path}.{name}")))
+        }
+        None => assert_eq!(whole, part, "{path}"),
+    }
 }

@@ -138,7 +138,7 @@ names! {
 }
 
 names! {
-    /// Reasons shared by the remaining conditions.
+    /// Reasons of all other conditions.
     CommonReason {
         /// As it should be.
         AsExpected,

@@ -113,6 +113,20 @@ impl Default for RedisQuorumSpec {
     }
 }
 
+impl RedisQuorumSpec {
+    /// How many members vote, external ones included.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        usize::try_from(self.members).unwrap_or_default() + self.external.len()
+    }
+
+    /// How many votes make a majority.
+    #[must_use]
+    pub fn majority(&self) -> usize {
+        self.size() / 2 + 1
+    }
+}
+
 fn spec_rules(schema: &mut Schema) {
     add_rules(
         schema,
@@ -191,7 +205,7 @@ impl Default for ClockDrift {
 }
 
 /// How Redis keys are made. `Namespaced`: the key is `<namespace>/<spec.key>`, so that namespaces cannot take each other's
-/// locks. `Verbatim`: the key is `<spec.key>`, shared by all namespaces that may use the quorum.
+/// locks. `Verbatim`: the key is `<spec.key>`, the same for all namespaces that may use the quorum.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyLayout {
     /// `<namespace>/<spec.key>`.

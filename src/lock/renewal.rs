@@ -17,8 +17,8 @@ use crate::{
         leader::Term,
     },
     quorum::session::{QuorumSession, Sessions},
-    redlock::{Extend, ExtendRequest},
-    time::{Boottime, Clock},
+    redlock::{Extend, ExtendRequest, LockValue},
+    time::Clock,
 };
 
 /// How long a renewal is put off while the lock may not be renewed or its quorum has no session yet.
@@ -85,13 +85,13 @@ impl Renewal {
     }
 
     async fn renew(self, quorum: ObjectRef<RedisQuorum>, batch: Vec<Hold>) {
-        let Some(session) = self.sessions.get(&quorum) else {
+        let session = self.sessions.get(&quorum);
+        let Some((session, signer)) = session.and_then(|session| Some((session.clone(), session.signer()?))) else {
             let later = self.context.clock.boottime() + NOT_NOW;
             batch.iter().for_each(|hold| self.holds.postpone(&hold.terms.uid, later));
             return;
         };
         let started = (self.context.clock.boottime(), self.context.clock.wall());
-        let signer = session.signer();
         let requests = batch
             .iter()
             .map(|Hold { terms, valid_until, .. }| ExtendRequest {
@@ -105,12 +105,13 @@ impl Renewal {
         let now = self.context.clock.boottime();
         for (hold, outcome) in batch.iter().zip(outcomes) {
             self.holds.settle(&hold.terms.uid, &hold.terms.nonce, outcome.clone(), started, now);
-            self.repair(&session, hold, outcome, now).await;
+            let value = signer.value(&hold.terms.uid, &hold.terms.nonce);
+            self.repair(&session, hold, &value, outcome).await;
         }
     }
 
     /// Sets the key again on members that lost it, with what is left of the round that just reached a majority. Never a vote.
-    async fn repair(&self, session: &QuorumSession, hold: &Hold, outcome: Extend, _now: Boottime) {
+    async fn repair(&self, session: &QuorumSession, hold: &Hold, value: &LockValue, outcome: Extend) {
         if self.leadership.borrow().is_none() {
             return;
         }
@@ -118,9 +119,8 @@ impl Renewal {
         if missing.is_empty() {
             return;
         }
-        let value = session.signer().value(&hold.terms.uid, &hold.terms.nonce);
         let repaired =
-            session.redlock().repair(&session.electorate(), &hold.terms.key, &value, valid_until, &missing).await;
+            session.redlock().repair(&session.electorate(), &hold.terms.key, value, valid_until, &missing).await;
         tracing::info!(lock = %hold.terms.lock, members = ?repaired, "key set again on members that had lost it");
     }
 }

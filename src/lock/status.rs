@@ -141,7 +141,7 @@ impl Draft {
     #[must_use]
     pub fn ending(mut self, reason: HeldReason, why: &str) -> Self {
         let until = self.status.valid_until;
-        let since = MilliTime::from_millis(self.now.as_millisecond()).unwrap_or_default();
+        let since = MilliTime::from(self.now);
         self.status.ending = Some(Ending { since, reason: reason.to_string(), until });
         let until = until.map_or_else(|| "its validity is over".to_owned(), |until| until.to_string());
         self.set(LockCondition::Held, true, HeldReason::Ending, format!("not renewed, {why}: held until {until}"));
@@ -151,7 +151,7 @@ impl Draft {
     /// Nobody holds it any more.
     #[must_use]
     pub fn ended(mut self, reason: HeldReason, why: &str) -> Self {
-        let now = MilliTime::from_millis(self.now.as_millisecond()).unwrap_or_default();
+        let now = MilliTime::from(self.now);
         if let Some(holder) = self.status.holder.take() {
             self.status.history.push(PastHold {
                 identity: holder.identity,

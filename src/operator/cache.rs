@@ -44,7 +44,6 @@ impl<K> Change<K> {
 }
 
 /// Objects of kind `K` as last seen by this replica. Cloning shares the cache.
-#[derive(Debug)]
 pub struct Cache<K: Resource + 'static>
 where
     K::DynamicType: Eq + std::hash::Hash + Clone,

@@ -1,0 +1,13 @@
+# Builds with docker, podman and buildah. Only the listed files go into the build.
+FROM rust:1.95-bookworm AS build
+WORKDIR /src
+COPY Cargo.toml Cargo.lock ./
+COPY src src
+RUN cargo build --release --locked --bin redlock
+
+# The same Debian as the build, or glibc differs.
+FROM debian:12-slim
+COPY --from=build /src/target/release/redlock /usr/local/bin/redlock
+USER 65532:65532
+ENTRYPOINT ["/usr/local/bin/redlock"]
+CMD ["operator"]

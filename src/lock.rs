@@ -1,0 +1,24 @@
+//! DistributedLock: from an object in the API server to a key on a majority of Redis members, and back into its status.
+//!
+//! Pure: [`instance`] (is the holder's container alive?), [`candidate`] (who may hold), [`queue`] (whose turn is it),
+//! [`standing`] (may the holder keep it?), [`decide`] (what next?), [`status`] (what to publish). On every replica:
+//! [`holds`], [`renewal`], [`adopt`]. On the leader: [`controller`] wires [`reconcile`], which acts through `grant`,
+//! `ending`, [`labels`] and [`writes`].
+
+pub mod access;
+pub mod adopt;
+pub mod candidate;
+pub mod controller;
+pub mod decide;
+mod ending;
+mod grant;
+pub mod holds;
+pub mod index;
+pub mod instance;
+pub mod labels;
+pub mod queue;
+pub mod reconcile;
+pub mod renewal;
+pub mod standing;
+pub mod status;
+pub mod writes;

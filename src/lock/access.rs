@@ -1,0 +1,90 @@
+//! Pure but for the caches it reads: may a lock's spec be served, by which quorum and under which Redis key?
+
+use std::time::Duration;
+
+use kube::{ResourceExt, runtime::reflector::ObjectRef};
+
+use super::decide::Refusal;
+use crate::{
+    api::{DistributedLock, RedisQuorum, conditions::AcceptedReason},
+    operator::context::Context,
+    quorum::lookup::{self, LookupError},
+    redlock::LockKey,
+};
+
+/// A lock whose TTL is shorter than so many command deadlines could not survive a single slow member.
+const MIN_TTL_IN_NODE_TIMEOUTS: u32 = 10;
+/// Renewals per TTL, if the spec does not say otherwise.
+const DEFAULT_RENEWALS_PER_TTL: u32 = 3;
+
+/// Where a lock lives, and its timing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The quorum.
+    pub quorum: ObjectRef<RedisQuorum>,
+    /// The key in Redis.
+    pub key: LockKey,
+    /// Time to live.
+    pub ttl: Duration,
+    /// Between the starts of two renewals.
+    pub renew_interval: Duration,
+}
+
+/// Finds the quorum and checks the lock against it.
+pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> {
+    let namespace = lock.namespace().unwrap_or_default();
+    let namespace = context.namespaces.cluster_named(&namespace);
+    let quorum = lookup::quorum_of(lock, &context.quorums.all(), namespace.as_deref())?;
+    check(lock, &quorum)?;
+    let ttl = lock.spec.ttl.get();
+    Ok(Access {
+        quorum: ObjectRef::from_obj(&*quorum),
+        key: lookup::redis_key(&quorum, lock),
+        ttl,
+        renew_interval: lock.spec.renew_interval.map_or(ttl / DEFAULT_RENEWALS_PER_TTL, |interval| interval.get()),
+    })
+}
+
+/// What the schema cannot check: the lock's times against its quorum's.
+fn check(lock: &DistributedLock, quorum: &RedisQuorum) -> Result<(), Refusal> {
+    let ttl = lock.spec.ttl;
+    let name = quorum.name_any();
+    let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
+    let refuse = |reason, message| Err(Refusal { reason, message });
+    if ttl > quorum.spec.max_ttl {
+        return refuse(
+            AcceptedReason::TTLTooLong,
+            format!("ttl {ttl} is longer than maxTTL {} of RedisQuorum {name}: write a shorter ttl", quorum.spec.max_ttl),
+        );
+    }
+    // A longer TTL than the fence waits for must not be used before the fence waits for it.
+    if in_force.is_none_or(|in_force| ttl > in_force) {
+        return refuse(
+            AcceptedReason::TTLTooLong,
+            format!("maxTTL {} of RedisQuorum {name} is not in force yet: wait", quorum.spec.max_ttl),
+        );
+    }
+    let shortest = quorum.spec.node_timeout.get() * MIN_TTL_IN_NODE_TIMEOUTS;
+    if ttl.get() < shortest {
+        return refuse(
+            AcceptedReason::TTLTooShort,
+            format!(
+                "ttl {ttl} is shorter than ten times the nodeTimeout {} of RedisQuorum {name}: write at least {}",
+                quorum.spec.node_timeout,
+                crate::api::GoDuration::from(shortest)
+            ),
+        );
+    }
+    Ok(())
+}
+
+impl From<LookupError> for Refusal {
+    fn from(error: LookupError) -> Self {
+        let reason = match error {
+            LookupError::NotFound { .. } | LookupError::NoDefault => AcceptedReason::QuorumNotFound,
+            LookupError::AmbiguousDefault(_) => AcceptedReason::AmbiguousDefaultQuorum,
+            LookupError::NamespaceNotAllowed { .. } => AcceptedReason::NamespaceNotAllowed,
+        };
+        Self { reason, message: error.to_string() }
+    }
+}

@@ -1,0 +1,250 @@
+//! Pure: the one next step for a lock, from what is known about it.
+
+use std::time::Duration;
+
+use kube::ResourceExt;
+
+use super::{
+    candidate::Candidate,
+    holds::{Hold, Loss},
+    queue::Place,
+    standing::Standing,
+    status::{Draft, remaining_after_finish},
+};
+use crate::{
+    api::{
+        DistributedLock, DistributedLockStatus, LOCK_FINALIZER,
+        conditions::{AcceptedReason, HeldReason, LockCondition, is_true},
+    },
+    time::{Boottime, UnixMillis},
+};
+
+/// Renewals are published no more often than this.
+const PUBLISH_INTERVAL: i64 = 1_000;
+/// A seal that no majority confirmed is tried again this soon.
+const SEAL_RETRY: Duration = Duration::from_millis(200);
+
+/// Who would hold the lock if it were acquired now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contender {
+    /// A free-text identity.
+    Identity(String),
+    /// A container instance.
+    Instance(Box<Candidate>),
+}
+
+/// Why the spec cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// For the condition Accepted.
+    pub reason: AcceptedReason,
+    /// What to write or wait for.
+    pub message: String,
+}
+
+/// Why no attempt is made before `until`: the last one's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// When the next attempt is due.
+    pub until: Boottime,
+    /// For the condition Held.
+    pub reason: HeldReason,
+    /// What was answered.
+    pub message: String,
+}
+
+/// What is known about a lock that its status says is held.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Held {
+    /// What is to become of it.
+    pub standing: Standing,
+    /// What this replica knows of its validity.
+    pub hold: Option<Hold>,
+    /// Whether a majority confirmed its seal to this replica.
+    pub sealed: bool,
+}
+
+/// Everything that a decision depends on.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    /// The object, no older than this replica's own last write to it.
+    pub lock: &'a DistributedLock,
+    /// Present if its status names a holder.
+    pub held: Option<Held>,
+    /// Whether its spec can be served.
+    pub refusal: Option<Refusal>,
+    /// Who would hold it, or why nobody can.
+    pub contender: Result<Contender, String>,
+    /// Its place in the queue.
+    pub place: Place,
+    /// Set after an attempt without success.
+    pub pause: Option<Pause>,
+    /// For validities and pauses.
+    pub now: Boottime,
+    /// For published times.
+    pub wall: UnixMillis,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub enum Step {
+    /// Make sure that the object cannot vanish while its key is held.
+    AddFinalizer,
+    /// Nothing is held any more: let the object go.
+    RemoveFinalizer,
+    /// A finished claim has been kept long enough.
+    Delete,
+    /// Try to acquire the key for this contender.
+    Acquire(Contender),
+    /// Take the leader label off, clear the status, then delete the key.
+    Free(HeldReason, String),
+    /// The hold is lost: take the label off and clear the status; the key has run out or is somebody else's.
+    Lose(String),
+    /// Say in the status that the hold ends, stop renewing it and seal it.
+    RunOut(HeldReason, String),
+    /// Seal it (again), until a majority has confirmed it.
+    Seal,
+    /// Keep it: see to the leader label.
+    Keep(Rest),
+    /// Nothing to do but to have the status say so.
+    Rest(Rest),
+}
+
+/// The status to have, and when to look again without being told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rest {
+    /// What the status ought to say; written if it says something else.
+    pub status: DistributedLockStatus,
+    /// Look again after this time.
+    pub wake: Option<Duration>,
+}
+
+/// Decides.
+pub fn decide(view: &View<'_>) -> Step {
+    match &view.held {
+        Some(held) => decide_held(view, held),
+        None => decide_free(view),
+    }
+}
+
+fn decide_held(view: &View<'_>, held: &Held) -> Step {
+    let ending = view.lock.status.as_ref().and_then(|status| status.ending.as_ref());
+    match &held.standing {
+        Standing::Free(reason, why) => Step::Free(*reason, why.clone()),
+        Standing::RunsOut(reason, why) => match ending {
+            None => Step::RunOut(*reason, why.clone()),
+            Some(ending) => {
+                let until = ending.until.map_or(view.wall.0, |until| until.as_millis());
+                match u64::try_from(until.saturating_sub(view.wall.0)) {
+                    Ok(left) if left > 0 && !held.sealed => Step::Seal,
+                    Ok(left) if left > 0 => rest(Draft::of(view.lock, view.wall), Some(Duration::from_millis(left))),
+                    _ => Step::Free(*reason, format!("{reason}: its validity has run out")),
+                }
+            }
+        },
+        Standing::Good => decide_good(view, held.hold.as_ref()),
+    }
+}
+
+fn decide_good(view: &View<'_>, hold: Option<&Hold>) -> Step {
+    match hold {
+        None => Step::Lose("this replica knows of no validity to continue".into()),
+        Some(Hold { loss: Some(Loss::Refused), trouble, .. }) => {
+            Step::Lose(format!("a majority of the members no longer has the key: {}", trouble.clone().unwrap_or_default()))
+        }
+        Some(hold) if !hold.is_valid(view.now) => {
+            let trouble = hold.trouble.clone().unwrap_or_else(|| "it was not renewed in time".into());
+            Step::Lose(format!("its validity ran out: {trouble}"))
+        }
+        Some(hold) => {
+            let draft = Draft::of(view.lock, view.wall).accepted();
+            let draft = if is_due_for_publication(view.lock, hold) { draft.renewed(hold) } else { draft };
+            let wake = hold.valid_until.since(view.now).min(until_max_hold(view));
+            Step::Keep(Rest { status: draft.finish(), wake: Some(wake) })
+        }
+    }
+}
+
+/// A change of votes or of the quorum's availability is published at once, a mere renewal at most once a second.
+fn is_due_for_publication(lock: &DistributedLock, hold: &Hold) -> bool {
+    let Some(status) = &lock.status else { return true };
+    let published = status.renewed_at.map_or(i64::MIN, |time| time.as_millis());
+    let available = is_true(&status.conditions, LockCondition::QuorumAvailable);
+    hold.renewed_at.0 >= published.saturating_add(PUBLISH_INTERVAL)
+        || hold.votes.is_some_and(|votes| status.votes.as_deref() != Some(votes.to_string().as_str()))
+        || available == hold.trouble.is_some()
+}
+
+fn until_max_hold(view: &View<'_>) -> Duration {
+    let acquired = view.lock.status.as_ref().and_then(|status| status.acquired_at);
+    let (Some(max_hold), Some(acquired)) = (view.lock.spec.max_hold, acquired) else { return Duration::MAX };
+    let held = view.wall.0.saturating_sub(acquired.as_millis());
+    max_hold.get().saturating_sub(Duration::from_millis(u64::try_from(held).unwrap_or(0)))
+}
+
+fn decide_free(view: &View<'_>) -> Step {
+    let lock = view.lock;
+    let has_finalizer = lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
+    let draft = Draft::of(lock, view.wall);
+    if lock.metadata.deletion_timestamp.is_some() {
+        return if has_finalizer { Step::RemoveFinalizer } else { rest(draft, None) };
+    }
+    if lock.status.as_ref().is_some_and(|status| is_true(&status.conditions, LockCondition::Finished)) {
+        return match remaining_after_finish(lock, view.wall) {
+            Some(Duration::ZERO) => Step::Delete,
+            wake => rest(draft, wake),
+        };
+    }
+    if let Some(refusal) = &view.refusal {
+        return rest(draft.refused(refusal.reason, &refusal.message), None);
+    }
+    let draft = draft.accepted();
+    if lock.spec.suspend {
+        return rest(draft.waiting(HeldReason::Suspended, "spec.suspend is true", None), None);
+    }
+    let patience = patience(view);
+    if patience == Some(Duration::ZERO) {
+        let message = "spec.waitTimeout is over";
+        return rest(draft.waiting(HeldReason::WaitTimeout, message, None).finished(HeldReason::WaitTimeout, message), None);
+    }
+    let contender = match &view.contender {
+        Ok(contender) => contender,
+        Err(why) => return rest(draft.waiting(HeldReason::NoCandidate, why, None), patience),
+    };
+    match &view.place {
+        Place::Behind { holder, position } => {
+            let message = format!("held by {holder}");
+            return rest(draft.waiting(HeldReason::Queued, &message, Some(*position)), patience);
+        }
+        Place::Waiting { position } => {
+            let message = format!("{} before it in the queue", position - 1);
+            return rest(draft.waiting(HeldReason::Queued, &message, Some(*position)), patience);
+        }
+        Place::First => {}
+    }
+    if let Some(pause) = view.pause.as_ref().filter(|pause| pause.until > view.now) {
+        let trouble = (pause.reason == HeldReason::NoQuorum).then_some(pause.message.as_str());
+        let draft = draft.waiting(pause.reason, &pause.message, Some(1)).quorum_available(trouble);
+        let wake = pause.until.since(view.now);
+        return rest(draft, Some(patience.map_or(wake, |patience| wake.min(patience))));
+    }
+    if has_finalizer { Step::Acquire(contender.clone()) } else { Step::AddFinalizer }
+}
+
+/// How long the lock still waits for its turn, if its spec limits that.
+fn patience(view: &View<'_>) -> Option<Duration> {
+    let timeout = view.lock.spec.wait_timeout?.get();
+    let created = view.lock.metadata.creation_timestamp.as_ref()?.0.as_millisecond();
+    let waited = u64::try_from(view.wall.0.saturating_sub(created)).unwrap_or(0);
+    Some(timeout.saturating_sub(Duration::from_millis(waited)))
+}
+
+fn rest(draft: Draft, wake: Option<Duration>) -> Step {
+    Step::Rest(Rest { status: draft.finish(), wake })
+}
+
+/// How soon to try again what no majority confirmed.
+pub const fn seal_retry() -> Duration {
+    SEAL_RETRY
+}

@@ -1,0 +1,320 @@
+//! Acquiring a lock: Redis majority, then status, then label.
+
+use std::{sync::Arc, time::Duration};
+
+use kube::{
+    ResourceExt,
+    runtime::{controller::Action, events::EventType, reflector::ObjectRef},
+};
+
+use super::{
+    access::Access,
+    decide::{Contender, Pause},
+    holds::{Hold, Terms},
+    labels,
+    reconcile::{Error, Locks, Progress, holder_nonce, leader_label_wanted},
+    status::{Draft, Granted, full_name},
+    writes::WriteError,
+};
+use crate::{
+    api::{DistributedLock, LockHolder, MilliTime, conditions::HeldReason},
+    quorum::session::QuorumSession,
+    redlock::{
+        Acquire, AcquireRequest, Grant, KeyState, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner, jittered,
+    },
+    time::{Boottime, Clock, UnixMillis},
+};
+
+/// After a round without a quorum; members come back by themselves.
+const NO_QUORUM_PAUSE: Duration = Duration::from_millis(500);
+/// Between reads that are to settle what became of a status write.
+const SETTLE_PAUSE: Duration = Duration::from_millis(200);
+/// A pause that has run out on our clock must have run out on the timer's, too.
+const TIMER_SLACK: Duration = Duration::from_millis(1);
+
+impl Locks {
+    /// One attempt for `contender`.
+    pub(super) async fn acquire(
+        &self,
+        lock: &Arc<DistributedLock>,
+        access: &Access,
+        contender: Contender,
+    ) -> Result<Progress, Error> {
+        let uid = lock.uid().unwrap_or_default();
+        let session = self.sessions.get(&access.quorum);
+        let Some((session, signer)) = session.and_then(|session| Some((session.clone(), session.signer()?))) else {
+            let message = format!("this operator has no connection to RedisQuorum {} yet", access.quorum.name);
+            return Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NO_QUORUM_PAUSE));
+        };
+        let nonce = Nonce::random();
+        let value = signer.value(&uid, &nonce);
+        let wall = self.context.clock.wall();
+        let hint = session.hint();
+        let request = AcquireRequest { key: access.key.clone(), value: value.clone(), ttl: access.ttl, hint };
+        match session.redlock().acquire(&session.electorate(), request).await {
+            Acquire::Granted(grant) => {
+                let attempt = Attempt { session, access, contender, nonce, value, grant, wall };
+                self.publish_grant(lock, attempt).await
+            }
+            Acquire::HeldByOther { longest, seen, .. } => self.held_by_other(lock, access, (&session, &signer), longest, &seen).await,
+            Acquire::NoQuorum { failures, .. } => {
+                Ok(self.pause_after(lock, HeldReason::NoQuorum, describe(&failures), NO_QUORUM_PAUSE))
+            }
+            Acquire::Expired => {
+                let message = "the members answered too slowly for any validity to be left".to_owned();
+                Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NO_QUORUM_PAUSE))
+            }
+        }
+    }
+
+    async fn publish_grant(&self, lock: &Arc<DistributedLock>, attempt: Attempt<'_>) -> Result<Progress, Error> {
+        attempt.session.saw_token(attempt.grant.token);
+        if let Err(error) = attempt.session.ensure_token_floor(attempt.grant.token).await {
+            self.release_attempt(&attempt).await;
+            return Err(Error::TokenFloor(error.into()));
+        }
+        let uid = lock.uid().unwrap_or_default();
+        // From here on the key is renewed, also while nobody knows what became of the status write.
+        self.holds.adopt(attempt.hold(lock));
+        match self.write_grant(lock, &attempt).await {
+            Ok(Some(held)) => {
+                self.pause(&uid, None);
+                self.after_grant(&held, &attempt).await?;
+                Ok(Progress::Next(held))
+            }
+            Ok(None) => {
+                self.holds.forget(&uid);
+                self.release_attempt(&attempt).await;
+                Ok(Progress::Done(Action::requeue(SETTLE_PAUSE)))
+            }
+            Err(error) => {
+                self.holds.forget(&uid);
+                self.release_attempt(&attempt).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes the grant into the status. After a conflict or an unknown outcome it reads again, and writes again while the
+    /// hold is valid and the lock still wants it; `None` means that it no longer does, and that no status names the grant.
+    async fn write_grant(
+        &self,
+        lock: &Arc<DistributedLock>,
+        attempt: &Attempt<'_>,
+    ) -> Result<Option<Arc<DistributedLock>>, Error> {
+        let mut lock = lock.clone();
+        let uid = lock.uid().unwrap_or_default();
+        loop {
+            let status = Draft::of(&lock, self.context.clock.wall()).accepted().granted(attempt.granted()).finish();
+            let mut last = match self.written.replace_status(&self.context.client, &lock, status).await {
+                Ok(held) => return Ok(Some(held)),
+                Err(WriteError::Gone) => return Ok(None),
+                Err(WriteError::Refused(error)) => return Err(WriteError::Refused(error).into()),
+                Err(error) => error,
+            };
+            // Only a read settles it; until then the key stays ours and is renewed.
+            lock = loop {
+                match self.written.read(&self.context.client, &lock).await {
+                    Ok(Some(read)) => break read,
+                    Ok(None) => return Ok(None),
+                    Err(error) => last = error,
+                }
+                tracing::debug!(lock = %full_name(&lock), error = %last, "outcome of the grant's status write unknown");
+                tokio::time::sleep(SETTLE_PAUSE).await;
+            };
+            if holder_nonce(&lock).as_ref() == Some(&attempt.nonce) {
+                return Ok(Some(lock));
+            }
+            let valid = self.holds.get(&uid).is_some_and(|hold| hold.is_valid(self.context.clock.boottime()));
+            if !valid || !still_wants_it(&lock) {
+                return self.withdraw(&lock).await;
+            }
+        }
+    }
+
+    /// Makes every grant of this lock that is still on its way impossible: a write that changes the object.
+    async fn withdraw(&self, lock: &Arc<DistributedLock>) -> Result<Option<Arc<DistributedLock>>, Error> {
+        if lock.status.as_ref().is_some_and(|status| status.holder.is_some()) {
+            return Ok(None);
+        }
+        let now = MilliTime::from_millis(self.context.clock.wall().0).map(|time| time.to_string()).unwrap_or_default();
+        let message = format!("a grant was withdrawn at {now}");
+        let status = Draft::of(lock, self.context.clock.wall()).waiting(HeldReason::Pending, &message, None).finish();
+        self.written.replace_status(&self.context.client, lock, status).await?;
+        Ok(None)
+    }
+
+    async fn after_grant(&self, held: &Arc<DistributedLock>, attempt: &Attempt<'_>) -> Result<(), Error> {
+        if let (Some(pod_name), Contender::Instance(candidate)) = (leader_label_wanted(held), &attempt.contender) {
+            let namespace = held.namespace().unwrap_or_default();
+            labels::set(&self.context.client, &namespace, &held.name_any(), pod_name, &candidate.pod_uid).await?;
+        }
+        let (name, token) = (attempt.identity().to_owned(), attempt.grant.token);
+        tracing::info!(lock = %full_name(held), holder = %name, token = token.get(), votes = %attempt.grant.votes, "lock acquired");
+        let note = format!("{name} holds {} with fencing token {token}", attempt.access.key);
+        self.event(held, EventType::Normal, "LockAcquired", note);
+        self.nudge_others(held);
+        Ok(())
+    }
+
+    /// Publishes an Event without making anybody wait for it.
+    pub(super) fn event(&self, lock: &Arc<DistributedLock>, type_: EventType, reason: &'static str, note: String) {
+        let (context, lock) = (self.context.clone(), lock.clone());
+        tokio::spawn(async move { context.event(&*lock, type_, reason, note).await });
+    }
+
+    async fn release_attempt(&self, attempt: &Attempt<'_>) {
+        let Attempt { session, access, value, .. } = attempt;
+        session.redlock().release(&session.electorate(), &access.key, value).await;
+    }
+
+    async fn held_by_other(
+        &self,
+        lock: &Arc<DistributedLock>,
+        access: &Access,
+        (session, signer): (&QuorumSession, &ValueSigner),
+        longest: Option<Duration>,
+        seen: &[Seen],
+    ) -> Result<Progress, Error> {
+        if let Some(value) = own_orphan(lock, signer, seen) {
+            // A predecessor died between grant and status write. Its write must become impossible before the key goes.
+            self.withdraw(lock).await?;
+            session.redlock().release(&session.electorate(), &access.key, &value).await;
+            tracing::info!(lock = %full_name(lock), "released a grant that no status names");
+            return Ok(Progress::Done(Action::requeue(TIMER_SLACK)));
+        }
+        let uid = lock.uid().unwrap_or_default();
+        let sealed = self.sealed_nonce(&uid).is_some_and(|nonce| {
+            stored_values(seen).any(|value| signer.recognise_sealed(&uid, &nonce, value))
+        });
+        let left = longest.map_or_else(String::new, |longest| format!(", for at most {} ms more", longest.as_millis()));
+        let (reason, message) = if sealed {
+            (HeldReason::LockDelay, format!("the last hold runs out{left}"))
+        } else {
+            (HeldReason::HeldByOther, format!("somebody else holds {}{left}: {}", access.key, describe_keys(seen)))
+        };
+        let retry = &lock.spec.retry;
+        let pause = jittered(retry.delay.get(), retry.jitter.get(), rand::random::<f64>());
+        Ok(self.pause_after(lock, reason, message, pause))
+    }
+
+    /// Says why in the status (by the next decision) and tries again after `pause`.
+    fn pause_after(&self, lock: &Arc<DistributedLock>, reason: HeldReason, message: String, pause: Duration) -> Progress {
+        let until = self.context.clock.boottime() + pause;
+        self.pause(&lock.uid().unwrap_or_default(), Some(Pause { until, reason, message }));
+        Progress::Next(lock.clone())
+    }
+}
+
+/// A grant by the members that is being published.
+struct Attempt<'a> {
+    session: Arc<QuorumSession>,
+    access: &'a Access,
+    contender: Contender,
+    nonce: Nonce,
+    value: LockValue,
+    grant: Grant,
+    /// Wall clock before the first request.
+    wall: UnixMillis,
+}
+
+impl Attempt<'_> {
+    fn identity(&self) -> &str {
+        match &self.contender {
+            Contender::Identity(identity) => identity,
+            Contender::Instance(candidate) => &candidate.pod_name,
+        }
+    }
+
+    /// The end of the validity on the wall clock, from the start of the round.
+    fn valid_until_wall(&self) -> UnixMillis {
+        let valid = self.grant.valid_until.since(self.grant.started);
+        UnixMillis(self.wall.0.saturating_add(i64::try_from(valid.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    fn holder(&self) -> LockHolder {
+        let nonce = Some(self.nonce.to_string());
+        match &self.contender {
+            Contender::Identity(identity) => LockHolder { identity: identity.clone(), nonce, ..LockHolder::default() },
+            Contender::Instance(candidate) => LockHolder {
+                identity: candidate.pod_name.clone(),
+                pod_name: Some(candidate.pod_name.clone()),
+                pod_uid: Some(candidate.pod_uid.clone()),
+                container_id: Some(candidate.container_id.clone()),
+                container_started_at: candidate
+                    .container_started_at
+                    .as_ref()
+                    .and_then(|time| MilliTime::from_millis(time.0.as_millisecond())),
+                node_name: candidate.node_name.clone(),
+                nonce,
+            },
+        }
+    }
+
+    fn granted(&self) -> Granted<'_> {
+        Granted {
+            holder: self.holder(),
+            token: self.grant.token,
+            acquired_at: self.wall,
+            valid_until: self.valid_until_wall(),
+            votes: self.grant.votes,
+            key: self.access.key.as_str(),
+        }
+    }
+
+    fn hold(&self, lock: &DistributedLock) -> Hold {
+        let Access { quorum, key, ttl, renew_interval } = self.access.clone();
+        let terms = Terms {
+            lock: ObjectRef::from_obj(lock),
+            uid: lock.uid().unwrap_or_default(),
+            quorum,
+            key,
+            nonce: self.nonce.clone(),
+            ttl,
+            renew_interval,
+        };
+        let Grant { started, valid_until, votes, .. } = self.grant;
+        let due: Boottime = started + renew_interval;
+        Hold::new(terms, valid_until, self.valid_until_wall(), self.wall, due).with_votes(votes)
+    }
+}
+
+/// A value on the members that was made for this lock and that its status does not name.
+fn own_orphan(lock: &DistributedLock, signer: &ValueSigner, seen: &[Seen]) -> Option<LockValue> {
+    let uid = lock.uid()?;
+    stored_values(seen).find_map(|value| {
+        let nonce = signer.recognise(&uid, value)?;
+        (holder_nonce(lock).as_ref() != Some(&nonce)).then(|| signer.value(&uid, &nonce))
+    })
+}
+
+/// Whether a grant may still be published for this version of the object.
+fn still_wants_it(lock: &DistributedLock) -> bool {
+    let unheld = lock.status.as_ref().is_none_or(|status| status.holder.is_none());
+    unheld && lock.metadata.deletion_timestamp.is_none() && !lock.spec.suspend
+}
+
+fn stored_values(seen: &[Seen]) -> impl Iterator<Item = &str> {
+    seen.iter().filter_map(|seen| match &seen.holder {
+        KeyState::String { value, .. } => Some(value.expose()),
+        _ => None,
+    })
+}
+
+/// What is on the key, without its value.
+fn describe_keys(seen: &[Seen]) -> String {
+    let describe = |seen: &Seen| match &seen.holder {
+        KeyState::Missing => format!("{}: nothing any more", seen.member),
+        KeyState::String { remaining: None, .. } => {
+            format!("{}: a key without a time to live, which only its owner can remove", seen.member)
+        }
+        KeyState::String { remaining: Some(left), .. } => format!("{}: {} ms left", seen.member, left.as_millis()),
+        KeyState::OtherType { name, .. } => format!("{}: a {name}, as other lock libraries write", seen.member),
+    };
+    seen.iter().map(describe).collect::<Vec<_>>().join(", ")
+}
+
+fn describe(failures: &[(MemberName, MemberFailure)]) -> String {
+    let failures: Vec<_> = failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect();
+    format!("no majority of members answered: {}", failures.join("; "))
+}

@@ -1,0 +1,339 @@
+//! The driver: observe, decide, act, until there is nothing left to do for a lock. Runs on the leader only.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use kube::{
+    ResourceExt,
+    core::{Selector, SelectorExt},
+    runtime::{controller::Action, reflector::ObjectRef},
+};
+use tokio::sync::broadcast;
+
+use super::{
+    access::{self, Access},
+    adopt,
+    candidate::{self, Ineligible},
+    decide::{Contender, Held, Pause, Rest, Step, View, decide},
+    holds::Holds,
+    index::Index,
+    labels,
+    queue::{self, Place},
+    standing,
+    writes::{WriteError, Written},
+};
+use crate::{
+    api::{Claim, DistributedLock, Election, conditions::AcceptedReason},
+    operator::context::Context,
+    quorum::session::Sessions,
+    redlock::Nonce,
+    time::Clock,
+};
+
+/// A lock that needs more steps than this in one go is looked at again later, so that a mistake cannot spin.
+const MAX_STEPS: usize = 16;
+
+/// Why a reconcile could not finish; it is repeated with backoff.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused a write, or its answer is missing.
+    #[error("failed to write to the API server")]
+    Write(#[from] WriteError),
+    /// The quorum could not be asked to reserve tokens.
+    #[error("failed to raise the quorum's token floor")]
+    TokenFloor(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Everything that the reconciles of one term of leadership share.
+pub struct Locks {
+    /// Caches, client, clock.
+    pub context: Context,
+    /// Connections to the quorums.
+    pub sessions: Sessions,
+    /// The holds of this replica.
+    pub holds: Arc<Holds>,
+    /// Which locks depend on what.
+    pub index: Index,
+    /// This replica's own writes.
+    pub written: Written,
+    /// Asks for reconciles of other locks.
+    pub nudges: broadcast::Sender<ObjectRef<DistributedLock>>,
+    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    pauses: Mutex<HashMap<String, Pause>>,
+    sealed: Mutex<HashMap<String, Nonce>>,
+}
+
+impl Locks {
+    /// For a new term; nothing is carried over from an earlier one but the holds.
+    pub fn new(context: Context, sessions: Sessions, holds: Arc<Holds>) -> Self {
+        Self {
+            context,
+            sessions,
+            holds,
+            index: Index::default(),
+            written: Written::default(),
+            nudges: broadcast::channel(4096).0,
+            turns: Mutex::default(),
+            pauses: Mutex::default(),
+            sealed: Mutex::default(),
+        }
+    }
+
+    /// Brings one lock to where nothing is left to do.
+    pub async fn reconcile(self: Arc<Self>, cached: Arc<DistributedLock>) -> Result<Action, Error> {
+        // Locks on one key take turns, so that a release is over before the next in the queue is looked at.
+        let turn = self.turn(&cached);
+        let _turn = turn.lock().await;
+        let mut lock = match self.context.locks.get(&ObjectRef::from_obj(&*cached)) {
+            Some(newer) => self.written.newest(newer),
+            None => return Ok(Action::await_change()),
+        };
+        for _ in 0..MAX_STEPS {
+            let (view_lock, access) = (lock.clone(), access::of(&self.context, &lock));
+            let step = decide(&self.view(&view_lock, &access));
+            match self.act(&lock, access, step).await? {
+                Progress::Next(newer) => lock = newer,
+                Progress::Done(action) => return Ok(action),
+            }
+        }
+        tracing::warn!(lock = %ObjectRef::from_obj(&*lock), "too many steps at once, looking again later");
+        Ok(Action::requeue(Duration::from_secs(1)))
+    }
+
+    async fn act(
+        &self,
+        lock: &Arc<DistributedLock>,
+        access: Result<Access, super::decide::Refusal>,
+        step: Step,
+    ) -> Result<Progress, Error> {
+        let client = &self.context.client;
+        match step {
+            Step::AddFinalizer => Ok(Progress::Next(self.written.set_finalizer(client, lock, true).await?)),
+            Step::RemoveFinalizer => self.let_go(lock).await,
+            Step::Delete => {
+                self.written.delete(client, lock).await?;
+                Ok(Progress::Done(Action::await_change()))
+            }
+            Step::Acquire(contender) => match access {
+                Ok(access) => self.acquire(lock, &access, contender).await,
+                Err(_refused) => Ok(Progress::Next(lock.clone())),
+            },
+            Step::Free(reason, why) => self.free(lock, reason, &why).await,
+            Step::Lose(why) => self.lose(lock, &why).await,
+            Step::RunOut(reason, why) => self.run_out(lock, reason, &why).await,
+            Step::Seal => self.seal(lock).await,
+            Step::Keep(rest) => {
+                let lock = self.publish(lock, &rest).await?;
+                self.ensure_label(&lock).await?;
+                Ok(Progress::Done(wake(rest.wake)))
+            }
+            Step::Rest(rest) => {
+                self.publish(lock, &rest).await?;
+                Ok(Progress::Done(wake(rest.wake)))
+            }
+        }
+    }
+
+    /// Writes the status if it says something else. Nothing is written while nothing changes.
+    async fn publish(&self, lock: &Arc<DistributedLock>, rest: &Rest) -> Result<Arc<DistributedLock>, Error> {
+        if lock.status.as_ref() == Some(&rest.status) || lock.metadata.deletion_timestamp.is_some() && lock.finalizers().is_empty() {
+            return Ok(lock.clone());
+        }
+        Ok(self.written.replace_status(&self.context.client, lock, rest.status.clone()).await?)
+    }
+
+    /// The label is on the leader's pod, unless the cache shows that already.
+    async fn ensure_label(&self, lock: &DistributedLock) -> Result<(), Error> {
+        let (Some(pod_name), Some(pod_uid)) = (leader_label_wanted(lock), holder_pod_uid(lock)) else { return Ok(()) };
+        let (namespace, name) = (lock.namespace().unwrap_or_default(), lock.name_any());
+        let label = crate::api::leader_label(&name);
+        let labelled: Vec<_> = self
+            .context
+            .pods
+            .all()
+            .into_iter()
+            .filter(|pod| pod.namespace().as_deref() == Some(namespace.as_str()) && pod.labels().contains_key(&label))
+            .collect();
+        let right = matches!(labelled.as_slice(), [pod] if pod.uid().as_deref() == Some(pod_uid));
+        if !right {
+            labels::set(&self.context.client, &namespace, &name, pod_name, pod_uid).await?;
+        }
+        Ok(())
+    }
+
+    /// The object goes: no status names a holder any more.
+    async fn let_go(&self, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
+        match self.written.set_finalizer(&self.context.client, lock, false).await {
+            Ok(_) | Err(WriteError::Gone) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let uid = lock.uid().unwrap_or_default();
+        self.holds.forget(&uid);
+        self.pause(&uid, None);
+        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
+        self.written.forget(&uid);
+        Ok(Progress::Done(Action::await_change()))
+    }
+
+    fn view<'a>(&self, lock: &'a DistributedLock, access: &Result<Access, super::decide::Refusal>) -> View<'a> {
+        let uid = lock.uid().unwrap_or_default();
+        let has_holder = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
+        let held = has_holder.then(|| {
+            adopt::adopt(&self.context, &self.holds, lock);
+            Held {
+                standing: standing::of(&self.context, lock),
+                hold: self.holds.get(&uid),
+                sealed: self.is_sealed(lock),
+            }
+        });
+        View {
+            lock,
+            held,
+            refusal: access.as_ref().err().cloned(),
+            contender: self.contender(lock),
+            place: access.as_ref().map_or(Place::First, |access| self.place(lock, access)),
+            pause: self.pauses.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).cloned(),
+            now: self.context.clock.boottime(),
+            wall: self.context.clock.wall(),
+        }
+    }
+
+    /// Who would hold the lock if it were acquired now.
+    fn contender(&self, lock: &DistributedLock) -> Result<Contender, String> {
+        let namespace = lock.namespace().unwrap_or_default();
+        match (&lock.spec.claim, &lock.spec.election) {
+            (Some(Claim { identity: Some(identity), .. }), _) => Ok(Contender::Identity(identity.clone())),
+            (Some(Claim { pod_name: Some(pod_name), .. }), _) => {
+                let pod = self.context.pods.named(&namespace, pod_name);
+                let pod = pod.ok_or_else(|| format!("there is no pod {pod_name} in namespace {namespace}"))?;
+                let candidate = candidate::bound(&pod, None).map_err(|Ineligible(why)| why)?;
+                Ok(Contender::Instance(Box::new(candidate)))
+            }
+            (_, Some(election)) => self.elect(&namespace, election),
+            _ => Err("the spec has neither claim nor election".into()),
+        }
+    }
+
+    fn elect(&self, namespace: &str, election: &Election) -> Result<Contender, String> {
+        let selector = Selector::try_from(election.selector.clone())
+            .map_err(|error| format!("spec.election.selector cannot be used: {error}"))?;
+        let pods: Vec<_> = self
+            .context
+            .pods
+            .all()
+            .into_iter()
+            .filter(|pod| pod.namespace().as_deref() == Some(namespace) && selector.matches(pod.labels()))
+            .collect();
+        let judged = pods.iter().map(|pod| candidate::electable(pod, election.container.as_deref()));
+        let (mut candidates, mut reasons) = (Vec::new(), Vec::new());
+        for verdict in judged {
+            match verdict {
+                Ok(candidate) => candidates.push(candidate),
+                Err(Ineligible(why)) => reasons.push(why),
+            }
+        }
+        match candidate::prefer(&candidates, election.preference) {
+            Some(best) => Ok(Contender::Instance(Box::new(best.clone()))),
+            None if reasons.is_empty() => Err("no pod matches spec.election.selector".into()),
+            None => {
+                reasons.sort();
+                reasons.truncate(5);
+                Err(reasons.join("; "))
+            }
+        }
+    }
+
+    fn place(&self, lock: &DistributedLock, access: &Access) -> Place {
+        let peers: Vec<_> = self
+            .index
+            .sharing_key(lock)
+            .iter()
+            .filter_map(|reference| self.context.locks.get(reference))
+            .map(|peer| self.written.newest(peer))
+            .filter(|peer| {
+                // A holder counts whatever its spec has become since.
+                let same = |other: Access| other.quorum == access.quorum && other.key == access.key;
+                access::of(&self.context, peer).is_ok_and(same)
+            })
+            .collect();
+        let peers: Vec<_> = peers.iter().map(|peer| &**peer).collect();
+        queue::place(lock, &peers, |peer| self.contender(peer).is_ok())
+    }
+
+    /// Postpones the next attempt, or forgets the last one.
+    pub fn pause(&self, uid: &str, pause: Option<Pause>) {
+        let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
+        match pause {
+            Some(pause) => pauses.insert(uid.to_owned(), pause),
+            None => pauses.remove(uid),
+        };
+    }
+
+    /// Remembers that a majority confirmed the seal of this hold.
+    pub fn mark_sealed(&self, uid: &str, nonce: Nonce) {
+        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned(), nonce);
+    }
+
+    /// The hold of this lock that was last sealed here.
+    pub fn sealed_nonce(&self, uid: &str) -> Option<Nonce> {
+        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
+    }
+
+    fn is_sealed(&self, lock: &DistributedLock) -> bool {
+        let sealed = self.sealed_nonce(&lock.uid().unwrap_or_default());
+        sealed.is_some() && sealed == holder_nonce(lock)
+    }
+
+    /// Asks for a reconcile of every other lock on the key.
+    pub fn nudge_others(&self, lock: &DistributedLock) {
+        for other in self.index.sharing_key(lock) {
+            // Nobody listens only while the controller is being stopped.
+            let _ = self.nudges.send(other);
+        }
+    }
+
+    fn turn(&self, lock: &DistributedLock) -> Arc<tokio::sync::Mutex<()>> {
+        let key = lock.spec.key.clone().unwrap_or_else(|| lock.name_any());
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        // Turns that nobody waits for are dropped now and then, so that keys of the past take no memory.
+        if turns.len() > 1024 {
+            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        }
+        turns.entry(key).or_default().clone()
+    }
+}
+
+/// How far a step came.
+pub enum Progress {
+    /// There is more to do, from this state.
+    Next(Arc<DistributedLock>),
+    /// Nothing more until then.
+    Done(Action),
+}
+
+fn wake(after: Option<Duration>) -> Action {
+    after.map_or_else(Action::await_change, Action::requeue)
+}
+
+/// The nonce of the hold in the status.
+pub fn holder_nonce(lock: &DistributedLock) -> Option<Nonce> {
+    lock.status.as_ref()?.holder.as_ref()?.nonce.as_deref()?.parse().ok()
+}
+
+fn holder_pod_uid(lock: &DistributedLock) -> Option<&str> {
+    lock.status.as_ref()?.holder.as_ref()?.pod_uid.as_deref()
+}
+
+/// The pod that should carry the leader label, if the lock wants one.
+pub fn leader_label_wanted(lock: &DistributedLock) -> Option<&str> {
+    lock.spec.election.as_ref().filter(|election| election.leader_label)?;
+    lock.status.as_ref()?.holder.as_ref()?.pod_name.as_deref()
+}
+
+/// Refusals whose cause may go away without any event that leads here are looked at again.
+pub const fn may_heal_unseen(reason: AcceptedReason) -> bool {
+    matches!(reason, AcceptedReason::NamespaceNotAllowed)
+}

@@ -1,0 +1,201 @@
+//! Writes of lock objects to the API server, and the memory of what was written.
+//!
+//! Every write of holder, token or validity carries the resourceVersion that it was decided on. What this replica wrote is
+//! remembered until the watch has caught up, so that no decision is taken on a state that it has itself replaced.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+};
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::api::{DistributedLock, DistributedLockStatus, LOCK_FINALIZER};
+
+/// For one request to the API server.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Why an object could not be written, or that nobody knows whether it was.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// Somebody else changed the object first: read it again.
+    #[error("the object changed in the meantime")]
+    Conflict,
+    /// The object does not exist any more.
+    #[error("the object is gone")]
+    Gone,
+    /// The API server refused.
+    #[error("the API server refused")]
+    Refused(#[source] Box<kube::Error>),
+    /// No answer, or none that settles it: the write may have happened or may yet happen.
+    #[error("no answer from the API server")]
+    Unknown(#[source] Option<Box<kube::Error>>),
+}
+
+impl From<kube::Error> for WriteError {
+    fn from(error: kube::Error) -> Self {
+        match &error {
+            kube::Error::Api(status) if status.is_conflict() => Self::Conflict,
+            kube::Error::Api(status) if status.is_not_found() => Self::Gone,
+            kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429 => {
+                Self::Refused(Box::new(error))
+            }
+            _ => Self::Unknown(Some(Box::new(error))),
+        }
+    }
+}
+
+/// Awaits a request to the API server for a limited time.
+pub async fn request<T>(future: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
+    Ok(timeout(REQUEST_TIMEOUT, future).await.map_err(|_elapsed| WriteError::Unknown(None))??)
+}
+
+/// The lock objects as this replica last wrote them.
+#[derive(Debug, Default)]
+pub struct Written {
+    newest: Mutex<HashMap<String, Version>>,
+}
+
+#[derive(Debug)]
+struct Version {
+    object: Arc<DistributedLock>,
+    /// Versions that this object replaced; the cache may still show them.
+    replaced: HashSet<String>,
+}
+
+impl Written {
+    /// The newer of the cached object and what was written here.
+    pub fn newest(&self, cached: Arc<DistributedLock>) -> Arc<DistributedLock> {
+        let (Some(uid), Some(version)) = (cached.uid(), cached.resource_version()) else { return cached };
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        match newest.get(&uid) {
+            Some(written) if written.replaced.contains(&version) => written.object.clone(),
+            Some(_) => {
+                newest.remove(&uid);
+                cached
+            }
+            None => cached,
+        }
+    }
+
+    fn remember(&self, replaced: Option<String>, object: DistributedLock) -> Arc<DistributedLock> {
+        let object = Arc::new(object);
+        if let (Some(uid), Some(replaced)) = (object.uid(), replaced) {
+            let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut version = newest.remove(&uid).unwrap_or(Version { object: object.clone(), replaced: HashSet::new() });
+            // A write that changed nothing keeps its version.
+            if object.resource_version().as_ref() != Some(&replaced) {
+                version.replaced.insert(replaced);
+                version.object = object.clone();
+                newest.insert(uid, version);
+            }
+        }
+        object
+    }
+
+    /// Drops what is remembered of an object that is gone.
+    pub fn forget(&self, uid: &str) {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+}
+
+/// The API of the locks in one namespace.
+pub fn locks(client: &Client, lock: &DistributedLock) -> Api<DistributedLock> {
+    Api::namespaced(client.clone(), &lock.namespace().unwrap_or_default())
+}
+
+impl Written {
+    /// Replaces the status of exactly this version of the object.
+    pub async fn replace_status(
+        &self,
+        client: &Client,
+        lock: &DistributedLock,
+        status: DistributedLockStatus,
+    ) -> Result<Arc<DistributedLock>, WriteError> {
+        let mut object = lock.clone();
+        object.status = Some(status);
+        let api = locks(client, lock);
+        let written = request(api.replace_status(&lock.name_any(), &PostParams::default(), &object)).await?;
+        Ok(self.remember(lock.resource_version(), written))
+    }
+
+    /// Adds our finalizer to exactly this version of the object, or takes it off.
+    pub async fn set_finalizer(
+        &self,
+        client: &Client,
+        lock: &DistributedLock,
+        present: bool,
+    ) -> Result<Arc<DistributedLock>, WriteError> {
+        let mut finalizers: Vec<_> = lock.finalizers().iter().filter(|name| *name != LOCK_FINALIZER).cloned().collect();
+        if present {
+            finalizers.push(LOCK_FINALIZER.to_owned());
+        }
+        let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": lock.resource_version()}});
+        let api = locks(client, lock);
+        let written = request(api.patch(&lock.name_any(), &PatchParams::default(), &Patch::Merge(patch))).await?;
+        Ok(self.remember(lock.resource_version(), written))
+    }
+
+    /// Deletes exactly this object.
+    pub async fn delete(&self, client: &Client, lock: &DistributedLock) -> Result<(), WriteError> {
+        let preconditions = Preconditions { uid: lock.uid(), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match request(locks(client, lock).delete(&lock.name_any(), &parameters)).await {
+            Ok(_) | Err(WriteError::Gone) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the object from the API server. `None` if it is gone or another object has its name.
+    pub async fn read(&self, client: &Client, lock: &DistributedLock) -> Result<Option<Arc<DistributedLock>>, WriteError> {
+        let read = request(locks(client, lock).get_opt(&lock.name_any())).await?;
+        Ok(read.filter(|read| read.uid() == lock.uid()).map(|read| self.remember(lock.resource_version(), read)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(version: &str) -> DistributedLock {
+        let mut lock = DistributedLock::new("lock", Default::default());
+        lock.metadata.uid = Some("uid".into());
+        lock.metadata.resource_version = Some(version.into());
+        lock
+    }
+
+    fn seen(written: &Written, cached: &str) -> String {
+        written.newest(Arc::new(version(cached))).resource_version().unwrap()
+    }
+
+    #[test]
+    fn a_cache_that_lags_behind_our_writes_is_not_believed() {
+        let written = Written::default();
+        written.remember(Some("1".into()), version("2"));
+        written.remember(Some("2".into()), version("3"));
+        assert_eq!(seen(&written, "1"), "3");
+        assert_eq!(seen(&written, "2"), "3");
+        assert_eq!(seen(&written, "3"), "3");
+    }
+
+    #[test]
+    fn a_later_write_of_somebody_else_wins() {
+        let written = Written::default();
+        written.remember(Some("1".into()), version("2"));
+        assert_eq!(seen(&written, "7"), "7");
+        assert_eq!(seen(&written, "1"), "1", "and what was remembered is dropped");
+    }
+
+    #[test]
+    fn a_write_that_changed_nothing_is_not_remembered() {
+        let written = Written::default();
+        written.remember(Some("1".into()), version("1"));
+        assert_eq!(seen(&written, "1"), "1");
+    }
+}

@@ -1,0 +1,38 @@
+//! Command line of `redlock operator`; every flag may be given by environment, as the chart does.
+
+use std::net::SocketAddr;
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Settings of the operator process.
+#[derive(Clone, Debug, clap::Args)]
+pub struct OperatorArgs {
+    /// Namespace that the operator runs in; its leader Lease lives there.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "redlock-system")]
+    pub namespace: String,
+    /// Unique name of this replica.
+    #[arg(long, env = "POD_NAME")]
+    pub pod_name: String,
+    /// Address of /healthz and /readyz.
+    #[arg(long, env = "REDLOCK_LISTEN", default_value = "0.0.0.0:8080")]
+    pub listen: SocketAddr,
+    /// Spec of the default RedisQuorum as JSON; it is created when absent. Empty: none.
+    #[arg(long, env = "REDLOCK_DEFAULT_QUORUM", default_value = "")]
+    pub default_quorum: String,
+    /// Name of the default RedisQuorum, in the operator's namespace.
+    #[arg(long, env = "REDLOCK_DEFAULT_QUORUM_NAME", default_value = "main")]
+    pub default_quorum_name: String,
+    /// Log filter, e.g. "info" or "info,redlock_operator=debug".
+    #[arg(long, env = "REDLOCK_LOG", default_value = "info")]
+    pub log: String,
+    /// Log format.
+    #[arg(long, env = "REDLOCK_LOG_FORMAT", value_enum, default_value = "text")]
+    pub log_format: LogFormat,
+}

@@ -1,0 +1,16 @@
+//! Logs.
+
+use tracing_subscriber::EnvFilter;
+
+use super::args::LogFormat;
+
+/// Sends logs to standard error, filtered by `filter`.
+pub fn init(filter: &str, format: LogFormat) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter)?;
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let started = match format {
+        LogFormat::Text => logs.with_ansi(false).try_init(),
+        LogFormat::Json => logs.json().try_init(),
+    };
+    started.map_err(|error| anyhow::anyhow!("failed to start logging: {error}"))
+}

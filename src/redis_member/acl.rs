@@ -1,0 +1,215 @@
+//! Who may do what on a managed member: the text of its ACL file, and the arguments of the `ACL SETUSER` that opens and closes
+//! users. Redis keeps ACL changes in memory only, so a member that starts is closed, whatever happened before
+//! (redis.io/docs/latest/operate/oss_and_stack/management/security/acl). Only what Redis 7.0 knows is used: it refuses to start
+//! on an unknown command.
+//!
+//! Nobody is granted ACL SAVE, ACL LOAD or CONFIG: a saved open state would be open at the next start.
+
+use super::Secret;
+use sha2::{Digest, Sha256};
+use std::fmt;
+
+/// The operator's own user on every member.
+pub const OPERATOR_USER: &str = "operator";
+/// The user of the kubelet's probes; it needs no password and can do nothing else.
+pub const PROBE_USER: &str = "probe";
+
+/// What a closed user may do. Not `off`: with `off` Redisson cannot start, and node-redis never connects, while one member of
+/// three is fenced.
+const CLOSED: &str = "-@all +ping";
+/// What the scripts of the locking path need, and nothing more.
+const LOCKER: &str = "-@all +ping +info +evalsha +script|load +get +set +del +pexpire +pttl +time +type";
+/// What the Redlock libraries need, tried with eight of them.
+const CLIENT: &str =
+    "-@all +ping +set +get +del +exists +pexpire +pttl +eval +evalsha +script|load +watch +multi +exec +unwatch";
+/// What `admin.rs` runs: reading, the operator's own keys, the users, and the end of other connections and of scripts. The
+/// selector allows it to sample the time to live of every key.
+const OPERATOR: &str = "resetchannels ~#* -@all +ping +info +time +scan +get +set +eval +watch +unwatch +multi +exec \
+    +acl|setuser +acl|getuser +client|list +client|kill +client|id +script|kill (~* -@all +pttl)";
+
+/// SHA-256 of a password, as Redis stores it: 64 hex characters.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PasswordHash(String);
+
+impl PasswordHash {
+    /// Hashes the password.
+    #[must_use]
+    pub fn of(password: &Secret) -> Self {
+        Self(Sha256::digest(password.expose()).iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+impl fmt::Debug for PasswordHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PasswordHash(..)")
+    }
+}
+
+/// The keys that a client outside the operator may use: `^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/$`. Anything else could add rules
+/// to the ACL file, or reach into another client's keys or the operator's own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KeyPrefix(String);
+
+impl KeyPrefix {
+    /// Checks the text.
+    ///
+    /// # Errors
+    /// If it does not match.
+    pub fn parse(text: &str) -> Result<Self, NotAKeyPrefix> {
+        let part = |part: &str| {
+            !part.is_empty() && part.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-'))
+        };
+        match text.strip_suffix('/') {
+            Some(parts) if parts.split('/').all(part) => Ok(Self(text.to_owned())),
+            _ => Err(NotAKeyPrefix),
+        }
+    }
+
+    /// The text, with its final slash.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The text is no key prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a key prefix is one or more parts of letters, digits, '.', '_' and '-', each followed by '/', such as \"shop/\""
+)]
+pub struct NotAKeyPrefix;
+
+/// A user of the locks, closed or open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserRule {
+    name: String,
+    password: PasswordHash,
+    keys: String,
+    open: &'static str,
+}
+
+impl UserRule {
+    /// The operator's locking path: all keys, the token counter among them.
+    #[must_use]
+    pub fn locker(epoch: i64, password: &Secret) -> Self {
+        Self {
+            name: Self::locker_name(epoch),
+            password: PasswordHash::of(password),
+            keys: "~*".to_owned(),
+            open: LOCKER,
+        }
+    }
+
+    /// A Redlock client outside the operator: its prefix only.
+    #[must_use]
+    pub fn client(client: &str, epoch: i64, prefix: &KeyPrefix, password: &Secret) -> Self {
+        let name = Self::client_name(client, epoch);
+        Self { name, password: PasswordHash::of(password), keys: format!("~{}*", prefix.as_str()), open: CLIENT }
+    }
+
+    /// `locker-e<epoch>`: users carry the membership epoch, so that those of an old member list can be closed.
+    #[must_use]
+    pub fn locker_name(epoch: i64) -> String {
+        Self::client_name("locker", epoch)
+    }
+
+    /// `<client>-e<epoch>`.
+    #[must_use]
+    pub fn client_name(client: &str, epoch: i64) -> String {
+        format!("{client}-e{epoch}")
+    }
+
+    /// The Redis user.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The arguments of the `ACL SETUSER` that opens or closes the user, its name first. Complete: they give the same user
+    /// whatever the process's ACL file said.
+    #[must_use]
+    pub fn set_user(&self, open: bool) -> Vec<String> {
+        let rules = format!(
+            "{} reset on #{} {} resetchannels {}",
+            self.name,
+            self.password.0,
+            self.keys,
+            if open { self.open } else { CLOSED }
+        );
+        rules.split_whitespace().map(str::to_owned).collect()
+    }
+}
+
+/// The commands of a closed user as `ACL GETUSER` shows them.
+pub(super) const CLOSED_AS_SHOWN: &str = CLOSED;
+
+/// The text of `users.acl`: everybody closed but the operator and the probe.
+#[must_use]
+pub fn users_acl(operator_password: &Secret, users: &[UserRule]) -> String {
+    let mut lines = vec![
+        "user default off".to_owned(),
+        format!("user {PROBE_USER} on nopass resetkeys resetchannels -@all +ping +acl|dryrun"),
+        format!("user {OPERATOR_USER} on #{} {OPERATOR}", PasswordHash::of(operator_password).0),
+    ];
+    // `reset` is for SETUSER; a user in the file begins with nothing.
+    lines.extend(
+        users.iter().map(|user| format!("user {}", user.set_user(false).join(" ").replacen(" reset ", " ", 1))),
+    );
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_key_prefix_cannot_add_rules() {
+        for good in ["shop/", "a/b/c/", "A-1_2.x/", "./", "../"] {
+            assert!(KeyPrefix::parse(good).is_ok(), "{good:?}");
+        }
+        let bad = [
+            "", "/", "shop", "shop//", "/shop/", "x* ~/", "x* ~", "a b/", "a\n/", "a/\n", "shop/*/", "#token/", "ä/",
+            "a:b/",
+        ];
+        for bad in bad {
+            assert_eq!(KeyPrefix::parse(bad), Err(NotAKeyPrefix), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_key_prefix_is_one_acl_pattern_of_its_own_keys(text in "\\PC{0,12}/?") {
+            if let Ok(prefix) = KeyPrefix::parse(&text) {
+                prop_assert_eq!(prefix.as_str(), &text);
+                prop_assert!(text.ends_with('/'));
+                prop_assert!(!text.contains(|c: char| c.is_whitespace() || "*?[]#~%+-()&>".replace('-', "").contains(c)));
+            }
+        }
+    }
+
+    #[test]
+    fn everybody_starts_closed_and_no_password_is_readable() {
+        let secret = Secret::new("s3cret");
+        let prefix = KeyPrefix::parse("shop/").unwrap();
+        let users = [UserRule::locker(7, &secret), UserRule::client("billing", 7, &prefix, &secret)];
+        let text = users_acl(&secret, &users);
+        assert!(!text.contains("s3cret"));
+        assert!(text.starts_with("user default off\n") && text.ends_with('\n'));
+        for name in ["locker-e7", "billing-e7"] {
+            let line = text.lines().find(|line| line.starts_with(&format!("user {name} on #"))).unwrap();
+            assert!(line.ends_with("resetchannels -@all +ping"), "{line}");
+        }
+        for forbidden in ["acl|save", "acl|load", "+config", "+@all", "flushall", "debug"] {
+            assert!(!text.contains(forbidden), "{forbidden}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_stored_as_its_sha_256() {
+        // printf abc | sha256sum
+        let hash = PasswordHash::of(&Secret::new("abc"));
+        assert_eq!(hash.0, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert!(!format!("{hash:?}").contains("ba78"));
+    }
+}

@@ -1,0 +1,380 @@
+use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule};
+use super::endpoint::{Driver, Endpoint, connect};
+use super::wire;
+use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY};
+use crate::time::Clock;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, Value, cmd};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+/// The operator's epoch on a member: a leader raises it before anything else, and one with an older epoch can open nothing.
+pub const EPOCH_KEY: &str = "#operator-epoch";
+
+/// The operator's hand on one process. It never reconnects: a connection cannot outlive its process, so what was checked on
+/// it is true of the process that is then opened (docs/safety.md). After a failure that leaves the state of the connection
+/// unknown it refuses everything; connect anew and check again.
+pub struct AdminConnection {
+    connection: MultiplexedConnection,
+    clock: Arc<dyn Clock>,
+    deadline: Duration,
+    run_id: RunId,
+    broken: bool,
+    driver: AbortOnDropHandle<()>,
+}
+
+/// What a process says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// The process.
+    pub run_id: RunId,
+    /// Redis' version.
+    pub version: String,
+    /// Whether it is a master. Anything else must not vote.
+    pub is_master: bool,
+    /// Whether it writes an append-only file. It must not: a file is no proof of memory.
+    pub append_only: bool,
+    /// `noeviction`, or it may throw locks away.
+    pub maxmemory_policy: String,
+    /// Which of the users asked about may do more than PING, by name.
+    pub open_users: Vec<String>,
+    /// The operator's epoch, if one was raised on this process.
+    pub epoch: Option<i64>,
+    /// The counter of fencing tokens.
+    pub counter: Option<FencingToken>,
+    /// Its clock.
+    pub clock: ClockSample,
+}
+
+/// The outcome of raising the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EpochChange {
+    /// The member has this epoch now, and the operator's other connections to it are cut.
+    Raised,
+    /// Another operator has raised it further: this one is not the leader.
+    AlreadyHigher(i64),
+}
+
+/// The outcome of opening users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// They are open.
+    Opened,
+    /// The epoch is another one: nothing was changed.
+    EpochMoved,
+}
+
+/// The outcome of closing users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// They are closed, and the operator's other connections are cut.
+    Closed,
+    /// The epoch is another one: nothing was changed.
+    EpochMoved,
+}
+
+/// The outcome of `SCRIPT KILL`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptKill {
+    /// A script was ended.
+    Killed,
+    /// None was running.
+    NotBusy,
+}
+
+/// One page of a walk over all keys.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TtlSample {
+    /// Where to go on; 0 when the walk is over.
+    pub cursor: u64,
+    /// Keys, and their time to live if they have one.
+    pub keys: Vec<(String, Option<Duration>)>,
+}
+
+impl AdminConnection {
+    /// Connects as the endpoint's user, which should be [`OPERATOR_USER`], and asks which process this is. `deadline` bounds
+    /// connecting, and later every operation.
+    ///
+    /// # Errors
+    /// If there is no connection, or no answer, in time; `Busy` and `Loading` mean that the process is alive.
+    pub async fn connect(endpoint: &Endpoint, clock: Arc<dyn Clock>, deadline: Duration) -> Result<Self, MemberError> {
+        let mut admin = Self::open_connection(endpoint, clock, deadline).await?;
+        let info = admin.ask(cmd("INFO").arg("server")).await?;
+        admin.run_id = wire::text(&info).as_deref().and_then(wire::run_id).ok_or_else(wire::unexpected)?;
+        Ok(admin)
+    }
+
+    async fn open_connection(
+        endpoint: &Endpoint,
+        clock: Arc<dyn Clock>,
+        deadline: Duration,
+    ) -> Result<Self, MemberError> {
+        let connected = timeout(deadline, connect(endpoint)).await;
+        let (connection, driver): (_, Driver) =
+            connected.map_err(|_| MemberError::Unreachable("connecting took too long".to_owned()))??;
+        let driver = AbortOnDropHandle::new(tokio::spawn(driver));
+        Ok(Self { connection, clock, deadline, run_id: RunId::new(""), broken: false, driver })
+    }
+
+    /// Ends a script that has made a member BUSY. A connection of its own, since a busy process does not say who it is.
+    ///
+    /// # Errors
+    /// If there is no connection or no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
+    pub async fn kill_busy_script(
+        endpoint: &Endpoint,
+        clock: Arc<dyn Clock>,
+        deadline: Duration,
+    ) -> Result<ScriptKill, MemberError> {
+        Self::open_connection(endpoint, clock, deadline).await?.script_kill().await
+    }
+
+    /// The process at the other end, for the whole life of this connection.
+    #[must_use]
+    pub const fn run_id(&self) -> &RunId {
+        &self.run_id
+    }
+
+    /// Asks for an answer.
+    ///
+    /// # Errors
+    /// If there is none in time; `Busy` and `Loading` mean that the process is alive.
+    pub async fn ping(&mut self) -> Result<(), MemberError> {
+        self.ask(&cmd("PING")).await.map(drop)
+    }
+
+    /// Ends when the connection has ended: the process is gone, or the network.
+    pub async fn disconnected(&mut self) {
+        if !self.driver.is_finished() {
+            let _ = (&mut self.driver).await;
+        }
+    }
+
+    /// What the process says about itself, and which of these users are open.
+    ///
+    /// # Errors
+    /// If there is no answer in time.
+    pub async fn observe(&mut self, users: &[&str]) -> Result<Observation, MemberError> {
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("INFO").arg(&["server", "replication", "persistence", "memory"]);
+        pipeline.cmd("TIME").cmd("GET").arg(EPOCH_KEY).cmd("GET").arg(TOKEN_KEY);
+        for user in users {
+            pipeline.cmd("ACL").arg("GETUSER").arg(user);
+        }
+        let sent = self.clock.boottime();
+        let answers = self.ask_all(&pipeline).await?;
+        let received = self.clock.boottime();
+        let [info, Value::Array(time), epoch, counter, acls @ ..] = answers.as_slice() else {
+            return Err(wire::unexpected());
+        };
+        let [seconds, micros] = time.as_slice() else { return Err(wire::unexpected()) };
+        let time = wire::time(seconds, micros).ok_or_else(wire::unexpected)?;
+        let info = wire::text(info).ok_or_else(wire::unexpected)?;
+        let field = |name| wire::info_field(&info, name).unwrap_or_default();
+        let open = users.iter().zip(acls).filter(|(_, acl)| is_open(acl)).map(|(user, _)| (*user).to_owned());
+        Ok(Observation {
+            run_id: self.run_id.clone(),
+            version: field("redis_version").to_owned(),
+            is_master: field("role") == "master",
+            append_only: field("aof_enabled") != "0",
+            maxmemory_policy: field("maxmemory_policy").to_owned(),
+            open_users: open.collect(),
+            epoch: number(epoch)?,
+            counter: number(counter)?.and_then(FencingToken::new),
+            clock: ClockSample { time, sent, received },
+        })
+    }
+
+    /// A new leader's first act on each member. Never lowers; raising to the present epoch is fine.
+    ///
+    /// # Errors
+    /// If there is no answer in time: it may or may not have been raised.
+    pub async fn raise_epoch(&mut self, epoch: i64) -> Result<EpochChange, MemberError> {
+        loop {
+            match self.watch_epoch().await? {
+                Some(higher) if higher > epoch => {
+                    self.ask(&cmd("UNWATCH")).await?;
+                    return Ok(EpochChange::AlreadyHigher(higher));
+                }
+                _ => {
+                    let mut set = cmd("SET");
+                    set.arg(EPOCH_KEY).arg(epoch);
+                    // Another leader was in between: look again.
+                    if self.transaction(vec![set, kill_others()]).await?.is_some() {
+                        return Ok(EpochChange::Raised);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Raises the counter of tokens to `token` if it is lower, and returns what it is then. Before opening, and only after the
+    /// rejoin delay: grants may be in flight until then.
+    ///
+    /// # Errors
+    /// If there is no answer in time.
+    pub async fn restore_counter(&mut self, token: FencingToken) -> Result<FencingToken, MemberError> {
+        let script = include_str!("scripts/restore_counter.lua");
+        let answer = self.ask(cmd("EVAL").arg(script).arg(1).arg(TOKEN_KEY).arg(token.get())).await?;
+        number(&answer)?.and_then(FencingToken::new).ok_or_else(wire::unexpected)
+    }
+
+    /// Opens users, if the member still has this epoch: nothing that an operator which is no longer the leader has begun can
+    /// open a member. Never to be tried again on another connection without a new check of the process.
+    ///
+    /// # Errors
+    /// If there is no answer in time: the users may or may not be open, on this process and no other.
+    pub async fn open(&mut self, epoch: i64, users: &[UserRule]) -> Result<Opening, MemberError> {
+        let rules = users.iter().map(|user| set_user(user, true)).collect();
+        Ok(if self.guarded(epoch, rules).await? { Opening::Opened } else { Opening::EpochMoved })
+    }
+
+    /// Closes users, which acts on their connections at once, and cuts the operator's other connections, so that nothing sent
+    /// before can open them again. Guarded by the epoch like opening.
+    ///
+    /// # Errors
+    /// If there is no answer in time: the users may or may not be closed.
+    pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<Closing, MemberError> {
+        let mut rules: Vec<Cmd> = users.iter().map(|user| set_user(user, false)).collect();
+        rules.push(kill_others());
+        Ok(if self.guarded(epoch, rules).await? { Closing::Closed } else { Closing::EpochMoved })
+    }
+
+    /// Ends a running script.
+    ///
+    /// # Errors
+    /// If there is no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
+    pub async fn script_kill(&mut self) -> Result<ScriptKill, MemberError> {
+        match self.ask(cmd("SCRIPT").arg("KILL")).await {
+            Ok(_) => Ok(ScriptKill::Killed),
+            Err(MemberError::Other(code)) if code == "NOTBUSY" => Ok(ScriptKill::NotBusy),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One page of about `count` keys and their times to live, from `cursor` (0 at first) on.
+    ///
+    /// # Errors
+    /// If there is no answer in time.
+    pub async fn sample_ttls(&mut self, cursor: u64, count: u32) -> Result<TtlSample, MemberError> {
+        let page = self.ask(cmd("SCAN").arg(cursor).arg("COUNT").arg(count)).await?;
+        let (cursor, keys): (u64, Vec<String>) = redis::from_redis_value(page).map_err(|_| wire::unexpected())?;
+        if keys.is_empty() {
+            return Ok(TtlSample { cursor, keys: Vec::new() });
+        }
+        let mut pipeline = Pipeline::new();
+        for key in &keys {
+            pipeline.cmd("PTTL").arg(key);
+        }
+        let ttls = self.ask_all(&pipeline).await?;
+        let ttl = |answer| Ok::<_, MemberError>(number(&answer)?.and_then(|millis| u64::try_from(millis).ok()));
+        let ttls: Vec<Option<u64>> = ttls.into_iter().map(ttl).collect::<Result<_, _>>()?;
+        let keys = keys.into_iter().zip(ttls).map(|(key, millis)| (key, millis.map(Duration::from_millis))).collect();
+        Ok(TtlSample { cursor, keys })
+    }
+
+    /// Whether the commands were executed under this epoch.
+    async fn guarded(&mut self, epoch: i64, commands: Vec<Cmd>) -> Result<bool, MemberError> {
+        if self.watch_epoch().await? != Some(epoch) {
+            self.ask(&cmd("UNWATCH")).await?;
+            return Ok(false);
+        }
+        Ok(self.transaction(commands).await?.is_some())
+    }
+
+    async fn watch_epoch(&mut self) -> Result<Option<i64>, MemberError> {
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("WATCH").arg(EPOCH_KEY).cmd("GET").arg(EPOCH_KEY);
+        let answers = self.ask_all(&pipeline).await?;
+        answers.get(1).map_or_else(|| Err(wire::unexpected()), number)
+    }
+
+    /// MULTI ... EXEC; `None` if a watched key has changed, and nothing was executed.
+    async fn transaction(&mut self, commands: Vec<Cmd>) -> Result<Option<Vec<Value>>, MemberError> {
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("MULTI");
+        for command in commands {
+            pipeline.add_command(command);
+        }
+        pipeline.cmd("EXEC");
+        match self.ask_all(&pipeline).await?.pop() {
+            Some(Value::Nil) => Ok(None),
+            Some(Value::Array(answers)) => first_failure(&answers).map_or(Ok(Some(answers)), Err),
+            _ => Err(wire::unexpected()),
+        }
+    }
+
+    async fn ask(&mut self, command: &Cmd) -> Result<Value, MemberError> {
+        let mut pipeline = Pipeline::new();
+        pipeline.add_command(command.clone());
+        self.ask_all(&pipeline).await?.pop().ok_or_else(wire::unexpected)
+    }
+
+    /// `&mut self` throughout: nothing comes between WATCH and EXEC. A caller that goes away in the middle of an operation, or a
+    /// deadline, leaves the state unknown, so `broken` is set for as long as an answer is due.
+    async fn ask_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, MemberError> {
+        if self.broken {
+            return Err(MemberError::Unreachable("connection given up".to_owned()));
+        }
+        self.broken = true;
+        let sent = self.connection.send_packed_commands(pipeline, 0, pipeline.len());
+        let answers = timeout(self.deadline, sent).await.map_err(|_| MemberError::TimedOut)?;
+        let answers = answers.map_err(|error| wire::error(&error))?;
+        self.broken = false;
+        first_failure(&answers).map_or(Ok(answers), Err)
+    }
+}
+
+impl fmt::Debug for AdminConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminConnection")
+            .field("run_id", &self.run_id)
+            .field("broken", &self.broken)
+            .finish_non_exhaustive()
+    }
+}
+
+fn set_user(user: &UserRule, open: bool) -> Cmd {
+    let mut command = cmd("ACL");
+    command.arg("SETUSER").arg(user.set_user(open));
+    command
+}
+
+/// Ends the operator's other connections to the member, and with them whatever they have on the way.
+fn kill_others() -> Cmd {
+    let mut command = cmd("CLIENT");
+    command.arg(&["KILL", "USER", OPERATOR_USER, "SKIPME", "yes"]);
+    command
+}
+
+fn first_failure(answers: &[Value]) -> Option<MemberError> {
+    answers.iter().find_map(|answer| match answer {
+        Value::ServerError(failure) => Some(wire::error(&failure.clone().into())),
+        _ => None,
+    })
+}
+
+fn number(value: &Value) -> Result<Option<i64>, MemberError> {
+    match value {
+        Value::Nil => Ok(None),
+        Value::Int(number) => Ok(Some(*number)),
+        other => match wire::text(other).map(|text| text.parse()) {
+            Some(Ok(number)) => Ok(Some(number)),
+            _ => Err(wire::unexpected()),
+        },
+    }
+}
+
+/// Whether an `ACL GETUSER` answer shows a user that may do more than a closed one. In doubt it may.
+fn is_open(acl: &Value) -> bool {
+    let Value::Array(fields) = acl else { return *acl != Value::Nil };
+    let field = |name: &str| {
+        let (pairs, _) = fields.as_chunks::<2>();
+        pairs.iter().find(|[key, _]| wire::text(key).as_deref() == Some(name)).map(|[_, value]| value)
+    };
+    let commands_closed = field("commands").and_then(wire::text).as_deref() == Some(CLOSED_AS_SHOWN);
+    let no_selectors = matches!(field("selectors"), Some(Value::Array(selectors)) if selectors.is_empty());
+    !(commands_closed && no_selectors)
+}

@@ -1,0 +1,10 @@
+-- Makes the key live for at least ttl from now, if it holds the value. GT: never shortens, whatever ttl the caller believes in.
+-- KEYS: lock. ARGV: value, ttl in ms.
+-- Returns {1, seconds, microseconds}, or {0, kind, value or type, ttl, seconds, microseconds}: what is there instead.
+local time = redis.call('TIME')
+if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
+  local kind, value, ttl = holder(KEYS[1])
+  return {0, kind, value, ttl, time[1], time[2]}
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2], 'GT')
+return {1, time[1], time[2]}

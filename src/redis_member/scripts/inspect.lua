@@ -1,0 +1,4 @@
+-- Tells what is on a key.
+-- KEYS: lock. ARGV: none.
+-- Returns {kind, value or type, ttl}.
+return {holder(KEYS[1])}

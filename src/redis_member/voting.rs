@@ -1,0 +1,90 @@
+mod connection;
+mod owed;
+mod session;
+
+use super::Endpoint;
+use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName, RunId};
+use crate::time::Clock;
+use connection::Actor;
+use std::fmt;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::task::AbortOnDropHandle;
+
+/// The state of a voting connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// Not connected: commands fail at once.
+    Down(MemberError),
+    /// Connected to a process that is fenced for this user (or not yet asked): it has not told who it is.
+    Fenced,
+    /// Connected to this process.
+    Open(RunId),
+}
+
+/// Commands on their way to the member, and where their answers go.
+struct Job {
+    commands: Vec<Command>,
+    answer: oneshot::Sender<Result<Answers, MemberError>>,
+}
+
+/// A Redis master as a voter. A task of its own holds the one connection: what is enqueued at the same moment is written as
+/// one pipeline, in order, and pipelines stay in flight concurrently. The connection learns the `run_id` of its process before
+/// the first vote and ends with it; the next one, made in the background, learns it anew.
+pub struct RedisMember {
+    name: MemberName,
+    jobs: mpsc::UnboundedSender<Job>,
+    endpoint: watch::Sender<Endpoint>,
+    link: watch::Receiver<Link>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl RedisMember {
+    /// Starts connecting. Must be called within a tokio runtime; dropping the member closes its connection.
+    #[must_use]
+    pub fn new(name: MemberName, endpoint: Endpoint, clock: Arc<dyn Clock>) -> Self {
+        let (jobs, queue) = mpsc::unbounded_channel();
+        let (endpoint, endpoints) = watch::channel(endpoint);
+        let down = Link::Down(MemberError::Unreachable("not connected yet".to_owned()));
+        let (link_sender, link) = watch::channel(down);
+        let actor = Actor::new(name.clone(), queue, endpoints, link_sender, clock);
+        Self { name, jobs, endpoint, link, _task: AbortOnDropHandle::new(tokio::spawn(actor.run())) }
+    }
+
+    /// The member has moved, or its password has changed: drops the connection and connects there. The same endpoint again
+    /// changes nothing.
+    pub fn set_endpoint(&self, endpoint: Endpoint) {
+        self.endpoint.send_if_modified(|current| {
+            let moved = *current != endpoint;
+            *current = endpoint;
+            moved
+        });
+    }
+
+    /// The state of the connection, to read or to wait for.
+    #[must_use]
+    pub fn link(&self) -> watch::Receiver<Link> {
+        self.link.clone()
+    }
+}
+
+impl LockMember for RedisMember {
+    fn name(&self) -> &MemberName {
+        &self.name
+    }
+
+    fn send(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Answers, MemberError>> {
+        let (answer, answered) = oneshot::channel();
+        // Enqueued here and now, not when the future is polled. If the task is gone, so is `answer`, and this fails below.
+        let _ = self.jobs.send(Job { commands, answer });
+        Box::pin(async move {
+            answered.await.unwrap_or_else(|_| Err(MemberError::Unreachable("connection closed".to_owned())))
+        })
+    }
+}
+
+impl fmt::Debug for RedisMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisMember").field("name", &self.name).field("link", &*self.link.borrow()).finish()
+    }
+}
