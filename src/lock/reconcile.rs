@@ -52,7 +52,7 @@ pub struct Locks {
     /// Caches, client, clock.
     pub context: Context,
     /// Connections to the quorums.
-    pub sessions: Sessions,
+    pub sessions: Arc<Sessions>,
     /// The holds of this replica.
     pub holds: Arc<Holds>,
     /// Which locks depend on what.
@@ -68,7 +68,7 @@ pub struct Locks {
 
 impl Locks {
     /// For a new term; nothing is carried over from an earlier one but the holds.
-    pub fn new(context: Context, sessions: Sessions, holds: Arc<Holds>) -> Self {
+    pub fn new(context: Context, sessions: Arc<Sessions>, holds: Arc<Holds>) -> Self {
         Self {
             context,
             sessions,

@@ -32,7 +32,7 @@ pub struct Renewal {
     /// Caches and clocks.
     pub context: Context,
     /// Connections to the quorums.
-    pub sessions: Sessions,
+    pub sessions: Arc<Sessions>,
     /// The holds of this replica.
     pub holds: Arc<Holds>,
     /// Whether this replica leads; only the leader repairs.
