@@ -9,6 +9,7 @@ pub mod context;
 pub mod http;
 pub mod leader;
 pub mod telemetry;
+pub mod uninstall;
 
 use std::{sync::Arc, time::Duration};
 
