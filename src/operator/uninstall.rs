@@ -29,7 +29,7 @@ pub struct UninstallArgs {
     #[arg(long, env = "POD_NAMESPACE", default_value = "redlock-system")]
     pub namespace: String,
     /// Name of the operator's Deployment.
-    #[arg(long, default_value = "redlock-operator")]
+    #[arg(long, env = "REDLOCK_DEPLOYMENT", default_value = "redlock-operator")]
     pub deployment: String,
 }
 
