@@ -247,10 +247,13 @@ fn states_without_a_process_are_recorded_once() {
     let fresh = Record { state: State::Starting, ..Record::default() };
     assert_eq!(decide_at(0, &fresh, &Reach::NotRunning), FenceStep::WritePending);
     assert_eq!(decide_at(0, &Record::default(), &Reach::NotRunning), FenceStep::Wait { until: None });
-    assert_eq!(decide_at(0, &Record::default(), &Reach::Connecting), FenceStep::WriteStarting);
-    assert_eq!(decide_at(0, &fresh, &Reach::Connecting), FenceStep::Wait { until: None });
+    let connecting = Reach::Connecting { since: at(0) };
+    assert_eq!(decide_at(0, &Record::default(), &connecting), FenceStep::WriteStarting);
+    assert_eq!(decide_at(0, &fresh, &connecting), FenceStep::Wait { until: None });
     // A replica that has just started has seen no process yet: the admission of the one that runs is not dropped for that.
-    assert_eq!(decide_at(0, &record(State::Admitted, "a"), &Reach::Connecting), FenceStep::WriteUnreachable);
+    let admitted = record(State::Admitted, "a");
+    assert_eq!(decide_at(0, &admitted, &connecting), FenceStep::Wait { until: Some(at(2_000)) });
+    assert_eq!(decide_at(2_000, &admitted, &connecting), FenceStep::WriteUnreachable);
 }
 
 /// What can happen to one member, as its replica and its leader experience it.
@@ -358,7 +361,7 @@ impl World {
 
     /// One decision and its effect; panics if it breaks the rule.
     fn decide(&mut self) {
-        let (reach, verdict) = (self.watch.reach(true), self.verdict());
+        let (reach, verdict) = (self.watch.reach(true, at(self.now)), self.verdict());
         let step = decide_with(self.now, &self.record, &reach, &verdict, self.fenced_since);
         let running = process(&self.name());
         if let Reach::Seen(sight) = &reach
