@@ -138,7 +138,8 @@ fn an_admitted_member_found_closed_is_fenced_again_and_never_opened_directly() {
     let reach = seen("a", 1_000, Users::Closed);
     assert_eq!(decide_at(90_000, &admitted, &reach), fenced(Reason::Restarted, 90_000 + 30_660, true));
     let next = admitted.after(fenced(Reason::Restarted, 0, true), Some(&process("a")), &Verdict::None);
-    assert_eq!(next.predecessor, None, "it is its own successor, nothing else has to be dead");
+    assert_eq!(next.threat_to(Some(&run("a"))), None, "it is its own successor, nothing else has to be dead");
+    assert_eq!(next.threat_to(Some(&run("b"))), Some(&process("a")), "the closing is not confirmed yet");
     let step = decide_with(100_000, &next, &reach, &Verdict::None, Some(90_050));
     assert_eq!(step, FenceStep::Wait { until: Some(at(90_050 + 30_660)) });
     assert_eq!(decide_with(120_710, &next, &reach, &Verdict::None, Some(90_050)), FenceStep::Admit);
@@ -351,9 +352,9 @@ impl World {
     }
 
     fn verdict(&self) -> Verdict {
-        match self.record.may_be_open() {
+        let seen = self.watch.last().map(|sight| &sight.run_id);
+        match self.record.threat_to(seen) {
             None => Verdict::None,
-            Some(process) if process.run_id == run(&self.name()) => Verdict::None,
             Some(_) if self.known_dead => Verdict::Dead(Evidence::Terminated),
             Some(_) => unconfirmed_until(None),
         }
