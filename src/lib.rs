@@ -2,7 +2,6 @@
 //! that it runs and fences itself. `ARCHITECTURE.md` has the map; the modules below are its layers, lowest first.
 
 // Layer 0, pure: no IO, no clock, no Kubernetes, no Redis.
-#[cfg(feature = "operator")]
 pub mod fence;
 pub mod redlock;
 pub mod time;

@@ -6,8 +6,11 @@
 
 pub mod auth;
 pub mod build;
+pub mod controller;
 pub mod facts;
 pub mod lookup;
 pub mod plan;
 pub mod session;
 pub mod status;
+
+pub use controller::ensure_default_quorum;

@@ -138,7 +138,8 @@ fn an_admitted_member_found_closed_is_fenced_again_and_never_opened_directly() {
     let reach = seen("a", 1_000, Users::Closed);
     assert_eq!(decide_at(90_000, &admitted, &reach), fenced(Reason::Restarted, 90_000 + 30_660, true));
     let next = admitted.after(fenced(Reason::Restarted, 0, true), Some(&process("a")), &Verdict::None);
-    assert_eq!(next.predecessor, None, "it is its own successor, nothing else has to be dead");
+    assert_eq!(next.threat_to(Some(&run("a"))), None, "it is its own successor, nothing else has to be dead");
+    assert_eq!(next.threat_to(Some(&run("b"))), Some(&process("a")), "the closing is not confirmed yet");
     let step = decide_with(100_000, &next, &reach, &Verdict::None, Some(90_050));
     assert_eq!(step, FenceStep::Wait { until: Some(at(90_050 + 30_660)) });
     assert_eq!(decide_with(120_710, &next, &reach, &Verdict::None, Some(90_050)), FenceStep::Admit);
@@ -247,10 +248,13 @@ fn states_without_a_process_are_recorded_once() {
     let fresh = Record { state: State::Starting, ..Record::default() };
     assert_eq!(decide_at(0, &fresh, &Reach::NotRunning), FenceStep::WritePending);
     assert_eq!(decide_at(0, &Record::default(), &Reach::NotRunning), FenceStep::Wait { until: None });
-    assert_eq!(decide_at(0, &Record::default(), &Reach::Connecting), FenceStep::WriteStarting);
-    assert_eq!(decide_at(0, &fresh, &Reach::Connecting), FenceStep::Wait { until: None });
+    let connecting = Reach::Connecting { since: at(0) };
+    assert_eq!(decide_at(0, &Record::default(), &connecting), FenceStep::WriteStarting);
+    assert_eq!(decide_at(0, &fresh, &connecting), FenceStep::Wait { until: None });
     // A replica that has just started has seen no process yet: the admission of the one that runs is not dropped for that.
-    assert_eq!(decide_at(0, &record(State::Admitted, "a"), &Reach::Connecting), FenceStep::WriteUnreachable);
+    let admitted = record(State::Admitted, "a");
+    assert_eq!(decide_at(0, &admitted, &connecting), FenceStep::Wait { until: Some(at(2_000)) });
+    assert_eq!(decide_at(2_000, &admitted, &connecting), FenceStep::WriteUnreachable);
 }
 
 /// What can happen to one member, as its replica and its leader experience it.
@@ -348,9 +352,9 @@ impl World {
     }
 
     fn verdict(&self) -> Verdict {
-        match self.record.may_be_open() {
+        let seen = self.watch.last().map(|sight| &sight.run_id);
+        match self.record.threat_to(seen) {
             None => Verdict::None,
-            Some(process) if process.run_id == run(&self.name()) => Verdict::None,
             Some(_) if self.known_dead => Verdict::Dead(Evidence::Terminated),
             Some(_) => unconfirmed_until(None),
         }
@@ -358,7 +362,7 @@ impl World {
 
     /// One decision and its effect; panics if it breaks the rule.
     fn decide(&mut self) {
-        let (reach, verdict) = (self.watch.reach(true), self.verdict());
+        let (reach, verdict) = (self.watch.reach(true, at(self.now)), self.verdict());
         let step = decide_with(self.now, &self.record, &reach, &verdict, self.fenced_since);
         let running = process(&self.name());
         if let Reach::Seen(sight) = &reach

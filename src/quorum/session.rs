@@ -13,7 +13,7 @@ use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub use link::{LinkView, MemberLink};
+pub use link::{ActError, LinkView, MemberLink, Turn};
 pub use registry::Sessions;
 pub use tokens::{FLOOR_STEP, FloorError};
 
@@ -255,7 +255,7 @@ impl QuorumSession {
 
     /// Whether any member accepts the secrets that are known.
     pub(super) fn is_authenticated(&self) -> bool {
-        self.links.iter().any(|link| link.view().sight.is_some_and(|_| link.is_seen()))
+        self.links.iter().any(|link| link.is_seen())
     }
 }
 

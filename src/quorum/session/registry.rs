@@ -1,14 +1,13 @@
 //! One session per quorum, following the caches.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
-use tokio_util::sync::CancellationToken;
 
 use super::{Announcements, QuorumSession};
 use crate::api::{QUORUM_LABEL, RedisQuorum};
@@ -20,8 +19,11 @@ use crate::time::Clock;
 /// News that a slow reader may fall behind before it is told nothing in particular changed, and looks at everything.
 const CAPACITY: usize = 1024;
 
-/// The sessions of this replica.
-pub struct Sessions {
+/// The sessions of this replica; cheap to clone.
+#[derive(Clone)]
+pub struct Sessions(Arc<Registry>);
+
+struct Registry {
     context: Context,
     by_quorum: Mutex<HashMap<ObjectRef<RedisQuorum>, Arc<QuorumSession>>>,
     nodes: Mutex<HashMap<String, NodeWatch>>,
@@ -29,50 +31,35 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// No sessions yet; [`Sessions::run`] makes them.
+    /// Follows the caches from now on, on every replica, as long as the result or a clone of it lives.
     #[must_use]
-    pub fn new(context: Context) -> Arc<Self> {
+    pub fn start(context: Context) -> Self {
         let (announcements, _) = broadcast::channel(CAPACITY);
         let (by_quorum, nodes) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { context, by_quorum, nodes, announcements })
-    }
-
-    /// Follows the caches until `stop`, on every replica.
-    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let mut quorums = std::pin::pin!(self.context.quorums.changes());
-        let mut pods = std::pin::pin!(self.context.pods.changes());
-        let mut nodes = std::pin::pin!(self.context.nodes.changes());
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => break,
-                Some(change) = quorums.next() => self.on_quorum(&change),
-                Some(change) = pods.next() => self.on_pod(&change),
-                Some(change) = nodes.next() => self.on_node(&change),
-                else => break,
-            }
-        }
-        self.lock().clear();
+        let registry = Arc::new(Registry { context, by_quorum, nodes, announcements });
+        tokio::spawn(follow(registry.context.clone(), Arc::downgrade(&registry)));
+        Self(registry)
     }
 
     /// The session of a quorum, if the quorum is known.
     #[must_use]
     pub fn get(&self, quorum: &ObjectRef<RedisQuorum>) -> Option<Arc<QuorumSession>> {
-        self.lock().get(quorum).cloned()
+        self.0.lock().get(quorum).cloned()
     }
 
     /// All sessions.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<QuorumSession>> {
-        self.lock().values().cloned().collect()
+        self.0.all()
     }
 
     /// Quorums whose session, members or status changed. A reader that falls behind is told about every quorum.
-    pub fn changed(self: &Arc<Self>) -> impl Stream<Item = ObjectRef<RedisQuorum>> + Send + 'static {
-        let sessions = Arc::clone(self);
-        BroadcastStream::new(self.announcements.subscribe()).flat_map(move |news| {
+    pub fn changed(&self) -> impl Stream<Item = ObjectRef<RedisQuorum>> + Send + 'static {
+        let registry = Arc::clone(&self.0);
+        BroadcastStream::new(self.0.announcements.subscribe()).flat_map(move |news| {
             futures::stream::iter(match news {
                 Ok(quorum) => vec![quorum],
-                Err(_lagged) => sessions.lock().keys().cloned().collect(),
+                Err(_lagged) => registry.lock().keys().cloned().collect(),
             })
         })
     }
@@ -80,19 +67,47 @@ impl Sessions {
     /// What this replica knows of a node.
     #[must_use]
     pub fn node(&self, name: &str) -> NodeFacts {
-        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = self.0.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         nodes.get(name).map(|watch| watch.facts().clone()).unwrap_or_default()
     }
 
     /// The Ready transition that the count for a node rests on; see [`NodeWatch::transition`].
     #[must_use]
     pub fn node_transition(&self, name: &str) -> Option<String> {
-        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = self.0.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         nodes.get(name).and_then(|watch| watch.transition().map(str::to_owned))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectRef<RedisQuorum>, Arc<QuorumSession>>> {
+}
+
+async fn follow(context: Context, registry: Weak<Registry>) {
+    let mut quorums = std::pin::pin!(context.quorums.changes());
+    let mut pods = std::pin::pin!(context.pods.changes());
+    let mut nodes = std::pin::pin!(context.nodes.changes());
+    loop {
+        tokio::select! {
+            Some(change) = quorums.next() => registry.upgrade().map(|registry| registry.on_quorum(&change)),
+            Some(change) = pods.next() => registry.upgrade().map(|registry| registry.on_pod(&change)),
+            Some(change) = nodes.next() => registry.upgrade().map(|registry| registry.on_node(&change)),
+            else => return,
+        };
+        if registry.strong_count() == 0 {
+            return;
+        }
+    }
+}
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef<RedisQuorum>, Arc<QuorumSession>>> {
         self.by_quorum.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, quorum: &ObjectRef<RedisQuorum>) -> Option<Arc<QuorumSession>> {
+        self.lock().get(quorum).cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<QuorumSession>> {
+        self.lock().values().cloned().collect()
     }
 
     fn on_quorum(&self, change: &Change<RedisQuorum>) {
