@@ -68,8 +68,8 @@ async fn stop_operator(client: &Client, args: &UninstallArgs) -> anyhow::Result<
     let selector = labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
     let pods: Api<Pod> = Api::namespaced(client.clone(), &args.namespace);
     for pod in pods.list(&ListParams::default().labels(&selector)).await? {
-        let uid = pod.uid().unwrap_or_default();
-        let gone = await_condition(pods.clone(), &pod.name_any(), kube::runtime::conditions::is_deleted(&uid));
+        let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+        let gone = await_condition(pods.clone(), &name, kube::runtime::conditions::is_deleted(&uid));
         tokio::time::timeout(STOP_TIMEOUT, gone).await.context("the operator's pods did not stop")??;
     }
     Ok(())
