@@ -57,7 +57,7 @@ impl Facts {
 
 /// The key as the spec gives it. Locks with the same Redis key have the same spec key, not the other way round.
 fn spec_key(lock: &DistributedLock) -> String {
-    lock.spec.key.clone().unwrap_or_else(|| lock.name_any())
+    lock.key()
 }
 
 impl Index {

@@ -306,7 +306,7 @@ impl Locks {
     }
 
     fn turn(&self, lock: &DistributedLock) -> Arc<tokio::sync::Mutex<()>> {
-        let key = lock.spec.key.clone().unwrap_or_else(|| lock.name_any());
+        let key = lock.key();
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         // Turns that nobody waits for are dropped now and then, so that keys of the past take no memory.
         if turns.len() > 1024 {
