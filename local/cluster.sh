@@ -153,11 +153,15 @@ port_forward() {
   local port
   daemon cp socat "UNIX-LISTEN:api.sock,fork,unlink-early,backlog=128,mode=0600" TCP:127.0.0.1:6443,nodelay
   if forwarder_pid >/dev/null; then return; fi
-  for port in ${API_PORT:-$(seq 16443 16499)}; do
+  for port in ${API_PORT:-$(seq 18443 18499)}; do
+    if listening "$port"; then continue; fi
     # shellcheck disable=SC2016
-    (cd "$RUN" && setsid bash -c 'echo $$ >forwarder.pid; exec "$@" 9>&-' - \
-      socat "TCP-LISTEN:$port,bind=127.0.0.1,reuseaddr,fork,nodelay,backlog=128" UNIX-CONNECT:api.sock \
-      </dev/null >"$RUN/log/forwarder.log" 2>&1 &)
+    (
+      cd "$RUN"
+      setsid bash -c 'echo $$ >forwarder.pid; exec "$@"' - \
+        socat "TCP-LISTEN:$port,bind=127.0.0.1,reuseaddr,fork,nodelay,backlog=128" UNIX-CONNECT:api.sock \
+        </dev/null >"$RUN/log/forwarder.log" 2>&1 9>&- &
+    )
     if wait_until 2 "port $port" listening "$port" && sleep 0.1 && forwarder_pid >/dev/null; then
       printf '%s\n' "$port" >"$RUN/port"
       return

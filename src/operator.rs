@@ -9,6 +9,7 @@ pub mod context;
 pub mod http;
 pub mod leader;
 pub mod telemetry;
+pub mod uninstall;
 
 use std::{sync::Arc, time::Duration};
 
@@ -66,7 +67,8 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
         _ = interrupt.recv() => return Ok(()),
     }
 
-    let sessions = Sessions::start(context.clone());
+    let sessions = Sessions::new(context.clone());
+    tasks.spawn(sessions.clone().run(stop.clone()));
     let holds = Arc::new(Holds::default());
     let renewal = Renewal {
         context: context.clone(),
@@ -96,7 +98,7 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
 /// Runs the controllers whenever this replica leads.
 async fn lead(
     context: Context,
-    sessions: Sessions,
+    sessions: Arc<Sessions>,
     holds: Arc<Holds>,
     mut leadership: watch::Receiver<Option<Term>>,
     args: OperatorArgs,

@@ -248,3 +248,6 @@ fn rest(draft: Draft, wake: Option<Duration>) -> Step {
 pub const fn seal_retry() -> Duration {
     SEAL_RETRY
 }
+
+#[cfg(test)]
+mod tests;

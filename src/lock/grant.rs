@@ -106,21 +106,20 @@ impl Locks {
         let uid = lock.uid().unwrap_or_default();
         loop {
             let status = Draft::of(&lock, self.context.clock.wall()).accepted().granted(attempt.granted()).finish();
-            let mut last = match self.written.replace_status(&self.context.client, &lock, status).await {
+            let unsettled = match self.written.replace_status(&self.context.client, &lock, status).await {
                 Ok(held) => return Ok(Some(held)),
                 Err(WriteError::Gone) => return Ok(None),
                 Err(WriteError::Refused(error)) => return Err(WriteError::Refused(error).into()),
                 Err(error) => error,
             };
             // Only a read settles it; until then the key stays ours and is renewed.
+            tracing::debug!(lock = %full_name(&lock), error = &unsettled as &dyn std::error::Error, "grant's status write not confirmed");
             lock = loop {
                 match self.written.read(&self.context.client, &lock).await {
                     Ok(Some(read)) => break read,
                     Ok(None) => return Ok(None),
-                    Err(error) => last = error,
+                    Err(_unsettled) => tokio::time::sleep(SETTLE_PAUSE).await,
                 }
-                tracing::debug!(lock = %full_name(&lock), error = %last, "outcome of the grant's status write unknown");
-                tokio::time::sleep(SETTLE_PAUSE).await;
             };
             if holder_nonce(&lock).as_ref() == Some(&attempt.nonce) {
                 return Ok(Some(lock));

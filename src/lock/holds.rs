@@ -161,7 +161,9 @@ impl Holds {
         let mut table = self.table();
         match table.get_mut(&hold.terms.uid) {
             Some(known) if known.terms.nonce == hold.terms.nonce => {
-                known.terms = hold.terms;
+                // The quorum and the key stay those of the grant, whichever quorum has become the default since.
+                known.terms.ttl = hold.terms.ttl;
+                known.terms.renew_interval = hold.terms.renew_interval;
                 known.published |= hold.published;
             }
             _ => {
