@@ -2,9 +2,10 @@
 
 mod conditions;
 
-pub use conditions::{Overview, conditions};
+pub use conditions::{Obstacle, Overview, conditions, refused};
 
 use crate::api::{FenceReason, MemberState, MemberStatus, MilliTime, PredecessorStatus, RedisQuorum, RedisQuorumStatus};
+use super::plan::Plan;
 use crate::fence::{Process, Reason, Record, RunId, State};
 
 /// The record of a member, as published.
@@ -59,6 +60,13 @@ pub fn member_named<'a>(status: Option<&'a RedisQuorumStatus>, name: &str) -> Op
 pub fn admitted_run_id(quorum: &RedisQuorum, name: &str) -> Option<RunId> {
     let record = record_named(quorum.status.as_ref(), name);
     record.run_id.filter(|_| record.admitted)
+}
+
+/// Admitted members of all members.
+#[must_use]
+pub fn ready_column(status: &RedisQuorumStatus, plan: &Plan) -> String {
+    let admitted = status.members.iter().filter(|member| member.state == MemberState::Admitted).count();
+    format!("{admitted}/{}", plan.members.len())
 }
 
 /// The times that go with a record.
