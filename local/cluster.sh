@@ -279,7 +279,7 @@ version = 2
     conf_dir = "$dir/cni"
 EOF
   # Faults should show within seconds: short leases, and restarts of a container
-  # that dies again and again at most 10 s apart. The disk is the host's and not
+  # that dies again and again at most 5 s apart. The disk is the host's and not
   # for kubelet to tidy: no eviction, no image garbage collection.
   cat >"$dir/kubelet.yaml" <<EOF
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -307,7 +307,7 @@ localStorageCapacityIsolation: false
 nodeStatusUpdateFrequency: 4s
 nodeLeaseDurationSeconds: 10
 syncFrequency: 10s
-crashLoopBackOff: {maxContainerRestartPeriod: 10s}
+crashLoopBackOff: {maxContainerRestartPeriod: 5s}
 shutdownGracePeriod: 0s
 EOF
   cat >"$dir/kube-proxy.yaml" <<EOF
@@ -488,7 +488,7 @@ node_number() { [[ ${1:-} =~ ^[0-9]+$ && $1 -ge 1 && $1 -le $NODES ]] || die "wh
 signal_container() {
   local signal=$1 namespace=$2 pod=$3 container=$4 node id pid pids
   read -r node id < <(kubectl_local -n "$namespace" get pod "$pod" -o \
-    jsonpath="{.spec.nodeName} {.status.containerStatuses[?(@.name==\"$container\")].containerID}") ||
+    jsonpath="{.spec.nodeName} {.status.containerStatuses[?(@.name==\"$container\")].containerID}{'\\n'}") ||
     die "$namespace/$pod: no such pod"
   [[ $id == containerd://* ]] || die "$namespace/$pod has no running container named $container"
   id=${id#containerd://}

@@ -3,7 +3,11 @@
 use clap::{Parser, Subcommand};
 use redlock_operator::{
     api,
-    operator::{self, args::OperatorArgs, uninstall::{self, UninstallArgs}},
+    operator::{
+        self,
+        args::OperatorArgs,
+        uninstall::{self, UninstallArgs},
+    },
 };
 
 /// Distributed locks and leader election for Kubernetes, through Redlock.

@@ -67,8 +67,7 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
         _ = interrupt.recv() => return Ok(()),
     }
 
-    let sessions = Sessions::new(context.clone());
-    tasks.spawn(sessions.clone().run(stop.clone()));
+    let sessions = Sessions::start(context.clone());
     let holds = Arc::new(Holds::default());
     let renewal = Renewal {
         context: context.clone(),
@@ -98,7 +97,7 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
 /// Runs the controllers whenever this replica leads.
 async fn lead(
     context: Context,
-    sessions: Arc<Sessions>,
+    sessions: Sessions,
     holds: Arc<Holds>,
     mut leadership: watch::Receiver<Option<Term>>,
     args: OperatorArgs,

@@ -77,8 +77,12 @@ mod tests {
     }
 
     fn admitted(name: &str) -> Record {
-        let process =
-            Process { run_id: RunId::new(name), pod_uid: "pod".into(), container_id: None, node_name: Some("n".into()) };
+        let process = Process {
+            run_id: RunId::new(name),
+            pod_uid: "pod".into(),
+            container_id: None,
+            node_name: Some("n".into()),
+        };
         Record {
             state: State::Admitted,
             reason: None,
@@ -105,7 +109,11 @@ mod tests {
     fn a_member_ends_when_its_promises_have_expired_after_it_was_closed() {
         let record = admitted("a");
         assert_eq!(end(&record, &seen("a", Users::Open), &DOUBT, None, 100), EndStep::Close);
-        assert_eq!(end(&record, &seen("a", Users::Closed), &DOUBT, None, 100), EndStep::Close, "not confirmed by this leader");
+        assert_eq!(
+            end(&record, &seen("a", Users::Closed), &DOUBT, None, 100),
+            EndStep::Close,
+            "not confirmed by this leader"
+        );
         for reach in [seen("a", Users::Closed), Reach::Lost { since: at(101) }, Reach::NotRunning] {
             assert_eq!(end(&record, &reach, &DOUBT, Some(100), 129), EndStep::Wait { until: at(130) });
             assert_eq!(end(&record, &reach, &DOUBT, Some(100), 130), EndStep::Ended);

@@ -228,7 +228,11 @@ mod tests {
             (ready(995), Some(10), doubt(Some(1_115))),
             (ready(10), Some(880), Verdict::Dead(Evidence::NodeReady)),
             (NodeFacts::Present { ready_since: None, out_of_service: false }, Some(1), doubt(None)),
-            (NodeFacts::Present { ready_since: None, out_of_service: true }, None, Verdict::Dead(Evidence::OutOfService)),
+            (
+                NodeFacts::Present { ready_since: None, out_of_service: true },
+                None,
+                Verdict::Dead(Evidence::OutOfService),
+            ),
             (NodeFacts::Deleted { had_provider_id: true }, None, Verdict::Dead(Evidence::NodeDeleted)),
             (NodeFacts::Deleted { had_provider_id: false }, Some(1), doubt(None)),
         ] {

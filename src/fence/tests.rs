@@ -109,7 +109,10 @@ fn a_restart_in_place_is_fenced_and_counted_from_its_first_sight() {
 #[test]
 fn each_of_several_restarts_within_a_delay_starts_the_count_again() {
     let fenced_b = record(State::Fenced, "b");
-    assert_eq!(decide_at(70_000, &fenced_b, &seen("c", 70_000, Users::Closed)), fenced(Reason::Restarted, 100_660, false));
+    assert_eq!(
+        decide_at(70_000, &fenced_b, &seen("c", 70_000, Users::Closed)),
+        fenced(Reason::Restarted, 100_660, false)
+    );
     let mut watch = ProcessWatch::default();
     for (name, now) in [("b", 50_000), ("c", 70_000), ("b", 75_000)] {
         watch.saw(&run(name), Users::Closed, at(now));
@@ -157,7 +160,9 @@ fn a_process_that_is_open_without_admission_is_closed_and_counted_from_there() {
         assert_eq!(step, fenced(reason, 90_000 + 30_660, true), "{record:?}");
     }
     let mut watch = ProcessWatch::default();
-    for (users, now) in [(Users::Closed, 1_000), (Users::Open, 40_000), (Users::Closed, 41_000), (Users::Closed, 50_000)] {
+    for (users, now) in
+        [(Users::Closed, 1_000), (Users::Open, 40_000), (Users::Closed, 41_000), (Users::Closed, 50_000)]
+    {
         watch.saw(&run("a"), users, at(now));
     }
     let sight = watch.last().unwrap();
@@ -188,7 +193,11 @@ fn an_unconfirmed_predecessor_holds_its_successor_back() {
     let record = record.after(unconfirmed, Some(&process("b")), &doubt);
     assert_eq!(record.predecessor, Some(process("a")));
     for now in [6_001, 40_000, 10_000_000] {
-        assert_eq!(decide_with(now, &record, &reach, &doubt, None), FenceStep::Wait { until: None }, "time proves nothing");
+        assert_eq!(
+            decide_with(now, &record, &reach, &doubt, None),
+            FenceStep::Wait { until: None },
+            "time proves nothing"
+        );
     }
     let ready = unconfirmed_until(Some(130_000));
     assert_eq!(decide_with(40_000, &record, &reach, &ready, None), FenceStep::Wait { until: Some(at(130_000)) });
@@ -231,7 +240,10 @@ fn a_member_without_an_answer_keeps_its_admission_for_the_same_process() {
 
     assert_eq!(decide_at(30_000, &unreachable, &seen("a", 0, Users::Open)), FenceStep::WriteAdmittedAgain);
     assert_eq!(unreachable.after(FenceStep::WriteAdmittedAgain, Some(&process("a")), &Verdict::None), admitted);
-    assert_eq!(decide_at(30_000, &unreachable, &seen("b", 30_000, Users::Closed)), fenced(Reason::Restarted, 60_660, false));
+    assert_eq!(
+        decide_at(30_000, &unreachable, &seen("b", 30_000, Users::Closed)),
+        fenced(Reason::Restarted, 60_660, false)
+    );
     assert_eq!(decide_at(30_000, &unreachable, &seen("a", 0, Users::Closed)), fenced(Reason::Restarted, 60_660, true));
 }
 

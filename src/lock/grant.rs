@@ -20,7 +20,8 @@ use crate::{
     api::{DistributedLock, LockHolder, MilliTime, conditions::HeldReason},
     quorum::session::QuorumSession,
     redlock::{
-        Acquire, AcquireRequest, Grant, KeyState, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner, jittered,
+        Acquire, AcquireRequest, Grant, KeyState, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner,
+        jittered,
     },
     time::{Boottime, Clock, UnixMillis},
 };
@@ -56,7 +57,9 @@ impl Locks {
                 let attempt = Attempt { session, access, contender, nonce, value, grant, wall };
                 self.publish_grant(lock, attempt).await
             }
-            Acquire::HeldByOther { longest, seen, .. } => self.held_by_other(lock, access, (&session, &signer), longest, &seen).await,
+            Acquire::HeldByOther { longest, seen, .. } => {
+                self.held_by_other(lock, access, (&session, &signer), longest, &seen).await
+            }
             Acquire::NoQuorum { failures, .. } => {
                 Ok(self.pause_after(lock, HeldReason::NoQuorum, describe(&failures), NO_QUORUM_PAUSE))
             }
@@ -183,9 +186,9 @@ impl Locks {
             return Ok(Progress::Done(Action::requeue(TIMER_SLACK)));
         }
         let uid = lock.uid().unwrap_or_default();
-        let sealed = self.sealed_nonce(&uid).is_some_and(|nonce| {
-            stored_values(seen).any(|value| signer.recognise_sealed(&uid, &nonce, value))
-        });
+        let sealed = self
+            .sealed_nonce(&uid)
+            .is_some_and(|nonce| stored_values(seen).any(|value| signer.recognise_sealed(&uid, &nonce, value)));
         let left = longest.map_or_else(String::new, |longest| format!(", for at most {} ms more", longest.as_millis()));
         let (reason, message) = if sealed {
             (HeldReason::LockDelay, format!("the last hold runs out{left}"))
@@ -198,7 +201,13 @@ impl Locks {
     }
 
     /// Says why in the status (by the next decision) and tries again after `pause`.
-    fn pause_after(&self, lock: &Arc<DistributedLock>, reason: HeldReason, message: String, pause: Duration) -> Progress {
+    fn pause_after(
+        &self,
+        lock: &Arc<DistributedLock>,
+        reason: HeldReason,
+        message: String,
+        pause: Duration,
+    ) -> Progress {
         let until = self.context.clock.boottime() + pause;
         self.pause(&lock.uid().unwrap_or_default(), Some(Pause { until, reason, message }));
         Progress::Next(lock.clone())

@@ -54,7 +54,7 @@ pub struct Locks {
     /// Caches, client, clock.
     pub context: Context,
     /// Connections to the quorums.
-    pub sessions: Arc<Sessions>,
+    pub sessions: Sessions,
     /// The holds of this replica.
     pub holds: Arc<Holds>,
     /// Which locks depend on what.
@@ -70,7 +70,7 @@ pub struct Locks {
 
 impl Locks {
     /// For a new term; nothing is carried over from an earlier one but the holds.
-    pub fn new(context: Context, sessions: Arc<Sessions>, holds: Arc<Holds>) -> Self {
+    pub fn new(context: Context, sessions: Sessions, holds: Arc<Holds>) -> Self {
         Self {
             context,
             sessions,
@@ -141,7 +141,9 @@ impl Locks {
 
     /// Writes the status if it says something else. Nothing is written while nothing changes.
     async fn publish(&self, lock: &Arc<DistributedLock>, rest: &Rest) -> Result<Arc<DistributedLock>, Error> {
-        if lock.status.as_ref() == Some(&rest.status) || lock.metadata.deletion_timestamp.is_some() && lock.finalizers().is_empty() {
+        if lock.status.as_ref() == Some(&rest.status)
+            || lock.metadata.deletion_timestamp.is_some() && lock.finalizers().is_empty()
+        {
             return Ok(lock.clone());
         }
         Ok(self.written.replace_status(&self.context.client, lock, rest.status.clone()).await?)
@@ -304,7 +306,7 @@ impl Locks {
     }
 
     fn turn(&self, lock: &DistributedLock) -> Arc<tokio::sync::Mutex<()>> {
-        let key = lock.spec.key.clone().unwrap_or_else(|| lock.name_any());
+        let key = lock.key();
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         // Turns that nobody waits for are dropped now and then, so that keys of the past take no memory.
         if turns.len() > 1024 {

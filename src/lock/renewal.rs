@@ -13,10 +13,7 @@ use super::{
 };
 use crate::{
     api::RedisQuorum,
-    operator::{
-        context::Context,
-        leader::Term,
-    },
+    operator::{context::Context, leader::Term},
     quorum::session::{QuorumSession, Sessions},
     redlock::{Extend, ExtendRequest, LockValue},
     time::Clock,
@@ -33,7 +30,7 @@ pub struct Renewal {
     /// Caches and clocks.
     pub context: Context,
     /// Connections to the quorums.
-    pub sessions: Arc<Sessions>,
+    pub sessions: Sessions,
     /// The holds of this replica.
     pub holds: Arc<Holds>,
     /// Whether this replica leads; only the leader repairs.

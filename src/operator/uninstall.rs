@@ -37,8 +37,12 @@ pub struct UninstallArgs {
 pub async fn run(args: UninstallArgs) -> anyhow::Result<()> {
     let client = Client::try_default().await.context("failed to find the API server")?;
     refuse_if_held(&client).await?;
-    stop_operator(&client, &args).await?;
-    refuse_if_held(&client).await?;
+    let replicas = stop_operator(&client, &args).await?;
+    // Granted while it was stopping: somebody has to renew it.
+    if let Err(held) = refuse_if_held(&client).await {
+        scale(&client, &args, replicas).await?;
+        return Err(held);
+    }
     clear_finalizers::<DistributedLock>(&client, LOCK_FINALIZER).await?;
     clear_finalizers::<RedisQuorum>(&client, QUORUM_FINALIZER).await
 }
@@ -59,20 +63,28 @@ async fn refuse_if_held(client: &Client) -> anyhow::Result<()> {
     bail!("{} locks are held, and nobody would renew them. Delete them first:\n  {named}{rest}", held.len());
 }
 
-async fn stop_operator(client: &Client, args: &UninstallArgs) -> anyhow::Result<()> {
+async fn scale(client: &Client, args: &UninstallArgs, replicas: i32) -> anyhow::Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), &args.namespace);
-    let Some(deployment) = deployments.get_opt(&args.deployment).await? else { return Ok(()) };
-    let scale = Patch::Merge(json!({"spec": {"replicas": 0}}));
+    let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
     deployments.patch_scale(&args.deployment, &PatchParams::default(), &scale).await?;
-    let labels = deployment.spec.and_then(|spec| spec.selector.match_labels).unwrap_or_default();
+    Ok(())
+}
+
+/// Stops all replicas; gives how many there were meant to be.
+async fn stop_operator(client: &Client, args: &UninstallArgs) -> anyhow::Result<i32> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), &args.namespace);
+    let Some(deployment) = deployments.get_opt(&args.deployment).await? else { return Ok(0) };
+    scale(client, args, 0).await?;
+    let spec = deployment.spec.unwrap_or_default();
+    let labels = spec.selector.match_labels.unwrap_or_default();
     let selector = labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
     let pods: Api<Pod> = Api::namespaced(client.clone(), &args.namespace);
     for pod in pods.list(&ListParams::default().labels(&selector)).await? {
-        let uid = pod.uid().unwrap_or_default();
-        let gone = await_condition(pods.clone(), &pod.name_any(), kube::runtime::conditions::is_deleted(&uid));
+        let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+        let gone = await_condition(pods.clone(), &name, kube::runtime::conditions::is_deleted(&uid));
         tokio::time::timeout(STOP_TIMEOUT, gone).await.context("the operator's pods did not stop")??;
     }
-    Ok(())
+    Ok(spec.replicas.unwrap_or(1))
 }
 
 async fn clear_finalizers<K>(client: &Client, ours: &str) -> anyhow::Result<()>

@@ -85,14 +85,22 @@ mod tests {
     #[test]
     fn every_member_and_user_has_a_password_of_its_own() {
         let auth = Auth::from_seed(&[7; 32]).unwrap();
-        let passwords: std::collections::BTreeSet<_> =
-            [("main-0", "operator"), ("main-1", "operator"), ("main-0", "locker-e1"), ("main-0", "locker-e2"), ("main-0o", "perator")]
-                .iter()
-                .map(|(member, user)| auth.password(member, user).expose().to_owned())
-                .collect();
+        let passwords: std::collections::BTreeSet<_> = [
+            ("main-0", "operator"),
+            ("main-1", "operator"),
+            ("main-0", "locker-e1"),
+            ("main-0", "locker-e2"),
+            ("main-0o", "perator"),
+        ]
+        .iter()
+        .map(|(member, user)| auth.password(member, user).expose().to_owned())
+        .collect();
         assert_eq!(passwords.len(), 5);
         assert!(passwords.iter().all(|password| password.len() == 64));
-        assert_eq!(auth.password("main-0", "operator"), Auth::from_seed(auth.seed()).unwrap().password("main-0", "operator"));
+        assert_eq!(
+            auth.password("main-0", "operator"),
+            Auth::from_seed(auth.seed()).unwrap().password("main-0", "operator")
+        );
         assert_ne!(Auth::random(), Auth::random());
     }
 

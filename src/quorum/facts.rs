@@ -132,12 +132,17 @@ mod tests {
 
     fn node(uid: &str, ready: &str, since: &str, spec: Value) -> Node {
         let condition = json!({"type": "Ready", "status": ready, "lastTransitionTime": since});
-        serde_json::from_value(json!({"metadata": {"uid": uid}, "spec": spec, "status": {"conditions": [condition]}})).unwrap()
+        serde_json::from_value(json!({"metadata": {"uid": uid}, "spec": spec, "status": {"conditions": [condition]}}))
+            .unwrap()
     }
 
     #[test]
     fn only_the_redis_container_counts() {
-        let running = pod(redis("containerd://b", json!({"running": {}}), json!({"terminated": {"exitCode": 1, "containerID": "containerd://a"}})));
+        let running = pod(redis(
+            "containerd://b",
+            json!({"running": {}}),
+            json!({"terminated": {"exitCode": 1, "containerID": "containerd://a"}}),
+        ));
         assert!(runs(&running));
         assert_eq!(
             pod_facts(&running),

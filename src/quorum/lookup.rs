@@ -23,7 +23,9 @@ pub enum LookupError {
         name: String,
     },
     /// No `quorumRef`, and no default.
-    #[error("no RedisQuorum is annotated as the default: set quorumRef, or annotate one with {DEFAULT_QUORUM_ANNOTATION}: \"true\"")]
+    #[error(
+        "no RedisQuorum is annotated as the default: set quorumRef, or annotate one with {DEFAULT_QUORUM_ANNOTATION}: \"true\""
+    )]
     NoDefault,
     /// No `quorumRef`, and several defaults.
     #[error("several RedisQuorums are annotated as the default ({}): set quorumRef", .0.join(", "))]
@@ -186,10 +188,25 @@ mod tests {
             (selector(json!({"matchLabels": {"team": "a"}})), "shop", Some(&shop), true),
             (selector(json!({"matchLabels": {"team": "b"}})), "shop", Some(&shop), false),
             (selector(json!({"matchLabels": {"team": "a"}})), "shop", None, false),
-            (selector(json!({"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}]})), "shop", Some(&shop), true),
-            (selector(json!({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]})), "shop", Some(&shop), false),
+            (
+                selector(json!({"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}]})),
+                "shop",
+                Some(&shop),
+                true,
+            ),
+            (
+                selector(json!({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]})),
+                "shop",
+                Some(&shop),
+                false,
+            ),
             (selector(json!({"matchExpressions": [{"key": "team", "operator": "Exists"}]})), "shop", Some(&shop), true),
-            (selector(json!({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]})), "shop", Some(&shop), false),
+            (
+                selector(json!({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]})),
+                "shop",
+                Some(&shop),
+                false,
+            ),
             (selector(json!({"matchExpressions": [{"key": "team", "operator": "Near"}]})), "shop", Some(&shop), false),
         ] {
             let quorum = quorum("locks", "main", false, spec.clone());

@@ -29,7 +29,9 @@ pub enum Invalid {
     #[error("{0} is not supported by this version yet")]
     NotYet(&'static str),
     /// A key prefix that could carry ACL rules.
-    #[error("clients[{0}].keyPrefix: a prefix is letters, digits, '.', '_' and '-' between slashes, and ends with a slash")]
+    #[error(
+        "clients[{0}].keyPrefix: a prefix is letters, digits, '.', '_' and '-' between slashes, and ends with a slash"
+    )]
     KeyPrefix(String),
     /// A client name that cannot be part of a user's or Secret's name.
     #[error("clients[{0}].name may hold a-z, 0-9 and '-', and no name of the operator's own users")]
@@ -258,9 +260,5 @@ fn client(client: &crate::api::QuorumClient) -> Result<ClientPlan, Invalid> {
         return Err(Invalid::ClientName(client.name.clone()));
     }
     let key_prefix = KeyPrefix::parse(&client.key_prefix).map_err(|_| Invalid::KeyPrefix(client.name.clone()))?;
-    Ok(ClientPlan {
-        name: client.name.clone(),
-        namespace: client.namespace.clone(),
-        key_prefix,
-    })
+    Ok(ClientPlan { name: client.name.clone(), namespace: client.namespace.clone(), key_prefix })
 }

@@ -4,8 +4,10 @@ mod conditions;
 
 pub use conditions::{Obstacle, Overview, conditions, refused};
 
-use crate::api::{FenceReason, MemberState, MemberStatus, MilliTime, PredecessorStatus, RedisQuorum, RedisQuorumStatus};
 use super::plan::Plan;
+use crate::api::{
+    FenceReason, MemberState, MemberStatus, MilliTime, PredecessorStatus, RedisQuorum, RedisQuorumStatus,
+};
 use crate::fence::{Process, Reason, Record, RunId, State};
 
 /// The record of a member, as published.
@@ -147,7 +149,9 @@ const fn reason_of(reason: FenceReason) -> Reason {
         FenceReason::PredecessorUnconfirmed => Reason::PredecessorUnconfirmed,
         FenceReason::Leaving => Reason::Leaving,
         // Nothing here fences for the others; a version that did so fenced, and that is what counts.
-        FenceReason::Restarted | FenceReason::ClockJump | FenceReason::Joining | FenceReason::Updating => Reason::Restarted,
+        FenceReason::Restarted | FenceReason::ClockJump | FenceReason::Joining | FenceReason::Updating => {
+            Reason::Restarted
+        }
     }
 }
 

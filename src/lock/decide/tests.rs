@@ -143,8 +143,10 @@ fn a_claim_that_waited_too_long_is_finished() {
 
 #[test]
 fn a_finished_claim_never_contends_again_and_is_deleted_in_the_end() {
-    let finished = |at: &str| json!({"status": {"transitions": 1, "conditions": [{"type": "Finished", "status": "True",
-        "reason": "Released", "message": "", "lastTransitionTime": at}]}, "spec": {"ttlAfterFinished": "30s"}});
+    let finished = |at: &str| {
+        json!({"status": {"transitions": 1, "conditions": [{"type": "Finished", "status": "True",
+        "reason": "Released", "message": "", "lastTransitionTime": at}]}, "spec": {"ttlAfterFinished": "30s"}})
+    };
     let recent = lock(finished("2026-01-01T00:00:50Z"));
     let Step::Rest(rest) = decide(&view(&recent)) else { panic!() };
     assert_eq!(rest.wake, Some(Duration::from_secs(20)));

@@ -77,7 +77,6 @@ impl Sessions {
         let nodes = self.0.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         nodes.get(name).and_then(|watch| watch.transition().map(str::to_owned))
     }
-
 }
 
 async fn follow(context: Context, registry: Weak<Registry>) {

@@ -31,7 +31,13 @@ type Draft = (QuorumCondition, Status, CommonReason, String);
 
 /// Sets the conditions of a quorum that can be carried out. What is not watched yet (clocks, other operators, foreign TTLs) has no
 /// condition at all, so that nobody takes silence for health.
-pub fn conditions(status: &mut RedisQuorumStatus, plan: &Plan, overview: &Overview, generation: Option<i64>, now: Timestamp) {
+pub fn conditions(
+    status: &mut RedisQuorumStatus,
+    plan: &Plan,
+    overview: &Overview,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
     let drafts = [
         ready(status, plan, overview),
         available(status, plan),
