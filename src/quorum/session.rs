@@ -13,8 +13,10 @@ use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub(crate) use auth_reader::auth_of;
 pub use link::{ActError, LinkView, MemberLink, Turn};
 pub use registry::Sessions;
+pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
 
 use super::auth::Auth;
@@ -227,7 +229,8 @@ impl QuorumSession {
         }
     }
 
-    pub(super) fn set_auth(&self, auth: Auth) {
+    /// The secrets were read, or made.
+    pub(crate) fn set_auth(&self, auth: Auth) {
         self.auth.send_replace(Some(auth));
         self.place();
         self.announce();

@@ -2,8 +2,9 @@
 
 mod conditions;
 
-pub use conditions::{Overview, conditions};
+pub use conditions::{Obstacle, Overview, conditions, refused};
 
+use super::plan::Plan;
 use crate::api::{
     FenceReason, MemberState, MemberStatus, MilliTime, PredecessorStatus, RedisQuorum, RedisQuorumStatus,
 };
@@ -61,6 +62,13 @@ pub fn member_named<'a>(status: Option<&'a RedisQuorumStatus>, name: &str) -> Op
 pub fn admitted_run_id(quorum: &RedisQuorum, name: &str) -> Option<RunId> {
     let record = record_named(quorum.status.as_ref(), name);
     record.run_id.filter(|_| record.admitted)
+}
+
+/// Admitted members of all members.
+#[must_use]
+pub fn ready_column(status: &RedisQuorumStatus, plan: &Plan) -> String {
+    let admitted = status.members.iter().filter(|member| member.state == MemberState::Admitted).count();
+    format!("{admitted}/{}", plan.members.len())
 }
 
 /// The times that go with a record.

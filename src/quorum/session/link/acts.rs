@@ -19,6 +19,9 @@ pub enum ActError {
     /// Another leader has raised its epoch: this one leads no more.
     #[error("another operator leads")]
     Deposed,
+    /// The process must not vote as it is.
+    #[error("the process must not vote: {0}")]
+    Unfit(&'static str),
     /// The member failed.
     #[error(transparent)]
     Member(#[from] MemberError),
@@ -83,6 +86,14 @@ impl Turn<'_> {
         }
         self.link.note_fenced(self.admin.run_id());
         Ok(())
+    }
+
+    /// Closes users of clients that are no more, on a process that goes on voting.
+    pub async fn close_some(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
+        match self.admin.close(epoch, users).await? {
+            Closing::EpochMoved => Err(ActError::Deposed),
+            Closing::Closed => Ok(()),
+        }
     }
 
     /// Restores the counter and opens the users, in this order, on this connection.
