@@ -153,11 +153,15 @@ port_forward() {
   local port
   daemon cp socat "UNIX-LISTEN:api.sock,fork,unlink-early,backlog=128,mode=0600" TCP:127.0.0.1:6443,nodelay
   if forwarder_pid >/dev/null; then return; fi
-  for port in ${API_PORT:-$(seq 16443 16499)}; do
+  for port in ${API_PORT:-$(seq 18443 18499)}; do
+    if listening "$port"; then continue; fi
     # shellcheck disable=SC2016
-    (cd "$RUN" && setsid bash -c 'echo $$ >forwarder.pid; exec "$@" 9>&-' - \
-      socat "TCP-LISTEN:$port,bind=127.0.0.1,reuseaddr,fork,nodelay,backlog=128" UNIX-CONNECT:api.sock \
-      </dev/null >"$RUN/log/forwarder.log" 2>&1 &)
+    (
+      cd "$RUN"
+      setsid bash -c 'echo $$ >forwarder.pid; exec "$@"' - \
+        socat "TCP-LISTEN:$port,bind=127.0.0.1,reuseaddr,fork,nodelay,backlog=128" UNIX-CONNECT:api.sock \
+        </dev/null >"$RUN/log/forwarder.log" 2>&1 9>&- &
+    )
     if wait_until 2 "port $port" listening "$port" && sleep 0.1 && forwarder_pid >/dev/null; then
       printf '%s\n' "$port" >"$RUN/port"
       return
@@ -275,7 +279,7 @@ version = 2
     conf_dir = "$dir/cni"
 EOF
   # Faults should show within seconds: short leases, and restarts of a container
-  # that dies again and again at most 10 s apart. The disk is the host's and not
+  # that dies again and again at most 5 s apart. The disk is the host's and not
   # for kubelet to tidy: no eviction, no image garbage collection.
   cat >"$dir/kubelet.yaml" <<EOF
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -303,7 +307,7 @@ localStorageCapacityIsolation: false
 nodeStatusUpdateFrequency: 4s
 nodeLeaseDurationSeconds: 10
 syncFrequency: 10s
-crashLoopBackOff: {maxContainerRestartPeriod: 10s}
+crashLoopBackOff: {maxContainerRestartPeriod: 5s}
 shutdownGracePeriod: 0s
 EOF
   cat >"$dir/kube-proxy.yaml" <<EOF
@@ -484,7 +488,7 @@ node_number() { [[ ${1:-} =~ ^[0-9]+$ && $1 -ge 1 && $1 -le $NODES ]] || die "wh
 signal_container() {
   local signal=$1 namespace=$2 pod=$3 container=$4 node id pid pids
   read -r node id < <(kubectl_local -n "$namespace" get pod "$pod" -o \
-    jsonpath="{.spec.nodeName} {.status.containerStatuses[?(@.name==\"$container\")].containerID}") ||
+    jsonpath="{.spec.nodeName} {.status.containerStatuses[?(@.name==\"$container\")].containerID}{'\\n'}") ||
     die "$namespace/$pod: no such pod"
   [[ $id == containerd://* ]] || die "$namespace/$pod has no running container named $container"
   id=${id#containerd://}

@@ -44,8 +44,11 @@ pub enum Reason {
 pub enum Reach {
     /// No pod, or a pod whose redis container does not run.
     NotRunning,
-    /// The container runs, and no process of it has answered yet.
-    Connecting,
+    /// The container runs, and no process of it has answered this replica yet.
+    Connecting {
+        /// Since when it is asked.
+        since: Monotonic,
+    },
     /// A process answered before and does not answer now.
     Lost {
         /// When it was last known to answer.
@@ -116,8 +119,8 @@ pub enum FenceStep {
 pub fn decide(view: &View<'_>) -> FenceStep {
     match view.reach {
         Reach::NotRunning => record_state(view, State::Pending, FenceStep::WritePending),
-        Reach::Connecting if view.record.admitted => record_state(view, State::Unreachable, FenceStep::WriteUnreachable),
-        Reach::Connecting => record_state(view, State::Starting, FenceStep::WriteStarting),
+        Reach::Connecting { since } if view.record.admitted => lost(view, *since),
+        Reach::Connecting { .. } => record_state(view, State::Starting, FenceStep::WriteStarting),
         Reach::Lost { since } => lost(view, *since),
         Reach::Seen(_) if !view.epoch_raised => FenceStep::RaiseEpoch,
         Reach::Seen(sight) if view.record.admits(&sight.run_id) => standing(view, sight),

@@ -2,6 +2,7 @@
 //! that it runs and fences itself. `ARCHITECTURE.md` has the map; the modules below are its layers, lowest first.
 
 // Layer 0, pure: no IO, no clock, no Kubernetes, no Redis.
+pub mod fence;
 pub mod redlock;
 pub mod time;
 
@@ -16,3 +17,5 @@ pub mod api;
 pub mod lock;
 #[cfg(feature = "operator")]
 pub mod operator;
+#[cfg(feature = "operator")]
+pub mod quorum;

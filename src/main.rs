@@ -3,7 +3,11 @@
 use clap::{Parser, Subcommand};
 use redlock_operator::{
     api,
-    operator::{self, args::OperatorArgs},
+    operator::{
+        self,
+        args::OperatorArgs,
+        uninstall::{self, UninstallArgs},
+    },
 };
 
 /// Distributed locks and leader election for Kubernetes, through Redlock.
@@ -18,16 +22,16 @@ struct Cli {
 enum Command {
     /// Run the operator.
     Operator(Box<OperatorArgs>),
+    /// Refuse while locks are held, else stop the operator and clear its finalizers (the chart runs it before an uninstall).
+    UninstallCheck(UninstallArgs),
     /// Print the CustomResourceDefinitions as YAML.
     Crds,
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
-        Command::Operator(args) => {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(operator::run(*args))
-        }
+        Command::Operator(args) => block_on(operator::run(*args)),
+        Command::UninstallCheck(args) => block_on(uninstall::run(args)),
         Command::Crds => {
             for crd in api::crds() {
                 println!("---\n{}", serde_yaml::to_string(&crd)?.trim_end());
@@ -35,4 +39,8 @@ fn main() -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(future)
 }

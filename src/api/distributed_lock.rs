@@ -1,14 +1,12 @@
 //! DistributedLock: a claim on a key, or an election among pods.
 
-use std::time::Duration;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{CustomResource, ResourceExt};
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
 use super::schema::{add_rules, rule};
-use super::{GoDuration, KeyLayout, not_yet};
+use super::{GoDuration, not_yet};
 
 mod rules;
 mod status;
@@ -142,36 +140,11 @@ impl Default for DistributedLockSpec {
     }
 }
 
-impl DistributedLockSpec {
-    /// Time between two renewals: what is written, else a third of ttl.
-    #[must_use]
-    pub fn effective_renew_interval(&self) -> Duration {
-        self.renew_interval.map_or(self.ttl.get() / 3, GoDuration::get)
-    }
-}
-
 impl DistributedLock {
     /// What is locked: what is written, else the object's name.
     #[must_use]
     pub fn key(&self) -> String {
         self.spec.key.clone().unwrap_or_else(|| self.name_any())
-    }
-
-    /// The key on the members, in a quorum of that layout.
-    #[must_use]
-    pub fn redis_key(&self, layout: KeyLayout) -> String {
-        match layout {
-            KeyLayout::Namespaced => format!("{}/{}", self.namespace().unwrap_or_default(), self.key()),
-            KeyLayout::Verbatim => self.key(),
-        }
-    }
-
-    /// Namespace and name of the quorum, if the lock names one.
-    #[must_use]
-    pub fn quorum(&self) -> Option<(String, String)> {
-        let quorum = self.spec.quorum_ref.as_ref()?;
-        let namespace = quorum.namespace.clone().or_else(|| self.namespace()).unwrap_or_default();
-        Some((namespace, quorum.name.clone()))
     }
 }
 

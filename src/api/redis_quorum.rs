@@ -113,20 +113,6 @@ impl Default for RedisQuorumSpec {
     }
 }
 
-impl RedisQuorumSpec {
-    /// How many members vote, external ones included.
-    #[must_use]
-    pub fn size(&self) -> usize {
-        usize::try_from(self.members).unwrap_or_default() + self.external.len()
-    }
-
-    /// How many votes make a majority.
-    #[must_use]
-    pub fn majority(&self) -> usize {
-        self.size() / 2 + 1
-    }
-}
-
 fn spec_rules(schema: &mut Schema) {
     add_rules(
         schema,

@@ -16,11 +16,11 @@ pub struct EndView<'a> {
     pub record: &'a Record,
     /// What this replica sees.
     pub reach: &'a Reach,
-    /// What is known of [`Record::may_be_open`].
+    /// What is known of [`Record::may_be_open`], whether or not it is the process that is seen.
     pub verdict: &'a Verdict,
     /// How long a promise can live.
     pub rejoin_delay: Duration,
-    /// When this replica confirmed that the process is closed for good.
+    /// When this leader confirmed that [`Record::may_be_open`] is closed; it stays so, whether or not it answers.
     pub closed_since: Option<Monotonic>,
 }
 
@@ -48,23 +48,92 @@ pub enum EndStep {
 
 /// Decides the next step towards the end of one member.
 pub fn decide_end(view: &EndView<'_>) -> EndStep {
+    let threat = view.record.may_be_open();
     if let Reach::Seen(sight) = view.reach {
-        let admitted = view.record.admits(&sight.run_id);
-        match view.closed_since {
-            None if admitted || sight.users == Users::Open => return EndStep::Close,
-            Some(_) if sight.users == Users::Open => return EndStep::Close,
-            Some(closed) if view.now < closed + view.rejoin_delay => {
-                return EndStep::Wait { until: closed + view.rejoin_delay };
-            }
-            // Closed for long enough, or never opened. What was before it is judged below.
-            _ => {}
-        }
-        if admitted || view.record.may_be_open().is_none() {
-            return EndStep::Ended;
+        let is_threat = threat.is_some_and(|process| process.run_id == sight.run_id);
+        if sight.users == Users::Open || (is_threat && view.closed_since.is_none()) {
+            return EndStep::Close;
         }
     }
-    match view.verdict {
-        Verdict::None | Verdict::Dead(_) => EndStep::Ended,
-        Verdict::Unconfirmed { node, until } => EndStep::Unconfirmed { node: node.clone(), until: *until },
+    match (threat, view.verdict, view.closed_since) {
+        (None, ..) | (Some(_), Verdict::None | Verdict::Dead(_), _) => EndStep::Ended,
+        (Some(_), Verdict::Unconfirmed { .. }, Some(closed)) => {
+            let until = closed + view.rejoin_delay;
+            if view.now < until { EndStep::Wait { until } } else { EndStep::Ended }
+        }
+        (Some(_), Verdict::Unconfirmed { node, until }, None) => {
+            EndStep::Unconfirmed { node: node.clone(), until: *until }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fence::{Evidence, Process, RunId, Sight, State};
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::new(Duration::from_secs(seconds))
+    }
+
+    fn admitted(name: &str) -> Record {
+        let process = Process {
+            run_id: RunId::new(name),
+            pod_uid: "pod".into(),
+            container_id: None,
+            node_name: Some("n".into()),
+        };
+        Record {
+            state: State::Admitted,
+            reason: None,
+            run_id: Some(RunId::new(name)),
+            admitted: true,
+            process: Some(process),
+            predecessor: None,
+        }
+    }
+
+    fn seen(name: &str, users: Users) -> Reach {
+        Reach::Seen(Sight { run_id: RunId::new(name), first_seen: at(1), users, closed_since: None })
+    }
+
+    fn end(record: &Record, reach: &Reach, verdict: &Verdict, closed: Option<u64>, now: u64) -> EndStep {
+        let rejoin_delay = Duration::from_secs(30);
+        let closed_since = closed.map(at);
+        decide_end(&EndView { now: at(now), record, reach, verdict, rejoin_delay, closed_since })
+    }
+
+    const DOUBT: Verdict = Verdict::Unconfirmed { node: None, until: None };
+
+    #[test]
+    fn a_member_ends_when_its_promises_have_expired_after_it_was_closed() {
+        let record = admitted("a");
+        assert_eq!(end(&record, &seen("a", Users::Open), &DOUBT, None, 100), EndStep::Close);
+        assert_eq!(
+            end(&record, &seen("a", Users::Closed), &DOUBT, None, 100),
+            EndStep::Close,
+            "not confirmed by this leader"
+        );
+        for reach in [seen("a", Users::Closed), Reach::Lost { since: at(101) }, Reach::NotRunning] {
+            assert_eq!(end(&record, &reach, &DOUBT, Some(100), 129), EndStep::Wait { until: at(130) });
+            assert_eq!(end(&record, &reach, &DOUBT, Some(100), 130), EndStep::Ended);
+        }
+        assert_eq!(end(&record, &seen("a", Users::Open), &DOUBT, Some(100), 110), EndStep::Close, "somebody opened it");
+    }
+
+    #[test]
+    fn a_member_that_nobody_can_close_ends_by_evidence_only() {
+        let record = admitted("a");
+        for reach in [Reach::Lost { since: at(2) }, Reach::NotRunning, seen("b", Users::Closed)] {
+            assert_eq!(end(&record, &reach, &DOUBT, None, 1_000_000), EndStep::Unconfirmed { node: None, until: None });
+            assert_eq!(end(&record, &reach, &Verdict::Dead(Evidence::Declared), None, 3), EndStep::Ended);
+        }
+    }
+
+    #[test]
+    fn a_member_that_was_never_open_ends_at_once() {
+        assert_eq!(end(&Record::default(), &Reach::NotRunning, &Verdict::None, None, 1), EndStep::Ended);
+        assert_eq!(end(&Record::default(), &seen("a", Users::Closed), &Verdict::None, None, 1), EndStep::Ended);
+        assert_eq!(end(&Record::default(), &seen("a", Users::Open), &Verdict::None, None, 1), EndStep::Close);
     }
 }

@@ -154,3 +154,97 @@ fn node_ready_at(facts: &Facts<'_>) -> Option<Monotonic> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::new(Duration::from_secs(seconds))
+    }
+
+    fn before() -> Process {
+        Process {
+            run_id: RunId::new("a"),
+            pod_uid: "pod-1".into(),
+            container_id: Some("c1".into()),
+            node_name: Some("node-c".into()),
+        }
+    }
+
+    fn pod(uid: &str, container: Option<&str>, terminated: bool, last: Option<&str>) -> PodFacts {
+        PodFacts {
+            uid: uid.into(),
+            container_id: container.map(Into::into),
+            terminated,
+            last_terminated: last.map(Into::into),
+        }
+    }
+
+    const NOBODY: Facts<'static> = Facts {
+        now: Monotonic::new(Duration::from_secs(1_000)),
+        current: None,
+        tombstone: None,
+        gone_since: None,
+        node: &NodeFacts::Unknown,
+        declared_dead: None,
+    };
+
+    fn doubt(until: Option<u64>) -> Verdict {
+        Verdict::Unconfirmed { node: Some("node-c".into()), until: until.map(at) }
+    }
+
+    #[test]
+    fn without_a_process_there_is_nothing_to_confirm() {
+        assert_eq!(judge(None, &NOBODY), Verdict::None);
+        assert_eq!(judge(Some(&before()), &NOBODY), doubt(None));
+    }
+
+    #[test]
+    fn pods_speak_for_their_own_containers_only() {
+        use Evidence::{LaterContainer, Terminated};
+        for (pod, evidence) in [
+            (pod("pod-1", Some("c1"), false, None), None),
+            (pod("pod-1", Some("c1"), true, None), Some(Terminated)),
+            (pod("pod-1", Some("c2"), false, Some("c1")), Some(Terminated)),
+            (pod("pod-1", Some("c3"), false, Some("c2")), Some(LaterContainer)),
+            (pod("pod-1", None, false, None), None),
+            // Another pod of the same name says nothing, even when its own container has ended.
+            (pod("pod-2", Some("c9"), false, None), None),
+            (pod("pod-2", Some("c9"), true, Some("c1")), None),
+        ] {
+            let expected = evidence.map_or_else(|| doubt(None), Verdict::Dead);
+            assert_eq!(judge(Some(&before()), &Facts { current: Some(&pod), ..NOBODY }), expected, "{pod:?}");
+            assert_eq!(judge(Some(&before()), &Facts { tombstone: Some(&pod), ..NOBODY }), expected, "{pod:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_must_have_been_ready_for_long_enough_without_the_pod() {
+        let ready = |since| NodeFacts::Present { ready_since: Some(at(since)), out_of_service: false };
+        for (node, gone, verdict) in [
+            (ready(0), None, doubt(None)),
+            (ready(0), Some(990), doubt(Some(1_110))),
+            (ready(995), Some(10), doubt(Some(1_115))),
+            (ready(10), Some(880), Verdict::Dead(Evidence::NodeReady)),
+            (NodeFacts::Present { ready_since: None, out_of_service: false }, Some(1), doubt(None)),
+            (
+                NodeFacts::Present { ready_since: None, out_of_service: true },
+                None,
+                Verdict::Dead(Evidence::OutOfService),
+            ),
+            (NodeFacts::Deleted { had_provider_id: true }, None, Verdict::Dead(Evidence::NodeDeleted)),
+            (NodeFacts::Deleted { had_provider_id: false }, Some(1), doubt(None)),
+        ] {
+            let facts = Facts { node: &node, gone_since: gone.map(at), ..NOBODY };
+            assert_eq!(judge(Some(&before()), &facts), verdict, "{node:?}");
+        }
+    }
+
+    #[test]
+    fn a_person_declares_one_pod_dead() {
+        let declared = |uid| judge(Some(&before()), &Facts { declared_dead: Some(uid), ..NOBODY });
+        assert_eq!(declared("pod-1"), Verdict::Dead(Evidence::Declared));
+        assert_eq!(declared("pod-2"), doubt(None));
+    }
+}

@@ -34,8 +34,8 @@ pub struct Record {
     pub admitted: bool,
     /// Where `run_id` runs: known at the latest when it is admitted.
     pub process: Option<Process>,
-    /// A process that was admitted before this one and is not known to be dead. At most one exists: the next admission
-    /// needs its death.
+    /// A process that was admitted, or found open, and is not known to be dead: one before this one, or this one until it is
+    /// admitted anew. At most one exists: the next admission of another process needs its death.
     pub predecessor: Option<Process>,
 }
 
@@ -53,8 +53,14 @@ impl Record {
         if self.admitted { self.process.as_ref() } else { self.predecessor.as_ref() }
     }
 
+    /// The process whose death `seen` has to wait for. It does not wait for its own.
+    #[must_use]
+    pub fn threat_to(&self, seen: Option<&RunId>) -> Option<&Process> {
+        self.may_be_open().filter(|process| Some(&process.run_id) != seen)
+    }
+
     /// The record after a step has been written, for the process that is seen (if one is). `verdict` judges
-    /// [`Record::may_be_open`].
+    /// [`Record::threat_to`] that process.
     #[must_use]
     pub fn after(&self, step: FenceStep, seen: Option<&Process>, verdict: &Verdict) -> Self {
         let mut next = self.clone();
@@ -65,13 +71,11 @@ impl Record {
             FenceStep::WriteUnreachable => (next.state, next.reason) = (State::Unreachable, None),
             FenceStep::WriteAdmittedAgain => (next.state, next.reason) = (State::Admitted, None),
             FenceStep::WritePredecessorDead => next.predecessor = None,
-            FenceStep::WriteFenced { reason, .. } => {
-                let same = seen.is_some_and(|seen| self.run_id.as_ref() == Some(&seen.run_id));
-                if same {
-                    // The same process, closed by the operator itself: it is no threat to its own next admission.
-                    (next.state, next.admitted) = (State::Fenced, false);
-                } else {
-                    next.leave(State::Fenced, verdict);
+            FenceStep::WriteFenced { reason, close, .. } => {
+                next.leave(State::Fenced, verdict);
+                // Whatever is to be closed may be open until that is confirmed, and the process may be out of reach by then.
+                if close && next.predecessor.is_none() {
+                    next.predecessor = seen.cloned();
                 }
                 next.reason = Some(reason);
                 next.see(seen);

@@ -109,7 +109,10 @@ fn a_restart_in_place_is_fenced_and_counted_from_its_first_sight() {
 #[test]
 fn each_of_several_restarts_within_a_delay_starts_the_count_again() {
     let fenced_b = record(State::Fenced, "b");
-    assert_eq!(decide_at(70_000, &fenced_b, &seen("c", 70_000, Users::Closed)), fenced(Reason::Restarted, 100_660, false));
+    assert_eq!(
+        decide_at(70_000, &fenced_b, &seen("c", 70_000, Users::Closed)),
+        fenced(Reason::Restarted, 100_660, false)
+    );
     let mut watch = ProcessWatch::default();
     for (name, now) in [("b", 50_000), ("c", 70_000), ("b", 75_000)] {
         watch.saw(&run(name), Users::Closed, at(now));
@@ -138,7 +141,8 @@ fn an_admitted_member_found_closed_is_fenced_again_and_never_opened_directly() {
     let reach = seen("a", 1_000, Users::Closed);
     assert_eq!(decide_at(90_000, &admitted, &reach), fenced(Reason::Restarted, 90_000 + 30_660, true));
     let next = admitted.after(fenced(Reason::Restarted, 0, true), Some(&process("a")), &Verdict::None);
-    assert_eq!(next.predecessor, None, "it is its own successor, nothing else has to be dead");
+    assert_eq!(next.threat_to(Some(&run("a"))), None, "it is its own successor, nothing else has to be dead");
+    assert_eq!(next.threat_to(Some(&run("b"))), Some(&process("a")), "the closing is not confirmed yet");
     let step = decide_with(100_000, &next, &reach, &Verdict::None, Some(90_050));
     assert_eq!(step, FenceStep::Wait { until: Some(at(90_050 + 30_660)) });
     assert_eq!(decide_with(120_710, &next, &reach, &Verdict::None, Some(90_050)), FenceStep::Admit);
@@ -156,7 +160,9 @@ fn a_process_that_is_open_without_admission_is_closed_and_counted_from_there() {
         assert_eq!(step, fenced(reason, 90_000 + 30_660, true), "{record:?}");
     }
     let mut watch = ProcessWatch::default();
-    for (users, now) in [(Users::Closed, 1_000), (Users::Open, 40_000), (Users::Closed, 41_000), (Users::Closed, 50_000)] {
+    for (users, now) in
+        [(Users::Closed, 1_000), (Users::Open, 40_000), (Users::Closed, 41_000), (Users::Closed, 50_000)]
+    {
         watch.saw(&run("a"), users, at(now));
     }
     let sight = watch.last().unwrap();
@@ -187,7 +193,11 @@ fn an_unconfirmed_predecessor_holds_its_successor_back() {
     let record = record.after(unconfirmed, Some(&process("b")), &doubt);
     assert_eq!(record.predecessor, Some(process("a")));
     for now in [6_001, 40_000, 10_000_000] {
-        assert_eq!(decide_with(now, &record, &reach, &doubt, None), FenceStep::Wait { until: None }, "time proves nothing");
+        assert_eq!(
+            decide_with(now, &record, &reach, &doubt, None),
+            FenceStep::Wait { until: None },
+            "time proves nothing"
+        );
     }
     let ready = unconfirmed_until(Some(130_000));
     assert_eq!(decide_with(40_000, &record, &reach, &ready, None), FenceStep::Wait { until: Some(at(130_000)) });
@@ -230,7 +240,10 @@ fn a_member_without_an_answer_keeps_its_admission_for_the_same_process() {
 
     assert_eq!(decide_at(30_000, &unreachable, &seen("a", 0, Users::Open)), FenceStep::WriteAdmittedAgain);
     assert_eq!(unreachable.after(FenceStep::WriteAdmittedAgain, Some(&process("a")), &Verdict::None), admitted);
-    assert_eq!(decide_at(30_000, &unreachable, &seen("b", 30_000, Users::Closed)), fenced(Reason::Restarted, 60_660, false));
+    assert_eq!(
+        decide_at(30_000, &unreachable, &seen("b", 30_000, Users::Closed)),
+        fenced(Reason::Restarted, 60_660, false)
+    );
     assert_eq!(decide_at(30_000, &unreachable, &seen("a", 0, Users::Closed)), fenced(Reason::Restarted, 60_660, true));
 }
 
@@ -247,10 +260,13 @@ fn states_without_a_process_are_recorded_once() {
     let fresh = Record { state: State::Starting, ..Record::default() };
     assert_eq!(decide_at(0, &fresh, &Reach::NotRunning), FenceStep::WritePending);
     assert_eq!(decide_at(0, &Record::default(), &Reach::NotRunning), FenceStep::Wait { until: None });
-    assert_eq!(decide_at(0, &Record::default(), &Reach::Connecting), FenceStep::WriteStarting);
-    assert_eq!(decide_at(0, &fresh, &Reach::Connecting), FenceStep::Wait { until: None });
+    let connecting = Reach::Connecting { since: at(0) };
+    assert_eq!(decide_at(0, &Record::default(), &connecting), FenceStep::WriteStarting);
+    assert_eq!(decide_at(0, &fresh, &connecting), FenceStep::Wait { until: None });
     // A replica that has just started has seen no process yet: the admission of the one that runs is not dropped for that.
-    assert_eq!(decide_at(0, &record(State::Admitted, "a"), &Reach::Connecting), FenceStep::WriteUnreachable);
+    let admitted = record(State::Admitted, "a");
+    assert_eq!(decide_at(0, &admitted, &connecting), FenceStep::Wait { until: Some(at(2_000)) });
+    assert_eq!(decide_at(2_000, &admitted, &connecting), FenceStep::WriteUnreachable);
 }
 
 /// What can happen to one member, as its replica and its leader experience it.
@@ -348,9 +364,9 @@ impl World {
     }
 
     fn verdict(&self) -> Verdict {
-        match self.record.may_be_open() {
+        let seen = self.watch.last().map(|sight| &sight.run_id);
+        match self.record.threat_to(seen) {
             None => Verdict::None,
-            Some(process) if process.run_id == run(&self.name()) => Verdict::None,
             Some(_) if self.known_dead => Verdict::Dead(Evidence::Terminated),
             Some(_) => unconfirmed_until(None),
         }
@@ -358,7 +374,7 @@ impl World {
 
     /// One decision and its effect; panics if it breaks the rule.
     fn decide(&mut self) {
-        let (reach, verdict) = (self.watch.reach(true), self.verdict());
+        let (reach, verdict) = (self.watch.reach(true, at(self.now)), self.verdict());
         let step = decide_with(self.now, &self.record, &reach, &verdict, self.fenced_since);
         let running = process(&self.name());
         if let Reach::Seen(sight) = &reach

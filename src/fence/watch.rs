@@ -29,13 +29,13 @@ pub struct Sight {
 #[derive(Clone, Debug, Default)]
 pub struct ProcessWatch {
     sight: Option<Sight>,
-    lost_since: Option<Monotonic>,
+    silent_since: Option<Monotonic>,
 }
 
 impl ProcessWatch {
     /// A probe was answered; `now` is the moment of the answer, so that what is counted from it ends late, never early.
     pub fn saw(&mut self, run_id: &RunId, users: Users, now: Monotonic) {
-        self.lost_since = None;
+        self.silent_since = None;
         match &mut self.sight {
             Some(sight) if sight.run_id == *run_id => {
                 sight.closed_since = match users {
@@ -51,11 +51,20 @@ impl ProcessWatch {
         }
     }
 
-    /// The process stopped answering.
+    /// Nothing answers.
     pub fn lost(&mut self, now: Monotonic) {
-        if self.sight.is_some() {
-            self.lost_since.get_or_insert(now);
-        }
+        self.silent_since.get_or_insert(now);
+    }
+
+    /// The member is looked for somewhere else from now on: its pod was replaced.
+    pub fn moved(&mut self, now: Monotonic) {
+        *self = Self { sight: None, silent_since: Some(now) };
+    }
+
+    /// Whether the last sight is of a process that still answers.
+    #[must_use]
+    pub fn answers(&self) -> bool {
+        self.sight.is_some() && self.silent_since.is_none()
     }
 
     /// The last sight, whether or not the process still answers.
@@ -64,14 +73,14 @@ impl ProcessWatch {
         self.sight.as_ref()
     }
 
-    /// How the member is seen, given whether its container runs.
+    /// How the member is seen at `now`, given whether its container runs.
     #[must_use]
-    pub fn reach(&self, container_runs: bool) -> Reach {
-        match (&self.sight, self.lost_since) {
+    pub fn reach(&self, container_runs: bool, now: Monotonic) -> Reach {
+        match (&self.sight, self.silent_since) {
             (Some(sight), None) => Reach::Seen(sight.clone()),
             _ if !container_runs => Reach::NotRunning,
             (Some(_), Some(since)) => Reach::Lost { since },
-            (None, _) => Reach::Connecting,
+            (None, since) => Reach::Connecting { since: since.unwrap_or(now) },
         }
     }
 }

@@ -54,7 +54,10 @@ fn check(lock: &DistributedLock, quorum: &RedisQuorum) -> Result<(), Refusal> {
     if ttl > quorum.spec.max_ttl {
         return refuse(
             AcceptedReason::TTLTooLong,
-            format!("ttl {ttl} is longer than maxTTL {} of RedisQuorum {name}: write a shorter ttl", quorum.spec.max_ttl),
+            format!(
+                "ttl {ttl} is longer than maxTTL {} of RedisQuorum {name}: write a shorter ttl",
+                quorum.spec.max_ttl
+            ),
         );
     }
     // A longer TTL than the fence waits for must not be used before the fence waits for it.

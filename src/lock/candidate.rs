@@ -3,7 +3,7 @@
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::ResourceExt;
 
-use crate::api::{Preference, PRIORITY_ANNOTATION};
+use crate::api::{PRIORITY_ANNOTATION, Preference};
 
 /// Names the main container of a pod with several, as `kubectl` reads it.
 const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-container";
@@ -76,9 +76,7 @@ pub fn prefer(candidates: &[Candidate], preference: Preference) -> Option<&Candi
     let oldest = |c: &Candidate| (c.created.as_ref().map(|t| t.0), c.pod_name.clone());
     match preference {
         Preference::Oldest => candidates.iter().min_by_key(|c| oldest(c)),
-        Preference::LowestOrdinal => {
-            candidates.iter().min_by_key(|c| (c.ordinal.is_none(), c.ordinal, oldest(c)))
-        }
+        Preference::LowestOrdinal => candidates.iter().min_by_key(|c| (c.ordinal.is_none(), c.ordinal, oldest(c))),
         Preference::Priority => candidates.iter().min_by_key(|c| (std::cmp::Reverse(c.priority), oldest(c))),
     }
 }

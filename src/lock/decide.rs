@@ -150,9 +150,10 @@ fn decide_held(view: &View<'_>, held: &Held) -> Step {
 fn decide_good(view: &View<'_>, hold: Option<&Hold>) -> Step {
     match hold {
         None => Step::Lose("this replica knows of no validity to continue".into()),
-        Some(Hold { loss: Some(Loss::Refused), trouble, .. }) => {
-            Step::Lose(format!("a majority of the members no longer has the key: {}", trouble.clone().unwrap_or_default()))
-        }
+        Some(Hold { loss: Some(Loss::Refused), trouble, .. }) => Step::Lose(format!(
+            "a majority of the members no longer has the key: {}",
+            trouble.clone().unwrap_or_default()
+        )),
         Some(hold) if !hold.is_valid(view.now) => {
             let trouble = hold.trouble.clone().unwrap_or_else(|| "it was not renewed in time".into());
             Step::Lose(format!("its validity ran out: {trouble}"))
@@ -206,7 +207,10 @@ fn decide_free(view: &View<'_>) -> Step {
     let patience = patience(view);
     if patience == Some(Duration::ZERO) {
         let message = "spec.waitTimeout is over";
-        return rest(draft.waiting(HeldReason::WaitTimeout, message, None).finished(HeldReason::WaitTimeout, message), None);
+        return rest(
+            draft.waiting(HeldReason::WaitTimeout, message, None).finished(HeldReason::WaitTimeout, message),
+            None,
+        );
     }
     let contender = match &view.contender {
         Ok(contender) => contender,
@@ -248,3 +252,6 @@ fn rest(draft: Draft, wake: Option<Duration>) -> Step {
 pub const fn seal_retry() -> Duration {
     SEAL_RETRY
 }
+
+#[cfg(test)]
+mod tests;

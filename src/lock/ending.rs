@@ -26,7 +26,12 @@ use crate::{
 
 impl Locks {
     /// The hold ends now: by the holder's word, because its container has terminated, or because it has run out.
-    pub(super) async fn free(&self, lock: &Arc<DistributedLock>, reason: HeldReason, why: &str) -> Result<Progress, Error> {
+    pub(super) async fn free(
+        &self,
+        lock: &Arc<DistributedLock>,
+        reason: HeldReason,
+        why: &str,
+    ) -> Result<Progress, Error> {
         let freed = self.unpublish(lock, reason, why).await?;
         // A seal with a lock delay stays, so that the delay binds everybody else, too.
         let ran_out = lock.status.as_ref().is_some_and(|status| status.ending.is_some());
@@ -51,7 +56,12 @@ impl Locks {
     }
 
     /// Starts to let a hold run out. Every replica stops renewing when it sees the status; the seal stops those that do not.
-    pub(super) async fn run_out(&self, lock: &Arc<DistributedLock>, reason: HeldReason, why: &str) -> Result<Progress, Error> {
+    pub(super) async fn run_out(
+        &self,
+        lock: &Arc<DistributedLock>,
+        reason: HeldReason,
+        why: &str,
+    ) -> Result<Progress, Error> {
         self.holds.forget(&lock.uid().unwrap_or_default());
         let status = Draft::of(lock, self.context.clock.wall()).ending(reason, why).finish();
         let ending = self.written.replace_status(&self.context.client, lock, status).await?;

@@ -20,7 +20,8 @@ use crate::{
     api::{DistributedLock, LockHolder, MilliTime, conditions::HeldReason},
     quorum::session::QuorumSession,
     redlock::{
-        Acquire, AcquireRequest, Grant, KeyState, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner, jittered,
+        Acquire, AcquireRequest, Grant, KeyState, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner,
+        jittered,
     },
     time::{Boottime, Clock, UnixMillis},
 };
@@ -56,7 +57,9 @@ impl Locks {
                 let attempt = Attempt { session, access, contender, nonce, value, grant, wall };
                 self.publish_grant(lock, attempt).await
             }
-            Acquire::HeldByOther { longest, seen, .. } => self.held_by_other(lock, access, (&session, &signer), longest, &seen).await,
+            Acquire::HeldByOther { longest, seen, .. } => {
+                self.held_by_other(lock, access, (&session, &signer), longest, &seen).await
+            }
             Acquire::NoQuorum { failures, .. } => {
                 Ok(self.pause_after(lock, HeldReason::NoQuorum, describe(&failures), NO_QUORUM_PAUSE))
             }
@@ -106,21 +109,20 @@ impl Locks {
         let uid = lock.uid().unwrap_or_default();
         loop {
             let status = Draft::of(&lock, self.context.clock.wall()).accepted().granted(attempt.granted()).finish();
-            let mut last = match self.written.replace_status(&self.context.client, &lock, status).await {
+            let unsettled = match self.written.replace_status(&self.context.client, &lock, status).await {
                 Ok(held) => return Ok(Some(held)),
                 Err(WriteError::Gone) => return Ok(None),
                 Err(WriteError::Refused(error)) => return Err(WriteError::Refused(error).into()),
                 Err(error) => error,
             };
             // Only a read settles it; until then the key stays ours and is renewed.
+            tracing::debug!(lock = %full_name(&lock), error = &unsettled as &dyn std::error::Error, "grant's status write not confirmed");
             lock = loop {
                 match self.written.read(&self.context.client, &lock).await {
                     Ok(Some(read)) => break read,
                     Ok(None) => return Ok(None),
-                    Err(error) => last = error,
+                    Err(_unsettled) => tokio::time::sleep(SETTLE_PAUSE).await,
                 }
-                tracing::debug!(lock = %full_name(&lock), error = %last, "outcome of the grant's status write unknown");
-                tokio::time::sleep(SETTLE_PAUSE).await;
             };
             if holder_nonce(&lock).as_ref() == Some(&attempt.nonce) {
                 return Ok(Some(lock));
@@ -184,9 +186,9 @@ impl Locks {
             return Ok(Progress::Done(Action::requeue(TIMER_SLACK)));
         }
         let uid = lock.uid().unwrap_or_default();
-        let sealed = self.sealed_nonce(&uid).is_some_and(|nonce| {
-            stored_values(seen).any(|value| signer.recognise_sealed(&uid, &nonce, value))
-        });
+        let sealed = self
+            .sealed_nonce(&uid)
+            .is_some_and(|nonce| stored_values(seen).any(|value| signer.recognise_sealed(&uid, &nonce, value)));
         let left = longest.map_or_else(String::new, |longest| format!(", for at most {} ms more", longest.as_millis()));
         let (reason, message) = if sealed {
             (HeldReason::LockDelay, format!("the last hold runs out{left}"))
@@ -199,7 +201,13 @@ impl Locks {
     }
 
     /// Says why in the status (by the next decision) and tries again after `pause`.
-    fn pause_after(&self, lock: &Arc<DistributedLock>, reason: HeldReason, message: String, pause: Duration) -> Progress {
+    fn pause_after(
+        &self,
+        lock: &Arc<DistributedLock>,
+        reason: HeldReason,
+        message: String,
+        pause: Duration,
+    ) -> Progress {
         let until = self.context.clock.boottime() + pause;
         self.pause(&lock.uid().unwrap_or_default(), Some(Pause { until, reason, message }));
         Progress::Next(lock.clone())

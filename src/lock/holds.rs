@@ -82,7 +82,13 @@ pub struct Hold {
 
 impl Hold {
     /// A hold whose last round began at `renewed_at` and is valid until `valid_until`.
-    pub fn new(terms: Terms, valid_until: Boottime, valid_until_wall: UnixMillis, renewed_at: UnixMillis, due: Boottime) -> Self {
+    pub fn new(
+        terms: Terms,
+        valid_until: Boottime,
+        valid_until_wall: UnixMillis,
+        renewed_at: UnixMillis,
+        due: Boottime,
+    ) -> Self {
         Self {
             terms,
             valid_until,
@@ -133,7 +139,8 @@ impl Hold {
             }
             Extend::TooLate => self.loss = Some(Loss::Expired),
             Extend::NoQuorum { failures } => {
-                let failures: Vec<_> = failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect();
+                let failures: Vec<_> =
+                    failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect();
                 self.trouble = Some(failures.join("; "));
                 self.due = now + RETRY_AFTER.min(self.terms.renew_interval / 3);
             }
@@ -161,7 +168,9 @@ impl Holds {
         let mut table = self.table();
         match table.get_mut(&hold.terms.uid) {
             Some(known) if known.terms.nonce == hold.terms.nonce => {
-                known.terms = hold.terms;
+                // The quorum and the key stay those of the grant, whichever quorum has become the default since.
+                known.terms.ttl = hold.terms.ttl;
+                known.terms.renew_interval = hold.terms.renew_interval;
                 known.published |= hold.published;
             }
             _ => {

@@ -46,7 +46,8 @@ impl Facts {
         let finished = status.is_some_and(|status| is_true(&status.conditions, LockCondition::Finished));
         Self {
             key: spec_key(lock),
-            bound: lock.spec.election.is_some() || lock.spec.claim.as_ref().is_some_and(|claim| claim.pod_name.is_some()),
+            bound: lock.spec.election.is_some()
+                || lock.spec.claim.as_ref().is_some_and(|claim| claim.pod_name.is_some()),
             generation: lock.metadata.generation,
             nonce: status.and_then(|status| status.holder.as_ref()?.nonce.clone()),
             over: finished || lock.metadata.deletion_timestamp.is_some(),
@@ -56,7 +57,7 @@ impl Facts {
 
 /// The key as the spec gives it. Locks with the same Redis key have the same spec key, not the other way round.
 fn spec_key(lock: &DistributedLock) -> String {
-    lock.spec.key.clone().unwrap_or_else(|| lock.name_any())
+    lock.key()
 }
 
 impl Index {
@@ -153,7 +154,8 @@ mod tests {
     fn a_release_is_told_to_the_others_on_the_key_and_a_renewal_is_not() {
         let index = Index::default();
         let mut holder = claim("a", "k");
-        holder.status.as_mut().unwrap().holder = Some(crate::api::LockHolder { nonce: Some("n".into()), ..Default::default() });
+        holder.status.as_mut().unwrap().holder =
+            Some(crate::api::LockHolder { nonce: Some("n".into()), ..Default::default() });
         let waiter = claim("b", "k");
         index.lock_changed(&applied(&holder));
         index.lock_changed(&applied(&claim("c", "other")));
@@ -173,7 +175,8 @@ mod tests {
         bound.spec.claim = Some(crate::api::Claim { pod_name: Some("p".into()), ..Default::default() });
         index.lock_changed(&applied(&bound));
         index.lock_changed(&applied(&claim("free", "k2")));
-        let pod = |namespace: &str| -> Pod { serde_json::from_value(json!({"metadata": {"namespace": namespace}})).unwrap() };
+        let pod =
+            |namespace: &str| -> Pod { serde_json::from_value(json!({"metadata": {"namespace": namespace}})).unwrap() };
         assert_eq!(index.pod_changed(&pod("ns")), vec![LockRef::from_obj(&bound)]);
         assert!(index.pod_changed(&pod("elsewhere")).is_empty());
     }

@@ -12,7 +12,13 @@ use crate::api::leader_label;
 
 /// Puts the label of `lock` on the pod with this UID, after it is off every other pod (docs/safety.md, invariant 6). A pod
 /// that is gone needs no label.
-pub async fn set(client: &Client, namespace: &str, lock: &str, pod_name: &str, pod_uid: &str) -> Result<(), WriteError> {
+pub async fn set(
+    client: &Client,
+    namespace: &str,
+    lock: &str,
+    pod_name: &str,
+    pod_uid: &str,
+) -> Result<(), WriteError> {
     clear(client, namespace, lock, Some(pod_uid)).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let pod = match request(pods.get(pod_name)).await {

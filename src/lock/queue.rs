@@ -54,9 +54,7 @@ fn is_queued(lock: &DistributedLock) -> bool {
     let status = lock.status.as_ref();
     lock.metadata.deletion_timestamp.is_none()
         && !lock.spec.suspend
-        && status.is_none_or(|status| {
-            status.holder.is_none() && !is_true(&status.conditions, LockCondition::Finished)
-        })
+        && status.is_none_or(|status| status.holder.is_none() && !is_true(&status.conditions, LockCondition::Finished))
 }
 
 #[cfg(test)]
@@ -104,7 +102,8 @@ mod tests {
     #[test]
     fn whoever_cannot_hold_the_key_blocks_nobody() {
         let suspended = claim("a", "2026-01-01T00:00:00Z", json!({"spec": {"suspend": true}}));
-        let deleting = claim("b", "2026-01-01T00:00:00Z", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:05Z"}}));
+        let deleting =
+            claim("b", "2026-01-01T00:00:00Z", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:05Z"}}));
         let vanished = claim("c", "2026-01-01T00:00:00Z", json!({}));
         let lock = claim("d", "2026-01-01T00:00:09Z", json!({}));
         let place = place(&lock, &[&suspended, &deleting, &vanished, &lock], |peer| peer.name_any() != "c");

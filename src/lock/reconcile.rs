@@ -26,7 +26,7 @@ use super::{
     writes::{WriteError, Written},
 };
 use crate::{
-    api::{Claim, DistributedLock, Election, conditions::AcceptedReason},
+    api::{Claim, DistributedLock, Election},
     operator::context::Context,
     quorum::session::Sessions,
     redlock::Nonce,
@@ -35,6 +35,8 @@ use crate::{
 
 /// A lock that needs more steps than this in one go is looked at again later, so that a mistake cannot spin.
 const MAX_STEPS: usize = 16;
+/// Timers count no further than about two years; whoever waits longer looks again in between.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Why a reconcile could not finish; it is repeated with backoff.
 #[derive(Debug, thiserror::Error)]
@@ -139,7 +141,9 @@ impl Locks {
 
     /// Writes the status if it says something else. Nothing is written while nothing changes.
     async fn publish(&self, lock: &Arc<DistributedLock>, rest: &Rest) -> Result<Arc<DistributedLock>, Error> {
-        if lock.status.as_ref() == Some(&rest.status) || lock.metadata.deletion_timestamp.is_some() && lock.finalizers().is_empty() {
+        if lock.status.as_ref() == Some(&rest.status)
+            || lock.metadata.deletion_timestamp.is_some() && lock.finalizers().is_empty()
+        {
             return Ok(lock.clone());
         }
         Ok(self.written.replace_status(&self.context.client, lock, rest.status.clone()).await?)
@@ -189,12 +193,18 @@ impl Locks {
                 sealed: self.is_sealed(lock),
             }
         });
+        // Who could hold it and whose turn it is matter only while nobody holds it.
+        let (contender, place) = if has_holder {
+            (Err("already held".to_owned()), Place::First)
+        } else {
+            (self.contender(lock), access.as_ref().map_or(Place::First, |access| self.place(lock, access)))
+        };
         View {
             lock,
             held,
             refusal: access.as_ref().err().cloned(),
-            contender: self.contender(lock),
-            place: access.as_ref().map_or(Place::First, |access| self.place(lock, access)),
+            contender,
+            place,
             pause: self.pauses.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).cloned(),
             now: self.context.clock.boottime(),
             wall: self.context.clock.wall(),
@@ -296,7 +306,7 @@ impl Locks {
     }
 
     fn turn(&self, lock: &DistributedLock) -> Arc<tokio::sync::Mutex<()>> {
-        let key = lock.spec.key.clone().unwrap_or_else(|| lock.name_any());
+        let key = lock.key();
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         // Turns that nobody waits for are dropped now and then, so that keys of the past take no memory.
         if turns.len() > 1024 {
@@ -315,7 +325,7 @@ pub enum Progress {
 }
 
 fn wake(after: Option<Duration>) -> Action {
-    after.map_or_else(Action::await_change, Action::requeue)
+    after.map_or_else(Action::await_change, |after| Action::requeue(after.min(LONGEST_WAIT)))
 }
 
 /// The nonce of the hold in the status.
@@ -331,9 +341,4 @@ fn holder_pod_uid(lock: &DistributedLock) -> Option<&str> {
 pub fn leader_label_wanted(lock: &DistributedLock) -> Option<&str> {
     lock.spec.election.as_ref().filter(|election| election.leader_label)?;
     lock.status.as_ref()?.holder.as_ref()?.pod_name.as_deref()
-}
-
-/// Refusals whose cause may go away without any event that leads here are looked at again.
-pub const fn may_heal_unseen(reason: AcceptedReason) -> bool {
-    matches!(reason, AcceptedReason::NamespaceNotAllowed)
 }

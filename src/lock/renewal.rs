@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use futures::future::join_all;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -12,10 +13,7 @@ use super::{
 };
 use crate::{
     api::RedisQuorum,
-    operator::{
-        context::Context,
-        leader::Term,
-    },
+    operator::{context::Context, leader::Term},
     quorum::session::{QuorumSession, Sessions},
     redlock::{Extend, ExtendRequest, LockValue},
     time::Clock,
@@ -103,15 +101,16 @@ impl Renewal {
             .collect();
         let outcomes = session.redlock().extend(&session.electorate(), requests).await;
         let now = self.context.clock.boottime();
-        for (hold, outcome) in batch.iter().zip(outcomes) {
+        let repairs = batch.iter().zip(outcomes).map(|(hold, outcome)| {
             self.holds.settle(&hold.terms.uid, &hold.terms.nonce, outcome.clone(), started, now);
             let value = signer.value(&hold.terms.uid, &hold.terms.nonce);
-            self.repair(&session, hold, &value, outcome).await;
-        }
+            self.repair(&session, hold, value, outcome)
+        });
+        join_all(repairs.collect::<Vec<_>>()).await;
     }
 
     /// Sets the key again on members that lost it, with what is left of the round that just reached a majority. Never a vote.
-    async fn repair(&self, session: &QuorumSession, hold: &Hold, value: &LockValue, outcome: Extend) {
+    async fn repair(&self, session: &QuorumSession, hold: &Hold, value: LockValue, outcome: Extend) {
         if self.leadership.borrow().is_none() {
             return;
         }
@@ -120,7 +119,7 @@ impl Renewal {
             return;
         }
         let repaired =
-            session.redlock().repair(&session.electorate(), &hold.terms.key, value, valid_until, &missing).await;
+            session.redlock().repair(&session.electorate(), &hold.terms.key, &value, valid_until, &missing).await;
         tracing::info!(lock = %hold.terms.lock, members = ?repaired, "key set again on members that had lost it");
     }
 }

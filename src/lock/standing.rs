@@ -121,9 +121,11 @@ fn owner_is_running(context: &Context, lock: &DistributedLock, namespace: &str) 
                 || pod.labels().get(JOB_UID_LABEL).is_some_and(|uid| *uid == owner.uid)
         })
     };
-    context.pods.all().iter().any(|pod| {
-        pod.namespace().as_deref() == Some(namespace) && owned(pod) && !instance::has_ended(pod, None)
-    })
+    context
+        .pods
+        .all()
+        .iter()
+        .any(|pod| pod.namespace().as_deref() == Some(namespace) && owned(pod) && !instance::has_ended(pod, None))
 }
 
 #[cfg(test)]

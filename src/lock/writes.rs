@@ -88,7 +88,8 @@ impl Written {
         let object = Arc::new(object);
         if let (Some(uid), Some(replaced)) = (object.uid(), replaced) {
             let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut version = newest.remove(&uid).unwrap_or(Version { object: object.clone(), replaced: HashSet::new() });
+            let mut version =
+                newest.remove(&uid).unwrap_or(Version { object: object.clone(), replaced: HashSet::new() });
             // A write that changed nothing keeps its version.
             if object.resource_version().as_ref() != Some(&replaced) {
                 version.replaced.insert(replaced);
@@ -153,7 +154,11 @@ impl Written {
     }
 
     /// Reads the object from the API server. `None` if it is gone or another object has its name.
-    pub async fn read(&self, client: &Client, lock: &DistributedLock) -> Result<Option<Arc<DistributedLock>>, WriteError> {
+    pub async fn read(
+        &self,
+        client: &Client,
+        lock: &DistributedLock,
+    ) -> Result<Option<Arc<DistributedLock>>, WriteError> {
         let read = request(locks(client, lock).get_opt(&lock.name_any())).await?;
         Ok(read.filter(|read| read.uid() == lock.uid()).map(|read| self.remember(lock.resource_version(), read)))
     }

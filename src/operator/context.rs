@@ -72,8 +72,7 @@ impl Context {
     where
         K: kube::Resource<DynamicType = ()>,
     {
-        let event =
-            Event { type_, reason: reason.into(), note: Some(note), action: reason.into(), secondary: None };
+        let event = Event { type_, reason: reason.into(), note: Some(note), action: reason.into(), secondary: None };
         if let Err(error) = self.recorder.publish(&event, &object.object_ref(&())).await {
             tracing::debug!(%error, reason, "event not published");
         }

@@ -23,7 +23,11 @@ pub struct Health {
 }
 
 /// Serves `/healthz` and `/readyz` until `stop`.
-pub async fn serve(address: SocketAddr, health: watch::Receiver<Health>, stop: CancellationToken) -> std::io::Result<()> {
+pub async fn serve(
+    address: SocketAddr,
+    health: watch::Receiver<Health>,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
     let listener = TcpListener::bind(address).await?;
     let alive = health.clone();
     let app = Router::new()

@@ -67,7 +67,8 @@ pub fn evaluate(spec: &LeaseSpec, me: &str, unchanged_since: Boottime, now: Boot
     if holder == me {
         return Verdict::Renew;
     }
-    let duration = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).map_or(LEASE_DURATION, Duration::from_secs);
+    let duration =
+        spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).map_or(LEASE_DURATION, Duration::from_secs);
     if holder.is_empty() || now.since(unchanged_since) >= duration { Verdict::Take } else { Verdict::Wait }
 }
 
@@ -101,10 +102,7 @@ impl<C: Clock> Candidacy<C> {
         let (terms, receiver) = watch::channel(None);
         let sighting = Sighting { version: None, at: clock.boottime() };
         let leases = Api::namespaced(client, namespace);
-        (
-            Self { leases, name: name.into(), identity: identity.into(), clock, terms, leading: None, sighting },
-            receiver,
-        )
+        (Self { leases, name: name.into(), identity: identity.into(), clock, terms, leading: None, sighting }, receiver)
     }
 
     /// Stands, leads and stands again until `shutdown`; then hands the Lease over.

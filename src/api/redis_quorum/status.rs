@@ -76,7 +76,7 @@ pub struct MemberStatus {
     pub reason: Option<FenceReason>,
     /// What it waits for, and what to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 1024))]
+    #[schemars(length(max = 32768))]
     pub message: Option<String>,
     /// Identity of the Redis process: a new one means that it has forgotten.
     #[serde(rename = "runID", default, skip_serializing_if = "Option::is_none")]

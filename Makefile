@@ -1,0 +1,85 @@
+# `make` lists what there is. Everything works on a local cluster made here, under
+# .local, or with CLUSTER=external on the one that KUBECONFIG names.
+CLUSTER ?= local
+SUITE   ?= main
+# The operator's program that goes into the local image.
+BINARY  ?= target/debug/redlock
+export CLUSTER IMAGE
+
+ifeq ($(CLUSTER),local)
+  export KUBECONFIG := $(CURDIR)/.local/kubeconfig
+endif
+export PATH := $(CURDIR)/.local/bin:$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help up setup cluster image load deploy down status demo test e2e prove clean distclean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  CLUSTER=external   use the cluster of KUBECONFIG instead of a local one (IMAGE=repository:tag)"
+
+up: deploy ## Start the cluster, build and install the operator
+ifeq ($(CLUSTER),local)
+	@echo
+	@echo 'Ready. To use it from this shell:'
+	@echo '  export KUBECONFIG=$(CURDIR)/.local/kubeconfig'
+endif
+
+ifeq ($(CLUSTER),local)
+setup: ## Bring what the cluster needs onto this machine (8 minutes the first time)
+	@local/setup.sh
+
+cluster: setup ## Start the cluster alone
+	@local/image.sh redis pause coredns
+	@local/cluster.sh up
+
+image: ## Build the operator and write its image and Redis's
+	cargo build --locked --bin redlock $(if $(findstring release,$(BINARY)),--release)
+	@local/image.sh redis operator=$(BINARY)
+
+load: cluster image
+	@local/cluster.sh load .local/images/redis.tar .local/images/operator.tar
+
+deploy: load ## Install or upgrade the operator's chart
+	@local/deploy.sh
+
+down: ## Stop the cluster; what was built stays
+	@local/cluster.sh down
+
+status: ## Show what runs
+	@local/cluster.sh status
+else
+setup cluster image load:
+	@echo 'CLUSTER=external: nothing to do for $@'
+
+deploy:
+	@local/deploy.sh
+
+down:
+	helm uninstall redlock-operator --namespace redlock-system --ignore-not-found --wait
+
+status:
+	kubectl get nodes
+	kubectl -n redlock-system get pods
+endif
+
+demo: up ## Show the operator at work
+	@local/demo.sh
+
+test: ## Run the tests
+	@local/test.sh
+
+e2e: up ## Run a suite against the cluster (SUITE=main)
+	@local/e2e.sh $(SUITE)
+
+prove: up ## Run the suite that tries to break the locks
+	@local/e2e.sh prove
+
+clean: ## down, and remove .local; leaves target/ (see distclean)
+	@local/cluster.sh down
+	rm -rf .local
+	@echo 'target/ is left; `make distclean` removes it too.'
+
+distclean: clean ## clean, and cargo clean
+	cargo clean

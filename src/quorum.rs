@@ -1,0 +1,16 @@
+//! A quorum of Redis members that the operator runs: the objects it is made of, the connections to it, and the controller
+//! that lets its members vote (docs/safety.md).
+//!
+//! Every replica keeps a [`session`] per quorum and through it renews locks and watches members; only the leader runs the
+//! [`controller`]. What the controller decides is pure: [`plan`], [`build`], [`status`], [`facts`] and [`crate::fence`].
+
+pub mod auth;
+pub mod build;
+pub mod controller;
+pub mod facts;
+pub mod lookup;
+pub mod plan;
+pub mod session;
+pub mod status;
+
+pub use controller::ensure_default_quorum;

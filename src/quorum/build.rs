@@ -1,0 +1,93 @@
+//! Plan to objects, without IO: one builder per kind. Nothing in them depends on the time or on the operator's version, so that
+//! an operator upgrade alone changes no pod template.
+
+mod config;
+mod disruption;
+mod secret;
+mod service;
+mod stateful_set;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::auth::Auth;
+use super::plan::{ClientPlan, MemberPlan, Plan};
+use crate::api::{CLIENT_LABEL, MEMBER_LABEL, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL};
+
+pub use config::{max_memory, redis_conf, users_acl};
+pub use secret::{auth_secret, client_secret};
+
+/// Name of the container whose end is the end of a member's process.
+pub const REDIS_CONTAINER: &str = "redis";
+
+/// Everything that a quorum needs in its own namespace, but for the auth Secret, which is never applied: it is made once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objects {
+    /// redis.conf and ACL files.
+    pub config: Secret,
+    /// One headless Service per member.
+    pub services: Vec<Service>,
+    /// One for all members.
+    pub disruption_budget: PodDisruptionBudget,
+    /// One Secret per client.
+    pub clients: Vec<Secret>,
+    /// One StatefulSet per member, by index.
+    pub stateful_sets: Vec<StatefulSet>,
+}
+
+/// Builds everything.
+#[must_use]
+pub fn build(plan: &Plan, auth: &Auth) -> Objects {
+    Objects {
+        config: config::config_secret(plan, auth),
+        services: plan.members.iter().map(|member| service::headless(plan, member)).collect(),
+        disruption_budget: disruption::budget(plan),
+        clients: plan.clients.iter().map(|client| secret::client_secret(plan, auth, client, &plan.namespace)).collect(),
+        stateful_sets: plan.members.iter().map(|member| stateful_set::member(plan, member)).collect(),
+    }
+}
+
+fn quorum_labels(plan: &Plan) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        ("app.kubernetes.io/name".into(), "redis".into()),
+        ("app.kubernetes.io/instance".into(), plan.name.clone()),
+        ("app.kubernetes.io/managed-by".into(), "redlock-operator".into()),
+        (QUORUM_LABEL.into(), plan.name.clone()),
+    ])
+}
+
+fn member_labels(plan: &Plan, member: &MemberPlan) -> BTreeMap<String, String> {
+    let mut labels = quorum_labels(plan);
+    labels.insert(MEMBER_LABEL.into(), member.name.clone());
+    labels
+}
+
+/// The labels that tell whose Secret it is, in whatever namespace.
+fn client_labels(plan: &Plan, client: &ClientPlan) -> BTreeMap<String, String> {
+    let mut labels = quorum_labels(plan);
+    labels.insert(QUORUM_NAMESPACE_LABEL.into(), plan.namespace.clone());
+    labels.insert(CLIENT_LABEL.into(), client.name.clone());
+    labels
+}
+
+fn owned(plan: &Plan, name: String, labels: BTreeMap<String, String>) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: Some(plan.namespace.clone()),
+        labels: Some(labels),
+        owner_references: Some(vec![plan.owner.clone()]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// Selects the pods of all members.
+fn quorum_selector(plan: &Plan) -> BTreeMap<String, String> {
+    BTreeMap::from([(QUORUM_LABEL.to_owned(), plan.name.clone())])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::stateful_set::resources;
+use super::{owned, quorum_labels};
+use crate::quorum::auth::Auth;
+use crate::quorum::plan::{MemberPlan, PORT, Plan};
+use crate::redis_member::acl::{self, OPERATOR_USER};
+
+/// redis.conf and one ACL file per member. The file of a member is the closed state of its fence.
+pub(super) fn config_secret(plan: &Plan, auth: &Auth) -> Secret {
+    let mut data = BTreeMap::from([("redis.conf".to_owned(), ByteString(redis_conf(plan).into_bytes()))]);
+    for member in &plan.members {
+        data.insert(member.acl_key(), ByteString(users_acl(plan, auth, member).into_bytes()));
+    }
+    Secret {
+        metadata: owned(plan, plan.config_name(), quorum_labels(plan)),
+        data: Some(data),
+        type_: Some("Opaque".into()),
+        ..Secret::default()
+    }
+}
+
+/// The configuration of every member. There is no persistence of any kind: a member that starts has forgotten, always, and the
+/// fence relies on nothing else.
+#[must_use]
+pub fn redis_conf(plan: &Plan) -> String {
+    let mut lines = vec![
+        "bind * -::*".to_owned(),
+        format!("port {PORT}"),
+        // Users and their passwords guard the members, not the address that a client comes from.
+        "protected-mode no".to_owned(),
+        "aclfile /etc/redis/users.acl".to_owned(),
+        "dir /data".to_owned(),
+        "save \"\"".to_owned(),
+        "appendonly no".to_owned(),
+        // An evicted lock would be a lost lock; a full member refuses new ones instead.
+        "maxmemory-policy noeviction".to_owned(),
+        // A script that runs for longer than this can be killed by the operator.
+        "busy-reply-threshold 200".to_owned(),
+        "tcp-keepalive 10".to_owned(),
+        "timeout 0".to_owned(),
+        "enable-debug-command no".to_owned(),
+        "enable-module-command no".to_owned(),
+        "logfile \"\"".to_owned(),
+        "loglevel notice".to_owned(),
+    ];
+    let limit = resources(plan).limits.and_then(|limits| limits.get("memory").cloned());
+    if let Some(bytes) = limit.as_ref().and_then(max_memory) {
+        lines.push(format!("maxmemory {bytes}"));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// Three quarters of the container's memory limit: the rest is for connections and the process itself.
+#[must_use]
+pub fn max_memory(limit: &Quantity) -> Option<u64> {
+    let digits = limit.0.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(limit.0.len());
+    let (number, unit) = limit.0.split_at(digits);
+    let factor: u64 = match unit {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        _ => return None,
+    };
+    // Whole numbers only; a fraction is cut off, which leaves Redis a little less.
+    let whole: u64 = number.split('.').next()?.parse().ok()?;
+    Some(whole.checked_mul(factor)? / 4 * 3).filter(|bytes| *bytes > 0)
+}
+
+/// The ACL file of a member: everybody that can vote is closed.
+#[must_use]
+pub fn users_acl(plan: &Plan, auth: &Auth, member: &MemberPlan) -> String {
+    acl::users_acl(&auth.password(&member.name, OPERATOR_USER), &plan.user_rules(auth, &member.name))
+}

@@ -1,0 +1,50 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+
+use super::{client_labels, owned, quorum_labels};
+use crate::quorum::auth::{Auth, SEED_KEY};
+use crate::quorum::plan::{ClientPlan, PORT, Plan};
+
+/// The Secret that holds the seed of a quorum.
+#[must_use]
+pub fn auth_secret(plan: &Plan, auth: &Auth) -> Secret {
+    Secret {
+        metadata: owned(plan, plan.auth_name(), quorum_labels(plan)),
+        data: Some(BTreeMap::from([(SEED_KEY.to_owned(), ByteString(auth.seed().to_vec()))])),
+        type_: Some("Opaque".into()),
+        ..Secret::default()
+    }
+}
+
+/// What a client needs: its user, its key prefix, and one URL per member. In another namespace it has no owner (garbage
+/// collection would take a cross-namespace owner for a missing one and delete it at once), only labels.
+#[must_use]
+pub fn client_secret(plan: &Plan, auth: &Auth, client: &ClientPlan, namespace: &str) -> Secret {
+    let user = client.user(plan.epoch);
+    let urls: String = plan
+        .members
+        .iter()
+        .map(|member| {
+            let password = auth.password(&member.name, &user);
+            format!("redis://{user}:{}@{}:{PORT}\n", password.expose(), member.dns_name(&plan.namespace))
+        })
+        .collect();
+    let mut metadata = owned(plan, plan.client_secret_name(client), client_labels(plan, client));
+    if namespace != plan.namespace {
+        metadata.namespace = Some(namespace.to_owned());
+        metadata.owner_references = None;
+    }
+    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+    Secret {
+        metadata,
+        data: Some(BTreeMap::from([
+            ("username".to_owned(), bytes(&user)),
+            ("keyPrefix".to_owned(), bytes(client.key_prefix.as_str())),
+            ("urls".to_owned(), bytes(&urls)),
+        ])),
+        type_: Some("Opaque".into()),
+        ..Secret::default()
+    }
+}

@@ -1,0 +1,30 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{member_labels, owned};
+use crate::api::MEMBER_LABEL;
+use crate::quorum::plan::{MemberPlan, PORT, Plan};
+
+/// The name of one member. It publishes addresses that are not ready: a fenced member answers its clients "no permission", which
+/// they take as one vote less, while a name that does not resolve stops many of them from starting at all.
+pub(super) fn headless(plan: &Plan, member: &MemberPlan) -> Service {
+    Service {
+        metadata: owned(plan, member.name.clone(), member_labels(plan, member)),
+        spec: Some(ServiceSpec {
+            cluster_ip: Some("None".into()),
+            publish_not_ready_addresses: Some(true),
+            selector: Some(BTreeMap::from([(MEMBER_LABEL.to_owned(), member.name.clone())])),
+            ports: Some(vec![ServicePort {
+                name: Some("redis".into()),
+                port: i32::from(PORT),
+                target_port: Some(IntOrString::String("redis".into())),
+                protocol: Some("TCP".into()),
+                ..ServicePort::default()
+            }]),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}

@@ -1,0 +1,229 @@
+//! The controller of RedisQuorums. Runs on the leader only, for one term; every act on a member carries the term's epoch, and
+//! every write of status a resourceVersion, so that a leader which was frozen can do nothing any more.
+
+mod admit;
+mod apply;
+mod auth;
+mod clients;
+mod default;
+mod ending;
+mod members;
+mod publish;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::runtime::controller::{Action, Controller};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher;
+use kube::{Api, ResourceExt};
+use tokio::time::{interval, timeout};
+use tokio_stream::wrappers::IntervalStream;
+
+pub use default::{DefaultQuorumError, ensure_default_quorum};
+
+use super::plan::{self, Invalid, Plan};
+use super::session::{ActError, FloorError, QuorumSession, Sessions};
+use super::status::Obstacle;
+use crate::api::conditions::CommonReason;
+use crate::api::{QUORUM_LABEL, RedisQuorum};
+use crate::operator::cache::Change;
+use crate::operator::context::Context;
+use crate::operator::leader::Term;
+use crate::time::{Clock, Monotonic};
+use apply::Applied;
+use publish::Publisher;
+
+/// Between two looks at a quorum without news.
+const RESYNC: Duration = Duration::from_secs(60);
+/// For one request to the API server.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// After a conflict: somebody else's write, or an older state of ours, has reached the API server first.
+const AFTER_CONFLICT: Duration = Duration::from_millis(50);
+const FIRST_BACKOFF: Duration = Duration::from_millis(200);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+
+/// Why a reconciliation ended early. None of them shows a password, key or value.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("request to the API server failed")]
+    Api(#[source] Box<kube::Error>),
+    #[error("the API server did not answer in time")]
+    TimedOut,
+    #[error("the object has changed in the meantime")]
+    Conflict,
+    #[error("the quorum was deleted")]
+    Gone,
+    #[error(transparent)]
+    Member(#[from] ActError),
+    #[error(transparent)]
+    Floor(#[from] FloorError),
+}
+
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if status.code == 409 => Self::Conflict,
+            other => Self::Api(Box::new(other)),
+        }
+    }
+}
+
+/// A request to the API server, with a deadline.
+pub(crate) async fn request<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
+    Ok(timeout(REQUEST_TIMEOUT, call).await.map_err(|_| Error::TimedOut)??)
+}
+
+/// What the leader remembers of one quorum during its term.
+#[derive(Default)]
+struct Memory {
+    applied: Option<(Applied, Monotonic)>,
+    /// When a process was confirmed closed for good, by run_id.
+    closed: HashMap<String, Monotonic>,
+    /// Since when a pod, by UID, has been known to be gone.
+    gone: HashMap<String, Monotonic>,
+    failures: u32,
+}
+
+/// One term of leadership.
+struct Leader {
+    context: Context,
+    sessions: Sessions,
+    term: Term,
+    memories: Mutex<HashMap<String, Memory>>,
+}
+
+/// One quorum in one reconciliation.
+struct Task<'a> {
+    leader: &'a Leader,
+    session: Arc<QuorumSession>,
+    api: Api<RedisQuorum>,
+}
+
+/// Runs until the term is over. What is under way then is dropped wherever it stands: every order of writes is safe against
+/// a crash, and so against this.
+pub async fn run(context: Context, sessions: Sessions, term: Term) {
+    let over = term.over.clone();
+    let leader = Arc::new(Leader { context, sessions, term, memories: Mutex::default() });
+    tokio::select! {
+        () = over.cancelled() => {}
+        () = control(leader) => {}
+    }
+}
+
+async fn control(leader: Arc<Leader>) {
+    let client = leader.context.client.clone();
+    let ours = watcher::Config::default().labels(QUORUM_LABEL);
+    let quorums = leader.context.quorums.changes().filter_map(async |change| match change {
+        Change::Applied(quorum) => Some(Ok(quorum.as_ref().clone())),
+        Change::Deleted(_) => None,
+    });
+    // Secrets are not watched: nobody here may list them.
+    Controller::for_stream(quorums, leader.context.quorums.store())
+        .owns(Api::<StatefulSet>::all(client.clone()), ours.clone())
+        .owns(Api::<Service>::all(client.clone()), ours.clone())
+        .owns(Api::<PodDisruptionBudget>::all(client), ours)
+        .reconcile_on(leader.sessions.changed())
+        .reconcile_all_on(IntervalStream::new(interval(RESYNC)).map(drop))
+        .run(reconcile, on_error, leader)
+        .for_each(async |result| {
+            if let Err(error) = result {
+                tracing::debug!(error = &error as &dyn std::error::Error, "quorum not reconciled");
+            }
+        })
+        .await;
+}
+
+/// The driver: observe, validate, build, apply, decide and act, publish.
+async fn reconcile(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action, Error> {
+    let Some(task) = Task::new(&leader, &quorum) else {
+        // The session follows the same watch and will announce itself.
+        return Ok(Action::requeue(FIRST_BACKOFF));
+    };
+    task.session.learn(quorum.clone());
+    let wake = match plan::validate(&task.session.quorum()) {
+        _ if task.session.quorum().metadata.deletion_timestamp.is_some() => task.end().await?,
+        Ok(plan) => task.carry_out(&plan).await?,
+        Err(invalid) => return task.refuse(&invalid).await,
+    };
+    leader.memory(task.session.uid(), |memory| memory.failures = 0);
+    Ok(Action::requeue(wake))
+}
+
+impl<'a> Task<'a> {
+    fn new(leader: &'a Leader, quorum: &RedisQuorum) -> Option<Self> {
+        let session = leader.sessions.get(&ObjectRef::from_obj(quorum))?;
+        let same = quorum.uid().as_deref() == Some(session.uid());
+        let api = Api::namespaced(leader.context.client.clone(), &quorum.namespace()?);
+        same.then_some(Self { leader, session, api })
+    }
+
+    /// Everything for a quorum that shall be; how long nothing has to be done unless something happens.
+    async fn carry_out(&self, plan: &Plan) -> Result<Duration, Error> {
+        self.hold_finalizer().await?;
+        let mut publisher = Publisher::new(self, plan);
+        let Some(auth) = self.ensure_auth(plan).await? else {
+            publish::refuse(self, auth::lost(plan)).await?;
+            return Ok(LONGEST_BACKOFF);
+        };
+        publisher.begin().await?;
+        let applied = self.apply(plan, &auth).await?;
+        publisher.learn(&applied, self.outdated(plan, &applied));
+        let wake = self.settle_members(plan, &auth, &publisher).await?;
+        self.open_new_clients(plan, &auth).await;
+        publisher.write(|_| ()).await?;
+        self.session.raise_floor_ahead().await?;
+        Ok(wake.min(applied.due))
+    }
+
+    /// A specification that only an edit can mend: say so, and wait for the edit.
+    async fn refuse(&self, invalid: &Invalid) -> Result<Action, Error> {
+        let obstacle = Obstacle { reason: CommonReason::InvalidSpec, message: invalid.to_string() };
+        publish::refuse(self, obstacle).await?;
+        Ok(Action::await_change())
+    }
+
+    fn now(&self) -> Monotonic {
+        self.leader.context.clock.monotonic()
+    }
+}
+
+impl Leader {
+    fn memory<T>(&self, uid: &str, use_it: impl FnOnce(&mut Memory) -> T) -> T {
+        let mut memories: MutexGuard<'_, _> = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        use_it(memories.entry(uid.to_owned()).or_default())
+    }
+}
+
+fn on_error(quorum: Arc<RedisQuorum>, error: &Error, leader: Arc<Leader>) -> Action {
+    if matches!(error, Error::Conflict) {
+        return Action::requeue(AFTER_CONFLICT);
+    }
+    let uid = quorum.uid().unwrap_or_default();
+    let failures = leader.memory(&uid, |memory| {
+        memory.failures = memory.failures.saturating_add(1);
+        memory.failures
+    });
+    tracing::warn!(quorum = %ObjectRef::from_obj(quorum.as_ref()), failures, error = error as &dyn std::error::Error, "quorum not reconciled");
+    Action::requeue(backoff(failures))
+}
+
+fn backoff(failures: u32) -> Duration {
+    FIRST_BACKOFF.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_BACKOFF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_retried_ever_more_slowly() {
+        let waits: Vec<u128> = [1, 2, 3, 8, 9, 100, u32::MAX].map(|n| backoff(n).as_millis()).into();
+        assert_eq!(waits, [200, 400, 800, 25_600, 30_000, 30_000, 30_000]);
+    }
+}

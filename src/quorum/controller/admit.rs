@@ -1,0 +1,165 @@
+//! The admission: the one place where a process is let in to vote. The order is the safety argument (docs/safety.md, rules 3
+//! and 7): connect and learn the process; read the status from the API server; decide again; read the counters; write Admitted
+//! with that resourceVersion; then, on the connection of the first step, restore the counter and open the users.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use kube::runtime::events::EventType;
+use tokio::time::timeout;
+
+use super::members::{Look, Member};
+use super::{Error, Task};
+use crate::api::{MilliTime, RedisQuorum};
+use crate::fence::{FenceStep, Process, Reason};
+use crate::quorum::session::{ActError, FLOOR_STEP, Turn, floor_of};
+use crate::quorum::status::{Stamps, admitted_run_id, publish};
+use crate::redis_member::Observation;
+use crate::redlock::FencingToken;
+use crate::time::Clock;
+
+/// For the counters of the others: they are taken where they can be had.
+const COUNTERS_TIMEOUT: Duration = Duration::from_millis(600);
+
+impl Member<'_> {
+    pub(super) async fn admit(&self, look: &Look) -> Result<(), Error> {
+        let Some(seen) = &look.seen else { return Ok(()) };
+        let mut turn = self.link.turn(&seen.run_id).await?;
+        check(&turn.observe().await?)?;
+        let quorum = self.task.read().await?;
+        let record = self.record(&quorum);
+        let again = self.task.look(self.link, &quorum, &record).await?;
+        let decided_again = self.step(&quorum, &record, &again);
+        let Some(process) = again.seen.as_ref().filter(|process| process.run_id == seen.run_id) else {
+            return Err(ActError::OtherProcess.into());
+        };
+        if decided_again != FenceStep::Admit {
+            return Ok(());
+        }
+        // Its death could not be told from its successor's life later.
+        if process.container_id.is_none() || process.node_name.is_none() {
+            return Err(ActError::Unfit("its pod status does not name its container yet").into());
+        }
+        let counter = self.restored_counter(&quorum).await;
+        self.record_admission(&quorum, &again, counter).await?;
+        self.open(turn, counter, look).await?;
+        self.say_admitted(process).await;
+        Ok(())
+    }
+
+    /// The admission, and the floor above all that its counter may give out, in one write.
+    async fn record_admission(&self, quorum: &RedisQuorum, look: &Look, counter: FencingToken) -> Result<(), Error> {
+        let record = self.record(quorum).after(FenceStep::Admit, look.seen.as_ref(), &look.verdict);
+        let stamps = Stamps {
+            rejoin_at: None,
+            admitted_at: MilliTime::from_millis(self.task.leader.context.clock.wall().0),
+            operator_epoch: Some(self.task.leader.term.epoch),
+        };
+        let floor = floor_of(quorum).max(counter.saturating_add(FLOOR_STEP));
+        let written = self.publisher.write_on(quorum, |status| {
+            status.token_floor = Some(floor.get());
+            if let Some(member) = status.members.iter_mut().find(|member| member.name == self.member.name) {
+                publish(member, &record, stamps);
+            }
+            self.publisher.refresh(status);
+        });
+        written.await.map(drop)
+    }
+
+    /// Opens on the connection of the check, once. A failure leaves the state of the users unknown, so the process is fenced and
+    /// counted anew.
+    async fn open(&self, mut turn: Turn<'_>, counter: FencingToken, look: &Look) -> Result<(), Error> {
+        let rules = self.plan.user_rules(self.auth, &self.member.name);
+        let Err(error) = turn.open(self.task.leader.term.epoch, &rules, counter).await else { return Ok(()) };
+        drop(turn);
+        tracing::warn!(member = %self.member.name, %error, "opening failed, fencing again");
+        let quorum = self.task.session.quorum();
+        let record = self.record(&quorum);
+        let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
+        let delay = self.plan.rejoin_delay(in_force.map_or(Duration::ZERO, crate::api::GoDuration::get));
+        let step = FenceStep::WriteFenced {
+            reason: Reason::Restarted,
+            rejoin_at: Some(self.task.now() + delay),
+            close: true,
+        };
+        self.write(step, &quorum, &record, look).await?;
+        self.close(look).await?;
+        Err(error.into())
+    }
+
+    /// The counter that a process which has forgotten it starts with: above every token that a majority may have given out.
+    ///
+    /// Read after the rejoin delay, never before: an acquisition may be in flight until then.
+    async fn restored_counter(&self, quorum: &RedisQuorum) -> FencingToken {
+        let counters = self.task.counters_of_others(quorum, &self.member.name).await;
+        let clock = FencingToken::new(self.task.leader.context.clock.wall().0).unwrap_or_default();
+        let needed = self.plan.members.len() - self.plan.majority() + 1;
+        restored(&counters, needed, floor_of(quorum), clock)
+    }
+
+    async fn say_admitted(&self, process: &Process) {
+        let note = format!("{} may vote, as process {}", self.member.name, process.run_id);
+        let quorum = self.task.session.quorum();
+        self.task.leader.context.event(quorum.as_ref(), EventType::Normal, "Admitted", note).await;
+    }
+}
+
+/// The highest of (a) the counters of `needed` other admitted members, if so many could be had, (b) the floor, and (c) the time
+/// in milliseconds.
+fn restored(counters: &[FencingToken], needed: usize, floor: FencingToken, clock: FencingToken) -> FencingToken {
+    let highest = counters.iter().copied().max().filter(|_| counters.len() >= needed).unwrap_or_default();
+    highest.max(floor).max(clock)
+}
+
+/// A process that could forget while it runs must not vote, whoever configured it so.
+fn check(observation: &Observation) -> Result<(), ActError> {
+    if !observation.is_master {
+        return Err(ActError::Unfit("it is a replica, not a master"));
+    }
+    if observation.append_only {
+        return Err(ActError::Unfit("it writes an append-only file"));
+    }
+    if observation.maxmemory_policy != "noeviction" {
+        return Err(ActError::Unfit("it may evict keys"));
+    }
+    if !observation.open_users.is_empty() {
+        return Err(ActError::Unfit("its users are open already"));
+    }
+    Ok(())
+}
+
+impl Task<'_> {
+    /// The counters of the other admitted members, each read from the process that is admitted.
+    async fn counters_of_others(&self, quorum: &RedisQuorum, name: &str) -> Vec<FencingToken> {
+        let others = self.session.links().iter().filter(|link| link.name().as_str() != name && link.is_seen());
+        let reads = others.filter_map(|link| {
+            let run_id = admitted_run_id(quorum, link.name().as_str())?;
+            Some(async move { timeout(COUNTERS_TIMEOUT, link.counter(&run_id)).await.ok()?.ok() })
+        });
+        join_all(reads).await.into_iter().flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(number: i64) -> FencingToken {
+        FencingToken::new(number).unwrap()
+    }
+
+    #[test]
+    fn the_counter_is_restored_above_everything_that_may_have_been_given_out() {
+        for (counters, needed, floor, clock, expected) in [
+            (&[50, 90][..], 2, 10, 20, 90),
+            // Too few could be had: together they might not have stored the last token, so they prove nothing.
+            (&[90][..], 2, 10, 20, 20),
+            (&[50, 60][..], 2, 70, 20, 70),
+            (&[][..], 1, 0, 20, 20),
+            (&[][..], 1, 30, 20, 30),
+        ] {
+            let counters: Vec<_> = counters.iter().map(|number| token(*number)).collect();
+            assert_eq!(restored(&counters, needed, token(floor), token(clock)), token(expected));
+        }
+    }
+}

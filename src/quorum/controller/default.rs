@@ -1,0 +1,68 @@
+//! The default quorum, made by the operator from a chart value: so `helm uninstall` cannot take it, and its locks, along.
+
+use kube::{Api, Client, ResourceExt, api::PostParams};
+
+use crate::api::{DEFAULT_QUORUM_ANNOTATION, FIELD_MANAGER, NamespacesFrom, RedisQuorum, RedisQuorumSpec};
+
+/// Why the default quorum could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum DefaultQuorumError {
+    /// The chart value is no specification.
+    #[error("the specification of the default quorum is not valid")]
+    Spec(#[source] serde_json::Error),
+    /// The API server refused.
+    #[error("the API server did not create the default quorum")]
+    Api(#[source] Box<kube::Error>),
+}
+
+/// Creates the quorum when there is none of that name. One that exists is left alone, whatever it says: it is its users'.
+///
+/// # Errors
+/// If `spec_json` is no specification, or the API server refuses it or does not answer.
+pub async fn ensure_default_quorum(
+    client: &Client,
+    spec_json: &str,
+    name: &str,
+    namespace: &str,
+) -> Result<(), DefaultQuorumError> {
+    let quorum = default_quorum(spec_json, name, namespace).map_err(DefaultQuorumError::Spec)?;
+    let api: Api<RedisQuorum> = Api::namespaced(client.clone(), namespace);
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    match api.create(&params, &quorum).await {
+        Ok(_) => {
+            tracing::info!(namespace, name, "created the default quorum");
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
+        Err(error) => Err(DefaultQuorumError::Api(Box::new(error))),
+    }
+}
+
+fn default_quorum(spec_json: &str, name: &str, namespace: &str) -> Result<RedisQuorum, serde_json::Error> {
+    let said: serde_json::Value = serde_json::from_str(spec_json)?;
+    let mut spec: RedisQuorumSpec = serde_json::from_value(said.clone())?;
+    // Locks live in other namespaces than the operator; a default that refused them all would be of no use.
+    if said.get("allowedNamespaces").is_none() {
+        spec.allowed_namespaces.from = NamespacesFrom::All;
+    }
+    let mut quorum = RedisQuorum::new(name, spec);
+    quorum.metadata.namespace = Some(namespace.to_owned());
+    quorum.annotations_mut().insert(DEFAULT_QUORUM_ANNOTATION.to_owned(), "true".to_owned());
+    Ok(quorum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_quorum_is_for_all_namespaces_unless_it_says_otherwise() {
+        let quorum = default_quorum(r#"{"members": 5}"#, "main", "redlock-system").unwrap();
+        assert_eq!((quorum.spec.members, quorum.spec.allowed_namespaces.from), (5, NamespacesFrom::All));
+        assert_eq!(quorum.annotations()[DEFAULT_QUORUM_ANNOTATION], "true");
+        assert_eq!(quorum.namespace().as_deref(), Some("redlock-system"));
+        let own = default_quorum(r#"{"allowedNamespaces": {"from": "Same"}}"#, "main", "a").unwrap();
+        assert_eq!(own.spec.allowed_namespaces.from, NamespacesFrom::Same);
+        assert!(default_quorum("members: 3", "main", "a").is_err());
+    }
+}

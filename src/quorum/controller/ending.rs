@@ -1,0 +1,163 @@
+//! The deletion of a quorum: its members are closed, and it goes when they can promise nothing any more. Nothing is made meanwhile,
+//! and no member has to answer for it to end.
+
+use std::time::Duration;
+
+use kube::ResourceExt;
+
+use super::{Error, RESYNC, Task, publish};
+use crate::api::conditions::{CommonReason, QuorumCondition, set_condition};
+use crate::api::{GoDuration, MilliTime, QUORUM_FINALIZER, RedisQuorum};
+use crate::fence::ending::{EndStep, EndView, decide_end};
+use crate::fence::{FenceStep, Reach, Reason};
+use crate::quorum::facts;
+use crate::quorum::plan::{self, Plan};
+use crate::quorum::session::MemberLink;
+use crate::quorum::status::{Stamps, record_named};
+use crate::time::{Clock, Monotonic};
+
+/// How one member stands on its way to its end.
+enum Standing {
+    Ended,
+    /// Waits, at the latest until then, for what the text says.
+    Waits(Option<Monotonic>, String),
+}
+
+impl Task<'_> {
+    /// Carries the deletion as far as it goes; how long nothing has to be done unless something happens.
+    pub(super) async fn end(&self) -> Result<Duration, Error> {
+        let quorum = self.session.quorum();
+        if !quorum.finalizers().iter().any(|finalizer| finalizer == QUORUM_FINALIZER) {
+            return Ok(RESYNC);
+        }
+        let plan = plan_of_what_is(&quorum);
+        let (mut wake, mut waits) = (RESYNC, Vec::new());
+        for link in self.session.links() {
+            match self.end_member(plan.as_ref(), link).await? {
+                Standing::Ended => {}
+                Standing::Waits(until, what) => {
+                    wake = wake.min(until.map_or(RESYNC, |until| until.since(self.now())));
+                    waits.push(what);
+                }
+            }
+        }
+        if waits.is_empty() {
+            if let Some(plan) = &plan {
+                self.delete_client_copies(plan).await?;
+            }
+            self.release_finalizer().await?;
+            return Ok(RESYNC);
+        }
+        self.say_what_is_awaited(&waits).await?;
+        Ok(wake)
+    }
+
+    async fn end_member(&self, plan: Option<&Plan>, link: &MemberLink) -> Result<Standing, Error> {
+        let name = link.name();
+        let quorum = self.session.quorum();
+        let record = record_named(quorum.status.as_ref(), name.as_str());
+        let view = link.view();
+        let pod = self.leader.context.pods.named(&quorum.namespace().unwrap_or_default(), &link.plan().pod_name());
+        let reach = view.processes.reach(pod.as_ref().is_some_and(|pod| facts::runs(pod)), self.now());
+        let current = pod.as_ref().map(|pod| facts::pod_facts(pod));
+        let threat = record.may_be_open();
+        let verdict = self.verdict(&quorum, threat, current.as_ref()).await?;
+        let closed_since = threat.and_then(|process| self.closed_since(process.run_id.as_str()));
+        let rejoin_delay = delay(plan, &quorum);
+        let step = decide_end(&EndView {
+            now: self.now(),
+            record: &record,
+            reach: &reach,
+            verdict: &verdict,
+            rejoin_delay,
+            closed_since,
+        });
+        Ok(match step {
+            EndStep::Ended => Standing::Ended,
+            EndStep::Wait { until } => Standing::Waits(Some(until), format!("{name} is closed, its locks run out")),
+            EndStep::Unconfirmed { node, until } => Standing::Waits(
+                until,
+                format!(
+                    "{name} does not answer, and may run on node {}: it ends when its pod is seen to end, or by the evidence that \
+                     status.members names",
+                    node.as_deref().unwrap_or("unknown")
+                ),
+            ),
+            EndStep::Close => match (plan, &reach) {
+                (Some(plan), Reach::Seen(_)) => self.close_for_good(plan, link, rejoin_delay).await,
+                _ => Standing::Waits(None, format!("{name} is to be closed")),
+            },
+        })
+    }
+
+    /// A failure is waited out: the member is tried again, or proves dead.
+    async fn close_for_good(&self, plan: &Plan, link: &MemberLink, rejoin_delay: Duration) -> Standing {
+        let name = link.name();
+        match self.close(plan, link, rejoin_delay).await {
+            Ok(until) => Standing::Waits(Some(until), format!("{name} is closed, its locks run out")),
+            Err(error) => {
+                tracing::info!(member = %name, error = &error as &dyn std::error::Error, "member not closed yet");
+                Standing::Waits(Some(self.now() + Duration::from_secs(1)), format!("{name} is to be closed"))
+            }
+        }
+    }
+
+    async fn close(&self, plan: &Plan, link: &MemberLink, rejoin_delay: Duration) -> Result<Monotonic, Error> {
+        let name = link.name().as_str();
+        let (Some(auth), Some(sight)) = (self.session.auth(), link.view().sight) else { return Err(Error::Gone) };
+        let epoch = self.leader.term.epoch;
+        let mut turn = link.turn(&sight.run_id).await?;
+        turn.raise_epoch(epoch).await?;
+        let quorum = self.session.quorum();
+        let record = record_named(quorum.status.as_ref(), name);
+        let until = self.now() + rejoin_delay;
+        let step = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at: Some(until), close: true };
+        let seen = record.process.clone().filter(|process| process.run_id == sight.run_id);
+        let next = record.after(step, seen.as_ref(), &crate::fence::Verdict::None);
+        let left = i64::try_from(rejoin_delay.as_millis()).unwrap_or(i64::MAX);
+        let rejoin_at = MilliTime::from_millis(self.leader.context.clock.wall().0.saturating_add(left));
+        publish::replace(self, &quorum, |status| {
+            if let Some(member) = status.members.iter_mut().find(|member| member.name == name) {
+                crate::quorum::status::publish(member, &next, Stamps { rejoin_at, ..Stamps::default() });
+            }
+        })
+        .await?;
+        turn.close(epoch, &plan.user_rules(&auth, name)).await?;
+        let now = self.now();
+        self.leader.memory(self.session.uid(), |memory| memory.closed.insert(sight.run_id.to_string(), now));
+        Ok(now + rejoin_delay)
+    }
+
+    fn closed_since(&self, run_id: &str) -> Option<Monotonic> {
+        self.leader.memory(self.session.uid(), |memory| memory.closed.get(run_id).copied())
+    }
+
+    async fn say_what_is_awaited(&self, waits: &[String]) -> Result<(), Error> {
+        let quorum = self.session.quorum();
+        let (generation, now) = (quorum.metadata.generation, self.wall());
+        let message = waits.join("; ");
+        publish::replace(self, &quorum, |status| {
+            let type_ = QuorumCondition::Ready;
+            set_condition(&mut status.conditions, type_, false, CommonReason::Deleting, message, generation, now);
+        })
+        .await
+        .map(drop)
+    }
+}
+
+fn delay(plan: Option<&Plan>, quorum: &RedisQuorum) -> Duration {
+    let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force).map_or(Duration::ZERO, GoDuration::get);
+    plan.map_or(Duration::MAX, |plan| plan.rejoin_delay(in_force))
+}
+
+/// The members that were made, whatever the specification has become since.
+fn plan_of_what_is(quorum: &RedisQuorum) -> Option<Plan> {
+    plan::validate(quorum).ok().or_else(|| {
+        let mut quorum = quorum.clone();
+        quorum.spec.clients.clear();
+        quorum.spec.external.clear();
+        (quorum.spec.tls, quorum.spec.expose) = Default::default();
+        quorum.spec.members = i32::try_from(quorum.status.as_ref()?.members.len()).ok()?;
+        plan::validate(&quorum).ok()
+    })
+}

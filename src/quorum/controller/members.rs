@@ -1,0 +1,277 @@
+//! The members one by one: what the fence decides, carried out until there is nothing left to do but wait.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::runtime::events::EventType;
+use kube::{Api, ResourceExt};
+
+use super::publish::Publisher;
+use super::{Error, RESYNC, Task, request};
+use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
+use crate::fence::predecessor::{Facts, PodFacts, judge};
+use crate::fence::{Evidence, FenceStep, Process, Reach, Reason, Record, Verdict, View, decide};
+use crate::quorum::auth::Auth;
+use crate::quorum::facts;
+use crate::quorum::plan::{MemberPlan, Plan};
+use crate::quorum::session::{LinkView, MemberLink};
+use crate::quorum::status::{Stamps, publish, record_named};
+use crate::time::{Clock, Monotonic};
+
+/// Steps in one reconciliation: raise the epoch, record the process, its predecessor's death, the admission. More are a quarrel,
+/// and go on later.
+const STEPS: usize = 8;
+
+/// A member that failed is looked at again after this, or when its link has news.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// One member in one reconciliation.
+pub(super) struct Member<'a> {
+    pub(super) task: &'a Task<'a>,
+    pub(super) plan: &'a Plan,
+    pub(super) auth: &'a Auth,
+    pub(super) publisher: &'a Publisher<'a>,
+    pub(super) member: &'a MemberPlan,
+    pub(super) link: &'a MemberLink,
+}
+
+/// All that is known of a member at one moment.
+pub(super) struct Look {
+    pub(super) now: Monotonic,
+    pub(super) view: LinkView,
+    pub(super) reach: Reach,
+    pub(super) seen: Option<Process>,
+    /// What is known of the process that `seen` has to wait for.
+    pub(super) verdict: Verdict,
+}
+
+impl Task<'_> {
+    /// Carries every member as far as it goes; how long nothing has to be done unless something happens.
+    pub(super) async fn settle_members(
+        &self,
+        plan: &Plan,
+        auth: &Auth,
+        publisher: &Publisher<'_>,
+    ) -> Result<Duration, Error> {
+        let mut wake = RESYNC;
+        for (member, link) in plan.members.iter().zip(self.session.links()) {
+            let member = Member { task: self, plan, auth, publisher, member, link };
+            match member.settle().await {
+                Ok(until) => wake = wake.min(until.map_or(RESYNC, |until| until.since(self.now()))),
+                // One member that fails must not keep the others waiting.
+                Err(Error::Member(error)) => {
+                    tracing::info!(member = %member.member.name, %error, "fence not carried out");
+                    wake = wake.min(AFTER_FAILURE);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(wake)
+    }
+
+    /// What this replica sees of a member, and what it knows of the process that votes or voted last under `record`.
+    pub(super) async fn look(&self, link: &MemberLink, quorum: &RedisQuorum, record: &Record) -> Result<Look, Error> {
+        let now = self.now();
+        let view = link.view();
+        let namespace = quorum.namespace().unwrap_or_default();
+        let pod = self.leader.context.pods.named(&namespace, &link.plan().pod_name());
+        let reach = view.processes.reach(pod.as_ref().is_some_and(|pod| facts::runs(pod)), now);
+        let current = pod.as_ref().map(|pod| facts::pod_facts(pod));
+        let seen = match &reach {
+            Reach::Seen(sight) => {
+                let same_pod = current.as_ref().filter(|facts| Some(&facts.uid) == view.pod_uid.as_ref());
+                Some(Process {
+                    run_id: sight.run_id.clone(),
+                    pod_uid: view.pod_uid.clone().unwrap_or_default(),
+                    container_id: same_pod.and_then(|facts| facts.container_id.clone()),
+                    node_name: same_pod.and_then(|_| pod.as_ref().and_then(|pod| facts::node_name(pod))),
+                })
+            }
+            _ => None,
+        };
+        let threat = record.threat_to(seen.as_ref().map(|seen| &seen.run_id));
+        let verdict = self.verdict(quorum, threat, current.as_ref()).await?;
+        Ok(Look { now, view, reach, seen, verdict })
+    }
+
+    /// Is the process that could vote before dead? (Rule 4.)
+    pub(super) async fn verdict(
+        &self,
+        quorum: &RedisQuorum,
+        threat: Option<&Process>,
+        current: Option<&PodFacts>,
+    ) -> Result<Verdict, Error> {
+        let Some(process) = threat else { return Ok(Verdict::None) };
+        let now = self.now();
+        let is_gone = current.is_none_or(|pod| pod.uid != process.pod_uid);
+        let gone_since = is_gone.then(|| {
+            self.leader.memory(self.session.uid(), |memory| *memory.gone.entry(process.pod_uid.clone()).or_insert(now))
+        });
+        let tombstone = self.leader.context.pods.departed(&process.pod_uid).map(|pod| facts::pod_facts(&pod));
+        let node = process.node_name.as_deref().map(|name| self.leader.sessions.node(name)).unwrap_or_default();
+        let verdict = judge(
+            Some(process),
+            &Facts {
+                now,
+                current,
+                tombstone: tombstone.as_ref(),
+                gone_since,
+                node: &node,
+                declared_dead: quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION).map(String::as_str),
+            },
+        );
+        match (&verdict, &process.node_name) {
+            (Verdict::Dead(Evidence::NodeReady), Some(name)) if !self.is_still_ready(name).await? => {
+                Ok(Verdict::Unconfirmed { node: Some(name.clone()), until: None })
+            }
+            _ => Ok(verdict),
+        }
+    }
+
+    /// A watch that stands still shows a node Ready for ever, so the API server is asked.
+    async fn is_still_ready(&self, node: &str) -> Result<bool, Error> {
+        let api: Api<Node> = Api::all(self.leader.context.client.clone());
+        let live = request(api.get_opt(node)).await?;
+        let transition = live.as_ref().and_then(facts::ready_transition);
+        Ok(transition.is_some() && transition == self.leader.sessions.node_transition(node))
+    }
+}
+
+impl Member<'_> {
+    /// Steps until there is nothing left to do but wait; until when, at the latest.
+    async fn settle(&self) -> Result<Option<Monotonic>, Error> {
+        for _ in 0..STEPS {
+            let quorum = self.task.session.quorum();
+            let record = self.record(&quorum);
+            let look = self.task.look(self.link, &quorum, &record).await?;
+            match self.step(&quorum, &record, &look) {
+                FenceStep::Nothing => return Ok(None),
+                FenceStep::Wait { until } => return Ok(until),
+                step => self.carry_out(step, &quorum, &record, &look).await?,
+            }
+        }
+        Ok(Some(self.task.now() + AFTER_FAILURE))
+    }
+
+    pub(super) fn record(&self, quorum: &RedisQuorum) -> Record {
+        record_named(quorum.status.as_ref(), &self.member.name)
+    }
+
+    /// The decision, with the settings of this very state of the quorum.
+    pub(super) fn step(&self, quorum: &RedisQuorum, record: &Record, look: &Look) -> FenceStep {
+        let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
+        decide(&View {
+            now: look.now,
+            record,
+            reach: &look.reach,
+            predecessor: &look.verdict,
+            rejoin_delay: in_force.map_or(Duration::MAX, |in_force| self.plan.rejoin_delay(in_force.get())),
+            fenced_since: look.view.fenced_since,
+            epoch_raised: look.view.raised == Some(self.task.leader.term.epoch),
+        })
+    }
+
+    async fn carry_out(
+        &self,
+        step: FenceStep,
+        quorum: &RedisQuorum,
+        record: &Record,
+        look: &Look,
+    ) -> Result<(), Error> {
+        match step {
+            FenceStep::Nothing | FenceStep::Wait { .. } => Ok(()),
+            FenceStep::RaiseEpoch => self.raise_epoch(look).await,
+            FenceStep::WriteFenced { reason, rejoin_at, close } => {
+                if close && record.admitted && !self.is_still(step, look).await? {
+                    return Ok(());
+                }
+                self.write(step, quorum, record, look).await?;
+                self.say_fenced(reason, rejoin_at, look).await;
+                if close { self.close(look).await } else { Ok(()) }
+            }
+            FenceStep::Admit => self.admit(look).await,
+            _ => self.write(step, quorum, record, look).await,
+        }
+    }
+
+    async fn raise_epoch(&self, look: &Look) -> Result<(), Error> {
+        let Some(seen) = &look.seen else { return Ok(()) };
+        Ok(self.link.turn(&seen.run_id).await?.raise_epoch(self.task.leader.term.epoch).await?)
+    }
+
+    /// Looks again before an admitted process is fenced: what was seen may be from before its opening.
+    async fn is_still(&self, step: FenceStep, look: &Look) -> Result<bool, Error> {
+        let Some(seen) = &look.seen else { return Ok(false) };
+        self.link.turn(&seen.run_id).await?.observe().await?;
+        let quorum = self.task.read().await?;
+        let record = self.record(&quorum);
+        let again = self.task.look(self.link, &quorum, &record).await?;
+        let fences = |step| matches!(step, FenceStep::WriteFenced { close: true, .. });
+        Ok(fences(step) && fences(self.step(&quorum, &record, &again)))
+    }
+
+    /// Only after the record says Fenced; the count starts when it is confirmed.
+    pub(super) async fn close(&self, look: &Look) -> Result<(), Error> {
+        let Some(seen) = &look.seen else { return Ok(()) };
+        let rules = self.plan.user_rules(self.auth, &self.member.name);
+        Ok(self.link.turn(&seen.run_id).await?.close(self.task.leader.term.epoch, &rules).await?)
+    }
+
+    /// Writes the record that a step leads to.
+    pub(super) async fn write(
+        &self,
+        step: FenceStep,
+        quorum: &RedisQuorum,
+        record: &Record,
+        look: &Look,
+    ) -> Result<(), Error> {
+        let next = record.after(step, look.seen.as_ref(), &look.verdict);
+        let stamps = Stamps { rejoin_at: self.rejoin_at(step, quorum, look), ..Stamps::default() };
+        self.publisher
+            .write_on(quorum, |status| {
+                if let Some(member) = status.members.iter_mut().find(|member| member.name == self.member.name) {
+                    publish(member, &next, stamps);
+                }
+                self.publisher.refresh(status);
+            })
+            .await?;
+        tracing::info!(member = %self.member.name, ?step, "fence");
+        Ok(())
+    }
+
+    /// In the wall clock's words, for people. A step that does not speak of it leaves it as it is.
+    fn rejoin_at(&self, step: FenceStep, quorum: &RedisQuorum, look: &Look) -> Option<MilliTime> {
+        match step {
+            FenceStep::WriteFenced { rejoin_at, .. } => self.wall_time(rejoin_at?, look.now),
+            FenceStep::WritePredecessorDead => {
+                let members = &quorum.status.as_ref()?.members;
+                members.iter().find(|member| member.name == self.member.name)?.rejoin_at
+            }
+            _ => None,
+        }
+    }
+
+    fn wall_time(&self, at: Monotonic, now: Monotonic) -> Option<MilliTime> {
+        let left = i64::try_from(at.since(now).as_millis()).ok()?;
+        MilliTime::from_millis(self.task.leader.context.clock.wall().0.saturating_add(left))
+    }
+
+    async fn say_fenced(&self, reason: Reason, rejoin_at: Option<Monotonic>, look: &Look) {
+        let name = &self.member.name;
+        let until = rejoin_at.and_then(|at| self.wall_time(at, look.now));
+        let until = until.map_or_else(|| "it is safe".to_owned(), |until| until.to_string());
+        let (type_, reason, note) = match reason {
+            Reason::FirstStart => (EventType::Normal, "Fenced", format!("{name} has started and may not vote before {until}")),
+            Reason::Restarted => {
+                (EventType::Warning, "Restarted", format!("{name} has forgotten its locks and may not vote before {until}"))
+            }
+            Reason::PredecessorUnconfirmed => {
+                let note = format!("{name} may not vote: the process before it is not known to be dead, see status.members");
+                (EventType::Warning, "PredecessorUnconfirmed", note)
+            }
+            Reason::Leaving => (EventType::Normal, "Fenced", format!("{name} is closed for good")),
+        };
+        self.task.leader.context.event(self.task.session.quorum().as_ref(), type_, reason, note).await;
+    }
+}
+

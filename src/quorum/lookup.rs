@@ -1,0 +1,226 @@
+//! Which quorum does a lock use, may it, and what is its Redis key?
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube::{ResourceExt, runtime::reflector::ObjectRef};
+
+use crate::api::{
+    AllowedNamespaces, DEFAULT_QUORUM_ANNOTATION, DistributedLock, KeyLayout, NamespacesFrom, RedisQuorum,
+};
+use crate::redlock::LockKey;
+
+/// Why a lock has no quorum.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LookupError {
+    /// `quorumRef` names none that exists.
+    #[error("there is no RedisQuorum {namespace}/{name}")]
+    NotFound {
+        /// Namespace of the quorum.
+        namespace: String,
+        /// Name of the quorum.
+        name: String,
+    },
+    /// No `quorumRef`, and no default.
+    #[error(
+        "no RedisQuorum is annotated as the default: set quorumRef, or annotate one with {DEFAULT_QUORUM_ANNOTATION}: \"true\""
+    )]
+    NoDefault,
+    /// No `quorumRef`, and several defaults.
+    #[error("several RedisQuorums are annotated as the default ({}): set quorumRef", .0.join(", "))]
+    AmbiguousDefault(Vec<String>),
+    /// The quorum does not take locks from this namespace.
+    #[error("RedisQuorum {quorum} does not allow locks from namespace {namespace}: see its allowedNamespaces")]
+    NamespaceNotAllowed {
+        /// The quorum, `namespace/name`.
+        quorum: String,
+        /// The lock's namespace.
+        namespace: String,
+    },
+}
+
+/// The quorum that a lock uses; `quorums` are all there are, `namespace` is the object of the lock's namespace, if known.
+pub fn quorum_of(
+    lock: &DistributedLock,
+    quorums: &[Arc<RedisQuorum>],
+    namespace: Option<&Namespace>,
+) -> Result<Arc<RedisQuorum>, LookupError> {
+    let home = lock.namespace().unwrap_or_default();
+    let quorum = match &lock.spec.quorum_ref {
+        Some(reference) => by_name(quorums, reference.namespace.as_deref().unwrap_or(&home), &reference.name)?,
+        None => default_of(quorums)?,
+    };
+    if is_allowed(&quorum, &home, namespace) {
+        Ok(quorum)
+    } else {
+        Err(LookupError::NamespaceNotAllowed { quorum: full_name(&quorum), namespace: home })
+    }
+}
+
+fn by_name(quorums: &[Arc<RedisQuorum>], namespace: &str, name: &str) -> Result<Arc<RedisQuorum>, LookupError> {
+    quorums
+        .iter()
+        .find(|quorum| quorum.name_any() == name && quorum.namespace().as_deref() == Some(namespace))
+        .cloned()
+        .ok_or_else(|| LookupError::NotFound { namespace: namespace.into(), name: name.into() })
+}
+
+fn default_of(quorums: &[Arc<RedisQuorum>]) -> Result<Arc<RedisQuorum>, LookupError> {
+    let marked = |quorum: &&Arc<RedisQuorum>| {
+        quorum.annotations().get(DEFAULT_QUORUM_ANNOTATION).is_some_and(|value| value == "true")
+    };
+    let mut defaults: Vec<_> = quorums.iter().filter(marked).cloned().collect();
+    match (defaults.pop(), defaults.is_empty()) {
+        (None, _) => Err(LookupError::NoDefault),
+        (Some(only), true) => Ok(only),
+        (Some(last), false) => {
+            defaults.push(last);
+            let mut names: Vec<String> = defaults.iter().map(|quorum| full_name(quorum)).collect();
+            names.sort();
+            Err(LookupError::AmbiguousDefault(names))
+        }
+    }
+}
+
+fn full_name(quorum: &RedisQuorum) -> String {
+    ObjectRef::from_obj(quorum).namespace.map_or_else(|| quorum.name_any(), |ns| format!("{ns}/{}", quorum.name_any()))
+}
+
+/// Whether locks of `namespace` may use the quorum. A selector needs the Namespace object; without it the answer is no.
+#[must_use]
+pub fn is_allowed(quorum: &RedisQuorum, namespace: &str, object: Option<&Namespace>) -> bool {
+    let AllowedNamespaces { from, selector } = &quorum.spec.allowed_namespaces;
+    match from {
+        NamespacesFrom::Same => quorum.namespace().as_deref() == Some(namespace),
+        NamespacesFrom::All => true,
+        NamespacesFrom::Selector => match (selector, object) {
+            (Some(selector), Some(object)) => selects(selector, object),
+            _ => false,
+        },
+    }
+}
+
+fn selects(selector: &LabelSelector, object: &Namespace) -> bool {
+    let labels = object.labels();
+    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
+    let met = |requirement: &LabelSelectorRequirement| {
+        let value = labels.get(&requirement.key);
+        let listed = value.is_some_and(|value| requirement.values.iter().flatten().any(|one| one == value));
+        match requirement.operator.as_str() {
+            "In" => listed,
+            "NotIn" => !listed,
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            // An operator that nobody knows allows nothing.
+            _ => false,
+        }
+    };
+    equal && selector.match_expressions.iter().flatten().all(met)
+}
+
+/// The Redis key of a lock.
+#[must_use]
+pub fn redis_key(quorum: &RedisQuorum, lock: &DistributedLock) -> LockKey {
+    let key = lock.spec.key.clone().unwrap_or_else(|| lock.name_any());
+    match quorum.spec.keys {
+        KeyLayout::Namespaced => LockKey::new(format!("{}/{key}", lock.namespace().unwrap_or_default())),
+        KeyLayout::Verbatim => LockKey::new(key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn quorum(namespace: &str, name: &str, default: bool, spec: Value) -> Arc<RedisQuorum> {
+        let mut quorum = RedisQuorum::new(name, serde_json::from_value(spec).unwrap());
+        quorum.metadata.namespace = Some(namespace.into());
+        if default {
+            quorum.annotations_mut().insert(DEFAULT_QUORUM_ANNOTATION.into(), "true".into());
+        }
+        Arc::new(quorum)
+    }
+
+    fn lock(spec: Value) -> DistributedLock {
+        let mut lock = DistributedLock::new("nightly", serde_json::from_value(spec).unwrap());
+        lock.metadata.namespace = Some("shop".into());
+        lock
+    }
+
+    fn namespace(labels: Value) -> Namespace {
+        serde_json::from_value(json!({"metadata": {"name": "shop", "labels": labels}})).unwrap()
+    }
+
+    fn all() -> Value {
+        json!({"allowedNamespaces": {"from": "All"}})
+    }
+
+    #[test]
+    fn a_reference_wins_and_defaults_to_the_locks_namespace() {
+        let quorums = [quorum("shop", "main", false, all()), quorum("locks", "main", true, all())];
+        let found = |spec| quorum_of(&lock(spec), &quorums, None).map(|quorum| full_name(&quorum));
+        assert_eq!(found(json!({"quorumRef": {"name": "main"}})), Ok("shop/main".into()));
+        assert_eq!(found(json!({"quorumRef": {"name": "main", "namespace": "locks"}})), Ok("locks/main".into()));
+        assert_eq!(found(json!({})), Ok("locks/main".into()));
+        let missing = LookupError::NotFound { namespace: "shop".into(), name: "other".into() };
+        assert_eq!(found(json!({"quorumRef": {"name": "other"}})), Err(missing));
+    }
+
+    #[test]
+    fn several_defaults_are_refused_by_name() {
+        let of = |quorums: &[_]| quorum_of(&lock(json!({})), quorums, None).map(|quorum| full_name(&quorum));
+        assert_eq!(of(&[quorum("a", "q", false, all())]), Err(LookupError::NoDefault));
+        let both = [quorum("b", "q", true, all()), quorum("a", "q", true, all())];
+        assert_eq!(of(&both), Err(LookupError::AmbiguousDefault(vec!["a/q".into(), "b/q".into()])));
+    }
+
+    #[test]
+    fn namespaces_are_allowed_as_the_quorum_says() {
+        let selector = |selector: Value| json!({"allowedNamespaces": {"from": "Selector", "selector": selector}});
+        let shop = namespace(json!({"team": "a"}));
+        for (spec, home, object, allowed) in [
+            (json!({}), "locks", None, true),
+            (json!({}), "shop", Some(&shop), false),
+            (all(), "shop", None, true),
+            (selector(json!({"matchLabels": {"team": "a"}})), "shop", Some(&shop), true),
+            (selector(json!({"matchLabels": {"team": "b"}})), "shop", Some(&shop), false),
+            (selector(json!({"matchLabels": {"team": "a"}})), "shop", None, false),
+            (
+                selector(json!({"matchExpressions": [{"key": "team", "operator": "In", "values": ["a", "b"]}]})),
+                "shop",
+                Some(&shop),
+                true,
+            ),
+            (
+                selector(json!({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]})),
+                "shop",
+                Some(&shop),
+                false,
+            ),
+            (selector(json!({"matchExpressions": [{"key": "team", "operator": "Exists"}]})), "shop", Some(&shop), true),
+            (
+                selector(json!({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]})),
+                "shop",
+                Some(&shop),
+                false,
+            ),
+            (selector(json!({"matchExpressions": [{"key": "team", "operator": "Near"}]})), "shop", Some(&shop), false),
+        ] {
+            let quorum = quorum("locks", "main", false, spec.clone());
+            assert_eq!(is_allowed(&quorum, home, object), allowed, "{spec} {home}");
+        }
+    }
+
+    #[test]
+    fn keys_follow_the_layout() {
+        let key = |layout: &str, spec| {
+            redis_key(&quorum("locks", "main", false, json!({"keys": layout})), &lock(spec)).as_str().to_owned()
+        };
+        assert_eq!(key("Namespaced", json!({"key": "reindex"})), "shop/reindex");
+        assert_eq!(key("Verbatim", json!({"key": "reindex"})), "reindex");
+        assert_eq!(key("Namespaced", json!({})), "shop/nightly");
+    }
+}

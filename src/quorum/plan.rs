@@ -1,0 +1,264 @@
+//! What a RedisQuorum shall be: its specification parsed once, so that nothing later has to doubt it.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Resource, ResourceExt};
+
+use super::auth::Auth;
+use crate::api::{ExposeType, MemberPod, RedisQuorum, TlsMode};
+use crate::redis_member::acl::{KeyPrefix, UserRule};
+use crate::redlock::{Drift, Settings, rejoin_delay};
+
+/// Port of every member.
+pub const PORT: u16 = 6379;
+
+/// Why a specification cannot be carried out. The API server refuses these too, unless its schema is older.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    /// The object has no namespace, name or UID.
+    #[error("the object has no {0}")]
+    Incomplete(&'static str),
+    /// An even number, or outside 1 to 9.
+    #[error("members is {0}: write 1, 3, 5, 7 or 9")]
+    Members(i32),
+    /// The name becomes part of others.
+    #[error("the name is longer than 40 characters")]
+    Name,
+    /// What the schema has and this version does not do.
+    #[error("{0} is not supported by this version yet")]
+    NotYet(&'static str),
+    /// A key prefix that could carry ACL rules.
+    #[error(
+        "clients[{0}].keyPrefix: a prefix is letters, digits, '.', '_' and '-' between slashes, and ends with a slash"
+    )]
+    KeyPrefix(String),
+    /// A client name that cannot be part of a user's or Secret's name.
+    #[error("clients[{0}].name may hold a-z, 0-9 and '-', and no name of the operator's own users")]
+    ClientName(String),
+    /// Out of its range.
+    #[error("{0} is out of range")]
+    Range(&'static str),
+}
+
+/// One member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberPlan {
+    /// Position, from 0.
+    pub index: usize,
+    /// `<quorum>-<index>`: also the name of its StatefulSet and Service.
+    pub name: String,
+}
+
+impl MemberPlan {
+    /// Name of its only pod.
+    #[must_use]
+    pub fn pod_name(&self) -> String {
+        format!("{}-0", self.name)
+    }
+
+    /// The name that clients in the cluster resolve.
+    #[must_use]
+    pub fn dns_name(&self, namespace: &str) -> String {
+        format!("{}.{namespace}.svc", self.name)
+    }
+
+    /// Key of its ACL file in the config Secret.
+    #[must_use]
+    pub fn acl_key(&self) -> String {
+        format!("users-{}.acl", self.index)
+    }
+}
+
+/// One client outside the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientPlan {
+    /// Its name.
+    pub name: String,
+    /// Where its pods are.
+    pub namespace: String,
+    /// The keys that it may use.
+    pub key_prefix: KeyPrefix,
+}
+
+impl ClientPlan {
+    /// Its Redis user in this membership epoch.
+    #[must_use]
+    pub fn user(&self, epoch: i64) -> String {
+        UserRule::client_name(&self.name, epoch)
+    }
+}
+
+/// A specification that can be carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Name of the RedisQuorum.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its UID.
+    pub uid: String,
+    /// Owner of everything in the same namespace.
+    pub owner: OwnerReference,
+    /// The members, by index.
+    pub members: Vec<MemberPlan>,
+    /// Container image.
+    pub image: String,
+    /// Settings of the engine.
+    pub settings: Settings,
+    /// The longest lock.
+    pub max_ttl: Duration,
+    /// Membership epoch.
+    pub epoch: i64,
+    /// Clients, by name.
+    pub clients: Vec<ClientPlan>,
+    /// Pod settings.
+    pub pod: MemberPod,
+}
+
+impl Plan {
+    /// How many votes make a majority.
+    #[must_use]
+    pub fn majority(&self) -> usize {
+        self.members.len() / 2 + 1
+    }
+
+    /// How long a member stays fenced with this maxTTL in force (rule 2).
+    #[must_use]
+    pub fn rejoin_delay(&self, max_ttl_in_force: Duration) -> Duration {
+        rejoin_delay(max_ttl_in_force.max(self.max_ttl), self.settings.drift, self.settings.node_timeout)
+    }
+
+    /// Name of the Secret with the seed of all passwords.
+    #[must_use]
+    pub fn auth_name(&self) -> String {
+        auth_name(&self.name)
+    }
+
+    /// The users that can vote on a member, with its own passwords: the operator's first, then the clients'.
+    #[must_use]
+    pub fn user_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
+        let password = |user: &str| auth.password(member, user);
+        let locker = UserRule::locker(self.epoch, &password(&UserRule::locker_name(self.epoch)));
+        let clients = self.clients.iter().map(|client| {
+            UserRule::client(&client.name, self.epoch, &client.key_prefix, &password(&client.user(self.epoch)))
+        });
+        std::iter::once(locker).chain(clients).collect()
+    }
+
+    /// Name of the Secret with redis.conf and the ACL files.
+    #[must_use]
+    pub fn config_name(&self) -> String {
+        format!("{}-config", self.name)
+    }
+
+    /// Name of a client's Secret.
+    #[must_use]
+    pub fn client_secret_name(&self, client: &ClientPlan) -> String {
+        format!("{}-client-{}", self.name, client.name)
+    }
+}
+
+/// Name of the Secret with the seed of all passwords.
+#[must_use]
+pub fn auth_name(quorum: &str) -> String {
+    format!("{quorum}-auth")
+}
+
+/// The engine's settings of a quorum.
+#[must_use]
+pub fn settings(quorum: &RedisQuorum) -> Settings {
+    let spec = &quorum.spec;
+    Settings {
+        drift: Drift {
+            ppm: u32::try_from(spec.clock_drift.ppm).unwrap_or_default(),
+            floor: spec.clock_drift.floor.get(),
+        },
+        node_timeout: spec.node_timeout.get(),
+    }
+}
+
+/// The membership epoch of a quorum; the first is 1.
+#[must_use]
+pub fn epoch(quorum: &RedisQuorum) -> i64 {
+    quorum.status.as_ref().and_then(|status| status.membership_epoch).unwrap_or(1)
+}
+
+/// The users of this membership epoch that can vote: the operator's, and every client's.
+#[must_use]
+pub fn voting_users(quorum: &RedisQuorum) -> Vec<String> {
+    let epoch = epoch(quorum);
+    let clients = quorum.spec.clients.iter().map(|client| UserRule::client_name(&client.name, epoch));
+    std::iter::once(UserRule::locker_name(epoch)).chain(clients).collect()
+}
+
+/// The members of a quorum.
+#[must_use]
+pub fn members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
+    let count = usize::try_from(quorum.spec.members).unwrap_or(0).min(9);
+    (0..count).map(|index| MemberPlan { index, name: format!("{}-{index}", quorum.name_any()) }).collect()
+}
+
+/// Parses a specification.
+pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
+    let spec = &quorum.spec;
+    supported(quorum)?;
+    if ![1, 3, 5, 7, 9].contains(&spec.members) {
+        return Err(Invalid::Members(spec.members));
+    }
+    let name = quorum.metadata.name.clone().ok_or(Invalid::Incomplete("name"))?;
+    if name.len() > 40 {
+        return Err(Invalid::Name);
+    }
+    if !(1..=3600).contains(&spec.max_ttl.get().as_secs()) {
+        return Err(Invalid::Range("maxTTL"));
+    }
+    if !(0..=100_000).contains(&spec.clock_drift.ppm) {
+        return Err(Invalid::Range("clockDrift.ppm"));
+    }
+    let mut clients = spec.clients.iter().map(client).collect::<Result<Vec<_>, _>>()?;
+    clients.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Plan {
+        namespace: quorum.namespace().ok_or(Invalid::Incomplete("namespace"))?,
+        uid: quorum.uid().ok_or(Invalid::Incomplete("UID"))?,
+        owner: quorum.controller_owner_ref(&()).ok_or(Invalid::Incomplete("UID"))?,
+        members: members(quorum),
+        image: spec.image.clone(),
+        settings: settings(quorum),
+        max_ttl: spec.max_ttl.get(),
+        epoch: epoch(quorum),
+        clients,
+        pod: spec.pod.clone().unwrap_or_default(),
+        name,
+    })
+}
+
+fn supported(quorum: &RedisQuorum) -> Result<(), Invalid> {
+    let spec = &quorum.spec;
+    for (refused, name) in [
+        (spec.tls.mode != TlsMode::Disabled, "tls"),
+        (spec.expose.type_ != ExposeType::None, "expose"),
+        (!spec.external.is_empty(), "external"),
+    ] {
+        if refused {
+            return Err(Invalid::NotYet(name));
+        }
+    }
+    // Every member that was made is in the status; a list of another length is a membership change.
+    let made = quorum.status.as_ref().map_or(0, |status| status.members.len());
+    if made != 0 && Ok(made) != usize::try_from(spec.members) {
+        return Err(Invalid::NotYet("changing members"));
+    }
+    Ok(())
+}
+
+fn client(client: &crate::api::QuorumClient) -> Result<ClientPlan, Invalid> {
+    let name_ok = !client.name.is_empty()
+        && client.name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
+        && !["operator", "probe", "locker", "default"].contains(&client.name.as_str());
+    if !name_ok {
+        return Err(Invalid::ClientName(client.name.clone()));
+    }
+    let key_prefix = KeyPrefix::parse(&client.key_prefix).map_err(|_| Invalid::KeyPrefix(client.name.clone()))?;
+    Ok(ClientPlan { name: client.name.clone(), namespace: client.namespace.clone(), key_prefix })
+}

@@ -1,0 +1,272 @@
+//! One quorum as every replica lives with it: connections to its members, what was seen of their processes, the highest
+//! token.
+
+mod auth_reader;
+mod link;
+mod registry;
+mod tokens;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use tokio::sync::{broadcast, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub(crate) use auth_reader::auth_of;
+pub use link::{ActError, LinkView, MemberLink, Turn};
+pub use registry::Sessions;
+pub(crate) use tokens::floor_of;
+pub use tokens::{FLOOR_STEP, FloorError};
+
+use super::auth::Auth;
+use super::plan;
+use super::status::{admitted_run_id, record_named};
+use crate::api::RedisQuorum;
+use crate::operator::context::Context;
+use crate::redis_member::Link;
+use crate::redlock::{Elector, Electorate, FencingToken, LockMember, Redlock, ValueSigner};
+use crate::time::SystemClock;
+use tokens::Tokens;
+
+/// News of a session: somebody should look at the quorum again.
+type Announcements = broadcast::Sender<ObjectRef<RedisQuorum>>;
+
+/// One quorum, as long as an object with its UID exists.
+pub struct QuorumSession {
+    context: Context,
+    reference: ObjectRef<RedisQuorum>,
+    uid: String,
+    newest: watch::Sender<Arc<RedisQuorum>>,
+    auth: watch::Sender<Option<Auth>>,
+    links: Vec<Arc<MemberLink>>,
+    tokens: Tokens,
+    announcements: Announcements,
+    /// Ends the tasks of this session.
+    _end: DropGuard,
+}
+
+impl QuorumSession {
+    /// Starts the tasks of a session. `None` for an object that the API server has not seen.
+    fn start(context: &Context, quorum: Arc<RedisQuorum>, announcements: Announcements) -> Option<Arc<Self>> {
+        let (namespace, uid) = (quorum.namespace()?, quorum.uid()?);
+        let reference = ObjectRef::from_obj(quorum.as_ref());
+        let stop = CancellationToken::new();
+        let (auth, _) = watch::channel(None);
+        let links: Vec<_> = plan::members(&quorum)
+            .into_iter()
+            .map(|member| MemberLink::start(context, member, reference.clone(), announcements.clone(), stop.clone()))
+            .collect();
+        let session = Arc::new(Self {
+            context: context.clone(),
+            reference,
+            uid,
+            newest: watch::channel(quorum.clone()).0,
+            auth,
+            links,
+            tokens: Tokens::new(&quorum),
+            announcements,
+            _end: stop.clone().drop_guard(),
+        });
+        let reader = auth_reader::follow(
+            context.client.clone(),
+            namespace,
+            quorum.name_any(),
+            session.uid.clone(),
+            Arc::downgrade(&session),
+        );
+        tokio::spawn(async move { stop.run_until_cancelled(reader).await });
+        session.place();
+        Some(session)
+    }
+
+    /// The quorum that this session is about.
+    #[must_use]
+    pub fn reference(&self) -> &ObjectRef<RedisQuorum> {
+        &self.reference
+    }
+
+    /// UID of the quorum.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// The newest known state of the quorum.
+    #[must_use]
+    pub fn quorum(&self) -> Arc<RedisQuorum> {
+        self.newest.borrow().clone()
+    }
+
+    /// Each newer state of the quorum.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Arc<RedisQuorum>> {
+        self.newest.subscribe()
+    }
+
+    /// The links to the members, by index.
+    #[must_use]
+    pub fn links(&self) -> &[Arc<MemberLink>] {
+        &self.links
+    }
+
+    /// Who may vote at this moment: the admitted processes (rule 5). A member that has no connection yet counts as one that
+    /// never answers.
+    #[must_use]
+    pub fn electorate(&self) -> Electorate {
+        let quorum = self.quorum();
+        let list: Vec<_> = self.links.iter().map(|link| link.name().clone()).collect();
+        let electors = self.links.iter().filter_map(|link| {
+            let admitted = admitted_run_id(&quorum, link.name().as_str());
+            Some(Elector { member: link.voter()? as Arc<dyn LockMember>, admitted })
+        });
+        Electorate::joint(electors.collect(), list.clone(), list)
+    }
+
+    /// The engine with this quorum's settings.
+    #[must_use]
+    pub fn redlock(&self) -> Redlock<SystemClock> {
+        Redlock::new(self.context.clock.clone(), plan::settings(&self.quorum()))
+    }
+
+    /// Signs lock values; `None` until the auth Secret has been read.
+    #[must_use]
+    pub fn signer(&self) -> Option<ValueSigner> {
+        self.auth.borrow().as_ref().map(Auth::signer)
+    }
+
+    /// The secrets of the quorum, once they have been read.
+    #[must_use]
+    pub fn auth(&self) -> Option<Auth> {
+        self.auth.borrow().clone()
+    }
+
+    /// The longest time to live that may be used: a larger `maxTTL` counts only once the status shows it, since fences are
+    /// as long as that says.
+    #[must_use]
+    pub fn max_ttl_in_force(&self) -> Duration {
+        let quorum = self.quorum();
+        let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
+        in_force.map_or(Duration::ZERO, |in_force| in_force.get().min(quorum.spec.max_ttl.get()))
+    }
+
+    /// Resolves when locks can be taken: the secrets are known, and a majority of the members is admitted and connected.
+    pub async fn ready(&self) {
+        let mut announcements = self.announcements.subscribe();
+        while !self.is_ready() {
+            // Connections say nothing of themselves here, so look again from time to time.
+            let news = async { while announcements.recv().await.is_ok_and(|about| about != self.reference) {} };
+            let _ = tokio::time::timeout(Duration::from_millis(100), news).await;
+        }
+    }
+
+    /// Whether [`QuorumSession::ready`] would resolve at once.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let quorum = self.quorum();
+        let connected = |link: &&Arc<MemberLink>| {
+            let admitted = admitted_run_id(&quorum, link.name().as_str());
+            let open = link.voter().map(|voter| voter.link().borrow().clone());
+            matches!((admitted, open), (Some(admitted), Some(Link::Open(run_id))) if admitted == run_id)
+        };
+        self.auth.borrow().is_some() && self.links.iter().filter(connected).count() > self.links.len() / 2
+    }
+
+    /// The highest token that this replica has seen.
+    #[must_use]
+    pub fn hint(&self) -> FencingToken {
+        self.tokens.highest()
+    }
+
+    /// A token was seen.
+    pub fn saw_token(&self, token: FencingToken) {
+        if self.tokens.saw(token) {
+            self.announce();
+        }
+    }
+
+    /// No token above this one may be published yet.
+    #[must_use]
+    pub fn token_floor(&self) -> FencingToken {
+        self.tokens.floor()
+    }
+
+    /// Makes sure that the floor in etcd is at least `token`, before that token is published: when every member is lost, the
+    /// sequence goes on above the floor.
+    pub async fn ensure_token_floor(&self, token: FencingToken) -> Result<(), FloorError> {
+        self.saw_token(token);
+        tokens::ensure(self, token).await
+    }
+
+    /// A state of the quorum: from the watch, or answered to a write. An older one than the newest known is ignored, so that
+    /// an admission that this replica has seen revoked never comes back through a watch that lags.
+    pub(crate) fn learn(&self, quorum: Arc<RedisQuorum>) {
+        let replaced = self.newest.send_if_modified(|newest| {
+            let newer = quorum.uid() == newest.uid() && is_newer(newest, &quorum);
+            if newer {
+                self.note_fencings(newest, &quorum);
+                *newest = quorum.clone();
+            }
+            newer
+        });
+        if replaced {
+            self.tokens.learn(&quorum);
+            self.place();
+            self.announce();
+        }
+    }
+
+    /// A process that the status admitted and admits no more was fenced by some leader: its count starts again now, whoever
+    /// leads later.
+    fn note_fencings(&self, old: &RedisQuorum, new: &RedisQuorum) {
+        for link in &self.links {
+            let name = link.name().as_str();
+            if let Some(run_id) = admitted_run_id(old, name)
+                && !record_named(new.status.as_ref(), name).admits(&run_id)
+            {
+                link.note_fenced(&run_id);
+            }
+        }
+    }
+
+    /// The secrets were read, or made.
+    pub(crate) fn set_auth(&self, auth: Auth) {
+        self.auth.send_replace(Some(auth));
+        self.place();
+        self.announce();
+    }
+
+    /// Tells every link where its member is and as whom to connect.
+    pub(super) fn place(&self) {
+        let quorum = self.quorum();
+        let auth = self.auth();
+        let epoch = plan::epoch(&quorum);
+        let users = plan::voting_users(&quorum);
+        for link in &self.links {
+            link.place(&self.context.pods, auth.as_ref(), epoch, &users);
+        }
+    }
+
+    pub(super) fn announce(&self) {
+        // Nobody listening is fine.
+        let _ = self.announcements.send(self.reference.clone());
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Whether any member accepts the secrets that are known.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.links.iter().any(|link| link.is_seen())
+    }
+}
+
+/// Whether `new` is a later state than `old`. Versions of one object are numbers that rise.
+fn is_newer(old: &RedisQuorum, new: &RedisQuorum) -> bool {
+    let version = |quorum: &RedisQuorum| quorum.resource_version().and_then(|version| version.parse::<u64>().ok());
+    match (version(old), version(new)) {
+        (Some(old), Some(new)) => new > old,
+        _ => old.resource_version() != new.resource_version(),
+    }
+}

@@ -1,0 +1,296 @@
+//! The link of one replica to one member: a voting connection, and an admin connection that watches which process answers and
+//! whether its users are open. It only looks; the leader's acts are in [`acts`].
+
+mod acts;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+pub use acts::{ActError, Turn};
+
+use super::Announcements;
+use crate::api::{MEMBER_LABEL, RedisQuorum};
+use crate::fence::{ProcessWatch, Sight, Users};
+use crate::operator::{cache::Cache, context::Context};
+use crate::quorum::auth::Auth;
+use crate::quorum::facts;
+use crate::quorum::plan::{MemberPlan, PORT};
+use crate::redis_member::acl::{OPERATOR_USER, UserRule};
+use crate::redis_member::{AdminConnection, Endpoint, Observation, RedisMember};
+use crate::redlock::{MemberError, MemberName, RunId};
+use crate::time::{Clock, Monotonic, SystemClock};
+
+/// Between two looks at a member.
+const PROBE_PERIOD: Duration = Duration::from_millis(500);
+/// For connecting, and for each operation on an admin connection.
+const ADMIN_DEADLINE: Duration = Duration::from_secs(1);
+/// Between two attempts to connect.
+const RETRY_PERIOD: Duration = Duration::from_millis(200);
+
+/// Where a member is, and as whom to connect to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    pod_uid: String,
+    admin: Endpoint,
+    users: Vec<String>,
+}
+
+/// What a link has seen.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    processes: ProcessWatch,
+    observation: Option<Observation>,
+    fenced: Option<(RunId, Monotonic)>,
+    raised: Option<(RunId, i64)>,
+}
+
+/// What a link knows of its member at one moment.
+#[derive(Clone, Debug)]
+pub struct LinkView {
+    /// The processes that answered.
+    pub processes: ProcessWatch,
+    /// The pod whose address is asked.
+    pub pod_uid: Option<String>,
+    /// Its address.
+    pub address: Option<String>,
+    /// The last sight, whether or not the process still answers.
+    pub sight: Option<Sight>,
+    /// What it said of itself.
+    pub observation: Option<Observation>,
+    /// When this replica learnt that the process of the last sight was fenced after an admission.
+    pub fenced_since: Option<Monotonic>,
+    /// The epoch that this replica raised on the process of the last sight.
+    pub raised: Option<i64>,
+}
+
+/// One member, as this replica is connected to it.
+pub struct MemberLink {
+    plan: MemberPlan,
+    name: MemberName,
+    quorum: ObjectRef<RedisQuorum>,
+    clock: Arc<SystemClock>,
+    voter: Mutex<Option<Arc<RedisMember>>>,
+    place: watch::Sender<Option<Place>>,
+    seen: Mutex<Seen>,
+    /// Probes and acts take turns, so that no look from before an act is taken for one after it.
+    turn: tokio::sync::Mutex<()>,
+    announcements: Announcements,
+}
+
+impl MemberLink {
+    pub(super) fn start(
+        context: &Context,
+        plan: MemberPlan,
+        quorum: ObjectRef<RedisQuorum>,
+        announcements: Announcements,
+        stop: CancellationToken,
+    ) -> Arc<Self> {
+        let link = Arc::new(Self {
+            name: MemberName::from(plan.name.as_str()),
+            plan,
+            quorum,
+            clock: context.clock.clone(),
+            voter: Mutex::default(),
+            place: watch::channel(None).0,
+            seen: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            announcements,
+        });
+        let watching = link.clone().watch();
+        tokio::spawn(async move { stop.run_until_cancelled(watching).await });
+        link
+    }
+
+    /// The member's name.
+    #[must_use]
+    pub fn name(&self) -> &MemberName {
+        &self.name
+    }
+
+    /// The member.
+    #[must_use]
+    pub fn plan(&self) -> &MemberPlan {
+        &self.plan
+    }
+
+    /// The voting connection, once the member has had an address.
+    #[must_use]
+    pub fn voter(&self) -> Option<Arc<RedisMember>> {
+        self.voter.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is known now.
+    #[must_use]
+    pub fn view(&self) -> LinkView {
+        let place = self.place.borrow().clone();
+        let seen = self.seen().clone();
+        let sight = seen.processes.last().cloned();
+        let of_sight = |run_id: &RunId| sight.as_ref().is_some_and(|sight| sight.run_id == *run_id);
+        LinkView {
+            fenced_since: seen.fenced.filter(|(run_id, _)| of_sight(run_id)).map(|(_, since)| since),
+            raised: seen.raised.filter(|(run_id, _)| of_sight(run_id)).map(|(_, epoch)| epoch),
+            processes: seen.processes,
+            pod_uid: place.as_ref().map(|place| place.pod_uid.clone()),
+            address: place.map(|place| place.admin.address),
+            observation: seen.observation.filter(|observation| of_sight(&observation.run_id)),
+            sight,
+        }
+    }
+
+    /// Whether a process answers.
+    #[must_use]
+    pub fn is_seen(&self) -> bool {
+        self.seen().processes.answers()
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Some leader fenced this process after it had been admitted: its count starts again.
+    pub(super) fn note_fenced(&self, run_id: &RunId) {
+        self.seen().fenced = Some((run_id.clone(), self.clock.monotonic()));
+    }
+
+    /// Where the member is now, from the pod cache.
+    pub(super) fn place(&self, pods: &Cache<Pod>, auth: Option<&Auth>, epoch: i64, users: &[String]) {
+        let namespace = self.quorum.namespace.clone().unwrap_or_default();
+        let pod = pods.named(&namespace, &self.plan.pod_name());
+        // A pod that somebody else made under this name must not be given the passwords.
+        let pod = pod.filter(|pod| pod.labels().get(MEMBER_LABEL) == Some(&self.plan.name));
+        let located = pod.and_then(|pod| Some((pod.uid()?, facts::pod_ip(&pod)?)));
+        let place = auth.zip(located).map(|(auth, (pod_uid, ip))| {
+            let address = if ip.contains(':') { format!("[{ip}]:{PORT}") } else { format!("{ip}:{PORT}") };
+            self.place_voter(auth, epoch, &address);
+            let password = auth.password(&self.plan.name, OPERATOR_USER);
+            let admin = Endpoint { address, username: OPERATOR_USER.to_owned(), password };
+            Place { pod_uid, admin, users: users.to_vec() }
+        });
+        self.place.send_if_modified(|current| {
+            let moved = *current != place;
+            *current = place;
+            moved
+        });
+    }
+
+    fn place_voter(&self, auth: &Auth, epoch: i64, address: &str) {
+        let username = UserRule::locker_name(epoch);
+        let password = auth.password(&self.plan.name, &username);
+        let endpoint = Endpoint { address: address.to_owned(), username, password };
+        let mut voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*voter {
+            Some(voter) => voter.set_endpoint(endpoint),
+            None => *voter = Some(Arc::new(RedisMember::new(self.name.clone(), endpoint, self.clock.clone()))),
+        }
+    }
+
+    /// Watches the member wherever it is.
+    async fn watch(self: Arc<Self>) {
+        let mut places = self.place.subscribe();
+        let mut pod_uid = None;
+        loop {
+            let place = places.borrow_and_update().clone();
+            let now_at = place.as_ref().map(|place| place.pod_uid.clone());
+            if now_at.is_some() && now_at != pod_uid {
+                self.seen().processes.moved(self.clock.monotonic());
+                pod_uid = now_at;
+            }
+            let stay = async {
+                match &place {
+                    Some(place) => self.stay(place).await,
+                    None => {
+                        self.lost();
+                        std::future::pending().await
+                    }
+                }
+            };
+            tokio::select! {
+                () = stay => {}
+                changed = places.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Watches the member at one place, one connection after the other; each learns anew which process it is.
+    async fn stay(&self, place: &Place) {
+        loop {
+            match AdminConnection::connect(&place.admin, self.clock.clone(), ADMIN_DEADLINE).await {
+                Ok(admin) => self.probe(admin, place).await,
+                Err(MemberError::Busy) => self.end_script(place).await,
+                // Alive, and no member of this kind has much to load.
+                Err(MemberError::Loading) => sleep(RETRY_PERIOD).await,
+                Err(error) => {
+                    tracing::trace!(member = %self.name, %error, "admin connection");
+                    self.lost();
+                    sleep(RETRY_PERIOD).await;
+                }
+            }
+        }
+    }
+
+    /// Probes until the connection ends. The end of a connection alone says nothing: a leader cuts the others' connections. If
+    /// the process is gone, connecting fails in the next moment.
+    async fn probe(&self, mut admin: AdminConnection, place: &Place) {
+        let users: Vec<&str> = place.users.iter().map(String::as_str).collect();
+        loop {
+            {
+                let _turn = self.turn.lock().await;
+                match admin.observe(&users).await {
+                    Ok(observation) => self.saw(observation),
+                    Err(MemberError::Busy) => drop(admin.script_kill().await),
+                    Err(MemberError::Loading) => {}
+                    Err(_) => return,
+                }
+            }
+            tokio::select! {
+                () = admin.disconnected() => return,
+                () = sleep(PROBE_PERIOD) => {}
+            }
+        }
+    }
+
+    /// A busy member votes for nobody until its script ends (rule 11).
+    async fn end_script(&self, place: &Place) {
+        let killed = AdminConnection::kill_busy_script(&place.admin, self.clock.clone(), ADMIN_DEADLINE).await;
+        tracing::warn!(member = %self.name, outcome = ?killed, "member was busy with a script");
+        sleep(RETRY_PERIOD).await;
+    }
+
+    fn saw(&self, observation: Observation) {
+        let users = if observation.open_users.is_empty() { Users::Closed } else { Users::Open };
+        let news = {
+            let mut seen = self.seen();
+            let before = seen.processes.last().filter(|_| seen.processes.answers()).cloned();
+            let known = seen.observation.as_ref().map(|known| &known.open_users) == Some(&observation.open_users);
+            seen.processes.saw(&observation.run_id, users, self.clock.monotonic());
+            seen.observation = Some(observation);
+            before.as_ref() != seen.processes.last() || !known
+        };
+        if news {
+            self.announce();
+        }
+    }
+
+    fn lost(&self) {
+        let news = {
+            let mut seen = self.seen();
+            let answered = seen.processes.answers();
+            seen.processes.lost(self.clock.monotonic());
+            answered
+        };
+        if news {
+            self.announce();
+        }
+    }
+
+    fn announce(&self) {
+        // Nobody listening is fine.
+        let _ = self.announcements.send(self.quorum.clone());
+    }
+}

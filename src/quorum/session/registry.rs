@@ -1,0 +1,157 @@
+//! One session per quorum, following the caches.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use tokio::sync::broadcast;
+use tokio_stream::wrappers::BroadcastStream;
+
+use super::{Announcements, QuorumSession};
+use crate::api::{QUORUM_LABEL, RedisQuorum};
+use crate::fence::predecessor::NodeFacts;
+use crate::operator::{cache::Change, context::Context};
+use crate::quorum::facts::NodeWatch;
+use crate::time::Clock;
+
+/// News that a slow reader may fall behind before it is told nothing in particular changed, and looks at everything.
+const CAPACITY: usize = 1024;
+
+/// The sessions of this replica; cheap to clone.
+#[derive(Clone)]
+pub struct Sessions(Arc<Registry>);
+
+struct Registry {
+    context: Context,
+    by_quorum: Mutex<HashMap<ObjectRef<RedisQuorum>, Arc<QuorumSession>>>,
+    nodes: Mutex<HashMap<String, NodeWatch>>,
+    announcements: Announcements,
+}
+
+impl Sessions {
+    /// Follows the caches from now on, on every replica, as long as the result or a clone of it lives.
+    #[must_use]
+    pub fn start(context: Context) -> Self {
+        let (announcements, _) = broadcast::channel(CAPACITY);
+        let (by_quorum, nodes) = (Mutex::default(), Mutex::default());
+        let registry = Arc::new(Registry { context, by_quorum, nodes, announcements });
+        tokio::spawn(follow(registry.context.clone(), Arc::downgrade(&registry)));
+        Self(registry)
+    }
+
+    /// The session of a quorum, if the quorum is known.
+    #[must_use]
+    pub fn get(&self, quorum: &ObjectRef<RedisQuorum>) -> Option<Arc<QuorumSession>> {
+        self.0.lock().get(quorum).cloned()
+    }
+
+    /// All sessions.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<QuorumSession>> {
+        self.0.all()
+    }
+
+    /// Quorums whose session, members or status changed. A reader that falls behind is told about every quorum.
+    pub fn changed(&self) -> impl Stream<Item = ObjectRef<RedisQuorum>> + Send + 'static {
+        let registry = Arc::clone(&self.0);
+        BroadcastStream::new(self.0.announcements.subscribe()).flat_map(move |news| {
+            futures::stream::iter(match news {
+                Ok(quorum) => vec![quorum],
+                Err(_lagged) => registry.lock().keys().cloned().collect(),
+            })
+        })
+    }
+
+    /// What this replica knows of a node.
+    #[must_use]
+    pub fn node(&self, name: &str) -> NodeFacts {
+        let nodes = self.0.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.get(name).map(|watch| watch.facts().clone()).unwrap_or_default()
+    }
+
+    /// The Ready transition that the count for a node rests on; see [`NodeWatch::transition`].
+    #[must_use]
+    pub fn node_transition(&self, name: &str) -> Option<String> {
+        let nodes = self.0.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.get(name).and_then(|watch| watch.transition().map(str::to_owned))
+    }
+}
+
+async fn follow(context: Context, registry: Weak<Registry>) {
+    let mut quorums = std::pin::pin!(context.quorums.changes());
+    let mut pods = std::pin::pin!(context.pods.changes());
+    let mut nodes = std::pin::pin!(context.nodes.changes());
+    loop {
+        tokio::select! {
+            Some(change) = quorums.next() => registry.upgrade().map(|registry| registry.on_quorum(&change)),
+            Some(change) = pods.next() => registry.upgrade().map(|registry| registry.on_pod(&change)),
+            Some(change) = nodes.next() => registry.upgrade().map(|registry| registry.on_node(&change)),
+            else => return,
+        };
+        if registry.strong_count() == 0 {
+            return;
+        }
+    }
+}
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef<RedisQuorum>, Arc<QuorumSession>>> {
+        self.by_quorum.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, quorum: &ObjectRef<RedisQuorum>) -> Option<Arc<QuorumSession>> {
+        self.lock().get(quorum).cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<QuorumSession>> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn on_quorum(&self, change: &Change<RedisQuorum>) {
+        let quorum = change.object();
+        let reference = ObjectRef::from_obj(quorum.as_ref());
+        let known = self.get(&reference).filter(|session| Some(session.uid()) == quorum.uid().as_deref());
+        match (change, known) {
+            (Change::Applied(quorum), Some(session)) => session.learn(quorum.clone()),
+            (Change::Applied(quorum), None) => {
+                // Another UID under the same name is another quorum: other secrets, other members.
+                if let Some(session) = QuorumSession::start(&self.context, quorum.clone(), self.announcements.clone()) {
+                    self.lock().insert(reference.clone(), session);
+                }
+            }
+            (Change::Deleted(_), Some(_)) => drop(self.lock().remove(&reference)),
+            // The deletion of an earlier object of that name.
+            (Change::Deleted(_), None) => {}
+        }
+        let _ = self.announcements.send(reference);
+    }
+
+    fn on_pod(&self, change: &Change<Pod>) {
+        let pod = change.object();
+        let (Some(name), Some(namespace)) = (pod.labels().get(QUORUM_LABEL), pod.namespace()) else { return };
+        if let Some(session) = self.get(&ObjectRef::new(name).within(&namespace)) {
+            session.place();
+            session.announce();
+        }
+    }
+
+    fn on_node(&self, change: &Change<Node>) {
+        let node = change.object();
+        {
+            let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            let watch = nodes.entry(node.name_any()).or_default();
+            let before = watch.facts().clone();
+            match change {
+                Change::Applied(node) => watch.saw(node, self.context.clock.monotonic()),
+                Change::Deleted(node) => watch.deleted(node),
+            }
+            if *watch.facts() == before {
+                return;
+            }
+        }
+        // Rare, and a node may hold the predecessor of any member.
+        self.all().iter().for_each(|session| session.announce());
+    }
+}

@@ -1,0 +1,139 @@
+//! The highest token that this replica knows, and the floor that etcd keeps ahead of every published token.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use kube::{Api, Client, ResourceExt, api::PostParams};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::QuorumSession;
+use crate::api::RedisQuorum;
+use crate::redlock::FencingToken;
+
+/// The floor is raised in such steps, so that acquisitions cost no write to etcd.
+pub const FLOOR_STEP: u32 = 1 << 20;
+/// When so little is left the floor is raised ahead, so that no acquisition waits for it.
+const LOW_WATER: u32 = 1 << 19;
+
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// A conflict is somebody else's progress; so many in a row are not expected.
+const ATTEMPTS: usize = 5;
+
+/// Why the floor could not be raised. The token must not be published.
+#[derive(Debug, thiserror::Error)]
+pub enum FloorError {
+    /// The API server refused or did not answer properly.
+    #[error("cannot raise the token floor")]
+    Api(#[source] Box<kube::Error>),
+    /// The API server did not answer in time.
+    #[error("cannot raise the token floor: no answer in time")]
+    TimedOut,
+    /// The object is another one, or gone.
+    #[error("cannot raise the token floor: the RedisQuorum was deleted")]
+    Gone,
+    /// Others wrote the status each time.
+    #[error("cannot raise the token floor: the status changed under every attempt")]
+    Contended,
+}
+
+impl From<kube::Error> for FloorError {
+    fn from(error: kube::Error) -> Self {
+        Self::Api(Box::new(error))
+    }
+}
+
+/// Two numbers that only rise.
+pub(super) struct Tokens {
+    highest: AtomicI64,
+    floor: AtomicI64,
+    raising: Mutex<()>,
+}
+
+impl Tokens {
+    pub(super) fn new(quorum: &RedisQuorum) -> Self {
+        let tokens = Self { highest: AtomicI64::new(0), floor: AtomicI64::new(0), raising: Mutex::new(()) };
+        tokens.learn(quorum);
+        tokens
+    }
+
+    pub(super) fn learn(&self, quorum: &RedisQuorum) {
+        self.floor.fetch_max(floor_of(quorum).get(), Ordering::AcqRel);
+    }
+
+    pub(super) fn highest(&self) -> FencingToken {
+        FencingToken::new(self.highest.load(Ordering::Acquire)).unwrap_or_default()
+    }
+
+    pub(super) fn floor(&self) -> FencingToken {
+        FencingToken::new(self.floor.load(Ordering::Acquire)).unwrap_or_default()
+    }
+
+    /// Takes note of a token; whether the floor should be raised ahead now.
+    pub(super) fn saw(&self, token: FencingToken) -> bool {
+        let before = self.highest.fetch_max(token.get(), Ordering::AcqRel);
+        let low = |highest: i64| highest.saturating_add(i64::from(LOW_WATER)) > self.floor().get();
+        low(token.get()) && !low(before)
+    }
+
+    /// The token to raise the floor for ahead of need, if it is near.
+    pub(super) fn low_water(&self) -> Option<FencingToken> {
+        let ahead = self.highest().saturating_add(LOW_WATER);
+        (self.highest() > FencingToken::ZERO && ahead > self.floor()).then_some(ahead)
+    }
+}
+
+/// The floor that a quorum's status names.
+pub(crate) fn floor_of(quorum: &RedisQuorum) -> FencingToken {
+    quorum.status.as_ref().and_then(|status| status.token_floor).and_then(FencingToken::new).unwrap_or_default()
+}
+
+impl QuorumSession {
+    /// Raises the floor when the highest token comes near it; for the leader, in the background.
+    pub(crate) async fn raise_floor_ahead(&self) -> Result<(), FloorError> {
+        match self.tokens.low_water() {
+            Some(ahead) => ensure(self, ahead).await,
+            None => Ok(()),
+        }
+    }
+}
+
+pub(super) async fn ensure(session: &QuorumSession, token: FencingToken) -> Result<(), FloorError> {
+    if token <= session.tokens.floor() {
+        return Ok(());
+    }
+    let _one_at_a_time = session.tokens.raising.lock().await;
+    for _ in 0..ATTEMPTS {
+        if token <= session.tokens.floor() {
+            return Ok(());
+        }
+        let raised = timeout(REQUEST_TIMEOUT, raise(&session.context().client, session, token)).await;
+        match raised.map_err(|_| FloorError::TimedOut)? {
+            Err(FloorError::Api(error)) if is_conflict(&error) => {}
+            Err(error) => return Err(error),
+            Ok(quorum) => session.learn(Arc::new(quorum)),
+        }
+    }
+    if token <= session.tokens.floor() { Ok(()) } else { Err(FloorError::Contended) }
+}
+
+/// One attempt: read from the API server, never from a cache, and write with that resourceVersion.
+async fn raise(client: &Client, session: &QuorumSession, token: FencingToken) -> Result<RedisQuorum, FloorError> {
+    let namespace = session.reference().namespace.clone().unwrap_or_default();
+    let api: Api<RedisQuorum> = Api::namespaced(client.clone(), &namespace);
+    let mut quorum = api.get_opt(&session.reference().name).await?.ok_or(FloorError::Gone)?;
+    if quorum.uid().as_deref() != Some(session.uid()) {
+        return Err(FloorError::Gone);
+    }
+    if floor_of(&quorum) >= token {
+        return Ok(quorum);
+    }
+    quorum.status.get_or_insert_default().token_floor = Some(token.saturating_add(FLOOR_STEP).get());
+    Ok(api.replace_status(&session.reference().name, &PostParams::default(), &quorum).await?)
+}
+
+/// The write carried an old resourceVersion.
+pub(crate) fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}

@@ -1,0 +1,168 @@
+//! Between the published status and the records of the fence, and what the conditions say. Pure.
+
+mod conditions;
+
+pub use conditions::{Obstacle, Overview, conditions, refused};
+
+use super::plan::Plan;
+use crate::api::{
+    FenceReason, MemberState, MemberStatus, MilliTime, PredecessorStatus, RedisQuorum, RedisQuorumStatus,
+};
+use crate::fence::{Process, Reason, Record, RunId, State};
+
+/// The record of a member, as published.
+#[must_use]
+pub fn record_of(member: &MemberStatus) -> Record {
+    let run_id = member.run_id.as_deref().map(RunId::from);
+    let process = run_id.clone().map(|run_id| Process {
+        run_id,
+        pod_uid: member.pod_uid.clone().unwrap_or_default(),
+        container_id: member.container_id.clone(),
+        node_name: member.node_name.clone(),
+    });
+    let predecessor = member.predecessor.as_ref().map(|process| Process {
+        run_id: RunId::from(process.run_id.as_str()),
+        pod_uid: process.pod_uid.clone(),
+        container_id: process.container_id.clone(),
+        node_name: process.node_name.clone(),
+    });
+    let admitted = match member.state {
+        MemberState::Admitted => true,
+        // An admission that the silence did not end.
+        MemberState::Unreachable => member.admitted_at.is_some(),
+        MemberState::Pending | MemberState::Starting | MemberState::Fenced => false,
+    };
+    Record {
+        state: state_of(member.state),
+        reason: member.reason.map(reason_of),
+        admitted: admitted && run_id.is_some(),
+        run_id,
+        process,
+        predecessor,
+    }
+}
+
+/// The record of the member with this name; an empty one if it has none yet.
+#[must_use]
+pub fn record_named(status: Option<&RedisQuorumStatus>, name: &str) -> Record {
+    member_named(status, name).map(record_of).unwrap_or_default()
+}
+
+/// The published status of the member with this name.
+#[must_use]
+pub fn member_named<'a>(status: Option<&'a RedisQuorumStatus>, name: &str) -> Option<&'a MemberStatus> {
+    status?.members.iter().find(|member| member.name == name)
+}
+
+/// The process of a member whose votes count.
+///
+/// An `Unreachable` member that was admitted is included: the leader cannot reach it, other replicas may, and it has forgotten
+/// nothing. Only a fencing, or another process, ends an admission.
+#[must_use]
+pub fn admitted_run_id(quorum: &RedisQuorum, name: &str) -> Option<RunId> {
+    let record = record_named(quorum.status.as_ref(), name);
+    record.run_id.filter(|_| record.admitted)
+}
+
+/// Admitted members of all members.
+#[must_use]
+pub fn ready_column(status: &RedisQuorumStatus, plan: &Plan) -> String {
+    let admitted = status.members.iter().filter(|member| member.state == MemberState::Admitted).count();
+    format!("{admitted}/{}", plan.members.len())
+}
+
+/// The times that go with a record.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stamps {
+    /// When it may vote if nothing else happens.
+    pub rejoin_at: Option<MilliTime>,
+    /// When it was admitted; kept from before if the admission is not new.
+    pub admitted_at: Option<MilliTime>,
+    /// The epoch of the leader that admits.
+    pub operator_epoch: Option<i64>,
+}
+
+/// Puts a record into the published status of its member.
+pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
+    member.state = published_state(record.state);
+    member.reason = record.reason.map(published_reason);
+    member.run_id = record.run_id.as_ref().map(ToString::to_string);
+    if let Some(process) = &record.process {
+        member.pod_uid = Some(process.pod_uid.clone());
+        member.container_id.clone_from(&process.container_id);
+        member.node_name.clone_from(&process.node_name);
+    }
+    member.predecessor = record.predecessor.as_ref().map(|process| PredecessorStatus {
+        run_id: process.run_id.to_string(),
+        pod_uid: process.pod_uid.clone(),
+        container_id: process.container_id.clone(),
+        node_name: process.node_name.clone(),
+    });
+    member.rejoin_at = stamps.rejoin_at;
+    if record.admitted {
+        member.admitted_at = stamps.admitted_at.or(member.admitted_at);
+        member.operator_epoch = stamps.operator_epoch.or(member.operator_epoch);
+    } else {
+        (member.admitted_at, member.operator_epoch) = (None, None);
+    }
+    member.message = message(record, &member.name);
+}
+
+fn message(record: &Record, name: &str) -> Option<String> {
+    if record.state != State::Fenced || record.reason != Some(Reason::PredecessorUnconfirmed) {
+        return None;
+    }
+    let before = record.predecessor.as_ref()?;
+    let node = before.node_name.as_deref().unwrap_or("an unknown node");
+    Some(format!(
+        "the process of {name} before this one (pod UID {uid}) may still run on node {node}. {name} votes again once that node has \
+         been Ready for 2 minutes, carries the taint node.kubernetes.io/out-of-service, or was deleted by the cloud provider. If \
+         you know that it is dead, annotate the RedisQuorum with {annotation}={uid}",
+        uid = before.pod_uid,
+        annotation = crate::api::PREDECESSOR_DEAD_ANNOTATION,
+    ))
+}
+
+const fn state_of(state: MemberState) -> State {
+    match state {
+        MemberState::Pending => State::Pending,
+        MemberState::Starting => State::Starting,
+        MemberState::Fenced => State::Fenced,
+        MemberState::Admitted => State::Admitted,
+        MemberState::Unreachable => State::Unreachable,
+    }
+}
+
+const fn published_state(state: State) -> MemberState {
+    match state {
+        State::Pending => MemberState::Pending,
+        State::Starting => MemberState::Starting,
+        State::Fenced => MemberState::Fenced,
+        State::Admitted => MemberState::Admitted,
+        State::Unreachable => MemberState::Unreachable,
+    }
+}
+
+const fn reason_of(reason: FenceReason) -> Reason {
+    match reason {
+        FenceReason::FirstStart => Reason::FirstStart,
+        FenceReason::PredecessorUnconfirmed => Reason::PredecessorUnconfirmed,
+        FenceReason::Leaving => Reason::Leaving,
+        // Nothing here fences for the others; a version that did so fenced, and that is what counts.
+        FenceReason::Restarted | FenceReason::ClockJump | FenceReason::Joining | FenceReason::Updating => {
+            Reason::Restarted
+        }
+    }
+}
+
+const fn published_reason(reason: Reason) -> FenceReason {
+    match reason {
+        Reason::Restarted => FenceReason::Restarted,
+        Reason::FirstStart => FenceReason::FirstStart,
+        Reason::PredecessorUnconfirmed => FenceReason::PredecessorUnconfirmed,
+        Reason::Leaving => FenceReason::Leaving,
+    }
+}
+
+#[cfg(test)]
+mod tests;

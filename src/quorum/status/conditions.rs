@@ -1,0 +1,155 @@
+//! The conditions of a quorum, each with what is waited for.
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_condition};
+use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
+use crate::quorum::plan::Plan;
+
+/// What the conditions are made from, beside the status itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overview {
+    /// Members whose pod still has an older template.
+    pub outdated: Vec<String>,
+    /// Client Secrets that could not be written, with the reason.
+    pub blocked_clients: Vec<String>,
+    /// Something that keeps the quorum from being carried out at all.
+    pub obstacle: Option<Obstacle>,
+}
+
+/// What keeps a quorum from being carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    /// Reason of the condition Ready.
+    pub reason: CommonReason,
+    /// What to do about it.
+    pub message: String,
+}
+
+/// A condition before it is set.
+type Draft = (QuorumCondition, Status, CommonReason, String);
+
+/// Sets the conditions of a quorum that can be carried out. What is not watched yet (clocks, other operators, foreign TTLs) has no
+/// condition at all, so that nobody takes silence for health.
+pub fn conditions(
+    status: &mut RedisQuorumStatus,
+    plan: &Plan,
+    overview: &Overview,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let drafts = [
+        ready(status, plan, overview),
+        available(status, plan),
+        fault_tolerant(status, plan),
+        progressing(status, overview),
+        clients_ready(overview),
+    ];
+    for (type_, holds, reason, message) in drafts {
+        set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+    }
+}
+
+/// Sets the conditions of a quorum that cannot be carried out, and of which nothing else is known.
+pub fn refused(status: &mut RedisQuorumStatus, obstacle: &Obstacle, generation: Option<i64>, now: Timestamp) {
+    let message = obstacle.message.as_str();
+    for (type_, holds) in [(QuorumCondition::Ready, Status::False), (QuorumCondition::QuorumAvailable, Status::Unknown)] {
+        set_condition(&mut status.conditions, type_, holds, obstacle.reason, message, generation, now);
+    }
+}
+
+fn admitted(status: &RedisQuorumStatus) -> usize {
+    status.members.iter().filter(|member| member.state == MemberState::Admitted).count()
+}
+
+fn ready(status: &RedisQuorumStatus, plan: &Plan, overview: &Overview) -> Draft {
+    let draft = |holds: bool, reason, message: String| (QuorumCondition::Ready, holds.into(), reason, message);
+    if let Some(obstacle) = &overview.obstacle {
+        return draft(false, obstacle.reason, obstacle.message.clone());
+    }
+    let all = plan.members.len();
+    if admitted(status) == all {
+        return draft(true, CommonReason::AllAdmitted, format!("all {all} members may vote"));
+    }
+    draft(false, waiting_reason(status), waiting_for(status))
+}
+
+fn available(status: &RedisQuorumStatus, plan: &Plan) -> Draft {
+    let (have, all, need) = (admitted(status), plan.members.len(), plan.majority());
+    let reason = match have {
+        _ if have == all => CommonReason::AllAdmitted,
+        _ if have >= need => CommonReason::MajorityAdmitted,
+        _ => CommonReason::MajorityLost,
+    };
+    let mut message = format!("{have} of {all} members may vote, {need} are needed");
+    if have < need {
+        message = format!("{message}: {}", waiting_for(status));
+    }
+    (QuorumCondition::QuorumAvailable, (have >= need).into(), reason, message)
+}
+
+fn fault_tolerant(status: &RedisQuorumStatus, plan: &Plan) -> Draft {
+    let (have, all, need) = (admitted(status), plan.members.len(), plan.majority());
+    let draft = |holds: bool, reason, message: String| (QuorumCondition::FaultTolerant, holds.into(), reason, message);
+    if all == 1 {
+        let message = "with one member every loss of it stops all locks: write members: 3".to_owned();
+        return draft(false, CommonReason::SingleMember, message);
+    }
+    let message = format!("{have} of {all} members may vote, {need} are needed");
+    match have {
+        _ if have == all => draft(true, CommonReason::AllAdmitted, message),
+        _ if have > need => draft(true, CommonReason::MajorityAdmitted, message),
+        _ => draft(false, CommonReason::MembersMissing, message),
+    }
+}
+
+fn progressing(status: &RedisQuorumStatus, overview: &Overview) -> Draft {
+    let draft = |holds: bool, reason, message: String| (QuorumCondition::Progressing, holds.into(), reason, message);
+    if status.members.iter().any(|member| member.state != MemberState::Admitted) {
+        return draft(true, waiting_reason(status), waiting_for(status));
+    }
+    if !overview.outdated.is_empty() {
+        let message = format!(
+            "{} still run the old pod template: delete their pods one at a time, each when all members may vote again",
+            overview.outdated.join(", ")
+        );
+        return draft(true, CommonReason::Updating, message);
+    }
+    draft(false, CommonReason::Settled, "nothing to do".to_owned())
+}
+
+fn clients_ready(overview: &Overview) -> Draft {
+    if overview.blocked_clients.is_empty() {
+        let message = "every client has its Secret".to_owned();
+        return (QuorumCondition::ClientsReady, Status::True, CommonReason::AsExpected, message);
+    }
+    let message = overview.blocked_clients.join("; ");
+    (QuorumCondition::ClientsReady, Status::False, CommonReason::ClientSecretBlocked, message)
+}
+
+fn waiting_reason(status: &RedisQuorumStatus) -> CommonReason {
+    let unconfirmed = |member: &MemberStatus| member.reason == Some(FenceReason::PredecessorUnconfirmed);
+    if status.members.iter().any(unconfirmed) {
+        CommonReason::PredecessorUnconfirmed
+    } else if status.members.iter().any(|member| member.state == MemberState::Fenced) {
+        CommonReason::MembersFenced
+    } else {
+        CommonReason::MembersStarting
+    }
+}
+
+fn waiting_for(status: &RedisQuorumStatus) -> String {
+    let waits = status.members.iter().filter_map(|member| {
+        let name = &member.name;
+        Some(match (member.state, member.rejoin_at) {
+            (MemberState::Admitted, _) => return None,
+            (MemberState::Pending, _) => format!("{name} has no running pod"),
+            (MemberState::Starting, _) => format!("{name} is starting"),
+            (MemberState::Unreachable, _) => format!("{name} does not answer"),
+            (MemberState::Fenced, Some(at)) => format!("{name} is fenced and may vote from {at}"),
+            (MemberState::Fenced, None) => member.message.clone().unwrap_or_else(|| format!("{name} is fenced")),
+        })
+    });
+    let text = waits.collect::<Vec<_>>().join("; ");
+    if text.is_empty() { "the members are being made".to_owned() } else { text }
+}
