@@ -77,11 +77,8 @@ impl Member<'_> {
         let record = self.record(&quorum);
         let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
         let delay = self.plan.rejoin_delay(in_force.map_or(Duration::ZERO, crate::api::GoDuration::get));
-        let step = FenceStep::WriteFenced {
-            reason: Reason::Restarted,
-            rejoin_at: Some(self.task.now() + delay),
-            close: true,
-        };
+        let step =
+            FenceStep::WriteFenced { reason: Reason::Restarted, rejoin_at: Some(self.task.now() + delay), close: true };
         self.write(step, &quorum, &record, look).await?;
         self.close(look).await?;
         Err(error.into())

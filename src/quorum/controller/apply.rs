@@ -97,7 +97,8 @@ impl Task<'_> {
         let api: Api<K> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
         let name = desired.name_any();
         if let Some(found) = request(api.get_opt(&name)).await? {
-            let ours = found.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == plan.uid);
+            let ours =
+                found.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == plan.uid);
             if !ours {
                 return Ok(Outcome::InTheWay(format!(
                     "{} {name} exists and belongs to somebody else: delete it, or give the quorum another name",

@@ -7,9 +7,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 
 use super::{Error, Task, request};
-use crate::api::{
-    ACCEPT_CLIENTS_ANNOTATION, CLIENT_LABEL, FIELD_MANAGER, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL,
-};
+use crate::api::{ACCEPT_CLIENTS_ANNOTATION, CLIENT_LABEL, FIELD_MANAGER, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL};
 use crate::quorum::auth::Auth;
 use crate::quorum::build::{client_secret, users_acl};
 use crate::quorum::plan::{ClientPlan, MemberPlan, Plan, voting_users};

@@ -146,7 +146,8 @@ impl Task<'_> {
 }
 
 fn delay(plan: Option<&Plan>, quorum: &RedisQuorum) -> Duration {
-    let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force).map_or(Duration::ZERO, GoDuration::get);
+    let in_force =
+        quorum.status.as_ref().and_then(|status| status.max_ttl_in_force).map_or(Duration::ZERO, GoDuration::get);
     plan.map_or(Duration::MAX, |plan| plan.rejoin_delay(in_force))
 }
 

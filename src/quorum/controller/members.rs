@@ -261,12 +261,17 @@ impl Member<'_> {
         let until = rejoin_at.and_then(|at| self.wall_time(at, look.now));
         let until = until.map_or_else(|| "it is safe".to_owned(), |until| until.to_string());
         let (type_, reason, note) = match reason {
-            Reason::FirstStart => (EventType::Normal, "Fenced", format!("{name} has started and may not vote before {until}")),
-            Reason::Restarted => {
-                (EventType::Warning, "Restarted", format!("{name} has forgotten its locks and may not vote before {until}"))
+            Reason::FirstStart => {
+                (EventType::Normal, "Fenced", format!("{name} has started and may not vote before {until}"))
             }
+            Reason::Restarted => (
+                EventType::Warning,
+                "Restarted",
+                format!("{name} has forgotten its locks and may not vote before {until}"),
+            ),
             Reason::PredecessorUnconfirmed => {
-                let note = format!("{name} may not vote: the process before it is not known to be dead, see status.members");
+                let note =
+                    format!("{name} may not vote: the process before it is not known to be dead, see status.members");
                 (EventType::Warning, "PredecessorUnconfirmed", note)
             }
             Reason::Leaving => (EventType::Normal, "Fenced", format!("{name} is closed for good")),
@@ -274,4 +279,3 @@ impl Member<'_> {
         self.task.leader.context.event(self.task.session.quorum().as_ref(), type_, reason, note).await;
     }
 }
-

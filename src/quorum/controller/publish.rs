@@ -28,11 +28,8 @@ impl<'a> Publisher<'a> {
     }
 
     pub(super) fn learn(&mut self, applied: &Applied, outdated: Vec<String>) {
-        self.overview = Overview {
-            outdated,
-            blocked_clients: applied.blocked_clients.clone(),
-            obstacle: applied.obstacle.clone(),
-        };
+        self.overview =
+            Overview { outdated, blocked_clients: applied.blocked_clients.clone(), obstacle: applied.obstacle.clone() };
     }
 
     /// What everything else rests on is published first: the membership epoch, and the maxTTL that fences have to outlast

@@ -53,7 +53,8 @@ pub fn conditions(
 /// Sets the conditions of a quorum that cannot be carried out, and of which nothing else is known.
 pub fn refused(status: &mut RedisQuorumStatus, obstacle: &Obstacle, generation: Option<i64>, now: Timestamp) {
     let message = obstacle.message.as_str();
-    for (type_, holds) in [(QuorumCondition::Ready, Status::False), (QuorumCondition::QuorumAvailable, Status::Unknown)] {
+    for (type_, holds) in [(QuorumCondition::Ready, Status::False), (QuorumCondition::QuorumAvailable, Status::Unknown)]
+    {
         set_condition(&mut status.conditions, type_, holds, obstacle.reason, message, generation, now);
     }
 }
