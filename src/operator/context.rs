@@ -40,7 +40,7 @@ pub struct Context {
 impl Context {
     /// A context, and the future that keeps its caches current.
     pub fn new(client: Client, instance: &str) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let clock = Arc::new(SystemClock::default());
+        let clock = Arc::new(SystemClock);
         let any = watcher::Config::default;
         let (pods, follow_pods) = Cache::new(Api::all(client.clone()), any(), slim_pod);
         let (nodes, follow_nodes) = Cache::new(Api::all(client.clone()), any(), slim_node);
