@@ -138,12 +138,13 @@ impl Actor {
         loop {
             tokio::select! {
                 biased;
-                () = &mut driver => return End::Broken(MemberError::Unreachable("connection closed".to_owned())),
                 answered = session.answered() => {
                     if let Err(error) = session.on_answer(answered, &self.link) {
                         return End::Broken(error);
                     }
                 }
+                // After the answers: those that came before the end still count.
+                () = &mut driver => return End::Broken(MemberError::Unreachable("connection closed".to_owned())),
                 count = self.queue.recv_many(&mut jobs, PIPELINE) => {
                     if count == 0 {
                         return End::Dropped;

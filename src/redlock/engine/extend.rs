@@ -28,7 +28,9 @@ impl<'a> Hold<'a> {
 
     fn on_reply(&mut self, index: usize, answers: &Answers, reply: Option<&Reply>) {
         match reply {
-            Some(Reply::Extended { time }) => drop(self.ballot.vote(index, answers, Some(*time), true)),
+            Some(Reply::Extended { time }) => {
+                self.ballot.vote(index, answers, Some(*time), true);
+            }
             Some(Reply::Refused { holder, time }) => {
                 if self.ballot.vote(index, answers, Some(*time), false) && *holder == KeyState::Missing {
                     let clock = ClockSample { time: *time, sent: answers.sent, received: answers.received };

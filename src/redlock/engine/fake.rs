@@ -1,1 +1,223 @@
+//! Members in memory: what the Lua scripts do, on tokio's paused clock, with delays, freezes and restarts on demand.
 
+use crate::redlock::{
+    Answers, BoxFuture, Command, Elector, Electorate, FencingToken, KeyState, LockMember, MemberError, MemberName,
+    Reply, RunId, StoredValue,
+};
+use crate::time::{Boottime, Clock, TokioClock, UnixMicros};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+
+struct Job {
+    commands: Vec<Command>,
+    sent: Boottime,
+    due: tokio::time::Sleep,
+    answer: oneshot::Sender<Result<Answers, MemberError>>,
+}
+
+pub(super) struct State {
+    pub(super) run_id: RunId,
+    pub(super) delay: Duration,
+    pub(super) down: Option<MemberError>,
+    pub(super) keys: BTreeMap<String, (String, Boottime)>,
+    pub(super) counter: i64,
+    /// Everything ever enqueued, in order.
+    pub(super) log: Vec<Command>,
+    /// How often the future of a `send` was polled, summed up.
+    pub(super) executed: usize,
+}
+
+pub(super) struct Fake {
+    name: MemberName,
+    clock: TokioClock,
+    state: Mutex<State>,
+    frozen: watch::Sender<bool>,
+    queue: mpsc::UnboundedSender<Job>,
+}
+
+impl Fake {
+    pub(super) fn new(name: &str, clock: TokioClock) -> Arc<Self> {
+        let (queue, mut jobs) = mpsc::unbounded_channel::<Job>();
+        let state = State {
+            run_id: RunId::new(format!("run of {name}")),
+            delay: Duration::from_millis(1),
+            down: None,
+            keys: BTreeMap::new(),
+            counter: 0,
+            log: Vec::new(),
+            executed: 0,
+        };
+        let fake = Arc::new(Self {
+            name: name.into(),
+            clock,
+            state: Mutex::new(state),
+            frozen: watch::channel(false).0,
+            queue,
+        });
+        let (member, mut frozen) = (Arc::downgrade(&fake), fake.frozen.subscribe());
+        tokio::spawn(async move {
+            while let Some(Job { commands, sent, due, answer }) = jobs.recv().await {
+                due.await;
+                frozen.wait_for(|frozen| !frozen).await.unwrap();
+                let Some(fake) = member.upgrade() else { return };
+                let replies = commands.iter().map(|command| fake.execute(command)).collect();
+                let run_id = fake.state().run_id.clone();
+                let _ = answer.send(Ok(Answers { run_id, sent, received: fake.clock.boottime(), replies }));
+            }
+        });
+        fake
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub(super) fn freeze(&self, frozen: bool) {
+        self.frozen.send_replace(frozen);
+    }
+
+    /// The process starts again and has forgotten everything.
+    pub(super) fn restart(&self) {
+        let mut state = self.state();
+        state.run_id = RunId::new(format!("{} again", state.run_id));
+        state.keys.clear();
+        state.counter = 0;
+    }
+
+    pub(super) fn value(&self, key: &str) -> Option<String> {
+        let now = self.clock.boottime();
+        self.state().keys.get(key).filter(|(_, until)| *until > now).map(|(value, _)| value.clone())
+    }
+
+    pub(super) fn ttl(&self, key: &str) -> Duration {
+        let now = self.clock.boottime();
+        self.state().keys.get(key).map_or(Duration::ZERO, |(_, until)| until.since(now))
+    }
+
+    pub(super) fn set(&self, key: &str, value: &str, ttl: Duration) {
+        let until = self.clock.boottime() + ttl;
+        self.state().keys.insert(key.to_owned(), (value.to_owned(), until));
+    }
+
+    pub(super) fn time(&self) -> UnixMicros {
+        UnixMicros(self.clock.wall().0 * 1_000)
+    }
+
+    fn execute(&self, command: &Command) -> Reply {
+        let (now, time) = (self.clock.boottime(), self.time());
+        let mut state = self.state();
+        state.executed += 1;
+        state.keys.retain(|_, (_, until)| *until > now);
+        let (Command::Acquire { key, .. }
+        | Command::RaiseCounter { key, .. }
+        | Command::Extend { key, .. }
+        | Command::Repair { key, .. }
+        | Command::Seal { key, .. }
+        | Command::Release { key, .. }
+        | Command::Inspect { key }) = command;
+        let key = key.as_str().to_owned();
+        let held = state.keys.get(&key).cloned();
+        let holder = held.as_ref().map_or(KeyState::Missing, |(value, until)| KeyState::String {
+            value: StoredValue::new(value),
+            remaining: Some(until.since(now)),
+        });
+        let ours = |value: &str| held.as_ref().is_some_and(|(held, _)| held == value);
+        match command {
+            Command::Acquire { .. } | Command::Repair { .. } if held.is_some() => match command {
+                Command::Acquire { .. } => Reply::Refused { holder, time },
+                _ => Reply::Done(false),
+            },
+            Command::Acquire { value, ttl, hint, .. } => {
+                state.keys.insert(key, (value.expose().to_owned(), now + *ttl));
+                state.counter = state.counter.max(hint.get()) + 1;
+                Reply::Acquired { token: FencingToken::new(state.counter).unwrap(), time }
+            }
+            Command::Repair { value, px, not_after, .. } => {
+                let left = u64::try_from(not_after.0 - time.0).unwrap_or(0);
+                let ttl = (*px).min(Duration::from_micros(left));
+                state.keys.insert(key, (value.expose().to_owned(), now + ttl));
+                Reply::Done(!ttl.is_zero())
+            }
+            Command::RaiseCounter { value, .. } | Command::Seal { value, .. } if !ours(value.expose()) => match command
+            {
+                Command::Seal { sealed, .. } if ours(sealed.expose()) => {
+                    Reply::Sealed { remaining: holder.remaining().unwrap() }
+                }
+                _ => Reply::NotOurs,
+            },
+            Command::RaiseCounter { token, .. } => {
+                state.counter = state.counter.max(token.get());
+                Reply::Raised
+            }
+            Command::Seal { sealed, lock_delay, .. } => {
+                let until = held.unwrap().1 + *lock_delay;
+                state.keys.insert(key, (sealed.expose().to_owned(), until));
+                Reply::Sealed { remaining: until.since(now) }
+            }
+            Command::Extend { value, ttl, .. } if ours(value.expose()) => {
+                let until = held.unwrap().1.max(now + *ttl);
+                state.keys.insert(key, (value.expose().to_owned(), until));
+                Reply::Extended { time }
+            }
+            Command::Extend { .. } => Reply::Refused { holder, time },
+            Command::Release { value, .. } => {
+                let ours = ours(value.expose());
+                if ours {
+                    state.keys.remove(&key);
+                }
+                Reply::Done(ours)
+            }
+            Command::Inspect { .. } => Reply::State(holder),
+        }
+    }
+}
+
+impl LockMember for Fake {
+    fn name(&self) -> &MemberName {
+        &self.name
+    }
+
+    fn send(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Answers, MemberError>> {
+        let mut state = self.state();
+        state.log.extend(commands.iter().cloned());
+        if let Some(error) = state.down.clone() {
+            return Box::pin(async move { Err(error) });
+        }
+        let (answer, answered) = oneshot::channel();
+        let due = tokio::time::sleep(state.delay);
+        let _ = self.queue.send(Job { commands, sent: self.clock.boottime(), due, answer });
+        Box::pin(async move { answered.await.unwrap() })
+    }
+}
+
+/// A quorum of fakes, and their electorate with everybody admitted.
+pub(super) struct Quorum {
+    pub(super) clock: Arc<TokioClock>,
+    pub(super) members: Vec<Arc<Fake>>,
+    pub(super) electorate: Electorate,
+}
+
+impl Quorum {
+    pub(super) fn of(size: usize) -> Self {
+        let clock = Arc::new(TokioClock::new());
+        let members: Vec<_> = (0..size).map(|n| Fake::new(&format!("m{n}"), *clock)).collect();
+        let electorate = Electorate::single(electors(&members));
+        Self { clock, members, electorate }
+    }
+
+    pub(super) fn holders(&self, key: &str, value: &str) -> usize {
+        self.members.iter().filter(|member| member.value(key).as_deref() == Some(value)).count()
+    }
+}
+
+pub(super) fn electors(members: &[Arc<Fake>]) -> Vec<Elector> {
+    members
+        .iter()
+        .map(|fake| Elector {
+            member: Arc::clone(fake) as Arc<dyn LockMember>,
+            admitted: Some(fake.state().run_id.clone()),
+        })
+        .collect()
+}
