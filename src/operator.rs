@@ -57,7 +57,8 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
             tracing::error!(%error, "cannot serve HTTP");
         }
     });
-    tasks.spawn(heartbeat(context.clone(), health));
+    let (filled, filled_seen) = watch::channel(false);
+    tasks.spawn(heartbeat(context.clone(), health, filled_seen));
 
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -66,6 +67,7 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     }
+    filled.send_replace(true);
 
     let sessions = Sessions::start(context.clone());
     let holds = Arc::new(Holds::default());
@@ -141,12 +143,12 @@ async fn create_default_quorum(context: &Context, args: &OperatorArgs, term: &Te
 }
 
 /// Turns the main loop's heartbeat, and says when the caches are filled.
-async fn heartbeat(context: Context, health: watch::Sender<Health>) {
-    let mut synced = false;
+async fn heartbeat(context: Context, health: watch::Sender<Health>, mut filled: watch::Receiver<bool>) {
     loop {
+        let synced = *filled.borrow_and_update();
         health.send_replace(Health { synced, heartbeat: Some(context.clock.boottime()) });
         tokio::select! {
-            filled = context.synced(), if !synced => synced = filled,
+            Ok(()) = filled.changed() => {}
             () = tokio::time::sleep(http::HEARTBEAT) => {}
         }
     }

@@ -28,6 +28,8 @@ use crate::{
 
 /// After a round without a quorum; members come back by themselves.
 const NO_QUORUM_PAUSE: Duration = Duration::from_millis(500);
+/// The first renewal of a grant that did not have all votes yet.
+const FIRST_RENEWAL: Duration = Duration::from_millis(200);
 /// Between reads that are to settle what became of a status write.
 const SETTLE_PAUSE: Duration = Duration::from_millis(200);
 /// A pause that has run out on our clock must have run out on the timer's, too.
@@ -282,7 +284,9 @@ impl Attempt<'_> {
             renew_interval,
         };
         let Grant { started, valid_until, votes, .. } = self.grant;
-        let due: Boottime = started + renew_interval;
+        // A grant is decided at a majority. The votes that were on their way are counted soon, by the first renewal.
+        let complete = votes.yes == votes.of;
+        let due: Boottime = started + if complete { renew_interval } else { renew_interval.min(FIRST_RENEWAL) };
         Hold::new(terms, valid_until, self.valid_until_wall(), self.wall, due).with_votes(votes)
     }
 }

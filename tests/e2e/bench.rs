@@ -1,0 +1,167 @@
+//! What one test works with: a namespace of its own, and ways to make, watch and read objects there.
+
+use std::{fmt::Debug, ops::Deref, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::{NamespaceResourceScope, api::core::v1::Namespace};
+use kube::{Api, Resource, ResourceExt, api::PostParams};
+use redlock_operator::time::{Boottime, Clock as _, SystemClock, UnixMillis};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use crate::{cluster::Cluster, figures::Figures, record::Recorder};
+
+/// On every namespace of these tests.
+pub(crate) const PART_OF: &str = "app.kubernetes.io/part-of=redlock-e2e";
+/// A namespace must be gone within this time, with everything in it.
+const NAMESPACE_GONE_LIMIT: Duration = Duration::from_secs(90);
+
+/// One test's place.
+#[derive(Clone)]
+pub(crate) struct Bench(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) figures: Arc<Figures>,
+    /// The test's namespace.
+    pub(crate) namespace: String,
+}
+
+impl Deref for Bench {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl Bench {
+    /// Makes the namespace, with the strictest pod security.
+    pub(crate) async fn open(test: &str, cluster: Arc<Cluster>, figures: Arc<Figures>) -> anyhow::Result<Self> {
+        let short: String = test.replace('_', "-").chars().take(40).collect();
+        let namespace = format!("e2e-{}-{:04x}", short.trim_end_matches('-'), rand::random::<u16>());
+        let bench = Self(Arc::new(Inner { cluster, figures, namespace }));
+        bench.make_namespace(&bench.namespace, &[]).await?;
+        Ok(bench)
+    }
+
+    async fn make_namespace(&self, name: &str, labels: &[(&str, &str)]) -> anyhow::Result<()> {
+        let mut object = json!({"metadata": {"name": name, "labels": {
+            "app.kubernetes.io/part-of": "redlock-e2e",
+            "pod-security.kubernetes.io/enforce": "restricted",
+        }}});
+        for (label, value) in labels {
+            object["metadata"]["labels"][*label] = json!(value);
+        }
+        let namespaces = Api::<Namespace>::all(self.cluster.client.clone());
+        namespaces.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+        Ok(())
+    }
+
+    /// Removes the namespace and waits until nothing of it is left.
+    pub(crate) async fn close(&self) -> anyhow::Result<()> {
+        let namespaces = Api::<Namespace>::all(self.cluster.client.clone());
+        let recorder = Recorder::of(namespaces.clone(), &self.namespace).await?;
+        namespaces.delete(&self.namespace, &kube::api::DeleteParams::background()).await?;
+        recorder.until_gone(NAMESPACE_GONE_LIMIT).await.context("the namespace's deletion does not end")?;
+        Ok(())
+    }
+
+    /// Objects of a kind in the test's namespace.
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.cluster.client.clone(), &self.namespace)
+    }
+
+    /// Makes an object in the test's namespace.
+    pub(crate) async fn create<K>(&self, object: Value) -> anyhow::Result<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let parsed: K = serde_json::from_value(object)?;
+        let created = self.api::<K>().create(&PostParams::default(), &parsed).await;
+        created.with_context(|| format!("failed to create {} {}", K::kind(&()), parsed.name_any()))
+    }
+
+    /// Deletes an object in the test's namespace, and does not wait for its end.
+    pub(crate) async fn delete<K>(&self, name: &str) -> anyhow::Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+    {
+        let deleted = self.api::<K>().delete(name, &kube::api::DeleteParams::background()).await;
+        deleted.with_context(|| format!("failed to delete {} {name}", K::kind(&())))?;
+        Ok(())
+    }
+
+    /// Watches one object in the test's namespace.
+    pub(crate) async fn record<K>(&self, name: &str) -> anyhow::Result<Recorder<K>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Serialize
+            + Send
+            + Sync
+            + 'static,
+    {
+        Recorder::of(self.api::<K>(), name).await
+    }
+
+    /// kubectl in the test's namespace, which must succeed.
+    pub(crate) async fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let all: Vec<&str> = ["-n", &self.namespace].into_iter().chain(arguments.iter().copied()).collect();
+        self.cluster.kubectl(&all).await
+    }
+
+    /// `kubectl apply` of a manifest that must be refused; gives the message.
+    pub(crate) async fn refused(&self, manifest: &str) -> anyhow::Result<String> {
+        let output = self.cluster.kubectl_output(&["-n", &self.namespace, "apply", "-f", "-"], manifest).await?;
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success(), "kubectl apply took this:\n{manifest}");
+        Ok(message)
+    }
+
+    /// Now, for measuring.
+    pub(crate) fn now(&self) -> Boottime {
+        SystemClock.boottime()
+    }
+
+    /// Now, for comparing with what objects say.
+    pub(crate) fn wall(&self) -> UnixMillis {
+        SystemClock.wall()
+    }
+
+    /// All that helps to see why a test failed.
+    pub(crate) async fn dump(&self) -> String {
+        let ns = ["-n", self.namespace.as_str()];
+        let operator = ["-n", self.cluster.operator_namespace.as_str()];
+        let parts: [(&str, Vec<&str>); 6] = [
+            ("quorums and locks", [&ns[..], &["get", "rq,dlock", "-o", "yaml"]].concat()),
+            ("objects", [&ns[..], &["get", "pods,deployments,statefulsets,services,endpointslices,pdb", "-o", "wide"]].concat()),
+            ("events", [&ns[..], &["get", "events", "--sort-by=.lastTimestamp"]].concat()),
+            ("the operator", [&operator[..], &["get", "pods,leases,rq", "-o", "wide"]].concat()),
+            ("its leader", [&operator[..], &["get", "leases", "-o", "yaml"]].concat()),
+            (
+                "its log",
+                [
+                    &operator[..],
+                    &["logs", "--selector=app.kubernetes.io/name=redlock-operator", "--prefix", "--tail=120"],
+                ]
+                .concat(),
+            ),
+        ];
+        let mut text = String::new();
+        for (title, arguments) in parts {
+            let output = self.cluster.kubectl_output(&arguments, "").await;
+            let output = output.map_or_else(
+                |error| format!("{error:#}\n"),
+                |output| String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
+            );
+            text += &format!("--- {title} (kubectl {})\n{output}", arguments.join(" "));
+        }
+        text
+    }
+}

@@ -1,0 +1,82 @@
+//! The cluster under test: how it is reached, and what kind it is.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Output, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail, ensure};
+use kube::{Client, Config, config::Kubeconfig};
+use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
+
+use crate::faults::Faults;
+
+/// No single kubectl call takes longer, unless it is told to wait.
+const KUBECTL_LIMIT: Duration = Duration::from_secs(180);
+
+/// The cluster under test.
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    pub(crate) faults: Faults,
+    /// Namespace of the operator.
+    pub(crate) operator_namespace: String,
+    /// An image with redis-server, redis-cli and sh.
+    pub(crate) redis_image: String,
+    kubectl: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+impl Cluster {
+    /// Finds the cluster of `KUBECONFIG`, or else the local one.
+    pub(crate) async fn find() -> anyhow::Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let env = |name: &str, default: &str| std::env::var(name).ok().filter(|v| !v.is_empty()).unwrap_or(default.into());
+        let external = env("CLUSTER", "local") == "external";
+        let local_kubeconfig = root.join(".local/kubeconfig");
+        let kubeconfig = PathBuf::from(env("KUBECONFIG", &local_kubeconfig.to_string_lossy()));
+        ensure!(kubeconfig.exists(), "{} does not exist: run `make up` first", kubeconfig.display());
+        let local_kubectl = root.join(".local/bin/kubectl");
+        let kubectl = if local_kubectl.exists() { local_kubectl } else { "kubectl".into() };
+        let options = kube::config::KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(Kubeconfig::read_from(&kubeconfig)?, &options).await?;
+        let redis_image = if external { "redis:7.2" } else { "redlock-operator.local/redis:7.0" };
+        Ok(Self {
+            client: Client::try_from(config)?,
+            faults: if external { Faults::none() } else { Faults::local(root) },
+            operator_namespace: env("REDLOCK_NAMESPACE", "redlock-system"),
+            redis_image: env("REDIS_IMAGE", redis_image),
+            kubectl,
+            kubeconfig,
+        })
+    }
+
+    /// Runs kubectl and gives what it printed, whether it succeeded or not.
+    pub(crate) async fn kubectl_output(&self, arguments: &[&str], input: &str) -> anyhow::Result<Output> {
+        let mut command = Command::new(&self.kubectl);
+        command.env("KUBECONFIG", &self.kubeconfig).args(arguments).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("failed to run {}", self.kubectl.display()))?;
+        let mut stdin = child.stdin.take();
+        let run = async {
+            if let Some(stdin) = &mut stdin {
+                // A program that does not read its input is no failure of ours.
+                let _unread = stdin.write_all(input.as_bytes()).await;
+            }
+            drop(stdin);
+            child.wait_with_output().await
+        };
+        match timeout(KUBECTL_LIMIT, run).await {
+            Ok(output) => Ok(output?),
+            Err(_elapsed) => bail!("kubectl {}: not done in {KUBECTL_LIMIT:?}", arguments.join(" ")),
+        }
+    }
+
+    /// Runs kubectl, which must succeed, and gives what it printed.
+    pub(crate) async fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let output = self.kubectl_output(arguments, "").await?;
+        let error = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kubectl {} failed: {}", arguments.join(" "), error.trim());
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}

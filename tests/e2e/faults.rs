@@ -1,0 +1,73 @@
+//! Faults that need the host: only the local cluster has one that we may use.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail, ensure};
+use tokio::{process::Command, time::timeout};
+
+/// The API server needs a while to stop and to start.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Injects faults by `local/cluster.sh`.
+pub(crate) struct Faults {
+    script: Option<PathBuf>,
+    api_server_is_away: AtomicBool,
+}
+
+impl Faults {
+    /// For a cluster of somebody else.
+    pub(crate) fn none() -> Self {
+        Self { script: None, api_server_is_away: AtomicBool::new(false) }
+    }
+
+    /// For the local cluster.
+    pub(crate) fn local(root: &Path) -> Self {
+        Self { script: Some(root.join("local/cluster.sh")), ..Self::none() }
+    }
+
+    /// Whether there are any.
+    pub(crate) fn available(&self) -> bool {
+        self.script.is_some()
+    }
+
+    async fn run(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        let Some(script) = &self.script else { bail!("this cluster has no faults to inject") };
+        let mut command = Command::new(script);
+        command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+        let output = timeout(LIMIT, command.output()).await;
+        let output = output.with_context(|| format!("cluster.sh {}: not done in {LIMIT:?}", arguments.join(" ")))??;
+        ensure!(
+            output.status.success(),
+            "cluster.sh {} failed: {}{}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(())
+    }
+
+    /// SIGKILL to the first process of a container.
+    pub(crate) async fn kill_container(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<()> {
+        self.run(&["kill-container", namespace, pod, container]).await
+    }
+
+    /// The API server is killed and stays away.
+    pub(crate) async fn stop_api_server(&self) -> anyhow::Result<()> {
+        self.api_server_is_away.store(true, Ordering::SeqCst);
+        self.run(&["apiserver-stop"]).await
+    }
+
+    /// The API server comes back, if it is away.
+    pub(crate) async fn start_api_server(&self) -> anyhow::Result<()> {
+        if self.api_server_is_away.load(Ordering::SeqCst) {
+            self.run(&["apiserver-start"]).await?;
+            self.api_server_is_away.store(false, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! A lock client that knows nothing of Kubernetes: redis-cli in a pod, with the Secret that the quorum gives its clients.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use serde_json::{Value, json};
+
+use crate::{
+    bench::Bench,
+    pods::{container_security, pod_security},
+    quorums::Quorum,
+};
+
+/// A pod with an image that the node has is running within this time.
+const START_LIMIT: Duration = Duration::from_secs(40);
+
+/// `redis MEMBER COMMAND...`, with members counted from 0.
+const REDIS: &str = r#"redis() { m=$(($1 + 1)); shift; redis-cli --no-auth-warning -u "$(sed -n "${m}p" /client/urls)" "$@" 2>&1; }"#;
+
+/// A pod that waits for commands.
+pub(crate) struct Client {
+    bench: Bench,
+}
+
+impl Client {
+    /// Starts it, once the quorum's Secret is there.
+    pub(crate) async fn start(quorum: &Quorum) -> anyhow::Result<Self> {
+        start(quorum, "outside", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done").await?;
+        Ok(Self { bench: quorum.bench.clone() })
+    }
+
+    /// Runs a Redis command on a member and gives the answer, an error's text included.
+    pub(crate) async fn redis(&self, member: usize, command: &[&str]) -> anyhow::Result<String> {
+        let script = format!("{REDIS}; redis \"$@\"");
+        let member = member.to_string();
+        let arguments = [&["exec", "outside", "--", "sh", "-c", &script, "sh", &member], command].concat();
+        Ok(self.bench.kubectl(&arguments).await?.trim().to_owned())
+    }
+
+    /// Runs a shell script; there is a function `redis MEMBER COMMAND...`.
+    pub(crate) async fn shell(&self, script: &str) -> anyhow::Result<String> {
+        let script = format!("{REDIS}; {script}");
+        Ok(self.bench.kubectl(&["exec", "outside", "--", "sh", "-c", &script]).await?.trim().to_owned())
+    }
+}
+
+/// A pod that asks again and again; its log is the record.
+pub(crate) struct Monitor {
+    bench: Bench,
+    name: String,
+}
+
+/// One line of a monitor's log.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// When the container runtime took it, in milliseconds of its node's wall clock.
+    pub(crate) at: i64,
+    pub(crate) text: String,
+}
+
+impl Monitor {
+    /// Prints the answer to this shell command, ten times a second. `n` counts, and there is a function `redis MEMBER
+    /// COMMAND...`.
+    pub(crate) async fn start(quorum: &Quorum, name: &str, command: &str) -> anyhow::Result<Self> {
+        let script = format!("{REDIS}; n=0; while :; do n=$((n + 1)); echo \"$({command})\"; sleep 0.1; done");
+        start(quorum, name, &script).await?;
+        Ok(Self { bench: quorum.bench.clone(), name: name.into() })
+    }
+
+    /// Everything so far.
+    pub(crate) async fn lines(&self) -> anyhow::Result<Vec<Line>> {
+        let text = self.bench.kubectl(&["logs", &self.name, "--timestamps"]).await?;
+        text.lines()
+            .map(|line| {
+                let (at, text) = line.split_once(' ').unwrap_or((line, ""));
+                let at: Timestamp = at.parse().with_context(|| format!("no time in the log line {line:?}"))?;
+                Ok(Line { at: at.as_millisecond(), text: text.to_owned() })
+            })
+            .collect()
+    }
+
+    /// Waits until the log has a line for which this is true, among those later than `after`.
+    pub(crate) async fn until(
+        &self,
+        after: i64,
+        limit: Duration,
+        what: &str,
+        is_so: impl Fn(&Line) -> bool,
+    ) -> anyhow::Result<Vec<Line>> {
+        let found = async {
+            loop {
+                let lines = self.lines().await?;
+                if lines.iter().any(|line| line.at > after && is_so(line)) {
+                    return Ok::<_, anyhow::Error>(lines);
+                }
+                // Logs cannot be waited for otherwise: `kubectl logs --follow` would have to be read in the same way.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let lines = tokio::time::timeout(limit, found).await;
+        lines.with_context(|| format!("the log of pod {}: not within {limit:?}: {what}", self.name))?
+    }
+}
+
+async fn start(quorum: &Quorum, name: &str, script: &str) -> anyhow::Result<()> {
+    let bench = &quorum.bench;
+    let secret = format!("{}-client-outside", quorum.name);
+    let secrets = bench.record::<Secret>(&secret).await?;
+    secrets.until(START_LIMIT, "the client's Secret exists", |version| !version.gone).await?;
+    let pods = bench.record::<Pod>(name).await?;
+    bench.create::<Pod>(pod(name, &secret, &bench.cluster.redis_image, script)).await?;
+    let ready = pods.until(START_LIMIT, "the pod is ready", |version| is_ready(&version.object)).await?;
+    ensure!(!ready.gone, "pod {name} was deleted");
+    Ok(())
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn pod(name: &str, secret: &str, image: &str, script: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": false,
+            "securityContext": pod_security(),
+            "volumes": [{"name": "client", "secret": {"secretName": secret}}],
+            "containers": [{
+                "name": "client",
+                "image": image,
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["sh", "-c", script],
+                "volumeMounts": [{"name": "client", "mountPath": "/client", "readOnly": true}],
+                "securityContext": container_security(),
+            }],
+        },
+    })
+}

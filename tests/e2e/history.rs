@@ -1,0 +1,37 @@
+//! Looking back at all that was seen of a lock.
+
+use anyhow::{Context as _, ensure};
+use redlock_operator::api::DistributedLock;
+
+use crate::{
+    locks::{is_held, status},
+    record::Version,
+};
+
+/// From the first version in which it was held, the lock was held without a gap, by one holder under one token; every
+/// validity was published before the one before it had ended. Gives the number of renewals that were seen.
+pub(crate) fn check_held_throughout(versions: &[Version<DistributedLock>]) -> anyhow::Result<usize> {
+    let mut versions = versions.iter().skip_while(|version| !is_held(&version.object));
+    let first = status(&versions.next().context("it was never held")?.object);
+    let (mut until, mut renewals) = (first.valid_until.context("a holder without validUntil")?, 0);
+    for version in versions {
+        let now = status(&version.object);
+        ensure!(is_held(&version.object) && !version.gone, "the lock was lost: {now:?}");
+        ensure!(now.holder == first.holder, "the holder changed: {:?}, then {:?}", first.holder, now.holder);
+        ensure!(
+            now.fencing_token == first.fencing_token && now.transitions == first.transitions,
+            "it was acquired anew: token {:?}, then {:?}",
+            first.fencing_token,
+            now.fencing_token
+        );
+        let valid_until = now.valid_until.context("a holder without validUntil")?;
+        ensure!(valid_until >= until, "validUntil went back from {until} to {valid_until}");
+        if valid_until > until {
+            let late = version.wall.0 - until.as_millis();
+            ensure!(late < 0, "validUntil {valid_until} was published {late} ms after the one before had ended");
+            renewals += 1;
+        }
+        until = valid_until;
+    }
+    Ok(renewals)
+}

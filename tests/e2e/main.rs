@@ -1,0 +1,49 @@
+//! End-to-end tests against a running cluster with the operator installed.
+//!
+//! `cargo test --test e2e -- SUITE [FILTER]` runs the tests of a suite whose name contains FILTER, one after the other, on
+//! the cluster of `KUBECONFIG`, or else on the local one. The last line is `N passed, N failed`.
+
+mod bench;
+mod cluster;
+mod faults;
+mod figures;
+mod foreign;
+mod history;
+mod locks;
+mod operators;
+mod pods;
+mod quorums;
+mod record;
+mod runner;
+mod suite_main;
+
+use std::process::ExitCode;
+
+use runner::Test;
+
+/// Suites by name.
+const SUITES: &[(&str, &[Test])] = &[("main", suite_main::TESTS)];
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
+    let (suite, filter) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
+    let Some((_, tests)) = SUITES.iter().find(|(name, _)| *name == suite) else {
+        let names: Vec<_> = SUITES.iter().map(|(name, _)| *name).collect();
+        eprintln!("usage: cargo test --test e2e -- SUITE [FILTER]; the suites are: {}", names.join(", "));
+        return ExitCode::FAILURE;
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    match runtime.map(|runtime| runtime.block_on(runner::run(tests, &filter))) {
+        Ok(Ok(true)) => ExitCode::SUCCESS,
+        Ok(Ok(false)) => ExitCode::FAILURE,
+        Ok(Err(error)) => {
+            println!("error: {error:#}");
+            println!("0 passed, 1 failed");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The operator's own pods.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
+use kube::{Api, api::ListParams};
+
+use crate::{cluster::Cluster, record::Recorder};
+
+/// The Lease, the Deployment and, up to the instance, the label of the operator.
+pub(crate) const NAME: &str = "redlock-operator";
+/// Its pods.
+pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=redlock-operator";
+/// Another replica leads within this time, whatever happened to the last one.
+pub(crate) const LEADER_LIMIT: Duration = Duration::from_secs(15);
+
+/// Who leads, and for which time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Leader {
+    pub(crate) pod: String,
+    pub(crate) term: i32,
+}
+
+fn leader_of(lease: &Lease) -> Option<Leader> {
+    let spec = lease.spec.as_ref()?;
+    let pod = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
+    Some(Leader { pod, term: spec.lease_transitions.unwrap_or_default() })
+}
+
+/// Watches who leads.
+pub(crate) async fn watch_leader(cluster: &Cluster) -> anyhow::Result<Recorder<Lease>> {
+    Recorder::of(Api::namespaced(cluster.client.clone(), &cluster.operator_namespace), NAME).await
+}
+
+/// Who leads now.
+pub(crate) fn current(leases: &Recorder<Lease>) -> anyhow::Result<Leader> {
+    leader_of(&leases.last()?.object).context("no replica of the operator leads")
+}
+
+/// Waits for a term after `before`.
+pub(crate) async fn until_next_term(leases: &Recorder<Lease>, before: &Leader) -> anyhow::Result<Leader> {
+    let next = |lease: &Lease| leader_of(lease).filter(|leader| leader.term > before.term);
+    let what = format!("a term of leadership after {before:?}");
+    let version = leases.until(LEADER_LIMIT, &what, |version| next(&version.object).is_some()).await?;
+    next(&version.object).context("no leader")
+}
+
+/// How often the containers of all operator pods were restarted, by pod.
+pub(crate) async fn restarts(cluster: &Cluster) -> anyhow::Result<Vec<(Option<String>, i32)>> {
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
+    let mut restarts: Vec<_> = pods
+        .list(&ListParams::default().labels(SELECTOR))
+        .await?
+        .into_iter()
+        .map(|pod| {
+            let statuses = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
+            (pod.metadata.name, statuses.iter().map(|status| status.restart_count).sum())
+        })
+        .collect();
+    restarts.sort();
+    Ok(restarts)
+}
+
+/// All replicas are there and up to date.
+pub(crate) async fn all_available(cluster: &Cluster) -> anyhow::Result<()> {
+    let deployment = format!("deployment/{NAME}");
+    cluster.kubectl(&["-n", &cluster.operator_namespace, "rollout", "status", &deployment, "--timeout=120s"]).await?;
+    Ok(())
+}
+
+/// The log lines of all replicas since `seconds` ago.
+pub(crate) async fn log_since(cluster: &Cluster, seconds: u64) -> anyhow::Result<String> {
+    let since = format!("--since={seconds}s");
+    let selector = format!("--selector={SELECTOR}");
+    cluster.kubectl(&["-n", &cluster.operator_namespace, "logs", &selector, "--tail=-1", &since]).await
+}

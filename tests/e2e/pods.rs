@@ -1,0 +1,45 @@
+//! Pods that tests run: they meet the pod security standard `restricted`.
+
+use serde_json::{Value, json};
+
+/// User of the Redis images.
+const REDIS_UID: i64 = 999;
+
+/// Of a pod.
+pub(crate) fn pod_security() -> Value {
+    json!({"runAsNonRoot": true, "runAsUser": REDIS_UID, "runAsGroup": REDIS_UID, "fsGroup": REDIS_UID,
+        "seccompProfile": {"type": "RuntimeDefault"}})
+}
+
+/// Of a container.
+pub(crate) fn container_security() -> Value {
+    json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
+}
+
+/// A Deployment whose pods say their name: `CONFIG GET dbfilename` on port 6379. Redis stands for an application.
+pub(crate) fn application(name: &str, replicas: i32, image: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "automountServiceAccountToken": false,
+                    "securityContext": pod_security(),
+                    "containers": [{
+                        "name": "app",
+                        "image": image,
+                        "imagePullPolicy": "IfNotPresent",
+                        "command": ["redis-server", "--save", "", "--protected-mode", "no", "--dbfilename", "$(POD_NAME)"],
+                        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                        "readinessProbe": {"tcpSocket": {"port": 6379}, "periodSeconds": 1},
+                        "securityContext": container_security(),
+                    }],
+                },
+            },
+        },
+    })
+}

@@ -1,0 +1,116 @@
+//! Quorums that belong to one test, and the installed default one.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use kube::{Api, ResourceExt, api::ListParams};
+use redlock_operator::api::{DEFAULT_QUORUM_ANNOTATION, MemberState, MemberStatus, RedisQuorum, conditions::is_true};
+use serde_json::{Value, json};
+
+use crate::{
+    bench::Bench,
+    cluster::Cluster,
+    record::{Recorder, Version},
+};
+
+/// From nothing to Ready, on top of maxTTL.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// The chart's default maxTTL is 30 s, and it may just have been installed.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(150);
+
+/// Waits for the quorum that locks use when they name none.
+pub(crate) async fn default_is_ready(cluster: &Cluster) -> anyhow::Result<()> {
+    let quorums: Api<RedisQuorum> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
+    let list = quorums.list(&ListParams::default()).await?;
+    let default = list.iter().find(|q| q.annotations().get(DEFAULT_QUORUM_ANNOTATION).is_some_and(|v| v == "true"));
+    let name = default.map(ResourceExt::name_any).with_context(|| {
+        format!("no RedisQuorum in namespace {} is annotated as the default", cluster.operator_namespace)
+    })?;
+    Recorder::of(quorums, &name).await?.until(DEFAULT_LIMIT, "Ready", is_ready).await?;
+    Ok(())
+}
+
+/// All members are admitted and nothing is in progress.
+pub(crate) fn is_ready(version: &Version<RedisQuorum>) -> bool {
+    let status = version.object.status.as_ref();
+    status.is_some_and(|status| is_true(&status.conditions, "Ready")) && !version.gone
+}
+
+/// A quorum in a test's namespace, with a client `outside` for all keys of that namespace.
+pub(crate) struct Quorum {
+    pub(crate) bench: Bench,
+    pub(crate) name: String,
+    pub(crate) max_ttl: Duration,
+    pub(crate) recorder: Recorder<RedisQuorum>,
+}
+
+impl Quorum {
+    /// Creates it and does not wait.
+    pub(crate) async fn create(bench: &Bench, name: &str, max_ttl: Duration) -> anyhow::Result<Self> {
+        let recorder = bench.record::<RedisQuorum>(name).await?;
+        bench.create::<RedisQuorum>(manifest(bench, name, max_ttl)).await?;
+        Ok(Self { bench: bench.clone(), name: name.into(), max_ttl, recorder })
+    }
+
+    /// Creates it and waits until all members are admitted.
+    pub(crate) async fn ready(bench: &Bench, name: &str, max_ttl: Duration) -> anyhow::Result<Self> {
+        let quorum = Self::create(bench, name, max_ttl).await?;
+        quorum.recorder.until(START_LIMIT + max_ttl, "Ready", is_ready).await?;
+        Ok(quorum)
+    }
+
+    /// Name of a member.
+    pub(crate) fn member(&self, index: usize) -> String {
+        format!("{}-{index}", self.name)
+    }
+
+    /// The first version in which this is true of the member, among those seen after `mark`.
+    pub(crate) async fn member_until(
+        &self,
+        mark: usize,
+        member: usize,
+        limit: Duration,
+        what: &str,
+        is_so: impl Fn(&MemberStatus) -> bool,
+    ) -> anyhow::Result<(Version<RedisQuorum>, MemberStatus)> {
+        let name = self.member(member);
+        let what = format!("{name} {what}");
+        let version = self
+            .recorder
+            .until_after(mark, limit, &what, |version| member_of(&version.object, &name).is_some_and(&is_so))
+            .await?;
+        let status = member_of(&version.object, &name).cloned().context("the member was there a moment ago")?;
+        Ok((version, status))
+    }
+}
+
+/// What the status says of a member.
+pub(crate) fn member_of<'a>(quorum: &'a RedisQuorum, name: &str) -> Option<&'a MemberStatus> {
+    quorum.status.as_ref()?.members.iter().find(|member| member.name == name)
+}
+
+/// A member's admission came after everything that the process before could have promised, by `since`, and not much later
+/// than it was announced.
+pub(crate) fn check_admission(member: &MemberStatus, announced: i64, since: i64, delay: Duration) -> anyhow::Result<()> {
+    let delay = i64::try_from(delay.as_millis())?;
+    ensure!(member.state == MemberState::Admitted, "{}: {:?}", member.name, member.state);
+    let admitted = member.admitted_at.with_context(|| format!("{} has no admittedAt", member.name))?.as_millis();
+    ensure!(admitted >= since + delay, "{} was admitted {} ms after its start, not {delay}", member.name, admitted - since);
+    ensure!(admitted >= announced, "{} was admitted {} ms before rejoinAt", member.name, announced - admitted);
+    ensure!(admitted <= announced + 1000, "{} was admitted {} ms after rejoinAt", member.name, admitted - announced);
+    Ok(())
+}
+
+/// The manifest of a test's quorum.
+pub(crate) fn manifest(bench: &Bench, name: &str, max_ttl: Duration) -> Value {
+    let namespace = &bench.namespace;
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "members": 3,
+            "maxTTL": format!("{}ms", max_ttl.as_millis()),
+            "image": bench.cluster.redis_image,
+            "clients": [{"name": "outside", "namespace": namespace, "keyPrefix": format!("{namespace}/")}],
+        },
+    })
+}

@@ -1,0 +1,170 @@
+//! Watches that remember every version they saw and when. Tests wait on them and look back at them; nothing is polled.
+
+use std::{
+    fmt::Debug,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use futures::StreamExt as _;
+use kube::{
+    Api, Resource, ResourceExt,
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event, watcher},
+    },
+};
+use redlock_operator::time::{Boottime, Clock, SystemClock, UnixMillis};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{sync::watch, task::AbortHandle, time::timeout};
+
+/// A watch begins within this time.
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// One version of an object, or its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Version<K> {
+    /// When it was seen.
+    pub(crate) at: Boottime,
+    /// The same moment on the wall clock, for comparison with what objects say.
+    pub(crate) wall: UnixMillis,
+    /// The object was deleted, or left what is watched.
+    pub(crate) gone: bool,
+    pub(crate) object: K,
+}
+
+/// Remembers every version of the watched objects, oldest first.
+pub(crate) struct Recorder<K> {
+    what: String,
+    versions: Arc<Mutex<Vec<Version<K>>>>,
+    count: watch::Receiver<usize>,
+    task: AbortHandle,
+}
+
+impl<K> Drop for Recorder<K> {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl<K> Recorder<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static,
+{
+    /// Watches one object, which need not exist yet.
+    pub(crate) async fn of(api: Api<K>, name: &str) -> anyhow::Result<Self> {
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        Self::start(api, config, format!("{} {name}", K::kind(&()))).await
+    }
+
+    /// Watches all objects with these labels.
+    pub(crate) async fn labelled(api: Api<K>, labels: &str) -> anyhow::Result<Self> {
+        let config = watcher::Config::default().labels(labels);
+        Self::start(api, config, format!("{} with {labels}", K::plural(&()))).await
+    }
+
+    /// Watches all objects with these fields.
+    pub(crate) async fn of_fields(api: Api<K>, fields: &str) -> anyhow::Result<Self> {
+        let config = watcher::Config::default().fields(fields);
+        Self::start(api, config, format!("{} with {fields}", K::plural(&()))).await
+    }
+
+    async fn start(api: Api<K>, config: watcher::Config, what: String) -> anyhow::Result<Self> {
+        let versions = Arc::new(Mutex::new(Vec::new()));
+        let (seen, count) = watch::channel(0);
+        let (started, has_started) = tokio::sync::oneshot::channel();
+        let mut events = watcher(api, config).default_backoff().boxed();
+        let (kept, mut started) = (versions.clone(), Some(started));
+        let task = tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                let (gone, object) = match event {
+                    Ok(Event::Apply(object) | Event::InitApply(object)) => (false, object),
+                    Ok(Event::Delete(object)) => (true, object),
+                    Ok(Event::InitDone) => {
+                        let _waited = started.take().map(|started| started.send(()));
+                        continue;
+                    }
+                    // Watches break when an API server goes, and begin anew.
+                    Ok(Event::Init) | Err(_) => continue,
+                };
+                let version = Version { at: SystemClock.boottime(), wall: SystemClock.wall(), gone, object };
+                let mut versions = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                versions.push(version);
+                seen.send_replace(versions.len());
+            }
+        });
+        let recorder = Self { what, versions, count: count.clone(), task: task.abort_handle() };
+        let begun = timeout(START_LIMIT, has_started).await;
+        begun.ok().and_then(Result::ok).with_context(|| format!("the watch of {} did not begin", recorder.what))?;
+        Ok(recorder)
+    }
+
+    /// Everything seen so far.
+    pub(crate) fn versions(&self) -> Vec<Version<K>> {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What was seen last.
+    pub(crate) fn last(&self) -> anyhow::Result<Version<K>> {
+        self.versions().pop().with_context(|| format!("{}: never seen", self.what))
+    }
+
+    /// How many versions were seen: with [`Self::until_after`], names a moment to look from.
+    pub(crate) fn mark(&self) -> usize {
+        *self.count.borrow()
+    }
+
+    /// The first version ever seen for which this is true, once there is one.
+    pub(crate) async fn until(
+        &self,
+        limit: Duration,
+        what: &str,
+        is_so: impl Fn(&Version<K>) -> bool,
+    ) -> anyhow::Result<Version<K>> {
+        self.until_after(0, limit, what, is_so).await
+    }
+
+    /// The first version for which this is true among those seen after `mark` ones.
+    pub(crate) async fn until_after(
+        &self,
+        mark: usize,
+        limit: Duration,
+        what: &str,
+        is_so: impl Fn(&Version<K>) -> bool,
+    ) -> anyhow::Result<Version<K>> {
+        let found = async {
+            let (mut count, mut next) = (self.count.clone(), mark);
+            loop {
+                count.borrow_and_update();
+                let fresh: Vec<_> = {
+                    let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+                    versions.get(next..).unwrap_or_default().to_vec()
+                };
+                next += fresh.len();
+                if let Some(version) = fresh.into_iter().find(&is_so) {
+                    return Ok(version);
+                }
+                if count.changed().await.is_err() {
+                    bail!("the watch of {} ended", self.what);
+                }
+            }
+        };
+        match timeout(limit, found).await {
+            Ok(found) => found,
+            Err(_elapsed) => bail!("{}: not within {limit:?}: {what}. Last seen:\n{}", self.what, self.describe_last()),
+        }
+    }
+
+    /// The object is gone.
+    pub(crate) async fn until_gone(&self, limit: Duration) -> anyhow::Result<Version<K>> {
+        self.until(limit, "gone", |version| version.gone).await
+    }
+
+    fn describe_last(&self) -> String {
+        let Some(Version { gone, mut object, .. }) = self.versions().pop() else { return "nothing".into() };
+        object.managed_fields_mut().clear();
+        let text = serde_yaml::to_string(&object).unwrap_or_else(|error| error.to_string());
+        if gone { format!("(deleted)\n{text}") } else { text }
+    }
+}

@@ -1,0 +1,32 @@
+//! The main job: each line of the demo and of issue 3's "Must hold".
+
+mod api_server_away;
+mod claims;
+mod elections;
+mod foreign_holders;
+mod latency;
+mod master_killed;
+mod operator_killed;
+mod quorum_starts;
+mod refused_later;
+mod refused_manifests;
+mod secrets;
+
+use crate::runner::{Test, tests};
+
+pub(crate) const TESTS: &[Test] = tests![
+    anywhere refused_manifests::a_malformed_manifest_is_refused_with_what_to_write_instead,
+    anywhere refused_manifests::what_is_not_supported_yet_is_refused,
+    anywhere refused_later::what_other_objects_forbid_is_said_in_the_status_and_heals,
+    anywhere quorum_starts::a_quorum_starts_closed_and_opens_late,
+    anywhere claims::a_second_claim_waits_for_the_first,
+    anywhere latency::a_claim_is_held_within_a_tenth_of_a_second,
+    anywhere latency::the_next_claim_follows_a_release_within_a_tenth_of_a_second,
+    local elections::one_pod_leads_and_the_next_one_follows_within_three_seconds,
+    anywhere foreign_holders::a_client_outside_and_a_claim_exclude_each_other,
+    local master_killed::a_killed_master_is_fenced_while_the_lock_is_held_throughout,
+    anywhere operator_killed::a_lock_outlives_every_operator_pod,
+    local operator_killed::a_lock_outlives_sigkill_to_the_leading_operator,
+    local api_server_away::a_lock_outlives_thirty_seconds_without_an_api_server,
+    anywhere secrets::no_secret_is_in_logs_events_or_statuses,
+];

@@ -1,0 +1,76 @@
+//! Locks need no API server to stay held.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+
+use crate::{
+    bench::Bench,
+    foreign::{Line, Monitor},
+    locks::{Lock, SOON, claim, is_held, status},
+    operators,
+    quorums::Quorum,
+};
+
+const AWAY: Duration = Duration::from_secs(30);
+/// Several times shorter than the outage: without renewals the key would be gone soon.
+const TTL: Duration = Duration::from_secs(5);
+/// Until watches, controllers and the operator have found the API server again.
+const RECOVERY_LIMIT: Duration = Duration::from_secs(60);
+
+pub(crate) async fn a_lock_outlives_thirty_seconds_without_an_api_server(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", TTL).await?;
+    let key = format!("{}/job", bench.namespace);
+    let command = format!("echo $(redis 0 PTTL {key}) $(redis 1 PTTL {key}) $(redis 2 PTTL {key})");
+    let lock = Lock::create(&bench, claim("job", "job", Some("q"), TTL)).await?;
+    let before = status(&lock.held(SOON).await?.object);
+    let waiting = Lock::create(&bench, claim("waiting", "job", Some("q"), TTL)).await?;
+    waiting.reason("Queued", SOON).await?;
+    let monitor = Monitor::start(&quorum, "monitor", &command).await?;
+    monitor.until(0, SOON, "the key lives on all members", |line| living(line) == 3).await?;
+
+    bench.cluster.faults.stop_api_server().await?;
+    let stopped = bench.wall().0;
+    // The outage itself: there is nothing to wait for.
+    tokio::time::sleep(AWAY).await;
+    let started = bench.wall().0;
+    bench.cluster.faults.start_api_server().await?;
+
+    let renewed = |v: &crate::record::Version<_>| {
+        is_held(&v.object) && status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > started)
+    };
+    let after = lock.recorder.until(RECOVERY_LIMIT, "renewed after the API server came back", renewed).await?;
+    let after = status(&after.object);
+    ensure!(
+        (&after.holder, after.fencing_token, after.transitions)
+            == (&before.holder, before.fencing_token, before.transitions),
+        "the lock changed hands: {before:?}, then {after:?}"
+    );
+    let lost = lock.recorder.versions().iter().skip_while(|v| !is_held(&v.object)).any(|v| !is_held(&v.object));
+    ensure!(!lost, "the lock was lost for a while");
+    let granted = waiting.recorder.versions().iter().any(|v| status(&v.object).holder.is_some());
+    ensure!(!granted, "the waiting claim was granted");
+
+    let lines = monitor.until(started, SOON, "the monitor goes on", |_| true).await?;
+    check_kept_alive(&lines, stopped, started)?;
+
+    // All is as before: the next one gets its turn.
+    lock.remove().await?;
+    waiting.held(SOON).await?;
+    operators::all_available(&bench.cluster).await
+}
+
+/// On how many members the key lives.
+fn living(line: &Line) -> usize {
+    line.text.split(' ').filter(|left| left.parse::<i64>().is_ok_and(|left| left > 0)).count()
+}
+
+fn check_kept_alive(lines: &[Line], from: i64, to: i64) -> anyhow::Result<()> {
+    let meanwhile: Vec<_> = lines.iter().filter(|line| (from..to).contains(&line.at)).collect();
+    ensure!(meanwhile.len() >= 60, "the monitor looked only {} times", meanwhile.len());
+    let gap = meanwhile.windows(2).map(|pair| pair[1].at - pair[0].at).max().unwrap_or_default();
+    ensure!(gap < 2000, "the monitor did not look for {gap} ms");
+    let dead: Vec<_> = meanwhile.iter().filter(|line| living(line) < 2).collect();
+    ensure!(dead.is_empty(), "the key did not live on a majority: {dead:?}");
+    Ok(())
+}

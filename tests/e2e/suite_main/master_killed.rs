@@ -1,0 +1,84 @@
+//! A Redis master that is killed comes back with nothing: it stays fenced until all that it may have promised is over.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use redlock_operator::{
+    api::{FenceReason, MemberState},
+    redlock::{Drift, rejoin_delay},
+};
+
+use crate::{
+    bench::Bench,
+    foreign::{Client, Line, Monitor},
+    history::check_held_throughout,
+    locks::{Lock, SOON, claim, status},
+    quorums::{Quorum, check_admission},
+};
+
+const MAX_TTL: Duration = Duration::from_secs(5);
+const TTL: Duration = Duration::from_secs(3);
+const VICTIM: usize = 1;
+const RESTART_LIMIT: Duration = Duration::from_secs(30);
+
+pub(crate) async fn a_killed_master_is_fenced_while_the_lock_is_held_throughout(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let client = Client::start(&quorum).await?;
+    let command = format!("redis {VICTIM} SET {}/probe-$n x NX PX 50", bench.namespace);
+    let monitor = Monitor::start(&quorum, "monitor", &command).await?;
+    let lock = Lock::create(&bench, claim("job", "job", Some("q"), TTL)).await?;
+    lock.held(SOON).await?;
+    let before = |line: &Line| line.text == "OK";
+    monitor.until(0, SOON, "the foreign client's SET succeeds", before).await?;
+
+    let mark = quorum.recorder.mark();
+    let killed = bench.wall().0;
+    bench.cluster.faults.kill_container(&bench.namespace, "q-1-0", "redis").await?;
+    let restarted = |m: &redlock_operator::api::MemberStatus| {
+        m.state == MemberState::Fenced && m.reason == Some(FenceReason::Restarted)
+    };
+    let (seen, fenced) = quorum.member_until(mark, VICTIM, RESTART_LIMIT, "is fenced as Restarted", restarted).await?;
+    let rejoin_at = fenced.rejoin_at.with_context(|| format!("no rejoinAt: {fenced:?}"))?.as_millis();
+    ensure!(rejoin_at > seen.wall.0, "rejoinAt is not in the future: {fenced:?}");
+    let fenced_message = lock.recorder.last()?;
+    ensure!(status(&fenced_message.object).holder.is_some(), "the lock has no holder");
+
+    let admitted = |m: &redlock_operator::api::MemberStatus| m.state == MemberState::Admitted;
+    let after_fencing = quorum.recorder.mark();
+    let limit = MAX_TTL + RESTART_LIMIT;
+    let (_, admitted) = quorum.member_until(after_fencing, VICTIM, limit, "is admitted again", admitted).await?;
+    check_admission(&admitted, rejoin_at, killed, rejoin_delay(MAX_TTL, Drift::default(), Duration::from_millis(50)))?;
+    let admitted_at = admitted.admitted_at.context("no admittedAt")?.as_millis();
+    bench.figures.add("admission after rejoinAt", Duration::from_millis(u64::try_from(admitted_at - rejoin_at)?));
+
+    let full_again = |votes: Option<String>| votes.as_deref() == Some("3/3");
+    let repaired = lock
+        .recorder
+        .until_after(0, SOON, "votes are back at 3/3", |v| v.wall.0 > admitted_at && full_again(status(&v.object).votes))
+        .await?;
+    let took = u64::try_from(repaired.wall.0 - admitted_at)?;
+    bench.figures.add("admission -> votes back at 3/3", Duration::from_millis(took));
+    let key = format!("{}/job", bench.namespace);
+    let left: i64 = client.redis(VICTIM, &["PTTL", &key]).await?.parse()?;
+    ensure!(left > 0, "the key was not repaired on the member that lost it: PTTL {left}");
+
+    let lines = monitor.until(admitted_at, SOON, "the foreign client's SET succeeds again", before).await?;
+    check_refused(&lines, killed, admitted_at)?;
+    let renewals = check_held_throughout(&lock.recorder.versions())?;
+    let least = u128::from(u64::try_from(admitted_at - killed)?) / (TTL.as_millis() / 3) - 2;
+    ensure!(renewals as u128 >= least, "{renewals} renewals were published, expected {least} or more");
+    let lost_a_vote = lock.recorder.versions().iter().any(|v| status(&v.object).votes.as_deref() == Some("2/3"));
+    ensure!(lost_a_vote, "votes never went down to 2/3: was the member dead?");
+    Ok(())
+}
+
+/// Between the end of the old process and the admission of the new one no SET succeeded, and some were refused by the fence.
+fn check_refused(lines: &[Line], killed: i64, admitted_at: i64) -> anyhow::Result<()> {
+    let down = lines.iter().position(|line| line.at > killed && line.text != "OK").context("never down")?;
+    let meanwhile: Vec<_> = lines.iter().skip(down).take_while(|line| line.at < admitted_at).collect();
+    let granted: Vec<_> = meanwhile.iter().filter(|line| line.text == "OK").collect();
+    ensure!(granted.is_empty(), "SET succeeded before the admission at {admitted_at}: {granted:?} of {meanwhile:?}");
+    let refused = meanwhile.iter().filter(|line| line.text.starts_with("NOPERM")).count();
+    ensure!(refused >= 10, "only {refused} refusals were seen: {meanwhile:?}");
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Operator pods come and go; held locks stay held.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, api::DeleteParams};
+
+use crate::{
+    bench::Bench,
+    history::check_held_throughout,
+    locks::{Lock, SOON, claim, status},
+    operators::{self, Leader},
+};
+
+/// Longer than a change of leader takes, so that even what is published never runs out meanwhile.
+const TTL: Duration = Duration::from_secs(10);
+
+async fn held_lock(bench: &Bench) -> anyhow::Result<Lock> {
+    operators::all_available(&bench.cluster).await?;
+    let lock = Lock::create(bench, claim("job", "job", None, TTL)).await?;
+    lock.held(SOON).await?;
+    Ok(lock)
+}
+
+/// The next leader has renewed the lock and published that.
+async fn carried_on(bench: &Bench, lock: &Lock) -> anyhow::Result<()> {
+    let taken_over = bench.wall().0;
+    let renewed = |v: &crate::record::Version<_>| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > taken_over);
+    lock.recorder.until(TTL, "renewed by the next leader", renewed).await?;
+    operators::all_available(&bench.cluster).await?;
+    ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
+    Ok(())
+}
+
+pub(crate) async fn a_lock_outlives_every_operator_pod(bench: Bench) -> anyhow::Result<()> {
+    let lock = held_lock(&bench).await?;
+    let leases = operators::watch_leader(&bench.cluster).await?;
+
+    let leader = operators::current(&leases)?;
+    let pods: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
+    let start = bench.now();
+    pods.delete(&leader.pod, &DeleteParams::default()).await?;
+    operators::until_next_term(&leases, &leader).await?;
+    bench.figures.add("leading operator pod deleted -> next leader", bench.now().since(start));
+    carried_on(&bench, &lock).await?;
+
+    let leader = operators::current(&leases)?;
+    let deployment = format!("deployment/{}", operators::NAME);
+    bench.cluster.kubectl(&["-n", &bench.cluster.operator_namespace, "rollout", "restart", &deployment]).await?;
+    operators::until_next_term(&leases, &leader).await?;
+    carried_on(&bench, &lock).await
+}
+
+pub(crate) async fn a_lock_outlives_sigkill_to_the_leading_operator(bench: Bench) -> anyhow::Result<()> {
+    let lock = held_lock(&bench).await?;
+    let leases = operators::watch_leader(&bench.cluster).await?;
+    let leader: Leader = operators::current(&leases)?;
+    let start = bench.now();
+    bench.cluster.faults.kill_container(&bench.cluster.operator_namespace, &leader.pod, "operator").await?;
+    operators::until_next_term(&leases, &leader).await?;
+    bench.figures.add("SIGKILL to the leading operator -> next leader", bench.now().since(start));
+    carried_on(&bench, &lock).await
+}

@@ -1,0 +1,96 @@
+//! What the API server cannot see, because it depends on other objects: said in the status, and healed when these change.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Event;
+use kube::api::ListParams;
+use redlock_operator::api::{DistributedLock, RedisQuorum};
+use serde_json::json;
+
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim, message_of, reason_of},
+    operators,
+    quorums::Quorum,
+    record::Recorder,
+};
+
+const MAX_TTL: Duration = Duration::from_secs(3);
+/// As long as an operator that keeps trying would need to show itself.
+const QUIET: Duration = Duration::from_secs(4);
+/// For a settled lock. Its own Event and a look or two at other objects are fine, trying again and again is not.
+const LINES_WHILE_QUIET: usize = 3;
+
+pub(crate) async fn what_other_objects_forbid_is_said_in_the_status_and_heals(bench: Bench) -> anyhow::Result<()> {
+    let before = operators::restarts(&bench.cluster).await?;
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let elsewhere = Bench::open("refused_elsewhere", bench.cluster.clone(), bench.figures.clone()).await?;
+    let result = check(&bench, &elsewhere, &quorum).await;
+    let closed = elsewhere.close().await;
+    result.and(closed)?;
+    ensure!(operators::restarts(&bench.cluster).await? == before, "an operator pod was restarted");
+    Ok(())
+}
+
+async fn check(bench: &Bench, elsewhere: &Bench, quorum: &Quorum) -> anyhow::Result<()> {
+    let too_long = Lock::create(bench, claim("too-long", "a", Some("q"), 2 * MAX_TTL)).await?;
+    let no_quorum = Lock::create(bench, claim("no-quorum", "b", Some("later"), MAX_TTL)).await?;
+    let mut manifest = claim("not-allowed", "c", None, MAX_TTL);
+    manifest["spec"]["quorumRef"] = json!({"name": "q", "namespace": bench.namespace});
+    let not_allowed = Lock::create(elsewhere, manifest).await?;
+
+    let refusals = [
+        (&too_long, "TTLTooLong", "3s"),
+        (&no_quorum, "QuorumNotFound", "later"),
+        (&not_allowed, "NamespaceNotAllowed", "allowedNamespaces"),
+    ];
+    for (lock, reason, word) in refusals {
+        let is_so = |v: &crate::record::Version<_>| reason_of(&v.object, "Accepted") == Some(reason);
+        let refused = lock.recorder.until(SOON, &format!("Accepted=False with reason {reason}"), is_so).await?;
+        let message = message_of(&refused.object, "Accepted");
+        ensure!(message.contains(word), "{reason} does not name {word:?}: {message}");
+        ensure!(reason_of(&refused.object, "Held") == Some("NotAccepted"), "{:?}", refused.object.status);
+        has_event(&lock.bench, &lock.name, reason).await?;
+    }
+    stays_quiet(bench, &refusals.map(|(lock, ..)| lock)).await?;
+
+    let patch = json!({"spec": {"maxTTL": "6s", "allowedNamespaces": {"from": "All"}}}).to_string();
+    bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", &patch]).await?;
+    not_allowed.held(SOON).await.context("allowedNamespaces now allows it")?;
+    too_long.held(SOON).await.context("maxTTL is large enough now")?;
+    bench.create::<RedisQuorum>(crate::quorums::manifest(bench, "later", MAX_TTL)).await?;
+    no_quorum.held(Duration::from_secs(60)).await.context("the quorum exists now")?;
+    let status = quorum.recorder.last()?.object.status.unwrap_or_default();
+    ensure!(status.max_ttl_in_force.is_some_and(|ttl| ttl.get() == 2 * MAX_TTL), "{status:?}");
+    for lock in [&not_allowed, &too_long, &no_quorum] {
+        lock.remove().await?;
+    }
+    Ok(())
+}
+
+/// People who do not look at the status look at the Events.
+async fn has_event(bench: &Bench, lock: &str, reason: &str) -> anyhow::Result<()> {
+    let events = Recorder::<Event>::of_fields(bench.api(), &format!("involvedObject.name={lock}")).await?;
+    let is_it = |v: &crate::record::Version<Event>| v.object.reason.as_deref() == Some(reason);
+    events.until(SOON, &format!("an Event {reason} about {lock}"), is_it).await?;
+    Ok(())
+}
+
+/// Nothing is written and hardly a line is logged while nothing changes.
+async fn stays_quiet(bench: &Bench, locks: &[&Lock]) -> anyhow::Result<()> {
+    let versions = |locks: &[&Lock]| -> Vec<usize> { locks.iter().map(|lock| lock.recorder.mark()).collect() };
+    let before = versions(locks);
+    // That nothing happens can only be seen by waiting.
+    tokio::time::sleep(QUIET).await;
+    ensure!(versions(locks) == before, "the operator goes on writing: {before:?}, then {:?}", versions(locks));
+    let log = operators::log_since(&bench.cluster, QUIET.as_secs()).await?;
+    for lock in locks {
+        let name = format!("{}/{}", lock.bench.namespace, lock.name);
+        let lines = log.lines().filter(|line| line.contains(&name) || line.contains(&lock.bench.namespace)).count();
+        ensure!(lines <= LINES_WHILE_QUIET, "{lines} log lines about {name} while nothing changes:\n{log}");
+    }
+    let all = bench.api::<DistributedLock>().list(&ListParams::default()).await?;
+    ensure!(all.items.len() == 2, "locks appeared or vanished");
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! What `kubectl apply` refuses, and that the message says what to write instead.
+
+use anyhow::ensure;
+use redlock_operator::api::{DistributedLock, RedisQuorum};
+use serde_json::json;
+
+use crate::{
+    bench::Bench,
+    locks::{SOON, claim},
+    operators,
+    quorums::manifest,
+};
+
+/// A manifest's kind and spec, and what its message must contain.
+type Case = (&'static str, &'static str, &'static str);
+
+const MALFORMED: &[Case] = &[
+    ("DistributedLock", "{key: k}", "write exactly one of claim (names the holder) and election (names candidate pods)"),
+    (
+        "DistributedLock",
+        "{key: k, claim: {identity: a}, election: {selector: {matchLabels: {app: a}}}}",
+        "write exactly one of claim (names the holder) and election (names candidate pods)",
+    ),
+    ("DistributedLock", "{claim: {identity: a}}", "say which key the claims contend for, e.g. key: reindex"),
+    ("DistributedLock", "{key: k, ttl: 500ms, claim: {identity: a}}", "write a ttl from 1s to the quorum's maxTTL"),
+    ("DistributedLock", "{key: k, ttl: ten, claim: {identity: a}}", "should match '^([0-9]+(ms|s|m|h))+$'"),
+    (
+        "DistributedLock",
+        "{key: k, ttl: 4s, renewInterval: 3s, claim: {identity: a}}",
+        "write a renewInterval of at most half of ttl, or leave it out",
+    ),
+    ("DistributedLock", "{key: 'a b', claim: {identity: a}}", "should match '^[A-Za-z0-9._:/-]{1,200}$'"),
+    ("DistributedLock", "{key: k, claim: {}}", "write exactly one of identity (free text) and podName"),
+    (
+        "DistributedLock",
+        "{election: {selector: {}}}",
+        "an empty selector makes every pod a candidate: say which, e.g. selector: {matchLabels: {app: scheduler}}",
+    ),
+    (
+        "DistributedLock",
+        "{waitTimeout: 5s, election: {selector: {matchLabels: {app: a}}}}",
+        "write a waitTimeout above 0s, and only with a claim",
+    ),
+    ("DistributedLock", "{key: k, tll: 5s, claim: {identity: a}}", "unknown field \"spec.tll\""),
+    ("RedisQuorum", "{members: 2}", "write 1, 3, 5, 7 or 9"),
+    ("RedisQuorum", "{maxTTL: 2h}", "write a maxTTL from 1s to 1h, e.g. 30s"),
+    ("RedisQuorum", "{nodeTimeout: 1ms}", "write a nodeTimeout from 5ms to 5s, e.g. 50ms"),
+    (
+        "RedisQuorum",
+        "{clients: [{name: a, namespace: shop, keyPrefix: 'shop* ~*/'}]}",
+        "should match '^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/$'",
+    ),
+    (
+        "RedisQuorum",
+        "{clients: [{name: a, namespace: shop, keyPrefix: other/}]}",
+        "a client's keyPrefix begins with its namespace",
+    ),
+    ("RedisQuorum", "{allowedNamespaces: {from: Selector}}", "write from: Selector together with a selector"),
+    ("RedisQuorum", "{clients: [{name: locker, namespace: a, keyPrefix: a/}]}", "give the client another name"),
+];
+
+const NOT_YET: &[Case] = &[
+    ("DistributedLock", "{key: k, claim: {identity: a}, liveness: {tcpSocket: {port: 80}}}", "liveness"),
+    ("DistributedLock", "{key: k, claim: {identity: a, heartbeat: 5s}}", "claim.heartbeat"),
+    ("DistributedLock", "{key: k, claim: {identity: a}, slots: 2}", "slots above 1"),
+    ("DistributedLock", "{key: k, claim: {identity: a}, validity: Transitions}", "validity: Transitions"),
+    ("RedisQuorum", "{tls: {mode: Managed}}", "TLS"),
+    ("RedisQuorum", "{tls: {mode: Managed}, expose: {type: NodePort}}", "exposing members"),
+    ("RedisQuorum", "{members: 2, external: [{name: a, address: 'a:6379'}]}", "external members"),
+];
+
+async fn refusals(bench: &Bench, cases: &[Case], also: &str) -> anyhow::Result<()> {
+    for (number, (kind, spec, message)) in cases.iter().enumerate() {
+        let manifest = format!(
+            "{{apiVersion: redlock-operator.io/v1alpha1, kind: {kind}, metadata: {{name: bad-{number}}}, spec: {spec}}}"
+        );
+        let told = bench.refused(&manifest).await?;
+        ensure!(told.contains(message) && told.contains(also), "{kind} {spec}: expected {message:?}, got:\n{told}");
+    }
+    ensure!(bench.kubectl(&["get", "rq,dlock", "-o", "name"]).await?.is_empty(), "something was created");
+    Ok(())
+}
+
+pub(crate) async fn a_malformed_manifest_is_refused_with_what_to_write_instead(bench: Bench) -> anyhow::Result<()> {
+    let before = operators::restarts(&bench.cluster).await?;
+    refusals(&bench, MALFORMED, "").await?;
+
+    let created: DistributedLock = bench.create(claim("fine", "key", None, SOON)).await?;
+    let change = "{spec: {key: other}}";
+    let output = bench.cluster.kubectl_output(
+        &["-n", &bench.namespace, "patch", "dlock", "fine", "--type=merge", "--patch", change],
+        "",
+    );
+    let told = String::from_utf8_lossy(&output.await?.stderr).into_owned();
+    let wanted = "key cannot be changed, added or removed: create another DistributedLock";
+    ensure!(told.contains(wanted), "{created:?}: {told}");
+    ensure!(operators::restarts(&bench.cluster).await? == before, "an operator pod was restarted");
+    Ok(())
+}
+
+pub(crate) async fn what_is_not_supported_yet_is_refused(bench: Bench) -> anyhow::Result<()> {
+    refusals(&bench, NOT_YET, "not supported by this version yet").await?;
+
+    bench.create::<RedisQuorum>(manifest(&bench, "q", SOON)).await?;
+    for (change, field) in [(json!({"members": 5}), "changing members"), (json!({"maxTTL": "5s"}), "lowering maxTTL")] {
+        let patch = json!({"spec": change}).to_string();
+        let arguments = ["-n", &bench.namespace, "patch", "rq", "q", "--type=merge", "--patch", &patch];
+        let told = bench.cluster.kubectl_output(&arguments, "").await?;
+        let told = String::from_utf8_lossy(&told.stderr).into_owned();
+        ensure!(told.contains(&format!("{field} is not supported by this version yet")), "{patch}: {told}");
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Passwords, lock values and the key that signs them are in Secrets and on the members, and nowhere else.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use redlock_operator::{
+    quorum::auth::{Auth, SEED_KEY},
+    redis_member::acl::OPERATOR_USER,
+};
+use sha2::Sha256;
+
+use crate::{
+    bench::Bench,
+    foreign::Client,
+    locks::{Lock, SOON, claim, status},
+    operators,
+    quorums::Quorum,
+};
+
+const MAX_TTL: Duration = Duration::from_secs(3);
+
+/// Something that must not be found, and what it is.
+struct Needle {
+    what: String,
+    text: String,
+}
+
+pub(crate) async fn no_secret_is_in_logs_events_or_statuses(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let client = Client::start(&quorum).await?;
+    // What can go wrong with a lock goes wrong once: a foreign holder, a foreign key without time to live, a lost vote.
+    let held = Lock::create(&bench, claim("held", "held", Some("q"), MAX_TTL)).await?;
+    held.held(SOON).await?;
+    let foreign = format!("SET {}/taken foreign-secret-value NX PX 2000", bench.namespace);
+    client.shell(&format!("redis 0 {foreign}; redis 1 {foreign}")).await?;
+    let taken = Lock::create(&bench, claim("taken", "taken", Some("q"), MAX_TTL)).await?;
+    taken.reason("HeldByOther", SOON).await?;
+    let mut needles = vec![Needle { what: "a foreign client's lock value".into(), text: "foreign-secret-value".into() }];
+    needles.push(lock_value(&bench, &client, "held").await?);
+    client.redis(0, &["DEL", &format!("{}/held", bench.namespace)]).await?;
+    let lost = |v: &crate::record::Version<_>| status(&v.object).votes.as_deref() == Some("2/3");
+    held.recorder.until(SOON, "a vote is lost", lost).await?;
+    taken.held(SOON).await?;
+    needles.push(lock_value(&bench, &client, "taken").await?);
+
+    let here = needles_of(&bench, &bench.namespace, "q").await?;
+    check_needles(&bench, &here).await?;
+    needles.extend(here);
+    needles.extend(needles_of(&bench, &bench.cluster.operator_namespace, "main").await?);
+
+    for (place, text) in places(&bench).await? {
+        ensure!(!text.trim().is_empty(), "{place}: nothing to look at");
+        for Needle { what, text: secret } in &needles {
+            let found = text.lines().find(|line| line.to_lowercase().contains(&secret.to_lowercase()));
+            ensure!(found.is_none(), "{what} is in {place}: {}", found.unwrap_or_default());
+        }
+    }
+    Ok(())
+}
+
+/// The half of a lock's value that is not its published nonce.
+async fn lock_value(bench: &Bench, client: &Client, key: &str) -> anyhow::Result<Needle> {
+    let value = client.redis(1, &["GET", &format!("{}/{key}", bench.namespace)]).await?;
+    ensure!(value.len() == 40 && value.bytes().all(|c| c.is_ascii_hexdigit()), "the value of {key} is {value:?}");
+    Ok(Needle { what: format!("the signed half of the value of lock {key}"), text: value[20..].to_owned() })
+}
+
+/// The seed, the passwords of all users and members, and the key that signs values; each as it is, in hex and in base64.
+async fn needles_of(bench: &Bench, namespace: &str, quorum: &str) -> anyhow::Result<Vec<Needle>> {
+    let secrets: Api<Secret> = Api::namespaced(bench.cluster.client.clone(), namespace);
+    let secret = secrets.get(&format!("{quorum}-auth")).await?;
+    let seed = secret.data.and_then(|mut data| data.remove(SEED_KEY)).context("the auth Secret has no seed")?.0;
+    let auth = Auth::from_seed(&seed).context("the auth Secret has no proper seed")?;
+    let mut needles = encodings(&format!("the seed of {namespace}/{quorum}"), &seed);
+    let mut key = Hmac::<Sha256>::new_from_slice(&seed)?;
+    key.update(b"lock values\0");
+    needles.extend(encodings(&format!("the signing key of {namespace}/{quorum}"), &key.finalize().into_bytes()));
+    for member in 0..3 {
+        for user in [OPERATOR_USER, "locker-e1", "outside-e1"] {
+            let member = format!("{quorum}-{member}");
+            let password = auth.password(&member, user);
+            needles.extend(encodings(&format!("the password of {user} on {member}"), password.expose().as_bytes()));
+        }
+    }
+    Ok(needles)
+}
+
+fn encodings(what: &str, bytes: &[u8]) -> Vec<Needle> {
+    let needle = |text: String| Needle { what: what.to_owned(), text };
+    let encoded = serde_json::to_value(k8s_openapi::ByteString(bytes.to_vec())).unwrap_or_default();
+    // A text that goes on after these bytes is encoded the same up to a whole group of three.
+    let base64 = encoded.as_str().unwrap_or_default();
+    let whole_groups = base64.get(..bytes.len() / 3 * 4).unwrap_or(base64);
+    let mut all = vec![needle(bytes.iter().map(|b| format!("{b:02x}")).collect()), needle(whole_groups.to_owned())];
+    all.extend(std::str::from_utf8(bytes).ok().map(|text| needle(text.to_owned())));
+    all
+}
+
+/// What we look for can be found: the client's passwords in its Secret are among the needles.
+async fn check_needles(bench: &Bench, needles: &[Needle]) -> anyhow::Result<()> {
+    let secret = bench.api::<Secret>().get("q-client-outside").await?;
+    let urls = secret.data.and_then(|mut data| data.remove("urls")).context("no urls")?.0;
+    let urls = String::from_utf8(urls)?;
+    ensure!(urls.lines().count() == 3, "not one URL for each member");
+    let known = urls.lines().all(|url| needles.iter().any(|needle| url.contains(&needle.text)));
+    ensure!(known, "passwords are derived in another way by now: this test looks for nothing");
+    Ok(())
+}
+
+/// Everything that people may read who may not read Secrets.
+async fn places(bench: &Bench) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let cluster = &bench.cluster;
+    let kubectl = async |arguments: &'static [&'static str]| cluster.kubectl(arguments).await;
+    let mut places = vec![
+        ("the log of the operator", operators::log_since(cluster, 24 * 3600).await?),
+        ("Events", kubectl(&["get", "events", "-A", "-o", "yaml"]).await?),
+        ("new Events", kubectl(&["get", "events.events.k8s.io", "-A", "-o", "yaml"]).await?),
+        ("locks and quorums", kubectl(&["get", "rq,dlock", "-A", "-o", "yaml"]).await?),
+        ("workloads", kubectl(&["get", "pods,statefulsets,deployments,services,leases", "-A", "-o", "yaml"]).await?),
+    ];
+    for pod in ["q-0-0", "q-1-0", "q-2-0"] {
+        places.push(("the log of a member", bench.kubectl(&["logs", pod]).await?));
+    }
+    Ok(places)
+}
