@@ -85,6 +85,10 @@ impl Task<'_> {
         }
         applied.obstacle = (!in_the_way.is_empty())
             .then(|| Obstacle { reason: CommonReason::InvalidSpec, message: in_the_way.join("; ") });
+        if applied.obstacle.is_some() || !applied.blocked_clients.is_empty() {
+            // What is in the way is somebody else's, so nothing tells when it goes.
+            applied.due = APPLY_PERIOD;
+        }
         let remembered = (applied.clone(), self.now());
         self.leader.memory(self.session.uid(), |memory| memory.applied = Some(remembered));
         Ok(applied)
