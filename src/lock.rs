@@ -19,6 +19,7 @@ pub mod labels;
 pub mod queue;
 pub mod reconcile;
 pub mod renewal;
+pub mod replicas;
 pub mod standing;
 pub mod status;
 pub mod writes;

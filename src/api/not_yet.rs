@@ -16,11 +16,6 @@ pub(super) fn lock() -> Vec<Rule> {
             "claim.heartbeat is not supported by this version yet: leave it out",
         ),
         rule(".slots", "self.slots <= 1", "slots above 1 are not supported by this version yet: leave slots out"),
-        rule(
-            ".validity",
-            "self.validity != 'Transitions'",
-            "validity: Transitions is not supported by this version yet: write validity: Published or leave it out",
-        ),
     ]
 }
 

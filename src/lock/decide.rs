@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     api::{
-        DistributedLock, DistributedLockStatus, LOCK_FINALIZER,
+        DistributedLock, DistributedLockStatus, LOCK_FINALIZER, Validity,
         conditions::{AcceptedReason, HeldReason, LockCondition, is_true},
     },
     time::{Boottime, UnixMillis},
@@ -167,12 +167,15 @@ fn decide_good(view: &View<'_>, hold: Option<&Hold>) -> Step {
     }
 }
 
-/// A change of votes or of the quorum's availability is published at once, a mere renewal at most once a second.
+/// A change of votes or of the quorum's availability is published at once, a mere renewal at most once a second, and with
+/// `validity: Transitions` only when somebody is about to depend on it.
 fn is_due_for_publication(lock: &DistributedLock, hold: &Hold) -> bool {
     let Some(status) = &lock.status else { return true };
     let published = status.renewed_at.map_or(i64::MIN, |time| time.as_millis());
     let available = is_true(&status.conditions, LockCondition::QuorumAvailable);
-    hold.renewed_at.0 >= published.saturating_add(PUBLISH_INTERVAL)
+    let renewal_is_news = lock.spec.validity == Validity::Published;
+    hold.announce
+        || renewal_is_news && hold.renewed_at.0 >= published.saturating_add(PUBLISH_INTERVAL)
         || hold.votes.is_some_and(|votes| status.votes.as_deref() != Some(votes.to_string().as_str()))
         || available == hold.trouble.is_some()
 }

@@ -279,7 +279,7 @@ impl Attempt<'_> {
             uid: lock.uid().unwrap_or_default(),
             quorum,
             key,
-            nonce: self.nonce.clone(),
+            nonce: self.nonce,
             ttl,
             renew_interval,
         };

@@ -74,6 +74,8 @@ pub struct Hold {
     pub trouble: Option<String>,
     /// Set when the hold is lost.
     pub loss: Option<Loss>,
+    /// Its validity is to be published once more, though nothing has changed: somebody is about to depend on it.
+    pub announce: bool,
     /// Seen in the lock's status. A grant that is not may still be unknown to everybody else.
     pub published: bool,
     due: Boottime,
@@ -98,6 +100,7 @@ impl Hold {
             missing: Vec::new(),
             trouble: None,
             loss: None,
+            announce: false,
             published: false,
             due,
             in_flight: false,
@@ -198,6 +201,26 @@ impl Holds {
     /// recognises them as orphans.
     pub fn forget_unpublished(&self) {
         self.table().retain(|_, hold| hold.published);
+    }
+
+    /// Asks for the validity of every hold to be published: another replica has started and knows none, or this one stops.
+    pub fn announce_all(&self) {
+        for hold in self.table().values_mut().filter(|hold| hold.loss.is_none()) {
+            hold.announce = true;
+            self.tell(&hold.terms.lock);
+        }
+    }
+
+    /// The validity of this hold was published.
+    pub fn announced(&self, uid: &str) {
+        if let Some(hold) = self.table().get_mut(uid) {
+            hold.announce = false;
+        }
+    }
+
+    /// Whether a publication that was asked for is still to come.
+    pub fn is_announcing(&self) -> bool {
+        self.table().values().any(|hold| hold.announce && hold.loss.is_none())
     }
 
     /// What this replica knows of a lock's hold.

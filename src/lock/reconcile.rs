@@ -129,6 +129,7 @@ impl Locks {
             Step::Seal => self.seal(lock).await,
             Step::Keep(rest) => {
                 let lock = self.publish(lock, &rest).await?;
+                self.holds.announced(&lock.uid().unwrap_or_default());
                 self.ensure_label(&lock).await?;
                 Ok(Progress::Done(wake(rest.wake)))
             }

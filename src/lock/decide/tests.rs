@@ -172,6 +172,18 @@ fn a_valid_hold_is_kept_and_published_once_a_second() {
 }
 
 #[test]
+fn with_transitions_a_renewal_is_published_only_when_it_was_asked_for() {
+    let lock = held_lock(json!({"spec": {"validity": "Transitions"}}));
+    let renewed = hold(WALL.0 - 1_000, 8_000);
+    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(renewed.clone()))) else { panic!() };
+    let before = lock.status.as_ref().unwrap().valid_until;
+    assert_eq!(rest.status.valid_until, before);
+    let asked = Hold { announce: true, ..renewed };
+    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(asked))) else { panic!() };
+    assert!(rest.status.valid_until > before);
+}
+
+#[test]
 fn a_change_of_votes_is_published_at_once() {
     let lock = held_lock(json!({}));
     let hold = hold(WALL.0 - 1_900, 8_000).with_votes(Votes { yes: 2, of: 3 });

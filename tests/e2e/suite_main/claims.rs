@@ -29,7 +29,8 @@ pub(crate) async fn a_second_claim_waits_for_the_first(bench: Bench) -> anyhow::
     ensure!(waiting.queue_position == Some(1) && waiting.holder.is_none(), "{waiting:?}");
     ensure!(message_of(&queued.object, "Held").contains("first"), "it does not say who is ahead: {waiting:?}");
 
-    let renewed = |v: &crate::record::Version<_>| status(&v.object).valid_until.map(|u| u.as_millis()) > Some(valid_until);
+    let renewed =
+        |v: &crate::record::Version<_>| status(&v.object).valid_until.map(|u| u.as_millis()) > Some(valid_until);
     first.recorder.until(TTL, "renewed", renewed).await?;
     first.remove().await?;
     let next = second.held(SOON).await?;
@@ -47,6 +48,9 @@ async fn check_columns(bench: &Bench, token: i64) -> anyhow::Result<()> {
     let wanted = ["NAME", "KEY", "HOLDER", "STATUS", "VOTES", "TOKEN", "VALID-UNTIL", "AGE"];
     ensure!(head == wanted, "kubectl get dlock shows:\n{table}");
     let token = token.to_string();
-    ensure!(row.get(..6) == Some(&["first", "reindex", "first", "Held", "3/3", &token]), "kubectl get dlock shows:\n{table}");
+    ensure!(
+        row.get(..6) == Some(&["first", "reindex", "first", "Held", "3/3", &token]),
+        "kubectl get dlock shows:\n{table}"
+    );
     Ok(())
 }

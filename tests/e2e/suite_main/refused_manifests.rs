@@ -15,7 +15,11 @@ use crate::{
 type Case = (&'static str, &'static str, &'static str);
 
 const MALFORMED: &[Case] = &[
-    ("DistributedLock", "{key: k}", "write exactly one of claim (names the holder) and election (names candidate pods)"),
+    (
+        "DistributedLock",
+        "{key: k}",
+        "write exactly one of claim (names the holder) and election (names candidate pods)",
+    ),
     (
         "DistributedLock",
         "{key: k, claim: {identity: a}, election: {selector: {matchLabels: {app: a}}}}",
@@ -87,10 +91,9 @@ pub(crate) async fn a_malformed_manifest_is_refused_with_what_to_write_instead(b
 
     let created: DistributedLock = bench.create(claim("fine", "key", None, SOON)).await?;
     let change = "{spec: {key: other}}";
-    let output = bench.cluster.kubectl_output(
-        &["-n", &bench.namespace, "patch", "dlock", "fine", "--type=merge", "--patch", change],
-        "",
-    );
+    let output = bench
+        .cluster
+        .kubectl_output(&["-n", &bench.namespace, "patch", "dlock", "fine", "--type=merge", "--patch", change], "");
     let told = String::from_utf8_lossy(&output.await?.stderr).into_owned();
     let wanted = "key cannot be changed, added or removed: create another DistributedLock";
     ensure!(told.contains(wanted), "{created:?}: {told}");
