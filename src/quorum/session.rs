@@ -55,7 +55,7 @@ impl QuorumSession {
         let (auth, _) = watch::channel(None);
         let links: Vec<_> = plan::members(&quorum)
             .into_iter()
-            .map(|member| MemberLink::start(context, member, reference.clone(), announcements.clone(), stop.clone()))
+            .map(|member| MemberLink::start(context.clock.clone(), member, reference.clone(), announcements.clone(), stop.clone()))
             .collect();
         let session = Arc::new(Self {
             context: context.clone(),
@@ -242,8 +242,10 @@ impl QuorumSession {
         let auth = self.auth();
         let epoch = plan::epoch(&quorum);
         let users = plan::voting_users(&quorum);
+        let namespace = self.reference.namespace.clone().unwrap_or_default();
         for link in &self.links {
-            link.place(&self.context.pods, auth.as_ref(), epoch, &users);
+            let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
+            link.place(pod.as_deref(), auth.as_ref(), epoch, &users);
         }
     }
 

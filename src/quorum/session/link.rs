@@ -17,7 +17,6 @@ pub use acts::{ActError, Turn};
 use super::Announcements;
 use crate::api::{MEMBER_LABEL, RedisQuorum};
 use crate::fence::{ProcessWatch, Sight, Users};
-use crate::operator::{cache::Cache, context::Context};
 use crate::quorum::auth::Auth;
 use crate::quorum::facts;
 use crate::quorum::plan::{MemberPlan, PORT};
@@ -85,7 +84,7 @@ pub struct MemberLink {
 
 impl MemberLink {
     pub(super) fn start(
-        context: &Context,
+        clock: Arc<SystemClock>,
         plan: MemberPlan,
         quorum: ObjectRef<RedisQuorum>,
         announcements: Announcements,
@@ -95,7 +94,7 @@ impl MemberLink {
             name: MemberName::from(plan.name.as_str()),
             plan,
             quorum,
-            clock: context.clock.clone(),
+            clock,
             voter: Mutex::default(),
             place: watch::channel(None).0,
             seen: Mutex::default(),
@@ -158,15 +157,16 @@ impl MemberLink {
         self.seen().fenced = Some((run_id.clone(), self.clock.monotonic()));
     }
 
-    /// Where the member is now, from the pod cache.
-    pub(super) fn place(&self, pods: &Cache<Pod>, auth: Option<&Auth>, epoch: i64, users: &[String]) {
-        let namespace = self.quorum.namespace.clone().unwrap_or_default();
-        let pod = pods.named(&namespace, &self.plan.pod_name());
+    /// Where the member is now: in this pod, if in any.
+    pub(super) fn place(&self, pod: Option<&Pod>, auth: Option<&Auth>, epoch: i64, users: &[String]) {
         // A pod that somebody else made under this name must not be given the passwords.
         let pod = pod.filter(|pod| pod.labels().get(MEMBER_LABEL) == Some(&self.plan.name));
-        let located = pod.and_then(|pod| Some((pod.uid()?, facts::pod_ip(&pod)?)));
-        let place = auth.zip(located).map(|(auth, (pod_uid, ip))| {
-            let address = if ip.contains(':') { format!("[{ip}]:{PORT}") } else { format!("{ip}:{PORT}") };
+        let located = pod.and_then(|pod| Some((pod.uid()?, facts::pod_ip(pod)?)));
+        self.place_at(located.map(|(uid, ip)| (uid, address(&ip))), auth, epoch, users);
+    }
+
+    fn place_at(&self, located: Option<(String, String)>, auth: Option<&Auth>, epoch: i64, users: &[String]) {
+        let place = auth.zip(located).map(|(auth, (pod_uid, address))| {
             self.place_voter(auth, epoch, &address);
             let password = auth.password(&self.plan.name, OPERATOR_USER);
             let admin = Endpoint { address, username: OPERATOR_USER.to_owned(), password };
@@ -294,3 +294,10 @@ impl MemberLink {
         let _ = self.announcements.send(self.quorum.clone());
     }
 }
+
+fn address(ip: &str) -> String {
+    if ip.contains(':') { format!("[{ip}]:{PORT}") } else { format!("{ip}:{PORT}") }
+}
+
+#[cfg(test)]
+mod tests;
