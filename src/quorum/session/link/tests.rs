@@ -13,7 +13,9 @@ use crate::api::RedisQuorum;
 use crate::fence::Users;
 use crate::quorum::build::{redis_conf, users_acl};
 use crate::quorum::plan::{Plan, validate, voting_users};
-use crate::redlock::{Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings};
+use crate::redlock::{
+    Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings,
+};
 
 /// Every network operation of these tests is over long before.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -194,7 +196,8 @@ async fn secrets_of_another_member_open_no_connection() {
 /// One acquisition on this member alone, as the operator does it; the token, if granted.
 async fn vote(link: &MemberLink, admitted: &RunId, key: &str) -> Option<FencingToken> {
     let elector = Elector { member: link.voter().unwrap() as Arc<dyn LockMember>, admitted: Some(admitted.clone()) };
-    let redlock = Redlock::new(Arc::new(SystemClock), Settings { node_timeout: Duration::from_secs(1), ..Settings::default() });
+    let redlock =
+        Redlock::new(Arc::new(SystemClock), Settings { node_timeout: Duration::from_secs(1), ..Settings::default() });
     let electorate = Electorate::single(vec![elector]);
     // The voting connection is made in the background.
     for _ in 0..20 {
