@@ -47,6 +47,8 @@ struct Seen {
     observation: Option<Observation>,
     fenced: Option<(RunId, Monotonic)>,
     raised: Option<(RunId, i64)>,
+    /// Where the last process of the pod before answered.
+    former: Option<(RunId, Endpoint)>,
 }
 
 /// What a link knows of its member at one moment.
@@ -193,13 +195,12 @@ impl MemberLink {
     /// Watches the member wherever it is.
     async fn watch(self: Arc<Self>) {
         let mut places = self.place.subscribe();
-        let mut pod_uid = None;
+        let mut last: Option<Place> = None;
         loop {
             let place = places.borrow_and_update().clone();
-            let now_at = place.as_ref().map(|place| place.pod_uid.clone());
-            if now_at.is_some() && now_at != pod_uid {
-                self.seen().processes.moved(self.clock.monotonic());
-                pod_uid = now_at;
+            if let Some(place) = &place {
+                self.note_place(last.as_ref(), place);
+                last = Some(place.clone());
             }
             let stay = async {
                 match &place {
@@ -215,6 +216,17 @@ impl MemberLink {
                 changed = places.changed() => if changed.is_err() { return },
             }
         }
+    }
+
+    /// Another pod is another place: what was seen there says nothing of who answers here.
+    fn note_place(&self, last: Option<&Place>, place: &Place) {
+        if last.is_some_and(|last| last.pod_uid == place.pod_uid) {
+            return;
+        }
+        let mut seen = self.seen();
+        let former = seen.processes.last().map(|sight| sight.run_id.clone());
+        seen.former = former.zip(last.map(|last| last.admin.clone()));
+        seen.processes.moved(self.clock.monotonic());
     }
 
     /// Watches the member at one place, one connection after the other; each learns anew which process it is.

@@ -180,6 +180,29 @@ async fn a_frozen_leader_opens_nothing_after_its_successor_has_raised_its_epoch(
 }
 
 #[tokio::test]
+async fn a_former_process_that_still_runs_is_closed_where_it_was() {
+    let (plan, users) = plan();
+    let auth = Auth::random();
+    let (old, new) = (Member::new(&plan, &auth), Member::new(&plan, &auth));
+    let (link, _end) = linked(&old, &plan, &users, &auth).await;
+    let (spy, _end_too) = linked(&old, &plan, &users, &auth).await;
+    let before = link.view().sight.unwrap().run_id;
+    let rules = plan.user_rules(&auth, "main-0");
+    let mut turn = link.turn(&before).await.unwrap();
+    turn.raise_epoch(7).await.unwrap();
+    turn.open(7, &rules, token(1)).await.unwrap();
+    drop(turn);
+    until(&spy, |view| view.sight.as_ref().is_some_and(|sight| sight.users == Users::Open)).await;
+
+    // Its pod was deleted by force, and another one has its name.
+    link.place_at(Some(("pod-2".into(), new.address())), Some(&auth), plan.epoch, &users);
+    link.close_former(&before, 7, rules);
+    let view = until(&link, |view| view.processes.answers()).await;
+    assert_ne!(view.sight.unwrap().run_id, before);
+    until(&spy, |view| view.sight.as_ref().is_some_and(|sight| sight.users == Users::Closed)).await;
+}
+
+#[tokio::test]
 async fn secrets_of_another_member_open_no_connection() {
     let (plan, users) = plan();
     let auth = Auth::random();
