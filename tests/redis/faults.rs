@@ -3,8 +3,9 @@ use crate::server::wait_until;
 use crate::{net, quorum};
 use redlock_operator::redis_member::Link;
 use redlock_operator::redlock::{
-    Acquire, Electorate, Extend, ExtendRequest, LockMember, MemberError, MemberFailure, Votes,
+    Acquire, Command, Electorate, Extend, ExtendRequest, FencingToken, LockMember, MemberError, MemberFailure, Votes,
 };
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
@@ -40,7 +41,10 @@ async fn with_frozen(size: usize, frozen: usize) {
     assert!(matches!(refused, Acquire::HeldByOther { .. }), "{refused:?}");
     assert_eq!(quorum.release("k", &value).await, size - frozen);
     // The releases wait behind their SETs.
-    quorum.servers[..frozen].iter().for_each(|server| server.thaw());
+    for index in 0..frozen {
+        quorum.servers[index].thaw();
+        quorum.has_voted(index).await;
+    }
     quorum.is_empty().await;
 }
 
@@ -63,7 +67,10 @@ async fn two_frozen_of_three_are_no_quorum_and_keep_no_key() {
     let timed_out = |name: &str| (name.into(), MemberFailure::Member(MemberError::TimedOut));
     assert_eq!(failures, [timed_out("m0"), timed_out("m1")]);
     assert!(took < settings().node_timeout * 2, "{took:?}");
-    quorum.servers[..2].iter().for_each(|server| server.thaw());
+    for index in 0..2 {
+        quorum.servers[index].thaw();
+        quorum.has_voted(index).await;
+    }
     quorum.is_empty().await;
 }
 
@@ -143,7 +150,8 @@ async fn a_member_that_answers_late_is_released_in_order() {
     let outcome = quorum.acquire("k", &fresh_value()).await;
     assert!(matches!(outcome, Acquire::NoQuorum { refusals: 0, .. }), "{outcome:?}");
     // The SETs arrive in a moment, the releases behind them.
-    tokio::time::sleep(delay).await;
+    quorum.has_voted(0).await;
+    quorum.has_voted(1).await;
     quorum.is_empty().await;
 }
 
@@ -210,4 +218,27 @@ async fn many_holds_are_renewed_in_one_go() {
         assert_eq!(quorum.release(hold.key.as_str(), &hold.value).await, 3);
     }
     quorum.is_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_attempts_on_a_frozen_member_leaves_no_key() {
+    let quorum = Arc::new(Quorum::of(3).await);
+    quorum.servers[0].freeze();
+    let workers = (0..50).map(|worker| {
+        let quorum = Arc::clone(&quorum);
+        tokio::spawn(async move {
+            for turn in 0..10 {
+                let (key, value) = (format!("k{worker}/{turn}"), fresh_value());
+                quorum.granted(&key, &value).await;
+                let release = Command::Release { key: key.into(), value };
+                quorum.members.iter().for_each(|member| drop(member.send(vec![release.clone()])));
+            }
+        })
+    });
+    futures::future::join_all(workers).await.into_iter().for_each(|worker| worker.unwrap());
+    quorum.servers[0].thaw();
+    quorum.has_voted(0).await;
+    quorum.is_empty().await;
+    let counter = quorum.servers[0].admin().await.observe(&[]).await.unwrap().counter;
+    assert_eq!(counter.map(FencingToken::get), Some(500), "every SET was executed, and every release");
 }

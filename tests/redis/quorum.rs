@@ -100,6 +100,14 @@ impl Quorum {
         self.redlock.release(&self.electorate(), &LockKey::new(key), value).await.deleted
     }
 
+    /// The server has executed a SET, so what is not there afterwards has been deleted.
+    pub(crate) async fn has_voted(&self, server: usize) {
+        wait_until(&format!("a vote of server {server}"), async || {
+            self.servers[server].admin().await.observe(&[]).await.unwrap().counter.is_some()
+        })
+        .await;
+    }
+
     /// No lock is left behind on any server.
     pub(crate) async fn is_empty(&self) {
         for (index, server) in self.servers.iter().enumerate() {

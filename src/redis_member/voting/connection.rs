@@ -11,7 +11,7 @@ use redis::aio::MultiplexedConnection;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 /// TCP, TLS and authentication together.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
@@ -135,6 +135,8 @@ impl Actor {
     async fn serve(&mut self, session: &mut Session, mut driver: Driver) -> End {
         let mut jobs = Vec::new();
         let mut ticks = interval(TICK);
+        // After a suspend the ticks that were missed are no sign of silence.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
