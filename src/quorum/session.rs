@@ -284,3 +284,22 @@ fn is_newer(old: &RedisQuorum, new: &RedisQuorum) -> bool {
         _ => old.resource_version() != new.resource_version(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        let version = |version: &str| {
+            let mut quorum = RedisQuorum::new("main", crate::api::RedisQuorumSpec::default());
+            quorum.metadata.resource_version = Some(version.to_owned());
+            quorum
+        };
+        for (old, new, newer) in
+            [("9", "10", true), ("10", "9", false), ("10", "10", false), ("a", "b", true), ("a", "a", false)]
+        {
+            assert_eq!(is_newer(&version(old), &version(new)), newer, "{old} {new}");
+        }
+    }
+}

@@ -76,8 +76,15 @@ impl Task<'_> {
         let view = link.view();
         let namespace = quorum.namespace().unwrap_or_default();
         let pod = self.leader.context.pods.named(&namespace, &link.plan().pod_name());
-        let reach = view.processes.reach(pod.as_ref().is_some_and(|pod| facts::runs(pod)), now);
         let current = pod.as_ref().map(|pod| facts::pod_facts(pod));
+        // The link has not followed to a new pod yet: whom it saw is nobody here.
+        let elsewhere = current.as_ref().is_some_and(|pod| view.pod_uid.as_ref().is_some_and(|uid| *uid != pod.uid));
+        let runs = pod.as_ref().is_some_and(|pod| facts::runs(pod));
+        let reach = match view.processes.reach(runs, now) {
+            Reach::Seen(_) | Reach::Lost { .. } if elsewhere && !runs => Reach::NotRunning,
+            Reach::Seen(_) | Reach::Lost { .. } if elsewhere => Reach::Connecting { since: now },
+            reach => reach,
+        };
         let seen = match &reach {
             Reach::Seen(sight) => {
                 let same_pod = current.as_ref().filter(|facts| Some(&facts.uid) == view.pod_uid.as_ref());

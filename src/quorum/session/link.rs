@@ -43,6 +43,8 @@ struct Place {
 /// What a link has seen.
 #[derive(Clone, Debug, Default)]
 struct Seen {
+    /// The pod that `processes` are of. The place may have moved on a moment ago.
+    pod_uid: Option<String>,
     processes: ProcessWatch,
     observation: Option<Observation>,
     fenced: Option<(RunId, Monotonic)>,
@@ -56,9 +58,9 @@ struct Seen {
 pub struct LinkView {
     /// The processes that answered.
     pub processes: ProcessWatch,
-    /// The pod whose address is asked.
+    /// The pod that they are of.
     pub pod_uid: Option<String>,
-    /// Its address.
+    /// Where the member is asked.
     pub address: Option<String>,
     /// The last sight, whether or not the process still answers.
     pub sight: Option<Sight>,
@@ -137,7 +139,7 @@ impl MemberLink {
             fenced_since: seen.fenced.filter(|(run_id, _)| of_sight(run_id)).map(|(_, since)| since),
             raised: seen.raised.filter(|(run_id, _)| of_sight(run_id)).map(|(_, epoch)| epoch),
             processes: seen.processes,
-            pod_uid: place.as_ref().map(|place| place.pod_uid.clone()),
+            pod_uid: seen.pod_uid,
             address: place.map(|place| place.admin.address),
             observation: seen.observation.filter(|observation| of_sight(&observation.run_id)),
             sight,
@@ -227,6 +229,7 @@ impl MemberLink {
         let former = seen.processes.last().map(|sight| sight.run_id.clone());
         seen.former = former.zip(last.map(|last| last.admin.clone()));
         seen.processes.moved(self.clock.monotonic());
+        seen.pod_uid = Some(place.pod_uid.clone());
     }
 
     /// Watches the member at one place, one connection after the other; each learns anew which process it is.

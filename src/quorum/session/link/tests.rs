@@ -197,7 +197,7 @@ async fn a_former_process_that_still_runs_is_closed_where_it_was() {
     // Its pod was deleted by force, and another one has its name.
     link.place_at(Some(("pod-2".into(), new.address())), Some(&auth), plan.epoch, &users);
     link.close_former(&before, 7, rules);
-    let view = until(&link, |view| view.processes.answers()).await;
+    let view = until(&link, |view| view.pod_uid.as_deref() == Some("pod-2") && view.processes.answers()).await;
     assert_ne!(view.sight.unwrap().run_id, before);
     until(&spy, |view| view.sight.as_ref().is_some_and(|sight| sight.users == Users::Closed)).await;
 }
