@@ -1,5 +1,4 @@
-use super::{Electorate, MemberName, RunId};
-use std::collections::BTreeSet;
+use super::{Elector, Electorate, MemberName, RunId};
 
 /// One member's say in one round.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,46 +37,78 @@ pub enum Loss {
 #[derive(Clone, Debug)]
 pub struct Tally {
     seats: Vec<Seat>,
-    lists: Vec<Vec<usize>>,
-    /// Members of a list that have no elector: never to be heard of.
-    absent: Vec<usize>,
+    lists: Vec<List>,
     closed: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Seat {
     admitted: Option<RunId>,
-    vote: Option<Vote>,
+    /// The admitted process as a set of one; empty without one.
+    process: Processes,
+    vote: Option<Ballot>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ballot {
+    Yes,
+    No,
+    Missing,
+}
+
+/// A member list: how many it names, and the seats of those that have an elector. The others are never heard of.
+#[derive(Clone, Debug)]
+struct List {
+    members: usize,
+    seats: Vec<usize>,
+}
+
+impl List {
+    fn quorum(&self) -> usize {
+        self.members / 2 + 1
+    }
+}
+
+/// A set of admitted processes, one bit each.
+type Processes = u64;
+
+fn size(processes: Processes) -> usize {
+    processes.count_ones() as usize
 }
 
 impl Tally {
     /// No votes yet. Electors without an admitted process have lost their vote already.
     #[must_use]
     pub fn new(electorate: &Electorate) -> Self {
-        let seats = electorate
-            .electors()
-            .iter()
-            .map(|elector| Seat {
-                admitted: elector.admitted.clone(),
-                vote: if elector.admitted.is_none() { Some(Vote::Missing) } else { None },
-            })
-            .collect();
-        let position = |name: &MemberName| electorate.electors().iter().position(|e| e.member.name() == name);
-        let lists: Vec<Vec<usize>> =
-            electorate.lists().iter().map(|list| list.iter().filter_map(position).collect()).collect();
-        let absent = electorate.lists().iter().zip(&lists).map(|(list, found)| list.len() - found.len()).collect();
-        Self { seats, lists, absent, closed: false }
+        let electors = electorate.electors();
+        let seat = |elector: &Elector| {
+            // The first seat with this process lends its number; beyond the bits of a set there are no votes.
+            let first = electors.iter().position(|other| other.admitted == elector.admitted).map(u32::try_from);
+            let process = match (&elector.admitted, first) {
+                (Some(_), Some(Ok(first))) => Processes::checked_shl(1, first).unwrap_or(0),
+                _ => 0,
+            };
+            Seat { admitted: elector.admitted.clone(), process, vote: (process == 0).then_some(Ballot::Missing) }
+        };
+        let position = |name: &MemberName| electors.iter().position(|elector| elector.member.name() == name);
+        let list =
+            |names: &Vec<MemberName>| List { members: names.len(), seats: names.iter().filter_map(position).collect() };
+        Self {
+            seats: electors.iter().map(seat).collect(),
+            lists: electorate.lists().iter().map(list).collect(),
+            closed: false,
+        }
     }
 
     /// Takes the vote of the elector at `index`. Only the first counts, only before [`Tally::close`], and only from the
     /// admitted process.
     pub fn on_vote(&mut self, index: usize, vote: Vote) -> Progress {
         if let Some(seat) = self.seats.get_mut(index).filter(|seat| seat.vote.is_none() && !self.closed) {
-            let counts = match &vote {
-                Vote::Yes(run_id) | Vote::No(run_id) => seat.admitted.as_ref() == Some(run_id),
-                Vote::Missing => false,
-            };
-            seat.vote = Some(if counts { vote } else { Vote::Missing });
+            seat.vote = Some(match vote {
+                Vote::Yes(run_id) if seat.admitted.as_ref() == Some(&run_id) => Ballot::Yes,
+                Vote::No(run_id) if seat.admitted.as_ref() == Some(&run_id) => Ballot::No,
+                _ => Ballot::Missing,
+            });
         }
         self.progress()
     }
@@ -91,17 +122,17 @@ impl Tally {
     /// What is certain by now.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        let counts: Vec<Count> = (0..self.lists.len()).map(|list| self.count(list)).collect();
-        if counts.iter().all(|count| count.yes >= count.quorum) {
+        let counts = || self.lists.iter().map(|list| self.count(list));
+        if counts().all(|count| count.yes >= count.quorum) {
             return Progress::Won;
         }
-        if counts.iter().any(|count| count.no > count.members - count.quorum) {
+        if counts().any(|count| count.no > count.members - count.quorum) {
             return Progress::Lost(Loss::Refused);
         }
-        if counts.iter().all(|count| count.at_most_yes >= count.quorum) {
+        if counts().all(|count| count.at_most_yes >= count.quorum) {
             return Progress::Pending;
         }
-        let refusal_possible = counts.iter().any(|count| count.no + count.pending > count.members - count.quorum);
+        let refusal_possible = counts().any(|count| count.no + count.pending > count.members - count.quorum);
         Progress::Lost(if refusal_possible { Loss::Open } else { Loss::NoQuorum })
     }
 
@@ -114,17 +145,17 @@ impl Tally {
     /// Distinct processes that said yes.
     #[must_use]
     pub fn yes(&self) -> usize {
-        self.voters(0..self.seats.len(), |vote| matches!(vote, Vote::Yes(_))).len()
+        size(self.voters(0..self.seats.len(), Ballot::Yes))
     }
 
     /// Distinct processes that said no, and did not say yes under another name.
     #[must_use]
     pub fn no(&self) -> usize {
-        let yes = self.voters(0..self.seats.len(), |vote| matches!(vote, Vote::Yes(_)));
-        self.voters(0..self.seats.len(), |vote| matches!(vote, Vote::No(_))).difference(&yes).count()
+        let all = || 0..self.seats.len();
+        size(self.voters(all(), Ballot::No) & !self.voters(all(), Ballot::Yes))
     }
 
-    /// Electors that a vote counts of, or counted.
+    /// All electors.
     #[must_use]
     pub fn members(&self) -> usize {
         self.seats.len()
@@ -133,42 +164,30 @@ impl Tally {
     /// Whether the processes that said yes at these seats are a majority of every list.
     #[must_use]
     pub fn is_majority(&self, among: impl Fn(usize) -> bool) -> bool {
-        self.lists.iter().enumerate().all(|(list, seats)| {
-            let chosen = seats.iter().copied().filter(|seat| among(*seat));
-            self.voters(chosen, |vote| matches!(vote, Vote::Yes(_))).len() >= self.quorum(list)
+        self.lists.iter().all(|list| {
+            let chosen = list.seats.iter().copied().filter(|seat| among(*seat));
+            size(self.voters(chosen, Ballot::Yes)) >= list.quorum()
         })
     }
 
-    fn quorum(&self, list: usize) -> usize {
-        (self.lists[list].len() + self.absent[list]) / 2 + 1
+    fn voters(&self, seats: impl IntoIterator<Item = usize>, vote: Ballot) -> Processes {
+        let seats = seats.into_iter().map(|seat| &self.seats[seat]);
+        seats.filter(|seat| seat.vote == Some(vote)).fold(0, |processes, seat| processes | seat.process)
     }
 
-    fn voters(&self, seats: impl IntoIterator<Item = usize>, which: impl Fn(&Vote) -> bool) -> BTreeSet<&RunId> {
-        let votes = seats.into_iter().filter_map(|seat| self.seats[seat].vote.as_ref()).filter(|vote| which(vote));
-        votes.filter_map(|vote| if let Vote::Yes(id) | Vote::No(id) = vote { Some(id) } else { None }).collect()
-    }
-
-    fn count(&self, list: usize) -> Count {
-        let seats = &self.lists[list];
-        let yes = self.voters(seats.iter().copied(), |vote| matches!(vote, Vote::Yes(_)));
-        let no = self.voters(seats.iter().copied(), |vote| matches!(vote, Vote::No(_)));
-        let pending: BTreeSet<&RunId> = if self.closed {
-            BTreeSet::new()
-        } else {
-            seats
-                .iter()
-                .map(|seat| &self.seats[*seat])
-                .filter(|s| s.vote.is_none())
-                .filter_map(|s| s.admitted.as_ref())
-                .collect()
-        };
+    fn count(&self, list: &List) -> Count {
+        let voters = |vote| self.voters(list.seats.iter().copied(), vote);
+        let (yes, no) = (voters(Ballot::Yes), voters(Ballot::No));
+        let silent =
+            list.seats.iter().map(|seat| &self.seats[*seat]).filter(|seat| seat.vote.is_none() && !self.closed);
+        let pending = silent.fold(0, |processes, seat| processes | seat.process);
         Count {
-            members: seats.len() + self.absent[list],
-            quorum: self.quorum(list),
-            no: no.difference(&yes).count(),
-            pending: pending.difference(&no).filter(|id| !yes.contains(*id)).count(),
-            at_most_yes: yes.union(&pending).count(),
-            yes: yes.len(),
+            members: list.members,
+            quorum: list.quorum(),
+            yes: size(yes),
+            no: size(no & !yes),
+            pending: size(pending & !no & !yes),
+            at_most_yes: size(yes | pending),
         }
     }
 }
@@ -188,7 +207,7 @@ struct Count {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redlock::{Answers, BoxFuture, Command, Elector, LockMember, MemberError};
+    use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError};
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -251,7 +270,7 @@ mod tests {
 
     #[test]
     fn an_outcome_is_known_as_soon_as_it_is_certain() {
-        for (size, votes, expected) in [
+        for (seats, votes, expected) in [
             (1, "", PENDING),
             (1, "y", WON),
             (1, "n", REFUSED),
@@ -276,8 +295,8 @@ mod tests {
             (5, "fff", NO_QUORUM),
             (5, "nnn", REFUSED),
         ] {
-            let processes: Vec<Option<u8>> = (0..size).map(Some).collect();
-            assert_eq!(cast(&mut tally(&processes, &[]), &processes, votes), expected, "{votes:?} of {size}");
+            let processes: Vec<Option<u8>> = (0..seats).map(Some).collect();
+            assert_eq!(cast(&mut tally(&processes, &[]), &processes, votes), expected, "{votes:?} of {seats}");
         }
     }
 

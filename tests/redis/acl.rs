@@ -1,8 +1,11 @@
 use crate::quorum::Quorum;
-use crate::server::{PREFIX, client, locker};
+use crate::server::{PREFIX, Server, client, locker};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::{OPERATOR_USER, PROBE_USER};
-use redlock_operator::redis_member::{AdminConnection, ScriptKill};
+use redlock_operator::redis_member::{AdminConnection, Endpoint, Link, RedisMember, ScriptKill, Secret};
+use redlock_operator::redlock::{LockMember, MemberError};
+use redlock_operator::time::SystemClock;
+use std::sync::Arc;
 use std::time::Duration;
 
 async fn code(connection: &mut MultiplexedConnection, command: &str) -> String {
@@ -82,14 +85,33 @@ async fn a_script_that_never_ends_is_ended() {
         eval.arg("while true do end").arg(0);
         eval.query_async::<redis::Value>(&mut foreign).await
     });
-    crate::server::wait_until("the member is busy", async || {
-        admin.ping().await == Err(redlock_operator::redlock::MemberError::Busy)
-    })
-    .await;
+    crate::server::wait_until("the member is busy", async || admin.ping().await == Err(MemberError::Busy)).await;
     let endpoint = crate::server::endpoint(&quorum.servers[0].address(), OPERATOR_USER);
-    let clock = std::sync::Arc::new(redlock_operator::time::SystemClock);
+    let clock = Arc::new(SystemClock);
     let killed = AdminConnection::kill_busy_script(&endpoint, clock, Duration::from_secs(5)).await;
     assert_eq!(killed, Ok(ScriptKill::Killed));
     assert!(endless.await.unwrap().is_err());
     assert_eq!(admin.ping().await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_wrong_password_never_connects_and_is_shown_nowhere() {
+    let server = Server::start().await;
+    let endpoint = Endpoint {
+        address: server.address(),
+        username: locker().name().to_owned(),
+        password: Secret::new("wrong horse"),
+    };
+    let clock = Arc::new(SystemClock);
+    let member = RedisMember::new("m0".into(), endpoint.clone(), clock.clone());
+    let mut link = member.link();
+    let refused = Link::Down(MemberError::Unreachable("authentication failed".to_owned()));
+    link.wait_for(|link| *link == refused).await.unwrap();
+    assert!(matches!(member.send(Vec::new()).await, Err(MemberError::Unreachable(_))));
+    let admin = AdminConnection::connect(&endpoint, clock, Duration::from_secs(5)).await;
+    let text = format!("{admin:?} {member:?} {endpoint:?} {:?}", locker());
+    assert!(!text.contains("horse") && text.contains("authentication failed"), "{text}");
+    // A new password, and it connects: fenced, as the process has not been opened.
+    member.set_endpoint(crate::server::endpoint(&server.address(), locker().name()));
+    link.wait_for(|link| *link == Link::Fenced).await.unwrap();
 }
