@@ -20,6 +20,8 @@ pub mod queue;
 pub mod reconcile;
 pub mod renewal;
 pub mod replicas;
+pub mod shunned;
 pub mod standing;
 pub mod status;
+pub mod vitals;
 pub mod writes;

@@ -78,6 +78,7 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
         context: context.clone(),
         sessions: sessions.clone(),
         holds: holds.clone(),
+        vitals: Arc::default(),
         leadership: leadership.clone(),
     };
     tasks.spawn(renewal.run(stop.clone()));

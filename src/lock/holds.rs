@@ -74,6 +74,8 @@ pub struct Hold {
     pub trouble: Option<String>,
     /// Set when the hold is lost.
     pub loss: Option<Loss>,
+    /// Why the holder failed its own liveness check or heartbeat.
+    pub unwell: Option<String>,
     /// Its validity is to be published once more, though nothing has changed: somebody is about to depend on it.
     pub announce: bool,
     /// Seen in the lock's status. A grant that is not may still be unknown to everybody else.
@@ -100,6 +102,7 @@ impl Hold {
             missing: Vec::new(),
             trouble: None,
             loss: None,
+            unwell: None,
             announce: false,
             published: false,
             due,
@@ -271,6 +274,17 @@ impl Holds {
         if let Some(hold) = self.table().get_mut(uid) {
             hold.in_flight = false;
             hold.due = until;
+        }
+    }
+
+    /// The holder of this hold failed its liveness check or heartbeat for good: it is not renewed any more.
+    pub fn condemn(&self, uid: &str, nonce: &Nonce, why: String) {
+        let mut table = self.table();
+        if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
+            hold.in_flight = false;
+            hold.due = hold.valid_until;
+            hold.unwell = Some(why);
+            self.tell(&hold.terms.lock);
         }
     }
 
