@@ -80,7 +80,7 @@ impl Electorate {
 
     /// Whether the voter's clock may be trusted; without a check it is.
     #[must_use]
-    pub(crate) fn clock_is_steady(&self, run_id: &RunId, sample: &ClockSample) -> bool {
+    pub fn clock_is_steady(&self, run_id: &RunId, sample: &ClockSample) -> bool {
         self.clocks.as_ref().is_none_or(|clocks| clocks.steady(run_id, sample))
     }
 }

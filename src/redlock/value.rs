@@ -2,6 +2,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Bytes of the nonce and of the tag; each is twice as many hex characters.
 const HALF: usize = 10;
@@ -70,11 +71,11 @@ pub struct NotANonce;
 
 /// What a lock's key is set to: 40 hex characters. Whoever knows it can release the lock, so it is shown nowhere.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct LockValue(String);
+pub struct LockValue(Arc<str>);
 
 impl LockValue {
     /// Any text as a value: for tests, and for clients that are not the operator. The operator's come from [`ValueSigner`].
-    pub fn from_text(text: impl Into<String>) -> Self {
+    pub fn from_text(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
@@ -132,7 +133,7 @@ impl ValueSigner {
     #[must_use]
     pub fn value(&self, lock_uid: &str, nonce: &Nonce) -> LockValue {
         let tag = self.lock_tag(lock_uid, nonce).finalize().into_bytes();
-        LockValue(format!("{nonce}{}", to_hex(&tag[..HALF])))
+        LockValue(format!("{nonce}{}", to_hex(&tag[..HALF])).into())
     }
 
     /// The nonce, if `value` is one that [`ValueSigner::value`] made for this lock. The tag is compared in constant time.
@@ -148,7 +149,7 @@ impl ValueSigner {
     pub fn sealed(&self, value: &LockValue) -> LockValue {
         let tag = self.seal_tag(value.expose()).finalize().into_bytes();
         let nonce: String = value.expose().chars().take(2 * HALF).collect();
-        LockValue(format!("{nonce}{}", to_hex(&tag[..HALF])))
+        LockValue(format!("{nonce}{}", to_hex(&tag[..HALF])).into())
     }
 
     /// Whether `value` is the seal of the attempt `nonce` on this lock. Compared in constant time.

@@ -7,6 +7,7 @@ use crate::redlock::{
 };
 use crate::time::{Boottime, Clock};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Enqueues the release on every member, also those that did not answer, unless the lock was granted: at the latest when the
 /// attempt is dropped. Members execute it after the attempt's `SET`.
@@ -93,10 +94,10 @@ impl<C: Clock> Redlock<C> {
         }
         let token = set.tokens.values().copied().max().unwrap_or_default();
         let stored = |index: usize| set.tokens.get(&index).is_some_and(|stored| *stored >= token);
-        if !set.ballot.tally().is_majority(stored) {
-            if let Err(lost) = self.raise_round(electorate, &key, &value, token).await {
-                return lost;
-            }
+        if !set.ballot.tally().is_majority(stored)
+            && let Err(lost) = self.raise_round(electorate, &key, &value, token).await
+        {
+            return lost;
         }
         // The decision is now, after the second round if there was one: its time counts.
         match self.valid_until(started, ttl) {
@@ -112,7 +113,7 @@ impl<C: Clock> Redlock<C> {
         &self,
         set: &mut SetRound<'_>,
         guard: &mut ReleaseUnlessGranted<'_>,
-        ttl: std::time::Duration,
+        ttl: Duration,
         hint: FencingToken,
     ) {
         let electorate = guard.electorate;
@@ -153,8 +154,12 @@ impl<C: Clock> Redlock<C> {
             let Some((index, answer)) = round.next().await else { break };
             match answer {
                 Ok(answers) => match answers.replies.first() {
-                    Some(Reply::Raised) => drop(ballot.vote(index, &answers, None, true)),
-                    Some(Reply::NotOurs) => drop(ballot.vote(index, &answers, None, false)),
+                    Some(Reply::Raised) => {
+                        ballot.vote(index, &answers, None, true);
+                    }
+                    Some(Reply::NotOurs) => {
+                        ballot.vote(index, &answers, None, false);
+                    }
                     Some(Reply::Failed(error)) => ballot.fail(index, error.clone()),
                     _ => ballot.fail(index, MemberError::Other("unexpected answer".to_owned())),
                 },
@@ -170,7 +175,7 @@ impl<C: Clock> Redlock<C> {
     }
 
     /// The end of the validity that a round which began at `started` earns, if it is decided now and any is left.
-    pub(super) fn valid_until(&self, started: Boottime, ttl: std::time::Duration) -> Option<Boottime> {
+    pub(super) fn valid_until(&self, started: Boottime, ttl: Duration) -> Option<Boottime> {
         let now = self.clock.boottime();
         validity(ttl, now.since(started), self.settings.drift).map(|left| now + left)
     }

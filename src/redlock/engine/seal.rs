@@ -38,7 +38,9 @@ impl<C: Clock> Redlock<C> {
                         until = until.max(answers.received + *remaining + self.settings.drift.allowance(*remaining));
                     }
                 }
-                Some(Reply::NotOurs) => drop(ballot.vote(index, &answers, None, false)),
+                Some(Reply::NotOurs) => {
+                    ballot.vote(index, &answers, None, false);
+                }
                 Some(Reply::Failed(error)) => ballot.fail(index, error.clone()),
                 _ => ballot.fail(index, MemberError::Other("unexpected answer".to_owned())),
             }
