@@ -95,7 +95,7 @@ daemon() {
   # shellcheck disable=SC2016  # for the inner shell to expand
   enter "$machine" bash -c '
     log=$1 cd=$2; shift 2; cd "$cd"
-    setsid "$@" </dev/null >>"$log" 2>&1 9>&- & echo $!
+    setsid nice -n -10 "$@" </dev/null >>"$log" 2>&1 9>&- & echo $!
   ' - "$RUN/log/$machine-$name.log" "$RUN" "$@" >"$RUN/$machine/$name.pid"
 }
 
@@ -149,6 +149,7 @@ node_network() {
 # The host reaches the API server alone, through a loopback port: one socat
 # listens there, another stands inside the control plane, and a socket file,
 # which knows no network namespaces, joins them.
+FORWARDER_NAME="socat for $ROOT" # what ps shows, and how clear_away knows it
 port_forward() {
   local port
   daemon cp socat "UNIX-LISTEN:api.sock,fork,unlink-early,backlog=128,mode=0600" TCP:127.0.0.1:6443,nodelay
@@ -158,7 +159,7 @@ port_forward() {
     # shellcheck disable=SC2016
     (
       cd "$RUN"
-      setsid bash -c 'echo $$ >forwarder.pid; exec "$@"' - \
+      setsid bash -c 'echo $$ >forwarder.pid; exec -a "$0" "$@"' "$FORWARDER_NAME" \
         socat "TCP-LISTEN:$port,bind=127.0.0.1,reuseaddr,fork,nodelay,backlog=128" UNIX-CONNECT:api.sock \
         </dev/null >"$RUN/log/forwarder.log" 2>&1 9>&- &
     )
@@ -242,10 +243,13 @@ cgroups_make() {
       for file in cpuset.cpus cpuset.mems; do
         if [[ -e $hierarchy/cpuset.sched_load_balance ]]; then cat "$hierarchy/$file" >"$hierarchy/$group/$file"; fi
       done
+      # A build beside the cluster must not starve it: what runs in pods is small, and answers within milliseconds or is late.
+      if [[ -e $hierarchy/$group/cpu.shares ]]; then echo 16384 >"$hierarchy/$group/cpu.shares"; fi
       # cgroup v2: hand the controllers down.
       if [[ $hierarchy == /sys/fs/cgroup ]]; then
         sed 's/\([a-z]\+\)/+\1/g' "$hierarchy/cgroup.controllers" >"$hierarchy/cgroup.subtree_control" 2>/dev/null || true
         sed 's/\([a-z]\+\)/+\1/g' "$hierarchy/$group/cgroup.controllers" >"$hierarchy/$group/cgroup.subtree_control" 2>/dev/null || true
+        if [[ -e $hierarchy/$group/cpu.weight ]]; then echo 1600 >"$hierarchy/$group/cpu.weight"; fi
       fi
     done
   done
@@ -430,16 +434,19 @@ up() {
   step "Kubernetes is up with $NODES nodes, after $((SECONDS - start)) s"
 }
 
-# Kill the machines, and with them all that runs in them. Found by their command
-# line, which has this checkout's path, so that a lost PID file loses nothing.
+# Kill the machines, and with them all that runs in them, and the forwarder. Found
+# by their command lines, which have this checkout's path, so that nothing is lost
+# with a PID file.
 clear_away() {
   local pid args
-  if pid=$(forwarder_pid); then pkill -KILL -P "$pid" || true; kill -KILL "$pid" || true; fi
+  if pid=$(forwarder_pid); then kill -KILL "$pid" || true; fi
   for pid in /proc/[0-9]*; do
     pid=${pid#/proc/}
     mapfile -d '' -t args 2>/dev/null <"/proc/$pid/cmdline" || continue
     # The interpreter and the script, not unshare waiting for it.
-    if [[ ${args[0]:-} == *bash && ${args[1]:-} == "$ROOT/local/machine.sh" ]]; then kill -KILL "$pid" || true; fi
+    if [[ ${args[0]:-} == *bash && ${args[1]:-} == "$ROOT/local/machine.sh" || ${args[0]:-} == "$FORWARDER_NAME" ]]; then
+      kill -KILL "$pid" 2>/dev/null || true
+    fi
   done
   wait_until 20 "the end of the machines' cgroups" cgroups_remove || warn "some cgroups named $CLUSTER_ID are left in /sys/fs/cgroup"
   rm -rf "$RUN"

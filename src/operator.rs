@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     args::OperatorArgs,
-    context::Context,
+    context::{Context, Replica},
     http::Health,
     leader::{Candidacy, Term},
 };
@@ -36,6 +36,8 @@ use crate::{
 
 /// Name of the Lease that the leader holds.
 const LEASE: &str = "redlock-operator";
+/// How long a leader that was told to stop tries to publish what it knows.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How long a replica that was told to stop goes on renewing while no other leads; locks are not released.
 const HANDOVER: Duration = Duration::from_secs(10);
 
@@ -43,7 +45,8 @@ const HANDOVER: Duration = Duration::from_secs(10);
 pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     telemetry::init(&args.log, args.log_format)?;
     let client = Client::try_default().await.context("failed to find the API server: in a pod, or with KUBECONFIG?")?;
-    let (context, follow_caches) = Context::new(client.clone(), &args.pod_name);
+    let replica = Replica { namespace: args.namespace.clone(), pod_name: args.pod_name.clone() };
+    let (context, follow_caches) = Context::new(client.clone(), replica);
     let (candidacy, leadership) =
         Candidacy::new(client.clone(), &args.namespace, LEASE, &args.pod_name, context.clock.clone());
     let (health, health_seen) = watch::channel(Health::default());
@@ -75,11 +78,12 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
         context: context.clone(),
         sessions: sessions.clone(),
         holds: holds.clone(),
+        vitals: Arc::default(),
         leadership: leadership.clone(),
     };
     tasks.spawn(renewal.run(stop.clone()));
     tasks.spawn(lock::adopt::follow(context.clone(), holds.clone()));
-    let leading = tasks.spawn(lead(context.clone(), sessions, holds, leadership, args.clone()));
+    let leading = tasks.spawn(lead(context.clone(), sessions, holds.clone(), leadership.clone(), args.clone()));
     let campaign = tokio::spawn(candidacy.run(resign.clone()));
 
     tokio::select! {
@@ -87,6 +91,9 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
     }
     tracing::info!("stopping: handing over, held locks are not released");
+    if leadership.borrow().is_some() {
+        publish_validities(&holds).await;
+    }
     resign.cancel();
     campaign.await?;
     leading.abort();
@@ -151,6 +158,19 @@ async fn heartbeat(context: Context, health: watch::Sender<Health>, mut filled: 
             Ok(()) = filled.changed() => {}
             () = tokio::time::sleep(http::HEARTBEAT) => {}
         }
+    }
+}
+
+/// A successor continues only what it finds published, so every validity is written once more.
+async fn publish_validities(holds: &Holds) {
+    holds.announce_all();
+    let written = async {
+        while holds.is_announcing() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    if tokio::time::timeout(LAST_WORDS, written).await.is_err() {
+        tracing::warn!("not all validities could be published before the end of this term");
     }
 }
 

@@ -128,6 +128,12 @@ names! {
         HolderGone,
         /// The claim's pod does not exist, or is not running.
         HolderNotReady,
+        /// The holder failed its liveness check, or its heartbeat stopped.
+        HolderUnhealthy,
+        /// A person asked the holder to pass the lock on.
+        SteppedDown,
+        /// A person broke the lock.
+        Broken,
         /// Another object uses the key with another number of slots.
         KeyShapeConflict,
         /// The condition `Accepted` is not true.

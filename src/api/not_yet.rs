@@ -8,20 +8,7 @@ use super::schema::rule;
 
 /// Refused in a DistributedLock's `spec`.
 pub(super) fn lock() -> Vec<Rule> {
-    vec![
-        rule(".liveness", "!has(self.liveness)", "liveness is not supported by this version yet: leave it out"),
-        rule(
-            ".claim",
-            "!has(self.claim) || !has(self.claim.heartbeat)",
-            "claim.heartbeat is not supported by this version yet: leave it out",
-        ),
-        rule(".slots", "self.slots <= 1", "slots above 1 are not supported by this version yet: leave slots out"),
-        rule(
-            ".validity",
-            "self.validity != 'Transitions'",
-            "validity: Transitions is not supported by this version yet: write validity: Published or leave it out",
-        ),
-    ]
+    vec![rule(".slots", "self.slots <= 1", "slots above 1 are not supported by this version yet: leave slots out")]
 }
 
 /// Refused in a RedisQuorum's `spec`.

@@ -67,6 +67,17 @@ fn check(lock: &DistributedLock, quorum: &RedisQuorum) -> Result<(), Refusal> {
             format!("maxTTL {} of RedisQuorum {name} is not in force yet: wait", quorum.spec.max_ttl),
         );
     }
+    // The seal that carries the delay must not outlive what a fence waits for, or a restarted member would forget it.
+    let delay = lock.spec.lock_delay.unwrap_or_default();
+    if in_force.is_some_and(|in_force| ttl.get() + delay.get() > in_force.get()) {
+        return refuse(
+            AcceptedReason::TTLTooLong,
+            format!(
+                "ttl {ttl} and lockDelay {delay} together are longer than maxTTL {} of RedisQuorum {name}: write a shorter lockDelay",
+                quorum.spec.max_ttl
+            ),
+        );
+    }
     let shortest = quorum.spec.node_timeout.get() * MIN_TTL_IN_NODE_TIMEOUTS;
     if ttl.get() < shortest {
         return refuse(

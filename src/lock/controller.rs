@@ -9,6 +9,7 @@ use tokio_stream::wrappers::BroadcastStream;
 use super::{
     holds::Holds,
     reconcile::{Error, Locks},
+    replicas::Replicas,
     writes::WriteError,
 };
 use crate::{
@@ -63,7 +64,13 @@ fn triggers(locks: &Arc<Locks>) -> impl Stream<Item = ObjectRef<DistributedLock>
         stream::iter(concerned)
     });
     let index = locks.clone();
-    let pods = context.pods.changes().flat_map(move |change| stream::iter(index.index.pod_changed(change.object())));
+    let replicas = Replicas::default();
+    let pods = context.pods.changes().flat_map(move |change| {
+        if replicas.is_new(&index.context, change.object()) {
+            index.holds.announce_all();
+        }
+        stream::iter(index.index.pod_changed(change.object()))
+    });
     let index = locks.clone();
     let nodes = context.nodes.changes().flat_map(move |change| stream::iter(index.index.node_changed(change.object())));
     let index = locks.clone();

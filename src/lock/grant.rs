@@ -14,6 +14,7 @@ use super::{
     labels,
     reconcile::{Error, Locks, Progress, holder_nonce, leader_label_wanted},
     status::{Draft, Granted, full_name},
+    vitals,
     writes::WriteError,
 };
 use crate::{
@@ -43,6 +44,9 @@ impl Locks {
         access: &Access,
         contender: Contender,
     ) -> Result<Progress, Error> {
+        if let Some(passed_over) = self.ask_candidate(lock, &contender).await {
+            return Ok(passed_over);
+        }
         let uid = lock.uid().unwrap_or_default();
         let session = self.sessions.get(&access.quorum);
         let Some((session, signer)) = session.and_then(|session| Some((session.clone(), session.signer()?))) else {
@@ -70,6 +74,19 @@ impl Locks {
                 Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NO_QUORUM_PAUSE))
             }
         }
+    }
+
+    /// A candidate that fails the liveness check before it holds would only keep the lock from others for a TTL.
+    async fn ask_candidate(&self, lock: &Arc<DistributedLock>, contender: &Contender) -> Option<Progress> {
+        let (Contender::Instance(candidate), Some(liveness)) = (contender, &lock.spec.liveness) else { return None };
+        let pod = self.context.pods.named(&lock.namespace().unwrap_or_default(), &candidate.pod_name);
+        let why = vitals::ask_pod(pod.as_deref(), liveness).await.err()?;
+        if self.shun(lock, &candidate.container_id) {
+            let message = format!("pod {} fails the liveness check: {why}", candidate.pod_name);
+            return Some(self.pause_after(lock, HeldReason::NoCandidate, message, NO_QUORUM_PAUSE));
+        }
+        // Nobody knew yet: the next decision picks another, if there is one.
+        Some(Progress::Next(lock.clone()))
     }
 
     async fn publish_grant(&self, lock: &Arc<DistributedLock>, attempt: Attempt<'_>) -> Result<Progress, Error> {
@@ -279,7 +296,7 @@ impl Attempt<'_> {
             uid: lock.uid().unwrap_or_default(),
             quorum,
             key,
-            nonce: self.nonce.clone(),
+            nonce: self.nonce,
             ttl,
             renew_interval,
         };

@@ -74,6 +74,10 @@ pub struct Hold {
     pub trouble: Option<String>,
     /// Set when the hold is lost.
     pub loss: Option<Loss>,
+    /// Why the holder failed its own liveness check or heartbeat.
+    pub unwell: Option<String>,
+    /// Its validity is to be published once more, though nothing has changed: somebody is about to depend on it.
+    pub announce: bool,
     /// Seen in the lock's status. A grant that is not may still be unknown to everybody else.
     pub published: bool,
     due: Boottime,
@@ -98,6 +102,8 @@ impl Hold {
             missing: Vec::new(),
             trouble: None,
             loss: None,
+            unwell: None,
+            announce: false,
             published: false,
             due,
             in_flight: false,
@@ -200,6 +206,26 @@ impl Holds {
         self.table().retain(|_, hold| hold.published);
     }
 
+    /// Asks for the validity of every hold to be published: another replica has started and knows none, or this one stops.
+    pub fn announce_all(&self) {
+        for hold in self.table().values_mut().filter(|hold| hold.loss.is_none()) {
+            hold.announce = true;
+            self.tell(&hold.terms.lock);
+        }
+    }
+
+    /// The validity of this hold was published.
+    pub fn announced(&self, uid: &str) {
+        if let Some(hold) = self.table().get_mut(uid) {
+            hold.announce = false;
+        }
+    }
+
+    /// Whether a publication that was asked for is still to come.
+    pub fn is_announcing(&self) -> bool {
+        self.table().values().any(|hold| hold.announce && hold.loss.is_none())
+    }
+
     /// What this replica knows of a lock's hold.
     pub fn get(&self, uid: &str) -> Option<Hold> {
         self.table().get(uid).cloned()
@@ -248,6 +274,17 @@ impl Holds {
         if let Some(hold) = self.table().get_mut(uid) {
             hold.in_flight = false;
             hold.due = until;
+        }
+    }
+
+    /// The holder of this hold failed its liveness check or heartbeat for good: it is not renewed any more.
+    pub fn condemn(&self, uid: &str, nonce: &Nonce, why: String) {
+        let mut table = self.table();
+        if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
+            hold.in_flight = false;
+            hold.due = hold.valid_until;
+            hold.unwell = Some(why);
+            self.tell(&hold.terms.lock);
         }
     }
 

@@ -16,12 +16,13 @@ use tokio::sync::broadcast;
 use super::{
     access::{self, Access},
     adopt,
-    candidate::{self, Ineligible},
-    decide::{Contender, Held, Pause, Rest, Step, View, decide},
+    candidate::{self, Candidate, Ineligible},
+    decide::{Contender, Held, Pause, REQUESTS, Rest, Step, View, decide},
     holds::Holds,
     index::Index,
     labels,
     queue::{self, Place},
+    shunned::Shunned,
     standing,
     writes::{WriteError, Written},
 };
@@ -66,6 +67,7 @@ pub struct Locks {
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     pauses: Mutex<HashMap<String, Pause>>,
     sealed: Mutex<HashMap<String, Nonce>>,
+    shunned: Shunned,
 }
 
 impl Locks {
@@ -81,6 +83,7 @@ impl Locks {
             turns: Mutex::default(),
             pauses: Mutex::default(),
             sealed: Mutex::default(),
+            shunned: Shunned::default(),
         }
     }
 
@@ -123,12 +126,14 @@ impl Locks {
                 Ok(access) => self.acquire(lock, &access, contender).await,
                 Err(_refused) => Ok(Progress::Next(lock.clone())),
             },
-            Step::Free(reason, why) => self.free(lock, reason, &why).await,
+            Step::ClearRequests => Ok(Progress::Next(self.written.clear_annotations(client, lock, &REQUESTS).await?)),
+            Step::Free(freed) => self.free(lock, freed).await,
             Step::Lose(why) => self.lose(lock, &why).await,
             Step::RunOut(reason, why) => self.run_out(lock, reason, &why).await,
             Step::Seal => self.seal(lock).await,
             Step::Keep(rest) => {
                 let lock = self.publish(lock, &rest).await?;
+                self.holds.announced(&lock.uid().unwrap_or_default());
                 self.ensure_label(&lock).await?;
                 Ok(Progress::Done(wake(rest.wake)))
             }
@@ -187,11 +192,9 @@ impl Locks {
         let has_holder = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
         let held = has_holder.then(|| {
             adopt::adopt(&self.context, &self.holds, lock);
-            Held {
-                standing: standing::of(&self.context, lock),
-                hold: self.holds.get(&uid),
-                sealed: self.is_sealed(lock),
-            }
+            let hold = self.holds.get(&uid);
+            let unwell = hold.as_ref().and_then(|hold| hold.unwell.as_deref());
+            Held { standing: standing::of(&self.context, lock, unwell), hold, sealed: self.is_sealed(lock) }
         });
         // Who could hold it and whose turn it is matter only while nobody holds it.
         let (contender, place) = if has_holder {
@@ -222,12 +225,12 @@ impl Locks {
                 let candidate = candidate::bound(&pod, None).map_err(|Ineligible(why)| why)?;
                 Ok(Contender::Instance(Box::new(candidate)))
             }
-            (_, Some(election)) => self.elect(&namespace, election),
+            (_, Some(election)) => self.elect(lock, &namespace, election),
             _ => Err("the spec has neither claim nor election".into()),
         }
     }
 
-    fn elect(&self, namespace: &str, election: &Election) -> Result<Contender, String> {
+    fn elect(&self, lock: &DistributedLock, namespace: &str, election: &Election) -> Result<Contender, String> {
         let selector = Selector::try_from(election.selector.clone())
             .map_err(|error| format!("spec.election.selector cannot be used: {error}"))?;
         let pods: Vec<_> = self
@@ -245,6 +248,7 @@ impl Locks {
                 Err(Ineligible(why)) => reasons.push(why),
             }
         }
+        let candidates = self.without_shunned(lock, candidates);
         match candidate::prefer(&candidates, election.preference) {
             Some(best) => Ok(Contender::Instance(Box::new(best.clone()))),
             None if reasons.is_empty() => Err("no pod matches spec.election.selector".into()),
@@ -254,6 +258,20 @@ impl Locks {
                 Err(reasons.join("; "))
             }
         }
+    }
+
+    /// The candidates without those to pass over, unless there are no others.
+    fn without_shunned(&self, lock: &DistributedLock, candidates: Vec<Candidate>) -> Vec<Candidate> {
+        let (uid, now) = (lock.uid().unwrap_or_default(), self.context.clock.boottime());
+        let (passed_over, others): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|candidate| self.shunned.contains(&uid, &candidate.container_id, now));
+        if others.is_empty() { passed_over } else { others }
+    }
+
+    /// Passes a container instance over for the length of one TTL, if another candidate can lead. Whether it was so already.
+    pub fn shun(&self, lock: &DistributedLock, container_id: &str) -> bool {
+        let now = self.context.clock.boottime();
+        self.shunned.add(&lock.uid().unwrap_or_default(), container_id, now, lock.spec.ttl.get())
     }
 
     fn place(&self, lock: &DistributedLock, access: &Access) -> Place {

@@ -13,7 +13,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::api::{DistributedLock, DistributedLockStatus, LOCK_FINALIZER};
@@ -138,6 +138,20 @@ impl Written {
             finalizers.push(LOCK_FINALIZER.to_owned());
         }
         let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": lock.resource_version()}});
+        let api = locks(client, lock);
+        let written = request(api.patch(&lock.name_any(), &PatchParams::default(), &Patch::Merge(patch))).await?;
+        Ok(self.remember(lock.resource_version(), written))
+    }
+
+    /// Takes annotations off exactly this version of the object.
+    pub async fn clear_annotations(
+        &self,
+        client: &Client,
+        lock: &DistributedLock,
+        names: &[&str],
+    ) -> Result<Arc<DistributedLock>, WriteError> {
+        let nulls: serde_json::Map<_, _> = names.iter().map(|name| ((*name).to_owned(), Value::Null)).collect();
+        let patch = json!({"metadata": {"annotations": nulls, "resourceVersion": lock.resource_version()}});
         let api = locks(client, lock);
         let written = request(api.patch(&lock.name_any(), &PatchParams::default(), &Patch::Merge(patch))).await?;
         Ok(self.remember(lock.resource_version(), written))

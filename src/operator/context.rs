@@ -17,11 +17,22 @@ use crate::{
     time::SystemClock,
 };
 
+/// One replica of the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replica {
+    /// Namespace that the operator runs in.
+    pub namespace: String,
+    /// Name of this replica's pod.
+    pub pod_name: String,
+}
+
 /// Shared by all controllers and by the renewal of locks; cheap to clone.
 #[derive(Clone)]
 pub struct Context {
     /// Client of the API server.
     pub client: Client,
+    /// Which replica this is.
+    pub replica: Replica,
     /// The clocks of this process.
     pub clock: Arc<SystemClock>,
     /// All pods, without what nobody reads.
@@ -39,20 +50,20 @@ pub struct Context {
 
 impl Context {
     /// A context, and the future that keeps its caches current.
-    pub fn new(client: Client, instance: &str) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let clock = Arc::new(SystemClock::default());
+    pub fn new(client: Client, replica: Replica) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let clock = Arc::new(SystemClock);
         let any = watcher::Config::default;
         let (pods, follow_pods) = Cache::new(Api::all(client.clone()), any(), slim_pod);
         let (nodes, follow_nodes) = Cache::new(Api::all(client.clone()), any(), slim_node);
         let (namespaces, follow_namespaces) = Cache::new(Api::all(client.clone()), any(), |_| ());
         let (quorums, follow_quorums) = Cache::new(Api::all(client.clone()), any(), |_| ());
         let (locks, follow_locks) = Cache::new(Api::all(client.clone()), any(), |_| ());
-        let reporter = Reporter { controller: "redlock-operator".into(), instance: Some(instance.into()) };
+        let reporter = Reporter { controller: "redlock-operator".into(), instance: Some(replica.pod_name.clone()) };
         let recorder = Recorder::new(client.clone(), reporter);
         let follow = async move {
             tokio::join!(follow_pods, follow_nodes, follow_namespaces, follow_quorums, follow_locks);
         };
-        (Self { client, clock, pods, nodes, namespaces, quorums, locks, recorder }, follow)
+        (Self { client, replica, clock, pods, nodes, namespaces, quorums, locks, recorder }, follow)
     }
 
     /// Resolves when every cache has been filled once.

@@ -55,7 +55,9 @@ impl QuorumSession {
         let (auth, _) = watch::channel(None);
         let links: Vec<_> = plan::members(&quorum)
             .into_iter()
-            .map(|member| MemberLink::start(context, member, reference.clone(), announcements.clone(), stop.clone()))
+            .map(|member| {
+                MemberLink::start(context.clock.clone(), member, reference.clone(), announcements.clone(), stop.clone())
+            })
             .collect();
         let session = Arc::new(Self {
             context: context.clone(),
@@ -201,6 +203,16 @@ impl QuorumSession {
     /// A state of the quorum: from the watch, or answered to a write. An older one than the newest known is ignored, so that
     /// an admission that this replica has seen revoked never comes back through a watch that lags.
     pub(crate) fn learn(&self, quorum: Arc<RedisQuorum>) {
+        self.learn_if(quorum, is_newer);
+    }
+
+    /// The state that the API server itself has just answered with, after it refused ours as old. It is the truth even if its
+    /// version is lower: etcd may have been restored from a backup.
+    pub(crate) fn learn_truth(&self, quorum: Arc<RedisQuorum>) {
+        self.learn_if(quorum, |old, new| old.resource_version() != new.resource_version());
+    }
+
+    fn learn_if(&self, quorum: Arc<RedisQuorum>, is_newer: impl Fn(&RedisQuorum, &RedisQuorum) -> bool) {
         let replaced = self.newest.send_if_modified(|newest| {
             let newer = quorum.uid() == newest.uid() && is_newer(newest, &quorum);
             if newer {
@@ -242,8 +254,10 @@ impl QuorumSession {
         let auth = self.auth();
         let epoch = plan::epoch(&quorum);
         let users = plan::voting_users(&quorum);
+        let namespace = self.reference.namespace.clone().unwrap_or_default();
         for link in &self.links {
-            link.place(&self.context.pods, auth.as_ref(), epoch, &users);
+            let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
+            link.place(pod.as_deref(), auth.as_ref(), epoch, &users);
         }
     }
 
@@ -268,5 +282,24 @@ fn is_newer(old: &RedisQuorum, new: &RedisQuorum) -> bool {
     match (version(old), version(new)) {
         (Some(old), Some(new)) => new > old,
         _ => old.resource_version() != new.resource_version(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        let version = |version: &str| {
+            let mut quorum = RedisQuorum::new("main", crate::api::RedisQuorumSpec::default());
+            quorum.metadata.resource_version = Some(version.to_owned());
+            quorum
+        };
+        for (old, new, newer) in
+            [("9", "10", true), ("10", "9", false), ("10", "10", false), ("a", "b", true), ("a", "a", false)]
+        {
+            assert_eq!(is_newer(&version(old), &version(new)), newer, "{old} {new}");
+        }
     }
 }

@@ -140,7 +140,10 @@ impl Bench {
         let operator = ["-n", self.cluster.operator_namespace.as_str()];
         let parts: [(&str, Vec<&str>); 6] = [
             ("quorums and locks", [&ns[..], &["get", "rq,dlock", "-o", "yaml"]].concat()),
-            ("objects", [&ns[..], &["get", "pods,deployments,statefulsets,services,endpointslices,pdb", "-o", "wide"]].concat()),
+            (
+                "objects",
+                [&ns[..], &["get", "pods,deployments,statefulsets,services,endpointslices,pdb", "-o", "wide"]].concat(),
+            ),
             ("events", [&ns[..], &["get", "events", "--sort-by=.lastTimestamp"]].concat()),
             ("the operator", [&operator[..], &["get", "pods,leases,rq", "-o", "wide"]].concat()),
             ("its leader", [&operator[..], &["get", "leases", "-o", "yaml"]].concat()),
@@ -158,7 +161,9 @@ impl Bench {
             let output = self.cluster.kubectl_output(&arguments, "").await;
             let output = output.map_or_else(
                 |error| format!("{error:#}\n"),
-                |output| String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
+                |output| {
+                    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+                },
             );
             text += &format!("--- {title} (kubectl {})\n{output}", arguments.join(" "));
         }

@@ -31,7 +31,8 @@ impl Cluster {
     /// Finds the cluster of `KUBECONFIG`, or else the local one.
     pub(crate) async fn find() -> anyhow::Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let env = |name: &str, default: &str| std::env::var(name).ok().filter(|v| !v.is_empty()).unwrap_or(default.into());
+        let env =
+            |name: &str, default: &str| std::env::var(name).ok().filter(|v| !v.is_empty()).unwrap_or(default.into());
         let external = env("CLUSTER", "local") == "external";
         let local_kubeconfig = root.join(".local/kubeconfig");
         let kubeconfig = PathBuf::from(env("KUBECONFIG", &local_kubeconfig.to_string_lossy()));

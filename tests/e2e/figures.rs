@@ -44,7 +44,8 @@ struct Line<'a>(&'a str, &'a [Duration]);
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(name, times) = self;
-        let (min, max) = (times.iter().min().copied().unwrap_or_default(), times.iter().max().copied().unwrap_or_default());
+        let (min, max) =
+            (times.iter().min().copied().unwrap_or_default(), times.iter().max().copied().unwrap_or_default());
         write!(
             f,
             "{name}: median {} ms, min {} ms, max {} ms (n={})",

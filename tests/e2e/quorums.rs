@@ -90,11 +90,21 @@ pub(crate) fn member_of<'a>(quorum: &'a RedisQuorum, name: &str) -> Option<&'a M
 
 /// A member's admission came after everything that the process before could have promised, by `since`, and not much later
 /// than it was announced.
-pub(crate) fn check_admission(member: &MemberStatus, announced: i64, since: i64, delay: Duration) -> anyhow::Result<()> {
+pub(crate) fn check_admission(
+    member: &MemberStatus,
+    announced: i64,
+    since: i64,
+    delay: Duration,
+) -> anyhow::Result<()> {
     let delay = i64::try_from(delay.as_millis())?;
     ensure!(member.state == MemberState::Admitted, "{}: {:?}", member.name, member.state);
     let admitted = member.admitted_at.with_context(|| format!("{} has no admittedAt", member.name))?.as_millis();
-    ensure!(admitted >= since + delay, "{} was admitted {} ms after its start, not {delay}", member.name, admitted - since);
+    ensure!(
+        admitted >= since + delay,
+        "{} was admitted {} ms after its start, not {delay}",
+        member.name,
+        admitted - since
+    );
     ensure!(admitted >= announced, "{} was admitted {} ms before rejoinAt", member.name, announced - admitted);
     ensure!(admitted <= announced + 1000, "{} was admitted {} ms after rejoinAt", member.name, admitted - announced);
     Ok(())

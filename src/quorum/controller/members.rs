@@ -1,5 +1,6 @@
 //! The members one by one: what the fence decides, carried out until there is nothing left to do but wait.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
@@ -32,7 +33,7 @@ pub(super) struct Member<'a> {
     pub(super) auth: &'a Auth,
     pub(super) publisher: &'a Publisher<'a>,
     pub(super) member: &'a MemberPlan,
-    pub(super) link: &'a MemberLink,
+    pub(super) link: &'a Arc<MemberLink>,
 }
 
 /// All that is known of a member at one moment.
@@ -46,22 +47,22 @@ pub(super) struct Look {
 }
 
 impl Task<'_> {
-    /// Carries every member as far as it goes; how long nothing has to be done unless something happens.
+    /// Carries every member as far as it goes; until when nothing has to be done unless something happens.
     pub(super) async fn settle_members(
         &self,
         plan: &Plan,
         auth: &Auth,
         publisher: &Publisher<'_>,
-    ) -> Result<Duration, Error> {
-        let mut wake = RESYNC;
+    ) -> Result<Monotonic, Error> {
+        let mut wake = self.now() + RESYNC;
         for (member, link) in plan.members.iter().zip(self.session.links()) {
             let member = Member { task: self, plan, auth, publisher, member, link };
             match member.settle().await {
-                Ok(until) => wake = wake.min(until.map_or(RESYNC, |until| until.since(self.now()))),
+                Ok(until) => wake = wake.min(until.unwrap_or(wake)),
                 // One member that fails must not keep the others waiting.
                 Err(Error::Member(error)) => {
                     tracing::info!(member = %member.member.name, %error, "fence not carried out");
-                    wake = wake.min(AFTER_FAILURE);
+                    wake = wake.min(self.now() + AFTER_FAILURE);
                 }
                 Err(error) => return Err(error),
             }
@@ -75,8 +76,15 @@ impl Task<'_> {
         let view = link.view();
         let namespace = quorum.namespace().unwrap_or_default();
         let pod = self.leader.context.pods.named(&namespace, &link.plan().pod_name());
-        let reach = view.processes.reach(pod.as_ref().is_some_and(|pod| facts::runs(pod)), now);
         let current = pod.as_ref().map(|pod| facts::pod_facts(pod));
+        // The link has not followed to a new pod yet: whom it saw is nobody here.
+        let elsewhere = current.as_ref().is_some_and(|pod| view.pod_uid.as_ref().is_some_and(|uid| *uid != pod.uid));
+        let runs = pod.as_ref().is_some_and(|pod| facts::runs(pod));
+        let reach = match view.processes.reach(runs, now) {
+            Reach::Seen(_) | Reach::Lost { .. } if elsewhere && !runs => Reach::NotRunning,
+            Reach::Seen(_) | Reach::Lost { .. } if elsewhere => Reach::Connecting { since: now },
+            reach => reach,
+        };
         let seen = match &reach {
             Reach::Seen(sight) => {
                 let same_pod = current.as_ref().filter(|facts| Some(&facts.uid) == view.pod_uid.as_ref());
@@ -186,10 +194,16 @@ impl Member<'_> {
                     return Ok(());
                 }
                 self.write(step, quorum, record, look).await?;
+                self.close_former(record);
                 self.say_fenced(reason, rejoin_at, look).await;
                 if close { self.close(look).await } else { Ok(()) }
             }
             FenceStep::Admit => self.admit(look).await,
+            FenceStep::WritePending | FenceStep::WriteStarting => {
+                self.write(step, quorum, record, look).await?;
+                self.close_former(record);
+                Ok(())
+            }
             _ => self.write(step, quorum, record, look).await,
         }
     }
@@ -215,6 +229,15 @@ impl Member<'_> {
         let Some(seen) = &look.seen else { return Ok(()) };
         let rules = self.plan.user_rules(self.auth, &self.member.name);
         Ok(self.link.turn(&seen.run_id).await?.close(self.task.leader.term.epoch, &rules).await?)
+    }
+
+    /// The process before may still answer where its pod was: two live processes behind one name, and neither may vote. This
+    /// confirms nothing for its successor, which goes on waiting for its death.
+    fn close_former(&self, record: &Record) {
+        if let Some(before) = record.may_be_open() {
+            let rules = self.plan.user_rules(self.auth, &self.member.name);
+            self.link.close_former(&before.run_id, self.task.leader.term.epoch, rules);
+        }
     }
 
     /// Writes the record that a step leads to.

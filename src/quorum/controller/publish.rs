@@ -140,7 +140,7 @@ impl Task<'_> {
         let found = request(self.api.get_opt(&self.session.reference().name)).await?;
         let found = found.filter(|quorum| quorum.uid().as_deref() == Some(self.session.uid())).ok_or(Error::Gone)?;
         let found = Arc::new(found);
-        self.session.learn(found.clone());
+        self.session.learn_truth(found.clone());
         Ok(found)
     }
 

@@ -54,11 +54,14 @@ pub(crate) async fn one_pod_leads_and_the_next_one_follows_within_three_seconds(
         if round == ROUNDS {
             break;
         }
-        deployment.until_after(deployment.mark() - 1, PODS_LIMIT, "three pods are ready", |v| ready(&v.object) == 3).await?;
+        deployment
+            .until_after(deployment.mark() - 1, PODS_LIMIT, "three pods are ready", |v| ready(&v.object) == 3)
+            .await?;
 
         let start = bench.now();
         bench.cluster.faults.kill_container(&bench.namespace, &leader.pod, "app").await?;
-        let next = |v: &Version<_>| is_held(&v.object) && leader_of(v).is_ok_and(|next| next.container != leader.container);
+        let next =
+            |v: &Version<_>| is_held(&v.object) && leader_of(v).is_ok_and(|next| next.container != leader.container);
         let next = lock.recorder.until_after(lock.recorder.mark() - 1, SOON, "another leader", next).await?;
         let took = next.at.since(start);
         bench.figures.add(WHAT, took);
@@ -119,7 +122,9 @@ fn ready_pods(slice: &EndpointSlice) -> Vec<&str> {
 /// Whoever connects to the Service reaches the leader, once the nodes have heard of the endpoint.
 async fn answers(client: &Client, pod: &str) -> anyhow::Result<()> {
     let ask = "redis-cli -h scheduler-leader CONFIG GET dbfilename 2>&1 | tail -n 1";
-    let script = format!("i=0; until [ \"$({ask})\" = {pod} ]; do i=$((i + 1)); [ $i -lt 50 ] || {{ {ask}; exit 0; }}; sleep 0.1; done; echo {pod}");
+    let script = format!(
+        "i=0; until [ \"$({ask})\" = {pod} ]; do i=$((i + 1)); [ $i -lt 50 ] || {{ {ask}; exit 0; }}; sleep 0.1; done; echo {pod}"
+    );
     let answer = client.shell(&script).await?;
     ensure!(answer == pod, "{pod} leads, and behind the Service answers {answer}");
     Ok(())

@@ -54,7 +54,9 @@ pub(crate) async fn a_killed_master_is_fenced_while_the_lock_is_held_throughout(
     let full_again = |votes: Option<String>| votes.as_deref() == Some("3/3");
     let repaired = lock
         .recorder
-        .until_after(0, SOON, "votes are back at 3/3", |v| v.wall.0 > admitted_at && full_again(status(&v.object).votes))
+        .until_after(0, SOON, "votes are back at 3/3", |v| {
+            v.wall.0 > admitted_at && full_again(status(&v.object).votes)
+        })
         .await?;
     let took = u64::try_from(repaired.wall.0 - admitted_at)?;
     bench.figures.add("admission -> votes back at 3/3", Duration::from_millis(took));

@@ -26,7 +26,8 @@ async fn held_lock(bench: &Bench) -> anyhow::Result<Lock> {
 /// The next leader has renewed the lock and published that.
 async fn carried_on(bench: &Bench, lock: &Lock) -> anyhow::Result<()> {
     let taken_over = bench.wall().0;
-    let renewed = |v: &crate::record::Version<_>| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > taken_over);
+    let renewed =
+        |v: &crate::record::Version<_>| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > taken_over);
     lock.recorder.until(TTL, "renewed by the next leader", renewed).await?;
     operators::all_available(&bench.cluster).await?;
     ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");

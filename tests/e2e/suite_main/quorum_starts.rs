@@ -56,7 +56,8 @@ pub(crate) async fn a_quorum_starts_closed_and_opens_late(bench: Bench) -> anyho
     let refused = early.iter().filter(|line| line.text.contains("NOPERM")).count();
     ensure!(refused >= 3, "the monitor saw no refusal before the first admission: {early:?}");
     for member in 0..3 {
-        let answer = client.redis(member, &["SET", &format!("{}/after", bench.namespace), "x", "NX", "PX", "1000"]).await?;
+        let answer =
+            client.redis(member, &["SET", &format!("{}/after", bench.namespace), "x", "NX", "PX", "1000"]).await?;
         ensure!(answer == "OK", "{} is admitted and answers {answer}", quorum.member(member));
         let outside = client.redis(member, &["SET", "elsewhere/key", "x", "NX", "PX", "1000"]).await?;
         ensure!(outside.contains("NOPERM"), "a key outside the client's prefix: {outside}");

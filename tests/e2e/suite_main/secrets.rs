@@ -38,7 +38,8 @@ pub(crate) async fn no_secret_is_in_logs_events_or_statuses(bench: Bench) -> any
     client.shell(&format!("redis 0 {foreign}; redis 1 {foreign}")).await?;
     let taken = Lock::create(&bench, claim("taken", "taken", Some("q"), MAX_TTL)).await?;
     taken.reason("HeldByOther", SOON).await?;
-    let mut needles = vec![Needle { what: "a foreign client's lock value".into(), text: "foreign-secret-value".into() }];
+    let mut needles =
+        vec![Needle { what: "a foreign client's lock value".into(), text: "foreign-secret-value".into() }];
     needles.push(lock_value(&bench, &client, "held").await?);
     client.redis(0, &["DEL", &format!("{}/held", bench.namespace)]).await?;
     let lost = |v: &crate::record::Version<_>| status(&v.object).votes.as_deref() == Some("2/3");

@@ -1,0 +1,84 @@
+//! Noticing that another replica of the operator has started: it knows of no validity until one is published.
+
+use std::{
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
+};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
+use crate::operator::context::{Context, Replica};
+
+/// Labels that the replicas of one operator share.
+const SHARED_LABELS: [&str; 2] = ["app.kubernetes.io/name", "app.kubernetes.io/instance"];
+
+/// The container instances of other replicas that were seen.
+#[derive(Debug, Default)]
+pub struct Replicas {
+    seen: Mutex<HashSet<String>>,
+}
+
+impl Replicas {
+    /// Whether this pod shows a replica's container that was not seen before.
+    pub fn is_new(&self, context: &Context, pod: &Pod) -> bool {
+        let Replica { namespace, pod_name } = &context.replica;
+        if pod.namespace().as_deref() != Some(namespace) || pod.name_any() == *pod_name {
+            return false;
+        }
+        let own = context.pods.named(namespace, pod_name);
+        own.is_some_and(|own| is_sibling(&own, pod)) && self.note(pod)
+    }
+
+    /// Takes note of the pod's running containers; whether one of them is new.
+    fn note(&self, pod: &Pod) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = running_containers(pod);
+        // Not `any`: all of them are to be noted.
+        running.into_iter().filter(|id| seen.insert(id.clone())).count() > 0
+    }
+}
+
+fn is_sibling(own: &Pod, other: &Pod) -> bool {
+    SHARED_LABELS
+        .iter()
+        .all(|label| own.labels().contains_key(*label) && own.labels().get(*label) == other.labels().get(*label))
+}
+
+fn running_containers(pod: &Pod) -> Vec<String> {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    let running = statuses.into_iter().flatten().filter(|c| c.state.as_ref().is_some_and(|s| s.running.is_some()));
+    running.filter_map(|container| container.container_id.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(name: &str, instance: &str, container: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "ns", "labels":
+                {"app.kubernetes.io/name": "redlock-operator", "app.kubernetes.io/instance": instance}},
+            "status": {"containerStatuses": [{"name": "operator", "containerID": container, "image": "", "imageID": "",
+                "ready": true, "restartCount": 0, "state": {"running": {}}}]}
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn replicas_share_their_labels_and_others_do_not() {
+        assert!(is_sibling(&pod("a", "one", "1"), &pod("b", "one", "2")));
+        assert!(!is_sibling(&pod("a", "one", "1"), &pod("b", "two", "2")));
+        assert!(!is_sibling(&Pod::default(), &Pod::default()), "no labels, no kinship");
+    }
+
+    #[test]
+    fn a_container_is_new_once_and_its_restart_is_new_again() {
+        let replicas = Replicas::default();
+        assert!(replicas.note(&pod("b", "one", "1")));
+        assert!(!replicas.note(&pod("b", "one", "1")));
+        assert!(replicas.note(&pod("b", "one", "2")));
+    }
+}
