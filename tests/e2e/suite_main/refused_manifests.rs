@@ -64,10 +64,7 @@ const MALFORMED: &[Case] = &[
 ];
 
 const NOT_YET: &[Case] = &[
-    ("DistributedLock", "{key: k, claim: {identity: a}, liveness: {tcpSocket: {port: 80}}}", "liveness"),
-    ("DistributedLock", "{key: k, claim: {identity: a, heartbeat: 5s}}", "claim.heartbeat"),
     ("DistributedLock", "{key: k, claim: {identity: a}, slots: 2}", "slots above 1"),
-    ("DistributedLock", "{key: k, claim: {identity: a}, validity: Transitions}", "validity: Transitions"),
     ("RedisQuorum", "{tls: {mode: Managed}}", "TLS"),
     ("RedisQuorum", "{tls: {mode: Managed}, expose: {type: NodePort}}", "exposing members"),
     ("RedisQuorum", "{members: 2, external: [{name: a, address: 'a:6379'}]}", "external members"),
