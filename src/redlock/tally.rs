@@ -388,9 +388,8 @@ mod tests {
             let processes: Vec<Option<u8>> = (0..u8::try_from(votes.len()).unwrap()).map(Some).collect();
             let mut tally = tally(&processes, &[]);
             let mut last = tally.progress();
-            for seat in 0..votes.len() {
-                let mut one: String = ".".repeat(seat);
-                one.push(votes[seat]);
+            for (seat, vote) in votes.iter().enumerate() {
+                let one = format!("{}{vote}", ".".repeat(seat));
                 let now = cast(&mut tally, &processes, &one);
                 prop_assert!(matches!(last, Progress::Pending | Progress::Lost(Loss::Open)) || now == last);
                 prop_assert!(last != OPEN || matches!(now, Progress::Lost(_)));
