@@ -15,7 +15,11 @@ use crate::{
 type Case = (&'static str, &'static str, &'static str);
 
 const MALFORMED: &[Case] = &[
-    ("DistributedLock", "{key: k}", "write exactly one of claim (names the holder) and election (names candidate pods)"),
+    (
+        "DistributedLock",
+        "{key: k}",
+        "write exactly one of claim (names the holder) and election (names candidate pods)",
+    ),
     (
         "DistributedLock",
         "{key: k, claim: {identity: a}, election: {selector: {matchLabels: {app: a}}}}",
@@ -60,7 +64,6 @@ const MALFORMED: &[Case] = &[
 ];
 
 const NOT_YET: &[Case] = &[
-    ("DistributedLock", "{key: k, claim: {identity: a}, slots: 2}", "slots above 1"),
     ("RedisQuorum", "{tls: {mode: Managed}}", "TLS"),
     ("RedisQuorum", "{tls: {mode: Managed}, expose: {type: NodePort}}", "exposing members"),
     ("RedisQuorum", "{members: 2, external: [{name: a, address: 'a:6379'}]}", "external members"),
