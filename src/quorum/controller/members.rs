@@ -258,7 +258,14 @@ impl Member<'_> {
                 self.publisher.refresh(status);
             })
             .await?;
-        tracing::info!(member = %self.member.name, ?step, "fence");
+        tracing::info!(
+            quorum = %self.task.session.reference(),
+            member = %self.member.name,
+            state = ?next.state,
+            reason = ?next.reason,
+            run_id = next.run_id.as_ref().map(tracing::field::display),
+            "member"
+        );
         Ok(())
     }
 
