@@ -59,7 +59,8 @@ name! {
 }
 
 name! {
-    /// The `run_id` of one Redis process: 40 hex characters, new at every start (`INFO server`). Votes are counted by it.
+    /// The `run_id` of one Redis process: 40 hex characters, new at every start (`INFO server`). Votes are counted by
+    /// it.
     RunId
 }
 

@@ -251,7 +251,8 @@ mod tests {
     const NO_QUORUM: Progress = Progress::Lost(Loss::NoQuorum);
     const OPEN: Progress = Progress::Lost(Loss::Open);
 
-    /// `y` and `n` from the admitted process, `f` for a failure, `x` for a yes of another process, in the order of the seats.
+    /// `y` and `n` from the admitted process, `f` for a failure, `x` for a yes of another process, in the order of the
+    /// seats.
     fn cast(tally: &mut Tally, processes: &[Option<u8>], votes: &str) -> Progress {
         let mut progress = tally.progress();
         for (seat, vote) in votes.chars().enumerate() {
@@ -361,14 +362,16 @@ mod tests {
     }
 
     proptest! {
-        /// The heart of it: however names and processes are mixed up, two contenders who split the processes never both win.
+        /// The heart of it: however names and processes are mixed up, two contenders who split the processes never both
+        /// win.
         #[test]
         fn two_contenders_never_both_win(
             seats in prop::collection::vec((0_u8..6, any::<bool>()), 1..8), joint in any::<bool>(), split in 0_usize..8,
         ) {
             let processes: Vec<Option<u8>> = seats.iter().map(|(number, _)| Some(*number)).collect();
             // Each process has given its key to one of the two.
-            let side: Vec<bool> = processes.iter().map(|p| seats.iter().find(|(n, _)| Some(*n) == *p).unwrap().1).collect();
+            let side_of = |process: &Option<u8>| seats.iter().find(|(number, _)| Some(*number) == *process).unwrap().1;
+            let side: Vec<bool> = processes.iter().map(side_of).collect();
             let all: Vec<usize> = (0..seats.len()).collect();
             let (old, new) = (&all[..split.clamp(1, seats.len())], &all[split.min(seats.len() - 1)..]);
             let lists: &[&[usize]] = if joint { &[old, new] } else { &[] };
@@ -385,9 +388,8 @@ mod tests {
             let processes: Vec<Option<u8>> = (0..u8::try_from(votes.len()).unwrap()).map(Some).collect();
             let mut tally = tally(&processes, &[]);
             let mut last = tally.progress();
-            for seat in 0..votes.len() {
-                let mut one: String = ".".repeat(seat);
-                one.push(votes[seat]);
+            for (seat, vote) in votes.iter().enumerate() {
+                let one = format!("{}{vote}", ".".repeat(seat));
                 let now = cast(&mut tally, &processes, &one);
                 prop_assert!(matches!(last, Progress::Pending | Progress::Lost(Loss::Open)) || now == last);
                 prop_assert!(last != OPEN || matches!(now, Progress::Lost(_)));

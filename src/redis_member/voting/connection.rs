@@ -98,8 +98,8 @@ impl Actor {
         }
     }
 
-    /// Waits for something while there is no connection: jobs fail at once and are not kept, since a late `SET` would take
-    /// the lock for nobody.
+    /// Waits for something while there is no connection: jobs fail at once and are not kept, since a late `SET` would
+    /// take the lock for nobody.
     async fn without_connection<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, End> {
         tokio::pin!(wait);
         loop {

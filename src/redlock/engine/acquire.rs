@@ -9,8 +9,8 @@ use crate::time::{Boottime, Clock};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Enqueues the release on every member, also those that did not answer, unless the lock was granted: at the latest when the
-/// attempt is dropped. Members execute it after the attempt's `SET`.
+/// Enqueues the release on every member, also those that did not answer, unless the lock was granted: at the latest
+/// when the attempt is dropped. Members execute it after the attempt's `SET`.
 struct ReleaseUnlessGranted<'a> {
     electorate: &'a Electorate,
     key: &'a LockKey,
@@ -78,8 +78,9 @@ impl SetRound<'_> {
 }
 
 impl<C: Clock> Redlock<C> {
-    /// One attempt to acquire a lock: one round trip in the usual case, two if the majority's counters differ. Decided at a
-    /// majority of yes, or when none can be reached any more; at most two node timeouts. Also a dropped attempt releases.
+    /// One attempt to acquire a lock: one round trip in the usual case, two if the majority's counters differ. Decided
+    /// at a majority of yes, or when none can be reached any more; at most two node timeouts. Also a dropped attempt
+    /// releases.
     pub async fn acquire(&self, electorate: &Electorate, request: AcquireRequest) -> Acquire {
         let AcquireRequest { key, value, ttl, hint } = request;
         let mut guard = ReleaseUnlessGranted { electorate, key: &key, value: &value, armed: true };
@@ -138,8 +139,8 @@ impl<C: Clock> Redlock<C> {
         }
     }
 
-    /// Raises the counter to the token where the key still holds our value; a majority of such members is needed, or a later
-    /// holder could be given a smaller token (docs/algorithm.md).
+    /// Raises the counter to the token where the key still holds our value; a majority of such members is needed, or a
+    /// later holder could be given a smaller token (docs/algorithm.md).
     async fn raise_round(
         &self,
         electorate: &Electorate,

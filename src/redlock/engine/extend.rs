@@ -9,7 +9,8 @@ use crate::time::{Boottime, Clock};
 use futures::future::join_all;
 use std::time::Duration;
 
-/// Holds per pipeline: so many that a round trip costs little for each, so few that the first ones do not wait for the last.
+/// Holds per pipeline: so many that a round trip costs little for each, so few that the first ones do not wait for the
+/// last.
 const PIPELINE: usize = 100;
 
 /// One hold of the batch.
@@ -60,12 +61,13 @@ impl<'a> Hold<'a> {
 }
 
 impl<C: Clock> Redlock<C> {
-    /// Extends many holds, a hundred per pipeline and member, and answers in the order of the requests. Each hold is decided by
-    /// itself, at its majority: what arrives afterwards changes neither the outcome nor the validity. Once all of a pipeline
-    /// are decided, the remaining answers get half a node timeout, so that `votes` and `missing` describe a healthy quorum
-    /// completely. Takes at most one node timeout per hundred holds.
+    /// Extends many holds, a hundred per pipeline and member, and answers in the order of the requests. Each hold is
+    /// decided by itself, at its majority: what arrives afterwards changes neither the outcome nor the validity. Once
+    /// all of a pipeline are decided, the remaining answers get half a node timeout, so that `votes` and `missing`
+    /// describe a healthy quorum completely. Takes at most one node timeout per hundred holds.
     ///
-    /// A round counts only if it began and was decided before the validity that the caller knows had ended (continuity).
+    /// A round counts only if it began and was decided before the validity that the caller knows had ended
+    /// (continuity).
     pub async fn extend(&self, electorate: &Electorate, requests: Vec<ExtendRequest>) -> Vec<Extend> {
         let started = self.clock.boottime();
         let ballot = Ballot::new(electorate);
