@@ -85,8 +85,6 @@ struct Memory {
     applied: Option<(Applied, Monotonic)>,
     /// When a process was confirmed closed for good, by run_id.
     closed: HashMap<String, Monotonic>,
-    /// Since when a pod, by UID, has been known to be gone.
-    gone: HashMap<String, Monotonic>,
     failures: u32,
 }
 
