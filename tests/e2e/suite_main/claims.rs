@@ -50,6 +50,9 @@ async fn check_columns(bench: &Bench, token: i64) -> anyhow::Result<()> {
     let wanted = ["NAME", "KEY", "HOLDER", "STATUS", "VOTES", "TOKEN", "VALID-UNTIL", "AGE"];
     ensure!(head == wanted, "kubectl get dlock shows:\n{table}");
     let token = token.to_string();
-    ensure!(row.get(..6) == Some(&["first", "reindex", "first", "Held", "3/3", &token]), "kubectl get dlock shows:\n{table}");
+    ensure!(
+        row.get(..6) == Some(&["first", "reindex", "first", "Held", "3/3", &token]),
+        "kubectl get dlock shows:\n{table}"
+    );
     Ok(())
 }

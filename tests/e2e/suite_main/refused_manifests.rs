@@ -15,7 +15,11 @@ use crate::{
 type Case = (&'static str, &'static str, &'static str);
 
 const MALFORMED: &[Case] = &[
-    ("DistributedLock", "{key: k}", "write exactly one of claim (names the holder) and election (names candidate pods)"),
+    (
+        "DistributedLock",
+        "{key: k}",
+        "write exactly one of claim (names the holder) and election (names candidate pods)",
+    ),
     (
         "DistributedLock",
         "{key: k, claim: {identity: a}, election: {selector: {matchLabels: {app: a}}}}",
