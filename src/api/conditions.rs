@@ -94,6 +94,8 @@ names! {
         InvalidSpec,
         /// The field is not supported by this version yet.
         NotSupported,
+        /// An older object uses the key with another number of slots.
+        KeyShapeConflict,
     }
 }
 
@@ -134,8 +136,6 @@ names! {
         SteppedDown,
         /// A person broke the lock.
         Broken,
-        /// Another object uses the key with another number of slots.
-        KeyShapeConflict,
         /// The condition `Accepted` is not true.
         NotAccepted,
         /// Nothing is known yet.

@@ -6,11 +6,6 @@ use kube::core::Rule;
 
 use super::schema::rule;
 
-/// Refused in a DistributedLock's `spec`.
-pub(super) fn lock() -> Vec<Rule> {
-    vec![rule(".slots", "self.slots <= 1", "slots above 1 are not supported by this version yet: leave slots out")]
-}
-
 /// Refused in a RedisQuorum's `spec`.
 pub(super) fn quorum() -> Vec<Rule> {
     vec![

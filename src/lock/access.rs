@@ -30,6 +30,18 @@ pub struct Access {
     pub renew_interval: Duration,
 }
 
+impl Access {
+    /// The key of one of the lock's slots: a user's key has no `#`, so it collides with no other.
+    pub fn slot_key(&self, slot: Option<i32>) -> LockKey {
+        slot.map_or_else(|| self.key.clone(), |slot| LockKey::new(format!("{}#{slot}", self.key)))
+    }
+
+    /// The key of the hold that the status names.
+    pub fn held_key(&self, lock: &DistributedLock) -> LockKey {
+        self.slot_key(lock.status.as_ref().and_then(|status| status.holder.as_ref()?.slot))
+    }
+}
+
 /// Finds the quorum and checks the lock against it.
 pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> {
     let namespace = lock.namespace().unwrap_or_default();

@@ -43,8 +43,8 @@ pub fn adopt(context: &Context, holds: &Holds, lock: &DistributedLock) {
             let terms = Terms {
                 lock: ObjectRef::from_obj(lock),
                 uid,
-                quorum: access.quorum,
-                key: access.key,
+                quorum: access.quorum.clone(),
+                key: access.held_key(lock),
                 nonce,
                 ttl,
                 renew_interval: access.renew_interval,

@@ -133,7 +133,7 @@ impl Locks {
         let access = access::of(&self.context, lock).ok()?;
         let session = self.sessions.get(&access.quorum)?;
         let signer = session.signer()?;
-        Some(Reach { session, key: access.key, signer })
+        Some(Reach { session, key: access.held_key(lock), signer })
     }
 }
 

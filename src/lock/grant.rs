@@ -11,7 +11,7 @@ use super::{
     access::Access,
     decide::{Contender, Pause},
     holds::{Hold, Terms},
-    labels,
+    labels, queue,
     reconcile::{Error, Locks, Progress, holder_nonce, leader_label_wanted},
     status::{Draft, Granted, full_name},
     vitals,
@@ -21,8 +21,8 @@ use crate::{
     api::{DistributedLock, LockHolder, MilliTime, conditions::HeldReason},
     quorum::session::QuorumSession,
     redlock::{
-        Acquire, AcquireRequest, Grant, KeyState, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner,
-        jittered,
+        Acquire, AcquireRequest, Grant, KeyState, LockKey, LockValue, MemberFailure, MemberName, Nonce, Seen,
+        ValueSigner, jittered,
     },
     time::{Boottime, Clock, UnixMillis},
 };
@@ -53,23 +53,35 @@ impl Locks {
             let message = format!("this operator has no connection to RedisQuorum {} yet", access.quorum.name);
             return Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NO_QUORUM_PAUSE));
         };
-        let nonce = Nonce::random();
-        let value = signer.value(&uid, &nonce);
-        let wall = self.context.clock.wall();
-        let hint = session.hint();
-        let request = AcquireRequest { key: access.key.clone(), value: value.clone(), ttl: access.ttl, hint };
-        match session.redlock().acquire(&session.electorate(), request).await {
-            Acquire::Granted(grant) => {
-                let attempt = Attempt { session, access, contender, nonce, value, grant, wall };
-                self.publish_grant(lock, attempt).await
+        let peers = self.peers(lock, access);
+        let peers: Vec<_> = peers.iter().map(|peer| &**peer).collect();
+        let mut outcome = Acquire::Expired;
+        for slot in queue::free_slots(lock, &peers) {
+            let key = access.slot_key(slot);
+            // A value is used for one attempt only: a late release of an earlier one would delete a later one's key.
+            let nonce = Nonce::random();
+            let value = signer.value(&uid, &nonce);
+            let wall = self.context.clock.wall();
+            let request =
+                AcquireRequest { key: key.clone(), value: value.clone(), ttl: access.ttl, hint: session.hint() };
+            outcome = session.redlock().acquire(&session.electorate(), request).await;
+            match outcome {
+                Acquire::Granted(grant) => {
+                    let attempt = Attempt { session, access, key, slot, contender, nonce, value, grant, wall };
+                    return self.publish_grant(lock, attempt).await;
+                }
+                Acquire::HeldByOther { .. } => {}
+                Acquire::NoQuorum { .. } | Acquire::Expired => break,
             }
+        }
+        match outcome {
             Acquire::HeldByOther { longest, seen, .. } => {
                 self.held_by_other(lock, access, (&session, &signer), longest, &seen).await
             }
             Acquire::NoQuorum { failures, .. } => {
                 Ok(self.pause_after(lock, HeldReason::NoQuorum, describe(&failures), NO_QUORUM_PAUSE))
             }
-            Acquire::Expired => {
+            Acquire::Granted(_) | Acquire::Expired => {
                 let message = "the members answered too slowly for any validity to be left".to_owned();
                 Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NO_QUORUM_PAUSE))
             }
@@ -172,7 +184,7 @@ impl Locks {
         }
         let (name, token) = (attempt.identity().to_owned(), attempt.grant.token);
         tracing::info!(lock = %full_name(held), holder = %name, token = token.get(), votes = %attempt.grant.votes, "lock acquired");
-        let note = format!("{name} holds {} with fencing token {token}", attempt.access.key);
+        let note = format!("{name} holds {} with fencing token {token}", attempt.key);
         self.event(held, EventType::Normal, "LockAcquired", note);
         self.nudge_others(held);
         Ok(())
@@ -185,8 +197,8 @@ impl Locks {
     }
 
     async fn release_attempt(&self, attempt: &Attempt<'_>) {
-        let Attempt { session, access, value, .. } = attempt;
-        session.redlock().release(&session.electorate(), &access.key, value).await;
+        let Attempt { session, key, value, .. } = attempt;
+        session.redlock().release(&session.electorate(), key, value).await;
     }
 
     async fn held_by_other(
@@ -200,7 +212,9 @@ impl Locks {
         if let Some(value) = own_orphan(lock, signer, seen) {
             // A predecessor died between grant and status write. Its write must become impossible before the key goes.
             self.withdraw(lock).await?;
-            session.redlock().release(&session.electorate(), &access.key, &value).await;
+            for slot in queue::free_slots(lock, &[]) {
+                session.redlock().release(&session.electorate(), &access.slot_key(slot), &value).await;
+            }
             tracing::info!(lock = %full_name(lock), "released a grant that no status names");
             return Ok(Progress::Done(Action::requeue(TIMER_SLACK)));
         }
@@ -237,6 +251,8 @@ impl Locks {
 struct Attempt<'a> {
     session: Arc<QuorumSession>,
     access: &'a Access,
+    key: LockKey,
+    slot: Option<i32>,
     contender: Contender,
     nonce: Nonce,
     value: LockValue,
@@ -260,9 +276,11 @@ impl Attempt<'_> {
     }
 
     fn holder(&self) -> LockHolder {
-        let nonce = Some(self.nonce.to_string());
+        let (nonce, slot) = (Some(self.nonce.to_string()), self.slot);
         match &self.contender {
-            Contender::Identity(identity) => LockHolder { identity: identity.clone(), nonce, ..LockHolder::default() },
+            Contender::Identity(identity) => {
+                LockHolder { identity: identity.clone(), nonce, slot, ..LockHolder::default() }
+            }
             Contender::Instance(candidate) => LockHolder {
                 identity: candidate.pod_name.clone(),
                 pod_name: Some(candidate.pod_name.clone()),
@@ -274,6 +292,7 @@ impl Attempt<'_> {
                     .and_then(|time| MilliTime::from_millis(time.0.as_millisecond())),
                 node_name: candidate.node_name.clone(),
                 nonce,
+                slot,
             },
         }
     }
@@ -285,17 +304,17 @@ impl Attempt<'_> {
             acquired_at: self.wall,
             valid_until: self.valid_until_wall(),
             votes: self.grant.votes,
-            key: self.access.key.as_str(),
+            key: self.key.as_str(),
         }
     }
 
     fn hold(&self, lock: &DistributedLock) -> Hold {
-        let Access { quorum, key, ttl, renew_interval } = self.access.clone();
+        let Access { quorum, ttl, renew_interval, .. } = self.access.clone();
         let terms = Terms {
             lock: ObjectRef::from_obj(lock),
             uid: lock.uid().unwrap_or_default(),
             quorum,
-            key,
+            key: self.key.clone(),
             nonce: self.nonce,
             ttl,
             renew_interval,

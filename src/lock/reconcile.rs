@@ -17,17 +17,18 @@ use super::{
     access::{self, Access},
     adopt,
     candidate::{self, Candidate, Ineligible},
-    decide::{Contender, Held, Pause, REQUESTS, Rest, Step, View, decide},
+    decide::{Contender, Held, Pause, REQUESTS, Refusal, Rest, Step, View, decide},
     holds::Holds,
     index::Index,
     labels,
     queue::{self, Place},
     shunned::Shunned,
     standing,
+    status::full_name,
     writes::{WriteError, Written},
 };
 use crate::{
-    api::{Claim, DistributedLock, Election},
+    api::{Claim, DistributedLock, Election, conditions::AcceptedReason},
     operator::context::Context,
     quorum::session::Sessions,
     redlock::Nonce,
@@ -111,7 +112,7 @@ impl Locks {
     async fn act(
         &self,
         lock: &Arc<DistributedLock>,
-        access: Result<Access, super::decide::Refusal>,
+        access: Result<Access, Refusal>,
         step: Step,
     ) -> Result<Progress, Error> {
         let client = &self.context.client;
@@ -187,7 +188,7 @@ impl Locks {
         Ok(Progress::Done(Action::await_change()))
     }
 
-    fn view<'a>(&self, lock: &'a DistributedLock, access: &Result<Access, super::decide::Refusal>) -> View<'a> {
+    fn view<'a>(&self, lock: &'a DistributedLock, access: &Result<Access, Refusal>) -> View<'a> {
         let uid = lock.uid().unwrap_or_default();
         let has_holder = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
         let held = has_holder.then(|| {
@@ -198,16 +199,17 @@ impl Locks {
         });
         // Who could hold it and whose turn it is matter only while nobody holds it.
         let (contender, place) = if has_holder {
-            (Err("already held".to_owned()), Place::First)
+            (Err("already held".to_owned()), Ok(Place::First))
         } else {
-            (self.contender(lock), access.as_ref().map_or(Place::First, |access| self.place(lock, access)))
+            let place = access.as_ref().map_err(Clone::clone).and_then(|access| self.place(lock, access));
+            (self.contender(lock), place)
         };
         View {
             lock,
             held,
-            refusal: access.as_ref().err().cloned(),
+            refusal: access.as_ref().err().or(place.as_ref().err()).cloned(),
             contender,
-            place,
+            place: place.unwrap_or(Place::First),
             pause: self.pauses.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).cloned(),
             now: self.context.clock.boottime(),
             wall: self.context.clock.wall(),
@@ -274,21 +276,33 @@ impl Locks {
         self.shunned.add(&lock.uid().unwrap_or_default(), container_id, now, lock.spec.ttl.get())
     }
 
-    fn place(&self, lock: &DistributedLock, access: &Access) -> Place {
-        let peers: Vec<_> = self
-            .index
+    /// All locks on the same key of the same quorum, itself included, as last written here.
+    pub fn peers(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
+        let same = |other: Access| other.quorum == access.quorum && other.key == access.key;
+        self.index
             .sharing_key(lock)
             .iter()
             .filter_map(|reference| self.context.locks.get(reference))
             .map(|peer| self.written.newest(peer))
-            .filter(|peer| {
-                // A holder counts whatever its spec has become since.
-                let same = |other: Access| other.quorum == access.quorum && other.key == access.key;
-                access::of(&self.context, peer).is_ok_and(same)
-            })
-            .collect();
+            .filter(|peer| access::of(&self.context, peer).is_ok_and(same))
+            .collect()
+    }
+
+    /// Whether the spec can be served beside the others on the key, and whose turn it is.
+    fn place(&self, lock: &DistributedLock, access: &Access) -> Result<Place, Refusal> {
+        let peers = self.peers(lock, access);
         let peers: Vec<_> = peers.iter().map(|peer| &**peer).collect();
-        queue::place(lock, &peers, |peer| self.contender(peer).is_ok())
+        if let Some(older) = queue::shape_conflict(lock, &peers) {
+            return Err(Refusal {
+                reason: AcceptedReason::KeyShapeConflict,
+                message: format!(
+                    "{} is older and uses the key with slots: {}: write the same, or another key",
+                    full_name(older),
+                    older.spec.slots
+                ),
+            });
+        }
+        Ok(queue::place(lock, &peers, |peer| self.contender(peer).is_ok()))
     }
 
     /// Postpones the next attempt, or forgets the last one.

@@ -45,7 +45,7 @@ pub struct Context {
     pub quorums: Cache<RedisQuorum>,
     /// All locks.
     pub locks: Cache<DistributedLock>,
-    recorder: Recorder,
+    reporter: Reporter,
 }
 
 impl Context {
@@ -59,11 +59,10 @@ impl Context {
         let (quorums, follow_quorums) = Cache::new(Api::all(client.clone()), any(), |_| ());
         let (locks, follow_locks) = Cache::new(Api::all(client.clone()), any(), |_| ());
         let reporter = Reporter { controller: "redlock-operator".into(), instance: Some(replica.pod_name.clone()) };
-        let recorder = Recorder::new(client.clone(), reporter);
         let follow = async move {
             tokio::join!(follow_pods, follow_nodes, follow_namespaces, follow_quorums, follow_locks);
         };
-        (Self { client, replica, clock, pods, nodes, namespaces, quorums, locks, recorder }, follow)
+        (Self { client, replica, clock, pods, nodes, namespaces, quorums, locks, reporter }, follow)
     }
 
     /// Resolves when every cache has been filled once.
@@ -84,7 +83,10 @@ impl Context {
         K: kube::Resource<DynamicType = ()>,
     {
         let event = Event { type_, reason: reason.into(), note: Some(note), action: reason.into(), secondary: None };
-        if let Err(error) = self.recorder.publish(&event, &object.object_ref(&())).await {
+        // A recorder takes a second event with the same reason for a repetition of the first, whatever its note says. A new
+        // one remembers nothing.
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+        if let Err(error) = recorder.publish(&event, &object.object_ref(&())).await {
             tracing::debug!(%error, reason, "event not published");
         }
     }

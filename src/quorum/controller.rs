@@ -85,8 +85,6 @@ struct Memory {
     applied: Option<(Applied, Monotonic)>,
     /// When a process was confirmed closed for good, by run_id.
     closed: HashMap<String, Monotonic>,
-    /// Since when a pod, by UID, has been known to be gone.
-    gone: HashMap<String, Monotonic>,
     failures: u32,
 }
 
@@ -165,6 +163,10 @@ impl<'a> Task<'a> {
 
     /// Everything for a quorum that shall be; how long nothing has to be done unless something happens.
     async fn carry_out(&self, plan: &Plan) -> Result<Duration, Error> {
+        if self.namespace_terminates(plan) {
+            // Whatever was made would be refused or deleted, and this quorum's own deletion is on its way.
+            return Ok(LONGEST_BACKOFF);
+        }
         self.hold_finalizer().await?;
         let mut publisher = Publisher::new(self, plan);
         let Some(auth) = self.ensure_auth(plan).await? else {
@@ -190,6 +192,11 @@ impl<'a> Task<'a> {
         let obstacle = Obstacle { reason: CommonReason::InvalidSpec, message: invalid.to_string() };
         publish::refuse(self, obstacle).await?;
         Ok(Action::await_change())
+    }
+
+    fn namespace_terminates(&self, plan: &Plan) -> bool {
+        let namespace = self.leader.context.namespaces.cluster_named(&plan.namespace);
+        namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some())
     }
 
     fn now(&self) -> Monotonic {

@@ -6,7 +6,8 @@ mod link;
 mod registry;
 mod tokens;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
@@ -26,7 +27,7 @@ use crate::api::RedisQuorum;
 use crate::operator::context::Context;
 use crate::redis_member::Link;
 use crate::redlock::{Elector, Electorate, FencingToken, LockMember, Redlock, ValueSigner};
-use crate::time::SystemClock;
+use crate::time::{Clock, Monotonic, SystemClock};
 use tokens::Tokens;
 
 /// News of a session: somebody should look at the quorum again.
@@ -41,6 +42,8 @@ pub struct QuorumSession {
     auth: watch::Sender<Option<Auth>>,
     links: Vec<Arc<MemberLink>>,
     tokens: Tokens,
+    /// Since when this replica has known that the pod with this UID is gone.
+    gone: Mutex<HashMap<String, Monotonic>>,
     announcements: Announcements,
     /// Ends the tasks of this session.
     _end: DropGuard,
@@ -67,6 +70,7 @@ impl QuorumSession {
             auth,
             links,
             tokens: Tokens::new(&quorum),
+            gone: Mutex::default(),
             announcements,
             _end: stop.clone().drop_guard(),
         });
@@ -257,7 +261,30 @@ impl QuorumSession {
         let namespace = self.reference.namespace.clone().unwrap_or_default();
         for link in &self.links {
             let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
+            let record = record_named(quorum.status.as_ref(), link.name().as_str());
+            if let Some(process) = record.may_be_open() {
+                self.note_pod(
+                    &process.pod_uid,
+                    pod.as_ref().and_then(|pod| pod.uid()).as_ref() == Some(&process.pod_uid),
+                );
+            }
             link.place(pod.as_deref(), auth.as_ref(), epoch, &users);
+        }
+    }
+
+    /// Since when this replica has known that the pod with this UID is gone; from now on, if it did not know yet. Every replica
+    /// keeps this of every process that matters, so that a change of leader starts no wait again.
+    pub(crate) fn gone_since(&self, pod_uid: &str) -> Monotonic {
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        *gone.entry(pod_uid.to_owned()).or_insert_with(|| self.context.clock.monotonic())
+    }
+
+    /// A pod that is there is not gone, even if this replica's cache once lagged behind the status and did not have it yet.
+    fn note_pod(&self, pod_uid: &str, is_there: bool) {
+        if is_there {
+            self.gone.lock().unwrap_or_else(PoisonError::into_inner).remove(pod_uid);
+        } else {
+            self.gone_since(pod_uid);
         }
     }
 

@@ -82,6 +82,10 @@ pub struct LockHolder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub nonce: Option<String>,
+    /// Which of the key's slots it holds, from 0; only with `slots` above 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 99))]
+    pub slot: Option<i32>,
 }
 
 /// A hold that is being ended.

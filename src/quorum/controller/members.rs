@@ -112,9 +112,7 @@ impl Task<'_> {
         let Some(process) = threat else { return Ok(Verdict::None) };
         let now = self.now();
         let is_gone = current.is_none_or(|pod| pod.uid != process.pod_uid);
-        let gone_since = is_gone.then(|| {
-            self.leader.memory(self.session.uid(), |memory| *memory.gone.entry(process.pod_uid.clone()).or_insert(now))
-        });
+        let gone_since = is_gone.then(|| self.session.gone_since(&process.pod_uid));
         let tombstone = self.leader.context.pods.departed(&process.pod_uid).map(|pod| facts::pod_facts(&pod));
         let node = process.node_name.as_deref().map(|name| self.leader.sessions.node(name)).unwrap_or_default();
         let verdict = judge(
@@ -258,7 +256,14 @@ impl Member<'_> {
                 self.publisher.refresh(status);
             })
             .await?;
-        tracing::info!(member = %self.member.name, ?step, "fence");
+        tracing::info!(
+            quorum = %self.task.session.reference(),
+            member = %self.member.name,
+            state = ?next.state,
+            reason = ?next.reason,
+            run_id = next.run_id.as_ref().map(tracing::field::display),
+            "member"
+        );
         Ok(())
     }
 
