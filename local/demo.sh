@@ -200,6 +200,7 @@ tell "Every holder gets a fencing token: a resource that remembers the largest i
   "and does not know that it lost the lock. Now the first claim is deleted."
 show kubectl -n $NS delete dlock first
 show kubectl -n $NS wait --for=condition=Held dlock/second --timeout=10s
+has dlock/second .status.votes 3/3 10s
 second=$(field dlock/second .status.fencingToken)
 show kubectl -n $NS get dlock
 ((second > first)) || wrong "the token went from $first to $second"

@@ -123,4 +123,4 @@ fi
 run "licences, bans and sources" deny
 run "unit, Redis and generated-file tests" cargo test --locked --quiet
 run "cluster and operator" up
-run "end-to-end tests, suite main" env MAKELEVEL=1 "$ROOT/local/e2e.sh" main
+run "end-to-end tests, suite main" "$ROOT/local/e2e.sh" main
