@@ -111,6 +111,7 @@ impl Locks {
         if lock.spec.election.is_some() {
             labels::clear(&self.context.client, &lock.namespace().unwrap_or_default(), &lock.name_any(), None).await?;
         }
+        self.context.metrics.count(&self.context.metrics.ended, reason.as_str());
         let ended = Draft::of(lock, self.context.clock.wall()).ended(reason, why);
         // A claim ends once. Only a suspended one queues again when it is resumed.
         let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended;

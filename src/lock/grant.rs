@@ -64,7 +64,9 @@ impl Locks {
             let wall = self.context.clock.wall();
             let request =
                 AcquireRequest { key: key.clone(), value: value.clone(), ttl: access.ttl, hint: session.hint() };
+            let began = self.context.clock.boottime();
             outcome = session.redlock().acquire(&session.electorate(), request).await;
+            self.measure(&outcome, self.context.clock.boottime().since(began));
             match outcome {
                 Acquire::Granted(grant) => {
                     let attempt = Attempt { session, access, key, slot, contender, nonce, value, grant, wall };
@@ -86,6 +88,18 @@ impl Locks {
                 Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NO_QUORUM_PAUSE))
             }
         }
+    }
+
+    fn measure(&self, outcome: &Acquire, took: Duration) {
+        let metrics = &self.context.metrics;
+        metrics.acquire_duration.observe(took.as_secs_f64());
+        let outcome = match outcome {
+            Acquire::Granted(_) => "granted",
+            Acquire::HeldByOther { .. } => "held_by_other",
+            Acquire::NoQuorum { .. } => "no_quorum",
+            Acquire::Expired => "too_slow",
+        };
+        metrics.count(&metrics.acquisitions, outcome);
     }
 
     /// A candidate that fails the liveness check before it holds would only keep the lock from others for a TTL.

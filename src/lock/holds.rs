@@ -117,6 +117,11 @@ impl Hold {
         self
     }
 
+    /// When the next renewal is to begin.
+    pub fn due(&self) -> Boottime {
+        self.due
+    }
+
     /// Whether the hold is known to be valid at `now`.
     pub fn is_valid(&self, now: Boottime) -> bool {
         self.loss.is_none() && now < self.valid_until

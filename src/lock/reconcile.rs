@@ -75,11 +75,11 @@ impl Locks {
     /// For a new term; nothing is carried over from an earlier one but the holds.
     pub fn new(context: Context, sessions: Sessions, holds: Arc<Holds>) -> Self {
         Self {
+            written: Written::new(context.metrics.clone()),
             context,
             sessions,
             holds,
             index: Index::default(),
-            written: Written::default(),
             nudges: broadcast::channel(4096).0,
             turns: Mutex::default(),
             pauses: Mutex::default(),

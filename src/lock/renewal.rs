@@ -121,9 +121,13 @@ impl Renewal {
                 valid_until: *valid_until,
             })
             .collect();
+        for hold in &batch {
+            self.context.metrics.renewal_lateness.observe(started.0.since(hold.due()).as_secs_f64());
+        }
         let outcomes = session.redlock().extend(&session.electorate(), requests).await;
         let now = self.context.clock.boottime();
         let repairs = batch.iter().zip(outcomes).map(|(hold, outcome)| {
+            self.context.metrics.count(&self.context.metrics.renewals, outcome_name(&outcome));
             self.holds.settle(&hold.terms.uid, &hold.terms.nonce, outcome.clone(), started, now);
             let value = signer.value(&hold.terms.uid, &hold.terms.nonce);
             self.repair(&session, hold, value, outcome)
@@ -143,5 +147,14 @@ impl Renewal {
         let repaired =
             session.redlock().repair(&session.electorate(), &hold.terms.key, &value, valid_until, &missing).await;
         tracing::info!(lock = %hold.terms.lock, members = ?repaired, "key set again on members that had lost it");
+    }
+}
+
+fn outcome_name(outcome: &Extend) -> &'static str {
+    match outcome {
+        Extend::Renewed { .. } => "renewed",
+        Extend::Refused { .. } => "refused",
+        Extend::NoQuorum { .. } => "no_quorum",
+        Extend::TooLate => "too_late",
     }
 }

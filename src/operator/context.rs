@@ -11,7 +11,7 @@ use kube::{
     },
 };
 
-use super::cache::Cache;
+use super::{cache::Cache, metrics::Metrics};
 use crate::{
     api::{DistributedLock, RedisQuorum},
     time::SystemClock,
@@ -35,6 +35,8 @@ pub struct Context {
     pub replica: Replica,
     /// The clocks of this process.
     pub clock: Arc<SystemClock>,
+    /// What this replica counts.
+    pub metrics: Arc<Metrics>,
     /// All pods, without what nobody reads.
     pub pods: Cache<Pod>,
     /// All nodes.
@@ -62,7 +64,10 @@ impl Context {
         let follow = async move {
             tokio::join!(follow_pods, follow_nodes, follow_namespaces, follow_quorums, follow_locks);
         };
-        (Self { client, replica, clock, pods, nodes, namespaces, quorums, locks, reporter }, follow)
+        (
+            Self { client, replica, clock, metrics: Arc::default(), pods, nodes, namespaces, quorums, locks, reporter },
+            follow,
+        )
     }
 
     /// Resolves when every cache has been filled once.
