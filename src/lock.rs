@@ -16,6 +16,7 @@ pub mod holds;
 pub mod index;
 pub mod instance;
 pub mod labels;
+pub mod nodes;
 pub mod queue;
 pub mod reconcile;
 pub mod renewal;

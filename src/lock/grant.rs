@@ -123,7 +123,7 @@ impl Locks {
         }
         let uid = lock.uid().unwrap_or_default();
         // From here on the key is renewed, also while nobody knows what became of the status write.
-        self.holds.adopt(attempt.hold(lock));
+        self.holds.adopt(attempt.hold(lock), false);
         match self.write_grant(lock, &attempt).await {
             Ok(Some(held)) => {
                 self.pause(&uid, None);

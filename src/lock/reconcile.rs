@@ -20,7 +20,7 @@ use super::{
     decide::{Contender, Held, Pause, REQUESTS, Refusal, Rest, Step, View, decide},
     holds::Holds,
     index::Index,
-    labels,
+    labels, nodes,
     queue::{self, Place},
     shunned::Shunned,
     standing,
@@ -242,7 +242,14 @@ impl Locks {
             .into_iter()
             .filter(|pod| pod.namespace().as_deref() == Some(namespace) && selector.matches(pod.labels()))
             .collect();
-        let judged = pods.iter().map(|pod| candidate::electable(pod, election.container.as_deref()));
+        let nodes = self.context.nodes.all();
+        let judged = pods.iter().map(|pod| {
+            let candidate = candidate::electable(pod, election.container.as_deref())?;
+            match candidate.node_name.as_deref().filter(|node| nodes::is_unreachable(node, &nodes)) {
+                Some(node) => Err(Ineligible(format!("node {node} of pod {} does not report", candidate.pod_name))),
+                None => Ok(candidate),
+            }
+        });
         let (mut candidates, mut reasons) = (Vec::new(), Vec::new());
         for verdict in judged {
             match verdict {

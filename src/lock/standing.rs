@@ -7,7 +7,10 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::instance::{self, Instance};
+use super::{
+    instance::{self, Instance},
+    nodes,
+};
 use crate::{
     api::{BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, STEP_DOWN_ANNOTATION, conditions::HeldReason},
     operator::context::Context,
@@ -120,13 +123,14 @@ fn liveness(context: &Context, lock: &DistributedLock) -> Liveness {
     };
     let pod = context.pods.named(&namespace, pod_name);
     let departed = context.pods.departed(pod_uid);
-    let node = holder.node_name.as_deref().and_then(|node| context.nodes.cluster_named(node));
+    let now = context.clock.wall();
+    let node_is_lost = holder.node_name.as_deref().is_some_and(|node| nodes::is_lost(node, &context.nodes.all(), now));
     Liveness::Bound(instance::judge(
         pod_uid,
         holder.container_id.as_deref(),
         pod.as_deref(),
         departed.as_deref(),
-        node.as_deref(),
+        node_is_lost,
     ))
 }
 

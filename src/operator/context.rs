@@ -1,6 +1,6 @@
 //! What every part of the operator shares: the API client, the watched caches, the clock and the event recorder.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{
@@ -10,12 +10,16 @@ use kube::{
         watcher,
     },
 };
+use tokio::time::timeout;
 
 use super::{cache::Cache, metrics::Metrics};
 use crate::{
     api::{DistributedLock, RedisQuorum},
     time::SystemClock,
 };
+
+/// For publishing one Event.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One replica of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,8 +95,10 @@ impl Context {
         // A recorder takes a second event with the same reason for a repetition of the first, whatever its note says. A new
         // one remembers nothing.
         let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
-        if let Err(error) = recorder.publish(&event, &object.object_ref(&())).await {
-            tracing::debug!(%error, reason, "event not published");
+        match timeout(EVENT_TIMEOUT, recorder.publish(&event, &object.object_ref(&()))).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, reason, "event not published"),
+            Err(_elapsed) => tracing::debug!(reason, "event not published in time"),
         }
     }
 }

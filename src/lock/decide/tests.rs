@@ -208,7 +208,7 @@ fn a_hold_that_nobody_here_can_continue_is_lost() {
 fn a_round_without_a_majority_does_not_end_a_hold_that_is_still_valid() {
     let lock = held_lock(json!({}));
     let holds = crate::lock::holds::Holds::default();
-    holds.adopt(hold(WALL.0 - 2_000, 5_000));
+    holds.adopt(hold(WALL.0 - 2_000, 5_000), true);
     let nonce = Nonce::from_bytes([1; 10]);
     holds.take_due(NOW);
     holds.settle("u", &nonce, Extend::NoQuorum { failures: vec![] }, (NOW, WALL), NOW);
