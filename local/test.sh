@@ -96,7 +96,7 @@ layers() {
     cargo check --locked --quiet --lib --no-default-features --features redis-client
 }
 
-docs() { RUSTDOCFLAGS='-D warnings' cargo doc --locked --quiet --no-deps --document-private-items; }
+docs() { RUSTDOCFLAGS='-D warnings' cargo doc --locked --quiet --no-deps; }
 
 deny() { "$DENY" --log-level warn --all-features check --hide-inclusion-graph bans licenses sources; }
 
