@@ -43,6 +43,13 @@ macro_rules! tests {
 }
 pub(crate) use tests;
 
+/// Times measured on a busy machine say little.
+fn load() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    load.split(' ').next().map(|load| format!(" (load average {load} on {cores} cores)")).unwrap_or_default()
+}
+
 /// How the tests went.
 #[derive(Default)]
 struct Tally {
@@ -91,7 +98,7 @@ pub(crate) async fn run(tests: &[Test], filter: &str) -> anyhow::Result<bool> {
         closing = Some(Closing { test: test.name, passed: result.is_ok(), end: tokio::spawn(close(bench)) });
     }
     closed(closing.take(), &mut tally).await;
-    println!("\nmeasured:\n{figures}");
+    println!("\nmeasured{}:\n{figures}", load());
     let Tally { passed, failed } = tally;
     println!("{passed} passed, {failed} failed");
     Ok(failed == 0 && passed > 0)
