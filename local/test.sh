@@ -96,7 +96,7 @@ layers() {
     cargo check --locked --quiet --lib --no-default-features --features redis-client
 }
 
-docs() { RUSTDOCFLAGS='-D warnings' cargo doc --locked --quiet --no-deps; }
+docs() { RUSTDOCFLAGS='-D warnings' cargo doc --locked --quiet --no-deps --document-private-items; }
 
 deny() { "$DENY" --log-level warn --all-features check --hide-inclusion-graph bans licenses sources; }
 

@@ -3,7 +3,7 @@
 //!
 //! Everything here is free of Kubernetes and of Redis: members come in through [`LockMember`], time through
 //! [`crate::time::Clock`]. [`Redlock`] (feature `redis-client`) is the engine; what it decides with is pure:
-//! [`validity`], [`Tally`], [`ValueSigner`].
+//! [`validity()`], [`Tally`], [`ValueSigner`].
 
 mod backoff;
 mod electorate;

@@ -27,8 +27,8 @@ use crate::{
     time::{Boottime, Clock, UnixMillis},
 };
 
-/// After a round without a quorum; members come back by themselves.
-const NO_QUORUM_PAUSE: Duration = Duration::from_millis(500);
+/// While nobody can be asked, or no candidate answers.
+const NOT_YET_PAUSE: Duration = Duration::from_millis(500);
 /// The first renewal of a grant that did not have all votes yet.
 const FIRST_RENEWAL: Duration = Duration::from_millis(200);
 /// Between reads that are to settle what became of a status write.
@@ -51,7 +51,7 @@ impl Locks {
         let session = self.sessions.get(&access.quorum);
         let Some((session, signer)) = session.and_then(|session| Some((session.clone(), session.signer()?))) else {
             let message = format!("this operator has no connection to RedisQuorum {} yet", access.quorum.name);
-            return Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NO_QUORUM_PAUSE));
+            return Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NOT_YET_PAUSE));
         };
         let peers = self.peers(lock, access);
         let peers: Vec<_> = peers.iter().map(|peer| &**peer).collect();
@@ -81,11 +81,11 @@ impl Locks {
                 self.held_by_other(lock, access, (&session, &signer), longest, &seen).await
             }
             Acquire::NoQuorum { failures, .. } => {
-                Ok(self.pause_after(lock, HeldReason::NoQuorum, describe(&failures), NO_QUORUM_PAUSE))
+                Ok(self.pause_after(lock, HeldReason::NoQuorum, describe(&failures), retry_pause(lock)))
             }
             Acquire::Granted(_) | Acquire::Expired => {
                 let message = "the members answered too slowly for any validity to be left".to_owned();
-                Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NO_QUORUM_PAUSE))
+                Ok(self.pause_after(lock, HeldReason::NoQuorum, message, retry_pause(lock)))
             }
         }
     }
@@ -109,7 +109,7 @@ impl Locks {
         let why = vitals::ask_pod(pod.as_deref(), liveness).await.err()?;
         if self.shun(lock, &candidate.container_id) {
             let message = format!("pod {} fails the liveness check: {why}", candidate.pod_name);
-            return Some(self.pause_after(lock, HeldReason::NoCandidate, message, NO_QUORUM_PAUSE));
+            return Some(self.pause_after(lock, HeldReason::NoCandidate, message, NOT_YET_PAUSE));
         }
         // Nobody knew yet: the next decision picks another, if there is one.
         Some(Progress::Next(lock.clone()))
@@ -205,9 +205,9 @@ impl Locks {
     }
 
     /// Publishes an Event without making anybody wait for it.
-    pub(super) fn event(&self, lock: &Arc<DistributedLock>, type_: EventType, reason: &'static str, note: String) {
-        let (context, lock) = (self.context.clone(), lock.clone());
-        tokio::spawn(async move { context.event(&*lock, type_, reason, note).await });
+    pub(super) fn event(&self, lock: &Arc<DistributedLock>, type_: EventType, reason: impl Into<String>, note: String) {
+        let (context, lock, reason) = (self.context.clone(), lock.clone(), reason.into());
+        tokio::spawn(async move { context.event(&*lock, type_, &reason, note).await });
     }
 
     async fn release_attempt(&self, attempt: &Attempt<'_>) {
@@ -242,9 +242,7 @@ impl Locks {
         } else {
             (HeldReason::HeldByOther, format!("somebody else holds {}{left}: {}", access.key, describe_keys(seen)))
         };
-        let retry = &lock.spec.retry;
-        let pause = jittered(retry.delay.get(), retry.jitter.get(), rand::random::<f64>());
-        Ok(self.pause_after(lock, reason, message, pause))
+        Ok(self.pause_after(lock, reason, message, retry_pause(lock)))
     }
 
     /// Says why in the status (by the next decision) and tries again after `pause`.
@@ -348,6 +346,12 @@ fn own_orphan(lock: &DistributedLock, signer: &ValueSigner, seen: &[Seen]) -> Op
         let nonce = signer.recognise(&uid, value)?;
         (holder_nonce(lock).as_ref() != Some(&nonce)).then(|| signer.value(&uid, &nonce))
     })
+}
+
+/// Before the next attempt, so that contenders who failed together do not meet again.
+fn retry_pause(lock: &DistributedLock) -> Duration {
+    let retry = &lock.spec.retry;
+    jittered(retry.delay.get(), retry.jitter.get(), rand::random())
 }
 
 /// Whether a grant may still be published for this version of the object.

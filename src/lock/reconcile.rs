@@ -6,10 +6,11 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     ResourceExt,
     core::{Selector, SelectorExt},
-    runtime::{controller::Action, reflector::ObjectRef},
+    runtime::{controller::Action, events::EventType, reflector::ObjectRef},
 };
 use tokio::sync::broadcast;
 
@@ -28,7 +29,10 @@ use super::{
     writes::{WriteError, Written},
 };
 use crate::{
-    api::{Claim, DistributedLock, Election, conditions::AcceptedReason},
+    api::{
+        Claim, DistributedLock, Election,
+        conditions::{AcceptedReason, LockCondition, find_condition},
+    },
     operator::context::Context,
     quorum::session::Sessions,
     redlock::Nonce,
@@ -152,7 +156,11 @@ impl Locks {
         {
             return Ok(lock.clone());
         }
-        Ok(self.written.replace_status(&self.context.client, lock, rest.status.clone()).await?)
+        let written = self.written.replace_status(&self.context.client, lock, rest.status.clone()).await?;
+        if let Some(refusal) = refused_anew(lock, &written) {
+            self.event(&written, EventType::Warning, refusal.reason.clone(), refusal.message.clone());
+        }
+        Ok(written)
     }
 
     /// The label is on the leader's pod, unless the cache shows that already.
@@ -365,6 +373,18 @@ pub enum Progress {
 
 fn wake(after: Option<Duration>) -> Action {
     after.map_or_else(Action::await_change, |after| Action::requeue(after.min(LONGEST_WAIT)))
+}
+
+/// The condition that says why the spec cannot be served, if that was not said before.
+fn refused_anew<'a>(before: &DistributedLock, after: &'a DistributedLock) -> Option<&'a Condition> {
+    let refusal = |lock: &'a DistributedLock| {
+        let conditions = &lock.status.as_ref()?.conditions;
+        find_condition(conditions, LockCondition::Accepted).filter(|accepted| accepted.status == "False")
+    };
+    let said = before.status.as_ref().and_then(|status| find_condition(&status.conditions, LockCondition::Accepted));
+    let now = refusal(after)?;
+    let known = said.is_some_and(|said| said.status == now.status && said.reason == now.reason);
+    (!known).then_some(now)
 }
 
 /// The nonce of the hold in the status.
