@@ -11,6 +11,7 @@ pub mod candidate;
 pub mod controller;
 pub mod decide;
 mod ending;
+mod foreign;
 mod grant;
 pub mod holds;
 pub mod index;

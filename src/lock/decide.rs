@@ -181,7 +181,7 @@ fn decide_good(view: &View<'_>, hold: Option<&Hold>) -> Step {
         Some(hold) => {
             let draft = Draft::of(view.lock, view.wall).accepted();
             let draft = if is_due_for_publication(view.lock, hold) { draft.renewed(hold) } else { draft };
-            let wake = hold.valid_until.since(view.now).min(until_max_hold(view));
+            let wake = hold.valid_until.since(view.now).min(until_max_hold(view)).min(until_min_hold(view));
             Step::Keep(Rest { status: draft.finish(), wake: Some(wake) })
         }
     }
@@ -201,10 +201,20 @@ fn is_due_for_publication(lock: &DistributedLock, hold: &Hold) -> bool {
 }
 
 fn until_max_hold(view: &View<'_>) -> Duration {
-    let acquired = view.lock.status.as_ref().and_then(|status| status.acquired_at);
-    let (Some(max_hold), Some(acquired)) = (view.lock.spec.max_hold, acquired) else { return Duration::MAX };
+    let (Some(max_hold), Some(held)) = (view.lock.spec.max_hold, held_for(view)) else { return Duration::MAX };
+    max_hold.get().saturating_sub(held)
+}
+
+/// Until what waits for the end of minHold may happen, if something can.
+fn until_min_hold(view: &View<'_>) -> Duration {
+    let (Some(min_hold), Some(held)) = (view.lock.spec.min_hold, held_for(view)) else { return Duration::MAX };
+    min_hold.get().checked_sub(held).filter(|left| !left.is_zero()).unwrap_or(Duration::MAX)
+}
+
+fn held_for(view: &View<'_>) -> Option<Duration> {
+    let acquired = view.lock.status.as_ref()?.acquired_at?;
     let held = view.wall.0.saturating_sub(acquired.as_millis());
-    max_hold.get().saturating_sub(Duration::from_millis(u64::try_from(held).unwrap_or(0)))
+    Some(Duration::from_millis(u64::try_from(held).unwrap_or(0)))
 }
 
 fn decide_free(view: &View<'_>) -> Step {

@@ -57,9 +57,14 @@ impl Locks {
         reason: HeldReason,
         why: &str,
     ) -> Result<Progress, Error> {
-        self.holds.forget(&lock.uid().unwrap_or_default());
+        let uid = lock.uid().unwrap_or_default();
+        let hold = self.holds.get(&uid).filter(|hold| hold.is_valid(self.context.clock.boottime()));
+        self.holds.forget(&uid);
         let why = &self.attributed(lock, reason, why.to_owned()).await;
-        let status = Draft::of(lock, self.context.clock.wall()).ending(reason, why).finish();
+        let draft = Draft::of(lock, self.context.clock.wall());
+        // What is published may be older than the last renewal: with Transitions it is that of the grant, and long over.
+        let draft = if let Some(hold) = &hold { draft.renewed(hold) } else { draft };
+        let status = draft.ending(reason, why).finish();
         // An election looks for somebody else first.
         if let Some(container) = lock.status.as_ref().and_then(|status| status.holder.as_ref()?.container_id.as_deref())
         {
@@ -92,7 +97,8 @@ impl Locks {
 
     /// Adds who broke the lock and when, as far as the API server knows: the field manager of the annotation.
     async fn attributed(&self, lock: &DistributedLock, reason: HeldReason, why: String) -> String {
-        if reason != HeldReason::Broken {
+        let ending = lock.status.as_ref().and_then(|status| status.ending.as_ref()?.message.as_deref());
+        if reason != HeldReason::Broken || ending.is_some_and(|ending| why.starts_with(ending)) {
             return why;
         }
         let read = request(locks(&self.context.client, lock).get(&lock.name_any())).await.ok();

@@ -10,6 +10,7 @@ use kube::{
 use super::{
     access::Access,
     decide::{Contender, Pause},
+    foreign,
     holds::{Hold, Terms},
     labels, queue,
     reconcile::{Error, Locks, Progress, holder_nonce, leader_label_wanted},
@@ -232,17 +233,26 @@ impl Locks {
             tracing::info!(lock = %full_name(lock), "released a grant that no status names");
             return Ok(Progress::Done(Action::requeue(TIMER_SLACK)));
         }
-        let uid = lock.uid().unwrap_or_default();
-        let sealed = self
-            .sealed_nonce(&uid)
-            .is_some_and(|nonce| stored_values(seen).any(|value| signer.recognise_sealed(&uid, &nonce, value)));
+        // The seal is this lock's own, or that of another on the key.
+        let sealed = self.peers(lock, access).iter().any(|peer| {
+            let uid = peer.uid().unwrap_or_default();
+            let is_seal = |nonce: &Nonce| stored_values(seen).any(|value| signer.recognise_sealed(&uid, nonce, value));
+            self.sealed_nonce(&uid).is_some_and(|nonce| is_seal(&nonce))
+        });
         let left = longest.map_or_else(String::new, |longest| format!(", for at most {} ms more", longest.as_millis()));
         let (reason, message) = if sealed {
             (HeldReason::LockDelay, format!("the last hold runs out{left}"))
         } else {
-            (HeldReason::HeldByOther, format!("somebody else holds {}{left}: {}", access.key, describe_keys(seen)))
+            (
+                HeldReason::HeldByOther,
+                format!("somebody else holds {}{left}: {}", access.key, foreign::describe(seen, self.max_ttl(access))),
+            )
         };
         Ok(self.pause_after(lock, reason, message, retry_pause(lock)))
+    }
+
+    fn max_ttl(&self, access: &Access) -> Option<Duration> {
+        self.context.quorums.get(&access.quorum).map(|quorum| quorum.spec.max_ttl.get())
     }
 
     /// Says why in the status (by the next decision) and tries again after `pause`.
@@ -365,19 +375,6 @@ fn stored_values(seen: &[Seen]) -> impl Iterator<Item = &str> {
         KeyState::String { value, .. } => Some(value.expose()),
         _ => None,
     })
-}
-
-/// What is on the key, without its value.
-fn describe_keys(seen: &[Seen]) -> String {
-    let describe = |seen: &Seen| match &seen.holder {
-        KeyState::Missing => format!("{}: nothing any more", seen.member),
-        KeyState::String { remaining: None, .. } => {
-            format!("{}: a key without a time to live, which only its owner can remove", seen.member)
-        }
-        KeyState::String { remaining: Some(left), .. } => format!("{}: {} ms left", seen.member, left.as_millis()),
-        KeyState::OtherType { name, .. } => format!("{}: a {name}, as other lock libraries write", seen.member),
-    };
-    seen.iter().map(describe).collect::<Vec<_>>().join(", ")
 }
 
 fn describe(failures: &[(MemberName, MemberFailure)]) -> String {

@@ -59,6 +59,9 @@ pub fn judge(lock: &DistributedLock, liveness: &Liveness, now: UnixMillis) -> St
     let deleting = lock.metadata.deletion_timestamp.is_some();
     let free_identity = lock.spec.claim.as_ref().is_some_and(|claim| claim.identity.is_some());
     match liveness {
+        // What minHold is for: a job that finished at once somewhere is not to run again elsewhere.
+        Liveness::Bound(Instance::Terminated)
+            if lock.spec.claim.is_some() && held_for_less_than_min_hold(lock, now) => {}
         Liveness::Bound(Instance::Terminated) => {
             return Standing::Free(HeldReason::HolderGone, "its container has terminated".into());
         }
@@ -205,6 +208,17 @@ mod tests {
         assert_eq!(early, Standing::Good);
         let late = judge(&lock(free_claim(json!({"minHold": "30s"})), true), &Liveness::Unbound, NOW);
         assert!(matches!(late, Standing::Free(HeldReason::Released, _)));
+    }
+
+    #[test]
+    fn a_claim_whose_container_finished_at_once_is_kept_for_min_hold_and_an_election_is_not() {
+        let bound = Liveness::Bound(Instance::Terminated);
+        let pod_claim = |min_hold: &str| json!({"key": "k", "claim": {"podName": "a"}, "minHold": min_hold});
+        assert_eq!(judge(&lock(pod_claim("2m"), false), &bound, NOW), Standing::Good);
+        assert!(matches!(judge(&lock(pod_claim("30s"), false), &bound, NOW), Standing::Free(..)));
+        let mut election = lock(election(), false);
+        election.spec.min_hold = Some(crate::api::GoDuration::from_secs(120));
+        assert!(matches!(judge(&election, &bound, NOW), Standing::Free(..)));
     }
 
     #[test]

@@ -155,16 +155,16 @@ impl Draft {
     pub fn ended(mut self, reason: HeldReason, why: &str) -> Self {
         let now = MilliTime::from(self.now);
         if let Some(holder) = self.status.holder.take() {
-            self.status.history.push(PastHold {
+            let past = PastHold {
                 identity: holder.identity,
                 fencing_token: self.status.fencing_token,
                 from: self.status.acquired_at,
                 to: now,
                 reason: reason.to_string(),
                 message: shortened(why),
-            });
-            let surplus = self.status.history.len().saturating_sub(HISTORY);
-            self.status.history.drain(..surplus);
+            };
+            self.status.history.insert(0, past);
+            self.status.history.truncate(HISTORY);
         }
         self.status.fencing_token = None;
         self.status.acquired_at = None;
