@@ -11,6 +11,7 @@ use tokio_util::sync::DropGuard;
 use super::*;
 use crate::api::RedisQuorum;
 use crate::fence::Users;
+use crate::fence::clock::Rule;
 use crate::quorum::build::{redis_conf, users_acl};
 use crate::quorum::plan::{Plan, validate, voting_users};
 use crate::redlock::{
@@ -82,7 +83,9 @@ async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> 
     let stop = CancellationToken::new();
     let (news, _) = broadcast::channel(64);
     let quorum = ObjectRef::new("main").within("locks");
-    let link = MemberLink::start(Arc::new(SystemClock), plan.members[0].clone(), quorum, news, stop.clone());
+    let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };
+    let clocks = (Arc::new(SystemClock), Arc::new(ClockGuard::new(1, rule)));
+    let link = MemberLink::start(clocks, plan.members[0].clone(), quorum, news, stop.clone());
     link.place_at(Some(("pod-1".into(), member.address())), Some(auth), plan.epoch, users);
     until(&link, |view| view.processes.answers()).await;
     (link, stop.drop_guard())
