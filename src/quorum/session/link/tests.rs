@@ -18,6 +18,8 @@ use crate::redlock::{
     Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings,
 };
 
+mod watches;
+
 /// Every network operation of these tests is over long before.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -26,10 +28,16 @@ struct Member {
     directory: PathBuf,
     port: u16,
     process: Option<Child>,
+    /// Environment of the process.
+    environment: Vec<(&'static str, PathBuf)>,
 }
 
 impl Member {
     fn new(plan: &Plan, auth: &Auth) -> Self {
+        Self::of(plan, auth, 0, |_| Vec::new())
+    }
+
+    fn of(plan: &Plan, auth: &Auth, index: usize, env: impl Fn(&Path) -> Vec<(&'static str, PathBuf)>) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let directory = std::env::temp_dir().join(format!("redlock-link-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
@@ -40,8 +48,9 @@ impl Member {
             .replace("/etc/redis/users.acl", &at(&directory.join("users.acl")))
             .replace("dir /data", &format!("dir {}", at(&directory)));
         std::fs::write(directory.join("redis.conf"), conf).unwrap();
-        std::fs::write(directory.join("users.acl"), users_acl(plan, auth, &plan.members[0])).unwrap();
-        let mut member = Self { directory, port, process: None };
+        std::fs::write(directory.join("users.acl"), users_acl(plan, auth, &plan.members[index])).unwrap();
+        let environment = env(&directory);
+        let mut member = Self { directory, port, process: None, environment };
         member.start();
         member
     }
@@ -49,6 +58,7 @@ impl Member {
     fn start(&mut self) {
         let process = Command::new("redis-server")
             .arg(self.directory.join("redis.conf"))
+            .envs(self.environment.iter().cloned())
             .stdout(Stdio::null())
             .kill_on_drop(true)
             .spawn()
