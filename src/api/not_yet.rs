@@ -29,10 +29,5 @@ pub(super) fn quorum() -> Vec<Rule> {
             "self.members == oldSelf.members",
             "changing members is not supported by this version yet: create another RedisQuorum",
         ),
-        rule(
-            ".maxTTL",
-            "duration(self.maxTTL) >= duration(oldSelf.maxTTL)",
-            "lowering maxTTL is not supported by this version yet: write the old value or a larger one",
-        ),
     ]
 }

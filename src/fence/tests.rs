@@ -55,6 +55,7 @@ fn decide_with(now: u64, record: &Record, reach: &Reach, verdict: &Verdict, fenc
         rejoin_delay: DELAY,
         fenced_since: fenced_since.map(at),
         epoch_raised: true,
+        clock_jumped: false,
     })
 }
 
@@ -78,6 +79,7 @@ fn nothing_is_decided_about_a_process_before_the_epoch_is_raised_on_it() {
             rejoin_delay: DELAY,
             fenced_since: None,
             epoch_raised: false,
+            clock_jumped: false,
         };
         assert_eq!(decide(&view), FenceStep::RaiseEpoch);
     }
@@ -267,4 +269,40 @@ fn states_without_a_process_are_recorded_once() {
     let admitted = record(State::Admitted, "a");
     assert_eq!(decide_at(0, &admitted, &connecting), FenceStep::Wait { until: Some(at(2_000)) });
     assert_eq!(decide_at(2_000, &admitted, &connecting), FenceStep::WriteUnreachable);
+}
+
+#[test]
+fn a_process_whose_clock_was_stepped_is_fenced_and_ended_and_never_admitted_again() {
+    let admitted = record(State::Admitted, "a");
+    let view = |record: &Record, reach: &Reach, clock_jumped, now| {
+        decide(&View {
+            now: at(now),
+            record,
+            reach,
+            predecessor: &Verdict::None,
+            rejoin_delay: DELAY,
+            fenced_since: None,
+            epoch_raised: true,
+            clock_jumped,
+        })
+    };
+    let open = seen("a", 0, Users::Open);
+    let step = FenceStep::WriteFenced { reason: Reason::ClockJump, rejoin_at: None, close: true };
+    assert_eq!(view(&admitted, &open, true, 90_000), step);
+    // Cut off for the leader at first: the step is found when it is back.
+    let unreachable = Record { state: State::Unreachable, ..admitted.clone() };
+    assert_eq!(view(&unreachable, &open, true, 90_000), step);
+    let fenced_a = admitted.after(step, Some(&process("a")), &Verdict::None);
+    assert_eq!((fenced_a.state, fenced_a.reason, fenced_a.admitted), (State::Fenced, Some(Reason::ClockJump), false));
+    assert_eq!(fenced_a.predecessor, Some(process("a")), "until it is seen to have ended");
+    // Whatever the next leader knows of the clock, and however long it takes.
+    let closed = seen("a", 0, Users::Closed);
+    for now in [90_100, 900_000] {
+        assert_eq!(view(&fenced_a, &closed, false, now), FenceStep::RestartProcess);
+    }
+    // The closing failed after the record was written.
+    assert_eq!(view(&fenced_a, &open, false, 90_100), step);
+    // The next process is an ordinary restart.
+    let reach = seen("b", 95_000, Users::Closed);
+    assert_eq!(view(&fenced_a, &reach, false, 95_000), fenced(Reason::Restarted, 125_660, false));
 }

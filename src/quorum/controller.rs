@@ -9,6 +9,7 @@ mod default;
 mod ending;
 mod members;
 mod publish;
+mod watches;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +28,7 @@ use tokio_stream::wrappers::IntervalStream;
 
 pub use default::{DefaultQuorumError, ensure_default_quorum};
 
+use super::in_force::Lowering;
 use super::plan::{self, Invalid, Plan};
 use super::session::{ActError, FloorError, QuorumSession, Sessions};
 use super::status::Obstacle;
@@ -85,6 +87,7 @@ struct Memory {
     applied: Option<(Applied, Monotonic)>,
     /// When a process was confirmed closed for good, by run_id.
     closed: HashMap<String, Monotonic>,
+    lowering: Option<Lowering>,
     failures: u32,
 }
 
@@ -173,7 +176,7 @@ impl<'a> Task<'a> {
             publish::refuse(self, auth::lost(plan)).await?;
             return Ok(LONGEST_BACKOFF);
         };
-        publisher.begin().await?;
+        let settings_due = publisher.begin().await?;
         if let Some(applied) = self.applied() {
             publisher.learn(&applied, self.outdated(plan, &applied));
         }
@@ -184,6 +187,8 @@ impl<'a> Task<'a> {
         self.open_new_clients(plan, &auth).await;
         publisher.write(|_| ()).await?;
         self.session.raise_floor_ahead().await?;
+        self.say_scripts().await;
+        let wake = settings_due.map_or(wake, |due| wake.min(due));
         Ok(wake.since(self.now()).min(applied.due))
     }
 

@@ -2,9 +2,11 @@
 //! token.
 
 mod auth_reader;
+mod clock;
 mod link;
 mod registry;
 mod tokens;
+mod ttl;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,14 +17,15 @@ use tokio::sync::{broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) use auth_reader::auth_of;
-pub use link::{ActError, LinkView, MemberLink, Turn};
+pub use clock::ClockGuard;
+pub use link::{ActError, LinkView, MemberLink, ScriptNews, Turn};
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
 
 use super::auth::Auth;
-use super::plan;
 use super::status::{admitted_run_id, record_named};
+use super::{in_force, plan};
 use crate::api::RedisQuorum;
 use crate::operator::context::Context;
 use crate::redis_member::Link;
@@ -41,6 +44,7 @@ pub struct QuorumSession {
     newest: watch::Sender<Arc<RedisQuorum>>,
     auth: watch::Sender<Option<Auth>>,
     links: Vec<Arc<MemberLink>>,
+    clocks: Arc<ClockGuard>,
     tokens: Tokens,
     /// Since when this replica has known that the pod with this UID is gone.
     gone: Mutex<HashMap<String, Monotonic>>,
@@ -56,10 +60,13 @@ impl QuorumSession {
         let reference = ObjectRef::from_obj(quorum.as_ref());
         let stop = CancellationToken::new();
         let (auth, _) = watch::channel(None);
-        let links: Vec<_> = plan::members(&quorum)
+        let members = plan::members(&quorum);
+        let clocks = Arc::new(ClockGuard::new(members.len(), in_force::clock_rule(&quorum)));
+        let links: Vec<_> = members
             .into_iter()
             .map(|member| {
-                MemberLink::start(context.clock.clone(), member, reference.clone(), announcements.clone(), stop.clone())
+                let clocks = (context.clock.clone(), clocks.clone());
+                MemberLink::start(clocks, member, reference.clone(), announcements.clone(), stop.clone())
             })
             .collect();
         let session = Arc::new(Self {
@@ -69,6 +76,7 @@ impl QuorumSession {
             newest: watch::channel(quorum.clone()).0,
             auth,
             links,
+            clocks,
             tokens: Tokens::new(&quorum),
             gone: Mutex::default(),
             announcements,
@@ -116,7 +124,13 @@ impl QuorumSession {
         &self.links
     }
 
-    /// Who may vote at this moment: the admitted processes (rule 5). A member that has no connection yet counts as one that
+    /// The clocks of the members.
+    #[must_use]
+    pub fn clocks(&self) -> &ClockGuard {
+        &self.clocks
+    }
+
+    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9). A member that has no connection yet counts as one that
     /// never answers.
     #[must_use]
     pub fn electorate(&self) -> Electorate {
@@ -126,13 +140,13 @@ impl QuorumSession {
             let admitted = admitted_run_id(&quorum, link.name().as_str());
             Some(Elector { member: link.voter()? as Arc<dyn LockMember>, admitted })
         });
-        Electorate::joint(electors.collect(), list.clone(), list)
+        Electorate::joint(electors.collect(), list.clone(), list).with_clock_check(self.clocks.clone())
     }
 
     /// The engine with this quorum's settings.
     #[must_use]
     pub fn redlock(&self) -> Redlock<SystemClock> {
-        Redlock::new(self.context.clock.clone(), plan::settings(&self.quorum()))
+        Redlock::new(self.context.clock.clone(), in_force::engine(&self.quorum()))
     }
 
     /// Signs lock values; `None` until the auth Secret has been read.
@@ -227,6 +241,7 @@ impl QuorumSession {
         });
         if replaced {
             self.tokens.learn(&quorum);
+            self.clocks.set_rule(in_force::clock_rule(&quorum));
             self.place();
             self.announce();
         }
@@ -258,6 +273,7 @@ impl QuorumSession {
         let auth = self.auth();
         let epoch = plan::epoch(&quorum);
         let users = plan::voting_users(&quorum);
+        let bound = in_force::InForce::published(&quorum).map(|_| in_force::current(&quorum).max_ttl);
         let namespace = self.reference.namespace.clone().unwrap_or_default();
         for link in &self.links {
             let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
@@ -268,6 +284,7 @@ impl QuorumSession {
                     pod.as_ref().and_then(|pod| pod.uid()).as_ref() == Some(&process.pod_uid),
                 );
             }
+            link.bound_ttls(bound);
             link.place(pod.as_deref(), auth.as_ref(), epoch, &users);
         }
     }

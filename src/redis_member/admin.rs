@@ -15,6 +15,9 @@ use tokio_util::task::AbortOnDropHandle;
 /// nothing.
 pub const EPOCH_KEY: &str = "#operator-epoch";
 
+/// What `PTTL` says of a key that is not there.
+const GONE: i64 = -2;
+
 /// The operator's hand on one process. It never reconnects: a connection cannot outlive its process, so what was
 /// checked on it is true of the process that is then opened (docs/safety.md). After a failure that leaves the state of
 /// the connection unknown it refuses everything; connect anew and check again.
@@ -261,7 +264,8 @@ impl AdminConnection {
     /// If there is no answer in time.
     pub async fn sample_ttls(&mut self, cursor: u64, count: u32) -> Result<TtlSample, MemberError> {
         let page = self.ask(cmd("SCAN").arg(cursor).arg("COUNT").arg(count)).await?;
-        let (cursor, keys): (u64, Vec<String>) = redis::from_redis_value(page).map_err(|_| wire::unexpected())?;
+        // Others' keys may be any bytes.
+        let (cursor, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value(page).map_err(|_| wire::unexpected())?;
         if keys.is_empty() {
             return Ok(TtlSample { cursor, keys: Vec::new() });
         }
@@ -270,10 +274,18 @@ impl AdminConnection {
             pipeline.cmd("PTTL").arg(key);
         }
         let ttls = self.ask_all(&pipeline).await?;
-        let ttl = |answer| Ok::<_, MemberError>(number(&answer)?.and_then(|millis| u64::try_from(millis).ok()));
-        let ttls: Vec<Option<u64>> = ttls.into_iter().map(ttl).collect::<Result<_, _>>()?;
-        let keys = keys.into_iter().zip(ttls).map(|(key, millis)| (key, millis.map(Duration::from_millis))).collect();
-        Ok(TtlSample { cursor, keys })
+        let mut sample = TtlSample { cursor, keys: Vec::with_capacity(keys.len()) };
+        for (key, ttl) in keys.into_iter().zip(ttls) {
+            // -1: for ever. -2: gone in between.
+            match number(&ttl)? {
+                Some(GONE) => {}
+                millis => {
+                    let ttl = millis.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
+                    sample.keys.push((String::from_utf8_lossy(&key).into_owned(), ttl));
+                }
+            }
+        }
+        Ok(sample)
     }
 
     /// Whether the commands were executed under this epoch.

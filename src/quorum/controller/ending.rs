@@ -7,13 +7,13 @@ use kube::ResourceExt;
 
 use super::{Error, RESYNC, Task, publish};
 use crate::api::conditions::{CommonReason, QuorumCondition, set_condition};
-use crate::api::{GoDuration, MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
+use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
 use crate::fence::ending::{EndStep, EndView, decide_end};
 use crate::fence::{FenceStep, Process, Reach, Reason};
-use crate::quorum::facts;
 use crate::quorum::plan::{self, Plan};
 use crate::quorum::session::MemberLink;
 use crate::quorum::status::{Stamps, record_named};
+use crate::quorum::{facts, in_force};
 use crate::redlock::MemberName;
 use crate::time::{Clock, Monotonic};
 
@@ -64,7 +64,7 @@ impl Task<'_> {
         let threat = record.may_be_open();
         let verdict = self.verdict(&quorum, threat, current.as_ref()).await?;
         let closed_since = threat.and_then(|process| self.closed_since(process.run_id.as_str()));
-        let rejoin_delay = delay(plan, &quorum);
+        let rejoin_delay = plan.map_or(Duration::MAX, |_| in_force::current(&quorum).rejoin_delay());
         let step = decide_end(&EndView {
             now: self.now(),
             record: &record,
@@ -149,12 +149,6 @@ fn unconfirmed(name: &MemberName, threat: Option<&Process>, node: Option<&str>) 
          been Ready for 2 minutes without the pod, is tainted out-of-service or was deleted by the cloud provider, or when you \
          annotate this object with {PREDECESSOR_DEAD_ANNOTATION}={uid}"
     )
-}
-
-fn delay(plan: Option<&Plan>, quorum: &RedisQuorum) -> Duration {
-    let in_force =
-        quorum.status.as_ref().and_then(|status| status.max_ttl_in_force).map_or(Duration::ZERO, GoDuration::get);
-    plan.map_or(Duration::MAX, |plan| plan.rejoin_delay(in_force))
 }
 
 /// The members that were made, whatever the specification has become since.

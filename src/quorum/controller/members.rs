@@ -13,10 +13,10 @@ use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use crate::fence::predecessor::{Facts, PodFacts, judge};
 use crate::fence::{Evidence, FenceStep, Process, Reach, Reason, Record, Verdict, View, decide};
 use crate::quorum::auth::Auth;
-use crate::quorum::facts;
 use crate::quorum::plan::{MemberPlan, Plan};
 use crate::quorum::session::{LinkView, MemberLink};
 use crate::quorum::status::{Stamps, publish, record_named};
+use crate::quorum::{facts, in_force};
 use crate::time::{Clock, Monotonic};
 
 /// Steps in one reconciliation: raise the epoch, record the process, its predecessor's death, the admission. More are a quarrel,
@@ -153,6 +153,10 @@ impl Member<'_> {
             match self.step(&quorum, &record, &look) {
                 FenceStep::Nothing => return Ok(None),
                 FenceStep::Wait { until } => return Ok(until),
+                FenceStep::RestartProcess => {
+                    self.restart_process(&look).await?;
+                    return Ok(None);
+                }
                 step => self.carry_out(step, &quorum, &record, &look).await?,
             }
         }
@@ -165,15 +169,16 @@ impl Member<'_> {
 
     /// The decision, with the settings of this very state of the quorum.
     pub(super) fn step(&self, quorum: &RedisQuorum, record: &Record, look: &Look) -> FenceStep {
-        let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
+        let seen = look.view.sight.as_ref();
         decide(&View {
             now: look.now,
             record,
             reach: &look.reach,
             predecessor: &look.verdict,
-            rejoin_delay: in_force.map_or(Duration::MAX, |in_force| self.plan.rejoin_delay(in_force.get())),
+            rejoin_delay: in_force::rejoin_delay_of(quorum),
             fenced_since: look.view.fenced_since,
             epoch_raised: look.view.raised == Some(self.task.leader.term.epoch),
+            clock_jumped: seen.is_some_and(|seen| self.task.session.clocks().step_of(&seen.run_id).is_some()),
         })
     }
 
@@ -301,6 +306,14 @@ impl Member<'_> {
                 let note =
                     format!("{name} may not vote: the process before it is not known to be dead, see status.members");
                 (EventType::Warning, "PredecessorUnconfirmed", note)
+            }
+            Reason::ClockJump => {
+                let by = self.step_text(look);
+                (
+                    EventType::Warning,
+                    "ClockJump",
+                    format!("the clock of {name} was stepped{by}: it is fenced and its process is ended"),
+                )
             }
             Reason::Leaving => (EventType::Normal, "Fenced", format!("{name} is closed for good")),
         };

@@ -2,6 +2,7 @@
 //! whether its users are open. It only looks; the leader's acts are in [`acts`].
 
 mod acts;
+mod looks;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,9 +14,11 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 pub use acts::{ActError, Turn};
+pub use looks::ScriptNews;
 
-use super::Announcements;
+use super::{Announcements, ClockGuard};
 use crate::api::{MEMBER_LABEL, RedisQuorum};
+use crate::fence::clock::OwnClocks;
 use crate::fence::{ProcessWatch, Sight, Users};
 use crate::quorum::auth::Auth;
 use crate::quorum::facts;
@@ -51,6 +54,7 @@ struct Seen {
     raised: Option<(RunId, i64)>,
     /// Where the last process of the pod before answered.
     former: Option<(RunId, Endpoint)>,
+    looks: looks::Looks,
 }
 
 /// What a link knows of its member at one moment.
@@ -78,6 +82,7 @@ pub struct MemberLink {
     name: MemberName,
     quorum: ObjectRef<RedisQuorum>,
     clock: Arc<SystemClock>,
+    clocks: Arc<ClockGuard>,
     voter: Mutex<Option<Arc<RedisMember>>>,
     place: watch::Sender<Option<Place>>,
     seen: Mutex<Seen>,
@@ -88,7 +93,7 @@ pub struct MemberLink {
 
 impl MemberLink {
     pub(super) fn start(
-        clock: Arc<SystemClock>,
+        (clock, clocks): (Arc<SystemClock>, Arc<ClockGuard>),
         plan: MemberPlan,
         quorum: ObjectRef<RedisQuorum>,
         announcements: Announcements,
@@ -99,6 +104,7 @@ impl MemberLink {
             plan,
             quorum,
             clock,
+            clocks,
             voter: Mutex::default(),
             place: watch::channel(None).0,
             seen: Mutex::default(),
@@ -237,7 +243,13 @@ impl MemberLink {
         loop {
             match AdminConnection::connect(&place.admin, self.clock.clone(), ADMIN_DEADLINE).await {
                 Ok(admin) => self.probe(admin, place).await,
-                Err(MemberError::Busy) => self.end_script(place).await,
+                Err(MemberError::Busy) => {
+                    let admin = place.admin.clone();
+                    self.note_script(
+                        &AdminConnection::kill_busy_script(&admin, self.clock.clone(), ADMIN_DEADLINE).await,
+                    );
+                    sleep(RETRY_PERIOD).await;
+                }
                 // Alive, and no member of this kind has much to load.
                 Err(MemberError::Loading) => sleep(RETRY_PERIOD).await,
                 Err(error) => {
@@ -257,8 +269,11 @@ impl MemberLink {
             {
                 let _turn = self.turn.lock().await;
                 match admin.observe(&users).await {
-                    Ok(observation) => self.saw(observation),
-                    Err(MemberError::Busy) => drop(admin.script_kill().await),
+                    Ok(observation) => {
+                        self.saw(observation);
+                        self.sample_ttls(&mut admin).await;
+                    }
+                    Err(MemberError::Busy) => self.note_script(&admin.script_kill().await),
                     Err(MemberError::Loading) => {}
                     Err(_) => return,
                 }
@@ -270,22 +285,17 @@ impl MemberLink {
         }
     }
 
-    /// A busy member votes for nobody until its script ends (rule 11).
-    async fn end_script(&self, place: &Place) {
-        let killed = AdminConnection::kill_busy_script(&place.admin, self.clock.clone(), ADMIN_DEADLINE).await;
-        tracing::warn!(member = %self.name, outcome = ?killed, "member was busy with a script");
-        sleep(RETRY_PERIOD).await;
-    }
-
     fn saw(&self, observation: Observation) {
         let users = if observation.open_users.is_empty() { Users::Closed } else { Users::Open };
+        let own = OwnClocks::read(self.clock.as_ref());
+        let stepped = self.clocks.saw(&self.name, &observation.run_id, users, observation.clock, own);
         let news = {
             let mut seen = self.seen();
             let before = seen.processes.last().filter(|_| seen.processes.answers()).cloned();
             let known = seen.observation.as_ref().map(|known| &known.open_users) == Some(&observation.open_users);
             seen.processes.saw(&observation.run_id, users, self.clock.monotonic());
             seen.observation = Some(observation);
-            before.as_ref() != seen.processes.last() || !known
+            before.as_ref() != seen.processes.last() || !known || stepped
         };
         if news {
             self.announce();
@@ -293,6 +303,7 @@ impl MemberLink {
     }
 
     fn lost(&self) {
+        self.clocks.lost(&self.name);
         let news = {
             let mut seen = self.seen();
             let answered = seen.processes.answers();

@@ -11,11 +11,14 @@ use tokio_util::sync::DropGuard;
 use super::*;
 use crate::api::RedisQuorum;
 use crate::fence::Users;
+use crate::fence::clock::Rule;
 use crate::quorum::build::{redis_conf, users_acl};
 use crate::quorum::plan::{Plan, validate, voting_users};
 use crate::redlock::{
     Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings,
 };
+
+mod watches;
 
 /// Every network operation of these tests is over long before.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,10 +28,16 @@ struct Member {
     directory: PathBuf,
     port: u16,
     process: Option<Child>,
+    /// Environment of the process.
+    environment: Vec<(&'static str, PathBuf)>,
 }
 
 impl Member {
     fn new(plan: &Plan, auth: &Auth) -> Self {
+        Self::of(plan, auth, 0, |_| Vec::new())
+    }
+
+    fn of(plan: &Plan, auth: &Auth, index: usize, env: impl Fn(&Path) -> Vec<(&'static str, PathBuf)>) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let directory = std::env::temp_dir().join(format!("redlock-link-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
@@ -39,8 +48,9 @@ impl Member {
             .replace("/etc/redis/users.acl", &at(&directory.join("users.acl")))
             .replace("dir /data", &format!("dir {}", at(&directory)));
         std::fs::write(directory.join("redis.conf"), conf).unwrap();
-        std::fs::write(directory.join("users.acl"), users_acl(plan, auth, &plan.members[0])).unwrap();
-        let mut member = Self { directory, port, process: None };
+        std::fs::write(directory.join("users.acl"), users_acl(plan, auth, &plan.members[index])).unwrap();
+        let environment = env(&directory);
+        let mut member = Self { directory, port, process: None, environment };
         member.start();
         member
     }
@@ -48,6 +58,7 @@ impl Member {
     fn start(&mut self) {
         let process = Command::new("redis-server")
             .arg(self.directory.join("redis.conf"))
+            .envs(self.environment.iter().cloned())
             .stdout(Stdio::null())
             .kill_on_drop(true)
             .spawn()
@@ -82,7 +93,9 @@ async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> 
     let stop = CancellationToken::new();
     let (news, _) = broadcast::channel(64);
     let quorum = ObjectRef::new("main").within("locks");
-    let link = MemberLink::start(Arc::new(SystemClock), plan.members[0].clone(), quorum, news, stop.clone());
+    let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };
+    let clocks = (Arc::new(SystemClock), Arc::new(ClockGuard::new(1, rule)));
+    let link = MemberLink::start(clocks, plan.members[0].clone(), quorum, news, stop.clone());
     link.place_at(Some(("pod-1".into(), member.address())), Some(auth), plan.epoch, users);
     until(&link, |view| view.processes.answers()).await;
     (link, stop.drop_guard())
