@@ -37,6 +37,8 @@ pub enum Reason {
     PredecessorUnconfirmed,
     /// The quorum is being deleted.
     Leaving,
+    /// It is closed because its pod is about to be replaced by one of a newer template.
+    Updating,
 }
 
 /// How this replica sees the member right now.

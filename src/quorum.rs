@@ -2,7 +2,7 @@
 //! that lets its members vote (docs/safety.md).
 //!
 //! Every replica keeps a [`session`] per quorum and through it renews locks and watches members; only the leader runs the
-//! [`controller`]. What the controller decides is pure: [`plan`], [`build`], [`status`], [`facts`] and [`crate::fence`].
+//! [`controller`]. What the controller decides is pure: [`plan`], [`build`], [`status`], [`facts`], [`rollout`] and [`crate::fence`].
 
 pub mod auth;
 pub mod build;
@@ -10,6 +10,7 @@ pub mod controller;
 pub mod facts;
 pub mod lookup;
 pub mod plan;
+pub mod rollout;
 pub mod session;
 pub mod status;
 

@@ -148,10 +148,9 @@ const fn reason_of(reason: FenceReason) -> Reason {
         FenceReason::FirstStart => Reason::FirstStart,
         FenceReason::PredecessorUnconfirmed => Reason::PredecessorUnconfirmed,
         FenceReason::Leaving => Reason::Leaving,
+        FenceReason::Updating => Reason::Updating,
         // Nothing here fences for the others; a version that did so fenced, and that is what counts.
-        FenceReason::Restarted | FenceReason::ClockJump | FenceReason::Joining | FenceReason::Updating => {
-            Reason::Restarted
-        }
+        FenceReason::Restarted | FenceReason::ClockJump | FenceReason::Joining => Reason::Restarted,
     }
 }
 
@@ -161,6 +160,7 @@ const fn published_reason(reason: Reason) -> FenceReason {
         Reason::FirstStart => FenceReason::FirstStart,
         Reason::PredecessorUnconfirmed => FenceReason::PredecessorUnconfirmed,
         Reason::Leaving => FenceReason::Leaving,
+        Reason::Updating => FenceReason::Updating,
     }
 }
 
