@@ -87,6 +87,7 @@ async fn attempt(test: &Test, cluster: &Arc<Cluster>, figures: &Arc<Figures>) ->
     };
     stop.abort();
     cluster.faults.start_api_server().await?;
+    cluster.faults.heal_nodes().await?;
     if let Err(error) = &result {
         println!("{error:#}\n{}", bench.dump().await);
     }
