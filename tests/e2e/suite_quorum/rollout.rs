@@ -7,14 +7,15 @@ use k8s_openapi::api::core::v1::Pod;
 use redlock_operator::api::{FenceReason, MemberState};
 
 use super::helpers::{
-    RESTART_LIMIT, check_one_at_a_time, delay, held_lock, is_admitted, is_fenced_for, pod_uids, reason_after,
-    settled_after,
+    RESTART_LIMIT, check_one_at_a_time, condition, delay, held_lock, is_admitted, is_fenced_for, pod_uids,
+    reason_after, settled_after,
 };
 use crate::{
     bench::Bench,
     history::check_held_throughout,
     locks::{SOON, status},
     quorums::{Quorum, member_of},
+    record::Version,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
@@ -76,7 +77,7 @@ pub(crate) async fn a_bad_image_stops_at_the_first_member_and_is_undone(bench: B
     let during = pod_uids(&bench).await?;
     ensure!(during[0] != before[0] && during[1..] == before[1..], "not only the first member: {before:?}, {during:?}");
     let last = quorum.recorder.last()?;
-    let (holds, reason, message) = super::helpers::condition(&last, "Progressing");
+    let (holds, reason, message) = condition(&last, "Progressing");
     ensure!((holds.as_str(), reason.as_str()) == ("True", "Updating"), "{holds} {reason} {message}");
     ensure!(message.contains("q-1 is next, when q-0 may vote again"), "{message}");
 
@@ -96,8 +97,11 @@ pub(crate) async fn a_paused_update_waits_and_goes_on(bench: Bench) -> anyhow::R
     bench.kubectl(&["annotate", "rq", "q", "redlock-operator.io/rollout=paused"]).await?;
     let mark = quorum.recorder.mark();
     patch(&bench, OTHER_RESOURCES).await?;
-    let message = reason_after(&quorum, mark, SOON, "Progressing", "RolloutPaused").await?;
-    ensure!(message.contains("3 of 3 members run the old pod template"), "{message}");
+    let all = |v: &Version<_>| {
+        let (_, reason, message) = condition(v, "Progressing");
+        reason == "RolloutPaused" && message.contains("3 of 3 members run the old pod template")
+    };
+    quorum.recorder.until_after(mark, SOON, "paused before the first member", all).await?;
     tokio::time::sleep(QUIET).await;
     ensure!(pod_uids(&bench).await? == before, "a paused update replaced pods");
 
