@@ -109,6 +109,9 @@ pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
 }
 
 fn message(record: &Record, name: &str) -> Option<String> {
+    if record.state == State::Fenced && record.reason == Some(Reason::Updating) {
+        return Some(format!("{name} is closed until its pod has been replaced"));
+    }
     if record.state != State::Fenced || record.reason != Some(Reason::PredecessorUnconfirmed) {
         return None;
     }

@@ -35,7 +35,8 @@ fn a_record_survives_its_publication() {
     let unreachable = Record { state: State::Unreachable, ..admitted.clone() };
     let mut member = MemberStatus { name: "main-1".into(), ..MemberStatus::default() };
     let at = MilliTime::from_millis(1_767_225_600_000);
-    for record in [fenced, admitted, unreachable] {
+    let updating = Record { reason: Some(Reason::Updating), ..fenced.clone() };
+    for record in [fenced, updating, admitted, unreachable] {
         publish(&mut member, &record, Stamps { admitted_at: at, ..Stamps::default() });
         assert_eq!(record_of(&member), record);
     }
