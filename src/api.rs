@@ -36,6 +36,8 @@ pub const CLIENT_LABEL: &str = "redlock-operator.io/client";
 pub const DEFAULT_QUORUM_ANNOTATION: &str = "redlock-operator.io/default-quorum";
 /// Annotation by which a person declares the pod with this UID dead, on a RedisQuorum.
 pub const PREDECESSOR_DEAD_ANNOTATION: &str = "redlock-operator.io/predecessor-dead";
+/// Annotation by which a person stops the replacement of outdated members, on a RedisQuorum: `paused`.
+pub const ROLLOUT_ANNOTATION: &str = "redlock-operator.io/rollout";
 /// Annotation on a namespace that accepts client Secrets of the quorum `<namespace>/<name>`.
 pub const ACCEPT_CLIENTS_ANNOTATION: &str = "redlock-operator.io/accept-clients-of";
 /// Annotation on a candidate pod for `preference: Priority`: an integer, higher first.

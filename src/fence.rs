@@ -40,6 +40,8 @@ pub enum Reason {
     Leaving,
     /// Its clock was stepped, so its keys expire at wrong moments.
     ClockJump,
+    /// It is closed because its pod is about to be replaced by one of a newer template.
+    Updating,
 }
 
 /// How this replica sees the member right now.

@@ -168,6 +168,8 @@ names! {
         MembersStarting,
         /// A member is being replaced by a new version.
         Updating,
+        /// A person has paused the replacement of members.
+        RolloutPaused,
         /// Nothing to do.
         Settled,
         /// A predecessor of a member is not known to be dead.

@@ -109,6 +109,26 @@ fn a_restart_in_place_is_fenced_and_counted_from_its_first_sight() {
 }
 
 #[test]
+fn a_member_closed_for_an_update_waits_like_any_other() {
+    let close = FenceStep::WriteFenced { reason: Reason::Updating, rejoin_at: None, close: true };
+    let next = record(State::Admitted, "a").after(close, Some(&process("a")), &Verdict::None);
+    assert_eq!((next.state, next.reason, next.admitted), (State::Fenced, Some(Reason::Updating), false));
+    assert_eq!(next.predecessor, Some(process("a")), "it may be open until its closing is confirmed");
+    // Its pod was not deleted after all: it has waited for itself.
+    let closed = seen("a", 10_000, Users::Closed);
+    assert_eq!(decide_with(40_659, &next, &closed, &Verdict::None, None), FenceStep::Wait { until: Some(at(40_660)) });
+    assert_eq!(decide_with(40_660, &next, &closed, &Verdict::None, None), FenceStep::Admit);
+    // The closing failed.
+    let open = seen("a", 10_000, Users::Open);
+    assert_eq!(decide_at(10_000, &next, &open), fenced(Reason::Restarted, 40_660, true));
+    // The successor waits for its death.
+    let reach = seen("b", 50_000, Users::Closed);
+    assert_eq!(decide_at(50_000, &next, &reach), fenced(Reason::Restarted, 80_660, false));
+    let after = next.after(fenced(Reason::Restarted, 80_660, false), Some(&process("b")), &Verdict::None);
+    assert_eq!(after.threat_to(Some(&run("b"))), Some(&process("a")));
+}
+
+#[test]
 fn each_of_several_restarts_within_a_delay_starts_the_count_again() {
     let fenced_b = record(State::Fenced, "b");
     assert_eq!(

@@ -3,6 +3,7 @@
 
 mod config;
 mod disruption;
+mod network_policy;
 mod secret;
 mod service;
 mod stateful_set;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -19,6 +21,7 @@ use super::plan::{ClientPlan, MemberPlan, Plan};
 use crate::api::{CLIENT_LABEL, MEMBER_LABEL, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL};
 
 pub use config::{max_memory, redis_conf, users_acl};
+pub use network_policy::OperatorPods;
 pub use secret::{auth_secret, client_secret};
 
 /// Name of the container whose end is the end of a member's process.
@@ -33,6 +36,8 @@ pub struct Objects {
     pub services: Vec<Service>,
     /// One for all members.
     pub disruption_budget: PodDisruptionBudget,
+    /// Who reaches the members.
+    pub network_policy: NetworkPolicy,
     /// One Secret per client.
     pub clients: Vec<Secret>,
     /// One StatefulSet per member, by index.
@@ -41,11 +46,12 @@ pub struct Objects {
 
 /// Builds everything.
 #[must_use]
-pub fn build(plan: &Plan, auth: &Auth) -> Objects {
+pub fn build(plan: &Plan, auth: &Auth, operator: &OperatorPods) -> Objects {
     Objects {
         config: config::config_secret(plan, auth),
         services: plan.members.iter().map(|member| service::headless(plan, member)).collect(),
         disruption_budget: disruption::budget(plan),
+        network_policy: network_policy::policy(plan, operator),
         clients: plan.clients.iter().map(|client| secret::client_secret(plan, auth, client, &plan.namespace)).collect(),
         stateful_sets: plan.members.iter().map(|member| stateful_set::member(plan, member)).collect(),
     }

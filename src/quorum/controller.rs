@@ -8,21 +8,21 @@ mod clients;
 mod default;
 mod ending;
 mod members;
+mod mend;
 mod publish;
+mod roll;
 mod watches;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt;
-use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use futures::{Stream, StreamExt};
 use kube::runtime::controller::{Action, Controller};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 use tokio::time::{interval, timeout};
 use tokio_stream::wrappers::IntervalStream;
 
@@ -32,13 +32,14 @@ use super::in_force::Lowering;
 use super::plan::{self, Invalid, Plan};
 use super::session::{ActError, FloorError, QuorumSession, Sessions};
 use super::status::Obstacle;
+use crate::api::RedisQuorum;
 use crate::api::conditions::CommonReason;
-use crate::api::{QUORUM_LABEL, RedisQuorum};
-use crate::operator::cache::Change;
+use crate::operator::cache::{Cache, Change};
 use crate::operator::context::Context;
 use crate::operator::leader::Term;
 use crate::time::{Clock, Monotonic};
 use apply::Applied;
+use mend::{Owned, Settled};
 use publish::Publisher;
 
 /// Between two looks at a quorum without news.
@@ -85,6 +86,8 @@ pub(crate) async fn request<T>(call: impl Future<Output = Result<T, kube::Error>
 #[derive(Default)]
 struct Memory {
     applied: Option<(Applied, Monotonic)>,
+    /// The objects as they were when they were last known to be as they shall be.
+    settled: Settled,
     /// When a process was confirmed closed for good, by run_id.
     closed: HashMap<String, Monotonic>,
     lowering: Option<Lowering>,
@@ -96,6 +99,7 @@ struct Leader {
     context: Context,
     sessions: Sessions,
     term: Term,
+    owned: Owned,
     memories: Mutex<HashMap<String, Memory>>,
 }
 
@@ -110,25 +114,26 @@ struct Task<'a> {
 /// a crash, and so against this.
 pub async fn run(context: Context, sessions: Sessions, term: Term) {
     let over = term.over.clone();
-    let leader = Arc::new(Leader { context, sessions, term, memories: Mutex::default() });
+    let (owned, follow) = Owned::new(&context.client);
+    let leader = Arc::new(Leader { context, sessions, term, owned, memories: Mutex::default() });
     tokio::select! {
         () = over.cancelled() => {}
+        () = follow => {}
         () = control(leader) => {}
     }
 }
 
 async fn control(leader: Arc<Leader>) {
-    let client = leader.context.client.clone();
-    let ours = watcher::Config::default().labels(QUORUM_LABEL);
     let quorums = leader.context.quorums.changes().filter_map(async |change| match change {
         Change::Applied(quorum) => Some(Ok(quorum.as_ref().clone())),
         Change::Deleted(_) => None,
     });
-    // Secrets are not watched: nobody here may list them.
+    let owned = leader.owned.clone();
     Controller::for_stream(quorums, leader.context.quorums.store())
-        .owns(Api::<StatefulSet>::all(client.clone()), ours.clone())
-        .owns(Api::<Service>::all(client.clone()), ours.clone())
-        .owns(Api::<PodDisruptionBudget>::all(client), ours)
+        .owns_stream(touched(&owned.stateful_sets))
+        .owns_stream(touched(&owned.services))
+        .owns_stream(touched(&owned.budgets))
+        .owns_stream(touched(&owned.policies))
         .reconcile_on(leader.sessions.changed())
         .reconcile_all_on(IntervalStream::new(interval(RESYNC)).map(drop))
         .run(reconcile, on_error, leader)
@@ -138,6 +143,14 @@ async fn control(leader: Arc<Leader>) {
             }
         })
         .await;
+}
+
+/// Every object that was made, changed or deleted.
+fn touched<K>(cache: &Cache<K>) -> impl Stream<Item = Result<K, watcher::Error>> + Send + 'static
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    cache.changes().map(|change| Ok(change.object().as_ref().clone()))
 }
 
 /// The driver: observe, validate, build, apply, decide and act, publish.
@@ -178,18 +191,20 @@ impl<'a> Task<'a> {
         };
         let settings_due = publisher.begin().await?;
         if let Some(applied) = self.applied() {
-            publisher.learn(&applied, self.outdated(plan, &applied));
+            publisher.learn(&applied, self.progress(plan));
         }
         // Before the objects: a member is waited for by the second, and needs nothing of them.
         let wake = self.settle_members(plan, &auth, &publisher).await?;
         let applied = self.apply(plan, &auth).await?;
-        publisher.learn(&applied, self.outdated(plan, &applied));
+        publisher.learn(&applied, self.progress(plan));
+        let look_again = self.roll(plan, &auth, &publisher).await?.unwrap_or(RESYNC);
+        publisher.learn(&applied, self.progress(plan));
         self.open_new_clients(plan, &auth).await;
         publisher.write(|_| ()).await?;
         self.session.raise_floor_ahead().await?;
         self.say_scripts().await;
         let wake = settings_due.map_or(wake, |due| wake.min(due));
-        Ok(wake.since(self.now()).min(applied.due))
+        Ok(wake.since(self.now()).min(applied.due).min(look_again))
     }
 
     /// A specification that only an edit can mend: say so, and wait for the edit.

@@ -111,6 +111,9 @@ pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
 }
 
 fn message(record: &Record, name: &str) -> Option<String> {
+    if record.state == State::Fenced && record.reason == Some(Reason::Updating) {
+        return Some(format!("{name} is closed until its pod has been replaced"));
+    }
     if record.state != State::Fenced || record.reason != Some(Reason::PredecessorUnconfirmed) {
         return None;
     }
@@ -151,8 +154,9 @@ const fn reason_of(reason: FenceReason) -> Reason {
         FenceReason::PredecessorUnconfirmed => Reason::PredecessorUnconfirmed,
         FenceReason::Leaving => Reason::Leaving,
         FenceReason::ClockJump => Reason::ClockJump,
+        FenceReason::Updating => Reason::Updating,
         // Nothing here fences for the others; a version that did so fenced, and that is what counts.
-        FenceReason::Restarted | FenceReason::Joining | FenceReason::Updating => Reason::Restarted,
+        FenceReason::Restarted | FenceReason::Joining => Reason::Restarted,
     }
 }
 
@@ -163,6 +167,7 @@ const fn published_reason(reason: Reason) -> FenceReason {
         Reason::PredecessorUnconfirmed => FenceReason::PredecessorUnconfirmed,
         Reason::Leaving => FenceReason::Leaving,
         Reason::ClockJump => FenceReason::ClockJump,
+        Reason::Updating => FenceReason::Updating,
     }
 }
 

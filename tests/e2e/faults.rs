@@ -3,7 +3,10 @@
 use std::{
     path::{Path, PathBuf},
     process::Stdio,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -17,12 +20,14 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub(crate) struct Faults {
     script: Option<PathBuf>,
     api_server_is_away: AtomicBool,
+    /// Nodes whose network cable is out.
+    cut: Mutex<Vec<String>>,
 }
 
 impl Faults {
     /// For a cluster of somebody else.
     pub(crate) fn none() -> Self {
-        Self { script: None, api_server_is_away: AtomicBool::new(false) }
+        Self { script: None, api_server_is_away: AtomicBool::new(false), cut: Mutex::default() }
     }
 
     /// For the local cluster.
@@ -90,6 +95,22 @@ impl Faults {
         if self.api_server_is_away.load(Ordering::SeqCst) {
             self.run(&["apiserver-start"]).await?;
             self.api_server_is_away.store(false, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    /// Pulls the network cable of a node of the local cluster, `nodeN`.
+    pub(crate) async fn cut_node(&self, node: &str) -> anyhow::Result<()> {
+        let number = node.trim_start_matches(|c: char| !c.is_ascii_digit()).to_owned();
+        self.cut.lock().unwrap_or_else(PoisonError::into_inner).push(number.clone());
+        self.run(&["node-cut", &number]).await
+    }
+
+    /// Plugs all cables in again.
+    pub(crate) async fn heal_nodes(&self) -> anyhow::Result<()> {
+        let cut = std::mem::take(&mut *self.cut.lock().unwrap_or_else(PoisonError::into_inner));
+        for number in cut {
+            self.run(&["node-heal", &number]).await?;
         }
         Ok(())
     }

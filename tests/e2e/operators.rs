@@ -75,3 +75,15 @@ pub(crate) async fn log_since(cluster: &Cluster, seconds: u64) -> anyhow::Result
     let selector = format!("--selector={SELECTOR}");
     cluster.kubectl(&["-n", &cluster.operator_namespace, "logs", &selector, "--tail=-1", &since]).await
 }
+
+/// Changes the number of replicas, and waits until there are that many.
+pub(crate) async fn scale(cluster: &Cluster, replicas: usize) -> anyhow::Result<()> {
+    let (deployment, replicas) = (format!("deployment/{NAME}"), format!("--replicas={replicas}"));
+    cluster.kubectl(&["-n", &cluster.operator_namespace, "scale", &deployment, &replicas]).await?;
+    if replicas.ends_with("=0") {
+        let selector = format!("--selector={SELECTOR}");
+        let gone = ["-n", &cluster.operator_namespace, "wait", "--for=delete", "pod", &selector, "--timeout=90s"];
+        return cluster.kubectl(&gone).await.map(drop);
+    }
+    all_available(cluster).await
+}

@@ -112,7 +112,8 @@ async fn attempt(test: &Test, bench: &Bench) -> anyhow::Result<()> {
         Err(_elapsed) => Err(anyhow!("not done in {TEST_LIMIT:?}")),
     };
     stop.abort();
-    result.and(bench.cluster.faults.start_api_server().await)
+    let faults = &bench.cluster.faults;
+    result.and(faults.start_api_server().await).and(faults.heal_nodes().await)
 }
 
 /// A test whose namespace is being removed.

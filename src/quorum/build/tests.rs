@@ -18,6 +18,14 @@ fn plan(spec: Value) -> Plan {
     validate(&quorum(spec)).unwrap()
 }
 
+/// Everything for a plan, with an operator somewhere.
+fn build(plan: &Plan, auth: &Auth) -> Objects {
+    let labels =
+        [("app.kubernetes.io/name", "redlock"), ("app.kubernetes.io/version", "7"), ("pod-template-hash", "1")];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    super::build(plan, auth, &OperatorPods::new("control", &labels))
+}
+
 fn auth() -> Auth {
     Auth::from_seed(&[9; 32]).unwrap()
 }
@@ -41,8 +49,10 @@ fn every_object_is_named_after_the_quorum_and_owned_by_it() {
     assert_eq!(names(&objects.stateful_sets), ["blue-0", "blue-1", "blue-2"]);
     assert_eq!(names(&objects.services), ["blue-0", "blue-1", "blue-2"]);
     assert_eq!(names(&objects.clients), ["blue-client-billing"]);
-    let metas = [&objects.config.metadata, &objects.disruption_budget.metadata, &auth_secret(&plan, &auth()).metadata];
-    assert_eq!(metas.map(|meta| meta.name.clone().unwrap()), ["blue-config", "blue", "blue-auth"]);
+    let auth_secret = auth_secret(&plan, &auth());
+    let Objects { config, disruption_budget, network_policy, .. } = &objects;
+    let metas = [&config.metadata, &disruption_budget.metadata, &network_policy.metadata, &auth_secret.metadata];
+    assert_eq!(metas.map(|meta| meta.name.clone().unwrap()), ["blue-config", "blue", "blue", "blue-auth"]);
     for meta in metas.into_iter().chain(objects.stateful_sets.iter().map(|set| &set.metadata)) {
         let owner = &meta.owner_references.as_ref().unwrap()[0];
         assert_eq!((owner.uid.as_str(), owner.kind.as_str(), owner.controller), ("uid-1", "RedisQuorum", Some(true)));
@@ -249,4 +259,30 @@ fn what_is_not_supported_is_refused() {
     let made = json!({"members": [{"name": "blue-0"}, {"name": "blue-1"}, {"name": "blue-2"}]});
     grown.status = Some(serde_json::from_value(made).unwrap());
     assert_eq!(validate(&grown), Err(Invalid::NotYet("changing members")));
+}
+
+#[test]
+fn only_the_operator_and_the_clients_namespaces_reach_redis() {
+    let client = |name: &str, namespace: &str| json!({"name": name, "namespace": namespace, "keyPrefix": format!("{namespace}/")});
+    let plan = plan(json!({"clients": [client("a", "shop"), client("b", "shop"), client("c", "bank")]}));
+    let policy = serde_json::to_value(build(&plan, &auth()).network_policy).unwrap();
+    let namespace = |name: &str| json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
+    let operator = json!({"namespaceSelector": namespace("control"),
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "redlock"}}});
+    let from =
+        [operator, json!({"namespaceSelector": namespace("bank")}), json!({"namespaceSelector": namespace("shop")})];
+    let expected = json!({
+        "podSelector": {"matchLabels": {"redlock-operator.io/quorum": "blue"}},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": from, "ports": [{"port": 6379, "protocol": "TCP"}]}],
+    });
+    assert_eq!(policy["spec"], expected);
+}
+
+#[test]
+fn an_operator_whose_labels_are_unknown_is_not_shut_out() {
+    let policy =
+        super::build(&plan(json!({})), &auth(), &OperatorPods::new("control", &BTreeMap::new())).network_policy;
+    let peer = &serde_json::to_value(policy).unwrap()["spec"]["ingress"][0]["from"];
+    assert_eq!(*peer, json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "control"}}}]));
 }

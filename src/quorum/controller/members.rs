@@ -289,7 +289,7 @@ impl Member<'_> {
         MilliTime::from_millis(self.task.leader.context.clock.wall().0.saturating_add(left))
     }
 
-    async fn say_fenced(&self, reason: Reason, rejoin_at: Option<Monotonic>, look: &Look) {
+    pub(super) async fn say_fenced(&self, reason: Reason, rejoin_at: Option<Monotonic>, look: &Look) {
         let name = &self.member.name;
         let until = rejoin_at.and_then(|at| self.wall_time(at, look.now));
         let until = until.map_or_else(|| "it is safe".to_owned(), |until| until.to_string());
@@ -316,6 +316,7 @@ impl Member<'_> {
                 )
             }
             Reason::Leaving => (EventType::Normal, "Fenced", format!("{name} is closed for good")),
+            Reason::Updating => (EventType::Normal, "Updating", format!("{name} is closed, its pod is replaced")),
         };
         self.task.leader.context.event(self.task.session.quorum().as_ref(), type_, reason, note).await;
     }

@@ -12,6 +12,7 @@ use super::apply::Applied;
 use super::{Error, Task, request};
 use crate::api::{MemberStatus, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
 use crate::quorum::plan::Plan;
+use crate::quorum::rollout::Progress;
 use crate::quorum::status::{self, Obstacle, Overview};
 use crate::time::{Clock, Monotonic};
 
@@ -27,9 +28,9 @@ impl<'a> Publisher<'a> {
         Self { task, plan, overview: Overview::default() }
     }
 
-    pub(super) fn learn(&mut self, applied: &Applied, outdated: Vec<String>) {
+    pub(super) fn learn(&mut self, applied: &Applied, rollout: Option<Progress>) {
         self.overview =
-            Overview { outdated, blocked_clients: applied.blocked_clients.clone(), obstacle: applied.obstacle.clone() };
+            Overview { rollout, blocked_clients: applied.blocked_clients.clone(), obstacle: applied.obstacle.clone() };
     }
 
     /// What everything else rests on is published first: the membership epoch, and the settings that fences have to outlast

@@ -5,12 +5,13 @@ use k8s_openapi::jiff::Timestamp;
 use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_condition};
 use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
 use crate::quorum::plan::Plan;
+use crate::quorum::rollout::Progress;
 
 /// What the conditions are made from, beside the status itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overview {
-    /// Members whose pod still has an older template.
-    pub outdated: Vec<String>,
+    /// An update that is not over.
+    pub rollout: Option<Progress>,
     /// Client Secrets that could not be written, with the reason.
     pub blocked_clients: Vec<String>,
     /// Something that keeps the quorum from being carried out at all.
@@ -106,15 +107,15 @@ fn fault_tolerant(status: &RedisQuorumStatus, plan: &Plan) -> Draft {
 
 fn progressing(status: &RedisQuorumStatus, overview: &Overview) -> Draft {
     let draft = |holds: bool, reason, message: String| (QuorumCondition::Progressing, holds.into(), reason, message);
-    if status.members.iter().any(|member| member.state != MemberState::Admitted) {
-        return draft(true, waiting_reason(status), waiting_for(status));
-    }
-    if !overview.outdated.is_empty() {
-        let message = format!(
-            "{} still run the old pod template: delete their pods one at a time, each when all members may vote again",
-            overview.outdated.join(", ")
-        );
-        return draft(true, CommonReason::Updating, message);
+    let settled = status.members.iter().all(|member| member.state == MemberState::Admitted);
+    let waiting = if settled { String::new() } else { format!("; {}", waiting_for(status)) };
+    match &overview.rollout {
+        Some(Progress { paused: true, message }) => {
+            return draft(!settled, CommonReason::RolloutPaused, format!("{message}{waiting}"));
+        }
+        Some(Progress { message, .. }) => return draft(true, CommonReason::Updating, format!("{message}{waiting}")),
+        None if !settled => return draft(true, waiting_reason(status), waiting_for(status)),
+        None => {}
     }
     draft(false, CommonReason::Settled, "nothing to do".to_owned())
 }

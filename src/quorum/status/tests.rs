@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
 use crate::quorum::plan::validate;
+use crate::quorum::rollout::Progress;
 
 fn process(name: &str) -> Process {
     Process {
@@ -34,7 +35,8 @@ fn a_record_survives_its_publication() {
     let unreachable = Record { state: State::Unreachable, ..admitted.clone() };
     let mut member = MemberStatus { name: "main-1".into(), ..MemberStatus::default() };
     let at = MilliTime::from_millis(1_767_225_600_000);
-    for record in [fenced, admitted, unreachable] {
+    let updating = Record { reason: Some(Reason::Updating), ..fenced.clone() };
+    for record in [fenced, updating, admitted, unreachable] {
         publish(&mut member, &record, Stamps { admitted_at: at, ..Stamps::default() });
         assert_eq!(record_of(&member), record);
     }
@@ -125,13 +127,21 @@ fn conditions_say_what_a_quorum_can_do() {
 #[test]
 fn old_templates_blocked_clients_and_obstacles_are_named() {
     let overview = Overview {
-        outdated: vec!["main-1".into()],
+        rollout: Some(Progress { paused: false, message: "main-1 is next".into() }),
         blocked_clients: vec!["Secret shop/x exists and belongs to somebody else".into()],
         obstacle: Some(Obstacle { reason: CommonReason::InvalidSpec, message: "Service main-0 exists".into() }),
     };
     let all = summary(members(["Admitted", "Admitted", "Admitted"]), &overview);
     assert_eq!(all[0], "Ready=False/InvalidSpec");
     assert_eq!(all[3..], ["Progressing=True/Updating", "ClientsReady=False/ClientSecretBlocked"]);
+}
+
+#[test]
+fn a_paused_update_is_said_to_be_paused() {
+    let paused = Some(Progress { paused: true, message: "paused".into() });
+    let overview = Overview { rollout: paused, ..Overview::default() };
+    assert_eq!(summary(members(["Admitted", "Admitted", "Admitted"]), &overview)[3], "Progressing=False/RolloutPaused");
+    assert_eq!(summary(members(["Admitted", "Fenced", "Admitted"]), &overview)[3], "Progressing=True/RolloutPaused");
 }
 
 #[test]

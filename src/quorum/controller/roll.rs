@@ -1,0 +1,192 @@
+//! Rolling updates carried out: what [`rollout`] decides, one step in each reconciliation.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Api, ResourceExt};
+
+use super::members::Member;
+use super::publish::Publisher;
+use super::{Error, Task, request};
+use crate::api::conditions::{LockCondition, is_true};
+use crate::api::{ROLLOUT_ANNOTATION, RedisQuorum};
+use crate::fence::{FenceStep, Reason, State};
+use crate::quorum::auth::Auth;
+use crate::quorum::lookup;
+use crate::quorum::plan::{MemberPlan, Plan};
+use crate::quorum::rollout::{self, MemberView, Obstacle, Progress, RolloutStep, Standing, View};
+use crate::quorum::session::ActError;
+use crate::quorum::status::record_named;
+
+/// The label by which a StatefulSet marks its pods with the revision of their template.
+const REVISION_LABEL: &str = "controller-revision-hash";
+
+/// Locks are looked at this often while an update waits for them: their renewals wake nobody here.
+const LOCKS_PERIOD: Duration = Duration::from_secs(1);
+
+impl Task<'_> {
+    /// Takes one step of an update, if there is one; when to look again unless something happens.
+    pub(super) async fn roll(
+        &self,
+        plan: &Plan,
+        auth: &Auth,
+        publisher: &Publisher<'_>,
+    ) -> Result<Option<Duration>, Error> {
+        let step = self.rollout_step(plan, &self.session.quorum());
+        let name = match &step {
+            RolloutStep::Wait { until: Obstacle::Locks(_), .. } => return Ok(Some(LOCKS_PERIOD)),
+            RolloutStep::CloseAndReplace(name) | RolloutStep::Replace(name) => name,
+            _ => return Ok(None),
+        };
+        // Asked of the API server: a leader that was frozen must not act on what was true before.
+        let quorum = self.read().await?;
+        let mut members = plan.members.iter().zip(self.session.links());
+        let found = members.find(|(member, _)| member.name == *name);
+        let (Some((member, link)), true) = (found, self.rollout_step(plan, &quorum) == step) else {
+            return Ok(Some(LOCKS_PERIOD));
+        };
+        if matches!(step, RolloutStep::CloseAndReplace(_)) {
+            let member = Member { task: self, plan, auth, publisher, member, link };
+            match member.close_for_update(&quorum).await {
+                Ok(true) => {}
+                Ok(false) => return Ok(Some(LOCKS_PERIOD)),
+                // It is recorded as closed, so it is replaced next, and its successor waits for its death.
+                Err(Error::Member(error)) => {
+                    tracing::info!(member = %name, %error, "not closed before its update");
+                    return Ok(Some(LOCKS_PERIOD));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.delete_pod(plan, member).await?;
+        Ok(None)
+    }
+
+    /// How far an update is, in words.
+    pub(super) fn progress(&self, plan: &Plan) -> Option<Progress> {
+        rollout::progress(&self.rollout_step(plan, &self.session.quorum()), plan.members.len())
+    }
+
+    fn rollout_step(&self, plan: &Plan, quorum: &RedisQuorum) -> RolloutStep {
+        let members: Vec<_> = plan.members.iter().map(|member| self.member_view(plan, member, quorum)).collect();
+        let incomplete_locks = self.incomplete_locks(quorum);
+        let paused = quorum.annotations().get(ROLLOUT_ANNOTATION).is_some_and(|value| value == "paused");
+        rollout::decide(&View { members: &members, paused, incomplete_locks: &incomplete_locks })
+    }
+
+    fn member_view(&self, plan: &Plan, member: &MemberPlan, quorum: &RedisQuorum) -> MemberView {
+        let record = record_named(quorum.status.as_ref(), &member.name);
+        let standing = match record.state {
+            State::Admitted => Standing::Admitted,
+            State::Unreachable if record.admitted => Standing::Silent,
+            State::Fenced if record.reason == Some(Reason::Updating) => Standing::ClosedForUpdate,
+            _ => Standing::Out,
+        };
+        let set = self.leader.owned.stateful_sets.named(&plan.namespace, &member.name);
+        let pod = self.leader.context.pods.named(&plan.namespace, &member.pod_name());
+        // An edit by somebody, or an older template than the one just written: it says nothing of what the pod shall be.
+        let set = set.filter(|set| self.is_settled(set.as_ref()));
+        let outdated = set.zip(pod).and_then(|(set, pod)| is_outdated(&set, &pod));
+        MemberView { name: member.name.clone(), outdated, standing }
+    }
+
+    /// Held locks of this quorum that some member lacks, as far as their status says.
+    fn incomplete_locks(&self, quorum: &RedisQuorum) -> Vec<String> {
+        let context = &self.leader.context;
+        let quorums = context.quorums.all();
+        let mut names: Vec<String> = context
+            .locks
+            .all()
+            .into_iter()
+            .filter(|lock| {
+                let Some(status) = lock.status.as_ref().filter(|status| status.holder.is_some()) else { return false };
+                if is_true(&status.conditions, LockCondition::FullyReplicated) {
+                    return false;
+                }
+                let namespace = context.namespaces.cluster_named(&lock.namespace().unwrap_or_default());
+                let used = lookup::quorum_of(lock, &quorums, namespace.as_deref());
+                used.is_ok_and(|used| used.uid() == quorum.uid())
+            })
+            .map(|lock| format!("{}/{}", lock.namespace().unwrap_or_default(), lock.name_any()))
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// By its UID: a pod that has taken its place meanwhile is another one, and of the newest template.
+    async fn delete_pod(&self, plan: &Plan, member: &MemberPlan) -> Result<(), Error> {
+        let name = member.pod_name();
+        let Some(pod) = self.leader.context.pods.named(&plan.namespace, &name) else { return Ok(()) };
+        let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let api: Api<Pod> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
+        match request(api.delete(&name, &params)).await {
+            Ok(_) => {
+                tracing::info!(quorum = %self.session.reference(), pod = %name, "deleted, for the newer template");
+                Ok(())
+            }
+            Err(Error::Conflict) => Ok(()),
+            Err(Error::Api(error)) if matches!(error.as_ref(), kube::Error::Api(status) if status.code == 404) => {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Member<'_> {
+    /// Closes an admitted member whose pod is about to go, in the fence's order: the record first. False if the fence has
+    /// something else to do with it.
+    async fn close_for_update(&self, quorum: &RedisQuorum) -> Result<bool, Error> {
+        let record = self.record(quorum);
+        let look = self.task.look(self.link, quorum, &record).await?;
+        if self.step(quorum, &record, &look) != FenceStep::Nothing {
+            return Ok(false);
+        }
+        if look.seen.is_none() {
+            return Err(ActError::OtherProcess.into());
+        }
+        // No time brings it back: its successor gets one.
+        let step = FenceStep::WriteFenced { reason: Reason::Updating, rejoin_at: None, close: true };
+        self.write(step, quorum, &record, &look).await?;
+        self.say_fenced(Reason::Updating, None, &look).await;
+        self.close(&look).await?;
+        Ok(true)
+    }
+}
+
+/// Whether a pod was made from an older template than its StatefulSet has now; `None` if that cannot be told yet.
+fn is_outdated(set: &StatefulSet, pod: &Pod) -> Option<bool> {
+    let status = set.status.as_ref()?;
+    let current = status.observed_generation.is_some() && status.observed_generation == set.metadata.generation;
+    let newest = status.update_revision.as_ref().filter(|_| current && pod.metadata.deletion_timestamp.is_none())?;
+    Some(pod.labels().get(REVISION_LABEL)? != newest)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_is_outdated_when_its_revision_is_not_the_newest() {
+        let set = |observed: i64| -> StatefulSet {
+            let status = json!({"observedGeneration": observed, "updateRevision": "q-0-b", "replicas": 1});
+            serde_json::from_value(json!({"metadata": {"generation": 2}, "status": status})).unwrap()
+        };
+        let pod = |revision: &str| -> Pod {
+            serde_json::from_value(json!({"metadata": {"labels": {REVISION_LABEL: revision}}})).unwrap()
+        };
+        assert_eq!(is_outdated(&set(2), &pod("q-0-a")), Some(true));
+        assert_eq!(is_outdated(&set(2), &pod("q-0-b")), Some(false));
+        // The StatefulSet controller has not looked at the newest template.
+        assert_eq!(is_outdated(&set(1), &pod("q-0-a")), None);
+        assert_eq!(is_outdated(&set(2), &Pod::default()), None);
+        let mut ending = pod("q-0-a");
+        ending.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        assert_eq!(is_outdated(&set(2), &ending), None);
+    }
+}

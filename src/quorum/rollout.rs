@@ -1,0 +1,273 @@
+//! Rolling updates: which member is replaced next, and what is waited for? Pure.
+//!
+//! A replaced member forgets its locks. So one is replaced at a time, while every other one may vote and every held lock is on
+//! all of them: at no moment is a lock on fewer members than all but one.
+
+/// One member, as far as an update cares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberView {
+    /// Its name.
+    pub name: String,
+    /// Its pod was made from another template than its StatefulSet has now. `None`: not known yet, because there is no pod,
+    /// or the StatefulSet controller has not looked at the newest template.
+    pub outdated: Option<bool>,
+    /// How it stands.
+    pub standing: Standing,
+}
+
+/// How a member stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It may vote.
+    Admitted,
+    /// It may vote and does not answer. Other replicas and clients may reach it.
+    Silent,
+    /// It was closed for this update: what has begun is finished.
+    ClosedForUpdate,
+    /// It may not vote: there is nothing to lose.
+    Out,
+}
+
+/// All that the decision depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The members, in the order in which they are replaced.
+    pub members: &'a [MemberView],
+    /// A person has paused the rollout.
+    pub paused: bool,
+    /// Held locks that some member lacks, as `namespace/name`.
+    pub incomplete_locks: &'a [String],
+}
+
+/// The one next step.
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RolloutStep {
+    /// Every member runs the newest template, as far as is known.
+    Nothing,
+    /// A person has paused it, and these run an older template.
+    Paused {
+        /// The members.
+        outdated: Vec<String>,
+    },
+    /// The next member cannot be replaced yet.
+    Wait {
+        /// The members that run an older template.
+        outdated: Vec<String>,
+        /// For what.
+        until: Obstacle,
+    },
+    /// Close this member, then delete its pod.
+    CloseAndReplace(String),
+    /// Delete the pod of this member, which may not vote.
+    Replace(String),
+}
+
+/// What an update waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// These members may not vote, or do not answer.
+    Members(Vec<String>),
+    /// These locks are not on all members.
+    Locks(Vec<String>),
+    /// These members' templates have not been looked at yet.
+    Templates(Vec<String>),
+}
+
+/// Decides the next step of an update.
+pub fn decide(view: &View<'_>) -> RolloutStep {
+    let is_outdated = |member: &&MemberView| member.outdated == Some(true);
+    let outdated: Vec<String> = names(view.members.iter().filter(is_outdated));
+    if outdated.is_empty() {
+        return RolloutStep::Nothing;
+    }
+    // Before the pause: left closed with its old pod, it would be admitted as it was, for nothing.
+    let begun = |member: &&MemberView| is_outdated(member) && member.standing == Standing::ClosedForUpdate;
+    if let Some(member) = view.members.iter().find(begun) {
+        return RolloutStep::Replace(member.name.clone());
+    }
+    if view.paused {
+        return RolloutStep::Paused { outdated };
+    }
+    // A member without a vote has no lock to lose. So a bad image, which stops the update at the first member, is undone at once
+    // when the old one is written back.
+    let idle = |member: &&MemberView| is_outdated(member) && member.standing == Standing::Out;
+    if let Some(member) = view.members.iter().find(idle) {
+        return RolloutStep::Replace(member.name.clone());
+    }
+    match obstacle(view) {
+        Some(until) => RolloutStep::Wait { outdated, until },
+        None => RolloutStep::CloseAndReplace(outdated.into_iter().next().unwrap_or_default()),
+    }
+}
+
+/// All members are waited for, the next one included: one that is silent would not be closed, and a lock cannot be on it.
+fn obstacle(view: &View<'_>) -> Option<Obstacle> {
+    let away = names(view.members.iter().filter(|member| member.standing != Standing::Admitted));
+    if !away.is_empty() {
+        return Some(Obstacle::Members(away));
+    }
+    let unknown = names(view.members.iter().filter(|member| member.outdated.is_none()));
+    if !unknown.is_empty() {
+        return Some(Obstacle::Templates(unknown));
+    }
+    (!view.incomplete_locks.is_empty()).then(|| Obstacle::Locks(view.incomplete_locks.to_vec()))
+}
+
+fn names<'a>(members: impl Iterator<Item = &'a MemberView>) -> Vec<String> {
+    members.map(|member| member.name.clone()).collect()
+}
+
+/// What the status says of an update that is not over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// A person has paused it.
+    pub paused: bool,
+    /// How far it is, and what it waits for.
+    pub message: String,
+}
+
+/// Locks and members are named up to this many.
+const NAMED: usize = 5;
+
+/// Describes a step for people; `all` members there are.
+#[must_use]
+pub fn progress(step: &RolloutStep, all: usize) -> Option<Progress> {
+    let of = |outdated: &[String]| format!("{} of {all} members run the old pod template", outdated.len());
+    let (paused, message) = match step {
+        RolloutStep::Nothing => return None,
+        RolloutStep::Paused { outdated } => (
+            true,
+            format!(
+                "paused by the annotation {annotation}: {}; take the annotation off to go on",
+                of(outdated),
+                annotation = crate::api::ROLLOUT_ANNOTATION,
+            ),
+        ),
+        RolloutStep::Wait { outdated, until } => {
+            let next = outdated.first().map(String::as_str).unwrap_or_default();
+            (false, format!("{}, {next} is next, when {}", of(outdated), described(until)))
+        }
+        RolloutStep::CloseAndReplace(name) | RolloutStep::Replace(name) => {
+            (false, format!("the pod of {name} is replaced"))
+        }
+    };
+    Some(Progress { paused, message })
+}
+
+fn described(obstacle: &Obstacle) -> String {
+    match obstacle {
+        Obstacle::Members(names) => format!("{} may vote again", listed(names)),
+        Obstacle::Locks(names) => format!("every member holds the keys of the held locks {}", listed(names)),
+        Obstacle::Templates(names) => format!("the StatefulSets of {} are up to date", listed(names)),
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(name: &str, outdated: bool, standing: Standing) -> MemberView {
+        MemberView { name: name.into(), outdated: Some(outdated), standing }
+    }
+
+    fn three(states: [(bool, Standing); 3]) -> Vec<MemberView> {
+        ["q-0", "q-1", "q-2"].iter().zip(states).map(|(name, (old, standing))| member(name, old, standing)).collect()
+    }
+
+    fn step(members: &[MemberView]) -> RolloutStep {
+        decide(&View { members, paused: false, incomplete_locks: &[] })
+    }
+
+    const OLD: (bool, Standing) = (true, Standing::Admitted);
+    const NEW: (bool, Standing) = (false, Standing::Admitted);
+
+    #[test]
+    fn without_an_old_template_nothing_is_replaced() {
+        for standing in [Standing::Admitted, Standing::Silent, Standing::ClosedForUpdate, Standing::Out] {
+            assert_eq!(step(&three([NEW, (false, standing), NEW])), RolloutStep::Nothing);
+        }
+    }
+
+    #[test]
+    fn members_are_closed_and_replaced_one_after_the_other() {
+        assert_eq!(step(&three([OLD, OLD, OLD])), RolloutStep::CloseAndReplace("q-0".into()));
+        assert_eq!(step(&three([NEW, OLD, OLD])), RolloutStep::CloseAndReplace("q-1".into()));
+        assert_eq!(step(&three([NEW, NEW, OLD])), RolloutStep::CloseAndReplace("q-2".into()));
+    }
+
+    #[test]
+    fn no_member_is_closed_while_another_one_may_not_vote() {
+        for standing in [Standing::Out, Standing::Silent, Standing::ClosedForUpdate] {
+            let RolloutStep::Wait { outdated, until } = step(&three([(false, standing), OLD, OLD])) else {
+                panic!("{standing:?}")
+            };
+            assert_eq!(outdated, ["q-1", "q-2"]);
+            assert_eq!(until, Obstacle::Members(vec!["q-0".into()]));
+        }
+    }
+
+    #[test]
+    fn no_member_is_closed_while_a_held_lock_is_not_on_all() {
+        let members = three([NEW, OLD, OLD]);
+        let locks = ["shop/job".to_owned()];
+        let waits = decide(&View { members: &members, paused: false, incomplete_locks: &locks });
+        assert!(matches!(&waits, RolloutStep::Wait { until: Obstacle::Locks(names), .. } if names == &locks));
+        let message = progress(&waits, 3).unwrap().message;
+        assert_eq!(
+            message,
+            "2 of 3 members run the old pod template, q-1 is next, when every member holds the keys of the held locks shop/job"
+        );
+    }
+
+    #[test]
+    fn no_member_is_closed_while_a_template_is_unknown() {
+        let mut members = three([OLD, NEW, NEW]);
+        members[2].outdated = None;
+        assert!(matches!(step(&members), RolloutStep::Wait { until: Obstacle::Templates(_), .. }));
+        members[0].outdated = Some(false);
+        assert_eq!(step(&members), RolloutStep::Nothing);
+    }
+
+    #[test]
+    fn a_member_without_a_vote_is_replaced_at_once() {
+        // A bad image, written back: the first member has the bad one, the others are what they shall be again.
+        assert_eq!(step(&three([(true, Standing::Out), NEW, NEW])), RolloutStep::Replace("q-0".into()));
+        // Also while others are out, and with locks that are not everywhere.
+        let members = three([NEW, (true, Standing::Out), (false, Standing::Out)]);
+        let locks = ["shop/job".to_owned()];
+        let replaced = decide(&View { members: &members, paused: false, incomplete_locks: &locks });
+        assert_eq!(replaced, RolloutStep::Replace("q-1".into()));
+        // Silence ends no admission.
+        assert!(matches!(step(&three([(true, Standing::Silent), NEW, NEW])), RolloutStep::Wait { .. }));
+    }
+
+    #[test]
+    fn a_bad_image_stops_at_the_first_member() {
+        assert!(matches!(step(&three([(false, Standing::Out), OLD, OLD])), RolloutStep::Wait { .. }));
+    }
+
+    #[test]
+    fn a_pause_stops_everything_but_what_was_begun() {
+        let paused = |members: &[MemberView]| decide(&View { members, paused: true, incomplete_locks: &[] });
+        assert_eq!(paused(&three([NEW, OLD, OLD])), RolloutStep::Paused { outdated: vec!["q-1".into(), "q-2".into()] });
+        assert!(matches!(paused(&three([NEW, (true, Standing::Out), OLD])), RolloutStep::Paused { .. }));
+        let begun = three([NEW, (true, Standing::ClosedForUpdate), OLD]);
+        assert_eq!(paused(&begun), RolloutStep::Replace("q-1".into()));
+        assert_eq!(paused(&three([NEW, NEW, NEW])), RolloutStep::Nothing);
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        let names: Vec<String> = (0..7).map(|n| format!("n/l{n}")).collect();
+        assert_eq!(listed(&names), "n/l0, n/l1, n/l2, n/l3, n/l4 and 2 more");
+    }
+}

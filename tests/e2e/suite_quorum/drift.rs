@@ -1,0 +1,119 @@
+//! Whatever a person does to the objects of a quorum is undone.
+
+use std::{fmt::Debug, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{Secret, Service},
+        networking::v1::NetworkPolicy,
+        policy::v1::PodDisruptionBudget,
+    },
+};
+use kube::Resource;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::helpers::{held_lock, pod_uids};
+use crate::{bench::Bench, history::check_held_throughout, locks::SOON, quorums::Quorum};
+
+const MAX_TTL: Duration = Duration::from_secs(4);
+const TTL: Duration = Duration::from_secs(3);
+/// Secrets are not watched but read once a minute.
+const SECRET_LIMIT: Duration = Duration::from_secs(75);
+
+/// What is compared of an object: its labels and all that is not metadata or status.
+fn essence<K: Resource + Serialize>(object: &K) -> anyhow::Result<Value> {
+    let mut value = serde_json::to_value(object)?;
+    let fields = value.as_object_mut().context("an object")?;
+    fields.remove("status");
+    fields.insert("metadata".into(), serde_json::to_value(&object.meta().labels)?);
+    Ok(value)
+}
+
+/// Does something to an object by kubectl, and waits until it is as it was.
+async fn mended<K>(bench: &Bench, name: &str, limit: Duration, change: &[&str]) -> anyhow::Result<()>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize
+        + Send
+        + Sync
+        + 'static,
+{
+    let recorder = bench.record::<K>(name).await?;
+    let before = essence(&bench.api::<K>().get(name).await?)?;
+    let (mark, start) = (recorder.mark(), bench.now());
+    bench.kubectl(change).await?;
+    let is_other = |object: &K| essence(object).ok().as_ref() != Some(&before);
+    let changed = recorder.until_after(mark, SOON, "changed or gone", |v| v.gone || is_other(&v.object)).await?;
+    let later = |v: &crate::record::Version<K>| v.at > changed.at && !v.gone && !is_other(&v.object);
+    recorder.until_after(mark, limit, &format!("as before, after kubectl {}", change.join(" ")), later).await?;
+    bench.figures.add(&format!("{} touched -> mended", K::kind(&())), bench.now().since(start));
+    Ok(())
+}
+
+pub(crate) async fn whatever_is_deleted_is_made_again(bench: Bench) -> anyhow::Result<()> {
+    let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    let before = pod_uids(&bench).await?;
+    mended::<Service>(&bench, "q-0", SOON, &["delete", "service", "q-0"]).await?;
+    mended::<PodDisruptionBudget>(&bench, "q", SOON, &["delete", "pdb", "q"]).await?;
+    mended::<NetworkPolicy>(&bench, "q", SOON, &["delete", "networkpolicy", "q"]).await?;
+    let orphan = ["delete", "statefulset", "q-1", "--cascade=orphan"];
+    mended::<StatefulSet>(&bench, "q-1", SOON, &orphan).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    ensure!(pod_uids(&bench).await? == before, "a pod was replaced");
+    check_held_throughout(&lock.recorder.versions())?;
+    let events = bench.kubectl(&["get", "events", "--field-selector=reason=Mended", "-o", "name"]).await?;
+    ensure!(events.lines().count() >= 4, "Events: {events}");
+    Ok(())
+}
+
+pub(crate) async fn whatever_is_edited_or_added_is_mended(bench: Bench) -> anyhow::Result<()> {
+    let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    let before = pod_uids(&bench).await?;
+    for (kind, name, patch) in [
+        ("statefulset", "q-0", r#"{"spec":{"template":{"spec":{"containers":[{"name":"extra","image":"x"}]}}}}"#),
+        ("statefulset", "q-0", r#"{"spec":{"template":{"spec":{"volumes":[{"name":"extra","emptyDir":{}}]}}}}"#),
+        ("statefulset", "q-1", r#"{"spec":{"template":{"metadata":{"annotations":{"restarted":"now"}}}}}"#),
+        ("statefulset", "q-1", r#"{"spec":{"updateStrategy":{"type":"RollingUpdate"},"replicas":1}}"#),
+        ("statefulset", "q-2", r#"{"metadata":{"labels":{"extra":"x","redlock-operator.io/quorum":null}}}"#),
+    ] {
+        let change = ["patch", kind, name, "--type=strategic", "--patch", patch];
+        mended::<StatefulSet>(&bench, name, SOON, &change).await?;
+    }
+    let port = r#"{"spec":{"ports":[{"name":"extra","port":7000}],"publishNotReadyAddresses":false}}"#;
+    mended::<Service>(&bench, "q-0", SOON, &["patch", "service", "q-0", "--patch", port]).await?;
+    let budget = r#"{"spec":{"maxUnavailable":3}}"#;
+    mended::<PodDisruptionBudget>(&bench, "q", SOON, &["patch", "pdb", "q", "--type=merge", "--patch", budget]).await?;
+    let open = r#"{"spec":{"ingress":[{}]}}"#;
+    let change = ["patch", "networkpolicy", "q", "--type=merge", "--patch", open];
+    mended::<NetworkPolicy>(&bench, "q", SOON, &change).await?;
+    // Notes of other controllers are theirs.
+    bench.kubectl(&["annotate", "service", "q-0", "other.example/note=kept"]).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let service = bench.api::<Service>().get("q-0").await?;
+    ensure!(service.metadata.annotations.is_some_and(|all| all.contains_key("other.example/note")), "not kept");
+    ensure!(pod_uids(&bench).await? == before, "a pod was replaced");
+    check_held_throughout(&lock.recorder.versions())?;
+    Ok(())
+}
+
+pub(crate) async fn secrets_are_mended_without_new_passwords(bench: Bench) -> anyhow::Result<()> {
+    let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    let before = pod_uids(&bench).await?;
+    let edit = r#"{"data":{"redis.conf":"YXBwZW5kb25seSB5ZXM=","extra":"eA=="}}"#;
+    mended::<Secret>(&bench, "q-config", SECRET_LIMIT, &["patch", "secret", "q-config", "--patch", edit]).await?;
+    mended::<Secret>(&bench, "q-auth", SECRET_LIMIT, &["delete", "secret", "q-auth"]).await?;
+    mended::<Secret>(&bench, "q-client-outside", SECRET_LIMIT, &["delete", "secret", "q-client-outside"]).await?;
+    ensure!(pod_uids(&bench).await? == before, "a pod was replaced");
+    check_held_throughout(&lock.recorder.versions())?;
+    Ok(())
+}
