@@ -89,6 +89,19 @@ impl Record {
         next
     }
 
+    /// The process whose count starts again, on every replica that learns of it, when the record becomes `next`: one that was
+    /// admitted and is no longer, and one whose predecessor has just been found dead. Of the latter's death nobody knows when
+    /// it happened, only that it did: until now it may have promised what its successor has never heard of.
+    #[must_use]
+    pub fn count_starts_again(&self, next: &Self) -> Option<RunId> {
+        let revoked = self.run_id.clone().filter(|run_id| self.admits(run_id) && !next.admits(run_id));
+        let waited_for = |record: &Self, run_id: &RunId| !record.admitted && record.threat_to(Some(run_id)).is_some();
+        let successor = next.run_id.clone().filter(|run_id| {
+            self.run_id.as_ref() == Some(run_id) && !next.admitted && waited_for(self, run_id) && !waited_for(next, run_id)
+        });
+        revoked.or(successor)
+    }
+
     /// The recorded process is not the one that matters any more. If it could vote it becomes the predecessor.
     fn leave(&mut self, state: State, verdict: &Verdict) {
         if self.admitted {
