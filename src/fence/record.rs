@@ -89,17 +89,14 @@ impl Record {
         next
     }
 
-    /// The process whose count starts again, on every replica that learns of it, when the record becomes `next`: one that was
-    /// admitted and is no longer, and one whose predecessor has just been found dead. Of the latter's death nobody knows when
-    /// it happened, only that it did: until now it may have promised what its successor has never heard of.
+    /// Whether nothing but time keeps this process from voting: it is recorded, and no other one may be open.
+    ///
+    /// When a replica learns of a record that says so of the process in its sight, and the record before did not, the count of
+    /// that process starts again. Nobody knows when a predecessor died, only that it did: until now it may have promised what
+    /// its successor has never heard of, however long that one has been in sight.
     #[must_use]
-    pub fn count_starts_again(&self, next: &Self) -> Option<RunId> {
-        let revoked = self.run_id.clone().filter(|run_id| self.admits(run_id) && !next.admits(run_id));
-        let waited_for = |record: &Self, run_id: &RunId| !record.admitted && record.threat_to(Some(run_id)).is_some();
-        let successor = next.run_id.clone().filter(|run_id| {
-            self.run_id.as_ref() == Some(run_id) && !next.admitted && waited_for(self, run_id) && !waited_for(next, run_id)
-        });
-        revoked.or(successor)
+    pub fn is_a_matter_of_time(&self, run_id: &RunId) -> bool {
+        !self.admitted && self.run_id.as_ref() == Some(run_id) && self.threat_to(Some(run_id)).is_none()
     }
 
     /// The recorded process is not the one that matters any more. If it could vote it becomes the predecessor.

@@ -229,20 +229,18 @@ fn each_way_out_of_doubt_is_recorded_first() {
 }
 
 #[test]
-fn a_count_starts_again_when_an_admission_ends_and_when_a_predecessor_is_found_dead() {
+fn the_count_of_a_successor_begins_when_its_predecessor_is_found_dead() {
     let admitted = record(State::Admitted, "a");
-    let closed = admitted.after(fenced(Reason::Restarted, 0, true), Some(&process("a")), &Verdict::None);
-    assert_eq!(admitted.count_starts_again(&closed), Some(run("a")));
-    // "b" has waited all along, but "a" may have voted until now.
+    let dead = Verdict::Dead(Evidence::Declared);
+    let is_time = |record: &Record, name: &str| record.is_a_matter_of_time(&run(name));
+    // "b" may have waited all along, but "a" may have voted until it was found dead.
     let waiting = admitted.after(fenced(Reason::Restarted, 0, false), Some(&process("b")), &unconfirmed_until(None));
-    assert_eq!(admitted.count_starts_again(&waiting), Some(run("a")));
-    let confirmed =
-        waiting.after(FenceStep::WritePredecessorDead, Some(&process("b")), &Verdict::Dead(Evidence::Declared));
-    assert_eq!(waiting.count_starts_again(&confirmed), Some(run("b")));
-    assert_eq!(confirmed.count_starts_again(&confirmed), None);
-    let open = confirmed.after(FenceStep::Admit, Some(&process("b")), &Verdict::None);
-    assert_eq!(confirmed.count_starts_again(&open), None);
-    assert_eq!(open.count_starts_again(&open.after(FenceStep::WriteUnreachable, None, &Verdict::None)), None);
+    assert!(!is_time(&admitted, "a") && !is_time(&admitted, "b") && !is_time(&waiting, "b"));
+    assert!(is_time(&waiting.after(FenceStep::WritePredecessorDead, Some(&process("b")), &dead), "b"));
+    assert!(is_time(&admitted.after(fenced(Reason::Restarted, 0, false), Some(&process("b")), &dead), "b"));
+    let closed = admitted.after(fenced(Reason::Restarted, 0, true), Some(&process("a")), &Verdict::None);
+    assert!(is_time(&closed, "a") && !is_time(&closed, "b"));
+    assert!(!is_time(&closed.after(FenceStep::Admit, Some(&process("a")), &Verdict::None), "a"));
 }
 
 #[test]

@@ -22,6 +22,8 @@ struct Admission {
     /// How long a promise lives, in ticks.
     ttl: u8,
     delay: u8,
+    /// The member was never seen before; else its first process votes already.
+    fresh: bool,
     /// How often a replica becomes the leader.
     terms: u8,
     /// The opening goes over the connection of the check.
@@ -32,26 +34,20 @@ struct Admission {
     counts_from_death: bool,
     /// Opening and closing are conditional on the leader's epoch, and a new leader cuts the old one's connections.
     epoch: bool,
-    /// The admission is written before the opening, on the version that was read.
-    version: bool,
-    /// Ages are taken from the first sight, not from the process's own uptime.
-    first_sight: bool,
 }
 
 impl Admission {
-    fn new() -> Self {
-        let ttl = 2;
+    fn new(ttl: u8, fresh: bool) -> Self {
         Self {
             processes: 2,
             ttl,
             delay: rejoin_ticks(ttl),
+            fresh,
             terms: 2,
             one_connection: true,
             confirms_death: true,
             counts_from_death: true,
             epoch: true,
-            version: true,
-            first_sight: true,
         }
     }
 }
@@ -82,8 +78,6 @@ struct Process {
     epoch: u8,
     /// Ticks since it could vote last.
     quiet: u8,
-    /// Its clock was stepped, so that its uptime looks long.
-    lies: bool,
     /// A leader closed it after its record said so, and no admission has been written since.
     shut: bool,
 }
@@ -162,6 +156,7 @@ enum Wrong {
     TooEarly,
     Twin,
     Shut,
+    Unadmitted,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +167,6 @@ enum Step {
     ForceDelete,
     NodeBack(usize),
     Declare(usize),
-    UptimeLies,
     Lead(usize),
     Learn(usize),
     Probe(usize),
@@ -188,7 +182,6 @@ impl Rules for Admission {
     type State = World;
     type Step = Step;
 
-    /// The member was never seen before, or its first process votes.
     fn starts(&self) -> Vec<World> {
         let mut fresh = World::default();
         for process in &mut fresh.processes {
@@ -205,16 +198,13 @@ impl Rules for Admission {
             replica.sight = Some(Seen { process: 0, first: self.delay, open: true, closed: None });
         }
         (voting.replicas[0].term, voting.replicas[0].raised, voting.terms) = (1, Some(0), 1);
-        vec![fresh, voting]
+        vec![if self.fresh { fresh } else { voting }]
     }
 
     fn steps(&self, world: &World, steps: &mut Vec<Step>) {
         steps.extend([Step::Tick, Step::Restart, Step::ForceDelete]);
         for process in 0..self.processes {
             steps.extend([Step::NodeBack(process), Step::Declare(process)]);
-        }
-        if !self.first_sight {
-            steps.push(Step::UptimeLies);
         }
         for (number, replica) in world.replicas.iter().enumerate() {
             steps.extend([Step::Lead(number), Step::Learn(number), Step::Probe(number)]);
@@ -241,6 +231,7 @@ impl Rules for Admission {
             Wrong::TooEarly => "a process was opened while promises of the one before may last",
             Wrong::Twin => "two processes of one member can vote",
             Wrong::Shut => "a process was opened that its leader had closed, without a new admission",
+            Wrong::Unadmitted => "a process was opened that no record admits",
         })
     }
 
@@ -257,7 +248,6 @@ impl Rules for Admission {
             Step::ForceDelete => "its node is cut off, its pod force-deleted: a twin starts".into(),
             Step::NodeBack(p) => format!("the node of p{p} comes back, its kubelet ends p{p}"),
             Step::Declare(p) => format!("a person switches p{p}'s machine off and says so"),
-            Step::UptimeLies => "the wall clock steps ahead: uptime looks long".into(),
             Step::Lead(r) => format!("{} takes the lead", name(r)),
             Step::Learn(r) => format!("{} learns the record", name(r)),
             Step::Probe(r) => format!("{} probes the member", name(r)),

@@ -13,7 +13,6 @@ impl Admission {
             Step::ForceDelete => return self.next_process(world, Life::CutOff),
             Step::NodeBack(at) => return Self::end_cut_off(world, at, Life::NodeBack),
             Step::Declare(at) => return Self::end_cut_off(world, at, Life::Declared),
-            Step::UptimeLies => world.processes[usize::from(world.current)].lies = true,
             Step::Lead(number) => {
                 if world.terms == self.terms {
                     return false;
@@ -38,7 +37,7 @@ impl Admission {
             }
             Step::Write(number) => {
                 let Doing::Read(process, next, newest) = world.replicas[number].doing else { return false };
-                if newest || !self.version {
+                if newest {
                     self.publish(world, number, next);
                     world.processes[usize::from(process)].shut = false;
                     world.replicas[number].doing = Doing::Written(process);
@@ -88,13 +87,17 @@ impl Admission {
     }
 
     fn learn(&self, world: &mut World, number: usize) {
-        let record = world.record;
-        let again = world.replicas[number].cache.count_starts_again(&record, world);
-        // The code before this rule knew only of admissions that had ended.
-        let revoked = again.filter(|process| world.replicas[number].cache.admitted && world.replicas[number].cache.run == Some(*process));
+        let (old, new) = (world.replicas[number].cache, world.record);
+        let sight = world.replicas[number].sight.map(|sight| sight.process);
+        let begins = |process: &u8| {
+            new.is_a_matter_of_time(*process, world) && !old.is_a_matter_of_time(*process, world)
+        };
+        // Without the rule: only an admission that has ended.
+        let ended = old.run.filter(|_| old.admitted && !(new.admitted && new.run == old.run));
+        let again = if self.counts_from_death { sight.filter(begins) } else { ended };
         let replica = &mut world.replicas[number];
-        (replica.cache, replica.cache_is_new) = (record, true);
-        if let Some(process) = if self.counts_from_death { again } else { revoked } {
+        (replica.cache, replica.cache_is_new) = (new, true);
+        if let Some(process) = again {
             replica.fenced = Some((process, 0));
         }
     }
@@ -201,7 +204,9 @@ impl Admission {
         } else if others().any(|(_, other)| other.quiet < self.ttl) {
             Some(Wrong::TooEarly)
         } else {
-            world.processes[usize::from(process)].shut.then_some(Wrong::Shut)
+            let admitted = world.record.admitted && world.record.run == Some(process);
+            let shut = world.processes[usize::from(process)].shut;
+            shut.then_some(Wrong::Shut).or((!admitted).then_some(Wrong::Unadmitted))
         };
         world.wrong = wrong;
         world.processes[usize::from(process)].open = true;

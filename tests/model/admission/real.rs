@@ -86,9 +86,8 @@ impl Published {
         }
     }
 
-    /// The process whose count starts again when this record becomes `next`.
-    pub(super) fn count_starts_again(&self, next: &Self, world: &World) -> Option<u8> {
-        self.record(world).count_starts_again(&next.record(world)).as_ref().map(number)
+    pub(super) fn is_a_matter_of_time(&self, process: u8, world: &World) -> bool {
+        self.record(world).is_a_matter_of_time(&run(process))
     }
 }
 
@@ -134,10 +133,7 @@ impl Admission {
         let sight = replica.sight?;
         let real = record.record(world);
         let verdict = self.verdict(world, &real, &sight);
-        let mut seen = sight.watch().last().cloned()?;
-        if !self.first_sight && world.processes[usize::from(sight.process)].lies {
-            (seen.first_seen, seen.closed_since) = (ago(self.delay), seen.closed_since.map(|_| ago(self.delay)));
-        }
+        let seen = sight.watch().last().cloned()?;
         let fenced = replica.fenced.filter(|(process, _)| *process == sight.process);
         let step = decide(&View {
             now: NOW,
