@@ -80,6 +80,8 @@ struct Process {
     quiet: u8,
     /// A leader closed it after its record said so, and no admission has been written since.
     shut: bool,
+    /// A record has admitted it.
+    admitted: bool,
 }
 
 impl Process {
@@ -231,7 +233,7 @@ impl Rules for Admission {
             Wrong::TooEarly => "a process was opened while promises of the one before may last",
             Wrong::Twin => "two processes of one member can vote",
             Wrong::Shut => "a process was opened that its leader had closed, without a new admission",
-            Wrong::Unadmitted => "a process was opened that no record admits",
+            Wrong::Unadmitted => "a process was opened that no record ever admitted",
         })
     }
 

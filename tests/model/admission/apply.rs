@@ -39,7 +39,8 @@ impl Admission {
                 let Doing::Read(process, next, newest) = world.replicas[number].doing else { return false };
                 if newest {
                     self.publish(world, number, next);
-                    world.processes[usize::from(process)].shut = false;
+                    let at = &mut world.processes[usize::from(process)];
+                    (at.shut, at.admitted) = (false, true);
                     world.replicas[number].doing = Doing::Written(process);
                 } else {
                     world.replicas[number].doing = Doing::Nothing;
@@ -204,8 +205,7 @@ impl Admission {
         } else if others().any(|(_, other)| other.quiet < self.ttl) {
             Some(Wrong::TooEarly)
         } else {
-            let admitted = world.record.admitted && world.record.run == Some(process);
-            let shut = world.processes[usize::from(process)].shut;
+            let Process { shut, admitted, .. } = world.processes[usize::from(process)];
             shut.then_some(Wrong::Shut).or((!admitted).then_some(Wrong::Unadmitted))
         };
         world.wrong = wrong;
