@@ -21,9 +21,12 @@ fn with_all_rules_a_process_votes_only_after_its_wait() {
     }
 }
 
+/// Either of two guards is enough: a process that has just started does not have the leader's epoch yet.
 #[test]
 fn with_check_and_open_on_two_connections() {
-    violated("check and open on two connections", Admission { one_connection: false, ..fresh() });
+    let two_connections = Admission { one_connection: false, terms: 1, ..Admission::new(1, true) };
+    holds("check and open on two connections, guarded by the epoch", two_connections.clone());
+    violated("check and open on two connections", Admission { epoch: false, ..two_connections });
 }
 
 #[test]
