@@ -212,7 +212,8 @@ impl Tokens {
             }
             Step::OtherKey(at) => {
                 let member = &mut world.members[at];
-                if world.others == self.others || member.fence != Fence::Admitted || member.counter == self.most_counter {
+                if world.others == self.others || member.fence != Fence::Admitted || member.counter == self.most_counter
+                {
                     return false;
                 }
                 world.others += 1;
@@ -240,8 +241,7 @@ impl Tokens {
             }
             Step::Restore(at, others) => {
                 let readable = |(index, member): (usize, &Member)| {
-                    others >> index & 1 == 0
-                        || index != at && (member.fence == Fence::Admitted || !self.reads_admitted)
+                    others >> index & 1 == 0 || index != at && (member.fence == Fence::Admitted || !self.reads_admitted)
                 };
                 if !world.members.iter().enumerate().all(readable) {
                     return false;
@@ -354,7 +354,8 @@ impl Rules for Tokens {
             Step::Restart(m) => format!("m{} restarts with counter 0, fenced", m + 1),
             Step::Wait(m) => format!("the rejoin delay of m{} is over", m + 1),
             Step::Restore(m, others) => {
-                let from: Vec<_> = (0..self.members).filter(|o| others >> o & 1 == 1).map(|o| format!("m{}", o + 1)).collect();
+                let from: Vec<_> =
+                    (0..self.members).filter(|o| others >> o & 1 == 1).map(|o| format!("m{}", o + 1)).collect();
                 format!("what m{} will count from is made up, of [{}]", m + 1, from.join(" "))
             }
             Step::Admit(m) => format!("m{} gets its counter and is admitted", m + 1),

@@ -251,8 +251,7 @@ impl Votes {
     }
 
     fn set_again(&self, member: &mut Member, client: usize, ttl: u8, replace: bool) -> bool {
-        let may = self.serves(member)
-            && (member.owner == NOBODY || (replace && member.owner != number(client)));
+        let may = self.serves(member) && (member.owner == NOBODY || (replace && member.owner != number(client)));
         if may {
             (member.owner, member.ttl) = (number(client), ttl);
         }
@@ -278,7 +277,9 @@ impl Rules for Votes {
             match now.phase {
                 Phase::Idle => steps.push(Step::Acquire(client)),
                 Phase::Acquiring => steps.extend([Step::Grant(client), Step::GiveUp(client)]),
-                Phase::Held => steps.extend([Step::Extend(client, false), Step::Extend(client, true), Step::GiveUp(client)]),
+                Phase::Held => {
+                    steps.extend([Step::Extend(client, false), Step::Extend(client, true), Step::GiveUp(client)])
+                }
                 Phase::Extending => steps.extend([Step::Renew(client), Step::ExtendFails(client)]),
             }
             for member in 0..self.members {

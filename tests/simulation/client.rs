@@ -48,10 +48,11 @@ impl Replica {
 
     fn electorate(&self) -> Electorate {
         let admitted = self.admitted.lock().unwrap().clone();
-        let electors = self.links.iter().zip(admitted).map(|(link, admitted)| Elector {
-            member: link.clone() as Arc<dyn LockMember>,
-            admitted,
-        });
+        let electors = self
+            .links
+            .iter()
+            .zip(admitted)
+            .map(|(link, admitted)| Elector { member: link.clone() as Arc<dyn LockMember>, admitted });
         Electorate::single(electors.collect()).with_clock_check(self.quorum.clock_check())
     }
 
@@ -103,7 +104,7 @@ impl Client {
         let mut hint = FencingToken::ZERO;
         let mut attempt = 0_u64;
         loop {
-            sleep(self.rng.millis(20, 300)).await;
+            sleep(self.rng.millis(20, 200)).await;
             attempt += 1;
             let mut bytes = [0; 10];
             bytes[..8].copy_from_slice(&self.rng.next().to_be_bytes());
@@ -128,7 +129,7 @@ impl Client {
         let first = self.first.clone();
         let holds = Holds::default();
         holds.adopt(first.hold(&held, grant.valid_until, grant.started + INTERVAL));
-        let ends_at = first.clock.boottime() + self.rng.millis(100, 6_000);
+        let ends_at = first.clock.boottime() + self.rng.millis(50, 3_500);
         let end = match self.rng.below(4) {
             0 => End::Seal,
             1 => End::Crash,
@@ -268,8 +269,13 @@ impl Replica {
 /// Now and then the process stands still in the middle of what it does: nothing is polled, but time and messages go on.
 async fn paused<F: Future>(future: F, rng: &mut Rng) -> F::Output {
     let pause = rng.percent(5).then(|| (rng.below(4), rng.millis(10, 3_000)));
-    Paused { future: Box::pin(future), polls_left: pause.map_or(u64::MAX, |(polls, _)| polls), pause: pause.map(|p| p.1), asleep: None }
-        .await
+    Paused {
+        future: Box::pin(future),
+        polls_left: pause.map_or(u64::MAX, |(polls, _)| polls),
+        pause: pause.map(|p| p.1),
+        asleep: None,
+    }
+    .await
 }
 
 struct Paused<F> {

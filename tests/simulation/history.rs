@@ -83,14 +83,8 @@ impl History {
     pub(crate) fn granted(&self, who: &str, key: &str, token: FencingToken, until: Duration) -> usize {
         self.note(&format!("{who}: holds {key} with token {token} until {:.3}", until.as_secs_f64()));
         let mut log = self.log();
-        let interval = Interval {
-            who: who.to_owned(),
-            key: key.to_owned(),
-            token,
-            from: self.now(),
-            until,
-            sealed_until: None,
-        };
+        let interval =
+            Interval { who: who.to_owned(), key: key.to_owned(), token, from: self.now(), until, sealed_until: None };
         log.counts.grants += 1;
         log.intervals.push(interval);
         log.intervals.len() - 1

@@ -20,23 +20,23 @@ impl Nemesis {
         // Without a fence members vote at once; with it nothing happens before the first wait is over.
         sleep(if self.quorum.fence { Duration::from_millis(2_300) } else { Duration::from_millis(300) }).await;
         loop {
-            sleep(self.rng.millis(100, 900)).await;
+            sleep(self.rng.millis(200, 1_800)).await;
             self.quorum.history.count(|counts| counts.faults += 1);
             let member = usize::try_from(self.rng.below(self.quorum.servers.len() as u64)).unwrap();
             let link = usize::try_from(self.rng.below(self.weather.len() as u64)).unwrap();
-            match self.rng.below(10) {
-                0..=2 => self.restart(member),
-                3 => self.freeze(member),
-                4 => self.step_clock(member),
-                5 | 6 => {
+            match self.rng.below(12) {
+                0 | 1 => self.restart(member),
+                2 => self.freeze(member),
+                3 => self.step_clock(member),
+                4 | 5 => {
                     let length = self.rng.millis(50, 4_000);
                     self.weather[link].lock().unwrap().cut_until = Instant::now() + length;
                 }
-                7 => {
+                6 => {
                     let slowest = self.rng.between(1, 90);
                     self.weather[link].lock().unwrap().slowest = slowest;
                 }
-                8 => {
+                7 => {
                     let deaf = if self.rng.percent(50) { 0 } else { self.rng.between(5, 100) };
                     self.weather[link].lock().unwrap().deaf = deaf;
                 }

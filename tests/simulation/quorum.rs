@@ -89,7 +89,7 @@ impl Quorum {
         let (mut watch, mut record) = (ProcessWatch::default(), Record::default());
         let mut fenced_since: Option<(RunId, Monotonic)> = None;
         loop {
-            sleep(rng.millis(30, 120)).await;
+            sleep(rng.millis(50, 250)).await;
             if !server.process().up {
                 watch.lost(clock.monotonic());
                 continue;

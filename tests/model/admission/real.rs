@@ -129,7 +129,12 @@ impl Admission {
     }
 
     /// What the replica would do on this record, and what the record would become.
-    pub(super) fn decide(&self, world: &World, replica: &Replica, record: &Published) -> Option<(FenceStep, Published)> {
+    pub(super) fn decide(
+        &self,
+        world: &World,
+        replica: &Replica,
+        record: &Published,
+    ) -> Option<(FenceStep, Published)> {
         let sight = replica.sight?;
         let real = record.record(world);
         let verdict = self.verdict(world, &real, &sight);

@@ -15,13 +15,10 @@ fn counters_only() -> Tokens {
 fn with_all_rules_tokens_rise() {
     holds("tokens, 3 members, 1 restart", three());
     holds("tokens, 3 members, 2 restarts, counters only", Tokens { restarts: 2, others: 0, ..counters_only() });
-    holds("tokens, 3 members, 3 restarts, floor only", Tokens {
-        restarts: 3,
-        others: 0,
-        most_counter: 3,
-        needed: 9,
-        ..three()
-    });
+    holds(
+        "tokens, 3 members, 3 restarts, floor only",
+        Tokens { restarts: 3, others: 0, most_counter: 3, needed: 9, ..three() },
+    );
     if large() {
         holds("tokens, 3 members, 2 restarts, counters to 5", Tokens { restarts: 2, most_counter: 5, ..three() });
         holds("tokens, 5 members, 1 restart, counters only", Tokens { floor: false, others: 0, ..Tokens::new(5) });
@@ -35,7 +32,10 @@ fn without_a_write_back() {
 
 #[test]
 fn with_a_write_back_that_does_not_check_the_value() {
-    violated("a write-back does not check the value", Tokens { checks_value: false, restarts: 0, others: 2, ..three() });
+    violated(
+        "a write-back does not check the value",
+        Tokens { checks_value: false, restarts: 0, others: 2, ..three() },
+    );
 }
 
 #[test]
@@ -60,9 +60,8 @@ fn with_a_counter_restored_from_too_few() {
 
 #[test]
 fn with_a_counter_restored_from_fenced_members() {
-    violated("counters are restored from fenced members", Tokens {
-        reads_admitted: false,
-        restarts: 2,
-        ..counters_only()
-    });
+    violated(
+        "counters are restored from fenced members",
+        Tokens { reads_admitted: false, restarts: 2, ..counters_only() },
+    );
 }

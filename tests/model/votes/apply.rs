@@ -131,7 +131,8 @@ impl Votes {
             return false;
         };
         let members = &world.members[..self.members];
-        let others_out = members.iter().enumerate().filter(|(index, m)| *index != at && (m.fence != ADMITTED || m.stepped));
+        let others_out =
+            members.iter().enumerate().filter(|(index, m)| *index != at && (m.fence != ADMITTED || m.stepped));
         let one_more = others_out.count() < self.most_out;
         let in_round = world.clients.map(|client| matches!(client.phase, Phase::Acquiring | Phase::Extending));
         let member = &mut world.members[at];
