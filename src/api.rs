@@ -41,6 +41,14 @@ pub const ACCEPT_CLIENTS_ANNOTATION: &str = "redlock-operator.io/accept-clients-
 /// Annotation on a candidate pod for `preference: Priority`: an integer, higher first.
 pub const PRIORITY_ANNOTATION: &str = "redlock-operator.io/priority";
 
+/// On a DistributedLock: the holder is to pass the lock on. The operator takes it off when that is done.
+pub const STEP_DOWN_ANNOTATION: &str = "redlock-operator.io/step-down";
+/// On a DistributedLock: an administrator takes the lock away from its holder, and says why. It is sealed and runs out.
+pub const BREAK_ANNOTATION: &str = "redlock-operator.io/break";
+/// On a DistributedLock: an administrator takes the lock away at once, and gives exclusion up for as long as the holder may
+/// still work.
+pub const BREAK_FORCE_ANNOTATION: &str = "redlock-operator.io/break-force";
+
 /// Finalizer of a DistributedLock: its key is released or has expired.
 pub const LOCK_FINALIZER: &str = "redlock-operator.io/release";
 /// Finalizer of a RedisQuorum: none of its members can answer any more.

@@ -4,8 +4,9 @@
 //! can have promised has expired, and when that predecessor is known to be dead. [`decide`] takes what one operator
 //! replica knows about one member and names the one next step; it reads no clock and does no IO. [`watch`] turns probes into what
 //! `decide` needs, [`record`] says what each step does to the published record, [`predecessor`] judges the process
-//! before, and [`ending`] is the same question for a quorum that is being deleted.
+//! before, [`clock`] judges a process's clock, and [`ending`] is the same question for a quorum that is being deleted.
 
+pub mod clock;
 pub mod ending;
 pub mod predecessor;
 pub mod record;
@@ -37,6 +38,8 @@ pub enum Reason {
     PredecessorUnconfirmed,
     /// The quorum is being deleted.
     Leaving,
+    /// Its clock was stepped, so its keys expire at wrong moments.
+    ClockJump,
 }
 
 /// How this replica sees the member right now.
@@ -75,6 +78,8 @@ pub struct View<'a> {
     pub fenced_since: Option<Monotonic>,
     /// This leader's epoch has been raised on the process that is seen, so that no frozen leader can open it any more.
     pub epoch_raised: bool,
+    /// The clock of the process that is seen was stepped since its admission (rule 9).
+    pub clock_jumped: bool,
 }
 
 /// The one next step for a member.
@@ -111,6 +116,8 @@ pub enum FenceStep {
         /// Users are open, or may be.
         close: bool,
     },
+    /// End the process, which is fenced for a step of its clock: its keys have wrong ends, so it must forget them.
+    RestartProcess,
     /// Restore the counter, record the admission, open the users: `quorum::controller::admit`.
     Admit,
 }
@@ -124,7 +131,7 @@ pub fn decide(view: &View<'_>) -> FenceStep {
         Reach::Lost { since } => lost(view, *since),
         Reach::Seen(_) if !view.epoch_raised => FenceStep::RaiseEpoch,
         Reach::Seen(sight) if view.record.admits(&sight.run_id) => standing(view, sight),
-        Reach::Seen(sight) if sight.users == Users::Open => fence_open(view),
+        Reach::Seen(sight) if sight.users == Users::Open => fence_open(view, sight),
         Reach::Seen(sight) => waiting(view, sight),
     }
 }
@@ -152,9 +159,18 @@ fn lost(view: &View<'_>, since: Monotonic) -> FenceStep {
     }
 }
 
+/// No time makes the keys of such a process right, and the next one waits as after a crash.
+const CLOCK_JUMPED: FenceStep = FenceStep::WriteFenced { reason: Reason::ClockJump, rejoin_at: None, close: true };
+
+/// Recorded as fenced for a step of its clock: nothing but its end helps.
+fn is_to_end(record: &Record, sight: &Sight) -> bool {
+    record.reason == Some(Reason::ClockJump) && record.run_id.as_ref() == Some(&sight.run_id)
+}
+
 /// The process that the record admits is the one that answers.
 fn standing(view: &View<'_>, sight: &Sight) -> FenceStep {
     match (sight.users, view.record.state) {
+        _ if view.clock_jumped => CLOCK_JUMPED,
         (Users::Open, State::Admitted) => FenceStep::Nothing,
         (Users::Open, _) => FenceStep::WriteAdmittedAgain,
         // The opening failed, or the leader died between the record and the opening. Opening it now would be a second
@@ -168,7 +184,10 @@ fn standing(view: &View<'_>, sight: &Sight) -> FenceStep {
 }
 
 /// A process answers that is open without an admission: whoever opened it, it votes unfenced. Close, and count from there.
-fn fence_open(view: &View<'_>) -> FenceStep {
+fn fence_open(view: &View<'_>, sight: &Sight) -> FenceStep {
+    if view.clock_jumped || is_to_end(view.record, sight) {
+        return CLOCK_JUMPED;
+    }
     FenceStep::WriteFenced {
         reason: first_or_restarted(view.record),
         rejoin_at: Some(view.now + view.rejoin_delay),
@@ -183,6 +202,12 @@ fn waiting(view: &View<'_>, sight: &Sight) -> FenceStep {
     if !recorded {
         let reason = first_or_restarted(view.record);
         return FenceStep::WriteFenced { reason, rejoin_at: Some(may_vote_at), close: false };
+    }
+    if is_to_end(view.record, sight) {
+        return FenceStep::RestartProcess;
+    }
+    if view.clock_jumped {
+        return FenceStep::WriteFenced { reason: Reason::ClockJump, rejoin_at: None, close: false };
     }
     match view.predecessor {
         Verdict::Unconfirmed { until, .. } => unconfirmed(view, sight, *until),

@@ -8,6 +8,7 @@ pub mod cache;
 pub mod context;
 pub mod http;
 pub mod leader;
+pub mod metrics;
 pub mod telemetry;
 pub mod uninstall;
 
@@ -54,7 +55,8 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
 
     let mut tasks = JoinSet::new();
     tasks.spawn(follow_caches);
-    let serving = http::serve(args.listen, health_seen, stop.clone());
+    let face = http::Face { health: health_seen, context: context.clone(), leadership: leadership.clone() };
+    let serving = http::serve(args.listen, face, stop.clone());
     tasks.spawn(async move {
         if let Err(error) = serving.await {
             tracing::error!(%error, "cannot serve HTTP");
@@ -78,6 +80,7 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
         context: context.clone(),
         sessions: sessions.clone(),
         holds: holds.clone(),
+        vitals: Arc::default(),
         leadership: leadership.clone(),
     };
     tasks.spawn(renewal.run(stop.clone()));

@@ -2,12 +2,13 @@
 //! that lets its members vote (docs/safety.md).
 //!
 //! Every replica keeps a [`session`] per quorum and through it renews locks and watches members; only the leader runs the
-//! [`controller`]. What the controller decides is pure: [`plan`], [`build`], [`status`], [`facts`] and [`crate::fence`].
+//! [`controller`]. What the controller decides is pure: [`plan`], [`build`], [`status`], [`facts`], [`in_force`] and [`crate::fence`].
 
 pub mod auth;
 pub mod build;
 pub mod controller;
 pub mod facts;
+pub mod in_force;
 pub mod lookup;
 pub mod plan;
 pub mod session;

@@ -1,8 +1,9 @@
 //! Redis (7.0 or later) and Valkey masters as members of a quorum.
 //!
-//! [`RedisMember`] is the voting connection: it implements [`crate::redlock::LockMember`] and never reconnects silently, so
-//! that every vote is bound to one process. [`AdminConnection`] is the operator's hand on a managed member: it checks and opens
-//! the fence on one connection, which cannot outlive its process (docs/safety.md). [`acl`] has the permissions of every user.
+//! [`RedisMember`] is the voting connection: it implements [`crate::redlock::LockMember`] and never reconnects
+//! silently, so that every vote is bound to one process. [`AdminConnection`] is the operator's hand on a managed
+//! member: it checks and opens the fence on one connection, which cannot outlive its process (docs/safety.md). [`acl`]
+//! has the permissions of every user.
 
 pub mod acl;
 mod admin;

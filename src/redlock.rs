@@ -1,9 +1,9 @@
-//! Redlock over independent masters, as docs/algorithm.md describes it: majority votes of admitted processes, validities that
-//! end before the keys do, fencing tokens minted by the quorum itself.
+//! Redlock over independent masters, as docs/algorithm.md describes it: majority votes of admitted processes,
+//! validities that end before the keys do, fencing tokens minted by the quorum itself.
 //!
 //! Everything here is free of Kubernetes and of Redis: members come in through [`LockMember`], time through
-//! [`crate::time::Clock`]. [`Redlock`] (feature `redis-client`) is the engine; what it decides with is pure: [`validity`],
-//! [`Tally`], [`ValueSigner`].
+//! [`crate::time::Clock`]. [`Redlock`] (feature `redis-client`) is the engine; what it decides with is pure:
+//! [`validity()`], [`Tally`], [`ValueSigner`].
 
 mod backoff;
 mod electorate;

@@ -1,8 +1,8 @@
 //! Time as an argument. The core reads clocks only through [`Clock`], so that a test can hold time still.
 //!
-//! Two clocks are kept apart by type because they err in different directions: [`Boottime`] also runs while the machine is
-//! suspended, so a validity counted on it never outlives the key (docs/safety.md); [`Monotonic`] stands still meanwhile, so a
-//! fence delay counted on it can only end late, which is the safe side.
+//! Two clocks are kept apart by type because they err in different directions: [`Boottime`] also runs while the machine
+//! is suspended, so a validity counted on it never outlives the key (docs/safety.md); [`Monotonic`] stands still
+//! meanwhile, so a fence delay counted on it can only end late, which is the safe side.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -116,8 +116,9 @@ mod clocks {
         }
     }
 
-    /// Follows tokio's clock, which a test may pause: all three clocks advance together, from an arbitrary but fixed start.
-    /// For tests and simulations; in a running process tokio's clock stands still during suspend, which a validity must not.
+    /// Follows tokio's clock, which a test may pause: all three clocks advance together, from an arbitrary but fixed
+    /// start. For tests and simulations; in a running process tokio's clock stands still during suspend, which a
+    /// validity must not.
     #[derive(Clone, Copy, Debug)]
     pub struct TokioClock {
         start: tokio::time::Instant,

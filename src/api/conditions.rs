@@ -94,6 +94,8 @@ names! {
         InvalidSpec,
         /// The field is not supported by this version yet.
         NotSupported,
+        /// An older object uses the key with another number of slots.
+        KeyShapeConflict,
     }
 }
 
@@ -128,8 +130,12 @@ names! {
         HolderGone,
         /// The claim's pod does not exist, or is not running.
         HolderNotReady,
-        /// Another object uses the key with another number of slots.
-        KeyShapeConflict,
+        /// The holder failed its liveness check, or its heartbeat stopped.
+        HolderUnhealthy,
+        /// A person asked the holder to pass the lock on.
+        SteppedDown,
+        /// A person broke the lock.
+        Broken,
         /// The condition `Accepted` is not true.
         NotAccepted,
         /// Nothing is known yet.

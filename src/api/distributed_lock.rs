@@ -5,8 +5,8 @@ use kube::{CustomResource, ResourceExt};
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
+use super::GoDuration;
 use super::schema::{add_rules, rule};
-use super::{GoDuration, not_yet};
 
 mod rules;
 mod status;
@@ -150,7 +150,6 @@ impl DistributedLock {
 
 fn spec_rules(schema: &mut Schema) {
     add_rules(schema, &rules::spec());
-    add_rules(schema, &not_yet::lock());
 }
 
 /// A RedisQuorum.

@@ -6,19 +6,6 @@ use kube::core::Rule;
 
 use super::schema::rule;
 
-/// Refused in a DistributedLock's `spec`.
-pub(super) fn lock() -> Vec<Rule> {
-    vec![
-        rule(".liveness", "!has(self.liveness)", "liveness is not supported by this version yet: leave it out"),
-        rule(
-            ".claim",
-            "!has(self.claim) || !has(self.claim.heartbeat)",
-            "claim.heartbeat is not supported by this version yet: leave it out",
-        ),
-        rule(".slots", "self.slots <= 1", "slots above 1 are not supported by this version yet: leave slots out"),
-    ]
-}
-
 /// Refused in a RedisQuorum's `spec`.
 pub(super) fn quorum() -> Vec<Rule> {
     vec![
@@ -41,11 +28,6 @@ pub(super) fn quorum() -> Vec<Rule> {
             ".members",
             "self.members == oldSelf.members",
             "changing members is not supported by this version yet: create another RedisQuorum",
-        ),
-        rule(
-            ".maxTTL",
-            "duration(self.maxTTL) >= duration(oldSelf.maxTTL)",
-            "lowering maxTTL is not supported by this version yet: write the old value or a larger one",
         ),
     ]
 }

@@ -30,6 +30,18 @@ pub struct Access {
     pub renew_interval: Duration,
 }
 
+impl Access {
+    /// The key of one of the lock's slots: a user's key has no `#`, so it collides with no other.
+    pub fn slot_key(&self, slot: Option<i32>) -> LockKey {
+        slot.map_or_else(|| self.key.clone(), |slot| LockKey::new(format!("{}#{slot}", self.key)))
+    }
+
+    /// The key of the hold that the status names.
+    pub fn held_key(&self, lock: &DistributedLock) -> LockKey {
+        self.slot_key(lock.status.as_ref().and_then(|status| status.holder.as_ref()?.slot))
+    }
+}
+
 /// Finds the quorum and checks the lock against it.
 pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> {
     let namespace = lock.namespace().unwrap_or_default();
@@ -65,6 +77,17 @@ fn check(lock: &DistributedLock, quorum: &RedisQuorum) -> Result<(), Refusal> {
         return refuse(
             AcceptedReason::TTLTooLong,
             format!("maxTTL {} of RedisQuorum {name} is not in force yet: wait", quorum.spec.max_ttl),
+        );
+    }
+    // The seal that carries the delay must not outlive what a fence waits for, or a restarted member would forget it.
+    let delay = lock.spec.lock_delay.unwrap_or_default();
+    if in_force.is_some_and(|in_force| ttl.get() + delay.get() > in_force.get()) {
+        return refuse(
+            AcceptedReason::TTLTooLong,
+            format!(
+                "ttl {ttl} and lockDelay {delay} together are longer than maxTTL {} of RedisQuorum {name}: write a shorter lockDelay",
+                quorum.spec.max_ttl
+            ),
         );
     }
     let shortest = quorum.spec.node_timeout.get() * MIN_TTL_IN_NODE_TIMEOUTS;

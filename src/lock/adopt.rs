@@ -22,40 +22,51 @@ pub async fn follow(context: Context, holds: Arc<Holds>) {
     let mut changes = std::pin::pin!(context.locks.changes());
     while let Some(change) = changes.next().await {
         match change {
-            Change::Applied(lock) => adopt(&context, &holds, &lock),
+            Change::Applied(lock) => match hold_of(&context, &lock) {
+                Published::Hold(hold) => holds.adopt(*hold, true),
+                Published::Over => {}
+                Published::Nothing => holds.forget_published(&lock.uid().unwrap_or_default()),
+            },
             Change::Deleted(lock) => holds.forget(&lock.uid().unwrap_or_default()),
         }
     }
 }
 
-/// Brings the table up to what the status of `lock` says.
+/// What a lock's status publishes, as seen from here.
+enum Published {
+    /// A hold that is not over yet.
+    Hold(Box<Hold>),
+    /// A hold that is over, as far as anybody has published. What this replica knows by its own renewals stays.
+    Over,
+    /// No hold, or one that is ending.
+    Nothing,
+}
+
+/// Continues what the status of `lock` publishes. Only the watch can tell that a hold is gone: `lock` may be older than it.
 pub fn adopt(context: &Context, holds: &Holds, lock: &DistributedLock) {
-    let uid = lock.uid().unwrap_or_default();
-    match published(lock) {
-        Some((nonce, valid_until, renewed_at)) => {
-            let now = (context.clock.boottime(), context.clock.wall());
-            let ttl = lock.spec.ttl.get();
-            let Some(valid_until_here) = remaining(valid_until, now.1, ttl).map(|left| now.0 + left) else {
-                // Over, as far as anybody has published. What this replica knows by its own renewals stays.
-                return;
-            };
-            let Ok(access) = access::of(context, lock) else { return };
-            let terms = Terms {
-                lock: ObjectRef::from_obj(lock),
-                uid,
-                quorum: access.quorum,
-                key: access.key,
-                nonce,
-                ttl,
-                renew_interval: access.renew_interval,
-            };
-            let due = first_renewal(now, renewed_at, terms.renew_interval);
-            let mut hold = Hold::new(terms, valid_until_here, valid_until, renewed_at, due);
-            hold.published = true;
-            holds.adopt(hold);
-        }
-        None => holds.forget_published(&uid),
+    if let Published::Hold(hold) = hold_of(context, lock) {
+        holds.adopt(*hold, false);
     }
+}
+
+fn hold_of(context: &Context, lock: &DistributedLock) -> Published {
+    let Some((nonce, valid_until, renewed_at)) = published(lock) else { return Published::Nothing };
+    let now = (context.clock.boottime(), context.clock.wall());
+    let ttl = lock.spec.ttl.get();
+    let (Some(left), Ok(access)) = (remaining(valid_until, now.1, ttl), access::of(context, lock)) else {
+        return Published::Over;
+    };
+    let terms = Terms {
+        lock: ObjectRef::from_obj(lock),
+        uid: lock.uid().unwrap_or_default(),
+        key: access.held_key(lock),
+        quorum: access.quorum,
+        nonce,
+        ttl,
+        renew_interval: access.renew_interval,
+    };
+    let due = first_renewal(now, renewed_at, terms.renew_interval);
+    Published::Hold(Box::new(Hold::new(terms, now.0 + left, valid_until, renewed_at, due)))
 }
 
 /// The hold that a status publishes, unless it is ending.

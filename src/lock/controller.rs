@@ -40,7 +40,8 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
     locks.holds.forget_unpublished();
 }
 
-fn error_policy(lock: Arc<DistributedLock>, error: &Error, _locks: Arc<Locks>) -> Action {
+fn error_policy(lock: Arc<DistributedLock>, error: &Error, locks: Arc<Locks>) -> Action {
+    locks.context.metrics.count(&locks.context.metrics.reconcile_errors, "lock");
     let lock = ObjectRef::from_obj(&*lock);
     match error {
         Error::Write(WriteError::Conflict) => Action::requeue(AFTER_CONFLICT),

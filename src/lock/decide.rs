@@ -13,7 +13,8 @@ use super::{
 };
 use crate::{
     api::{
-        DistributedLock, DistributedLockStatus, LOCK_FINALIZER, Validity,
+        BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, LOCK_FINALIZER,
+        STEP_DOWN_ANNOTATION, Validity,
         conditions::{AcceptedReason, HeldReason, LockCondition, is_true},
     },
     time::{Boottime, UnixMillis},
@@ -21,6 +22,8 @@ use crate::{
 
 /// Renewals are published no more often than this.
 const PUBLISH_INTERVAL: i64 = 1_000;
+/// Annotations by which people ask for a hold to end. They are meant for the hold of the moment, not for a later one.
+pub const REQUESTS: [&str; 3] = [STEP_DOWN_ANNOTATION, BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION];
 /// A seal that no majority confirmed is tried again this soon.
 const SEAL_RETRY: Duration = Duration::from_millis(200);
 
@@ -98,7 +101,9 @@ pub enum Step {
     /// Try to acquire the key for this contender.
     Acquire(Contender),
     /// Take the leader label off, clear the status, then delete the key.
-    Free(HeldReason, String),
+    Free(Freed),
+    /// What a person asked for by annotation is done: take the annotations off.
+    ClearRequests,
     /// The hold is lost: take the label off and clear the status; the key has run out or is somebody else's.
     Lose(String),
     /// Say in the status that the hold ends, stop renewing it and seal it.
@@ -109,6 +114,17 @@ pub enum Step {
     Keep(Rest),
     /// Nothing to do but to have the status say so.
     Rest(Rest),
+}
+
+/// Why a hold ends, and what becomes of its seal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Freed {
+    /// For the condition Held and the history.
+    pub reason: HeldReason,
+    /// For people.
+    pub why: String,
+    /// The seal stays and runs out: `lockDelay` binds everybody else, foreign clients too.
+    pub leave_seal: bool,
 }
 
 /// The status to have, and when to look again without being told.
@@ -131,7 +147,7 @@ pub fn decide(view: &View<'_>) -> Step {
 fn decide_held(view: &View<'_>, held: &Held) -> Step {
     let ending = view.lock.status.as_ref().and_then(|status| status.ending.as_ref());
     match &held.standing {
-        Standing::Free(reason, why) => Step::Free(*reason, why.clone()),
+        Standing::Free(reason, why) => Step::Free(Freed { reason: *reason, why: why.clone(), leave_seal: false }),
         Standing::RunsOut(reason, why) => match ending {
             None => Step::RunOut(*reason, why.clone()),
             Some(ending) => {
@@ -139,7 +155,11 @@ fn decide_held(view: &View<'_>, held: &Held) -> Step {
                 match u64::try_from(until.saturating_sub(view.wall.0)) {
                     Ok(left) if left > 0 && !held.sealed => Step::Seal,
                     Ok(left) if left > 0 => rest(Draft::of(view.lock, view.wall), Some(Duration::from_millis(left))),
-                    _ => Step::Free(*reason, format!("{reason}: its validity has run out")),
+                    _ => Step::Free(Freed {
+                        reason: *reason,
+                        why: format!("{why}; its validity has run out"),
+                        leave_seal: view.lock.spec.lock_delay.is_some_and(|delay| !delay.get().is_zero()),
+                    }),
                 }
             }
         },
@@ -161,7 +181,7 @@ fn decide_good(view: &View<'_>, hold: Option<&Hold>) -> Step {
         Some(hold) => {
             let draft = Draft::of(view.lock, view.wall).accepted();
             let draft = if is_due_for_publication(view.lock, hold) { draft.renewed(hold) } else { draft };
-            let wake = hold.valid_until.since(view.now).min(until_max_hold(view));
+            let wake = hold.valid_until.since(view.now).min(until_max_hold(view)).min(until_min_hold(view));
             Step::Keep(Rest { status: draft.finish(), wake: Some(wake) })
         }
     }
@@ -181,10 +201,20 @@ fn is_due_for_publication(lock: &DistributedLock, hold: &Hold) -> bool {
 }
 
 fn until_max_hold(view: &View<'_>) -> Duration {
-    let acquired = view.lock.status.as_ref().and_then(|status| status.acquired_at);
-    let (Some(max_hold), Some(acquired)) = (view.lock.spec.max_hold, acquired) else { return Duration::MAX };
+    let (Some(max_hold), Some(held)) = (view.lock.spec.max_hold, held_for(view)) else { return Duration::MAX };
+    max_hold.get().saturating_sub(held)
+}
+
+/// Until what waits for the end of minHold may happen, if something can.
+fn until_min_hold(view: &View<'_>) -> Duration {
+    let (Some(min_hold), Some(held)) = (view.lock.spec.min_hold, held_for(view)) else { return Duration::MAX };
+    min_hold.get().checked_sub(held).filter(|left| !left.is_zero()).unwrap_or(Duration::MAX)
+}
+
+fn held_for(view: &View<'_>) -> Option<Duration> {
+    let acquired = view.lock.status.as_ref()?.acquired_at?;
     let held = view.wall.0.saturating_sub(acquired.as_millis());
-    max_hold.get().saturating_sub(Duration::from_millis(u64::try_from(held).unwrap_or(0)))
+    Some(Duration::from_millis(u64::try_from(held).unwrap_or(0)))
 }
 
 fn decide_free(view: &View<'_>) -> Step {
@@ -193,6 +223,9 @@ fn decide_free(view: &View<'_>) -> Step {
     let draft = Draft::of(lock, view.wall);
     if lock.metadata.deletion_timestamp.is_some() {
         return if has_finalizer { Step::RemoveFinalizer } else { rest(draft, None) };
+    }
+    if REQUESTS.iter().any(|request| lock.annotations().contains_key(*request)) {
+        return Step::ClearRequests;
     }
     if lock.status.as_ref().is_some_and(|status| is_true(&status.conditions, LockCondition::Finished)) {
         return match remaining_after_finish(lock, view.wall) {

@@ -12,13 +12,14 @@ use kube::{
 
 use super::{
     access,
-    decide::seal_retry,
+    decide::{Freed, seal_retry},
     labels,
     reconcile::{Error, Locks, Progress, holder_nonce},
     status::{Draft, full_name},
+    writes::{locks, request},
 };
 use crate::{
-    api::{DistributedLock, conditions::HeldReason},
+    api::{BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, conditions::HeldReason},
     quorum::session::QuorumSession,
     redlock::{LockKey, Seal, ValueSigner},
     time::Clock,
@@ -26,21 +27,15 @@ use crate::{
 
 impl Locks {
     /// The hold ends now: by the holder's word, because its container has terminated, or because it has run out.
-    pub(super) async fn free(
-        &self,
-        lock: &Arc<DistributedLock>,
-        reason: HeldReason,
-        why: &str,
-    ) -> Result<Progress, Error> {
-        let freed = self.unpublish(lock, reason, why).await?;
-        // A seal with a lock delay stays, so that the delay binds everybody else, too.
-        let ran_out = lock.status.as_ref().is_some_and(|status| status.ending.is_some());
-        let delayed = ran_out && lock.spec.lock_delay.is_some_and(|delay| !delay.get().is_zero());
-        if !delayed {
+    pub(super) async fn free(&self, lock: &Arc<DistributedLock>, freed: Freed) -> Result<Progress, Error> {
+        let Freed { reason, why, leave_seal } = freed;
+        let why = self.attributed(lock, reason, why).await;
+        let freed = self.unpublish(lock, reason, &why).await?;
+        if !leave_seal {
             self.delete_key(lock).await;
         }
         tracing::info!(lock = %full_name(lock), %reason, why, "lock released");
-        self.event(&freed, EventType::Normal, "LockReleased", why.to_owned());
+        self.event(&freed, EventType::Normal, "LockReleased", why);
         self.nudge_others(&freed);
         Ok(Progress::Next(freed))
     }
@@ -62,8 +57,19 @@ impl Locks {
         reason: HeldReason,
         why: &str,
     ) -> Result<Progress, Error> {
-        self.holds.forget(&lock.uid().unwrap_or_default());
-        let status = Draft::of(lock, self.context.clock.wall()).ending(reason, why).finish();
+        let uid = lock.uid().unwrap_or_default();
+        let hold = self.holds.get(&uid).filter(|hold| hold.is_valid(self.context.clock.boottime()));
+        self.holds.forget(&uid);
+        let why = &self.attributed(lock, reason, why.to_owned()).await;
+        let draft = Draft::of(lock, self.context.clock.wall());
+        // What is published may be older than the last renewal: with Transitions it is that of the grant, and long over.
+        let draft = if let Some(hold) = &hold { draft.renewed(hold) } else { draft };
+        let status = draft.ending(reason, why).finish();
+        // An election looks for somebody else first.
+        if let Some(container) = lock.status.as_ref().and_then(|status| status.holder.as_ref()?.container_id.as_deref())
+        {
+            self.shun(lock, container);
+        }
         let ending = self.written.replace_status(&self.context.client, lock, status).await?;
         tracing::info!(lock = %full_name(lock), %reason, why, "lock is no longer renewed and runs out");
         self.event(&ending, EventType::Normal, "LockEnding", format!("not renewed any more: {why}"));
@@ -89,6 +95,17 @@ impl Locks {
         }
     }
 
+    /// Adds who broke the lock and when, as far as the API server knows: the field manager of the annotation.
+    async fn attributed(&self, lock: &DistributedLock, reason: HeldReason, why: String) -> String {
+        let ending = lock.status.as_ref().and_then(|status| status.ending.as_ref()?.message.as_deref());
+        if reason != HeldReason::Broken || ending.is_some_and(|ending| why.starts_with(ending)) {
+            return why;
+        }
+        let read = request(locks(&self.context.client, lock).get(&lock.name_any())).await.ok();
+        let author = read.and_then(|lock| author_of(&lock, &[BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION]));
+        author.map_or(why.clone(), |author| format!("{why} ({author})"))
+    }
+
     /// Takes the label off, then the holder out of the status. When this returns, no status names the holder.
     async fn unpublish(
         &self,
@@ -100,6 +117,7 @@ impl Locks {
         if lock.spec.election.is_some() {
             labels::clear(&self.context.client, &lock.namespace().unwrap_or_default(), &lock.name_any(), None).await?;
         }
+        self.context.metrics.count(&self.context.metrics.ended, reason.as_str());
         let ended = Draft::of(lock, self.context.clock.wall()).ended(reason, why);
         // A claim ends once. Only a suspended one queues again when it is resumed.
         let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended;
@@ -122,8 +140,21 @@ impl Locks {
         let access = access::of(&self.context, lock).ok()?;
         let session = self.sessions.get(&access.quorum)?;
         let signer = session.signer()?;
-        Some(Reach { session, key: access.key, signer })
+        Some(Reach { session, key: access.held_key(lock), signer })
     }
+}
+
+/// The field manager that last wrote one of these annotations, and when.
+fn author_of(lock: &DistributedLock, annotations: &[&str]) -> Option<String> {
+    let wrote = |fields: &serde_json::Value| {
+        annotations.iter().any(|name| {
+            fields.pointer("/f:metadata/f:annotations").is_some_and(|f| f.get(format!("f:{name}")).is_some())
+        })
+    };
+    let entries = lock.metadata.managed_fields.as_ref()?;
+    let entry = entries.iter().find(|entry| entry.fields_v1.as_ref().is_some_and(|fields| wrote(&fields.0)))?;
+    let time = entry.time.as_ref().map(|time| format!(" at {}", time.0)).unwrap_or_default();
+    Some(format!("by {}{time}", entry.manager.as_deref().unwrap_or("an unnamed client")))
 }
 
 /// What it takes to find a hold's keys.

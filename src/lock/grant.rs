@@ -10,24 +10,26 @@ use kube::{
 use super::{
     access::Access,
     decide::{Contender, Pause},
+    foreign,
     holds::{Hold, Terms},
-    labels,
+    labels, queue,
     reconcile::{Error, Locks, Progress, holder_nonce, leader_label_wanted},
     status::{Draft, Granted, full_name},
+    vitals,
     writes::WriteError,
 };
 use crate::{
     api::{DistributedLock, LockHolder, MilliTime, conditions::HeldReason},
     quorum::session::QuorumSession,
     redlock::{
-        Acquire, AcquireRequest, Grant, KeyState, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner,
-        jittered,
+        Acquire, AcquireRequest, Grant, KeyState, LockKey, LockValue, MemberFailure, MemberName, Nonce, Seen,
+        ValueSigner, jittered,
     },
     time::{Boottime, Clock, UnixMillis},
 };
 
-/// After a round without a quorum; members come back by themselves.
-const NO_QUORUM_PAUSE: Duration = Duration::from_millis(500);
+/// While nobody can be asked, or no candidate answers.
+const NOT_YET_PAUSE: Duration = Duration::from_millis(500);
 /// The first renewal of a grant that did not have all votes yet.
 const FIRST_RENEWAL: Duration = Duration::from_millis(200);
 /// Between reads that are to settle what became of a status write.
@@ -43,33 +45,75 @@ impl Locks {
         access: &Access,
         contender: Contender,
     ) -> Result<Progress, Error> {
+        if let Some(passed_over) = self.ask_candidate(lock, &contender).await {
+            return Ok(passed_over);
+        }
         let uid = lock.uid().unwrap_or_default();
         let session = self.sessions.get(&access.quorum);
         let Some((session, signer)) = session.and_then(|session| Some((session.clone(), session.signer()?))) else {
             let message = format!("this operator has no connection to RedisQuorum {} yet", access.quorum.name);
-            return Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NO_QUORUM_PAUSE));
+            return Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NOT_YET_PAUSE));
         };
-        let nonce = Nonce::random();
-        let value = signer.value(&uid, &nonce);
-        let wall = self.context.clock.wall();
-        let hint = session.hint();
-        let request = AcquireRequest { key: access.key.clone(), value: value.clone(), ttl: access.ttl, hint };
-        match session.redlock().acquire(&session.electorate(), request).await {
-            Acquire::Granted(grant) => {
-                let attempt = Attempt { session, access, contender, nonce, value, grant, wall };
-                self.publish_grant(lock, attempt).await
+        let peers = self.peers(lock, access);
+        let peers: Vec<_> = peers.iter().map(|peer| &**peer).collect();
+        let mut outcome = Acquire::Expired;
+        for slot in queue::free_slots(lock, &peers) {
+            let key = access.slot_key(slot);
+            // A value is used for one attempt only: a late release of an earlier one would delete a later one's key.
+            let nonce = Nonce::random();
+            let value = signer.value(&uid, &nonce);
+            let wall = self.context.clock.wall();
+            let request =
+                AcquireRequest { key: key.clone(), value: value.clone(), ttl: access.ttl, hint: session.hint() };
+            let began = self.context.clock.boottime();
+            outcome = session.redlock().acquire(&session.electorate(), request).await;
+            self.measure(&outcome, self.context.clock.boottime().since(began));
+            match outcome {
+                Acquire::Granted(grant) => {
+                    let attempt = Attempt { session, access, key, slot, contender, nonce, value, grant, wall };
+                    return self.publish_grant(lock, attempt).await;
+                }
+                Acquire::HeldByOther { .. } => {}
+                Acquire::NoQuorum { .. } | Acquire::Expired => break,
             }
+        }
+        match outcome {
             Acquire::HeldByOther { longest, seen, .. } => {
                 self.held_by_other(lock, access, (&session, &signer), longest, &seen).await
             }
             Acquire::NoQuorum { failures, .. } => {
-                Ok(self.pause_after(lock, HeldReason::NoQuorum, describe(&failures), NO_QUORUM_PAUSE))
+                Ok(self.pause_after(lock, HeldReason::NoQuorum, describe(&failures), retry_pause(lock)))
             }
-            Acquire::Expired => {
+            Acquire::Granted(_) | Acquire::Expired => {
                 let message = "the members answered too slowly for any validity to be left".to_owned();
-                Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NO_QUORUM_PAUSE))
+                Ok(self.pause_after(lock, HeldReason::NoQuorum, message, retry_pause(lock)))
             }
         }
+    }
+
+    fn measure(&self, outcome: &Acquire, took: Duration) {
+        let metrics = &self.context.metrics;
+        metrics.acquire_duration.observe(took.as_secs_f64());
+        let outcome = match outcome {
+            Acquire::Granted(_) => "granted",
+            Acquire::HeldByOther { .. } => "held_by_other",
+            Acquire::NoQuorum { .. } => "no_quorum",
+            Acquire::Expired => "too_slow",
+        };
+        metrics.count(&metrics.acquisitions, outcome);
+    }
+
+    /// A candidate that fails the liveness check before it holds would only keep the lock from others for a TTL.
+    async fn ask_candidate(&self, lock: &Arc<DistributedLock>, contender: &Contender) -> Option<Progress> {
+        let (Contender::Instance(candidate), Some(liveness)) = (contender, &lock.spec.liveness) else { return None };
+        let pod = self.context.pods.named(&lock.namespace().unwrap_or_default(), &candidate.pod_name);
+        let why = vitals::ask_pod(pod.as_deref(), liveness).await.err()?;
+        if self.shun(lock, &candidate.container_id) {
+            let message = format!("pod {} fails the liveness check: {why}", candidate.pod_name);
+            return Some(self.pause_after(lock, HeldReason::NoCandidate, message, NOT_YET_PAUSE));
+        }
+        // Nobody knew yet: the next decision picks another, if there is one.
+        Some(Progress::Next(lock.clone()))
     }
 
     async fn publish_grant(&self, lock: &Arc<DistributedLock>, attempt: Attempt<'_>) -> Result<Progress, Error> {
@@ -80,7 +124,7 @@ impl Locks {
         }
         let uid = lock.uid().unwrap_or_default();
         // From here on the key is renewed, also while nobody knows what became of the status write.
-        self.holds.adopt(attempt.hold(lock));
+        self.holds.adopt(attempt.hold(lock), false);
         match self.write_grant(lock, &attempt).await {
             Ok(Some(held)) => {
                 self.pause(&uid, None);
@@ -155,21 +199,21 @@ impl Locks {
         }
         let (name, token) = (attempt.identity().to_owned(), attempt.grant.token);
         tracing::info!(lock = %full_name(held), holder = %name, token = token.get(), votes = %attempt.grant.votes, "lock acquired");
-        let note = format!("{name} holds {} with fencing token {token}", attempt.access.key);
+        let note = format!("{name} holds {} with fencing token {token}", attempt.key);
         self.event(held, EventType::Normal, "LockAcquired", note);
         self.nudge_others(held);
         Ok(())
     }
 
     /// Publishes an Event without making anybody wait for it.
-    pub(super) fn event(&self, lock: &Arc<DistributedLock>, type_: EventType, reason: &'static str, note: String) {
-        let (context, lock) = (self.context.clone(), lock.clone());
-        tokio::spawn(async move { context.event(&*lock, type_, reason, note).await });
+    pub(super) fn event(&self, lock: &Arc<DistributedLock>, type_: EventType, reason: impl Into<String>, note: String) {
+        let (context, lock, reason) = (self.context.clone(), lock.clone(), reason.into());
+        tokio::spawn(async move { context.event(&*lock, type_, &reason, note).await });
     }
 
     async fn release_attempt(&self, attempt: &Attempt<'_>) {
-        let Attempt { session, access, value, .. } = attempt;
-        session.redlock().release(&session.electorate(), &access.key, value).await;
+        let Attempt { session, key, value, .. } = attempt;
+        session.redlock().release(&session.electorate(), key, value).await;
     }
 
     async fn held_by_other(
@@ -183,23 +227,32 @@ impl Locks {
         if let Some(value) = own_orphan(lock, signer, seen) {
             // A predecessor died between grant and status write. Its write must become impossible before the key goes.
             self.withdraw(lock).await?;
-            session.redlock().release(&session.electorate(), &access.key, &value).await;
+            for slot in queue::free_slots(lock, &[]) {
+                session.redlock().release(&session.electorate(), &access.slot_key(slot), &value).await;
+            }
             tracing::info!(lock = %full_name(lock), "released a grant that no status names");
             return Ok(Progress::Done(Action::requeue(TIMER_SLACK)));
         }
-        let uid = lock.uid().unwrap_or_default();
-        let sealed = self
-            .sealed_nonce(&uid)
-            .is_some_and(|nonce| stored_values(seen).any(|value| signer.recognise_sealed(&uid, &nonce, value)));
+        // The seal is this lock's own, or that of another on the key.
+        let sealed = self.peers(lock, access).iter().any(|peer| {
+            let uid = peer.uid().unwrap_or_default();
+            let is_seal = |nonce: &Nonce| stored_values(seen).any(|value| signer.recognise_sealed(&uid, nonce, value));
+            self.sealed_nonce(&uid).is_some_and(|nonce| is_seal(&nonce))
+        });
         let left = longest.map_or_else(String::new, |longest| format!(", for at most {} ms more", longest.as_millis()));
         let (reason, message) = if sealed {
             (HeldReason::LockDelay, format!("the last hold runs out{left}"))
         } else {
-            (HeldReason::HeldByOther, format!("somebody else holds {}{left}: {}", access.key, describe_keys(seen)))
+            (
+                HeldReason::HeldByOther,
+                format!("somebody else holds {}{left}: {}", access.key, foreign::describe(seen, self.max_ttl(access))),
+            )
         };
-        let retry = &lock.spec.retry;
-        let pause = jittered(retry.delay.get(), retry.jitter.get(), rand::random::<f64>());
-        Ok(self.pause_after(lock, reason, message, pause))
+        Ok(self.pause_after(lock, reason, message, retry_pause(lock)))
+    }
+
+    fn max_ttl(&self, access: &Access) -> Option<Duration> {
+        self.context.quorums.get(&access.quorum).map(|quorum| quorum.spec.max_ttl.get())
     }
 
     /// Says why in the status (by the next decision) and tries again after `pause`.
@@ -220,6 +273,8 @@ impl Locks {
 struct Attempt<'a> {
     session: Arc<QuorumSession>,
     access: &'a Access,
+    key: LockKey,
+    slot: Option<i32>,
     contender: Contender,
     nonce: Nonce,
     value: LockValue,
@@ -243,9 +298,11 @@ impl Attempt<'_> {
     }
 
     fn holder(&self) -> LockHolder {
-        let nonce = Some(self.nonce.to_string());
+        let (nonce, slot) = (Some(self.nonce.to_string()), self.slot);
         match &self.contender {
-            Contender::Identity(identity) => LockHolder { identity: identity.clone(), nonce, ..LockHolder::default() },
+            Contender::Identity(identity) => {
+                LockHolder { identity: identity.clone(), nonce, slot, ..LockHolder::default() }
+            }
             Contender::Instance(candidate) => LockHolder {
                 identity: candidate.pod_name.clone(),
                 pod_name: Some(candidate.pod_name.clone()),
@@ -257,6 +314,7 @@ impl Attempt<'_> {
                     .and_then(|time| MilliTime::from_millis(time.0.as_millisecond())),
                 node_name: candidate.node_name.clone(),
                 nonce,
+                slot,
             },
         }
     }
@@ -268,17 +326,17 @@ impl Attempt<'_> {
             acquired_at: self.wall,
             valid_until: self.valid_until_wall(),
             votes: self.grant.votes,
-            key: self.access.key.as_str(),
+            key: self.key.as_str(),
         }
     }
 
     fn hold(&self, lock: &DistributedLock) -> Hold {
-        let Access { quorum, key, ttl, renew_interval } = self.access.clone();
+        let Access { quorum, ttl, renew_interval, .. } = self.access.clone();
         let terms = Terms {
             lock: ObjectRef::from_obj(lock),
             uid: lock.uid().unwrap_or_default(),
             quorum,
-            key,
+            key: self.key.clone(),
             nonce: self.nonce,
             ttl,
             renew_interval,
@@ -300,6 +358,12 @@ fn own_orphan(lock: &DistributedLock, signer: &ValueSigner, seen: &[Seen]) -> Op
     })
 }
 
+/// Before the next attempt, so that contenders who failed together do not meet again.
+fn retry_pause(lock: &DistributedLock) -> Duration {
+    let retry = &lock.spec.retry;
+    jittered(retry.delay.get(), retry.jitter.get(), rand::random())
+}
+
 /// Whether a grant may still be published for this version of the object.
 fn still_wants_it(lock: &DistributedLock) -> bool {
     let unheld = lock.status.as_ref().is_none_or(|status| status.holder.is_none());
@@ -311,19 +375,6 @@ fn stored_values(seen: &[Seen]) -> impl Iterator<Item = &str> {
         KeyState::String { value, .. } => Some(value.expose()),
         _ => None,
     })
-}
-
-/// What is on the key, without its value.
-fn describe_keys(seen: &[Seen]) -> String {
-    let describe = |seen: &Seen| match &seen.holder {
-        KeyState::Missing => format!("{}: nothing any more", seen.member),
-        KeyState::String { remaining: None, .. } => {
-            format!("{}: a key without a time to live, which only its owner can remove", seen.member)
-        }
-        KeyState::String { remaining: Some(left), .. } => format!("{}: {} ms left", seen.member, left.as_millis()),
-        KeyState::OtherType { name, .. } => format!("{}: a {name}, as other lock libraries write", seen.member),
-    };
-    seen.iter().map(describe).collect::<Vec<_>>().join(", ")
 }
 
 fn describe(failures: &[(MemberName, MemberFailure)]) -> String {

@@ -74,9 +74,11 @@ pub struct Hold {
     pub trouble: Option<String>,
     /// Set when the hold is lost.
     pub loss: Option<Loss>,
+    /// Why the holder failed its own liveness check or heartbeat.
+    pub unwell: Option<String>,
     /// Its validity is to be published once more, though nothing has changed: somebody is about to depend on it.
     pub announce: bool,
-    /// Seen in the lock's status. A grant that is not may still be unknown to everybody else.
+    /// The watch has shown it in the lock's status. A grant that is not may still be unknown to everybody else.
     pub published: bool,
     due: Boottime,
     in_flight: bool,
@@ -100,6 +102,7 @@ impl Hold {
             missing: Vec::new(),
             trouble: None,
             loss: None,
+            unwell: None,
             announce: false,
             published: false,
             due,
@@ -112,6 +115,11 @@ impl Hold {
     pub fn with_votes(mut self, votes: Votes) -> Self {
         self.votes = Some(votes);
         self
+    }
+
+    /// When the next renewal is to begin.
+    pub fn due(&self) -> Boottime {
+        self.due
     }
 
     /// Whether the hold is known to be valid at `now`.
@@ -166,8 +174,10 @@ impl Default for Holds {
 }
 
 impl Holds {
-    /// Starts to renew a hold. A hold with the same nonce stays as it is: what this replica knows of it is newer.
-    pub fn adopt(&self, hold: Hold) {
+    /// Starts to renew a hold. A hold with the same nonce stays as it is: what this replica knows of it is newer. `seen`: the
+    /// watch has shown it, so the watch will also show its end.
+    pub fn adopt(&self, mut hold: Hold, seen: bool) {
+        hold.published = seen;
         let mut table = self.table();
         match table.get_mut(&hold.terms.uid) {
             Some(known) if known.terms.nonce == hold.terms.nonce => {
@@ -274,6 +284,17 @@ impl Holds {
         }
     }
 
+    /// The holder of this hold failed its liveness check or heartbeat for good: it is not renewed any more.
+    pub fn condemn(&self, uid: &str, nonce: &Nonce, why: String) {
+        let mut table = self.table();
+        if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
+            hold.in_flight = false;
+            hold.due = hold.valid_until;
+            hold.unwell = Some(why);
+            self.tell(&hold.terms.lock);
+        }
+    }
+
     /// Records the outcome of a renewal of the hold with this nonce.
     pub fn settle(&self, uid: &str, nonce: &Nonce, outcome: Extend, started: (Boottime, UnixMillis), now: Boottime) {
         let mut table = self.table();
@@ -326,7 +347,7 @@ mod tests {
     #[test]
     fn a_hold_is_taken_when_it_is_due_and_only_once() {
         let holds = Holds::default();
-        holds.adopt(hold(1, 3_000, 9_000));
+        holds.adopt(hold(1, 3_000, 9_000), false);
         assert!(holds.take_due(at(2_900)).is_empty());
         assert_eq!(holds.take_due(at(2_996)).len(), 1, "within the batch window");
         assert!(holds.take_due(at(3_100)).is_empty(), "already in flight");
@@ -336,7 +357,7 @@ mod tests {
     #[test]
     fn a_renewal_moves_the_validity_and_the_next_renewal_from_its_start() {
         let holds = Holds::default();
-        holds.adopt(hold(1, 3_000, 9_000));
+        holds.adopt(hold(1, 3_000, 9_000), false);
         holds.take_due(at(3_000));
         holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(50_000)), at(3_010));
         let known = holds.get("uid").unwrap();
@@ -347,7 +368,7 @@ mod tests {
     #[test]
     fn a_round_without_a_majority_is_tried_again_soon_and_keeps_the_old_validity() {
         let holds = Holds::default();
-        holds.adopt(hold(1, 3_000, 9_000));
+        holds.adopt(hold(1, 3_000, 9_000), false);
         holds.take_due(at(3_000));
         holds.settle("uid", &nonce(1), Extend::NoQuorum { failures: vec![] }, (at(3_000), UnixMillis(0)), at(3_050));
         assert!(holds.get("uid").unwrap().is_valid(at(8_999)));
@@ -357,7 +378,7 @@ mod tests {
     #[test]
     fn a_hold_whose_validity_ended_is_lost_even_while_a_renewal_is_in_flight() {
         let holds = Holds::default();
-        holds.adopt(hold(1, 3_000, 9_000));
+        holds.adopt(hold(1, 3_000, 9_000), false);
         holds.take_due(at(8_999));
         holds.take_due(at(9_000));
         assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Expired));
@@ -366,7 +387,7 @@ mod tests {
     #[test]
     fn the_outcome_of_an_earlier_grant_does_not_touch_a_later_one() {
         let holds = Holds::default();
-        holds.adopt(hold(2, 3_000, 9_000));
+        holds.adopt(hold(2, 3_000, 9_000), false);
         holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, (at(3_000), UnixMillis(0)), at(3_010));
         assert_eq!(holds.get("uid").unwrap().loss, None);
     }
@@ -374,12 +395,10 @@ mod tests {
     #[test]
     fn adopting_what_is_known_keeps_the_newer_knowledge() {
         let holds = Holds::default();
-        holds.adopt(hold(1, 3_000, 9_000));
+        holds.adopt(hold(1, 3_000, 9_000), false);
         holds.take_due(at(3_000));
         holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(0)), at(3_010));
-        let mut published = hold(1, 3_000, 9_000);
-        published.published = true;
-        holds.adopt(published);
+        holds.adopt(hold(1, 3_000, 9_000), true);
         let known = holds.get("uid").unwrap();
         assert_eq!((known.valid_until, known.published), (at(11_800), true));
     }
@@ -387,7 +406,7 @@ mod tests {
     #[test]
     fn a_grant_that_is_still_being_published_is_not_forgotten_because_the_cache_lags() {
         let holds = Holds::default();
-        holds.adopt(hold(1, 3_000, 9_000));
+        holds.adopt(hold(1, 3_000, 9_000), false);
         holds.forget_published("uid");
         assert!(holds.get("uid").is_some());
         holds.forget_unpublished();

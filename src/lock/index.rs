@@ -11,7 +11,7 @@ use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use crate::{
     api::{
         DistributedLock,
-        conditions::{LockCondition, is_true},
+        conditions::{HeldReason, LockCondition, find_condition, is_true},
     },
     operator::cache::Change,
 };
@@ -37,17 +37,22 @@ struct Facts {
     bound: bool,
     generation: Option<i64>,
     nonce: Option<String>,
+    /// Not so: it is passed over in the queue.
+    able: bool,
     over: bool,
 }
 
 impl Facts {
     fn of(lock: &DistributedLock) -> Self {
         let status = lock.status.as_ref();
+        let held = status.and_then(|status| find_condition(&status.conditions, LockCondition::Held));
         let finished = status.is_some_and(|status| is_true(&status.conditions, LockCondition::Finished));
         Self {
             key: spec_key(lock),
             bound: lock.spec.election.is_some()
-                || lock.spec.claim.as_ref().is_some_and(|claim| claim.pod_name.is_some()),
+                || lock.spec.claim.as_ref().is_some_and(|claim| claim.pod_name.is_some())
+                || lock.owner_references().iter().any(|owner| owner.kind == "Job" || owner.kind == "Pod"),
+            able: held.is_none_or(|held| held.reason != HeldReason::NoCandidate.as_str()),
             generation: lock.metadata.generation,
             nonce: status.and_then(|status| status.holder.as_ref()?.nonce.clone()),
             over: finished || lock.metadata.deletion_timestamp.is_some(),

@@ -28,19 +28,46 @@ pub enum Place {
 }
 
 /// Where `lock` stands among `peers`, all the objects on its key, itself included or not. `eligible` says which of them could
-/// hold the key now: a claim whose pod does not run, say, blocks nobody.
+/// hold the key now: a claim whose pod does not run, say, blocks nobody. With several slots, so many go first at once as are
+/// free.
 pub fn place(lock: &DistributedLock, peers: &[&DistributedLock], eligible: impl Fn(&DistributedLock) -> bool) -> Place {
     let others = || peers.iter().filter(|peer| peer.uid() != lock.uid());
     let ahead = others().filter(|peer| is_queued(peer) && turn(peer) < turn(lock) && eligible(peer)).count();
-    let holder = others().find_map(|peer| {
-        let holder = peer.status.as_ref()?.holder.as_ref()?;
-        Some(format!("{} ({})", holder.identity, peer.name_any()))
-    });
-    match (holder, ahead) {
-        (Some(holder), ahead) => Place::Behind { holder, position: ahead + 1 },
-        (None, 0) => Place::First,
-        (None, ahead) => Place::Waiting { position: ahead + 1 },
+    let holders: Vec<_> = others()
+        .filter_map(|peer| Some(format!("{} ({})", peer.status.as_ref()?.holder.as_ref()?.identity, peer.name_any())))
+        .collect();
+    let free = slots(lock).saturating_sub(holders.len());
+    match free {
+        0 => Place::Behind { holder: holders.join(", "), position: ahead + 1 },
+        free if ahead < free => Place::First,
+        _ => Place::Waiting { position: ahead + 1 },
     }
+}
+
+/// How many may hold the lock's key at once.
+fn slots(lock: &DistributedLock) -> usize {
+    usize::try_from(lock.spec.slots).unwrap_or(1).max(1)
+}
+
+/// The slots of the key that no peer holds, in order; `None` stands for a key without slots.
+pub fn free_slots(lock: &DistributedLock, peers: &[&DistributedLock]) -> Vec<Option<i32>> {
+    if lock.spec.slots <= 1 {
+        return vec![None];
+    }
+    let holder = |peer: &DistributedLock| peer.status.as_ref()?.holder.as_ref()?.slot;
+    let taken: Vec<_> = peers.iter().filter_map(|peer| holder(peer)).collect();
+    (0..lock.spec.slots).filter(|slot| !taken.contains(slot)).map(Some).collect()
+}
+
+/// The oldest object that uses the key with another number of slots than `lock`, if it is older than `lock`. Both would hold
+/// the key without excluding each other.
+pub fn shape_conflict<'a>(lock: &DistributedLock, peers: &[&'a DistributedLock]) -> Option<&'a DistributedLock> {
+    let age = |lock: &DistributedLock| {
+        let created = lock.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        (created, lock.namespace().unwrap_or_default(), lock.name_any())
+    };
+    let oldest = peers.iter().min_by_key(|peer| age(peer))?;
+    (slots(oldest) != slots(lock) && age(oldest) < age(lock)).then_some(*oldest)
 }
 
 /// Higher priority first, then older, then by name, so that every replica sees the same order.
@@ -119,5 +146,35 @@ mod tests {
         let peers = [&holder, &first, &second];
         assert_eq!(place(&first, &peers, all), Place::Behind { holder: "job-1 (h)".into(), position: 1 });
         assert_eq!(place(&second, &peers, all), Place::Behind { holder: "job-1 (h)".into(), position: 2 });
+    }
+
+    #[test]
+    fn as_many_go_first_as_slots_are_free() {
+        let two = |name: &str, created: &str, slot: Option<i32>| {
+            let mut claim = claim(name, created, json!({"spec": {"slots": 2}}));
+            if slot.is_some() {
+                claim.status = Some(crate::api::DistributedLockStatus {
+                    holder: Some(crate::api::LockHolder { slot, ..Default::default() }),
+                    ..Default::default()
+                });
+            }
+            claim
+        };
+        let holder = two("a", "2026-01-01T00:00:00Z", Some(0));
+        let (next, last) = (two("b", "2026-01-01T00:00:01Z", None), two("c", "2026-01-01T00:00:02Z", None));
+        let peers = [&holder, &next, &last];
+        assert_eq!(place(&next, &peers, all), Place::First);
+        assert_eq!(place(&last, &peers, all), Place::Waiting { position: 2 });
+        assert_eq!(free_slots(&next, &peers), vec![Some(1)]);
+        assert_eq!(free_slots(&claim("d", "2026-01-01T00:00:03Z", json!({})), &[]), vec![None]);
+    }
+
+    #[test]
+    fn the_oldest_object_fixes_the_number_of_slots() {
+        let old = claim("a", "2026-01-01T00:00:00Z", json!({"spec": {"slots": 2}}));
+        let young = claim("b", "2026-01-01T00:00:01Z", json!({"spec": {"slots": 3}}));
+        let peers = [&old, &young];
+        assert_eq!(shape_conflict(&young, &peers).map(|lock| lock.name_any()), Some("a".into()));
+        assert!(shape_conflict(&old, &peers).is_none());
     }
 }

@@ -6,27 +6,33 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     ResourceExt,
     core::{Selector, SelectorExt},
-    runtime::{controller::Action, reflector::ObjectRef},
+    runtime::{controller::Action, events::EventType, reflector::ObjectRef},
 };
 use tokio::sync::broadcast;
 
 use super::{
     access::{self, Access},
     adopt,
-    candidate::{self, Ineligible},
-    decide::{Contender, Held, Pause, Rest, Step, View, decide},
+    candidate::{self, Candidate, Ineligible},
+    decide::{Contender, Held, Pause, REQUESTS, Refusal, Rest, Step, View, decide},
     holds::Holds,
     index::Index,
-    labels,
+    labels, nodes,
     queue::{self, Place},
+    shunned::Shunned,
     standing,
+    status::full_name,
     writes::{WriteError, Written},
 };
 use crate::{
-    api::{Claim, DistributedLock, Election},
+    api::{
+        Claim, DistributedLock, Election,
+        conditions::{AcceptedReason, LockCondition, find_condition},
+    },
     operator::context::Context,
     quorum::session::Sessions,
     redlock::Nonce,
@@ -66,21 +72,23 @@ pub struct Locks {
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     pauses: Mutex<HashMap<String, Pause>>,
     sealed: Mutex<HashMap<String, Nonce>>,
+    shunned: Shunned,
 }
 
 impl Locks {
     /// For a new term; nothing is carried over from an earlier one but the holds.
     pub fn new(context: Context, sessions: Sessions, holds: Arc<Holds>) -> Self {
         Self {
+            written: Written::new(context.metrics.clone()),
             context,
             sessions,
             holds,
             index: Index::default(),
-            written: Written::default(),
             nudges: broadcast::channel(4096).0,
             turns: Mutex::default(),
             pauses: Mutex::default(),
             sealed: Mutex::default(),
+            shunned: Shunned::default(),
         }
     }
 
@@ -108,7 +116,7 @@ impl Locks {
     async fn act(
         &self,
         lock: &Arc<DistributedLock>,
-        access: Result<Access, super::decide::Refusal>,
+        access: Result<Access, Refusal>,
         step: Step,
     ) -> Result<Progress, Error> {
         let client = &self.context.client;
@@ -123,7 +131,8 @@ impl Locks {
                 Ok(access) => self.acquire(lock, &access, contender).await,
                 Err(_refused) => Ok(Progress::Next(lock.clone())),
             },
-            Step::Free(reason, why) => self.free(lock, reason, &why).await,
+            Step::ClearRequests => Ok(Progress::Next(self.written.clear_annotations(client, lock, &REQUESTS).await?)),
+            Step::Free(freed) => self.free(lock, freed).await,
             Step::Lose(why) => self.lose(lock, &why).await,
             Step::RunOut(reason, why) => self.run_out(lock, reason, &why).await,
             Step::Seal => self.seal(lock).await,
@@ -147,7 +156,11 @@ impl Locks {
         {
             return Ok(lock.clone());
         }
-        Ok(self.written.replace_status(&self.context.client, lock, rest.status.clone()).await?)
+        let written = self.written.replace_status(&self.context.client, lock, rest.status.clone()).await?;
+        if let Some(refusal) = refused_anew(lock, &written) {
+            self.event(&written, EventType::Warning, refusal.reason.clone(), refusal.message.clone());
+        }
+        Ok(written)
     }
 
     /// The label is on the leader's pod, unless the cache shows that already.
@@ -183,29 +196,28 @@ impl Locks {
         Ok(Progress::Done(Action::await_change()))
     }
 
-    fn view<'a>(&self, lock: &'a DistributedLock, access: &Result<Access, super::decide::Refusal>) -> View<'a> {
+    fn view<'a>(&self, lock: &'a DistributedLock, access: &Result<Access, Refusal>) -> View<'a> {
         let uid = lock.uid().unwrap_or_default();
         let has_holder = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
         let held = has_holder.then(|| {
             adopt::adopt(&self.context, &self.holds, lock);
-            Held {
-                standing: standing::of(&self.context, lock),
-                hold: self.holds.get(&uid),
-                sealed: self.is_sealed(lock),
-            }
+            let hold = self.holds.get(&uid);
+            let unwell = hold.as_ref().and_then(|hold| hold.unwell.as_deref());
+            Held { standing: standing::of(&self.context, lock, unwell), hold, sealed: self.is_sealed(lock) }
         });
         // Who could hold it and whose turn it is matter only while nobody holds it.
         let (contender, place) = if has_holder {
-            (Err("already held".to_owned()), Place::First)
+            (Err("already held".to_owned()), Ok(Place::First))
         } else {
-            (self.contender(lock), access.as_ref().map_or(Place::First, |access| self.place(lock, access)))
+            let place = access.as_ref().map_err(Clone::clone).and_then(|access| self.place(lock, access));
+            (self.contender(lock), place)
         };
         View {
             lock,
             held,
-            refusal: access.as_ref().err().cloned(),
+            refusal: access.as_ref().err().or(place.as_ref().err()).cloned(),
             contender,
-            place,
+            place: place.unwrap_or(Place::First),
             pause: self.pauses.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).cloned(),
             now: self.context.clock.boottime(),
             wall: self.context.clock.wall(),
@@ -223,12 +235,12 @@ impl Locks {
                 let candidate = candidate::bound(&pod, None).map_err(|Ineligible(why)| why)?;
                 Ok(Contender::Instance(Box::new(candidate)))
             }
-            (_, Some(election)) => self.elect(&namespace, election),
+            (_, Some(election)) => self.elect(lock, &namespace, election),
             _ => Err("the spec has neither claim nor election".into()),
         }
     }
 
-    fn elect(&self, namespace: &str, election: &Election) -> Result<Contender, String> {
+    fn elect(&self, lock: &DistributedLock, namespace: &str, election: &Election) -> Result<Contender, String> {
         let selector = Selector::try_from(election.selector.clone())
             .map_err(|error| format!("spec.election.selector cannot be used: {error}"))?;
         let pods: Vec<_> = self
@@ -238,7 +250,14 @@ impl Locks {
             .into_iter()
             .filter(|pod| pod.namespace().as_deref() == Some(namespace) && selector.matches(pod.labels()))
             .collect();
-        let judged = pods.iter().map(|pod| candidate::electable(pod, election.container.as_deref()));
+        let nodes = self.context.nodes.all();
+        let judged = pods.iter().map(|pod| {
+            let candidate = candidate::electable(pod, election.container.as_deref())?;
+            match candidate.node_name.as_deref().filter(|node| nodes::is_unreachable(node, &nodes)) {
+                Some(node) => Err(Ineligible(format!("node {node} of pod {} does not report", candidate.pod_name))),
+                None => Ok(candidate),
+            }
+        });
         let (mut candidates, mut reasons) = (Vec::new(), Vec::new());
         for verdict in judged {
             match verdict {
@@ -246,6 +265,7 @@ impl Locks {
                 Err(Ineligible(why)) => reasons.push(why),
             }
         }
+        let candidates = self.without_shunned(lock, candidates);
         match candidate::prefer(&candidates, election.preference) {
             Some(best) => Ok(Contender::Instance(Box::new(best.clone()))),
             None if reasons.is_empty() => Err("no pod matches spec.election.selector".into()),
@@ -257,21 +277,47 @@ impl Locks {
         }
     }
 
-    fn place(&self, lock: &DistributedLock, access: &Access) -> Place {
-        let peers: Vec<_> = self
-            .index
+    /// The candidates without those to pass over, unless there are no others.
+    fn without_shunned(&self, lock: &DistributedLock, candidates: Vec<Candidate>) -> Vec<Candidate> {
+        let (uid, now) = (lock.uid().unwrap_or_default(), self.context.clock.boottime());
+        let (passed_over, others): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|candidate| self.shunned.contains(&uid, &candidate.container_id, now));
+        if others.is_empty() { passed_over } else { others }
+    }
+
+    /// Passes a container instance over for the length of one TTL, if another candidate can lead. Whether it was so already.
+    pub fn shun(&self, lock: &DistributedLock, container_id: &str) -> bool {
+        let now = self.context.clock.boottime();
+        self.shunned.add(&lock.uid().unwrap_or_default(), container_id, now, lock.spec.ttl.get())
+    }
+
+    /// All locks on the same key of the same quorum, itself included, as last written here.
+    pub fn peers(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
+        let same = |other: Access| other.quorum == access.quorum && other.key == access.key;
+        self.index
             .sharing_key(lock)
             .iter()
             .filter_map(|reference| self.context.locks.get(reference))
             .map(|peer| self.written.newest(peer))
-            .filter(|peer| {
-                // A holder counts whatever its spec has become since.
-                let same = |other: Access| other.quorum == access.quorum && other.key == access.key;
-                access::of(&self.context, peer).is_ok_and(same)
-            })
-            .collect();
+            .filter(|peer| access::of(&self.context, peer).is_ok_and(same))
+            .collect()
+    }
+
+    /// Whether the spec can be served beside the others on the key, and whose turn it is.
+    fn place(&self, lock: &DistributedLock, access: &Access) -> Result<Place, Refusal> {
+        let peers = self.peers(lock, access);
         let peers: Vec<_> = peers.iter().map(|peer| &**peer).collect();
-        queue::place(lock, &peers, |peer| self.contender(peer).is_ok())
+        if let Some(older) = queue::shape_conflict(lock, &peers) {
+            return Err(Refusal {
+                reason: AcceptedReason::KeyShapeConflict,
+                message: format!(
+                    "{} is older and uses the key with slots: {}: write the same, or another key",
+                    full_name(older),
+                    older.spec.slots
+                ),
+            });
+        }
+        Ok(queue::place(lock, &peers, |peer| self.contender(peer).is_ok()))
     }
 
     /// Postpones the next attempt, or forgets the last one.
@@ -327,6 +373,18 @@ pub enum Progress {
 
 fn wake(after: Option<Duration>) -> Action {
     after.map_or_else(Action::await_change, |after| Action::requeue(after.min(LONGEST_WAIT)))
+}
+
+/// The condition that says why the spec cannot be served, if that was not said before.
+fn refused_anew<'a>(before: &DistributedLock, after: &'a DistributedLock) -> Option<&'a Condition> {
+    let refusal = |lock: &'a DistributedLock| {
+        let conditions = &lock.status.as_ref()?.conditions;
+        find_condition(conditions, LockCondition::Accepted).filter(|accepted| accepted.status == "False")
+    };
+    let said = before.status.as_ref().and_then(|status| find_condition(&status.conditions, LockCondition::Accepted));
+    let now = refusal(after)?;
+    let known = said.is_some_and(|said| said.status == now.status && said.reason == now.reason);
+    (!known).then_some(now)
 }
 
 /// The nonce of the hold in the status.

@@ -10,9 +10,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     holds::{Hold, Holds},
     standing::{self, Standing},
+    vitals::{self, Vitals},
 };
 use crate::{
-    api::RedisQuorum,
+    api::{DistributedLock, RedisQuorum},
     operator::{context::Context, leader::Term},
     quorum::session::{QuorumSession, Sessions},
     redlock::{Extend, ExtendRequest, LockValue},
@@ -24,6 +25,9 @@ const NOT_NOW: Duration = Duration::from_millis(100);
 /// With nothing held, the timer looks again this often; a new hold wakes it at once.
 const IDLE: Duration = Duration::from_secs(60);
 
+/// Holds to renew together.
+type Batches = HashMap<ObjectRef<RedisQuorum>, Vec<Hold>>;
+
 /// What renewal needs.
 #[derive(Clone)]
 pub struct Renewal {
@@ -33,6 +37,8 @@ pub struct Renewal {
     pub sessions: Sessions,
     /// The holds of this replica.
     pub holds: Arc<Holds>,
+    /// What holders answered that are asked before each renewal.
+    pub vitals: Arc<Vitals>,
     /// Whether this replica leads; only the leader repairs.
     pub leadership: watch::Receiver<Option<Term>>,
 }
@@ -49,40 +55,56 @@ impl Renewal {
                 () = stop.cancelled() => return,
             }
             let due = self.holds.take_due(self.context.clock.boottime());
-            for (quorum, batch) in self.admissible(due) {
-                tokio::spawn(self.clone().renew(quorum, batch));
+            let (asked, unasked) = self.admissible(due);
+            for (quorum, batch) in unasked {
+                let renewal = self.clone();
+                tokio::spawn(async move { renewal.renew(quorum, batch).await });
+            }
+            for (lock, hold) in asked {
+                tokio::spawn(self.clone().ask_and_renew(lock, hold));
             }
         }
     }
 
     /// The batches to renew by quorum, without the holds that may not be renewed: nothing renews, as far as this replica can
     /// know, for a holder that is gone, suspended or past its time.
-    fn admissible(&self, due: Vec<Hold>) -> HashMap<ObjectRef<RedisQuorum>, Vec<Hold>> {
-        let mut batches: HashMap<_, Vec<Hold>> = HashMap::new();
+    ///
+    /// Holders that are to be asked first come apart, so that a silent one keeps no other waiting.
+    fn admissible(&self, due: Vec<Hold>) -> (Vec<(Arc<DistributedLock>, Hold)>, Batches) {
+        let (mut asked, mut unasked) = (Vec::new(), Batches::new());
         let later = self.context.clock.boottime() + NOT_NOW;
         for hold in due {
-            if self.may_renew(&hold) {
-                batches.entry(hold.terms.quorum.clone()).or_default().push(hold);
-            } else {
-                self.holds.postpone(&hold.terms.uid, later);
+            match self.renewable(&hold) {
+                Some(lock) if hold.published && vitals::are_asked(&lock) => asked.push((lock, hold)),
+                Some(_) => unasked.entry(hold.terms.quorum.clone()).or_default().push(hold),
+                None => self.holds.postpone(&hold.terms.uid, later),
             }
         }
-        batches
+        (asked, unasked)
     }
 
-    fn may_renew(&self, hold: &Hold) -> bool {
-        let Some(lock) = self.context.locks.get(&hold.terms.lock) else {
-            // The object is gone, and with it everything that could end the hold properly: let it run out.
-            return false;
-        };
-        if lock.metadata.uid.as_deref() != Some(hold.terms.uid.as_str()) {
-            return false;
-        }
+    /// The lock of a hold that may be renewed. If the object is gone, so is everything that could end the hold properly: it
+    /// runs out.
+    fn renewable(&self, hold: &Hold) -> Option<Arc<DistributedLock>> {
+        let lock = self.context.locks.get(&hold.terms.lock)?;
+        let same = lock.metadata.uid.as_deref() == Some(hold.terms.uid.as_str());
         // A grant of this replica that is being published is not in the cached status yet.
-        !hold.published || standing::of(&self.context, &lock) == Standing::Good
+        let good = || standing::of(&self.context, &lock, hold.unwell.as_deref()) == Standing::Good;
+        (same && (!hold.published || good())).then_some(lock)
     }
 
-    async fn renew(self, quorum: ObjectRef<RedisQuorum>, batch: Vec<Hold>) {
+    async fn ask_and_renew(self, lock: Arc<DistributedLock>, hold: Hold) {
+        match self.vitals.check(&self.context, &lock, &hold.terms.nonce).await {
+            Ok(()) => {
+                let quorum = hold.terms.quorum.clone();
+                self.renew(quorum, vec![hold]).await;
+            }
+            Err(why) => self.holds.condemn(&hold.terms.uid, &hold.terms.nonce, why),
+        }
+        self.vitals.retain(|uid| self.holds.get(uid).is_some());
+    }
+
+    async fn renew(&self, quorum: ObjectRef<RedisQuorum>, batch: Vec<Hold>) {
         let session = self.sessions.get(&quorum);
         let Some((session, signer)) = session.and_then(|session| Some((session.clone(), session.signer()?))) else {
             let later = self.context.clock.boottime() + NOT_NOW;
@@ -99,9 +121,13 @@ impl Renewal {
                 valid_until: *valid_until,
             })
             .collect();
+        for hold in &batch {
+            self.context.metrics.renewal_lateness.observe(started.0.since(hold.due()).as_secs_f64());
+        }
         let outcomes = session.redlock().extend(&session.electorate(), requests).await;
         let now = self.context.clock.boottime();
         let repairs = batch.iter().zip(outcomes).map(|(hold, outcome)| {
+            self.context.metrics.count(&self.context.metrics.renewals, outcome_name(&outcome));
             self.holds.settle(&hold.terms.uid, &hold.terms.nonce, outcome.clone(), started, now);
             let value = signer.value(&hold.terms.uid, &hold.terms.nonce);
             self.repair(&session, hold, value, outcome)
@@ -121,5 +147,14 @@ impl Renewal {
         let repaired =
             session.redlock().repair(&session.electorate(), &hold.terms.key, &value, valid_until, &missing).await;
         tracing::info!(lock = %hold.terms.lock, members = ?repaired, "key set again on members that had lost it");
+    }
+}
+
+fn outcome_name(outcome: &Extend) -> &'static str {
+    match outcome {
+        Extend::Renewed { .. } => "renewed",
+        Extend::Refused { .. } => "refused",
+        Extend::NoQuorum { .. } => "no_quorum",
+        Extend::TooLate => "too_late",
     }
 }

@@ -7,9 +7,12 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::instance::{self, Instance};
+use super::{
+    instance::{self, Instance},
+    nodes,
+};
 use crate::{
-    api::{DistributedLock, conditions::HeldReason},
+    api::{BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, STEP_DOWN_ANNOTATION, conditions::HeldReason},
     operator::context::Context,
     time::{Clock, UnixMillis},
 };
@@ -40,15 +43,25 @@ pub enum Liveness {
 }
 
 /// Judges the hold in `lock.status` from the caches.
-pub fn of(context: &Context, lock: &DistributedLock) -> Standing {
-    judge(lock, &liveness(context, lock), context.clock.wall())
+///
+/// `unwell` says why the holder failed its own liveness check or heartbeat, if it did.
+pub fn of(context: &Context, lock: &DistributedLock, unwell: Option<&str>) -> Standing {
+    match judge(lock, &liveness(context, lock), context.clock.wall()) {
+        Standing::Good => {
+            unwell.map_or(Standing::Good, |why| Standing::RunsOut(HeldReason::HolderUnhealthy, why.into()))
+        }
+        other => other,
+    }
 }
 
-/// Judges the hold in `lock.status`. `now` is wall time, as `maxHold` and `minHold` are counted from a published time.
+/// Judges the hold in `lock.status` by everything but the holder's own answers. `now` is wall time, as `maxHold` and `minHold` are counted from a published time.
 pub fn judge(lock: &DistributedLock, liveness: &Liveness, now: UnixMillis) -> Standing {
     let deleting = lock.metadata.deletion_timestamp.is_some();
     let free_identity = lock.spec.claim.as_ref().is_some_and(|claim| claim.identity.is_some());
     match liveness {
+        // What minHold is for: a job that finished at once somewhere is not to run again elsewhere.
+        Liveness::Bound(Instance::Terminated)
+            if lock.spec.claim.is_some() && held_for_less_than_min_hold(lock, now) => {}
         Liveness::Bound(Instance::Terminated) => {
             return Standing::Free(HeldReason::HolderGone, "its container has terminated".into());
         }
@@ -61,17 +74,32 @@ pub fn judge(lock: &DistributedLock, liveness: &Liveness, now: UnixMillis) -> St
         }
         _ => {}
     }
+    if let Some(reason) = annotation(lock, BREAK_FORCE_ANNOTATION) {
+        return Standing::Free(HeldReason::Broken, format!("broken by force, exclusion was given up: {reason}"));
+    }
     if let Some(ending) = lock.status.as_ref().and_then(|status| status.ending.as_ref()) {
         let reason = HeldReason::ALL.iter().find(|reason| reason.as_str() == ending.reason);
-        return Standing::RunsOut(reason.copied().unwrap_or(HeldReason::Ending), "already ending".into());
+        let why = ending.message.clone().unwrap_or_default();
+        return Standing::RunsOut(reason.copied().unwrap_or(HeldReason::Ending), why);
     }
     match liveness {
         Liveness::Bound(Instance::Doubt(why)) => Standing::RunsOut(HeldReason::HolderGone, why.clone()),
+        _ if annotation(lock, BREAK_ANNOTATION).is_some() => {
+            let reason = annotation(lock, BREAK_ANNOTATION).unwrap_or_default();
+            Standing::RunsOut(HeldReason::Broken, format!("broken: {reason}"))
+        }
+        _ if annotation(lock, STEP_DOWN_ANNOTATION).is_some() => {
+            Standing::RunsOut(HeldReason::SteppedDown, "asked to step down".into())
+        }
         _ if deleting => Standing::RunsOut(HeldReason::Released, "the lock was deleted while its holder works".into()),
         _ if lock.spec.suspend => Standing::RunsOut(HeldReason::Suspended, "the lock was suspended".into()),
         _ if held_for_max_hold(lock, now) => Standing::RunsOut(HeldReason::MaxHoldReached, "maxHold is over".into()),
         _ => Standing::Good,
     }
+}
+
+fn annotation<'a>(lock: &'a DistributedLock, name: &str) -> Option<&'a str> {
+    lock.annotations().get(name).map(String::as_str)
 }
 
 fn held_for_max_hold(lock: &DistributedLock, now: UnixMillis) -> bool {
@@ -98,13 +126,14 @@ fn liveness(context: &Context, lock: &DistributedLock) -> Liveness {
     };
     let pod = context.pods.named(&namespace, pod_name);
     let departed = context.pods.departed(pod_uid);
-    let node = holder.node_name.as_deref().and_then(|node| context.nodes.cluster_named(node));
+    let now = context.clock.wall();
+    let node_is_lost = holder.node_name.as_deref().is_some_and(|node| nodes::is_lost(node, &context.nodes.all(), now));
     Liveness::Bound(instance::judge(
         pod_uid,
         holder.container_id.as_deref(),
         pod.as_deref(),
         departed.as_deref(),
-        node.as_deref(),
+        node_is_lost,
     ))
 }
 
@@ -182,6 +211,17 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_whose_container_finished_at_once_is_kept_for_min_hold_and_an_election_is_not() {
+        let bound = Liveness::Bound(Instance::Terminated);
+        let pod_claim = |min_hold: &str| json!({"key": "k", "claim": {"podName": "a"}, "minHold": min_hold});
+        assert_eq!(judge(&lock(pod_claim("2m"), false), &bound, NOW), Standing::Good);
+        assert!(matches!(judge(&lock(pod_claim("30s"), false), &bound, NOW), Standing::Free(..)));
+        let mut election = lock(election(), false);
+        election.spec.min_hold = Some(crate::api::GoDuration::from_secs(120));
+        assert!(matches!(judge(&election, &bound, NOW), Standing::Free(..)));
+    }
+
+    #[test]
     fn deleting_an_election_does_not_cut_its_working_leader_short() {
         let standing = judge(&lock(election(), true), &Liveness::Bound(Instance::Running), NOW);
         assert!(matches!(standing, Standing::RunsOut(HeldReason::Released, _)));
@@ -214,12 +254,29 @@ mod tests {
     }
 
     #[test]
+    fn a_break_lets_the_hold_run_out_and_only_a_forced_one_cuts_it_short() {
+        let annotated = |name: &str| {
+            let mut lock = lock(election(), false);
+            lock.annotations_mut().insert(name.into(), "stuck since noon".into());
+            judge(&lock, &Liveness::Bound(Instance::Running), NOW)
+        };
+        assert!(
+            matches!(annotated(BREAK_ANNOTATION), Standing::RunsOut(HeldReason::Broken, why) if why.contains("noon"))
+        );
+        assert!(
+            matches!(annotated(BREAK_FORCE_ANNOTATION), Standing::Free(HeldReason::Broken, why) if why.contains("given up"))
+        );
+        assert_eq!(reason(&annotated(STEP_DOWN_ANNOTATION)), Some(HeldReason::SteppedDown));
+    }
+
+    #[test]
     fn a_hold_that_is_ending_stays_ending_after_its_cause_is_gone() {
         let mut lock = lock(election(), false);
         lock.status.as_mut().unwrap().ending = Some(crate::api::Ending {
             since: crate::api::MilliTime::from_millis(NOW.0).unwrap(),
             reason: "Suspended".into(),
             until: None,
+            message: None,
         });
         let standing = judge(&lock, &Liveness::Bound(Instance::Running), NOW);
         assert_eq!(reason(&standing), Some(HeldReason::Suspended));

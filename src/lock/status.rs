@@ -17,6 +17,8 @@ use crate::{
 
 /// How many past holds a status remembers.
 const HISTORY: usize = 10;
+/// So much of the reason for an end is kept in the history.
+const LONGEST_MESSAGE: usize = 512;
 /// Positions behind this one are not written, or a release would mean a write for every waiter.
 const LAST_POSITION: usize = 10;
 
@@ -142,7 +144,7 @@ impl Draft {
     pub fn ending(mut self, reason: HeldReason, why: &str) -> Self {
         let until = self.status.valid_until;
         let since = MilliTime::from(self.now);
-        self.status.ending = Some(Ending { since, reason: reason.to_string(), until });
+        self.status.ending = Some(Ending { since, reason: reason.to_string(), until, message: shortened(why) });
         let until = until.map_or_else(|| "its validity is over".to_owned(), |until| until.to_string());
         self.set(LockCondition::Held, true, HeldReason::Ending, format!("not renewed, {why}: held until {until}"));
         self
@@ -153,15 +155,16 @@ impl Draft {
     pub fn ended(mut self, reason: HeldReason, why: &str) -> Self {
         let now = MilliTime::from(self.now);
         if let Some(holder) = self.status.holder.take() {
-            self.status.history.push(PastHold {
+            let past = PastHold {
                 identity: holder.identity,
                 fencing_token: self.status.fencing_token,
                 from: self.status.acquired_at,
                 to: now,
                 reason: reason.to_string(),
-            });
-            let surplus = self.status.history.len().saturating_sub(HISTORY);
-            self.status.history.drain(..surplus);
+                message: shortened(why),
+            };
+            self.status.history.insert(0, past);
+            self.status.history.truncate(HISTORY);
         }
         self.status.fencing_token = None;
         self.status.acquired_at = None;
@@ -180,6 +183,11 @@ impl Draft {
         self.status.queue_position = None;
         self
     }
+}
+
+/// What fits into the status, if there is anything.
+fn shortened(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.chars().take(LONGEST_MESSAGE).collect())
 }
 
 /// When a finished claim is to be deleted, in time from now.

@@ -13,10 +13,13 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::api::{DistributedLock, DistributedLockStatus, LOCK_FINALIZER};
+use crate::{
+    api::{DistributedLock, DistributedLockStatus, LOCK_FINALIZER},
+    operator::metrics::Metrics,
+};
 
 /// For one request to the API server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
@@ -59,6 +62,7 @@ pub async fn request<T>(future: impl Future<Output = kube::Result<T>>) -> Result
 /// The lock objects as this replica last wrote them.
 #[derive(Debug, Default)]
 pub struct Written {
+    metrics: Arc<Metrics>,
     newest: Mutex<HashMap<String, Version>>,
 }
 
@@ -70,6 +74,25 @@ struct Version {
 }
 
 impl Written {
+    /// Nothing written yet; writes are counted in `metrics`.
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Self { metrics, newest: Mutex::default() }
+    }
+
+    /// Awaits a write, and counts what became of it.
+    async fn write<T>(&self, future: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
+        let result = request(future).await;
+        let outcome = match &result {
+            Ok(_) => "written",
+            Err(WriteError::Conflict) => "conflict",
+            Err(WriteError::Gone) => "gone",
+            Err(WriteError::Refused(_)) => "refused",
+            Err(WriteError::Unknown(_)) => "unknown",
+        };
+        self.metrics.count(&self.metrics.api_writes, outcome);
+        result
+    }
+
     /// The newer of the cached object and what was written here.
     pub fn newest(&self, cached: Arc<DistributedLock>) -> Arc<DistributedLock> {
         let (Some(uid), Some(version)) = (cached.uid(), cached.resource_version()) else { return cached };
@@ -122,7 +145,7 @@ impl Written {
         let mut object = lock.clone();
         object.status = Some(status);
         let api = locks(client, lock);
-        let written = request(api.replace_status(&lock.name_any(), &PostParams::default(), &object)).await?;
+        let written = self.write(api.replace_status(&lock.name_any(), &PostParams::default(), &object)).await?;
         Ok(self.remember(lock.resource_version(), written))
     }
 
@@ -139,7 +162,21 @@ impl Written {
         }
         let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": lock.resource_version()}});
         let api = locks(client, lock);
-        let written = request(api.patch(&lock.name_any(), &PatchParams::default(), &Patch::Merge(patch))).await?;
+        let written = self.write(api.patch(&lock.name_any(), &PatchParams::default(), &Patch::Merge(patch))).await?;
+        Ok(self.remember(lock.resource_version(), written))
+    }
+
+    /// Takes annotations off exactly this version of the object.
+    pub async fn clear_annotations(
+        &self,
+        client: &Client,
+        lock: &DistributedLock,
+        names: &[&str],
+    ) -> Result<Arc<DistributedLock>, WriteError> {
+        let nulls: serde_json::Map<_, _> = names.iter().map(|name| ((*name).to_owned(), Value::Null)).collect();
+        let patch = json!({"metadata": {"annotations": nulls, "resourceVersion": lock.resource_version()}});
+        let api = locks(client, lock);
+        let written = self.write(api.patch(&lock.name_any(), &PatchParams::default(), &Patch::Merge(patch))).await?;
         Ok(self.remember(lock.resource_version(), written))
     }
 
@@ -147,7 +184,7 @@ impl Written {
     pub async fn delete(&self, client: &Client, lock: &DistributedLock) -> Result<(), WriteError> {
         let preconditions = Preconditions { uid: lock.uid(), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match request(locks(client, lock).delete(&lock.name_any(), &parameters)).await {
+        match self.write(locks(client, lock).delete(&lock.name_any(), &parameters)).await {
             Ok(_) | Err(WriteError::Gone) => Ok(()),
             Err(error) => Err(error),
         }

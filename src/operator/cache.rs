@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use futures::{Stream, StreamExt, stream};
@@ -12,12 +13,15 @@ use kube::{
     runtime::{
         WatchStreamExt,
         reflector::{ObjectRef, Store, store::Writer},
+        utils::Backoff,
         watcher::{self, Event, watcher},
     },
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
+
+use crate::redlock::jittered;
 
 /// How many deleted objects are remembered. The last state of a deleted pod tells whether its containers had ended; a
 /// record that was dropped only makes the operator more careful (the pod counts as vanished, not as dead).
@@ -103,7 +107,7 @@ where
     }
 
     async fn follow(self, writer: Writer<K>, api: Api<K>, config: watcher::Config, slim: fn(&mut K)) {
-        let events = watcher(api, config).default_backoff().modify(move |object| {
+        let events = watcher(api, config).backoff(Reconnect::default()).modify(move |object| {
             slim_metadata(object.meta_mut());
             slim(object);
         });
@@ -179,7 +183,54 @@ where
     }
 }
 
+/// Between two attempts to watch. kube's own waits up to half a minute after an outage, and in all that time nothing that
+/// happened would be seen.
+#[derive(Clone, Debug)]
+struct Reconnect(Duration);
+
+impl Reconnect {
+    const FIRST: Duration = Duration::from_millis(200);
+    const LONGEST: Duration = Duration::from_secs(3);
+}
+
+impl Default for Reconnect {
+    fn default() -> Self {
+        Self(Self::FIRST)
+    }
+}
+
+impl Iterator for Reconnect {
+    type Item = Duration;
+
+    /// Doubles, and spreads the replicas' attempts.
+    fn next(&mut self) -> Option<Duration> {
+        let pause = jittered(self.0, self.0 / 4, rand::random());
+        self.0 = (self.0 * 2).min(Self::LONGEST);
+        Some(pause)
+    }
+}
+
+impl Backoff for Reconnect {
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
 /// Nobody here reads managed fields, and they are the larger half of many objects.
 fn slim_metadata(meta: &mut ObjectMeta) {
     meta.managed_fields = None;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_is_tried_again_within_seconds_however_long_the_outage() {
+        let mut pauses = Reconnect::default();
+        assert!(pauses.next().unwrap() <= Duration::from_millis(250));
+        assert!(pauses.by_ref().take(50).all(|pause| pause < Duration::from_secs(4)));
+        pauses.reset();
+        assert!(pauses.next().unwrap() <= Duration::from_millis(250));
+    }
 }

@@ -1,6 +1,6 @@
 //! What every part of the operator shares: the API client, the watched caches, the clock and the event recorder.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{
@@ -10,12 +10,16 @@ use kube::{
         watcher,
     },
 };
+use tokio::time::timeout;
 
-use super::cache::Cache;
+use super::{cache::Cache, metrics::Metrics};
 use crate::{
     api::{DistributedLock, RedisQuorum},
     time::SystemClock,
 };
+
+/// For publishing one Event.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One replica of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub struct Context {
     pub replica: Replica,
     /// The clocks of this process.
     pub clock: Arc<SystemClock>,
+    /// What this replica counts.
+    pub metrics: Arc<Metrics>,
     /// All pods, without what nobody reads.
     pub pods: Cache<Pod>,
     /// All nodes.
@@ -45,7 +51,7 @@ pub struct Context {
     pub quorums: Cache<RedisQuorum>,
     /// All locks.
     pub locks: Cache<DistributedLock>,
-    recorder: Recorder,
+    reporter: Reporter,
 }
 
 impl Context {
@@ -59,11 +65,13 @@ impl Context {
         let (quorums, follow_quorums) = Cache::new(Api::all(client.clone()), any(), |_| ());
         let (locks, follow_locks) = Cache::new(Api::all(client.clone()), any(), |_| ());
         let reporter = Reporter { controller: "redlock-operator".into(), instance: Some(replica.pod_name.clone()) };
-        let recorder = Recorder::new(client.clone(), reporter);
         let follow = async move {
             tokio::join!(follow_pods, follow_nodes, follow_namespaces, follow_quorums, follow_locks);
         };
-        (Self { client, replica, clock, pods, nodes, namespaces, quorums, locks, recorder }, follow)
+        (
+            Self { client, replica, clock, metrics: Arc::default(), pods, nodes, namespaces, quorums, locks, reporter },
+            follow,
+        )
     }
 
     /// Resolves when every cache has been filled once.
@@ -84,8 +92,13 @@ impl Context {
         K: kube::Resource<DynamicType = ()>,
     {
         let event = Event { type_, reason: reason.into(), note: Some(note), action: reason.into(), secondary: None };
-        if let Err(error) = self.recorder.publish(&event, &object.object_ref(&())).await {
-            tracing::debug!(%error, reason, "event not published");
+        // A recorder takes a second event with the same reason for a repetition of the first, whatever its note says. A new
+        // one remembers nothing.
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+        match timeout(EVENT_TIMEOUT, recorder.publish(&event, &object.object_ref(&()))).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, reason, "event not published"),
+            Err(_elapsed) => tracing::debug!(reason, "event not published in time"),
         }
     }
 }

@@ -1,15 +1,22 @@
-//! The operator's own HTTP face: is it alive, is it ready?
+//! The operator's own HTTP face: is it alive, is it ready, and what has it counted?
 
 use std::{net::SocketAddr, time::Duration};
 
-use axum::{Router, http::StatusCode, routing::get};
+use axum::{
+    Router,
+    http::{HeaderName, StatusCode, header::CONTENT_TYPE},
+    routing::get,
+};
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
+use super::{context::Context, leader::Term};
 use crate::time::{Boottime, Clock, SystemClock};
 
 /// A main loop that has not turned for this long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);
+/// What Prometheus asks for.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// How often the main loop turns.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
 
@@ -22,18 +29,31 @@ pub struct Health {
     pub heartbeat: Option<Boottime>,
 }
 
-/// Serves `/healthz` and `/readyz` until `stop`.
-pub async fn serve(
-    address: SocketAddr,
-    health: watch::Receiver<Health>,
-    stop: CancellationToken,
-) -> std::io::Result<()> {
+/// What the endpoints look at.
+#[derive(Clone)]
+pub struct Face {
+    /// The main loop's health.
+    pub health: watch::Receiver<Health>,
+    /// Caches and metrics.
+    pub context: Context,
+    /// Whether this replica leads.
+    pub leadership: watch::Receiver<Option<Term>>,
+}
+
+/// Serves `/healthz`, `/readyz` and `/metrics` until `stop`.
+pub async fn serve(address: SocketAddr, face: Face, stop: CancellationToken) -> std::io::Result<()> {
     let listener = TcpListener::bind(address).await?;
-    let alive = health.clone();
+    let (alive, ready) = (face.health.clone(), face.health.clone());
     let app = Router::new()
         .route("/healthz", get(move || std::future::ready(healthz(*alive.borrow(), SystemClock.boottime()))))
-        .route("/readyz", get(move || std::future::ready(readyz(*health.borrow()))));
+        .route("/readyz", get(move || std::future::ready(readyz(*ready.borrow()))))
+        .route("/metrics", get(move || std::future::ready(metrics(&face))));
     axum::serve(listener, app).with_graceful_shutdown(stop.cancelled_owned()).await
+}
+
+fn metrics(face: &Face) -> ([(HeaderName, &'static str); 1], String) {
+    let leads = face.leadership.borrow().is_some();
+    ([(CONTENT_TYPE, OPEN_METRICS)], face.context.metrics.text(&face.context, leads))
 }
 
 fn healthz(health: Health, now: Boottime) -> (StatusCode, &'static str) {

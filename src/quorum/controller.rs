@@ -9,6 +9,7 @@ mod default;
 mod ending;
 mod members;
 mod publish;
+mod watches;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +28,7 @@ use tokio_stream::wrappers::IntervalStream;
 
 pub use default::{DefaultQuorumError, ensure_default_quorum};
 
+use super::in_force::Lowering;
 use super::plan::{self, Invalid, Plan};
 use super::session::{ActError, FloorError, QuorumSession, Sessions};
 use super::status::Obstacle;
@@ -46,7 +48,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// After a conflict: somebody else's write, or an older state of ours, has reached the API server first.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 
 /// Why a reconciliation ended early. None of them shows a password, key or value.
 #[derive(Debug, thiserror::Error)]
@@ -85,8 +87,7 @@ struct Memory {
     applied: Option<(Applied, Monotonic)>,
     /// When a process was confirmed closed for good, by run_id.
     closed: HashMap<String, Monotonic>,
-    /// Since when a pod, by UID, has been known to be gone.
-    gone: HashMap<String, Monotonic>,
+    lowering: Option<Lowering>,
     failures: u32,
 }
 
@@ -165,20 +166,30 @@ impl<'a> Task<'a> {
 
     /// Everything for a quorum that shall be; how long nothing has to be done unless something happens.
     async fn carry_out(&self, plan: &Plan) -> Result<Duration, Error> {
+        if self.namespace_terminates(plan) {
+            // Whatever was made would be refused or deleted, and this quorum's own deletion is on its way.
+            return Ok(LONGEST_BACKOFF);
+        }
         self.hold_finalizer().await?;
         let mut publisher = Publisher::new(self, plan);
         let Some(auth) = self.ensure_auth(plan).await? else {
             publish::refuse(self, auth::lost(plan)).await?;
             return Ok(LONGEST_BACKOFF);
         };
-        publisher.begin().await?;
+        let settings_due = publisher.begin().await?;
+        if let Some(applied) = self.applied() {
+            publisher.learn(&applied, self.outdated(plan, &applied));
+        }
+        // Before the objects: a member is waited for by the second, and needs nothing of them.
+        let wake = self.settle_members(plan, &auth, &publisher).await?;
         let applied = self.apply(plan, &auth).await?;
         publisher.learn(&applied, self.outdated(plan, &applied));
-        let wake = self.settle_members(plan, &auth, &publisher).await?;
         self.open_new_clients(plan, &auth).await;
         publisher.write(|_| ()).await?;
         self.session.raise_floor_ahead().await?;
-        Ok(wake.min(applied.due))
+        self.say_scripts().await;
+        let wake = settings_due.map_or(wake, |due| wake.min(due));
+        Ok(wake.since(self.now()).min(applied.due))
     }
 
     /// A specification that only an edit can mend: say so, and wait for the edit.
@@ -186,6 +197,11 @@ impl<'a> Task<'a> {
         let obstacle = Obstacle { reason: CommonReason::InvalidSpec, message: invalid.to_string() };
         publish::refuse(self, obstacle).await?;
         Ok(Action::await_change())
+    }
+
+    fn namespace_terminates(&self, plan: &Plan) -> bool {
+        let namespace = self.leader.context.namespaces.cluster_named(&plan.namespace);
+        namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some())
     }
 
     fn now(&self) -> Monotonic {
@@ -224,6 +240,6 @@ mod tests {
     #[test]
     fn failures_are_retried_ever_more_slowly() {
         let waits: Vec<u128> = [1, 2, 3, 8, 9, 100, u32::MAX].map(|n| backoff(n).as_millis()).into();
-        assert_eq!(waits, [200, 400, 800, 25_600, 30_000, 30_000, 30_000]);
+        assert_eq!(waits, [200, 400, 800, 10_000, 10_000, 10_000, 10_000]);
     }
 }

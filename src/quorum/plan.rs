@@ -6,9 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
 use super::auth::Auth;
-use crate::api::{ExposeType, MemberPod, RedisQuorum, TlsMode};
+use crate::api::{ClockDrift, ExposeType, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
-use crate::redlock::{Drift, Settings, rejoin_delay};
+use crate::redlock::{Drift, Settings};
 
 /// Port of every member.
 pub const PORT: u16 = 6379;
@@ -123,12 +123,6 @@ impl Plan {
         self.members.len() / 2 + 1
     }
 
-    /// How long a member stays fenced with this maxTTL in force (rule 2).
-    #[must_use]
-    pub fn rejoin_delay(&self, max_ttl_in_force: Duration) -> Duration {
-        rejoin_delay(max_ttl_in_force.max(self.max_ttl), self.settings.drift, self.settings.node_timeout)
-    }
-
     /// Name of the Secret with the seed of all passwords.
     #[must_use]
     pub fn auth_name(&self) -> String {
@@ -165,17 +159,17 @@ pub fn auth_name(quorum: &str) -> String {
     format!("{quorum}-auth")
 }
 
-/// The engine's settings of a quorum.
+/// The engine's settings as a quorum specifies them; see [`super::in_force`] for those that may be used.
 #[must_use]
 pub fn settings(quorum: &RedisQuorum) -> Settings {
     let spec = &quorum.spec;
-    Settings {
-        drift: Drift {
-            ppm: u32::try_from(spec.clock_drift.ppm).unwrap_or_default(),
-            floor: spec.clock_drift.floor.get(),
-        },
-        node_timeout: spec.node_timeout.get(),
-    }
+    Settings { drift: drift(&spec.clock_drift), node_timeout: spec.node_timeout.get() }
+}
+
+/// The drift of two clocks as the engine has it.
+#[must_use]
+pub fn drift(drift: &ClockDrift) -> Drift {
+    Drift { ppm: u32::try_from(drift.ppm).unwrap_or_default(), floor: drift.floor.get() }
 }
 
 /// The membership epoch of a quorum; the first is 1.

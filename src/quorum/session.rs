@@ -2,11 +2,14 @@
 //! token.
 
 mod auth_reader;
+mod clock;
 mod link;
 mod registry;
 mod tokens;
+mod ttl;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
@@ -14,19 +17,20 @@ use tokio::sync::{broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) use auth_reader::auth_of;
-pub use link::{ActError, LinkView, MemberLink, Turn};
+pub use clock::ClockGuard;
+pub use link::{ActError, LinkView, MemberLink, ScriptNews, Turn};
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
 
 use super::auth::Auth;
-use super::plan;
 use super::status::{admitted_run_id, record_named};
+use super::{in_force, plan};
 use crate::api::RedisQuorum;
 use crate::operator::context::Context;
 use crate::redis_member::Link;
 use crate::redlock::{Elector, Electorate, FencingToken, LockMember, Redlock, ValueSigner};
-use crate::time::SystemClock;
+use crate::time::{Clock, Monotonic, SystemClock};
 use tokens::Tokens;
 
 /// News of a session: somebody should look at the quorum again.
@@ -40,7 +44,10 @@ pub struct QuorumSession {
     newest: watch::Sender<Arc<RedisQuorum>>,
     auth: watch::Sender<Option<Auth>>,
     links: Vec<Arc<MemberLink>>,
+    clocks: Arc<ClockGuard>,
     tokens: Tokens,
+    /// Since when this replica has known that the pod with this UID is gone.
+    gone: Mutex<HashMap<String, Monotonic>>,
     announcements: Announcements,
     /// Ends the tasks of this session.
     _end: DropGuard,
@@ -53,9 +60,14 @@ impl QuorumSession {
         let reference = ObjectRef::from_obj(quorum.as_ref());
         let stop = CancellationToken::new();
         let (auth, _) = watch::channel(None);
-        let links: Vec<_> = plan::members(&quorum)
+        let members = plan::members(&quorum);
+        let clocks = Arc::new(ClockGuard::new(members.len(), in_force::clock_rule(&quorum)));
+        let links: Vec<_> = members
             .into_iter()
-            .map(|member| MemberLink::start(context, member, reference.clone(), announcements.clone(), stop.clone()))
+            .map(|member| {
+                let clocks = (context.clock.clone(), clocks.clone());
+                MemberLink::start(clocks, member, reference.clone(), announcements.clone(), stop.clone())
+            })
             .collect();
         let session = Arc::new(Self {
             context: context.clone(),
@@ -64,7 +76,9 @@ impl QuorumSession {
             newest: watch::channel(quorum.clone()).0,
             auth,
             links,
+            clocks,
             tokens: Tokens::new(&quorum),
+            gone: Mutex::default(),
             announcements,
             _end: stop.clone().drop_guard(),
         });
@@ -110,7 +124,13 @@ impl QuorumSession {
         &self.links
     }
 
-    /// Who may vote at this moment: the admitted processes (rule 5). A member that has no connection yet counts as one that
+    /// The clocks of the members.
+    #[must_use]
+    pub fn clocks(&self) -> &ClockGuard {
+        &self.clocks
+    }
+
+    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9). A member that has no connection yet counts as one that
     /// never answers.
     #[must_use]
     pub fn electorate(&self) -> Electorate {
@@ -120,13 +140,13 @@ impl QuorumSession {
             let admitted = admitted_run_id(&quorum, link.name().as_str());
             Some(Elector { member: link.voter()? as Arc<dyn LockMember>, admitted })
         });
-        Electorate::joint(electors.collect(), list.clone(), list)
+        Electorate::joint(electors.collect(), list.clone(), list).with_clock_check(self.clocks.clone())
     }
 
     /// The engine with this quorum's settings.
     #[must_use]
     pub fn redlock(&self) -> Redlock<SystemClock> {
-        Redlock::new(self.context.clock.clone(), plan::settings(&self.quorum()))
+        Redlock::new(self.context.clock.clone(), in_force::engine(&self.quorum()))
     }
 
     /// Signs lock values; `None` until the auth Secret has been read.
@@ -201,6 +221,16 @@ impl QuorumSession {
     /// A state of the quorum: from the watch, or answered to a write. An older one than the newest known is ignored, so that
     /// an admission that this replica has seen revoked never comes back through a watch that lags.
     pub(crate) fn learn(&self, quorum: Arc<RedisQuorum>) {
+        self.learn_if(quorum, is_newer);
+    }
+
+    /// The state that the API server itself has just answered with, after it refused ours as old. It is the truth even if its
+    /// version is lower: etcd may have been restored from a backup.
+    pub(crate) fn learn_truth(&self, quorum: Arc<RedisQuorum>) {
+        self.learn_if(quorum, |old, new| old.resource_version() != new.resource_version());
+    }
+
+    fn learn_if(&self, quorum: Arc<RedisQuorum>, is_newer: impl Fn(&RedisQuorum, &RedisQuorum) -> bool) {
         let replaced = self.newest.send_if_modified(|newest| {
             let newer = quorum.uid() == newest.uid() && is_newer(newest, &quorum);
             if newer {
@@ -211,6 +241,7 @@ impl QuorumSession {
         });
         if replaced {
             self.tokens.learn(&quorum);
+            self.clocks.set_rule(in_force::clock_rule(&quorum));
             self.place();
             self.announce();
         }
@@ -242,8 +273,35 @@ impl QuorumSession {
         let auth = self.auth();
         let epoch = plan::epoch(&quorum);
         let users = plan::voting_users(&quorum);
+        let bound = in_force::InForce::published(&quorum).map(|_| in_force::current(&quorum).max_ttl);
+        let namespace = self.reference.namespace.clone().unwrap_or_default();
         for link in &self.links {
-            link.place(&self.context.pods, auth.as_ref(), epoch, &users);
+            let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
+            let record = record_named(quorum.status.as_ref(), link.name().as_str());
+            if let Some(process) = record.may_be_open() {
+                self.note_pod(
+                    &process.pod_uid,
+                    pod.as_ref().and_then(|pod| pod.uid()).as_ref() == Some(&process.pod_uid),
+                );
+            }
+            link.bound_ttls(bound);
+            link.place(pod.as_deref(), auth.as_ref(), epoch, &users);
+        }
+    }
+
+    /// Since when this replica has known that the pod with this UID is gone; from now on, if it did not know yet. Every replica
+    /// keeps this of every process that matters, so that a change of leader starts no wait again.
+    pub(crate) fn gone_since(&self, pod_uid: &str) -> Monotonic {
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        *gone.entry(pod_uid.to_owned()).or_insert_with(|| self.context.clock.monotonic())
+    }
+
+    /// A pod that is there is not gone, even if this replica's cache once lagged behind the status and did not have it yet.
+    fn note_pod(&self, pod_uid: &str, is_there: bool) {
+        if is_there {
+            self.gone.lock().unwrap_or_else(PoisonError::into_inner).remove(pod_uid);
+        } else {
+            self.gone_since(pod_uid);
         }
     }
 
@@ -268,5 +326,24 @@ fn is_newer(old: &RedisQuorum, new: &RedisQuorum) -> bool {
     match (version(old), version(new)) {
         (Some(old), Some(new)) => new > old,
         _ => old.resource_version() != new.resource_version(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        let version = |version: &str| {
+            let mut quorum = RedisQuorum::new("main", crate::api::RedisQuorumSpec::default());
+            quorum.metadata.resource_version = Some(version.to_owned());
+            quorum
+        };
+        for (old, new, newer) in
+            [("9", "10", true), ("10", "9", false), ("10", "10", false), ("a", "b", true), ("a", "a", false)]
+        {
+            assert_eq!(is_newer(&version(old), &version(new)), newer, "{old} {new}");
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! Between the published status and the records of the fence, and what the conditions say. Pure.
 
 mod conditions;
+mod watches;
 
 pub use conditions::{Obstacle, Overview, conditions, refused};
+pub use watches::{ClockReport, TtlReport, Watched, watch_conditions};
 
 use super::plan::Plan;
 use crate::api::{
@@ -148,10 +150,9 @@ const fn reason_of(reason: FenceReason) -> Reason {
         FenceReason::FirstStart => Reason::FirstStart,
         FenceReason::PredecessorUnconfirmed => Reason::PredecessorUnconfirmed,
         FenceReason::Leaving => Reason::Leaving,
+        FenceReason::ClockJump => Reason::ClockJump,
         // Nothing here fences for the others; a version that did so fenced, and that is what counts.
-        FenceReason::Restarted | FenceReason::ClockJump | FenceReason::Joining | FenceReason::Updating => {
-            Reason::Restarted
-        }
+        FenceReason::Restarted | FenceReason::Joining | FenceReason::Updating => Reason::Restarted,
     }
 }
 
@@ -161,6 +162,7 @@ const fn published_reason(reason: Reason) -> FenceReason {
         Reason::FirstStart => FenceReason::FirstStart,
         Reason::PredecessorUnconfirmed => FenceReason::PredecessorUnconfirmed,
         Reason::Leaving => FenceReason::Leaving,
+        Reason::ClockJump => FenceReason::ClockJump,
     }
 }
 

@@ -11,12 +11,16 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The operator's epoch on a member: a leader raises it before anything else, and one with an older epoch can open nothing.
+/// The operator's epoch on a member: a leader raises it before anything else, and one with an older epoch can open
+/// nothing.
 pub const EPOCH_KEY: &str = "#operator-epoch";
 
-/// The operator's hand on one process. It never reconnects: a connection cannot outlive its process, so what was checked on
-/// it is true of the process that is then opened (docs/safety.md). After a failure that leaves the state of the connection
-/// unknown it refuses everything; connect anew and check again.
+/// What `PTTL` says of a key that is not there.
+const GONE: i64 = -2;
+
+/// The operator's hand on one process. It never reconnects: a connection cannot outlive its process, so what was
+/// checked on it is true of the process that is then opened (docs/safety.md). After a failure that leaves the state of
+/// the connection unknown it refuses everything; connect anew and check again.
 pub struct AdminConnection {
     connection: MultiplexedConnection,
     clock: Arc<dyn Clock>,
@@ -95,8 +99,8 @@ pub struct TtlSample {
 }
 
 impl AdminConnection {
-    /// Connects as the endpoint's user, which should be [`OPERATOR_USER`], and asks which process this is. `deadline` bounds
-    /// connecting, and later every operation.
+    /// Connects as the endpoint's user, which should be [`OPERATOR_USER`], and asks which process this is. `deadline`
+    /// bounds connecting, and later every operation.
     ///
     /// # Errors
     /// If there is no connection, or no answer, in time; `Busy` and `Loading` mean that the process is alive.
@@ -210,8 +214,8 @@ impl AdminConnection {
         }
     }
 
-    /// Raises the counter of tokens to `token` if it is lower, and returns what it is then. Before opening, and only after the
-    /// rejoin delay: grants may be in flight until then.
+    /// Raises the counter of tokens to `token` if it is lower, and returns what it is then. Before opening, and only
+    /// after the rejoin delay: grants may be in flight until then.
     ///
     /// # Errors
     /// If there is no answer in time.
@@ -221,8 +225,8 @@ impl AdminConnection {
         number(&answer)?.and_then(FencingToken::new).ok_or_else(wire::unexpected)
     }
 
-    /// Opens users, if the member still has this epoch: nothing that an operator which is no longer the leader has begun can
-    /// open a member. Never to be tried again on another connection without a new check of the process.
+    /// Opens users, if the member still has this epoch: nothing that an operator which is no longer the leader has
+    /// begun can open a member. Never to be tried again on another connection without a new check of the process.
     ///
     /// # Errors
     /// If there is no answer in time: the users may or may not be open, on this process and no other.
@@ -231,8 +235,8 @@ impl AdminConnection {
         Ok(if self.guarded(epoch, rules).await? { Opening::Opened } else { Opening::EpochMoved })
     }
 
-    /// Closes users, which acts on their connections at once, and cuts the operator's other connections, so that nothing sent
-    /// before can open them again. Guarded by the epoch like opening.
+    /// Closes users, which acts on their connections at once, and cuts the operator's other connections, so that
+    /// nothing sent before can open them again. Guarded by the epoch like opening.
     ///
     /// # Errors
     /// If there is no answer in time: the users may or may not be closed.
@@ -260,7 +264,8 @@ impl AdminConnection {
     /// If there is no answer in time.
     pub async fn sample_ttls(&mut self, cursor: u64, count: u32) -> Result<TtlSample, MemberError> {
         let page = self.ask(cmd("SCAN").arg(cursor).arg("COUNT").arg(count)).await?;
-        let (cursor, keys): (u64, Vec<String>) = redis::from_redis_value(page).map_err(|_| wire::unexpected())?;
+        // Others' keys may be any bytes.
+        let (cursor, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value(page).map_err(|_| wire::unexpected())?;
         if keys.is_empty() {
             return Ok(TtlSample { cursor, keys: Vec::new() });
         }
@@ -269,10 +274,18 @@ impl AdminConnection {
             pipeline.cmd("PTTL").arg(key);
         }
         let ttls = self.ask_all(&pipeline).await?;
-        let ttl = |answer| Ok::<_, MemberError>(number(&answer)?.and_then(|millis| u64::try_from(millis).ok()));
-        let ttls: Vec<Option<u64>> = ttls.into_iter().map(ttl).collect::<Result<_, _>>()?;
-        let keys = keys.into_iter().zip(ttls).map(|(key, millis)| (key, millis.map(Duration::from_millis))).collect();
-        Ok(TtlSample { cursor, keys })
+        let mut sample = TtlSample { cursor, keys: Vec::with_capacity(keys.len()) };
+        for (key, ttl) in keys.into_iter().zip(ttls) {
+            // -1: for ever. -2: gone in between.
+            match number(&ttl)? {
+                Some(GONE) => {}
+                millis => {
+                    let ttl = millis.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
+                    sample.keys.push((String::from_utf8_lossy(&key).into_owned(), ttl));
+                }
+            }
+        }
+        Ok(sample)
     }
 
     /// Whether the commands were executed under this epoch.
@@ -312,8 +325,8 @@ impl AdminConnection {
         self.ask_all(&pipeline).await?.pop().ok_or_else(wire::unexpected)
     }
 
-    /// `&mut self` throughout: nothing comes between WATCH and EXEC. A caller that goes away in the middle of an operation, or a
-    /// deadline, leaves the state unknown, so `broken` is set for as long as an answer is due.
+    /// `&mut self` throughout: nothing comes between WATCH and EXEC. A caller that goes away in the middle of an
+    /// operation, or a deadline, leaves the state unknown, so `broken` is set for as long as an answer is due.
     async fn ask_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, MemberError> {
         if self.broken {
             return Err(MemberError::Unreachable("connection given up".to_owned()));

@@ -43,7 +43,8 @@ pub struct Endpoint {
     pub password: Secret,
 }
 
-/// Unacknowledged data is given up after this, or a peer behind a black hole would keep the connection for many minutes.
+/// Unacknowledged data is given up after this, or a peer behind a black hole would keep the connection for many
+/// minutes.
 const USER_TIMEOUT: Duration = Duration::from_secs(2);
 const KEEPALIVE: Duration = Duration::from_secs(5);
 /// Requests that may wait for the socket before a sender has to.

@@ -28,9 +28,9 @@ struct Job {
     answer: oneshot::Sender<Result<Answers, MemberError>>,
 }
 
-/// A Redis master as a voter. A task of its own holds the one connection: what is enqueued at the same moment is written as
-/// one pipeline, in order, and pipelines stay in flight concurrently. The connection learns the `run_id` of its process before
-/// the first vote and ends with it; the next one, made in the background, learns it anew.
+/// A Redis master as a voter. A task of its own holds the one connection: what is enqueued at the same moment is
+/// written as one pipeline, in order, and pipelines stay in flight concurrently. The connection learns the `run_id` of
+/// its process before the first vote and ends with it; the next one, made in the background, learns it anew.
 pub struct RedisMember {
     name: MemberName,
     jobs: mpsc::UnboundedSender<Job>,
@@ -51,8 +51,8 @@ impl RedisMember {
         Self { name, jobs, endpoint, link, _task: AbortOnDropHandle::new(tokio::spawn(actor.run())) }
     }
 
-    /// The member has moved, or its password has changed: drops the connection and connects there. The same endpoint again
-    /// changes nothing.
+    /// The member has moved, or its password has changed: drops the connection and connects there. The same endpoint
+    /// again changes nothing.
     pub fn set_endpoint(&self, endpoint: Endpoint) {
         self.endpoint.send_if_modified(|current| {
             let moved = *current != endpoint;
@@ -75,7 +75,8 @@ impl LockMember for RedisMember {
 
     fn send(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Answers, MemberError>> {
         let (answer, answered) = oneshot::channel();
-        // Enqueued here and now, not when the future is polled. If the task is gone, so is `answer`, and this fails below.
+        // Enqueued here and now, not when the future is polled. If the task is gone, so is `answer`, and this fails
+        // below.
         let _ = self.jobs.send(Job { commands, answer });
         Box::pin(async move {
             answered.await.unwrap_or_else(|_| Err(MemberError::Unreachable("connection closed".to_owned())))

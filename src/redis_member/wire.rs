@@ -9,7 +9,8 @@ use std::time::Duration;
 /// Commands of the preamble, which a connection sends until it knows its process.
 pub(super) const PREAMBLE: usize = 8;
 
-/// Asks for the `run_id` and loads the scripts. Loaded on a connection they stay for its life: it does not outlive the process.
+/// Asks for the `run_id` and loads the scripts. Loaded on a connection they stay for its life: it does not outlive the
+/// process.
 pub(super) fn add_preamble(pipeline: &mut Pipeline) {
     pipeline.cmd("INFO").arg("server");
     for script in SCRIPTS.all() {

@@ -14,8 +14,9 @@ pub struct ClockSample {
     pub received: Boottime,
 }
 
-/// Judges a member's clock: expiry follows it, so a yes from a member whose clock was stepped since its admission is worth
-/// nothing. Carried by every acquire and extend answer, so that there is no window between a step and its discovery.
+/// Judges a member's clock: expiry follows it, so a yes from a member whose clock was stepped since its admission is
+/// worth nothing. Carried by every acquire and extend answer, so that there is no window between a step and its
+/// discovery.
 pub trait ClockCheck: Send + Sync {
     /// Whether the process's offset to our clock is still the one that it was admitted with, within the allowance.
     fn steady(&self, run_id: &RunId, sample: &ClockSample) -> bool;
@@ -36,8 +37,8 @@ impl fmt::Debug for Elector {
     }
 }
 
-/// The voting members at one moment: a majority of every list is needed, of distinct processes. Two lists are in force while
-/// the membership changes (docs/algorithm.md).
+/// The voting members at one moment: a majority of every list is needed, of distinct processes. Two lists are in force
+/// while the membership changes (docs/algorithm.md).
 #[derive(Clone)]
 pub struct Electorate {
     electors: Vec<Elector>,
@@ -80,7 +81,7 @@ impl Electorate {
 
     /// Whether the voter's clock may be trusted; without a check it is.
     #[must_use]
-    pub(crate) fn clock_is_steady(&self, run_id: &RunId, sample: &ClockSample) -> bool {
+    pub fn clock_is_steady(&self, run_id: &RunId, sample: &ClockSample) -> bool {
         self.clocks.as_ref().is_none_or(|clocks| clocks.steady(run_id, sample))
     }
 }

@@ -1,5 +1,5 @@
-//! The engine: one file per operation. Every operation asks all members at once and is decided as soon as its outcome is
-//! certain, so that a frozen minority costs no time.
+//! The engine: one file per operation. Every operation asks all members at once and is decided as soon as its outcome
+//! is certain, so that a frozen minority costs no time.
 
 mod acquire;
 mod ballot;

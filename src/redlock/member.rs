@@ -12,17 +12,19 @@ pub trait LockMember: Send + Sync {
     /// Its name in the member list.
     fn name(&self) -> &MemberName;
 
-    /// Enqueues the commands, as one pipeline, before it returns: members execute them in the order of these calls, even if
-    /// the future is dropped or never polled. So no release overtakes the `SET` that it belongs to, which would leave the key
-    /// behind. A member without a connection fails at once and keeps nothing for later (a late `SET` would take the lock for
-    /// nobody), except that it may deliver releases later: those are harmless at any time.
+    /// Enqueues the commands, as one pipeline, before it returns: members execute them in the order of these calls,
+    /// even if the future is dropped or never polled. So no release overtakes the `SET` that it belongs to, which would
+    /// leave the key behind. A member without a connection fails at once and keeps nothing for later (a late `SET`
+    /// would take the lock for nobody), except that it may deliver releases later: those are harmless at any time.
     fn send(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Answers, MemberError>>;
 }
 
-/// What a member is asked to do, each one script (`src/redis_member/scripts`). All durations are whole milliseconds on the wire.
+/// What a member is asked to do, each one script (`src/redis_member/scripts`). All durations are whole milliseconds on
+/// the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Set the key if it does not exist (`SET key value NX PX ttl`) and take the next token: counter = max(counter, hint) + 1.
+    /// Set the key if it does not exist (`SET key value NX PX ttl`) and take the next token: counter = max(counter,
+    /// hint) + 1.
     Acquire {
         /// The lock's key.
         key: LockKey,
@@ -33,8 +35,8 @@ pub enum Command {
         /// The highest token that the caller has seen; refused when it is above the counter by more than 2^32.
         hint: FencingToken,
     },
-    /// Write a token back: counter = max(counter, token). Counts only where the key still holds the value, otherwise two
-    /// majorities that share a member could be given the same token (docs/algorithm.md).
+    /// Write a token back: counter = max(counter, token). Counts only where the key still holds the value, otherwise
+    /// two majorities that share a member could be given the same token (docs/algorithm.md).
     RaiseCounter {
         /// The lock's key.
         key: LockKey,
@@ -63,7 +65,8 @@ pub enum Command {
         /// In the member's own time: a repair that arrives later does nothing.
         not_after: UnixMicros,
     },
-    /// Replace the value by the sealed one and keep the time to live, plus `lock_delay`; nothing changes if already sealed.
+    /// Replace the value by the sealed one and keep the time to live, plus `lock_delay`; nothing changes if already
+    /// sealed.
     Seal {
         /// The lock's key.
         key: LockKey,

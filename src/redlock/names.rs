@@ -1,14 +1,16 @@
 use std::fmt;
+use std::sync::Arc;
 
+// Cheap to clone: a batch of extensions names every key once per member.
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(String);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Takes the text as it is.
-            pub fn new(text: impl Into<String>) -> Self {
+            pub fn new(text: impl Into<Arc<str>>) -> Self {
                 Self(text.into())
             }
 
@@ -27,7 +29,7 @@ macro_rules! name {
 
         impl From<String> for $name {
             fn from(text: String) -> Self {
-                Self(text)
+                Self::new(text)
             }
         }
 
@@ -57,7 +59,8 @@ name! {
 }
 
 name! {
-    /// The `run_id` of one Redis process: 40 hex characters, new at every start (`INFO server`). Votes are counted by it.
+    /// The `run_id` of one Redis process: 40 hex characters, new at every start (`INFO server`). Votes are counted by
+    /// it.
     RunId
 }
 

@@ -130,8 +130,8 @@ pub enum Extend {
         /// Who failed to vote, and how.
         failures: Vec<(MemberName, MemberFailure)>,
     },
-    /// Begun or decided after the old validity had ended: the hold is lost whatever the votes, since another holder may have
-    /// been in between.
+    /// Begun or decided after the old validity had ended: the hold is lost whatever the votes, since another holder may
+    /// have been in between.
     TooLate,
 }
 

@@ -1,5 +1,4 @@
-use super::{Electorate, MemberName, RunId};
-use std::collections::BTreeSet;
+use super::{Elector, Electorate, MemberName, RunId};
 
 /// One member's say in one round.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,46 +37,78 @@ pub enum Loss {
 #[derive(Clone, Debug)]
 pub struct Tally {
     seats: Vec<Seat>,
-    lists: Vec<Vec<usize>>,
-    /// Members of a list that have no elector: never to be heard of.
-    absent: Vec<usize>,
+    lists: Vec<List>,
     closed: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Seat {
     admitted: Option<RunId>,
-    vote: Option<Vote>,
+    /// The admitted process as a set of one; empty without one.
+    process: Processes,
+    vote: Option<Ballot>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ballot {
+    Yes,
+    No,
+    Missing,
+}
+
+/// A member list: how many it names, and the seats of those that have an elector. The others are never heard of.
+#[derive(Clone, Debug)]
+struct List {
+    members: usize,
+    seats: Vec<usize>,
+}
+
+impl List {
+    fn quorum(&self) -> usize {
+        self.members / 2 + 1
+    }
+}
+
+/// A set of admitted processes, one bit each.
+type Processes = u64;
+
+fn size(processes: Processes) -> usize {
+    processes.count_ones() as usize
 }
 
 impl Tally {
     /// No votes yet. Electors without an admitted process have lost their vote already.
     #[must_use]
     pub fn new(electorate: &Electorate) -> Self {
-        let seats = electorate
-            .electors()
-            .iter()
-            .map(|elector| Seat {
-                admitted: elector.admitted.clone(),
-                vote: if elector.admitted.is_none() { Some(Vote::Missing) } else { None },
-            })
-            .collect();
-        let position = |name: &MemberName| electorate.electors().iter().position(|e| e.member.name() == name);
-        let lists: Vec<Vec<usize>> =
-            electorate.lists().iter().map(|list| list.iter().filter_map(position).collect()).collect();
-        let absent = electorate.lists().iter().zip(&lists).map(|(list, found)| list.len() - found.len()).collect();
-        Self { seats, lists, absent, closed: false }
+        let electors = electorate.electors();
+        let seat = |elector: &Elector| {
+            // The first seat with this process lends its number; beyond the bits of a set there are no votes.
+            let first = electors.iter().position(|other| other.admitted == elector.admitted).map(u32::try_from);
+            let process = match (&elector.admitted, first) {
+                (Some(_), Some(Ok(first))) => Processes::checked_shl(1, first).unwrap_or(0),
+                _ => 0,
+            };
+            Seat { admitted: elector.admitted.clone(), process, vote: (process == 0).then_some(Ballot::Missing) }
+        };
+        let position = |name: &MemberName| electors.iter().position(|elector| elector.member.name() == name);
+        let list =
+            |names: &Vec<MemberName>| List { members: names.len(), seats: names.iter().filter_map(position).collect() };
+        Self {
+            seats: electors.iter().map(seat).collect(),
+            lists: electorate.lists().iter().map(list).collect(),
+            closed: false,
+        }
     }
 
     /// Takes the vote of the elector at `index`. Only the first counts, only before [`Tally::close`], and only from the
     /// admitted process.
     pub fn on_vote(&mut self, index: usize, vote: Vote) -> Progress {
         if let Some(seat) = self.seats.get_mut(index).filter(|seat| seat.vote.is_none() && !self.closed) {
-            let counts = match &vote {
-                Vote::Yes(run_id) | Vote::No(run_id) => seat.admitted.as_ref() == Some(run_id),
-                Vote::Missing => false,
-            };
-            seat.vote = Some(if counts { vote } else { Vote::Missing });
+            seat.vote = Some(match vote {
+                Vote::Yes(run_id) if seat.admitted.as_ref() == Some(&run_id) => Ballot::Yes,
+                Vote::No(run_id) if seat.admitted.as_ref() == Some(&run_id) => Ballot::No,
+                _ => Ballot::Missing,
+            });
         }
         self.progress()
     }
@@ -91,17 +122,17 @@ impl Tally {
     /// What is certain by now.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        let counts: Vec<Count> = (0..self.lists.len()).map(|list| self.count(list)).collect();
-        if counts.iter().all(|count| count.yes >= count.quorum) {
+        let counts = || self.lists.iter().map(|list| self.count(list));
+        if counts().all(|count| count.yes >= count.quorum) {
             return Progress::Won;
         }
-        if counts.iter().any(|count| count.no > count.members - count.quorum) {
+        if counts().any(|count| count.no > count.members - count.quorum) {
             return Progress::Lost(Loss::Refused);
         }
-        if counts.iter().all(|count| count.at_most_yes >= count.quorum) {
+        if counts().all(|count| count.at_most_yes >= count.quorum) {
             return Progress::Pending;
         }
-        let refusal_possible = counts.iter().any(|count| count.no + count.pending > count.members - count.quorum);
+        let refusal_possible = counts().any(|count| count.no + count.pending > count.members - count.quorum);
         Progress::Lost(if refusal_possible { Loss::Open } else { Loss::NoQuorum })
     }
 
@@ -114,17 +145,17 @@ impl Tally {
     /// Distinct processes that said yes.
     #[must_use]
     pub fn yes(&self) -> usize {
-        self.voters(0..self.seats.len(), |vote| matches!(vote, Vote::Yes(_))).len()
+        size(self.voters(0..self.seats.len(), Ballot::Yes))
     }
 
     /// Distinct processes that said no, and did not say yes under another name.
     #[must_use]
     pub fn no(&self) -> usize {
-        let yes = self.voters(0..self.seats.len(), |vote| matches!(vote, Vote::Yes(_)));
-        self.voters(0..self.seats.len(), |vote| matches!(vote, Vote::No(_))).difference(&yes).count()
+        let all = || 0..self.seats.len();
+        size(self.voters(all(), Ballot::No) & !self.voters(all(), Ballot::Yes))
     }
 
-    /// Electors that a vote counts of, or counted.
+    /// All electors.
     #[must_use]
     pub fn members(&self) -> usize {
         self.seats.len()
@@ -133,42 +164,30 @@ impl Tally {
     /// Whether the processes that said yes at these seats are a majority of every list.
     #[must_use]
     pub fn is_majority(&self, among: impl Fn(usize) -> bool) -> bool {
-        self.lists.iter().enumerate().all(|(list, seats)| {
-            let chosen = seats.iter().copied().filter(|seat| among(*seat));
-            self.voters(chosen, |vote| matches!(vote, Vote::Yes(_))).len() >= self.quorum(list)
+        self.lists.iter().all(|list| {
+            let chosen = list.seats.iter().copied().filter(|seat| among(*seat));
+            size(self.voters(chosen, Ballot::Yes)) >= list.quorum()
         })
     }
 
-    fn quorum(&self, list: usize) -> usize {
-        (self.lists[list].len() + self.absent[list]) / 2 + 1
+    fn voters(&self, seats: impl IntoIterator<Item = usize>, vote: Ballot) -> Processes {
+        let seats = seats.into_iter().map(|seat| &self.seats[seat]);
+        seats.filter(|seat| seat.vote == Some(vote)).fold(0, |processes, seat| processes | seat.process)
     }
 
-    fn voters(&self, seats: impl IntoIterator<Item = usize>, which: impl Fn(&Vote) -> bool) -> BTreeSet<&RunId> {
-        let votes = seats.into_iter().filter_map(|seat| self.seats[seat].vote.as_ref()).filter(|vote| which(vote));
-        votes.filter_map(|vote| if let Vote::Yes(id) | Vote::No(id) = vote { Some(id) } else { None }).collect()
-    }
-
-    fn count(&self, list: usize) -> Count {
-        let seats = &self.lists[list];
-        let yes = self.voters(seats.iter().copied(), |vote| matches!(vote, Vote::Yes(_)));
-        let no = self.voters(seats.iter().copied(), |vote| matches!(vote, Vote::No(_)));
-        let pending: BTreeSet<&RunId> = if self.closed {
-            BTreeSet::new()
-        } else {
-            seats
-                .iter()
-                .map(|seat| &self.seats[*seat])
-                .filter(|s| s.vote.is_none())
-                .filter_map(|s| s.admitted.as_ref())
-                .collect()
-        };
+    fn count(&self, list: &List) -> Count {
+        let voters = |vote| self.voters(list.seats.iter().copied(), vote);
+        let (yes, no) = (voters(Ballot::Yes), voters(Ballot::No));
+        let silent =
+            list.seats.iter().map(|seat| &self.seats[*seat]).filter(|seat| seat.vote.is_none() && !self.closed);
+        let pending = silent.fold(0, |processes, seat| processes | seat.process);
         Count {
-            members: seats.len() + self.absent[list],
-            quorum: self.quorum(list),
-            no: no.difference(&yes).count(),
-            pending: pending.difference(&no).filter(|id| !yes.contains(*id)).count(),
-            at_most_yes: yes.union(&pending).count(),
-            yes: yes.len(),
+            members: list.members,
+            quorum: list.quorum(),
+            yes: size(yes),
+            no: size(no & !yes),
+            pending: size(pending & !no & !yes),
+            at_most_yes: size(yes | pending),
         }
     }
 }
@@ -183,4 +202,202 @@ struct Count {
     pending: usize,
     /// If all that may still vote said yes.
     at_most_yes: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    struct Named(MemberName);
+
+    impl LockMember for Named {
+        fn name(&self) -> &MemberName {
+            &self.0
+        }
+
+        fn send(&self, _commands: Vec<Command>) -> BoxFuture<'static, Result<Answers, MemberError>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    fn process(number: u8) -> RunId {
+        RunId::new(format!("run {number}"))
+    }
+
+    fn names(list: &[usize]) -> Vec<MemberName> {
+        list.iter().map(|seat| MemberName::new(format!("m{seat}"))).collect()
+    }
+
+    /// `processes`: the admitted one of each seat.
+    fn tally(processes: &[Option<u8>], lists: &[&[usize]]) -> Tally {
+        let elector = |(seat, admitted): (usize, &Option<u8>)| Elector {
+            member: Arc::new(Named(MemberName::new(format!("m{seat}")))),
+            admitted: admitted.map(process),
+        };
+        let electors = processes.iter().enumerate().map(elector).collect();
+        Tally::new(&match lists {
+            [] => Electorate::single(electors),
+            [old, new] => Electorate::joint(electors, names(old), names(new)),
+            _ => panic!("one list or two"),
+        })
+    }
+
+    const PENDING: Progress = Progress::Pending;
+    const WON: Progress = Progress::Won;
+    const REFUSED: Progress = Progress::Lost(Loss::Refused);
+    const NO_QUORUM: Progress = Progress::Lost(Loss::NoQuorum);
+    const OPEN: Progress = Progress::Lost(Loss::Open);
+
+    /// `y` and `n` from the admitted process, `f` for a failure, `x` for a yes of another process, in the order of the
+    /// seats.
+    fn cast(tally: &mut Tally, processes: &[Option<u8>], votes: &str) -> Progress {
+        let mut progress = tally.progress();
+        for (seat, vote) in votes.chars().enumerate() {
+            let run_id = process(processes[seat].unwrap_or(99));
+            progress = match vote {
+                'y' => tally.on_vote(seat, Vote::Yes(run_id)),
+                'n' => tally.on_vote(seat, Vote::No(run_id)),
+                'x' => tally.on_vote(seat, Vote::Yes(process(77))),
+                'f' => tally.on_vote(seat, Vote::Missing),
+                '.' => progress,
+                other => panic!("{other}"),
+            };
+        }
+        progress
+    }
+
+    #[test]
+    fn an_outcome_is_known_as_soon_as_it_is_certain() {
+        for (seats, votes, expected) in [
+            (1, "", PENDING),
+            (1, "y", WON),
+            (1, "n", REFUSED),
+            (1, "f", NO_QUORUM),
+            (3, "y", PENDING),
+            (3, "yy", WON),
+            (3, "y.y", WON),
+            (3, "nn", REFUSED),
+            (3, "yn", PENDING),
+            (3, "ynn", REFUSED),
+            (3, "ynf", NO_QUORUM),
+            (3, "nf", OPEN),
+            (3, "nfn", REFUSED),
+            (3, "nfy", NO_QUORUM),
+            (3, "ff", NO_QUORUM),
+            (3, "xx", NO_QUORUM),
+            (3, "yxy", WON),
+            (5, "yynn", PENDING),
+            (5, "yynny", WON),
+            (5, "ynn", PENDING),
+            (5, "nnf", OPEN),
+            (5, "fff", NO_QUORUM),
+            (5, "nnn", REFUSED),
+        ] {
+            let processes: Vec<Option<u8>> = (0..seats).map(Some).collect();
+            assert_eq!(cast(&mut tally(&processes, &[]), &processes, votes), expected, "{votes:?} of {seats}");
+        }
+    }
+
+    #[test]
+    fn a_deadline_leaves_nothing_open() {
+        for (votes, expected) in [("", NO_QUORUM), ("y", NO_QUORUM), ("n", NO_QUORUM), ("nf", NO_QUORUM), ("yy", WON)] {
+            let processes = [Some(0), Some(1), Some(2)];
+            let mut tally = tally(&processes, &[]);
+            cast(&mut tally, &processes, votes);
+            assert_eq!(tally.close(), expected, "{votes:?}");
+            // What comes later is not counted.
+            assert_eq!(tally.on_vote(2, Vote::Yes(process(2))), expected, "{votes:?}");
+            assert_eq!(tally.on_vote(1, Vote::Yes(process(1))), expected, "{votes:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_has_one_vote_under_all_its_names() {
+        let twins = [Some(0), Some(0), Some(2)];
+        assert_eq!(cast(&mut tally(&twins, &[]), &twins, "yyf"), NO_QUORUM);
+        assert_eq!(cast(&mut tally(&twins, &[]), &twins, "yyy"), WON);
+        assert_eq!(cast(&mut tally(&twins, &[]), &twins, "nnf"), NO_QUORUM, "nor do its refusals count twice");
+        // Our own key makes it refuse under its second name: it has said yes.
+        let mut counted = tally(&twins, &[]);
+        assert_eq!(cast(&mut counted, &twins, "yn"), PENDING);
+        assert_eq!((counted.yes(), counted.no()), (1, 0));
+        // All names lead to one process: lost before anybody is asked.
+        assert_eq!(tally(&[Some(0), Some(0), Some(0)], &[]).progress(), NO_QUORUM);
+    }
+
+    #[test]
+    fn a_member_that_is_not_admitted_has_no_vote() {
+        let processes = [None, Some(1), Some(2)];
+        assert_eq!(cast(&mut tally(&processes, &[]), &processes, "yy"), PENDING);
+        assert_eq!(cast(&mut tally(&processes, &[]), &processes, "yyy"), WON);
+        assert_eq!(tally(&[None, None, Some(2)], &[]).progress(), NO_QUORUM);
+    }
+
+    #[test]
+    fn a_joint_electorate_needs_both_majorities() {
+        let processes = [Some(0), Some(1), Some(2), Some(3), Some(4)];
+        for (votes, expected) in [
+            ("yyy", PENDING),
+            ("yy.y", PENDING),
+            ("yyyy", WON),
+            (".yyy", WON),
+            ("yyyff", NO_QUORUM),
+            ("nn", REFUSED),
+            ("...nn", REFUSED),
+            ("n..n", PENDING),
+        ] {
+            let mut tally = tally(&processes, &[&[0, 1, 2], &[2, 3, 4]]);
+            assert_eq!(cast(&mut tally, &processes, votes), expected, "{votes:?}");
+        }
+        // From one member to three: the new members alone are no majority of the old list.
+        let grown = [Some(0), Some(1), Some(2)];
+        assert_eq!(cast(&mut tally(&grown, &[&[0], &[0, 1, 2]]), &grown, ".yy"), PENDING);
+        assert_eq!(cast(&mut tally(&grown, &[&[0], &[0, 1, 2]]), &grown, "yy"), WON);
+        // A listed member without an elector is one that never answers.
+        let two = [Some(0), Some(1)];
+        assert_eq!(cast(&mut tally(&two, &[&[0, 1, 7], &[0, 1, 7]]), &two, "yf"), NO_QUORUM);
+    }
+
+    proptest! {
+        /// The heart of it: however names and processes are mixed up, two contenders who split the processes never both
+        /// win.
+        #[test]
+        fn two_contenders_never_both_win(
+            seats in prop::collection::vec((0_u8..6, any::<bool>()), 1..8), joint in any::<bool>(), split in 0_usize..8,
+        ) {
+            let processes: Vec<Option<u8>> = seats.iter().map(|(number, _)| Some(*number)).collect();
+            // Each process has given its key to one of the two.
+            let side_of = |process: &Option<u8>| seats.iter().find(|(number, _)| Some(*number) == *process).unwrap().1;
+            let side: Vec<bool> = processes.iter().map(side_of).collect();
+            let all: Vec<usize> = (0..seats.len()).collect();
+            let (old, new) = (&all[..split.clamp(1, seats.len())], &all[split.min(seats.len() - 1)..]);
+            let lists: &[&[usize]] = if joint { &[old, new] } else { &[] };
+            let votes = |mine: bool| side.iter().map(|s| if *s == mine { 'y' } else { 'n' }).collect::<String>();
+            let one = cast(&mut tally(&processes, lists), &processes, &votes(true));
+            let other = cast(&mut tally(&processes, lists), &processes, &votes(false));
+            prop_assert!(!(one == WON && other == WON));
+        }
+
+        #[test]
+        fn what_was_certain_stays_and_everything_ends_certain(
+            votes in prop::collection::vec(prop::sample::select(vec!['y', 'n', 'f', 'x']), 1..8),
+        ) {
+            let processes: Vec<Option<u8>> = (0..u8::try_from(votes.len()).unwrap()).map(Some).collect();
+            let mut tally = tally(&processes, &[]);
+            let mut last = tally.progress();
+            for (seat, vote) in votes.iter().enumerate() {
+                let one = format!("{}{vote}", ".".repeat(seat));
+                let now = cast(&mut tally, &processes, &one);
+                prop_assert!(matches!(last, Progress::Pending | Progress::Lost(Loss::Open)) || now == last);
+                prop_assert!(last != OPEN || matches!(now, Progress::Lost(_)));
+                last = now;
+            }
+            let yes = votes.iter().filter(|vote| **vote == 'y').count();
+            prop_assert_eq!(last == WON, yes > votes.len() / 2);
+            prop_assert!(last != PENDING && last != OPEN);
+        }
+    }
 }

@@ -32,9 +32,9 @@ impl Drift {
     }
 }
 
-/// What remains of a lock's `ttl` for the holder when acquiring or extending it took `elapsed`, counted from before the first
-/// request: `ttl − elapsed − (ttl × drift + floor)`. `None` when nothing remains: the round failed. The only place with this
-/// formula (redis.io/docs/latest/develop/clients/patterns/distributed-locks).
+/// What remains of a lock's `ttl` for the holder when acquiring or extending it took `elapsed`, counted from before the
+/// first request: `ttl − elapsed − (ttl × drift + floor)`. `None` when nothing remains: the round failed. The only
+/// place with this formula (redis.io/docs/latest/develop/clients/patterns/distributed-locks).
 #[must_use]
 pub fn validity(ttl: Duration, elapsed: Duration, drift: Drift) -> Option<Duration> {
     ttl.checked_sub(elapsed)?.checked_sub(drift.allowance(ttl)).filter(|left| !left.is_zero())
@@ -60,9 +60,9 @@ pub fn renewed_until(
     (now < known).then(|| granted_until(started, now, ttl, drift).unwrap_or(known).max(known))
 }
 
-/// How long a process that has forgotten its keys stays fenced, from its first sight: until every promise that its predecessor
-/// may have made has run out on every clock, `maxTTL × (1 + ρ) / (1 − ρ) + floor + nodeTimeout`, rounded up. Holds for
-/// clients too that subtract no drift. The model check shows it tight (docs/safety.md).
+/// How long a process that has forgotten its keys stays fenced, from its first sight: until every promise that its
+/// predecessor may have made has run out on every clock, `maxTTL × (1 + ρ) / (1 − ρ) + floor + nodeTimeout`, rounded
+/// up. Holds for clients too that subtract no drift. The model check shows it tight (docs/safety.md).
 #[must_use]
 pub fn rejoin_delay(max_ttl_in_force: Duration, drift: Drift, node_timeout: Duration) -> Duration {
     let ppm = u128::from(drift.ppm);

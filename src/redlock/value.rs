@@ -2,6 +2,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Bytes of the nonce and of the tag; each is twice as many hex characters.
 const HALF: usize = 10;
@@ -24,8 +25,8 @@ fn from_hex(text: &[u8]) -> Option<[u8; HALF]> {
     if rest.is_empty() { bytes.try_into().ok() } else { None }
 }
 
-/// The public half of a lock value, fresh for every attempt: a value is used for one attempt only, since a late release of an
-/// earlier attempt would otherwise delete the later one's key. 20 hex characters.
+/// The public half of a lock value, fresh for every attempt: a value is used for one attempt only, since a late release
+/// of an earlier attempt would otherwise delete the later one's key. 20 hex characters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nonce([u8; HALF]);
 
@@ -70,11 +71,12 @@ pub struct NotANonce;
 
 /// What a lock's key is set to: 40 hex characters. Whoever knows it can release the lock, so it is shown nowhere.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct LockValue(String);
+pub struct LockValue(Arc<str>);
 
 impl LockValue {
-    /// Any text as a value: for tests, and for clients that are not the operator. The operator's come from [`ValueSigner`].
-    pub fn from_text(text: impl Into<String>) -> Self {
+    /// Any text as a value: for tests, and for clients that are not the operator. The operator's come from
+    /// [`ValueSigner`].
+    pub fn from_text(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
@@ -91,8 +93,8 @@ impl fmt::Debug for LockValue {
     }
 }
 
-/// Makes lock values that nobody can guess, and that every replica with the quorum's key recognises as the operator's own
-/// when it reads one off a member: nonce ‖ HMAC-SHA-256(key, lock UID ‖ nonce), each half 20 hex characters.
+/// Makes lock values that nobody can guess, and that every replica with the quorum's key recognises as the operator's
+/// own when it reads one off a member: nonce ‖ HMAC-SHA-256(key, lock UID ‖ nonce), each half 20 hex characters.
 #[derive(Clone)]
 pub struct ValueSigner(Hmac<Sha256>);
 
@@ -100,8 +102,8 @@ impl ValueSigner {
     /// `key` is the secret in the quorum's auth Secret, of any length.
     #[must_use]
     pub fn new(key: &[u8]) -> Self {
-        // HMAC takes a key of any length: longer than a block it is hashed, shorter it is padded. RFC 2104 does the former by
-        // hand, so that the one constructor that cannot fail is enough.
+        // HMAC takes a key of any length: longer than a block it is hashed, shorter it is padded. RFC 2104 does the
+        // former by hand, so that the one constructor that cannot fail is enough.
         let mut block = [0_u8; 64];
         if key.len() > block.len() {
             let digest = <Sha256 as sha2::Digest>::digest(key);
@@ -132,23 +134,24 @@ impl ValueSigner {
     #[must_use]
     pub fn value(&self, lock_uid: &str, nonce: &Nonce) -> LockValue {
         let tag = self.lock_tag(lock_uid, nonce).finalize().into_bytes();
-        LockValue(format!("{nonce}{}", to_hex(&tag[..HALF])))
+        LockValue(format!("{nonce}{}", to_hex(&tag[..HALF])).into())
     }
 
-    /// The nonce, if `value` is one that [`ValueSigner::value`] made for this lock. The tag is compared in constant time.
+    /// The nonce, if `value` is one that [`ValueSigner::value`] made for this lock. The tag is compared in constant
+    /// time.
     #[must_use]
     pub fn recognise(&self, lock_uid: &str, value: &str) -> Option<Nonce> {
         let (nonce, tag) = halves(value)?;
         self.lock_tag(lock_uid, &nonce).verify_truncated_left(&tag).is_ok().then_some(nonce)
     }
 
-    /// What a seal sets the key to instead of `value`: derived from it, so that every replica recognises the seal, and no
-    /// replica that extends `value` finds it.
+    /// What a seal sets the key to instead of `value`: derived from it, so that every replica recognises the seal, and
+    /// no replica that extends `value` finds it.
     #[must_use]
     pub fn sealed(&self, value: &LockValue) -> LockValue {
         let tag = self.seal_tag(value.expose()).finalize().into_bytes();
         let nonce: String = value.expose().chars().take(2 * HALF).collect();
-        LockValue(format!("{nonce}{}", to_hex(&tag[..HALF])))
+        LockValue(format!("{nonce}{}", to_hex(&tag[..HALF])).into())
     }
 
     /// Whether `value` is the seal of the attempt `nonce` on this lock. Compared in constant time.
@@ -204,8 +207,8 @@ mod tests {
         assert_eq!(ValueSigner::new(b"other").recognise("uid-1", value.expose()), None);
         let mut forged = value.expose().to_owned();
         forged.replace_range(0..1, "1");
-        for foreign in [forged.as_str(), "", "1795284168", "äöü", &value.expose()[..39], &value.expose().to_uppercase()]
-        {
+        let (short, upper) = (&value.expose()[..39], value.expose().to_uppercase());
+        for foreign in [forged.as_str(), "", "1795284168", "äöü", short, &upper] {
             assert_eq!(signer.recognise("uid-1", foreign), None, "{foreign}");
         }
     }

@@ -56,6 +56,29 @@ impl Faults {
         self.run(&["kill-container", namespace, pod, container]).await
     }
 
+    /// SIGSTOP to all processes of a container.
+    pub(crate) async fn pause_container(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<()> {
+        self.run(&["pause-container", namespace, pod, container]).await
+    }
+
+    /// SIGCONT to all processes of a container.
+    pub(crate) async fn resume_container(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<()> {
+        self.run(&["resume-container", namespace, pod, container]).await
+    }
+
+    /// What a pod sends to the API server is dropped on its node.
+    pub(crate) async fn cut_from_api_server(&self, node: &str, address: &str) -> anyhow::Result<()> {
+        let drop = format!(
+            "table ip e2e {{ chain cut {{ type filter hook forward priority 0; ip saddr {address} tcp dport 6443 drop; }} }}"
+        );
+        self.run(&["in-node", node.trim_start_matches("node"), "--", "nft", &drop]).await
+    }
+
+    /// The end of [`Self::cut_from_api_server`].
+    pub(crate) async fn heal_api_server(&self, node: &str) -> anyhow::Result<()> {
+        self.run(&["in-node", node.trim_start_matches("node"), "--", "nft", "delete", "table", "ip", "e2e"]).await
+    }
+
     /// The API server is killed and stays away.
     pub(crate) async fn stop_api_server(&self) -> anyhow::Result<()> {
         self.api_server_is_away.store(true, Ordering::SeqCst);

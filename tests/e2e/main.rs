@@ -15,6 +15,7 @@ mod pods;
 mod quorums;
 mod record;
 mod runner;
+mod suite_lock;
 mod suite_main;
 
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 use runner::Test;
 
 /// Suites by name.
-const SUITES: &[(&str, &[Test])] = &[("main", suite_main::TESTS)];
+const SUITES: &[(&str, &[Test])] = &[("main", suite_main::TESTS), ("lock", suite_lock::TESTS)];
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));

@@ -40,7 +40,6 @@ pub(crate) fn is_ready(version: &Version<RedisQuorum>) -> bool {
 pub(crate) struct Quorum {
     pub(crate) bench: Bench,
     pub(crate) name: String,
-    pub(crate) max_ttl: Duration,
     pub(crate) recorder: Recorder<RedisQuorum>,
 }
 
@@ -49,7 +48,7 @@ impl Quorum {
     pub(crate) async fn create(bench: &Bench, name: &str, max_ttl: Duration) -> anyhow::Result<Self> {
         let recorder = bench.record::<RedisQuorum>(name).await?;
         bench.create::<RedisQuorum>(manifest(bench, name, max_ttl)).await?;
-        Ok(Self { bench: bench.clone(), name: name.into(), max_ttl, recorder })
+        Ok(Self { bench: bench.clone(), name: name.into(), recorder })
     }
 
     /// Creates it and waits until all members are admitted.

@@ -12,6 +12,7 @@ use kube::{
     Api, Resource, ResourceExt,
     runtime::{
         WatchStreamExt as _,
+        utils::Backoff,
         watcher::{self, Event, watcher},
     },
 };
@@ -21,6 +22,21 @@ use tokio::{sync::watch, task::AbortHandle, time::timeout};
 
 /// A watch begins within this time.
 const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// Watches that break begin anew at this pace: what happens right after an API server came back is to be seen.
+struct Steady;
+
+impl Iterator for Steady {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(Duration::from_millis(200))
+    }
+}
+
+impl Backoff for Steady {
+    fn reset(&mut self) {}
+}
 
 /// One version of an object, or its end.
 #[derive(Clone, Debug)]
@@ -74,7 +90,7 @@ where
         let versions = Arc::new(Mutex::new(Vec::new()));
         let (seen, count) = watch::channel(0);
         let (started, has_started) = tokio::sync::oneshot::channel();
-        let mut events = watcher(api, config).default_backoff().boxed();
+        let mut events = watcher(api, config).backoff(Steady).boxed();
         let (kept, mut started) = (versions.clone(), Some(started));
         let task = tokio::spawn(async move {
             while let Some(event) = events.next().await {

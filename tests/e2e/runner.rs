@@ -6,8 +6,8 @@ use anyhow::{Context as _, anyhow};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt, api::ListParams};
-use redlock_operator::time::{Boottime, Clock as _, SystemClock};
-use tokio::time::timeout;
+use redlock_operator::time::{Clock as _, SystemClock};
+use tokio::{task::JoinHandle, time::timeout};
 
 use crate::{
     bench::{Bench, PART_OF},
@@ -43,42 +43,68 @@ macro_rules! tests {
 }
 pub(crate) use tests;
 
+/// Times measured on a busy machine say little.
+fn load() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    load.split(' ').next().map(|load| format!(" (load average {load} on {cores} cores)")).unwrap_or_default()
+}
+
+/// How the tests went.
+#[derive(Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+}
+
 /// Runs the tests whose name contains `filter`; true if none failed.
 pub(crate) async fn run(tests: &[Test], filter: &str) -> anyhow::Result<bool> {
     let cluster = Arc::new(Cluster::find().await?);
     let figures = Arc::new(Figures::default());
     warn_of_leftovers(&cluster).await?;
     quorums::default_is_ready(&cluster).await.context("the operator or its default quorum is not ready")?;
-    let (mut passed, mut failed) = (0, 0);
+    let (mut tally, mut closing) = (Tally::default(), None);
     for test in tests.iter().filter(|test| test.name.contains(filter)) {
-        let start = SystemClock.boottime();
         if test.needs_local && !cluster.faults.available() {
             println!("skipped  {}: needs the local cluster", test.name);
             continue;
         }
-        println!("running  {}", test.name);
-        match attempt(test, &cluster, &figures).await {
-            Ok(()) => {
-                passed += 1;
-                println!("ok       {} ({})", test.name, seconds_since(start));
-            }
-            Err(error) => {
-                failed += 1;
-                println!("FAILED   {} ({}): {error:#}", test.name, seconds_since(start));
-            }
+        if test.needs_local {
+            closed(closing.take(), &mut tally).await;
         }
+        println!("running  {}", test.name);
+        let start = SystemClock.boottime();
+        let bench = match Bench::open(test.name, cluster.clone(), figures.clone()).await {
+            Ok(bench) => bench,
+            Err(error) => {
+                println!("FAILED   {}: its namespace could not be made: {error:#}", test.name);
+                tally.failed += 1;
+                continue;
+            }
+        };
+        let result = attempt(test, &bench).await;
+        let took = SystemClock.boottime().since(start).as_secs_f64();
+        match &result {
+            Ok(()) => println!("ok       {} ({took:.1} s)", test.name),
+            Err(error) => println!("{}\nFAILED   {} ({took:.1} s): {error:#}", bench.dump().await, test.name),
+        }
+        if result.is_err() && std::env::var_os("KEEP").is_some() {
+            println!("kept     namespace {}", bench.namespace);
+            tally.failed += 1;
+            continue;
+        }
+        // Kubernetes takes five seconds to remove even an empty namespace. The next test need not wait for that.
+        closed(closing.take(), &mut tally).await;
+        closing = Some(Closing { test: test.name, passed: result.is_ok(), end: tokio::spawn(close(bench)) });
     }
-    println!("\nmeasured:\n{figures}");
+    closed(closing.take(), &mut tally).await;
+    println!("\nmeasured{}:\n{figures}", load());
+    let Tally { passed, failed } = tally;
     println!("{passed} passed, {failed} failed");
     Ok(failed == 0 && passed > 0)
 }
 
-fn seconds_since(start: Boottime) -> String {
-    format!("{:.1} s", SystemClock.boottime().since(start).as_secs_f64())
-}
-
-async fn attempt(test: &Test, cluster: &Arc<Cluster>, figures: &Arc<Figures>) -> anyhow::Result<()> {
-    let bench = Bench::open(test.name, cluster.clone(), figures.clone()).await?;
+async fn attempt(test: &Test, bench: &Bench) -> anyhow::Result<()> {
     let running = tokio::spawn((test.run)(bench.clone()));
     let stop = running.abort_handle();
     let result = match timeout(TEST_LIMIT, running).await {
@@ -86,19 +112,35 @@ async fn attempt(test: &Test, cluster: &Arc<Cluster>, figures: &Arc<Figures>) ->
         Err(_elapsed) => Err(anyhow!("not done in {TEST_LIMIT:?}")),
     };
     stop.abort();
-    cluster.faults.start_api_server().await?;
-    if let Err(error) = &result {
-        println!("{error:#}\n{}", bench.dump().await);
+    result.and(bench.cluster.faults.start_api_server().await)
+}
+
+/// A test whose namespace is being removed.
+struct Closing {
+    test: &'static str,
+    passed: bool,
+    end: JoinHandle<Result<(), String>>,
+}
+
+async fn close(bench: Bench) -> Result<(), String> {
+    match bench.close().await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(format!("{}\n{error:#}", bench.dump().await)),
     }
-    if result.is_err() && std::env::var_os("KEEP").is_some() {
-        println!("kept: namespace {}", bench.namespace);
-        return result;
+}
+
+/// A test has passed when its namespace is gone, too.
+async fn closed(closing: Option<Closing>, tally: &mut Tally) {
+    let Some(Closing { test, passed, end }) = closing else { return };
+    let end = end.await.unwrap_or_else(|panic| Err(panic.to_string()));
+    if let Err(error) = &end {
+        println!("{error}\nFAILED   {test}: its namespace could not be removed");
     }
-    let closed = bench.close().await;
-    if closed.is_err() {
-        println!("{}", bench.dump().await);
+    if passed && end.is_ok() {
+        tally.passed += 1;
+    } else {
+        tally.failed += 1;
     }
-    result.and(closed)
 }
 
 /// Another run may be going on, so its namespaces are left alone.

@@ -41,8 +41,18 @@ fn immutable() -> [Rule; 4] {
     ]
 }
 
-fn times() -> [Rule; 9] {
+fn times() -> [Rule; 11] {
     [
+        rule(
+            ".liveness",
+            "!has(self.liveness) || has(self.election) || has(self.claim.podName)",
+            "liveness asks a pod: write it with an election or with claim.podName, or leave it out",
+        ),
+        rule(
+            ".claim",
+            "!has(self.claim) || !has(self.claim.heartbeat) || duration(self.claim.heartbeat) >= duration('1s')",
+            "write a heartbeat of at least 1s, e.g. 10s",
+        ),
         rule(
             ".ttl",
             "duration(self.ttl) >= duration('1s') && duration(self.ttl) <= duration('1h')",

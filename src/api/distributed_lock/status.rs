@@ -82,6 +82,10 @@ pub struct LockHolder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub nonce: Option<String>,
+    /// Which of the key's slots it holds, from 0; only with `slots` above 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 99))]
+    pub slot: Option<i32>,
 }
 
 /// A hold that is being ended.
@@ -96,6 +100,10 @@ pub struct Ending {
     /// When it is over at the latest; absent until a majority has confirmed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<MilliTime>,
+    /// Why it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub message: Option<String>,
 }
 
 /// A hold that has ended.
@@ -116,4 +124,8 @@ pub struct PastHold {
     /// Why it ended.
     #[schemars(length(min = 1, max = 64))]
     pub reason: String,
+    /// More about the end, e.g. who broke the lock and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub message: Option<String>,
 }

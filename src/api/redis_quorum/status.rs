@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ClockDrift;
 use crate::api::{GoDuration, MilliTime};
 
 /// What the operator knows of a quorum.
@@ -31,6 +32,12 @@ pub struct RedisQuorumStatus {
     /// The largest maxTTL that a lock may still have been given.
     #[serde(rename = "maxTTLInForce", skip_serializing_if = "Option::is_none")]
     pub max_ttl_in_force: Option<GoDuration>,
+    /// The largest clockDrift that fences still have to allow for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_drift_in_force: Option<ClockDrift>,
+    /// The largest nodeTimeout that a command may still have been given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_timeout_in_force: Option<GoDuration>,
     /// Members by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 18), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]

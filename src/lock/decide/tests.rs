@@ -178,7 +178,8 @@ fn with_transitions_a_renewal_is_published_only_when_it_was_asked_for() {
     let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(renewed.clone()))) else { panic!() };
     let before = lock.status.as_ref().unwrap().valid_until;
     assert_eq!(rest.status.valid_until, before);
-    let asked = Hold { announce: true, ..renewed };
+    let mut asked = renewed;
+    asked.announce = true;
     let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(asked))) else { panic!() };
     assert!(rest.status.valid_until > before);
 }
@@ -207,7 +208,7 @@ fn a_hold_that_nobody_here_can_continue_is_lost() {
 fn a_round_without_a_majority_does_not_end_a_hold_that_is_still_valid() {
     let lock = held_lock(json!({}));
     let holds = crate::lock::holds::Holds::default();
-    holds.adopt(hold(WALL.0 - 2_000, 5_000));
+    holds.adopt(hold(WALL.0 - 2_000, 5_000), true);
     let nonce = Nonce::from_bytes([1; 10]);
     holds.take_due(NOW);
     holds.settle("u", &nonce, Extend::NoQuorum { failures: vec![] }, (NOW, WALL), NOW);
@@ -234,14 +235,36 @@ fn a_hold_that_is_to_run_out_says_so_first_is_then_sealed_and_ends_with_its_vali
     let Step::Rest(rest) = decide(&sealed) else { panic!() };
     assert_eq!(rest.wake, Some(Duration::from_secs(7)));
     let over = ending("2026-01-01T00:01:00.000Z");
-    assert!(matches!(decide(&held_view(&over, runs_out(), None)), Step::Free(HeldReason::Suspended, _)));
+    assert!(matches!(
+        decide(&held_view(&over, runs_out(), None)),
+        Step::Free(Freed { reason: HeldReason::Suspended, leave_seal: false, .. })
+    ));
 }
 
 #[test]
 fn the_holders_own_word_frees_the_lock_at_once() {
     let lock = held_lock(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:59Z"}}));
     let standing = Standing::Free(HeldReason::Released, "the claim was deleted".into());
-    assert!(matches!(decide(&held_view(&lock, standing, None)), Step::Free(HeldReason::Released, _)));
+    assert!(matches!(
+        decide(&held_view(&lock, standing, None)),
+        Step::Free(Freed { reason: HeldReason::Released, .. })
+    ));
+}
+
+#[test]
+fn with_a_lock_delay_the_seal_stays_when_the_hold_has_run_out() {
+    let over = held_lock(json!({"spec": {"lockDelay": "5s"}, "status": {"ending":
+        {"since": "2026-01-01T00:00:50.000Z", "reason": "Suspended", "until": "2026-01-01T00:00:59.000Z"}}}));
+    let standing = Standing::RunsOut(HeldReason::Suspended, "suspended".into());
+    assert!(matches!(decide(&held_view(&over, standing, None)), Step::Free(Freed { leave_seal: true, .. })));
+    let ended = Standing::Free(HeldReason::HolderGone, "its container has terminated".into());
+    assert!(matches!(decide(&held_view(&over, ended, None)), Step::Free(Freed { leave_seal: false, .. })));
+}
+
+#[test]
+fn a_request_is_taken_off_before_it_could_end_a_later_hold() {
+    let lock = lock(json!({"metadata": {"annotations": {STEP_DOWN_ANNOTATION: "please"}}}));
+    assert_eq!(decide(&view(&lock)), Step::ClearRequests);
 }
 
 #[test]

@@ -114,7 +114,7 @@ pub(super) fn resources(plan: &Plan) -> ResourceRequirements {
             pairs.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned()))).collect()
         };
         ResourceRequirements {
-            requests: Some(amounts(&[("cpu", "20m"), ("memory", "64Mi")])),
+            requests: Some(amounts(&[("cpu", "100m"), ("memory", "64Mi")])),
             limits: Some(amounts(&[("memory", "128Mi")])),
             claims: None,
         }

@@ -1,1 +1,252 @@
+use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::{Value, json};
 
+use super::*;
+use crate::api::RedisQuorum;
+use crate::quorum::plan::validate;
+
+/// Names of the fixture differ from each other and from the product, so that swapped values are seen.
+fn quorum(spec: Value) -> RedisQuorum {
+    let mut quorum = RedisQuorum::new("blue", serde_json::from_value(spec).unwrap());
+    quorum.metadata.namespace = Some("vault".into());
+    quorum.metadata.uid = Some("uid-1".into());
+    quorum
+}
+
+fn plan(spec: Value) -> Plan {
+    validate(&quorum(spec)).unwrap()
+}
+
+fn auth() -> Auth {
+    Auth::from_seed(&[9; 32]).unwrap()
+}
+
+fn names<K: kube::ResourceExt>(objects: &[K]) -> Vec<String> {
+    objects.iter().map(kube::ResourceExt::name_any).collect()
+}
+
+fn text(secret: &Secret, key: &str) -> String {
+    String::from_utf8(secret.data.as_ref().unwrap()[key].0.clone()).unwrap()
+}
+
+fn pod_spec(set: &StatefulSet) -> PodSpec {
+    set.spec.clone().unwrap().template.spec.unwrap()
+}
+
+#[test]
+fn every_object_is_named_after_the_quorum_and_owned_by_it() {
+    let plan = plan(json!({"clients": [{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]}));
+    let objects = build(&plan, &auth());
+    assert_eq!(names(&objects.stateful_sets), ["blue-0", "blue-1", "blue-2"]);
+    assert_eq!(names(&objects.services), ["blue-0", "blue-1", "blue-2"]);
+    assert_eq!(names(&objects.clients), ["blue-client-billing"]);
+    let metas = [&objects.config.metadata, &objects.disruption_budget.metadata, &auth_secret(&plan, &auth()).metadata];
+    assert_eq!(metas.map(|meta| meta.name.clone().unwrap()), ["blue-config", "blue", "blue-auth"]);
+    for meta in metas.into_iter().chain(objects.stateful_sets.iter().map(|set| &set.metadata)) {
+        let owner = &meta.owner_references.as_ref().unwrap()[0];
+        assert_eq!((owner.uid.as_str(), owner.kind.as_str(), owner.controller), ("uid-1", "RedisQuorum", Some(true)));
+        assert_eq!(meta.namespace.as_deref(), Some("vault"));
+        assert_eq!(meta.labels.as_ref().unwrap()[QUORUM_LABEL], "blue");
+    }
+}
+
+#[test]
+fn a_member_is_selected_by_its_own_name() {
+    let plan = plan(json!({}));
+    let objects = build(&plan, &auth());
+    for (index, set) in objects.stateful_sets.iter().enumerate() {
+        let (name, spec) = (format!("blue-{index}"), set.spec.clone().unwrap());
+        let labels = spec.template.metadata.unwrap().labels.unwrap();
+        assert_eq!((labels[QUORUM_LABEL].as_str(), &labels[MEMBER_LABEL]), ("blue", &name));
+        for (key, value) in spec.selector.match_labels.unwrap() {
+            assert_eq!(labels[&key], value);
+        }
+        assert_eq!((spec.replicas, spec.service_name), (Some(1), Some(name.clone())));
+        assert_eq!(spec.update_strategy.unwrap().type_.as_deref(), Some("OnDelete"));
+        let service = objects.services[index].spec.clone().unwrap();
+        assert_eq!(service.selector.unwrap()[MEMBER_LABEL], name);
+        assert_eq!((service.cluster_ip.as_deref(), service.publish_not_ready_addresses), (Some("None"), Some(true)));
+    }
+}
+
+#[test]
+fn pods_meet_pod_security_restricted() {
+    for set in build(&plan(json!({})), &auth()).stateful_sets {
+        let pod = pod_spec(&set);
+        let context = pod.security_context.clone().unwrap();
+        assert_eq!((context.run_as_non_root, context.run_as_user), (Some(true), Some(999)));
+        assert_eq!(context.seccomp_profile.unwrap().type_, "RuntimeDefault");
+        assert_eq!((pod.automount_service_account_token, pod.enable_service_links), (Some(false), Some(false)));
+        assert_eq!((pod.host_network, pod.host_pid, pod.host_ipc), (None, None, None));
+        for container in &pod.containers {
+            let context = container.security_context.clone().unwrap();
+            assert_eq!(context.allow_privilege_escalation, Some(false));
+            assert_eq!(context.read_only_root_filesystem, Some(true));
+            assert_eq!(context.capabilities.unwrap().drop, Some(vec!["ALL".into()]));
+            assert!(container.ports.iter().flatten().all(|port| port.host_port.is_none()));
+        }
+        assert!(pod.volumes.unwrap().iter().all(|volume| volume.host_path.is_none()));
+    }
+}
+
+#[test]
+fn each_member_mounts_its_own_acl_file_read_only() {
+    let plan = plan(json!({}));
+    let objects = build(&plan, &auth());
+    for (index, set) in objects.stateful_sets.iter().enumerate() {
+        let pod = pod_spec(set);
+        let volumes = pod.volumes.clone().unwrap();
+        let secret = volumes.iter().find_map(|volume| volume.secret.clone()).unwrap();
+        assert_eq!(secret.secret_name.as_deref(), Some("blue-config"));
+        let items: Vec<_> = secret.items.unwrap().into_iter().map(|item| (item.key, item.path)).collect();
+        let acl = format!("users-{index}.acl");
+        assert_eq!(items, [("redis.conf".into(), "redis.conf".into()), (acl.clone(), "users.acl".into())]);
+        assert!(objects.config.data.as_ref().unwrap().contains_key(&acl));
+        let redis = &pod.containers[0];
+        assert_eq!((redis.name.as_str(), pod.containers.len()), (REDIS_CONTAINER, 1));
+        assert_eq!(redis.command.clone().unwrap(), ["redis-server", "/etc/redis/redis.conf"]);
+        let mount =
+            redis.volume_mounts.as_ref().unwrap().iter().find(|mount| mount.mount_path == "/etc/redis").unwrap();
+        assert_eq!(mount.read_only, Some(true));
+    }
+}
+
+#[test]
+fn only_readiness_follows_admission() {
+    let redis = pod_spec(&build(&plan(json!({})), &auth()).stateful_sets[1]).containers.remove(0);
+    let ready = redis.readiness_probe.unwrap().exec.unwrap().command.unwrap();
+    assert!(ready[2].contains("--user probe") && ready[2].contains("ACL DRYRUN locker-e1 SET x y"), "{ready:?}");
+    let alive = redis.liveness_probe.unwrap();
+    assert!(alive.exec.is_none() && alive.tcp_socket.is_some(), "a fenced or busy member must not be killed");
+}
+
+#[test]
+fn the_acl_file_of_every_member_is_closed_and_its_own() {
+    let plan = plan(json!({"clients": [{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]}));
+    let config = build(&plan, &auth()).config;
+    let files: Vec<String> = (0..3).map(|index| text(&config, &format!("users-{index}.acl"))).collect();
+    for file in &files {
+        for user in ["locker-e1", "billing-e1"] {
+            let line = file.lines().find(|line| line.starts_with(&format!("user {user} "))).unwrap();
+            assert!(line.ends_with("-@all +ping"), "{line}");
+        }
+    }
+    assert!(files[0] != files[1] && files[1] != files[2], "passwords are each member's own");
+    assert!(!text(&config, "redis.conf").contains("uid"));
+}
+
+#[test]
+fn redis_keeps_nothing_and_evicts_nothing() {
+    let conf = redis_conf(&plan(json!({})));
+    for line in [
+        "save \"\"",
+        "appendonly no",
+        "maxmemory-policy noeviction",
+        "aclfile /etc/redis/users.acl",
+        "maxmemory 100663296",
+    ] {
+        assert!(conf.lines().any(|found| found == line), "{line} is not in\n{conf}");
+    }
+    assert!(!conf.contains("replicaof") && conf.ends_with('\n'));
+    let unlimited = plan(json!({"pod": {"resources": {"requests": {"cpu": "1"}}}}));
+    assert!(!redis_conf(&unlimited).contains("maxmemory "));
+}
+
+#[test]
+fn memory_limits_are_read_as_kubernetes_writes_them() {
+    for (limit, bytes) in [
+        ("128Mi", Some(100_663_296)),
+        ("1Gi", Some(805_306_368)),
+        ("1.5Gi", Some(805_306_368)),
+        ("200M", Some(150_000_000)),
+        ("134217728", Some(100_663_296)),
+        ("64Ki", Some(49_152)),
+        ("1k", Some(750)),
+        ("0", None),
+        ("12Pi", None),
+        ("", None),
+    ] {
+        assert_eq!(max_memory(&Quantity(limit.into())), bytes, "{limit}");
+    }
+}
+
+#[test]
+fn pod_settings_are_taken_over() {
+    let plan = plan(json!({"pod": {
+        "nodeSelector": {"disk": "none"},
+        "tolerations": [{"key": "edge", "operator": "Exists"}],
+        "priorityClassName": "high",
+        "imagePullSecrets": [{"name": "pull"}],
+        "resources": {"limits": {"memory": "1Gi"}},
+        "affinity": {"nodeAffinity": {}},
+    }, "image": "valkey/valkey:8"}));
+    let pod = pod_spec(&build(&plan, &auth()).stateful_sets[0]);
+    assert_eq!(pod.node_selector.unwrap()["disk"], "none");
+    assert_eq!(pod.tolerations.unwrap()[0].key.as_deref(), Some("edge"));
+    assert_eq!(pod.priority_class_name.as_deref(), Some("high"));
+    assert_eq!(pod.image_pull_secrets.unwrap()[0].name, "pull");
+    assert!(pod.affinity.unwrap().pod_anti_affinity.is_none());
+    assert_eq!(pod.containers[0].image.as_deref(), Some("valkey/valkey:8"));
+    let default = pod_spec(&build(&super::tests::plan(json!({})), &auth()).stateful_sets[0]);
+    let apart = default.affinity.unwrap().pod_anti_affinity.unwrap();
+    assert!(apart.required_during_scheduling_ignored_during_execution.is_none(), "a small cluster must do");
+    assert_eq!(apart.preferred_during_scheduling_ignored_during_execution.unwrap().len(), 2);
+}
+
+#[test]
+fn a_client_gets_one_url_per_member_with_that_members_password() {
+    let plan = plan(json!({"clients": [{"name": "billing", "namespace": "shop", "keyPrefix": "shop/a/"}]}));
+    let secret = client_secret(&plan, &auth(), &plan.clients[0], "vault");
+    assert_eq!((text(&secret, "username"), text(&secret, "keyPrefix")), ("billing-e1".into(), "shop/a/".into()));
+    let urls = text(&secret, "urls");
+    let expected: String = (0..3)
+        .map(|index| {
+            let password = auth().password(&format!("blue-{index}"), "billing-e1");
+            format!("redis://billing-e1:{}@blue-{index}.vault.svc:6379\n", password.expose())
+        })
+        .collect();
+    assert_eq!(urls, expected);
+    assert!(secret.metadata.owner_references.is_some());
+    let copy = client_secret(&plan, &auth(), &plan.clients[0], "shop");
+    assert_eq!((copy.metadata.namespace.as_deref(), copy.metadata.owner_references), (Some("shop"), None));
+}
+
+/// A difference here restarts the count of every member of every quorum at the next replacement of its pod: change it on
+/// purpose only.
+#[test]
+fn the_pod_template_is_the_same_in_every_version() {
+    let set = &build(&plan(json!({"clients": [{"name": "b", "namespace": "s", "keyPrefix": "s/"}]})), &auth())
+        .stateful_sets[0];
+    let template = serde_json::to_string(&set.spec.as_ref().unwrap().template).unwrap();
+    assert_eq!(
+        template,
+        serde_json::to_string(&build(&plan(json!({})), &auth()).stateful_sets[0].spec.as_ref().unwrap().template)
+            .unwrap()
+    );
+    use sha2::Digest;
+    let digest: String = sha2::Sha256::digest(&template).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(digest, "890e4e8f83b6914a", "{template}");
+}
+
+#[test]
+fn what_is_not_supported_is_refused() {
+    use crate::quorum::plan::Invalid;
+    let client = |name: &str, prefix: &str| json!({"clients": [{"name": name, "namespace": "s", "keyPrefix": prefix}]});
+    for (spec, invalid) in [
+        (json!({"members": 2}), Invalid::Members(2)),
+        (json!({"members": -1}), Invalid::Members(-1)),
+        (json!({"tls": {"mode": "Managed"}}), Invalid::NotYet("tls")),
+        (json!({"external": [{"name": "x", "address": "x:1"}]}), Invalid::NotYet("external")),
+        (json!({"maxTTL": "2h"}), Invalid::Range("maxTTL")),
+        (client("locker", "s/"), Invalid::ClientName("locker".into())),
+        (client("a b", "s/"), Invalid::ClientName("a b".into())),
+        (client("a", "s* ~"), Invalid::KeyPrefix("a".into())),
+    ] {
+        assert_eq!(validate(&quorum(spec.clone())), Err(invalid), "{spec}");
+    }
+    let mut grown = quorum(json!({"members": 5}));
+    let made = json!({"members": [{"name": "blue-0"}, {"name": "blue-1"}, {"name": "blue-2"}]});
+    grown.status = Some(serde_json::from_value(made).unwrap());
+    assert_eq!(validate(&grown), Err(Invalid::NotYet("changing members")));
+}

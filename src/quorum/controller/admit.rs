@@ -12,6 +12,7 @@ use super::members::{Look, Member};
 use super::{Error, Task};
 use crate::api::{MilliTime, RedisQuorum};
 use crate::fence::{FenceStep, Process, Reason};
+use crate::quorum::in_force;
 use crate::quorum::session::{ActError, FLOOR_STEP, Turn, floor_of};
 use crate::quorum::status::{Stamps, admitted_run_id, publish};
 use crate::redis_member::Observation;
@@ -75,8 +76,7 @@ impl Member<'_> {
         tracing::warn!(member = %self.member.name, %error, "opening failed, fencing again");
         let quorum = self.task.session.quorum();
         let record = self.record(&quorum);
-        let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
-        let delay = self.plan.rejoin_delay(in_force.map_or(Duration::ZERO, crate::api::GoDuration::get));
+        let delay = in_force::current(&quorum).rejoin_delay();
         let step =
             FenceStep::WriteFenced { reason: Reason::Restarted, rejoin_at: Some(self.task.now() + delay), close: true };
         self.write(step, &quorum, &record, look).await?;

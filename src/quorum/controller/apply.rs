@@ -18,6 +18,7 @@ use crate::quorum::auth::Auth;
 use crate::quorum::build::{Objects, build};
 use crate::quorum::plan::Plan;
 use crate::quorum::status::Obstacle;
+use crate::time::Monotonic;
 
 /// Unchanged objects are applied again only after this: a reconciliation often follows the one before within milliseconds.
 const APPLY_PERIOD: Duration = Duration::from_secs(10);
@@ -51,12 +52,10 @@ impl Task<'_> {
     pub(super) async fn apply(&self, plan: &Plan, auth: &Auth) -> Result<Applied, Error> {
         let desired = build(plan, auth);
         let now = self.now();
-        let recent = self.leader.memory(self.session.uid(), |memory| memory.applied.clone());
-        if let Some((applied, at)) = recent
+        if let Some((applied, due)) = self.recently_applied(now)
             && applied.desired == desired
-            && now < at + APPLY_PERIOD
         {
-            return Ok(Applied { due: (at + APPLY_PERIOD).since(now), ..applied });
+            return Ok(Applied { due: due.since(now), ..applied });
         }
         let mut applied = Applied {
             desired: desired.clone(),
@@ -85,9 +84,24 @@ impl Task<'_> {
         }
         applied.obstacle = (!in_the_way.is_empty())
             .then(|| Obstacle { reason: CommonReason::InvalidSpec, message: in_the_way.join("; ") });
+        if applied.obstacle.is_some() || !applied.blocked_clients.is_empty() {
+            // What is in the way is somebody else's, so nothing tells when it goes.
+            applied.due = APPLY_PERIOD;
+        }
         let remembered = (applied.clone(), self.now());
         self.leader.memory(self.session.uid(), |memory| memory.applied = Some(remembered));
         Ok(applied)
+    }
+
+    /// What was applied last in this term.
+    pub(super) fn applied(&self) -> Option<Applied> {
+        self.leader.memory(self.session.uid(), |memory| memory.applied.as_ref().map(|(applied, _)| applied.clone()))
+    }
+
+    /// What was applied a moment ago, and until when that suffices.
+    pub(super) fn recently_applied(&self, now: Monotonic) -> Option<(Applied, Monotonic)> {
+        let remembered = self.leader.memory(self.session.uid(), |memory| memory.applied.clone());
+        remembered.map(|(applied, at)| (applied, at + APPLY_PERIOD)).filter(|(_, due)| now < *due)
     }
 
     async fn apply_one<K>(&self, plan: &Plan, desired: &K) -> Result<Outcome<K>, Error>

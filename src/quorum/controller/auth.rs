@@ -19,6 +19,9 @@ impl Task<'_> {
     pub(super) async fn ensure_auth(&self, plan: &Plan) -> Result<Option<Auth>, Error> {
         let api: Api<Secret> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
         let known = self.session.auth();
+        if known.is_some() && self.recently_applied(self.now()).is_some() {
+            return Ok(known);
+        }
         let found = request(api.get_opt(&plan.auth_name())).await?;
         match (&found, known) {
             (Some(secret), known) => match (auth_of(secret, &plan.uid), known) {

@@ -7,13 +7,14 @@ use kube::ResourceExt;
 
 use super::{Error, RESYNC, Task, publish};
 use crate::api::conditions::{CommonReason, QuorumCondition, set_condition};
-use crate::api::{GoDuration, MilliTime, QUORUM_FINALIZER, RedisQuorum};
+use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
 use crate::fence::ending::{EndStep, EndView, decide_end};
-use crate::fence::{FenceStep, Reach, Reason};
-use crate::quorum::facts;
+use crate::fence::{FenceStep, Process, Reach, Reason};
 use crate::quorum::plan::{self, Plan};
 use crate::quorum::session::MemberLink;
 use crate::quorum::status::{Stamps, record_named};
+use crate::quorum::{facts, in_force};
+use crate::redlock::MemberName;
 use crate::time::{Clock, Monotonic};
 
 /// How one member stands on its way to its end.
@@ -63,7 +64,7 @@ impl Task<'_> {
         let threat = record.may_be_open();
         let verdict = self.verdict(&quorum, threat, current.as_ref()).await?;
         let closed_since = threat.and_then(|process| self.closed_since(process.run_id.as_str()));
-        let rejoin_delay = delay(plan, &quorum);
+        let rejoin_delay = plan.map_or(Duration::MAX, |_| in_force::current(&quorum).rejoin_delay());
         let step = decide_end(&EndView {
             now: self.now(),
             record: &record,
@@ -75,14 +76,7 @@ impl Task<'_> {
         Ok(match step {
             EndStep::Ended => Standing::Ended,
             EndStep::Wait { until } => Standing::Waits(Some(until), format!("{name} is closed, its locks run out")),
-            EndStep::Unconfirmed { node, until } => Standing::Waits(
-                until,
-                format!(
-                    "{name} does not answer, and may run on node {}: it ends when its pod is seen to end, or by the evidence that \
-                     status.members names",
-                    node.as_deref().unwrap_or("unknown")
-                ),
-            ),
+            EndStep::Unconfirmed { node, until } => Standing::Waits(until, unconfirmed(name, threat, node.as_deref())),
             EndStep::Close => match (plan, &reach) {
                 (Some(plan), Reach::Seen(_)) => self.close_for_good(plan, link, rejoin_delay).await,
                 _ => Standing::Waits(None, format!("{name} is to be closed")),
@@ -137,18 +131,24 @@ impl Task<'_> {
         let (generation, now) = (quorum.metadata.generation, self.wall());
         let message = waits.join("; ");
         publish::replace(self, &quorum, |status| {
-            let type_ = QuorumCondition::Ready;
-            set_condition(&mut status.conditions, type_, false, CommonReason::Deleting, message, generation, now);
+            for type_ in [QuorumCondition::Ready, QuorumCondition::QuorumAvailable] {
+                let reason = CommonReason::Deleting;
+                set_condition(&mut status.conditions, type_, false, reason, message.as_str(), generation, now);
+            }
         })
         .await
         .map(drop)
     }
 }
 
-fn delay(plan: Option<&Plan>, quorum: &RedisQuorum) -> Duration {
-    let in_force =
-        quorum.status.as_ref().and_then(|status| status.max_ttl_in_force).map_or(Duration::ZERO, GoDuration::get);
-    plan.map_or(Duration::MAX, |plan| plan.rejoin_delay(in_force))
+fn unconfirmed(name: &MemberName, threat: Option<&Process>, node: Option<&str>) -> String {
+    let node = node.unwrap_or("unknown");
+    let uid = threat.map(|process| process.pod_uid.as_str()).unwrap_or_default();
+    format!(
+        "a process of {name} (pod UID {uid}) cannot be closed and may run on node {node}: it counts as ended once that node has \
+         been Ready for 2 minutes without the pod, is tainted out-of-service or was deleted by the cloud provider, or when you \
+         annotate this object with {PREDECESSOR_DEAD_ANNOTATION}={uid}"
+    )
 }
 
 /// The members that were made, whatever the specification has become since.

@@ -1,5 +1,6 @@
 //! The members one by one: what the fence decides, carried out until there is nothing left to do but wait.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
@@ -12,10 +13,10 @@ use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use crate::fence::predecessor::{Facts, PodFacts, judge};
 use crate::fence::{Evidence, FenceStep, Process, Reach, Reason, Record, Verdict, View, decide};
 use crate::quorum::auth::Auth;
-use crate::quorum::facts;
 use crate::quorum::plan::{MemberPlan, Plan};
 use crate::quorum::session::{LinkView, MemberLink};
 use crate::quorum::status::{Stamps, publish, record_named};
+use crate::quorum::{facts, in_force};
 use crate::time::{Clock, Monotonic};
 
 /// Steps in one reconciliation: raise the epoch, record the process, its predecessor's death, the admission. More are a quarrel,
@@ -32,7 +33,7 @@ pub(super) struct Member<'a> {
     pub(super) auth: &'a Auth,
     pub(super) publisher: &'a Publisher<'a>,
     pub(super) member: &'a MemberPlan,
-    pub(super) link: &'a MemberLink,
+    pub(super) link: &'a Arc<MemberLink>,
 }
 
 /// All that is known of a member at one moment.
@@ -46,22 +47,22 @@ pub(super) struct Look {
 }
 
 impl Task<'_> {
-    /// Carries every member as far as it goes; how long nothing has to be done unless something happens.
+    /// Carries every member as far as it goes; until when nothing has to be done unless something happens.
     pub(super) async fn settle_members(
         &self,
         plan: &Plan,
         auth: &Auth,
         publisher: &Publisher<'_>,
-    ) -> Result<Duration, Error> {
-        let mut wake = RESYNC;
+    ) -> Result<Monotonic, Error> {
+        let mut wake = self.now() + RESYNC;
         for (member, link) in plan.members.iter().zip(self.session.links()) {
             let member = Member { task: self, plan, auth, publisher, member, link };
             match member.settle().await {
-                Ok(until) => wake = wake.min(until.map_or(RESYNC, |until| until.since(self.now()))),
+                Ok(until) => wake = wake.min(until.unwrap_or(wake)),
                 // One member that fails must not keep the others waiting.
                 Err(Error::Member(error)) => {
                     tracing::info!(member = %member.member.name, %error, "fence not carried out");
-                    wake = wake.min(AFTER_FAILURE);
+                    wake = wake.min(self.now() + AFTER_FAILURE);
                 }
                 Err(error) => return Err(error),
             }
@@ -75,8 +76,15 @@ impl Task<'_> {
         let view = link.view();
         let namespace = quorum.namespace().unwrap_or_default();
         let pod = self.leader.context.pods.named(&namespace, &link.plan().pod_name());
-        let reach = view.processes.reach(pod.as_ref().is_some_and(|pod| facts::runs(pod)), now);
         let current = pod.as_ref().map(|pod| facts::pod_facts(pod));
+        // The link has not followed to a new pod yet: whom it saw is nobody here.
+        let elsewhere = current.as_ref().is_some_and(|pod| view.pod_uid.as_ref().is_some_and(|uid| *uid != pod.uid));
+        let runs = pod.as_ref().is_some_and(|pod| facts::runs(pod));
+        let reach = match view.processes.reach(runs, now) {
+            Reach::Seen(_) | Reach::Lost { .. } if elsewhere && !runs => Reach::NotRunning,
+            Reach::Seen(_) | Reach::Lost { .. } if elsewhere => Reach::Connecting { since: now },
+            reach => reach,
+        };
         let seen = match &reach {
             Reach::Seen(sight) => {
                 let same_pod = current.as_ref().filter(|facts| Some(&facts.uid) == view.pod_uid.as_ref());
@@ -104,9 +112,7 @@ impl Task<'_> {
         let Some(process) = threat else { return Ok(Verdict::None) };
         let now = self.now();
         let is_gone = current.is_none_or(|pod| pod.uid != process.pod_uid);
-        let gone_since = is_gone.then(|| {
-            self.leader.memory(self.session.uid(), |memory| *memory.gone.entry(process.pod_uid.clone()).or_insert(now))
-        });
+        let gone_since = is_gone.then(|| self.session.gone_since(&process.pod_uid));
         let tombstone = self.leader.context.pods.departed(&process.pod_uid).map(|pod| facts::pod_facts(&pod));
         let node = process.node_name.as_deref().map(|name| self.leader.sessions.node(name)).unwrap_or_default();
         let verdict = judge(
@@ -147,6 +153,10 @@ impl Member<'_> {
             match self.step(&quorum, &record, &look) {
                 FenceStep::Nothing => return Ok(None),
                 FenceStep::Wait { until } => return Ok(until),
+                FenceStep::RestartProcess => {
+                    self.restart_process(&look).await?;
+                    return Ok(None);
+                }
                 step => self.carry_out(step, &quorum, &record, &look).await?,
             }
         }
@@ -159,15 +169,16 @@ impl Member<'_> {
 
     /// The decision, with the settings of this very state of the quorum.
     pub(super) fn step(&self, quorum: &RedisQuorum, record: &Record, look: &Look) -> FenceStep {
-        let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
+        let seen = look.view.sight.as_ref();
         decide(&View {
             now: look.now,
             record,
             reach: &look.reach,
             predecessor: &look.verdict,
-            rejoin_delay: in_force.map_or(Duration::MAX, |in_force| self.plan.rejoin_delay(in_force.get())),
+            rejoin_delay: in_force::rejoin_delay_of(quorum),
             fenced_since: look.view.fenced_since,
             epoch_raised: look.view.raised == Some(self.task.leader.term.epoch),
+            clock_jumped: seen.is_some_and(|seen| self.task.session.clocks().step_of(&seen.run_id).is_some()),
         })
     }
 
@@ -186,10 +197,16 @@ impl Member<'_> {
                     return Ok(());
                 }
                 self.write(step, quorum, record, look).await?;
+                self.close_former(record);
                 self.say_fenced(reason, rejoin_at, look).await;
                 if close { self.close(look).await } else { Ok(()) }
             }
             FenceStep::Admit => self.admit(look).await,
+            FenceStep::WritePending | FenceStep::WriteStarting => {
+                self.write(step, quorum, record, look).await?;
+                self.close_former(record);
+                Ok(())
+            }
             _ => self.write(step, quorum, record, look).await,
         }
     }
@@ -217,6 +234,15 @@ impl Member<'_> {
         Ok(self.link.turn(&seen.run_id).await?.close(self.task.leader.term.epoch, &rules).await?)
     }
 
+    /// The process before may still answer where its pod was: two live processes behind one name, and neither may vote. This
+    /// confirms nothing for its successor, which goes on waiting for its death.
+    fn close_former(&self, record: &Record) {
+        if let Some(before) = record.may_be_open() {
+            let rules = self.plan.user_rules(self.auth, &self.member.name);
+            self.link.close_former(&before.run_id, self.task.leader.term.epoch, rules);
+        }
+    }
+
     /// Writes the record that a step leads to.
     pub(super) async fn write(
         &self,
@@ -235,7 +261,14 @@ impl Member<'_> {
                 self.publisher.refresh(status);
             })
             .await?;
-        tracing::info!(member = %self.member.name, ?step, "fence");
+        tracing::info!(
+            quorum = %self.task.session.reference(),
+            member = %self.member.name,
+            state = ?next.state,
+            reason = ?next.reason,
+            run_id = next.run_id.as_ref().map(tracing::field::display),
+            "member"
+        );
         Ok(())
     }
 
@@ -273,6 +306,14 @@ impl Member<'_> {
                 let note =
                     format!("{name} may not vote: the process before it is not known to be dead, see status.members");
                 (EventType::Warning, "PredecessorUnconfirmed", note)
+            }
+            Reason::ClockJump => {
+                let by = self.step_text(look);
+                (
+                    EventType::Warning,
+                    "ClockJump",
+                    format!("the clock of {name} was stepped{by}: it is fenced and its process is ended"),
+                )
             }
             Reason::Leaving => (EventType::Normal, "Fenced", format!("{name} is closed for good")),
         };

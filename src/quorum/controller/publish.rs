@@ -10,10 +10,10 @@ use serde_json::json;
 
 use super::apply::Applied;
 use super::{Error, Task, request};
-use crate::api::{GoDuration, MemberStatus, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
+use crate::api::{MemberStatus, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
 use crate::quorum::plan::Plan;
 use crate::quorum::status::{self, Obstacle, Overview};
-use crate::time::Clock;
+use crate::time::{Clock, Monotonic};
 
 /// Writes the status of one quorum in one reconciliation.
 pub(super) struct Publisher<'a> {
@@ -32,16 +32,17 @@ impl<'a> Publisher<'a> {
             Overview { outdated, blocked_clients: applied.blocked_clients.clone(), obstacle: applied.obstacle.clone() };
     }
 
-    /// What everything else rests on is published first: the membership epoch, and the maxTTL that fences have to outlast
-    /// before anybody may use it.
-    pub(super) async fn begin(&self) -> Result<(), Error> {
+    /// What everything else rests on is published first: the membership epoch, and the settings that fences have to outlast
+    /// before anybody may use them. When the settings are to be looked at again, if they are being lowered.
+    pub(super) async fn begin(&self) -> Result<Option<Monotonic>, Error> {
         let known = self.task.session.quorum();
-        let status = known.status.clone().unwrap_or_default();
-        let in_force = status.max_ttl_in_force.is_some_and(|in_force| in_force.get() >= self.plan.max_ttl);
-        if in_force && status.membership_epoch.is_some() && status.members.len() == self.plan.members.len() {
-            return Ok(());
-        }
-        self.write_on(&known, |status| self.basics(status)).await.map(drop)
+        let (in_force, due) = self.task.settings_in_force(&known);
+        self.write_on(&known, |status| {
+            self.basics(status);
+            in_force.publish(status);
+        })
+        .await?;
+        Ok(due)
     }
 
     /// Writes a change of the newest known status.
@@ -65,8 +66,6 @@ impl<'a> Publisher<'a> {
 
     fn basics(&self, status: &mut RedisQuorumStatus) {
         status.membership_epoch.get_or_insert(self.plan.epoch);
-        let before = status.max_ttl_in_force.map_or(self.plan.max_ttl, GoDuration::get);
-        status.max_ttl_in_force = Some(duration(before.max(self.plan.max_ttl)));
         for member in &self.plan.members {
             if !status.members.iter().any(|known| known.name == member.name) {
                 status.members.push(MemberStatus { name: member.name.clone(), ..MemberStatus::default() });
@@ -88,12 +87,8 @@ impl<'a> Publisher<'a> {
         status.quorum = i32::try_from(self.plan.majority()).ok();
         status.ready = Some(status::ready_column(status, self.plan));
         status::conditions(status, self.plan, &self.overview, generation, self.task.wall());
+        status::watch_conditions(status, &self.task.watched(), generation, self.task.wall());
     }
-}
-
-/// Durations in the API are whole milliseconds.
-fn duration(duration: std::time::Duration) -> GoDuration {
-    GoDuration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Says that a quorum cannot be carried out.
@@ -140,7 +135,7 @@ impl Task<'_> {
         let found = request(self.api.get_opt(&self.session.reference().name)).await?;
         let found = found.filter(|quorum| quorum.uid().as_deref() == Some(self.session.uid())).ok_or(Error::Gone)?;
         let found = Arc::new(found);
-        self.session.learn(found.clone());
+        self.session.learn_truth(found.clone());
         Ok(found)
     }
 

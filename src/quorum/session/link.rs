@@ -2,6 +2,7 @@
 //! whether its users are open. It only looks; the leader's acts are in [`acts`].
 
 mod acts;
+mod looks;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,11 +14,12 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 pub use acts::{ActError, Turn};
+pub use looks::ScriptNews;
 
-use super::Announcements;
+use super::{Announcements, ClockGuard};
 use crate::api::{MEMBER_LABEL, RedisQuorum};
+use crate::fence::clock::OwnClocks;
 use crate::fence::{ProcessWatch, Sight, Users};
-use crate::operator::{cache::Cache, context::Context};
 use crate::quorum::auth::Auth;
 use crate::quorum::facts;
 use crate::quorum::plan::{MemberPlan, PORT};
@@ -44,10 +46,15 @@ struct Place {
 /// What a link has seen.
 #[derive(Clone, Debug, Default)]
 struct Seen {
+    /// The pod that `processes` are of. The place may have moved on a moment ago.
+    pod_uid: Option<String>,
     processes: ProcessWatch,
     observation: Option<Observation>,
     fenced: Option<(RunId, Monotonic)>,
     raised: Option<(RunId, i64)>,
+    /// Where the last process of the pod before answered.
+    former: Option<(RunId, Endpoint)>,
+    looks: looks::Looks,
 }
 
 /// What a link knows of its member at one moment.
@@ -55,9 +62,9 @@ struct Seen {
 pub struct LinkView {
     /// The processes that answered.
     pub processes: ProcessWatch,
-    /// The pod whose address is asked.
+    /// The pod that they are of.
     pub pod_uid: Option<String>,
-    /// Its address.
+    /// Where the member is asked.
     pub address: Option<String>,
     /// The last sight, whether or not the process still answers.
     pub sight: Option<Sight>,
@@ -75,6 +82,7 @@ pub struct MemberLink {
     name: MemberName,
     quorum: ObjectRef<RedisQuorum>,
     clock: Arc<SystemClock>,
+    clocks: Arc<ClockGuard>,
     voter: Mutex<Option<Arc<RedisMember>>>,
     place: watch::Sender<Option<Place>>,
     seen: Mutex<Seen>,
@@ -85,7 +93,7 @@ pub struct MemberLink {
 
 impl MemberLink {
     pub(super) fn start(
-        context: &Context,
+        (clock, clocks): (Arc<SystemClock>, Arc<ClockGuard>),
         plan: MemberPlan,
         quorum: ObjectRef<RedisQuorum>,
         announcements: Announcements,
@@ -95,7 +103,8 @@ impl MemberLink {
             name: MemberName::from(plan.name.as_str()),
             plan,
             quorum,
-            clock: context.clock.clone(),
+            clock,
+            clocks,
             voter: Mutex::default(),
             place: watch::channel(None).0,
             seen: Mutex::default(),
@@ -136,7 +145,7 @@ impl MemberLink {
             fenced_since: seen.fenced.filter(|(run_id, _)| of_sight(run_id)).map(|(_, since)| since),
             raised: seen.raised.filter(|(run_id, _)| of_sight(run_id)).map(|(_, epoch)| epoch),
             processes: seen.processes,
-            pod_uid: place.as_ref().map(|place| place.pod_uid.clone()),
+            pod_uid: seen.pod_uid,
             address: place.map(|place| place.admin.address),
             observation: seen.observation.filter(|observation| of_sight(&observation.run_id)),
             sight,
@@ -158,15 +167,16 @@ impl MemberLink {
         self.seen().fenced = Some((run_id.clone(), self.clock.monotonic()));
     }
 
-    /// Where the member is now, from the pod cache.
-    pub(super) fn place(&self, pods: &Cache<Pod>, auth: Option<&Auth>, epoch: i64, users: &[String]) {
-        let namespace = self.quorum.namespace.clone().unwrap_or_default();
-        let pod = pods.named(&namespace, &self.plan.pod_name());
+    /// Where the member is now: in this pod, if in any.
+    pub(super) fn place(&self, pod: Option<&Pod>, auth: Option<&Auth>, epoch: i64, users: &[String]) {
         // A pod that somebody else made under this name must not be given the passwords.
         let pod = pod.filter(|pod| pod.labels().get(MEMBER_LABEL) == Some(&self.plan.name));
-        let located = pod.and_then(|pod| Some((pod.uid()?, facts::pod_ip(&pod)?)));
-        let place = auth.zip(located).map(|(auth, (pod_uid, ip))| {
-            let address = if ip.contains(':') { format!("[{ip}]:{PORT}") } else { format!("{ip}:{PORT}") };
+        let located = pod.and_then(|pod| Some((pod.uid()?, facts::pod_ip(pod)?)));
+        self.place_at(located.map(|(uid, ip)| (uid, address(&ip))), auth, epoch, users);
+    }
+
+    fn place_at(&self, located: Option<(String, String)>, auth: Option<&Auth>, epoch: i64, users: &[String]) {
+        let place = auth.zip(located).map(|(auth, (pod_uid, address))| {
             self.place_voter(auth, epoch, &address);
             let password = auth.password(&self.plan.name, OPERATOR_USER);
             let admin = Endpoint { address, username: OPERATOR_USER.to_owned(), password };
@@ -193,13 +203,12 @@ impl MemberLink {
     /// Watches the member wherever it is.
     async fn watch(self: Arc<Self>) {
         let mut places = self.place.subscribe();
-        let mut pod_uid = None;
+        let mut last: Option<Place> = None;
         loop {
             let place = places.borrow_and_update().clone();
-            let now_at = place.as_ref().map(|place| place.pod_uid.clone());
-            if now_at.is_some() && now_at != pod_uid {
-                self.seen().processes.moved(self.clock.monotonic());
-                pod_uid = now_at;
+            if let Some(place) = &place {
+                self.note_place(last.as_ref(), place);
+                last = Some(place.clone());
             }
             let stay = async {
                 match &place {
@@ -217,12 +226,30 @@ impl MemberLink {
         }
     }
 
+    /// Another pod is another place: what was seen there says nothing of who answers here.
+    fn note_place(&self, last: Option<&Place>, place: &Place) {
+        if last.is_some_and(|last| last.pod_uid == place.pod_uid) {
+            return;
+        }
+        let mut seen = self.seen();
+        let former = seen.processes.last().map(|sight| sight.run_id.clone());
+        seen.former = former.zip(last.map(|last| last.admin.clone()));
+        seen.processes.moved(self.clock.monotonic());
+        seen.pod_uid = Some(place.pod_uid.clone());
+    }
+
     /// Watches the member at one place, one connection after the other; each learns anew which process it is.
     async fn stay(&self, place: &Place) {
         loop {
             match AdminConnection::connect(&place.admin, self.clock.clone(), ADMIN_DEADLINE).await {
                 Ok(admin) => self.probe(admin, place).await,
-                Err(MemberError::Busy) => self.end_script(place).await,
+                Err(MemberError::Busy) => {
+                    let admin = place.admin.clone();
+                    self.note_script(
+                        &AdminConnection::kill_busy_script(&admin, self.clock.clone(), ADMIN_DEADLINE).await,
+                    );
+                    sleep(RETRY_PERIOD).await;
+                }
                 // Alive, and no member of this kind has much to load.
                 Err(MemberError::Loading) => sleep(RETRY_PERIOD).await,
                 Err(error) => {
@@ -242,8 +269,11 @@ impl MemberLink {
             {
                 let _turn = self.turn.lock().await;
                 match admin.observe(&users).await {
-                    Ok(observation) => self.saw(observation),
-                    Err(MemberError::Busy) => drop(admin.script_kill().await),
+                    Ok(observation) => {
+                        self.saw(observation);
+                        self.sample_ttls(&mut admin).await;
+                    }
+                    Err(MemberError::Busy) => self.note_script(&admin.script_kill().await),
                     Err(MemberError::Loading) => {}
                     Err(_) => return,
                 }
@@ -255,22 +285,17 @@ impl MemberLink {
         }
     }
 
-    /// A busy member votes for nobody until its script ends (rule 11).
-    async fn end_script(&self, place: &Place) {
-        let killed = AdminConnection::kill_busy_script(&place.admin, self.clock.clone(), ADMIN_DEADLINE).await;
-        tracing::warn!(member = %self.name, outcome = ?killed, "member was busy with a script");
-        sleep(RETRY_PERIOD).await;
-    }
-
     fn saw(&self, observation: Observation) {
         let users = if observation.open_users.is_empty() { Users::Closed } else { Users::Open };
+        let own = OwnClocks::read(self.clock.as_ref());
+        let stepped = self.clocks.saw(&self.name, &observation.run_id, users, observation.clock, own);
         let news = {
             let mut seen = self.seen();
             let before = seen.processes.last().filter(|_| seen.processes.answers()).cloned();
             let known = seen.observation.as_ref().map(|known| &known.open_users) == Some(&observation.open_users);
             seen.processes.saw(&observation.run_id, users, self.clock.monotonic());
             seen.observation = Some(observation);
-            before.as_ref() != seen.processes.last() || !known
+            before.as_ref() != seen.processes.last() || !known || stepped
         };
         if news {
             self.announce();
@@ -278,6 +303,7 @@ impl MemberLink {
     }
 
     fn lost(&self) {
+        self.clocks.lost(&self.name);
         let news = {
             let mut seen = self.seen();
             let answered = seen.processes.answers();
@@ -294,3 +320,10 @@ impl MemberLink {
         let _ = self.announcements.send(self.quorum.clone());
     }
 }
+
+fn address(ip: &str) -> String {
+    if ip.contains(':') { format!("[{ip}]:{PORT}") } else { format!("{ip}:{PORT}") }
+}
+
+#[cfg(test)]
+mod tests;

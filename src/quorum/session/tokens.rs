@@ -137,3 +137,41 @@ async fn raise(client: &Client, session: &QuorumSession, token: FencingToken) ->
 pub(crate) fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(number: i64) -> FencingToken {
+        FencingToken::new(number).unwrap()
+    }
+
+    fn quorum(floor: i64) -> RedisQuorum {
+        let mut quorum = RedisQuorum::new("main", crate::api::RedisQuorumSpec::default());
+        quorum.status.get_or_insert_default().token_floor = Some(floor);
+        quorum
+    }
+
+    #[test]
+    fn both_numbers_only_rise() {
+        let tokens = Tokens::new(&quorum(5_000_000));
+        tokens.saw(token(40));
+        tokens.saw(token(30));
+        tokens.learn(&quorum(4_000_000));
+        assert_eq!((tokens.highest(), tokens.floor()), (token(40), token(5_000_000)));
+    }
+
+    #[test]
+    fn the_floor_is_raised_ahead_of_need_and_asked_for_once() {
+        let floor = i64::from(FLOOR_STEP);
+        let tokens = Tokens::new(&quorum(floor));
+        assert_eq!(tokens.low_water(), None, "no token was seen");
+        let (far, near) = (token(floor - i64::from(LOW_WATER)), token(floor - i64::from(LOW_WATER) + 1));
+        assert!(!tokens.saw(far) && tokens.low_water().is_none());
+        assert!(tokens.saw(near));
+        assert_eq!(tokens.low_water(), Some(token(floor + 1)));
+        assert!(!tokens.saw(token(near.get() + 1)), "asked for already");
+        tokens.learn(&quorum(2 * floor));
+        assert_eq!(tokens.low_water(), None);
+    }
+}

@@ -29,8 +29,8 @@ pub struct Obstacle {
 /// A condition before it is set.
 type Draft = (QuorumCondition, Status, CommonReason, String);
 
-/// Sets the conditions of a quorum that can be carried out. What is not watched yet (clocks, other operators, foreign TTLs) has no
-/// condition at all, so that nobody takes silence for health.
+/// Sets the conditions of a quorum that can be carried out. What is watched has conditions of its
+/// own, and what is not (other operators) has none at all, so that nobody takes silence for health.
 pub fn conditions(
     status: &mut RedisQuorumStatus,
     plan: &Plan,

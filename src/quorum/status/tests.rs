@@ -1,1 +1,145 @@
+use serde_json::json;
 
+use super::*;
+use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
+use crate::quorum::plan::validate;
+
+fn process(name: &str) -> Process {
+    Process {
+        run_id: RunId::new(name),
+        pod_uid: format!("pod-of-{name}"),
+        container_id: Some(format!("container-of-{name}")),
+        node_name: Some("node-c".into()),
+    }
+}
+
+fn quorum(members: serde_json::Value) -> RedisQuorum {
+    let mut quorum = RedisQuorum::new("main", Default::default());
+    (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
+    quorum.status = Some(serde_json::from_value(json!({"members": members})).unwrap());
+    quorum
+}
+
+#[test]
+fn a_record_survives_its_publication() {
+    let fenced = Record {
+        state: State::Fenced,
+        reason: Some(Reason::PredecessorUnconfirmed),
+        run_id: Some(RunId::new("b")),
+        admitted: false,
+        process: Some(process("b")),
+        predecessor: Some(process("a")),
+    };
+    let admitted = Record { state: State::Admitted, reason: None, admitted: true, predecessor: None, ..fenced.clone() };
+    let unreachable = Record { state: State::Unreachable, ..admitted.clone() };
+    let mut member = MemberStatus { name: "main-1".into(), ..MemberStatus::default() };
+    let at = MilliTime::from_millis(1_767_225_600_000);
+    for record in [fenced, admitted, unreachable] {
+        publish(&mut member, &record, Stamps { admitted_at: at, ..Stamps::default() });
+        assert_eq!(record_of(&member), record);
+    }
+    assert_eq!(record_of(&MemberStatus::default()), Record::default());
+}
+
+#[test]
+fn an_unconfirmed_predecessor_is_explained() {
+    let mut member = MemberStatus { name: "main-1".into(), ..MemberStatus::default() };
+    let record = Record {
+        state: State::Fenced,
+        reason: Some(Reason::PredecessorUnconfirmed),
+        predecessor: Some(process("a")),
+        ..Record::default()
+    };
+    publish(&mut member, &record, Stamps::default());
+    let message = member.message.clone().unwrap();
+    for part in ["node-c", "pod-of-a", "redlock-operator.io/predecessor-dead", "out-of-service"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(message.len() <= 1024);
+    publish(&mut member, &Record { reason: Some(Reason::Restarted), ..record }, Stamps::default());
+    assert_eq!(member.message, None);
+}
+
+#[test]
+fn votes_count_for_admitted_processes_only() {
+    let quorum = quorum(json!([
+        {"name": "main-0", "state": "Admitted", "runID": "a", "admittedAt": "2026-01-01T00:00:00.000Z"},
+        {"name": "main-1", "state": "Fenced", "runID": "b"},
+        {"name": "main-2", "state": "Unreachable", "runID": "c", "admittedAt": "2026-01-01T00:00:00.000Z"},
+        {"name": "main-3", "state": "Unreachable", "runID": "d"},
+        {"name": "main-4", "state": "Pending"},
+    ]));
+    let admitted = |name| admitted_run_id(&quorum, name).map(|run_id| run_id.to_string());
+    assert_eq!(admitted("main-0").as_deref(), Some("a"));
+    assert_eq!(admitted("main-2").as_deref(), Some("c"), "silence for the leader ends no admission");
+    for name in ["main-1", "main-3", "main-4", "main-5"] {
+        assert_eq!(admitted(name), None, "{name}");
+    }
+}
+
+/// The conditions as `type=status/reason`.
+fn summary(members: serde_json::Value, overview: &Overview) -> Vec<String> {
+    let mut quorum = quorum(members);
+    let status = quorum.status.take().unwrap();
+    let plan = validate(&quorum).unwrap();
+    let mut status = status;
+    conditions(&mut status, &plan, overview, Some(1), Timestamp::UNIX_EPOCH);
+    status.conditions.iter().map(|one| format!("{}={}/{}", one.type_, one.status, one.reason)).collect()
+}
+
+use k8s_openapi::jiff::Timestamp;
+
+fn members(states: [&str; 3]) -> serde_json::Value {
+    let states = states.iter().enumerate();
+    states.map(|(index, state)| json!({"name": format!("main-{index}"), "state": state, "runID": "x"})).collect()
+}
+
+#[test]
+fn conditions_say_what_a_quorum_can_do() {
+    let calm = Overview::default();
+    let all = summary(members(["Admitted", "Admitted", "Admitted"]), &calm);
+    assert_eq!(
+        all,
+        [
+            "Ready=True/AllAdmitted",
+            "QuorumAvailable=True/AllAdmitted",
+            "FaultTolerant=True/AllAdmitted",
+            "Progressing=False/Settled",
+            "ClientsReady=True/AsExpected",
+        ]
+    );
+    let two = summary(members(["Admitted", "Fenced", "Admitted"]), &calm);
+    assert_eq!(
+        two[..4],
+        [
+            "Ready=False/MembersFenced",
+            "QuorumAvailable=True/MajorityAdmitted",
+            "FaultTolerant=False/MembersMissing",
+            "Progressing=True/MembersFenced",
+        ]
+    );
+    let one = summary(members(["Admitted", "Unreachable", "Pending"]), &calm);
+    assert_eq!(one[..2], ["Ready=False/MembersStarting", "QuorumAvailable=False/MajorityLost"]);
+}
+
+#[test]
+fn old_templates_blocked_clients_and_obstacles_are_named() {
+    let overview = Overview {
+        outdated: vec!["main-1".into()],
+        blocked_clients: vec!["Secret shop/x exists and belongs to somebody else".into()],
+        obstacle: Some(Obstacle { reason: CommonReason::InvalidSpec, message: "Service main-0 exists".into() }),
+    };
+    let all = summary(members(["Admitted", "Admitted", "Admitted"]), &overview);
+    assert_eq!(all[0], "Ready=False/InvalidSpec");
+    assert_eq!(all[3..], ["Progressing=True/Updating", "ClientsReady=False/ClientSecretBlocked"]);
+}
+
+#[test]
+fn a_refused_quorum_says_nothing_of_its_votes() {
+    let mut status = RedisQuorumStatus::default();
+    let obstacle = Obstacle { reason: CommonReason::AuthLost, message: "the Secret is gone".into() };
+    refused(&mut status, &obstacle, Some(2), Timestamp::UNIX_EPOCH);
+    let state = |type_| find_condition(&status.conditions, type_).map(|one| one.status.clone());
+    assert_eq!(state(QuorumCondition::Ready).as_deref(), Some("False"));
+    assert_eq!(state(QuorumCondition::QuorumAvailable).as_deref(), Some("Unknown"));
+}

@@ -1,8 +1,9 @@
 -- Sets the lock's key if it does not exist, and takes the next token.
 -- KEYS: lock, token counter. ARGV: value, ttl in ms, hint.
--- Returns {1, token, seconds, microseconds}, or {0, kind, value or type, ttl, seconds, microseconds}: what is there instead.
--- Fails with HINT, and sets nothing, when the hint is above the counter by more than 2^32: a hint that far off is a mistake, and
--- the numbers would be lost for ever.
+-- Returns {1, token, seconds, microseconds}, or {0, kind, value or type, ttl, seconds, microseconds}: what is there
+-- instead.
+-- Fails with HINT, and sets nothing, when the hint is above the counter by more than 2^32: a hint that far off is a
+-- mistake, and the numbers would be lost for ever.
 local time = redis.call('TIME')
 local counter = tonumber(redis.call('GET', KEYS[2]) or '0')
 local hint = tonumber(ARGV[3])

@@ -1,4 +1,5 @@
--- Makes the key live for at least ttl from now, if it holds the value. GT: never shortens, whatever ttl the caller believes in.
+-- Makes the key live for at least ttl from now, if it holds the value. GT: never shortens, whatever ttl the caller
+-- believes in.
 -- KEYS: lock. ARGV: value, ttl in ms.
 -- Returns {1, seconds, microseconds}, or {0, kind, value or type, ttl, seconds, microseconds}: what is there instead.
 local time = redis.call('TIME')

@@ -1,6 +1,6 @@
 -- Put before scripts that tell what is on a key.
--- Returns a flat list of three: a kind ('missing', 'string' or 'other'), the value (at most its first 128 bytes) or the name
--- of the type, and the time to live in milliseconds (-1: none).
+-- Returns a flat list of three: a kind ('missing', 'string' or 'other'), the value (at most its first 128 bytes) or the
+-- name of the type, and the time to live in milliseconds (-1: none).
 local function holder(key)
   local kind = redis.call('TYPE', key).ok
   if kind == 'none' then

@@ -1,5 +1,5 @@
--- Sets the key again for a holder whose key this member has lost. NX: another holder's key is never replaced. The key ends at
--- not-after by this member's clock, however late the request arrives.
+-- Sets the key again for a holder whose key this member has lost. NX: another holder's key is never replaced. The key
+-- ends at not-after by this member's clock, however late the request arrives.
 -- KEYS: lock. ARGV: value, longest ttl in ms, not-after in microseconds of this member's TIME.
 -- Returns 1 if the key was set, else 0.
 local time = redis.call('TIME')

@@ -1,5 +1,5 @@
--- Ends a hold without its holder: the sealed value takes the place of the value, so that no extension finds it any more. The
--- time to live is kept, plus the lock delay once: sealing again changes nothing.
+-- Ends a hold without its holder: the sealed value takes the place of the value, so that no extension finds it any
+-- more. The time to live is kept, plus the lock delay once: sealing again changes nothing.
 -- KEYS: lock. ARGV: value, sealed value, lock delay in ms.
 -- Returns {1, ttl in ms}, or {0} if the key holds neither.
 local held = redis.pcall('GET', KEYS[1])

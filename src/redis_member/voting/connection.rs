@@ -11,7 +11,7 @@ use redis::aio::MultiplexedConnection;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 /// TCP, TLS and authentication together.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
@@ -20,8 +20,10 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
 /// How often a connection is looked after.
 const TICK: Duration = Duration::from_millis(250);
-/// Jobs written as one pipeline at most.
-const PIPELINE: usize = 1024;
+/// Jobs taken from the queue at once.
+const JOBS: usize = 1024;
+/// Commands written as one pipeline, unless a single job has more: a pipeline is answered as a whole.
+const PIPELINE: usize = 128;
 
 pub(super) struct Actor {
     name: MemberName,
@@ -96,8 +98,8 @@ impl Actor {
         }
     }
 
-    /// Waits for something while there is no connection: jobs fail at once and are not kept, since a late `SET` would take
-    /// the lock for nobody.
+    /// Waits for something while there is no connection: jobs fail at once and are not kept, since a late `SET` would
+    /// take the lock for nobody.
     async fn without_connection<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, End> {
         tokio::pin!(wait);
         loop {
@@ -135,6 +137,8 @@ impl Actor {
     async fn serve(&mut self, session: &mut Session, mut driver: Driver) -> End {
         let mut jobs = Vec::new();
         let mut ticks = interval(TICK);
+        // After a suspend the ticks that were missed are no sign of silence.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 biased;
@@ -145,11 +149,13 @@ impl Actor {
                 }
                 // After the answers: those that came before the end still count.
                 () = &mut driver => return End::Broken(MemberError::Unreachable("connection closed".to_owned())),
-                count = self.queue.recv_many(&mut jobs, PIPELINE) => {
+                count = self.queue.recv_many(&mut jobs, JOBS) => {
                     if count == 0 {
                         return End::Dropped;
                     }
-                    session.send(std::mem::take(&mut jobs), Vec::new()).await;
+                    for pipeline in pipelines(&mut jobs) {
+                        session.send(pipeline, Vec::new()).await;
+                    }
                 }
                 changed = self.endpoints.changed() => {
                     return if changed.is_ok() { End::Moved } else { End::Dropped };
@@ -162,4 +168,21 @@ impl Actor {
             }
         }
     }
+}
+
+/// The jobs in their order, cut into pipelines.
+fn pipelines(jobs: &mut Vec<Job>) -> Vec<Vec<Job>> {
+    let mut pipelines = vec![Vec::new()];
+    let mut commands = 0;
+    for job in jobs.drain(..) {
+        if commands > 0 && commands + job.commands.len() > PIPELINE {
+            pipelines.push(Vec::new());
+            commands = 0;
+        }
+        commands += job.commands.len();
+        if let Some(last) = pipelines.last_mut() {
+            last.push(job);
+        }
+    }
+    pipelines
 }

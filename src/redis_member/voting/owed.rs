@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 /// More than this many are not worth their memory: the keys run out by themselves.
 const MOST: usize = 4096;
 
-/// Releases that a member could not be given, or whose delivery is unknown. They are delivered with the next connection, so
-/// that a member which was cut off for a moment does not refuse the next holder for a whole TTL. Harmless however late: a value
-/// is used for one attempt only, so it deletes that attempt's key or nothing.
+/// Releases that a member could not be given, or whose delivery is unknown. They are delivered with the next
+/// connection, so that a member which was cut off for a moment does not refuse the next holder for a whole TTL.
+/// Harmless however late: a value is used for one attempt only, so it deletes that attempt's key or nothing.
 #[derive(Default)]
 pub(super) struct Owed(VecDeque<Command>);
 

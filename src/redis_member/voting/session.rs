@@ -36,8 +36,8 @@ pub(super) struct Session {
     /// Known once the preamble was answered; it never changes on one connection.
     run_id: Option<RunId>,
     batches: BTreeMap<u64, Batch>,
-    /// Held until they are answered or the connection ends: the client library leaves out requests that nobody waits for, and
-    /// a release that is left out leaves its key behind.
+    /// Held until they are answered or the connection ends: the client library leaves out requests that nobody waits
+    /// for, and a release that is left out leaves its key behind.
     in_flight: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
     next: u64,
     silent_ticks: u32,
@@ -67,8 +67,8 @@ impl Session {
         self.answered
     }
 
-    /// Writes everything as one pipeline, behind all that was sent before. Until the process is known, each pipeline asks for
-    /// it first: the first one after the member was opened counts already.
+    /// Writes everything as one pipeline, behind all that was sent before. Until the process is known, each pipeline
+    /// asks for it first: the first one after the member was opened counts already.
     pub(super) async fn send(&mut self, jobs: Vec<Job>, owed: Vec<Command>) {
         let mut pipeline = Pipeline::new();
         let preamble = self.run_id.is_none();
@@ -88,8 +88,8 @@ impl Session {
             let answer = connection.send_packed_commands(&pipeline, 0, pipeline.len()).await;
             (number, answer)
         };
-        // Before anything later is sent, this must stand in the library's queue, which is first-in first-out even when it is
-        // full. So it is polled once here, and not held up by tokio's task budget.
+        // Before anything later is sent, this must stand in the library's queue, which is first-in first-out even when
+        // it is full. So it is polled once here, and not held up by tokio's task budget.
         let mut answer = Box::pin(unconstrained(answer));
         let sent = self.clock.boottime();
         if self.batches.is_empty() {
@@ -180,7 +180,8 @@ impl Session {
         replies
     }
 
-    /// A busy member gets its releases again; a fenced one has no votes, and will have forgotten its keys when it votes again.
+    /// A busy member gets its releases again; a fenced one has no votes, and will have forgotten its keys when it votes
+    /// again.
     fn not_released(&mut self, command: Command, error: &MemberError) {
         if *error != MemberError::Fenced && matches!(command, Command::Release { .. }) {
             self.refused.push(command);

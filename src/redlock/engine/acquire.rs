@@ -7,9 +7,10 @@ use crate::redlock::{
 };
 use crate::time::Clock;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-/// Enqueues the release on every member, also those that did not answer, unless the lock was granted: at the latest when the
-/// attempt is dropped. Members execute it after the attempt's `SET`.
+/// Enqueues the release on every member, also those that did not answer, unless the lock was granted: at the latest
+/// when the attempt is dropped. Members execute it after the attempt's `SET`.
 struct ReleaseUnlessGranted<'a> {
     electorate: &'a Electorate,
     key: &'a LockKey,
@@ -77,8 +78,9 @@ impl SetRound<'_> {
 }
 
 impl<C: Clock> Redlock<C> {
-    /// One attempt to acquire a lock: one round trip in the usual case, two if the majority's counters differ. Decided at a
-    /// majority of yes, or when none can be reached any more; at most two node timeouts. Also a dropped attempt releases.
+    /// One attempt to acquire a lock: one round trip in the usual case, two if the majority's counters differ. Decided
+    /// at a majority of yes, or when none can be reached any more; at most two node timeouts. Also a dropped attempt
+    /// releases.
     pub async fn acquire(&self, electorate: &Electorate, request: AcquireRequest) -> Acquire {
         let AcquireRequest { key, value, ttl, hint } = request;
         let mut guard = ReleaseUnlessGranted { electorate, key: &key, value: &value, armed: true };
@@ -93,10 +95,10 @@ impl<C: Clock> Redlock<C> {
         }
         let token = set.tokens.values().copied().max().unwrap_or_default();
         let stored = |index: usize| set.tokens.get(&index).is_some_and(|stored| *stored >= token);
-        if !set.ballot.tally().is_majority(stored) {
-            if let Err(lost) = self.raise_round(electorate, &key, &value, token).await {
-                return lost;
-            }
+        if !set.ballot.tally().is_majority(stored)
+            && let Err(lost) = self.raise_round(electorate, &key, &value, token).await
+        {
+            return lost;
         }
         // The decision is now, after the second round if there was one: its time counts.
         match granted_until(started, self.clock.boottime(), ttl, self.settings.drift) {
@@ -112,7 +114,7 @@ impl<C: Clock> Redlock<C> {
         &self,
         set: &mut SetRound<'_>,
         guard: &mut ReleaseUnlessGranted<'_>,
-        ttl: std::time::Duration,
+        ttl: Duration,
         hint: FencingToken,
     ) {
         let electorate = guard.electorate;
@@ -137,8 +139,8 @@ impl<C: Clock> Redlock<C> {
         }
     }
 
-    /// Raises the counter to the token where the key still holds our value; a majority of such members is needed, or a later
-    /// holder could be given a smaller token (docs/algorithm.md).
+    /// Raises the counter to the token where the key still holds our value; a majority of such members is needed, or a
+    /// later holder could be given a smaller token (docs/algorithm.md).
     async fn raise_round(
         &self,
         electorate: &Electorate,
@@ -153,8 +155,12 @@ impl<C: Clock> Redlock<C> {
             let Some((index, answer)) = round.next().await else { break };
             match answer {
                 Ok(answers) => match answers.replies.first() {
-                    Some(Reply::Raised) => drop(ballot.vote(index, &answers, None, true)),
-                    Some(Reply::NotOurs) => drop(ballot.vote(index, &answers, None, false)),
+                    Some(Reply::Raised) => {
+                        ballot.vote(index, &answers, None, true);
+                    }
+                    Some(Reply::NotOurs) => {
+                        ballot.vote(index, &answers, None, false);
+                    }
                     Some(Reply::Failed(error)) => ballot.fail(index, error.clone()),
                     _ => ballot.fail(index, MemberError::Other("unexpected answer".to_owned())),
                 },

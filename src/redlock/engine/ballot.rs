@@ -11,6 +11,7 @@ pub(super) fn admitted(electorate: &Electorate) -> impl Iterator<Item = (usize, 
 }
 
 /// One question put to the electorate: the count, and why votes are missing.
+#[derive(Clone)]
 pub(super) struct Ballot<'a> {
     electorate: &'a Electorate,
     tally: Tally,

@@ -6,6 +6,12 @@ use crate::redlock::{
     Reply, renewed_until,
 };
 use crate::time::{Boottime, Clock};
+use futures::future::join_all;
+use std::time::Duration;
+
+/// Holds per pipeline: so many that a round trip costs little for each, so few that the first ones do not wait for the
+/// last.
+const PIPELINE: usize = 100;
 
 /// One hold of the batch.
 struct Hold<'a> {
@@ -17,8 +23,8 @@ struct Hold<'a> {
 }
 
 impl<'a> Hold<'a> {
-    fn new(electorate: &'a Electorate, request: ExtendRequest) -> Self {
-        Self { request, ballot: Ballot::new(electorate), missing: Vec::new(), won: None }
+    fn new(ballot: &Ballot<'a>, request: ExtendRequest) -> Self {
+        Self { request, ballot: ballot.clone(), missing: Vec::new(), won: None }
     }
 
     fn command(&self) -> Command {
@@ -28,7 +34,9 @@ impl<'a> Hold<'a> {
 
     fn on_reply(&mut self, index: usize, answers: &Answers, reply: Option<&Reply>) {
         match reply {
-            Some(Reply::Extended { time }) => drop(self.ballot.vote(index, answers, Some(*time), true)),
+            Some(Reply::Extended { time }) => {
+                self.ballot.vote(index, answers, Some(*time), true);
+            }
             Some(Reply::Refused { holder, time }) => {
                 if self.ballot.vote(index, answers, Some(*time), false) && *holder == KeyState::Missing {
                     let clock = ClockSample { time: *time, sent: answers.sent, received: answers.received };
@@ -53,34 +61,44 @@ impl<'a> Hold<'a> {
 }
 
 impl<C: Clock> Redlock<C> {
-    /// Extends many holds, one pipeline per member, and answers in the order of the requests. Each hold is decided by itself,
-    /// at its majority: what arrives afterwards changes neither the outcome nor the validity. Once all are decided, the
-    /// remaining answers get half a node timeout, so that `votes` and `missing` describe a healthy quorum completely.
+    /// Extends many holds, a hundred per pipeline and member, and answers in the order of the requests. Each hold is
+    /// decided by itself, at its majority: what arrives afterwards changes neither the outcome nor the validity. Once
+    /// all of a pipeline are decided, the remaining answers get half a node timeout, so that `votes` and `missing`
+    /// describe a healthy quorum completely. Takes at most one node timeout per hundred holds.
     ///
-    /// A round counts only if it began and was decided before the validity that the caller knows had ended (continuity).
+    /// A round counts only if it began and was decided before the validity that the caller knows had ended
+    /// (continuity).
     pub async fn extend(&self, electorate: &Electorate, requests: Vec<ExtendRequest>) -> Vec<Extend> {
         let started = self.clock.boottime();
-        let mut holds: Vec<Result<Hold<'_>, Extend>> =
-            requests
-                .into_iter()
-                .map(|request| {
-                    if started < request.valid_until {
-                        Ok(Hold::new(electorate, request))
-                    } else {
-                        Err(Extend::TooLate)
-                    }
-                })
-                .collect();
+        let ballot = Ballot::new(electorate);
+        let mut holds: Vec<Result<Hold<'_>, Extend>> = requests
+            .into_iter()
+            .map(
+                |request| {
+                    if started < request.valid_until { Ok(Hold::new(&ballot, request)) } else { Err(Extend::TooLate) }
+                },
+            )
+            .collect();
         let mut live: Vec<&mut Hold<'_>> = holds.iter_mut().filter_map(|hold| hold.as_mut().ok()).collect();
         if !live.is_empty() {
-            self.extend_round(electorate, &mut live, started).await;
+            // All are enqueued at once; those behind get a node timeout more for every pipeline that is before them.
+            let rounds = live.chunks_mut(PIPELINE).zip(1..);
+            join_all(rounds.map(|(live, ahead)| {
+                self.extend_round(electorate, live, started, self.settings.node_timeout.saturating_mul(ahead))
+            }))
+            .await;
         }
         holds.into_iter().map(|hold| hold.map_or_else(|decided| decided, |hold| hold.outcome(started))).collect()
     }
 
-    async fn extend_round(&self, electorate: &Electorate, live: &mut [&mut Hold<'_>], started: Boottime) {
+    async fn extend_round(
+        &self,
+        electorate: &Electorate,
+        live: &mut [&mut Hold<'_>],
+        started: Boottime,
+        timeout: Duration,
+    ) {
         let commands: Vec<Command> = live.iter().map(|hold| hold.command()).collect();
-        let timeout = self.settings.node_timeout;
         let mut round = Round::send(admitted(electorate), timeout, |_| commands.clone());
         while let Some((index, answer)) = round.next().await {
             for (position, hold) in live.iter_mut().enumerate() {
@@ -93,7 +111,7 @@ impl<C: Clock> Redlock<C> {
                 }
             }
             if live.iter().all(|hold| hold.ballot.is_settled()) {
-                round.wait_at_most(timeout / 2);
+                round.wait_at_most(self.settings.node_timeout / 2);
             }
         }
         live.iter_mut().for_each(|hold| hold.ballot.close());

@@ -25,7 +25,7 @@ pub(super) struct State {
     pub(super) counter: i64,
     /// Everything ever enqueued, in order.
     pub(super) log: Vec<Command>,
-    /// How often the future of a `send` was polled, summed up.
+    /// How many of them were executed.
     pub(super) executed: usize,
 }
 

@@ -6,8 +6,8 @@ use crate::redlock::{
 use crate::time::Clock;
 
 impl<C: Clock> Redlock<C> {
-    /// Deletes the key where it holds the value, on all members, admitted or not. Waits for them no longer than one node
-    /// timeout; those that are slower do it later. Idempotent: releasing what is gone is no error.
+    /// Deletes the key where it holds the value, on all members, admitted or not. Waits for them no longer than one
+    /// node timeout; those that are slower do it later. Idempotent: releasing what is gone is no error.
     pub async fn release(&self, electorate: &Electorate, key: &LockKey, value: &LockValue) -> Released {
         let command = Command::Release { key: key.clone(), value: value.clone() };
         let mut released = Released::default();

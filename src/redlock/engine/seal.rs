@@ -6,9 +6,9 @@ use crate::time::{Boottime, Clock};
 use std::time::Duration;
 
 impl<C: Clock> Redlock<C> {
-    /// Ends a hold without its holder's word: replaces the value by `sealed` until a majority holds that, so that no replica
-    /// can extend any more. Idempotent. A member that has lost the key does not confirm a seal: a repair may be under way to
-    /// it. The keys live on for what they had left plus `lock_delay`, which so binds foreign clients too.
+    /// Ends a hold without its holder's word: replaces the value by `sealed` until a majority holds that, so that no
+    /// replica can extend any more. Idempotent. A member that has lost the key does not confirm a seal: a repair may be
+    /// under way to it. The keys live on for what they had left plus `lock_delay`, which so binds foreign clients too.
     pub async fn seal(
         &self,
         electorate: &Electorate,
@@ -38,7 +38,9 @@ impl<C: Clock> Redlock<C> {
                         until = until.max(answers.received + *remaining + self.settings.drift.allowance(*remaining));
                     }
                 }
-                Some(Reply::NotOurs) => drop(ballot.vote(index, &answers, None, false)),
+                Some(Reply::NotOurs) => {
+                    ballot.vote(index, &answers, None, false);
+                }
                 Some(Reply::Failed(error)) => ballot.fail(index, error.clone()),
                 _ => ballot.fail(index, MemberError::Other("unexpected answer".to_owned())),
             }

@@ -35,11 +35,13 @@ pub(crate) async fn a_lock_outlives_thirty_seconds_without_an_api_server(bench: 
     tokio::time::sleep(AWAY).await;
     let started = bench.wall().0;
     bench.cluster.faults.start_api_server().await?;
+    let back = bench.now();
 
     let renewed = |v: &crate::record::Version<_>| {
         is_held(&v.object) && status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > started)
     };
     let after = lock.recorder.until(RECOVERY_LIMIT, "renewed after the API server came back", renewed).await?;
+    bench.figures.add("API server back -> renewal in status", after.at.since(back));
     let after = status(&after.object);
     ensure!(
         (&after.holder, after.fencing_token, after.transitions)
@@ -55,8 +57,10 @@ pub(crate) async fn a_lock_outlives_thirty_seconds_without_an_api_server(bench: 
     check_kept_alive(&lines, stopped, started)?;
 
     // All is as before: the next one gets its turn.
-    lock.remove().await?;
-    waiting.held(SOON).await?;
+    lock.delete().await?;
+    lock.recorder.until_gone(RECOVERY_LIMIT).await?;
+    let next = waiting.held(SOON).await?;
+    bench.figures.add("API server back -> released, next claim Held", next.at.since(back));
     operators::all_available(&bench.cluster).await
 }
 

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Runs an end-to-end suite on the local cluster, which it brings up with the
+# operator as it is in this checkout; with CLUSTER=external on the cluster that
+# KUBECONFIG names. The last line is "N passed, N failed".
+# usage: e2e.sh [SUITE] [FILTER]
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+SUITE=${1:-main}
+cd "$ROOT"
+if [[ ${CLUSTER:-local} == local ]]; then export KUBECONFIG=$KUBECONFIG_LOCAL; fi
+# `make e2e` has done that already, and then it takes a moment.
+if [[ -z ${MAKELEVEL:-} ]]; then make --no-print-directory up; fi
+
+step "End-to-end tests, suite $SUITE"
+# Built first: a build beside them would spoil the times that are measured.
+cargo build --locked --quiet --test e2e
+exec cargo test --locked --quiet --test e2e -- "$SUITE" "${@:2}"

@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Everything that must hold: lints, documentation, all tests, and the end-to-end
+# suite on the local cluster. A summary comes last. What is quick comes first and
+# stops the rest when it fails; what takes minutes the first time (the programs of
+# the cluster, cargo-deny) is built beside it.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+DENY_VERSION=0.20.2
+DENY=$BIN/cargo-deny
+LOGS=$LOCAL/log
+mkdir -p "$BIN" "$LOGS"
+cd "$ROOT"
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
+START=$SECONDS
+SUMMARY=()
+FAILED=0
+PREPARE=''
+
+# ------------------------------------------------------------------ summary ---
+
+note() { SUMMARY+=("$(printf '%-38s %-8s %6s' "$1" "$2" "$3")"); }
+
+summary() {
+  local line
+  if [[ -n $PREPARE ]]; then kill "$PREPARE" 2>/dev/null || true; fi
+  printf '\n%-38s %-8s %6s\n' step result time
+  for line in "${SUMMARY[@]}"; do printf '%s\n' "$line"; done
+  printf '%-38s %-8s %6s\n' all "$( ((FAILED)) && echo FAILED || echo passed)" "$((SECONDS - START)) s"
+}
+
+# run NAME COMMAND...: a step. The first that fails is the last.
+run() {
+  local name=$1 start=$SECONDS
+  shift
+  step "$name"
+  if "$@"; then
+    note "$name" passed "$((SECONDS - start)) s"
+  else
+    note "$name" FAILED "$((SECONDS - start)) s"
+    FAILED=1
+    exit 1
+  fi
+}
+skip() {
+  step "$1: skipped, $2"
+  note "$1" skipped "-"
+}
+finish() {
+  local code=$?
+  if ((code)); then FAILED=1; fi
+  summary
+  exit "$code"
+}
+trap finish EXIT
+
+# -------------------------------------------------------------------- steps ---
+
+# Minutes on a fresh machine, a second afterwards.
+prepare() {
+  if [[ ${CLUSTER:-local} == local ]]; then
+    "$ROOT/local/setup.sh"
+    if ! command -v shellcheck >/dev/null; then
+      step "Installing shellcheck"
+      DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends shellcheck
+    fi
+  fi
+  if [[ $("$DENY" --version 2>/dev/null) != "cargo-deny $DENY_VERSION" ]]; then
+    step "Building cargo-deny $DENY_VERSION (some minutes the first time)"
+    cargo install --quiet --locked --version "=$DENY_VERSION" --root "$LOCAL" cargo-deny
+  fi
+}
+prepared() {
+  local seen=0 next=20 start=$SECONDS
+  while kill -0 "$PREPARE" 2>/dev/null; do
+    if ((SECONDS - start >= next)); then
+      say "    $(tail -n 1 "$LOGS/prepare.log") ($((SECONDS - START)) s so far)"
+      next=$((next + 20)) seen=1
+    fi
+    sleep 0.2
+  done
+  if wait "$PREPARE"; then PREPARE=''; else
+    PREPARE=''
+    tail -n 25 "$LOGS/prepare.log"
+    return 1
+  fi
+  if ((seen)); then say "    done"; fi
+}
+
+shell_scripts() { git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck --external-sources; }
+
+# The features are layers: each builds without those above it.
+layers() {
+  cargo check --locked --quiet --lib --no-default-features &&
+    cargo check --locked --quiet --lib --no-default-features --features redis-client
+}
+
+docs() { RUSTDOCFLAGS='-D warnings' cargo doc --locked --quiet --no-deps --document-private-items; }
+
+deny() { "$DENY" --log-level warn --all-features check --hide-inclusion-graph bans licenses sources; }
+
+up() { make --no-print-directory up >"$LOGS/up.log" 2>&1 || { tail -n 40 "$LOGS/up.log" && return 1; }; }
+
+for program in cargo make git; do command -v $program >/dev/null || die "$program is needed"; done
+if [[ ${CLUSTER:-local} == local ]]; then
+  need_root
+  command -v go >/dev/null || die "Go (1.25 or later) is needed to build the local cluster; or use CLUSTER=external"
+fi
+
+run "formatting" cargo fmt --check
+prepare >"$LOGS/prepare.log" 2>&1 &
+PREPARE=$!
+run "clippy" cargo clippy --locked --quiet --all-targets -- -D warnings
+run "layers build alone" layers
+run "documentation" docs
+run "tools and programs of the cluster" prepared
+if command -v shellcheck >/dev/null; then
+  run "shell scripts" shell_scripts
+else
+  skip "shell scripts" "there is no shellcheck here"
+fi
+run "licences, bans and sources" deny
+run "unit, Redis and generated-file tests" cargo test --locked --quiet
+run "cluster and operator" up
+run "end-to-end tests, suite main" "$ROOT/local/e2e.sh" main

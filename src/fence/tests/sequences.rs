@@ -1,0 +1,168 @@
+//! Random sequences of what can happen, against the rule itself.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What can happen to one member, as its replica and its leader experience it.
+#[derive(Clone, Debug)]
+enum Happening {
+    Pass(u64),
+    Probe,
+    Restart,
+    LoseSight,
+    /// Somebody opens or closes the process behind the operator's back.
+    Meddle(bool),
+    NewLeader,
+    NewReplica,
+    OpeningFails,
+    PredecessorKnown(bool),
+    Decide,
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        4 => (1_u64..20_000).prop_map(Happening::Pass),
+        6 => Just(Happening::Probe),
+        2 => Just(Happening::Restart),
+        1 => Just(Happening::LoseSight),
+        1 => any::<bool>().prop_map(Happening::Meddle),
+        1 => Just(Happening::NewLeader),
+        1 => Just(Happening::NewReplica),
+        1 => Just(Happening::OpeningFails),
+        2 => any::<bool>().prop_map(Happening::PredecessorKnown),
+        8 => Just(Happening::Decide),
+    ]
+}
+
+/// The world: what is true, beside what is known.
+struct World {
+    now: u64,
+    process: u32,
+    open: bool,
+    /// When the running process was first seen by the replica that leads, or last seen open: no admission before the delay
+    /// after it.
+    must_wait_from: Option<u64>,
+    watch: ProcessWatch,
+    record: Record,
+    fenced_since: Option<u64>,
+    opening_fails: bool,
+    known_dead: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            now: 1_000,
+            process: 0,
+            open: false,
+            must_wait_from: None,
+            watch: ProcessWatch::default(),
+            record: Record::default(),
+            fenced_since: None,
+            opening_fails: false,
+            known_dead: false,
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("p{}", self.process)
+    }
+
+    fn probe(&mut self) {
+        let users = if self.open { Users::Open } else { Users::Closed };
+        if self.open || self.must_wait_from.is_none() {
+            self.must_wait_from = Some(self.now);
+        }
+        self.watch.saw(&run(&self.name()), users, at(self.now));
+    }
+
+    fn happen(&mut self, happening: &Happening) {
+        match happening {
+            Happening::Pass(millis) => self.now += millis,
+            Happening::Probe => self.probe(),
+            Happening::Restart => {
+                (self.process, self.open, self.must_wait_from) = (self.process + 1, false, None);
+                self.watch.lost(at(self.now));
+            }
+            Happening::LoseSight => self.watch.lost(at(self.now)),
+            Happening::Meddle(open) => self.open = *open,
+            // Every replica watches every member and every status, so another leader knows the same.
+            Happening::NewLeader => {}
+            Happening::NewReplica => {
+                (self.watch, self.must_wait_from, self.fenced_since) = (ProcessWatch::default(), None, None);
+            }
+            Happening::OpeningFails => self.opening_fails = true,
+            Happening::PredecessorKnown(dead) => self.known_dead = *dead,
+            Happening::Decide => self.decide(),
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        let seen = self.watch.last().map(|sight| &sight.run_id);
+        match self.record.threat_to(seen) {
+            None => Verdict::None,
+            Some(_) if self.known_dead => Verdict::Dead(Evidence::Terminated),
+            Some(_) => unconfirmed_until(None),
+        }
+    }
+
+    /// One decision and its effect; panics if it breaks the rule.
+    fn decide(&mut self) {
+        let (reach, verdict) = (self.watch.reach(true, at(self.now)), self.verdict());
+        let step = decide_with(self.now, &self.record, &reach, &verdict, self.fenced_since);
+        let running = process(&self.name());
+        if let Reach::Seen(sight) = &reach
+            && sight.run_id != running.run_id
+        {
+            // The process restarted after the probe. Closing and admitting check the run_id on their own connection.
+            return;
+        }
+        if step == FenceStep::Admit {
+            let from = self.must_wait_from.expect("admitted before it was seen");
+            assert!(self.now >= from + 30_660, "admitted {} ms after {from}", self.now - from);
+            assert!(!matches!(verdict, Verdict::Unconfirmed { .. }), "the predecessor may run");
+            self.open = !self.opening_fails;
+            self.opening_fails = false;
+        }
+        let visible = matches!(reach, Reach::Seen(_)).then_some(&running);
+        self.record = self.record.after(step, visible, &verdict);
+        if let FenceStep::WriteFenced { close: true, .. } = step {
+            self.open = false;
+            self.must_wait_from = Some(self.now);
+            self.fenced_since = Some(self.now);
+        }
+        if step == FenceStep::Admit || matches!(step, FenceStep::WriteFenced { close: true, .. }) {
+            self.probe();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn no_sequence_of_observations_admits_a_process_early(happenings in prop::collection::vec(happening(), 1..120)) {
+        let mut world = World::new();
+        for happening in &happenings {
+            world.happen(happening);
+        }
+    }
+
+    #[test]
+    fn a_member_that_is_left_alone_is_admitted(happenings in prop::collection::vec(happening(), 0..60)) {
+        let mut world = World::new();
+        for happening in &happenings {
+            world.happen(happening);
+        }
+        (world.known_dead, world.opening_fails) = (true, false);
+        for _ in 0..60 {
+            for happening in [Happening::Probe, Happening::Decide, Happening::Decide, Happening::Pass(1_000)] {
+                world.happen(&happening);
+            }
+        }
+        world.happen(&Happening::Decide);
+        prop_assert_eq!(world.record.state, State::Admitted);
+        prop_assert!(world.open);
+    }
+}

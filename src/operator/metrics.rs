@@ -1,0 +1,234 @@
+//! What the operator counts, in the OpenMetrics text format on `/metrics`.
+//!
+//! Labels are bounded: outcomes, reasons, and members of quorums. No label carries the name of a lock or of a holder.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use kube::ResourceExt;
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+
+use super::context::Context;
+use crate::{
+    api::{
+        DistributedLock, RedisQuorum,
+        conditions::{HeldReason, LockCondition, find_condition},
+    },
+    time::Clock,
+};
+
+/// One label: what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Outcome {
+    /// A word from a short list.
+    pub outcome: &'static str,
+}
+
+/// A member of a quorum.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct MemberLabels {
+    namespace: String,
+    quorum: String,
+    member: String,
+}
+
+/// A member of a quorum in a state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct StateLabels {
+    namespace: String,
+    quorum: String,
+    member: String,
+    state: String,
+}
+
+/// A counter for each outcome.
+pub type Outcomes = Family<Outcome, Counter>;
+
+/// All metrics of one replica.
+#[derive(Debug)]
+pub struct Metrics {
+    /// Attempts to acquire a lock, by outcome.
+    pub acquisitions: Outcomes,
+    /// From the first request of an attempt to its decision.
+    pub acquire_duration: Histogram,
+    /// Renewals by outcome.
+    pub renewals: Outcomes,
+    /// How long after it was due a renewal began.
+    pub renewal_lateness: Histogram,
+    /// Holds that ended, by reason; `Expired` are losses.
+    pub ended: Outcomes,
+    /// Writes to the API server, by outcome.
+    pub api_writes: Outcomes,
+    /// Reconciles that failed and are tried again, by controller.
+    pub reconcile_errors: Outcomes,
+    seen: Seen,
+    registry: Mutex<Registry>,
+}
+
+/// What is read off the caches when somebody asks.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    leader: Gauge,
+    held: Gauge,
+    waiting: Family<Outcome, Gauge>,
+    member_state: Family<StateLabels, Gauge>,
+    fence_remaining: Family<MemberLabels, Gauge>,
+}
+
+fn seconds(bounds: &[f64]) -> Histogram {
+    Histogram::new(bounds.iter().copied())
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let metrics = Self {
+            acquisitions: Outcomes::default(),
+            acquire_duration: seconds(&[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0]),
+            renewals: Outcomes::default(),
+            renewal_lateness: seconds(&[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5]),
+            ended: Outcomes::default(),
+            api_writes: Outcomes::default(),
+            reconcile_errors: Outcomes::default(),
+            seen: Seen::default(),
+            registry: Mutex::new(Registry::with_prefix("redlock")),
+        };
+        metrics.register();
+        metrics
+    }
+}
+
+impl Metrics {
+    fn register(&self) {
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.register("acquisitions", "Attempts to acquire a lock", self.acquisitions.clone());
+        let help = "From the first request of an attempt to its decision";
+        registry.register_with_unit("acquire_duration", help, Unit::Seconds, self.acquire_duration.clone());
+        registry.register("renewals", "Renewals of held locks", self.renewals.clone());
+        let help = "How long after it was due a renewal began";
+        registry.register_with_unit("renewal_lateness", help, Unit::Seconds, self.renewal_lateness.clone());
+        registry.register("holds_ended", "Holds that ended, by reason; Expired are losses", self.ended.clone());
+        registry.register("api_writes", "Writes of locks to the API server", self.api_writes.clone());
+        registry.register("reconcile_errors", "Reconciles that failed, by controller", self.reconcile_errors.clone());
+        registry.register("leader", "1 on the replica that leads", self.seen.leader.clone());
+        registry.register("locks_held", "Locks whose status names a holder", self.seen.held.clone());
+        registry.register("locks_waiting", "Locks without a holder, by reason", self.seen.waiting.clone());
+        registry.register("member_state", "1 for the state that a member is in", self.seen.member_state.clone());
+        let help = "Until a fenced member may vote again";
+        registry.register_with_unit("member_fence_remaining", help, Unit::Seconds, self.seen.fence_remaining.clone());
+    }
+
+    /// Counts one.
+    pub fn count(&self, family: &Outcomes, outcome: &'static str) {
+        family.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// All metrics as text. What the caches show is read now.
+    pub fn text(&self, context: &Context, leads: bool) -> String {
+        self.seen.leader.set(i64::from(leads));
+        self.seen.look_at_locks(&context.locks.all());
+        self.seen.look_at_quorums(&context.quorums.all(), context.clock.wall().0);
+        let mut text = String::new();
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        if encode(&mut text, &registry).is_err() {
+            tracing::error!("metrics could not be written");
+        }
+        text
+    }
+}
+
+impl Seen {
+    fn look_at_locks(&self, locks: &[Arc<DistributedLock>]) {
+        self.waiting.clear();
+        let mut held = 0;
+        for status in locks.iter().filter_map(|lock| lock.status.as_ref()) {
+            if status.holder.is_some() {
+                held += 1;
+                continue;
+            }
+            let reason = find_condition(&status.conditions, LockCondition::Held).map(|held| held.reason.as_str());
+            // Only reasons that this operator writes become labels.
+            if let Some(known) = HeldReason::ALL.iter().find(|known| Some(known.as_str()) == reason) {
+                self.waiting.get_or_create(&Outcome { outcome: known.as_str() }).inc();
+            }
+        }
+        self.held.set(held);
+    }
+
+    fn look_at_quorums(&self, quorums: &[Arc<RedisQuorum>], now: i64) {
+        self.member_state.clear();
+        self.fence_remaining.clear();
+        for quorum in quorums {
+            let (namespace, name) = (quorum.namespace().unwrap_or_default(), quorum.name_any());
+            for member in quorum.status.iter().flat_map(|status| &status.members) {
+                let (namespace, quorum, member_name) = (namespace.clone(), name.clone(), member.name.clone());
+                let left = member.rejoin_at.map_or(0, |at| at.as_millis().saturating_sub(now).max(0));
+                let left = Duration::from_millis(u64::try_from(left).unwrap_or(0)).as_secs_f64().ceil();
+                let labels =
+                    MemberLabels { namespace: namespace.clone(), quorum: quorum.clone(), member: member_name.clone() };
+                #[expect(clippy::cast_possible_truncation, reason = "whole seconds of a fence, an hour at most")]
+                self.fence_remaining.get_or_create(&labels).set(left as i64);
+                let state = format!("{:?}", member.state);
+                self.member_state.get_or_create(&StateLabels { namespace, quorum, member: member_name, state }).set(1);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_counted_comes_out_with_its_outcome() {
+        let metrics = Metrics::default();
+        metrics.count(&metrics.acquisitions, "granted");
+        metrics.acquire_duration.observe(0.003);
+        let mut text = String::new();
+        encode(&mut text, &metrics.registry.lock().unwrap()).unwrap();
+        assert!(text.contains("redlock_acquisitions_total{outcome=\"granted\"} 1"), "{text}");
+        assert!(text.contains("redlock_acquire_duration_seconds_bucket{le=\"0.005\"} 1"), "{text}");
+    }
+
+    #[test]
+    fn locks_and_members_are_counted_as_they_are_now() {
+        let lock = |status: serde_json::Value| -> Arc<DistributedLock> {
+            let lock: DistributedLock = serde_json::from_value(json!({
+                "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "secret-project"},
+                "spec": {}, "status": status
+            }))
+            .unwrap();
+            Arc::new(lock)
+        };
+        let queued = json!({"transitions": 0, "conditions": [{"type": "Held", "status": "False", "reason": "Queued",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        let metrics = Metrics::default();
+        metrics.seen.look_at_locks(&[lock(json!({"transitions": 1, "holder": {"identity": "me"}})), lock(queued)]);
+        let quorum: RedisQuorum = serde_json::from_value(json!({
+            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
+            "metadata": {"name": "main", "namespace": "locks"}, "spec": {},
+            "status": {"members": [{"name": "main-0", "state": "Fenced", "rejoinAt": "1970-01-01T00:00:31.500Z"}]}
+        }))
+        .unwrap();
+        metrics.seen.look_at_quorums(&[Arc::new(quorum)], 1_000);
+        let mut text = String::new();
+        encode(&mut text, &metrics.registry.lock().unwrap()).unwrap();
+        assert!(text.contains("redlock_locks_held 1"), "{text}");
+        assert!(text.contains("redlock_locks_waiting{outcome=\"Queued\"} 1"), "{text}");
+        assert!(text.contains("member=\"main-0\",state=\"Fenced\"} 1"), "{text}");
+        assert!(
+            text.contains(
+                "redlock_member_fence_remaining_seconds{namespace=\"locks\",quorum=\"main\",member=\"main-0\"} 31"
+            ),
+            "{text}"
+        );
+        assert!(!text.contains("secret-project"), "no label names a lock");
+    }
+}

@@ -1,0 +1,113 @@
+//! What follows from what is watched on the members: a process whose clock was stepped is ended, scripts that were ended are
+//! told of, and the conditions say the rest.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Preconditions};
+use kube::runtime::events::EventType;
+use kube::{Api, ResourceExt};
+
+use super::members::{Look, Member};
+use super::{Error, Task, request};
+use crate::api::{DistributedLock, RedisQuorum};
+use crate::quorum::in_force::{self, InForce};
+use crate::quorum::lookup;
+use crate::quorum::session::ScriptNews;
+use crate::quorum::status::{TtlReport, Watched};
+use crate::time::{Clock, Monotonic};
+
+impl Task<'_> {
+    /// What is known of clocks and times to live now.
+    pub(super) fn watched(&self) -> Watched {
+        let reports: Vec<TtlReport> = self.session.links().iter().filter_map(|link| link.ttls()).collect();
+        Watched {
+            clocks: self.session.clocks().report(self.leader.context.clock.boottime()),
+            ttls: reports.into_iter().reduce(|all, one| all.or(&one)),
+            bound: in_force::current(&self.session.quorum()).max_ttl,
+        }
+    }
+
+    /// The settings to publish now, and when to look again.
+    pub(super) fn settings_in_force(&self, quorum: &RedisQuorum) -> (InForce, Option<Monotonic>) {
+        let longest = InForce::wanted(quorum).max_ttl;
+        let held = self.is_held_longer(quorum, longest);
+        let now = self.now();
+        self.leader.memory(self.session.uid(), |memory| in_force::next(quorum, &mut memory.lowering, held, now))
+    }
+
+    /// Whether a lock is held that may have been renewed for longer than this.
+    fn is_held_longer(&self, quorum: &RedisQuorum, longest: Duration) -> bool {
+        let context = &self.leader.context;
+        let quorums = context.quorums.all();
+        context.locks.all().iter().filter(|lock| holds_longer_than(lock, longest)).any(|lock| {
+            let namespace = context.namespaces.cluster_named(&lock.namespace().unwrap_or_default());
+            let used = lookup::quorum_of(lock, &quorums, namespace.as_deref());
+            // One whose quorum cannot be told may be one of ours.
+            used.map_or(true, |used| used.uid() == quorum.uid())
+        })
+    }
+
+    /// Tells of scripts that kept a member from voting (rule 11).
+    pub(super) async fn say_scripts(&self) {
+        for link in self.session.links() {
+            let name = link.name();
+            let (reason, note) = match link.take_script_news() {
+                None => continue,
+                Some(ScriptNews::Killed) => (
+                    "ScriptKilled",
+                    format!("{name} was busy with somebody's script for too long, so the script was ended"),
+                ),
+                Some(ScriptNews::Unkillable) => (
+                    "ScriptUnkillable",
+                    format!(
+                        "{name} is busy with somebody's script, which has written and cannot be ended: if it does not end by itself, \
+                         delete the pod {}",
+                        link.plan().pod_name()
+                    ),
+                ),
+            };
+            self.leader.context.event(self.session.quorum().as_ref(), EventType::Warning, reason, note).await;
+        }
+    }
+}
+
+impl Member<'_> {
+    /// Deletes the pod of a process whose clock was stepped: keys that end at wrong moments must go, and the operator's Redis
+    /// user cannot shut a process down. By its UID, so that no later pod is meant.
+    pub(super) async fn restart_process(&self, look: &Look) -> Result<(), Error> {
+        let Some(seen) = &look.seen else { return Ok(()) };
+        let (namespace, name) = (&self.plan.namespace, self.member.pod_name());
+        let pod = self.task.leader.context.pods.named(namespace, &name);
+        let Some(pod) = pod.filter(|pod| pod.uid().as_ref() == Some(&seen.pod_uid)) else { return Ok(()) };
+        if pod.metadata.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let api: Api<Pod> = Api::namespaced(self.task.leader.context.client.clone(), namespace);
+        match request(api.delete(&name, &params)).await {
+            Ok(_) => tracing::info!(pod = %name, run_id = %seen.run_id, "deleted: its clock was stepped"),
+            // Gone, or another one already.
+            Err(Error::Conflict) => {}
+            Err(Error::Api(error)) if matches!(error.as_ref(), kube::Error::Api(status) if status.code == 404) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// For people: how far the clock of the process that is seen was stepped.
+    pub(super) fn step_text(&self, look: &Look) -> String {
+        let step = look.seen.as_ref().and_then(|seen| self.task.session.clocks().step_of(&seen.run_id));
+        step.map_or_else(String::new, |step| format!(" by {step}"))
+    }
+}
+
+/// By what is specified, and by what was last published: replicas that do not know a shorter ttl yet renew for the old one.
+fn holds_longer_than(lock: &DistributedLock, longest: Duration) -> bool {
+    let Some(status) = lock.status.as_ref().filter(|status| status.holder.is_some()) else { return false };
+    let published = status.valid_until.zip(status.renewed_at).map(|(until, at)| until.as_millis() - at.as_millis());
+    let longest_millis = i64::try_from(longest.as_millis()).unwrap_or(i64::MAX);
+    lock.spec.ttl.get() + lock.spec.lock_delay.unwrap_or_default().get() > longest
+        || published.is_some_and(|millis| millis > longest_millis)
+}

@@ -1,0 +1,109 @@
+//! What a link looks after beside the fence: scripts that keep its member from voting, and keys that live too long.
+
+use std::time::Duration;
+
+use super::MemberLink;
+use crate::quorum::session::ttl::{PAGE, TtlWalk};
+use crate::quorum::status::TtlReport;
+use crate::redis_member::{AdminConnection, ScriptKill};
+use crate::redlock::{MemberError, RunId};
+use crate::time::{Clock, Monotonic};
+
+/// The same news is told again after this at the earliest, and nobody wants to hear of it later.
+const TOLD_AGAIN: Duration = Duration::from_secs(30);
+
+/// What became of a script that kept the member busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptNews {
+    /// It was ended.
+    Killed,
+    /// It has written, so nothing but its own end or that of the process helps.
+    Unkillable,
+}
+
+/// What a link remembers of these.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Looks {
+    bound: Option<Duration>,
+    walk: Option<(RunId, TtlWalk)>,
+    script: Option<(ScriptNews, Monotonic)>,
+    script_told: bool,
+}
+
+impl MemberLink {
+    /// Keys that live longer are reported from now on. `None`: nothing is known yet.
+    pub(in crate::quorum::session) fn bound_ttls(&self, bound: Option<Duration>) {
+        self.seen().looks.bound = bound;
+    }
+
+    /// Keys beyond the bound on the process that answers; `None` until it has been looked through, and on replicas that do not
+    /// lead.
+    #[must_use]
+    pub fn ttls(&self) -> Option<TtlReport> {
+        let seen = self.seen();
+        let (run_id, walk) = seen.looks.walk.as_ref()?;
+        let is_it = seen.processes.answers() && seen.processes.last().is_some_and(|sight| sight.run_id == *run_id);
+        walk.report().filter(|_| is_it)
+    }
+
+    /// News of a script, once.
+    #[must_use]
+    pub fn take_script_news(&self) -> Option<ScriptNews> {
+        let now = self.clock.monotonic();
+        let looks = &mut self.seen().looks;
+        let (news, since) = looks.script.filter(|_| !looks.script_told)?;
+        looks.script_told = true;
+        (now.since(since) < TOLD_AGAIN).then_some(news)
+    }
+
+    /// A member that is busy with a script votes for nobody until the script ends, so it was ended (rule 11).
+    pub(super) fn note_script(&self, outcome: &Result<ScriptKill, MemberError>) {
+        let news = match outcome {
+            Ok(ScriptKill::Killed) => ScriptNews::Killed,
+            Err(MemberError::Other(code)) if code == "UNKILLABLE" => ScriptNews::Unkillable,
+            // It has ended by itself, or another replica was quicker; or the member is gone, which is seen elsewhere.
+            Ok(ScriptKill::NotBusy) | Err(_) => return,
+        };
+        let now = self.clock.monotonic();
+        {
+            let looks = &mut self.seen().looks;
+            if looks.script.is_some_and(|(last, since)| last == news && now.since(since) < TOLD_AGAIN) {
+                return;
+            }
+            (looks.script, looks.script_told) = (Some((news, now)), false);
+        }
+        tracing::warn!(member = %self.name, outcome = ?news, "member was busy with a script");
+        self.announce();
+    }
+
+    /// One page more, on the leader only: the process itself says whose epoch it has.
+    pub(super) async fn sample_ttls(&self, admin: &mut AdminConnection) {
+        let run_id = admin.run_id().clone();
+        let Some((bound, cursor)) = self.next_page(&run_id) else { return };
+        let Ok(page) = admin.sample_ttls(cursor, PAGE).await else { return };
+        let now = self.clock.monotonic();
+        let news = {
+            let walk = &mut self.seen().looks.walk;
+            walk.as_mut().filter(|(of, _)| *of == run_id).is_some_and(|(_, walk)| walk.page(&page, bound, now))
+        };
+        if news {
+            self.announce();
+        }
+    }
+
+    fn next_page(&self, run_id: &RunId) -> Option<(Duration, u64)> {
+        let now = self.clock.monotonic();
+        let mut seen = self.seen();
+        let epoch = seen.observation.as_ref().and_then(|observation| observation.epoch);
+        if epoch.is_none() || seen.raised != Some((run_id.clone(), epoch?)) {
+            seen.looks.walk = None;
+            return None;
+        }
+        let bound = seen.looks.bound?;
+        let walk = seen.looks.walk.get_or_insert_with(|| (run_id.clone(), TtlWalk::default()));
+        if walk.0 != *run_id {
+            *walk = (run_id.clone(), TtlWalk::default());
+        }
+        Some((bound, walk.1.next(now)?))
+    }
+}

@@ -1,0 +1,252 @@
+//! A link to a real Redis, run with the very files that a member gets. Each of these needs `redis-server`.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::process::{Child, Command};
+use tokio::sync::broadcast;
+use tokio_util::sync::DropGuard;
+
+use super::*;
+use crate::api::RedisQuorum;
+use crate::fence::Users;
+use crate::fence::clock::Rule;
+use crate::quorum::build::{redis_conf, users_acl};
+use crate::quorum::plan::{Plan, validate, voting_users};
+use crate::redlock::{
+    Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings,
+};
+
+mod watches;
+
+/// Every network operation of these tests is over long before.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A member's process, in a directory of its own.
+struct Member {
+    directory: PathBuf,
+    port: u16,
+    process: Option<Child>,
+    /// Environment of the process.
+    environment: Vec<(&'static str, PathBuf)>,
+}
+
+impl Member {
+    fn new(plan: &Plan, auth: &Auth) -> Self {
+        Self::of(plan, auth, 0, |_| Vec::new())
+    }
+
+    fn of(plan: &Plan, auth: &Auth, index: usize, env: impl Fn(&Path) -> Vec<(&'static str, PathBuf)>) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let directory = std::env::temp_dir().join(format!("redlock-link-{}-{port}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let at = |path: &Path| path.to_string_lossy().into_owned();
+        let conf = redis_conf(plan)
+            .replace(&format!("port {PORT}"), &format!("port {port}"))
+            .replace("bind * -::*", "bind 127.0.0.1")
+            .replace("/etc/redis/users.acl", &at(&directory.join("users.acl")))
+            .replace("dir /data", &format!("dir {}", at(&directory)));
+        std::fs::write(directory.join("redis.conf"), conf).unwrap();
+        std::fs::write(directory.join("users.acl"), users_acl(plan, auth, &plan.members[index])).unwrap();
+        let environment = env(&directory);
+        let mut member = Self { directory, port, process: None, environment };
+        member.start();
+        member
+    }
+
+    fn start(&mut self) {
+        let process = Command::new("redis-server")
+            .arg(self.directory.join("redis.conf"))
+            .envs(self.environment.iter().cloned())
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("redis-server is installed");
+        self.process = Some(process);
+    }
+
+    async fn kill(&mut self) {
+        self.process.take().unwrap().kill().await.unwrap();
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn plan() -> (Plan, Vec<String>) {
+    let spec = r#"{"members": 1, "clients": [{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]}"#;
+    let mut quorum = RedisQuorum::new("main", serde_json::from_str(spec).unwrap());
+    (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
+    (validate(&quorum).unwrap(), voting_users(&quorum))
+}
+
+/// A link to a member, and what ends it.
+async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> (Arc<MemberLink>, DropGuard) {
+    let stop = CancellationToken::new();
+    let (news, _) = broadcast::channel(64);
+    let quorum = ObjectRef::new("main").within("locks");
+    let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };
+    let clocks = (Arc::new(SystemClock), Arc::new(ClockGuard::new(1, rule)));
+    let link = MemberLink::start(clocks, plan.members[0].clone(), quorum, news, stop.clone());
+    link.place_at(Some(("pod-1".into(), member.address())), Some(auth), plan.epoch, users);
+    until(&link, |view| view.processes.answers()).await;
+    (link, stop.drop_guard())
+}
+
+async fn until(link: &MemberLink, what: impl Fn(&LinkView) -> bool) -> LinkView {
+    let reached = async {
+        loop {
+            let view = link.view();
+            if what(&view) {
+                return view;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, reached).await.expect("the link sees it")
+}
+
+fn token(number: i64) -> FencingToken {
+    FencingToken::new(number).unwrap()
+}
+
+#[tokio::test]
+async fn a_member_is_closed_at_boot_and_votes_only_between_opening_and_closing() {
+    let (plan, users) = plan();
+    let auth = Auth::random();
+    let member = Member::new(&plan, &auth);
+    let (link, _end) = linked(&member, &plan, &users, &auth).await;
+    let sight = link.view().sight.unwrap();
+    assert_eq!(sight.users, Users::Closed);
+    assert_eq!(vote(&link, &sight.run_id, "k").await, None, "fenced");
+
+    let rules = plan.user_rules(&auth, "main-0");
+    link.turn(&sight.run_id).await.unwrap().raise_epoch(7).await.unwrap();
+    assert_eq!(link.view().raised, Some(7));
+    link.turn(&sight.run_id).await.unwrap().open(7, &rules, token(1_000)).await.unwrap();
+    let view = link.view();
+    assert_eq!(view.sight.unwrap().users, Users::Open, "seen at once, not at the next probe");
+    assert_eq!(view.observation.unwrap().open_users, users);
+    assert_eq!(vote(&link, &sight.run_id, "k").await, Some(token(1_001)));
+    assert_eq!(link.counter(&sight.run_id).await, Ok(token(1_001)));
+
+    link.turn(&sight.run_id).await.unwrap().close(7, &rules).await.unwrap();
+    let view = link.view();
+    assert_eq!(view.sight.unwrap().users, Users::Closed);
+    assert!(view.fenced_since.is_some(), "the count starts again");
+    assert_eq!(vote(&link, &sight.run_id, "l").await, None);
+}
+
+#[tokio::test]
+async fn a_restart_is_another_process_and_closed() {
+    let (plan, users) = plan();
+    let auth = Auth::random();
+    let mut member = Member::new(&plan, &auth);
+    let (link, _end) = linked(&member, &plan, &users, &auth).await;
+    let before = link.view().sight.unwrap();
+    let rules = plan.user_rules(&auth, "main-0");
+    let mut turn = link.turn(&before.run_id).await.unwrap();
+    turn.raise_epoch(7).await.unwrap();
+    turn.open(7, &rules, token(1)).await.unwrap();
+    drop(turn);
+
+    member.kill().await;
+    until(&link, |view| !view.processes.answers()).await;
+    member.start();
+    let after = until(&link, |view| view.sight.as_ref().is_some_and(|sight| sight.run_id != before.run_id)).await;
+    let sight = after.sight.clone().unwrap();
+    assert_eq!((sight.users, after.raised), (Users::Closed, None));
+    assert!(sight.first_seen > before.first_seen);
+    // What was decided about the process before is not done to this one.
+    assert_eq!(link.turn(&before.run_id).await.err(), Some(ActError::OtherProcess));
+    assert_eq!(vote(&link, &before.run_id, "k").await, None);
+}
+
+#[tokio::test]
+async fn a_frozen_leader_opens_nothing_after_its_successor_has_raised_its_epoch() {
+    let (plan, users) = plan();
+    let auth = Auth::random();
+    let member = Member::new(&plan, &auth);
+    let (old, _end) = linked(&member, &plan, &users, &auth).await;
+    let (new, _end_too) = linked(&member, &plan, &users, &auth).await;
+    let run_id = old.view().sight.unwrap().run_id;
+    let rules = plan.user_rules(&auth, "main-0");
+    old.turn(&run_id).await.unwrap().raise_epoch(7).await.unwrap();
+    let mut frozen = old.turn(&run_id).await.unwrap();
+    new.turn(&run_id).await.unwrap().raise_epoch(8).await.unwrap();
+    // Its connection was cut; a new one is refused by the epoch.
+    assert!(matches!(frozen.open(7, &rules, token(1)).await, Err(ActError::Member(_))));
+    drop(frozen);
+    assert_eq!(old.turn(&run_id).await.unwrap().open(7, &rules, token(1)).await, Err(ActError::Deposed));
+    assert_eq!(old.turn(&run_id).await.unwrap().close(7, &rules).await, Err(ActError::Deposed));
+    assert_eq!(old.turn(&run_id).await.unwrap().raise_epoch(7).await, Err(ActError::Deposed));
+    assert_eq!(new.turn(&run_id).await.unwrap().observe().await.unwrap().open_users, Vec::<String>::new());
+    assert_eq!(new.turn(&run_id).await.unwrap().open(8, &rules, token(1)).await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_former_process_that_still_runs_is_closed_where_it_was() {
+    let (plan, users) = plan();
+    let auth = Auth::random();
+    let (old, new) = (Member::new(&plan, &auth), Member::new(&plan, &auth));
+    let (link, _end) = linked(&old, &plan, &users, &auth).await;
+    let (spy, _end_too) = linked(&old, &plan, &users, &auth).await;
+    let before = link.view().sight.unwrap().run_id;
+    let rules = plan.user_rules(&auth, "main-0");
+    let mut turn = link.turn(&before).await.unwrap();
+    turn.raise_epoch(7).await.unwrap();
+    turn.open(7, &rules, token(1)).await.unwrap();
+    drop(turn);
+    until(&spy, |view| view.sight.as_ref().is_some_and(|sight| sight.users == Users::Open)).await;
+
+    // Its pod was deleted by force, and another one has its name.
+    link.place_at(Some(("pod-2".into(), new.address())), Some(&auth), plan.epoch, &users);
+    link.close_former(&before, 7, rules);
+    let view = until(&link, |view| view.pod_uid.as_deref() == Some("pod-2") && view.processes.answers()).await;
+    assert_ne!(view.sight.unwrap().run_id, before);
+    until(&spy, |view| view.sight.as_ref().is_some_and(|sight| sight.users == Users::Closed)).await;
+}
+
+#[tokio::test]
+async fn secrets_of_another_member_open_no_connection() {
+    let (plan, users) = plan();
+    let auth = Auth::random();
+    let member = Member::new(&plan, &auth);
+    let (link, _end) = linked(&member, &plan, &users, &auth).await;
+    // A reused pod IP: the same process, asked as if it were another member.
+    link.place_at(Some(("pod-2".into(), member.address())), Some(&Auth::random()), plan.epoch, &users);
+    let lost = until(&link, |view| !view.processes.answers()).await;
+    assert_eq!(lost.pod_uid.as_deref(), Some("pod-2"));
+    sleep(Duration::from_millis(700)).await;
+    assert!(!link.is_seen());
+}
+
+/// One acquisition on this member alone, as the operator does it; the token, if granted.
+async fn vote(link: &MemberLink, admitted: &RunId, key: &str) -> Option<FencingToken> {
+    let elector = Elector { member: link.voter().unwrap() as Arc<dyn LockMember>, admitted: Some(admitted.clone()) };
+    let redlock =
+        Redlock::new(Arc::new(SystemClock), Settings { node_timeout: Duration::from_secs(1), ..Settings::default() });
+    let electorate = Electorate::single(vec![elector]);
+    // The voting connection is made in the background.
+    for _ in 0..20 {
+        let request = AcquireRequest {
+            key: key.into(),
+            value: LockValue::from_text(format!("value-{key}")),
+            ttl: Duration::from_secs(30),
+            hint: FencingToken::ZERO,
+        };
+        if let Acquire::Granted(grant) = redlock.acquire(&electorate, request).await {
+            return Some(grant.token);
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    None
+}

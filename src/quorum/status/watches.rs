@@ -1,0 +1,220 @@
+//! The conditions about what is watched on the members without being asked for: clocks (rule 9) and times to live (rule 10).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_condition};
+use crate::api::{FenceReason, GoDuration, RedisQuorumStatus};
+use crate::fence::clock::Step;
+
+/// So many prefixes are named at most.
+const NAMED: usize = 5;
+
+/// What this replica knows of the members' clocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClockReport {
+    /// Members whose clock is read.
+    pub read: usize,
+    /// Members whose clock was stepped, until another process has taken their place.
+    pub stepped: Vec<(String, Step)>,
+    /// All members moved alike less than a window ago: this replica's clock, most likely.
+    pub together: Option<Step>,
+}
+
+/// Keys that live longer than they may, or for ever.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TtlReport {
+    /// How many of them, by the part of their names up to the last slash.
+    pub by_prefix: BTreeMap<String, u64>,
+    /// How many of them have other prefixes: not all are remembered.
+    pub others: u64,
+}
+
+impl TtlReport {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_prefix.is_empty() && self.others == 0
+    }
+
+    /// One more, with this prefix.
+    pub fn count(&mut self, prefix: String) {
+        if self.by_prefix.len() < NAMED || self.by_prefix.contains_key(&prefix) {
+            *self.by_prefix.entry(prefix).or_default() += 1;
+        } else {
+            self.others += 1;
+        }
+    }
+
+    /// What either says. One key is on several members, so the larger count of each prefix is the better one.
+    #[must_use]
+    pub fn or(mut self, other: &Self) -> Self {
+        for (prefix, count) in &other.by_prefix {
+            let known = self.by_prefix.entry(prefix.clone()).or_default();
+            *known = (*known).max(*count);
+        }
+        self.others = self.others.max(other.others);
+        while self.by_prefix.len() > NAMED {
+            self.others += self.by_prefix.pop_last().map_or(0, |(_, count)| count);
+        }
+        self
+    }
+
+    fn describe(&self) -> String {
+        let named = self.by_prefix.iter().map(|(prefix, count)| match prefix.as_str() {
+            "" => format!("{count} without a prefix"),
+            prefix => format!("{count} in {prefix}"),
+        });
+        let others = (self.others > 0).then(|| format!("{} elsewhere", self.others));
+        named.chain(others).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watched {
+    /// The clocks.
+    pub clocks: ClockReport,
+    /// Keys beyond the bound; `None` until one member has been looked through.
+    pub ttls: Option<TtlReport>,
+    /// The bound: the largest maxTTL in force.
+    pub bound: Duration,
+}
+
+/// Sets both conditions.
+pub fn watch_conditions(status: &mut RedisQuorumStatus, watched: &Watched, generation: Option<i64>, now: Timestamp) {
+    for (type_, (holds, reason, message)) in [
+        (QuorumCondition::ClockHealthy, clock_healthy(status, &watched.clocks)),
+        (QuorumCondition::TTLWithinBound, within_bound(watched)),
+    ] {
+        set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+    }
+}
+
+fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> (Status, CommonReason, String) {
+    let size = |name: &str| clocks.stepped.iter().find(|(stepped, _)| stepped == name).map(|(_, step)| step);
+    let is_out = |name: &str| {
+        status.members.iter().any(|member| member.name == name && member.reason == Some(FenceReason::ClockJump))
+    };
+    // Those that a leader before this one has fenced are known from the status only.
+    let named = status.members.iter().filter(|member| is_out(&member.name) || size(&member.name).is_some());
+    let texts: Vec<String> = named
+        .map(|member| {
+            let by = size(&member.name).map_or_else(String::new, |step| format!(" by {step}"));
+            format!("the clock of {} was stepped{by}: it is fenced and its process is ended", member.name)
+        })
+        .collect();
+    if !texts.is_empty() {
+        return (Status::False, CommonReason::ClockJump, texts.join("; "));
+    }
+    if let Some(step) = clocks.together {
+        let message = format!(
+            "all members moved alike by {step} against the operator's clock: most likely the operator's machine was stopped, and \
+             no member is fenced. If instead the clocks of all members were stepped, locks held then may have been lost"
+        );
+        return (Status::Unknown, CommonReason::ClockJump, message);
+    }
+    if clocks.read == 0 {
+        return (Status::Unknown, CommonReason::Unknown, "no member answers".to_owned());
+    }
+    (Status::True, CommonReason::AsExpected, "the members' clocks run within clockDrift".to_owned())
+}
+
+fn within_bound(watched: &Watched) -> (Status, CommonReason, String) {
+    let bound = GoDuration::from(watched.bound);
+    match &watched.ttls {
+        None => (Status::Unknown, CommonReason::Unknown, "no member has been looked through yet".to_owned()),
+        Some(ttls) if ttls.is_empty() => {
+            (Status::True, CommonReason::AsExpected, format!("no key was found that lives longer than {bound}"))
+        }
+        Some(ttls) => {
+            let message = format!(
+                "keys live longer than maxTTL {bound}, or for ever: {}. No fence waits for them, so they are outside the guarantee: \
+                 let their client use a shorter time to live",
+                ttls.describe()
+            );
+            (Status::False, CommonReason::KeysBeyondMaxTTL, message)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::conditions::find_condition;
+    use crate::api::{MemberState, MemberStatus};
+
+    fn condition(watched: &Watched, type_: QuorumCondition, reason: Option<FenceReason>) -> (String, String, String) {
+        let member = MemberStatus {
+            name: "main-1".into(),
+            state: if reason.is_some() { MemberState::Fenced } else { MemberState::Admitted },
+            reason,
+            ..MemberStatus::default()
+        };
+        let mut status = RedisQuorumStatus { members: vec![member], ..RedisQuorumStatus::default() };
+        watch_conditions(&mut status, watched, Some(1), Timestamp::UNIX_EPOCH);
+        let found = find_condition(&status.conditions, type_).unwrap().clone();
+        (found.status, found.reason, found.message)
+    }
+
+    fn step(micros: i64) -> Step {
+        use crate::fence::clock::{Judgement, judge};
+        use crate::redlock::{ClockSample, Drift};
+        use crate::time::{Boottime, UnixMicros};
+        let at = |second, ahead| {
+            let sent = Boottime::new(Duration::from_secs(second));
+            let time = UnixMicros(i64::try_from(second).unwrap() * 1_000_000 + ahead);
+            ClockSample { time, sent, received: sent }
+        };
+        match judge(&at(1, 0), &at(2, micros), Drift::default()) {
+            Judgement::Jumped(step) => step,
+            Judgement::Steady => panic!("no step"),
+        }
+    }
+
+    #[test]
+    fn a_stepped_clock_is_named_with_its_step() {
+        let clocks = |clocks, reason| {
+            condition(&Watched { clocks, ..Watched::default() }, QuorumCondition::ClockHealthy, reason)
+        };
+        let calm = ClockReport { read: 3, ..ClockReport::default() };
+        assert_eq!(clocks(calm.clone(), None).0, "True");
+        assert_eq!(clocks(ClockReport::default(), None).0, "Unknown");
+        let stepped = ClockReport { stepped: vec![("main-1".into(), step(-61_500_000))], ..calm.clone() };
+        let (status, reason, message) = clocks(stepped, None);
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "ClockJump"));
+        assert!(message.contains("main-1") && message.contains("-61.500 s"), "{message}");
+        // A leader that came later knows it from the status.
+        let (status, _, message) = clocks(calm.clone(), Some(FenceReason::ClockJump));
+        assert!(status == "False" && message.contains("main-1"), "{message}");
+        let (status, _, message) = clocks(ClockReport { together: Some(step(5_000_000)), ..calm }, None);
+        assert!(status == "Unknown" && message.contains("+5.000 s"), "{message}");
+    }
+
+    #[test]
+    fn keys_beyond_the_bound_are_counted_by_prefix_and_not_named() {
+        let ttls = |ttls| {
+            let watched = Watched { ttls, bound: Duration::from_secs(30), ..Watched::default() };
+            condition(&watched, QuorumCondition::TTLWithinBound, None)
+        };
+        assert_eq!(ttls(None).0, "Unknown");
+        assert_eq!(ttls(Some(TtlReport::default())).0, "True");
+        let mut report = TtlReport::default();
+        for prefix in ["shop/", "shop/", "", "a/", "b/", "c/", "d/", "e/"] {
+            report.count(prefix.to_owned());
+        }
+        let (status, reason, message) = ttls(Some(report.clone()));
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "KeysBeyondMaxTTL"));
+        for part in ["30s", "2 in shop/", "1 without a prefix", "2 elsewhere"] {
+            assert!(message.contains(part), "{message}");
+        }
+        // The same keys on another member are the same keys.
+        assert_eq!(report.clone().or(&report), report);
+        let mut other = TtlReport::default();
+        other.count("A/".to_owned());
+        let both = report.or(&other);
+        assert_eq!((both.by_prefix.len(), both.others), (5, 4), "{both:?}");
+    }
+}

@@ -1,0 +1,57 @@
+//! Locks in full: queues, times, death and doubt, elections, requests by people, failover of the operator, and many at once.
+
+mod containers;
+mod elections;
+mod failover;
+mod foreign_keys;
+mod health;
+mod labels;
+mod many;
+mod pod_claims;
+mod queue;
+mod requests;
+mod slots;
+mod support;
+mod times;
+mod transitions;
+
+use crate::runner::{Test, tests};
+
+pub(crate) const TESTS: &[Test] = tests![
+    anywhere queue::a_queue_goes_by_priority_and_then_by_age,
+    anywhere queue::claims_that_cannot_hold_block_nobody,
+    anywhere queue::a_claim_that_waited_too_long_gives_up,
+    local pod_claims::a_pod_claim_ends_with_its_container_instance,
+    anywhere pod_claims::a_claim_whose_pod_vanished_leaves_the_queue,
+    anywhere pod_claims::a_pod_deleted_by_force_is_in_doubt_and_not_dead,
+    anywhere pod_claims::a_pod_being_deleted_is_renewed_for_until_it_has_ended,
+    anywhere pod_claims::deleting_a_job_does_not_cut_its_pod_short,
+    anywhere times::a_lock_is_kept_for_min_hold,
+    anywhere times::a_pod_that_finishes_fast_keeps_its_lock_for_min_hold,
+    anywhere times::a_lock_is_not_renewed_beyond_max_hold,
+    anywhere times::lock_delay_keeps_the_next_holder_waiting_after_an_unclean_loss,
+    anywhere times::lock_delay_does_not_slow_down_a_clean_release,
+    anywhere times::a_finished_claim_is_deleted_after_its_time,
+    anywhere times::a_suspended_claim_passes_the_lock_on_and_queues_again,
+    anywhere slots::two_of_three_claims_share_two_slots,
+    anywhere slots::another_number_of_slots_on_the_same_key_is_refused,
+    anywhere transitions::a_held_lock_with_transitions_costs_no_write,
+    anywhere transitions::a_lock_with_transitions_is_not_cut_short,
+    anywhere requests::a_leader_that_is_asked_steps_down,
+    anywhere requests::a_broken_lock_runs_out_and_history_says_who_and_why,
+    anywhere requests::breaking_by_force_passes_the_lock_on_at_once_and_says_so,
+    anywhere health::a_holder_whose_heartbeat_stops_is_renewed_no_more,
+    anywhere health::a_leader_that_fails_its_liveness_check_is_followed_in_time,
+    local health::a_frozen_leader_with_a_liveness_check_is_followed_in_time,
+    anywhere elections::each_preference_picks_its_own_and_replaces_nobody,
+    anywhere elections::pods_that_are_not_ready_or_being_deleted_do_not_lead,
+    anywhere elections::readiness_alone_never_hands_over,
+    anywhere labels::a_leader_label_set_by_a_person_is_taken_off_within_a_second,
+    anywhere labels::a_pod_that_leads_two_locks_has_both_labels,
+    local containers::a_pod_with_two_containers_leads_with_the_one_that_is_named,
+    anywhere containers::a_container_in_a_crash_loop_does_not_keep_leadership_by_name,
+    anywhere foreign_keys::foreign_keys_that_never_end_are_reported_and_never_deleted,
+    local failover::a_frozen_leader_that_comes_back_harms_no_lock,
+    local failover::a_leader_cut_off_from_the_api_server_harms_no_lock,
+    anywhere many::three_hundred_locks_are_held_and_renewed_at_once,
+];

@@ -1,0 +1,66 @@
+//! Leadership belongs to one container instance.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use serde_json::json;
+
+use super::support::{
+    IDLE, POD_LIMIT, container, container_of, create, election, led_by, message_of_held, past, restarts, run, worker,
+};
+use crate::{
+    bench::Bench,
+    history::check_held_throughout,
+    locks::{Lock, SOON, is_held, status},
+};
+
+const TTL: Duration = Duration::from_secs(3);
+
+pub(crate) async fn a_pod_with_two_containers_leads_with_the_one_that_is_named(bench: Bench) -> anyhow::Result<()> {
+    let mut pod = worker(&bench, "app-0", "app", IDLE);
+    pod["spec"]["containers"] = json!([container(&bench, "mesh", IDLE), container(&bench, "app", IDLE)]);
+    let pods = run(&bench, pod).await?;
+    let unnamed = Lock::create(&bench, election("unnamed", "app", TTL)).await?;
+    let refused = unnamed.reason("NoCandidate", SOON).await?;
+    for word in ["spec.election.container", "kubectl.kubernetes.io/default-container"] {
+        ensure!(message_of_held(&refused).contains(word), "the message: {}", message_of_held(&refused));
+    }
+    let mut named = election("named", "app", TTL);
+    named["spec"]["election"]["container"] = json!("app");
+    let named = Lock::create(&bench, named).await?;
+    let holder = status(&named.held(SOON).await?.object).holder;
+    let id = |name: &str| pods.last().ok().and_then(|v| container_of(&v.object, name)?.container_id.clone());
+    ensure!(holder.is_some_and(|h| h.container_id == id("app")), "another container leads");
+    bench.kubectl(&["annotate", "pod", "app-0", "kubectl.kubernetes.io/default-container=mesh"]).await?;
+    let holder = status(&unnamed.held(SOON).await?.object).holder;
+    ensure!(holder.is_some_and(|h| h.container_id == id("mesh")), "another container leads");
+
+    // The sidecar dies: who leads by it has lost, who leads by the other container has not.
+    let (mark, before) = (unnamed.recorder.mark(), id("mesh"));
+    bench.cluster.faults.kill_container(&bench.namespace, "app-0", "mesh").await?;
+    let another = |v: &super::support::LockVersion| {
+        is_held(&v.object) && status(&v.object).holder.is_some_and(|h| h.container_id != before)
+    };
+    let next = unnamed.recorder.until_after(mark, POD_LIMIT, "led by the next instance", another).await?;
+    ensure!(past(&next)?.reason == "HolderGone", "{:?}", past(&next)?);
+    check_held_throughout(&named.recorder.versions())?;
+    Ok(())
+}
+
+pub(crate) async fn a_container_in_a_crash_loop_does_not_keep_leadership_by_name(bench: Bench) -> anyhow::Result<()> {
+    // The preferred one by far, and dead every few seconds.
+    let crashing = run(&bench, worker(&bench, "app-0", "app", "sleep 6; exit 1")).await?;
+    let mut lock = election("app", "app", TTL);
+    lock["spec"]["election"]["preference"] = json!("LowestOrdinal");
+    let lock = Lock::create(&bench, lock).await?;
+    led_by(&lock, 0, "app-0", SOON).await?;
+    create(&bench, worker(&bench, "app-1", "app", IDLE)).await?;
+    let next = led_by(&lock, 0, "app-1", POD_LIMIT).await?;
+    let lost = past(&next)?;
+    ensure!(lost.reason == "HolderGone" && lost.identity == "app-0", "{lost:?}");
+    let again = restarts(&crashing.last()?.object) + 2;
+    crashing.until(POD_LIMIT, "restarted twice more", |v| restarts(&v.object) >= again).await?;
+    let since: Vec<_> = lock.recorder.versions().into_iter().filter(|v| v.at >= next.at).collect();
+    check_held_throughout(&since)?;
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Who may lead, and who is preferred.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+use super::support::{
+    IDLE, POD_LIMIT, create, election, is_ready, leader, led_by, message_of_held, next_second, run, worker,
+};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, is_held},
+};
+
+const TTL: Duration = Duration::from_secs(3);
+
+fn preferring(name: &str, preference: &str) -> Value {
+    let mut lock = election(name, "app", TTL);
+    lock["spec"]["election"]["preference"] = json!(preference);
+    lock
+}
+
+fn important(bench: &Bench, name: &str, priority: i32) -> Value {
+    let mut pod = worker(bench, name, "app", IDLE);
+    pod["metadata"]["annotations"] = json!({"redlock-operator.io/priority": priority.to_string()});
+    pod
+}
+
+pub(crate) async fn each_preference_picks_its_own_and_replaces_nobody(bench: Bench) -> anyhow::Result<()> {
+    run(&bench, important(&bench, "app-9", 0)).await?;
+    next_second(&bench).await;
+    run(&bench, important(&bench, "app-10", 7)).await?;
+    run(&bench, important(&bench, "app-2", 0)).await?;
+    let mut locks = Vec::new();
+    for (preference, preferred) in [("Oldest", "app-9"), ("LowestOrdinal", "app-2"), ("Priority", "app-10")] {
+        let lock = Lock::create(&bench, preferring(&preference.to_lowercase(), preference)).await?;
+        let held = lock.held(SOON).await?;
+        ensure!(leader(&held.object).as_deref() == Some(preferred), "{preference}: {:?} leads", leader(&held.object));
+        locks.push((lock, preferred));
+    }
+    // Better ones come, and replace nobody for as long as the leaders live.
+    run(&bench, important(&bench, "app-1", 9)).await?;
+    tokio::time::sleep(2 * TTL).await;
+    for (lock, preferred) in &locks {
+        let others = lock
+            .recorder
+            .versions()
+            .into_iter()
+            .filter(|v| is_held(&v.object))
+            .find(|v| leader(&v.object).as_deref() != Some(*preferred));
+        ensure!(others.is_none(), "{} was replaced by {:?}", preferred, others.map(|v| leader(&v.object)));
+    }
+    // When they go, it is the better ones' turn.
+    let marks: Vec<_> = locks.iter().map(|(lock, _)| lock.recorder.mark()).collect();
+    for pod in ["app-2", "app-10"] {
+        bench.delete::<Pod>(pod).await?;
+    }
+    for ((lock, _), mark) in locks.iter().zip(marks).skip(1) {
+        led_by(lock, mark, "app-1", SOON).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn pods_that_are_not_ready_or_being_deleted_do_not_lead(bench: Bench) -> anyhow::Result<()> {
+    let lock = Lock::create(&bench, election("app", "app", TTL)).await?;
+    let nobody = lock.reason("NoCandidate", SOON).await?;
+    ensure!(message_of_held(&nobody).contains("no pod matches"), "{}", message_of_held(&nobody));
+
+    let mut unready = worker(&bench, "app-0", "app", IDLE);
+    unready["spec"]["containers"][0]["readinessProbe"] =
+        json!({"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1});
+    create(&bench, unready).await?;
+    let says = |text: &'static str| move |v: &super::support::LockVersion| message_of_held(v).contains(text);
+    lock.recorder.until(POD_LIMIT, "it says that the pod is not ready", says("pod app-0 is not ready")).await?;
+
+    // It gets ready only while it is being deleted, and goes on for a good while.
+    let mut leaving =
+        worker(&bench, "app-1", "app", "trap 'sleep 8; exit 0' TERM; while :; do sleep 3600 & wait $!; done");
+    leaving["spec"]["terminationGracePeriodSeconds"] = json!(20);
+    leaving["metadata"]["labels"] = json!({"app": "other"});
+    let leaving = run(&bench, leaving).await?;
+    bench.delete::<Pod>("app-1").await?;
+    leaving.until(SOON, "being deleted", |v| v.object.metadata.deletion_timestamp.is_some()).await?;
+    bench.kubectl(&["label", "pod", "app-1", "--overwrite", "app=app"]).await?;
+    lock.recorder.until(SOON, "it says that the pod goes", says("pod app-1 is being deleted")).await?;
+    ensure!(!lock.recorder.versions().iter().any(|v| is_held(&v.object)), "a pod that is not eligible led");
+
+    let start = bench.now();
+    bench.kubectl(&["exec", "app-0", "--", "touch", "/tmp/ready"]).await?;
+    let held = led_by(&lock, 0, "app-0", SOON).await?;
+    ensure!(held.at.since(start) < Duration::from_secs(4), "it led only after {:?}", held.at.since(start));
+    Ok(())
+}
+
+pub(crate) async fn readiness_alone_never_hands_over(bench: Bench) -> anyhow::Result<()> {
+    let mut first =
+        worker(&bench, "app-0", "app", "touch /tmp/ready; trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done");
+    first["spec"]["containers"][0]["readinessProbe"] =
+        json!({"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1, "failureThreshold": 1});
+    let first = run(&bench, first).await?;
+    let lock = Lock::create(&bench, election("app", "app", TTL)).await?;
+    led_by(&lock, 0, "app-0", SOON).await?;
+    run(&bench, worker(&bench, "app-1", "app", IDLE)).await?;
+    let mark = first.mark();
+    bench.kubectl(&["exec", "app-0", "--", "rm", "/tmp/ready"]).await?;
+    first.until_after(mark, SOON, "no longer ready", |v| !is_ready(&v.object)).await?;
+    tokio::time::sleep(2 * TTL).await;
+    crate::history::check_held_throughout(&lock.recorder.versions())?;
+    Ok(())
+}

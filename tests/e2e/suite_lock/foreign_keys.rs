@@ -1,0 +1,48 @@
+//! Keys of other clients that never end by themselves, or are no Redlock keys at all.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+
+use crate::{
+    bench::Bench,
+    foreign::Client,
+    locks::{Lock, SOON, claim, message_of},
+    quorums::Quorum,
+};
+
+const MAX_TTL: Duration = Duration::from_secs(4);
+
+pub(crate) async fn foreign_keys_that_never_end_are_reported_and_never_deleted(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let client = Client::start(&quorum).await?;
+    // What a client wrote, and what the message has to name.
+    let cases = [
+        ("endless", "SET KEY some-value", "time to live"),
+        ("hash", "HSET KEY 8743c9c0-0795-4907-87fd-6c719a6b4586:1 1", "hash"),
+        ("timestamp", "SET KEY 1795284168.123", "timestamp"),
+        ("long", "SET KEY some-value PX 600000", "maxTTL"),
+    ];
+    let mut locks = Vec::new();
+    for (name, write, _) in cases {
+        let write = write.replace("KEY", &format!("{}/{name}", bench.namespace));
+        client.shell(&format!("redis 0 {write}; redis 1 {write}")).await?;
+        locks.push(Lock::create(&bench, claim(name, name, Some("q"), MAX_TTL)).await?);
+    }
+    for (lock, (_, _, word)) in locks.iter().zip(cases) {
+        let other = lock.reason("HeldByOther", SOON).await?;
+        let message = message_of(&other.object, "Held");
+        ensure!(message.contains(word), "{}: the message does not say {word:?}: {message}", lock.name);
+        ensure!(!message.contains("some-value"), "the message has the value in it: {message}");
+    }
+    // Longer than any lock of this quorum may live.
+    tokio::time::sleep(2 * MAX_TTL).await;
+    for lock in &locks {
+        let key = format!("{}/{}", bench.namespace, lock.name);
+        let left = client.shell(&format!("redis 0 EXISTS {key}; redis 1 EXISTS {key}")).await?;
+        ensure!(left == "1\n1", "{key}: somebody deleted it: {left}");
+        client.shell(&format!("redis 0 DEL {key}; redis 1 DEL {key}")).await?;
+        lock.held(SOON).await?;
+    }
+    Ok(())
+}

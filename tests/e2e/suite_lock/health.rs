@@ -1,0 +1,117 @@
+//! Holders that are to show that they are well: by a heartbeat, or by an answer.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime};
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::support::{check_waited, election, finished, leader, led_by, past, run, with, worker};
+use crate::{
+    bench::Bench,
+    history::check_held_throughout,
+    locks::{Lock, SOON, claim, is_held, token},
+};
+
+const TTL: Duration = Duration::from_secs(3);
+/// A third of the TTL: each renewal asks.
+const PROBE_PERIOD: Duration = Duration::from_secs(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+pub(crate) async fn a_holder_whose_heartbeat_stops_is_renewed_no_more(bench: Bench) -> anyhow::Result<()> {
+    const HEARTBEAT: Duration = Duration::from_secs(2);
+    bench.create::<Lease>(json!({"metadata": {"name": "first"}, "spec": {"holderIdentity": "first"}})).await?;
+    let mut first = claim("first", "job", None, TTL);
+    first["spec"]["claim"]["heartbeat"] = json!("2s");
+    let first = Lock::create(&bench, first).await?;
+    let held = token(&first.held(SOON).await?.object)?;
+    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
+    next.reason("Queued", SOON).await?;
+    let leases = bench.api::<Lease>();
+    for _beat in 0..16 {
+        let now = MicroTime(k8s_openapi::jiff::Timestamp::now());
+        let beat = json!({"spec": {"renewTime": now}});
+        leases.patch("first", &PatchParams::default(), &Patch::Merge(beat)).await?;
+        // The pace of the heart.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let stopped = bench.now();
+    check_held_throughout(&first.recorder.versions()).context("while the heart beats")?;
+    let after = next.held(HEARTBEAT + TTL + SOON).await?;
+    let took = after.at.since(stopped);
+    bench.figures.add("heartbeat of 2 s stops -> next claim Held (ttl 3 s)", took);
+    ensure!(took < HEARTBEAT + PROBE_PERIOD + TTL + SECOND, "the next claim was held only after {took:?}");
+    check_waited(&first, held, &after, Duration::ZERO, SECOND)?;
+    let end = finished(&first, "HolderUnhealthy", SOON).await?;
+    let message = past(&end)?.message.unwrap_or_default();
+    ensure!(message.contains("heartbeat has been silent"), "the history says: {message}");
+    Ok(())
+}
+
+/// Answers at `/healthz` for as long as the file is there.
+const HTTPD: &str = "mkdir /tmp/www && echo well >/tmp/www/healthz && exec httpd -f -p 8080 -h /tmp/www";
+
+fn asked() -> Value {
+    with(election("app", "app", TTL), json!({"liveness": {"httpGet": {"path": "/healthz", "port": 8080}}}))
+}
+
+/// Two pods that answer, and the one that leads.
+async fn led(bench: &Bench) -> anyhow::Result<(Lock, String, &'static str)> {
+    for name in ["app-0", "app-1"] {
+        let mut pod = worker(bench, name, "app", HTTPD);
+        pod["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1});
+        pod["spec"]["containers"][0]["readinessProbe"]["failureThreshold"] = json!(60);
+        run(bench, pod).await?;
+    }
+    let lock = Lock::create(bench, asked()).await?;
+    let first = leader(&lock.held(SOON).await?.object).context("no leader")?;
+    let second = if first == "app-0" { "app-1" } else { "app-0" };
+    // Well for longer than a TTL: it is renewed.
+    let renewed = |v: &super::support::LockVersion| {
+        let status = crate::locks::status(&v.object);
+        let held = |now: redlock_operator::api::MilliTime, then: redlock_operator::api::MilliTime| {
+            now.as_millis() - then.as_millis() > super::support::millis(TTL)
+        };
+        status.renewed_at.zip(status.acquired_at).is_some_and(|(now, then)| held(now, then))
+    };
+    lock.recorder.until(TTL + SOON, "renewed for longer than its ttl", renewed).await?;
+    ensure!(is_held(&lock.recorder.last()?.object), "a healthy leader lost the lock");
+    Ok((lock, first, second))
+}
+
+async fn followed(
+    bench: &Bench,
+    lock: &Lock,
+    since: redlock_operator::time::Boottime,
+    mark: usize,
+    second: &str,
+) -> anyhow::Result<()> {
+    let held = token(&lock.held(SOON).await?.object)?;
+    let next = led_by(lock, mark, second, TTL + SOON).await?;
+    let took = next.at.since(since);
+    bench.figures.add("liveness check fails -> next leader (ttl 3 s)", took);
+    ensure!(took < TTL + PROBE_PERIOD + SECOND, "the next leader was there only after {took:?}");
+    check_waited(lock, held, &next, Duration::ZERO, SECOND)?;
+    let past = past(&next)?;
+    ensure!(past.reason == "HolderUnhealthy", "{past:?}");
+    Ok(())
+}
+
+pub(crate) async fn a_leader_that_fails_its_liveness_check_is_followed_in_time(bench: Bench) -> anyhow::Result<()> {
+    let (lock, first, second) = led(&bench).await?;
+    let mark = lock.recorder.mark();
+    let start = bench.now();
+    bench.kubectl(&["exec", &first, "--", "rm", "/tmp/www/healthz"]).await?;
+    followed(&bench, &lock, start, mark, second).await
+}
+
+pub(crate) async fn a_frozen_leader_with_a_liveness_check_is_followed_in_time(bench: Bench) -> anyhow::Result<()> {
+    let (lock, first, second) = led(&bench).await?;
+    let mark = lock.recorder.mark();
+    let start = bench.now();
+    bench.cluster.faults.pause_container(&bench.namespace, &first, "app").await?;
+    let result = followed(&bench, &lock, start, mark, second).await;
+    bench.cluster.faults.resume_container(&bench.namespace, &first, "app").await?;
+    result
+}

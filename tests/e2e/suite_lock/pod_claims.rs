@@ -1,0 +1,164 @@
+//! Claims of pods and of Jobs: what ends them, and what does not.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use serde_json::json;
+
+use super::support::{
+    IDLE, LockVersion, POD_LIMIT, check_waited, container, container_of, finished, is_ready, pod_claim, restarts, run,
+    worker,
+};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim, is_held, message_of, reason_of, status, token},
+    pods::pod_security,
+};
+
+const TTL: Duration = Duration::from_secs(4);
+const SECOND: Duration = Duration::from_secs(1);
+
+pub(crate) async fn a_pod_claim_ends_with_its_container_instance(bench: Bench) -> anyhow::Result<()> {
+    let first_pod = run(&bench, worker(&bench, "worker-0", "worker", IDLE)).await?;
+    run(&bench, worker(&bench, "worker-1", "worker", IDLE)).await?;
+    let first = Lock::create(&bench, pod_claim("first", "job", "worker-0", TTL)).await?;
+    let held = first.held(SOON).await?;
+    let holder = status(&held.object).holder.context("no holder")?;
+    let pod = first_pod.last()?.object;
+    let container = container_of(&pod, "app").and_then(|c| c.container_id.clone());
+    ensure!((&holder.pod_uid, &holder.container_id) == (&pod.metadata.uid, &container), "{holder:?}");
+    let second = Lock::create(&bench, pod_claim("second", "job", "worker-1", TTL)).await?;
+    second.reason("Queued", SOON).await?;
+
+    let start = bench.now();
+    bench.cluster.faults.kill_container(&bench.namespace, "worker-0", "app").await?;
+    let next = second.held(SOON).await?;
+    let took = next.at.since(start);
+    bench.figures.add("SIGKILL to a claim's container -> next claim Held", took);
+    ensure!(took < Duration::from_secs(3), "the next claim was held after {took:?}");
+    ensure!(token(&next.object)? > token(&held.object)?, "the next token is not greater");
+    finished(&first, "HolderGone", SOON).await?;
+
+    // The pod is there again under the same name and UID, and the claim is over all the same.
+    first_pod.until(POD_LIMIT, "restarted", |v| restarts(&v.object) == 1 && is_ready(&v.object)).await?;
+    second.remove().await?;
+    let third = Lock::create(&bench, pod_claim("third", "job", "worker-0", TTL)).await?;
+    third.held(SOON).await?;
+    ensure!(!is_held(&first.recorder.last()?.object), "a finished claim was held again");
+    Ok(())
+}
+
+pub(crate) async fn a_claim_whose_pod_vanished_leaves_the_queue(bench: Bench) -> anyhow::Result<()> {
+    let pod = run(&bench, worker(&bench, "worker-0", "worker", IDLE)).await?;
+    let holder = Lock::create(&bench, claim("holder", "job", None, TTL)).await?;
+    holder.held(SOON).await?;
+    let vanishing = Lock::create(&bench, pod_claim("a-vanishing", "job", "worker-0", TTL)).await?;
+    vanishing.reason("Queued", SOON).await?;
+    super::support::next_second(&bench).await;
+    let last = Lock::create(&bench, claim("b-last", "job", None, TTL)).await?;
+    let at = |position| move |v: &LockVersion| status(&v.object).queue_position == Some(position);
+    last.recorder.until(SOON, "second in the queue", at(2)).await?;
+
+    bench.delete::<Pod>("worker-0").await?;
+    last.recorder.until(SOON, "first in the queue", at(1)).await?;
+    pod.until_gone(SOON).await?;
+    let left = vanishing.reason("NoCandidate", SOON).await?;
+    ensure!(message_of(&left.object, "Held").contains("worker-0"), "{:?}", status(&left.object));
+    holder.delete().await?;
+    last.held(SOON).await?;
+    Ok(())
+}
+
+pub(crate) async fn a_pod_deleted_by_force_is_in_doubt_and_not_dead(bench: Bench) -> anyhow::Result<()> {
+    run(&bench, worker(&bench, "worker-0", "worker", IDLE)).await?;
+    let first = Lock::create(&bench, pod_claim("first", "job", "worker-0", TTL)).await?;
+    let held = token(&first.held(SOON).await?.object)?;
+    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
+    next.reason("Queued", SOON).await?;
+    bench.kubectl(&["delete", "pod", "worker-0", "--grace-period=0", "--force"]).await?;
+    let ending = first.reason("Ending", SOON).await?;
+    ensure!(message_of(&ending.object, "Held").contains("vanished"), "{:?}", status(&ending.object));
+    let next = next.held(TTL + SOON).await?;
+    check_waited(&first, held, &next, Duration::ZERO, SECOND)?;
+    finished(&first, "HolderGone", SOON).await?;
+    Ok(())
+}
+
+pub(crate) async fn a_pod_being_deleted_is_renewed_for_until_it_has_ended(bench: Bench) -> anyhow::Result<()> {
+    const WORKS_ON: Duration = Duration::from_secs(7);
+    let mut pod =
+        worker(&bench, "worker-0", "worker", "trap 'sleep 7; exit 0' TERM; while :; do sleep 3600 & wait $!; done");
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(30);
+    let pods = run(&bench, pod).await?;
+    let ttl = Duration::from_secs(2);
+    let first = Lock::create(&bench, pod_claim("first", "job", "worker-0", ttl)).await?;
+    first.held(SOON).await?;
+    let next = Lock::create(&bench, claim("next", "job", None, ttl)).await?;
+    next.reason("Queued", SOON).await?;
+    let start = bench.now();
+    bench.delete::<Pod>("worker-0").await?;
+    let held = next.held(WORKS_ON + SOON).await?;
+    let took = held.at.since(start);
+    ensure!(took >= WORKS_ON, "the next claim was held while the pod still worked, after {took:?}");
+    let ended = |v: &crate::record::Version<Pod>| {
+        v.gone
+            || container_of(&v.object, "app").is_some_and(|c| c.state.as_ref().is_some_and(|s| s.terminated.is_some()))
+    };
+    let ended = pods.until(SOON, "the container has terminated", ended).await?;
+    let late = held.at.since(ended.at);
+    ensure!(late < SECOND, "the next claim was held {late:?} after the container had ended");
+    renewed_until(&first, ended.wall.0)
+}
+
+/// Held, and valid at each moment up to `until` as far as was published.
+fn renewed_until(lock: &Lock, until: i64) -> anyhow::Result<()> {
+    let versions: Vec<_> = lock.recorder.versions().into_iter().filter(|v| is_held(&v.object)).collect();
+    let ending = versions.iter().find(|v| reason_of(&v.object, "Held") == Some("Ending"));
+    ensure!(ending.is_none(), "it was not renewed: {:?}", ending.map(|v| status(&v.object)));
+    let valid = versions.last().and_then(|v| status(&v.object).valid_until).context("never held")?.as_millis();
+    ensure!(valid >= until, "its validity ended {} ms before the container", until - valid);
+    Ok(())
+}
+
+pub(crate) async fn deleting_a_job_does_not_cut_its_pod_short(bench: Bench) -> anyhow::Result<()> {
+    const WORKS_ON: Duration = Duration::from_secs(7);
+    let script = "trap 'sleep 7; exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+    let job = bench
+        .create::<Job>(json!({
+            "metadata": {"name": "job"},
+            "spec": {"template": {"metadata": {"labels": {"app": "job"}}, "spec": {
+                "restartPolicy": "Never", "terminationGracePeriodSeconds": 30, "automountServiceAccountToken": false,
+                "securityContext": pod_security(), "containers": [container(&bench, "app", script)]}}},
+        }))
+        .await?;
+    let pods = crate::record::Recorder::<Pod>::labelled(bench.api(), "app=job").await?;
+    pods.until(POD_LIMIT, "the Job's pod is ready", |v| is_ready(&v.object)).await?;
+    let ttl = Duration::from_secs(2);
+    let mut owned = claim("owned", "job", None, ttl);
+    owned["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": job.metadata.uid}]);
+    let owned = Lock::create(&bench, owned).await?;
+    owned.held(SOON).await?;
+    let next = Lock::create(&bench, claim("next", "job", None, ttl)).await?;
+    next.reason("Queued", SOON).await?;
+
+    bench.delete::<Job>("job").await?;
+    let deleted = |v: &LockVersion| v.object.metadata.deletion_timestamp.is_some();
+    let deleted = owned.recorder.until(SOON, "the claim is being deleted", deleted).await?;
+    let held = next.held(WORKS_ON + SOON).await?;
+    let took = held.at.since(deleted.at);
+    ensure!(took + SECOND >= WORKS_ON, "the next claim was held while the pod still worked, after {took:?}");
+    let ended = |v: &crate::record::Version<Pod>| {
+        v.gone
+            || container_of(&v.object, "app").is_some_and(|c| c.state.as_ref().is_some_and(|s| s.terminated.is_some()))
+    };
+    let ended = pods.until(SOON, "the container has terminated", ended).await?;
+    ensure!(
+        ended.at.since(held.at) < Duration::from_millis(200),
+        "the next claim was held before the container had ended"
+    );
+    renewed_until(&owned, ended.wall.0)?;
+    owned.recorder.until_gone(SOON).await?;
+    Ok(())
+}

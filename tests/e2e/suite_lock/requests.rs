@@ -1,0 +1,86 @@
+//! What people ask for by annotation: step down, break, break by force.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use redlock_operator::api::leader_label;
+
+use super::support::{IDLE, check_waited, election, finished, leader, led_by, past, run, worker};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim, reason_of, token},
+    record::Recorder,
+};
+
+const TTL: Duration = Duration::from_secs(4);
+const SECOND: Duration = Duration::from_secs(1);
+
+pub(crate) async fn a_leader_that_is_asked_steps_down(bench: Bench) -> anyhow::Result<()> {
+    run(&bench, worker(&bench, "app-0", "app", IDLE)).await?;
+    run(&bench, worker(&bench, "app-1", "app", IDLE)).await?;
+    let lock = Lock::create(&bench, election("app", "app", TTL)).await?;
+    let held = lock.held(SOON).await?;
+    let first = leader(&held.object).context("no leader")?;
+    let second = if first == "app-0" { "app-1" } else { "app-0" };
+    let mark = lock.recorder.mark();
+    let start = bench.now();
+    bench.kubectl(&["annotate", "dlock", "app", "redlock-operator.io/step-down=please"]).await?;
+    let next = led_by(&lock, mark, second, TTL + SOON).await?;
+    bench.figures.add("step-down -> next leader (ttl 4 s)", next.at.since(start));
+    check_waited(&lock, token(&held.object)?, &next, Duration::ZERO, SECOND)?;
+    let past = past(&next)?;
+    ensure!(past.reason == "SteppedDown" && past.identity == first, "{past:?}");
+    let cleared = |v: &super::support::LockVersion| {
+        !v.object.metadata.annotations.iter().flatten().any(|(k, _)| k.contains("step-down"))
+    };
+    lock.recorder.until_after(mark, SOON, "the annotation is gone", cleared).await?;
+    // The label has followed, and the new leader stays.
+    let labelled = Recorder::<Pod>::labelled(bench.api(), &format!("{}=true", leader_label("app"))).await?;
+    labelled
+        .until(SOON, "the next leader has the label", |v| v.object.metadata.name.as_deref() == Some(second))
+        .await?;
+    ensure!(leader(&lock.recorder.last()?.object).as_deref() == Some(second), "the new leader was replaced");
+    Ok(())
+}
+
+pub(crate) async fn a_broken_lock_runs_out_and_history_says_who_and_why(bench: Bench) -> anyhow::Result<()> {
+    let first = Lock::create(&bench, claim("first", "job", None, TTL)).await?;
+    let held = token(&first.held(SOON).await?.object)?;
+    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
+    next.reason("Queued", SOON).await?;
+    bench.kubectl(&["annotate", "dlock", "first", "redlock-operator.io/break=stuck since noon"]).await?;
+    first.reason("Ending", SOON).await?;
+    let after = next.held(TTL + SOON).await?;
+    check_waited(&first, held, &after, Duration::ZERO, SECOND)?;
+    let end = finished(&first, "Broken", SOON).await?;
+    let past = past(&end)?;
+    let message = past.message.clone().unwrap_or_default();
+    ensure!(past.reason == "Broken" && past.fencing_token == Some(held), "{past:?}");
+    ensure!(message.contains("stuck since noon"), "why is not in the history: {message}");
+    ensure!(message.matches("by kubectl-annotate at 20").count() == 1, "who and when is not there once: {message}");
+    let events = bench.kubectl(&["get", "events", "--field-selector=involvedObject.name=first"]).await?;
+    ensure!(events.contains("stuck since noon"), "no Event says it:\n{events}");
+    Ok(())
+}
+
+pub(crate) async fn breaking_by_force_passes_the_lock_on_at_once_and_says_so(bench: Bench) -> anyhow::Result<()> {
+    let ttl = Duration::from_secs(20);
+    let first = Lock::create(&bench, claim("first", "job", None, ttl)).await?;
+    let held = token(&first.held(SOON).await?.object)?;
+    let next = Lock::create(&bench, claim("next", "job", None, ttl)).await?;
+    next.reason("Queued", SOON).await?;
+    let start = bench.now();
+    bench.kubectl(&["annotate", "dlock", "first", "redlock-operator.io/break-force=machine is off"]).await?;
+    let after = next.held(SOON).await?;
+    let took = after.at.since(start);
+    bench.figures.add("break-force -> next claim Held", took);
+    ensure!(took < 2 * SECOND, "the next claim was held only after {took:?}");
+    ensure!(token(&after.object)? > held, "the next token is not greater");
+    let end = finished(&first, "Broken", SOON).await?;
+    let message = past(&end)?.message.unwrap_or_default();
+    ensure!(message.contains("exclusion was given up: machine is off"), "the history says: {message}");
+    ensure!(message.contains("by kubectl-annotate at 20"), "the history does not say who: {message}");
+    ensure!(reason_of(&end.object, "Held") == Some("Broken"), "{:?}", end.object.status);
+    Ok(())
+}

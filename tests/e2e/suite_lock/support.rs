@@ -1,0 +1,165 @@
+//! Pods, claims and elections as the tests of this suite need them.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use redlock_operator::api::{DistributedLock, PastHold};
+use serde_json::{Value, json};
+
+use crate::{
+    bench::Bench,
+    locks::{Lock, claim, is_held, status},
+    pods::{container_security, pod_security},
+    record::{Recorder, Version},
+};
+
+/// A pod with an image that the node has is ready within this time.
+pub(crate) const POD_LIMIT: Duration = Duration::from_secs(60);
+/// Waits, and ends at once when told so.
+pub(crate) const IDLE: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+
+pub(crate) type LockVersion = Version<DistributedLock>;
+
+/// A pod with the label `app` and one container named `app` that runs a shell script.
+pub(crate) fn worker(bench: &Bench, name: &str, app: &str, script: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"app": app}},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": false,
+            "securityContext": pod_security(),
+            "containers": [container(bench, "app", script)],
+        },
+    })
+}
+
+/// A container that runs a shell script.
+pub(crate) fn container(bench: &Bench, name: &str, script: &str) -> Value {
+    json!({
+        "name": name,
+        "image": bench.cluster.redis_image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", script],
+        "securityContext": container_security(),
+    })
+}
+
+/// Creates a pod and waits until it is ready.
+pub(crate) async fn run(bench: &Bench, pod: Value) -> anyhow::Result<Recorder<Pod>> {
+    let recorder = create(bench, pod).await?;
+    recorder.until(POD_LIMIT, "the pod is ready", |v| is_ready(&v.object)).await?;
+    Ok(recorder)
+}
+
+/// Creates a pod, watched since before.
+pub(crate) async fn create(bench: &Bench, pod: Value) -> anyhow::Result<Recorder<Pod>> {
+    let name = pod["metadata"]["name"].as_str().context("a pod without a name")?.to_owned();
+    let recorder = bench.record::<Pod>(&name).await?;
+    bench.create::<Pod>(pod).await?;
+    Ok(recorder)
+}
+
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// What the pod's status says of a container.
+pub(crate) fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
+    let containers = pod.status.as_ref()?.container_statuses.as_deref()?;
+    containers.iter().find(|container| container.name == name)
+}
+
+pub(crate) fn restarts(pod: &Pod) -> i32 {
+    container_of(pod, "app").map_or(0, |container| container.restart_count)
+}
+
+/// An election among the pods with the label `app` of that value.
+pub(crate) fn election(name: &str, app: &str, ttl: Duration) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {"ttl": format!("{}ms", ttl.as_millis()), "election": {"selector": {"matchLabels": {"app": app}}}},
+    })
+}
+
+/// A claim by a pod.
+pub(crate) fn pod_claim(name: &str, key: &str, pod: &str, ttl: Duration) -> Value {
+    let mut lock = claim(name, key, None, ttl);
+    lock["spec"]["claim"] = json!({"podName": pod});
+    lock
+}
+
+/// The manifest with more in its spec.
+pub(crate) fn with(mut manifest: Value, more: Value) -> Value {
+    if let (Some(spec), Value::Object(more)) = (manifest["spec"].as_object_mut(), more) {
+        spec.extend(more);
+    }
+    manifest
+}
+
+/// The pod that leads.
+pub(crate) fn leader(lock: &DistributedLock) -> Option<String> {
+    status(lock).holder?.pod_name
+}
+
+/// The first version after `mark` in which this pod has the lock.
+pub(crate) async fn led_by(lock: &Lock, mark: usize, pod: &str, limit: Duration) -> anyhow::Result<LockVersion> {
+    let is_it = |v: &LockVersion| is_held(&v.object) && leader(&v.object).as_deref() == Some(pod);
+    lock.recorder.until_after(mark, limit, &format!("{pod} leads"), is_it).await
+}
+
+/// Milliseconds of a duration.
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The latest validity that was ever published under this token, on the wall clock.
+pub(crate) fn valid_until(lock: &Lock, token: i64) -> anyhow::Result<i64> {
+    let published = |v: LockVersion| {
+        let status = status(&v.object);
+        (status.fencing_token == Some(token)).then_some(status.valid_until?.as_millis())
+    };
+    lock.recorder.versions().into_iter().filter_map(published).max().context("no validUntil was published")
+}
+
+/// When the lock was acquired, on the wall clock.
+pub(crate) fn acquired_at(version: &LockVersion) -> anyhow::Result<i64> {
+    Ok(status(&version.object).acquired_at.context("no acquiredAt")?.as_millis())
+}
+
+/// The next holder came `delay` after the last validity of the one before, and less than `slack` later.
+pub(crate) fn check_waited(
+    before: &Lock,
+    token: i64,
+    next: &LockVersion,
+    delay: Duration,
+    slack: Duration,
+) -> anyhow::Result<()> {
+    let waited = acquired_at(next)? - valid_until(before, token)?;
+    ensure!(waited >= millis(delay), "the next holder came {waited} ms after the last validity, not {delay:?}");
+    ensure!(waited < millis(delay + slack), "the next holder came only {waited} ms after the last validity");
+    Ok(())
+}
+
+/// The newest entry of the history.
+pub(crate) fn past(version: &LockVersion) -> anyhow::Result<PastHold> {
+    status(&version.object).history.into_iter().max_by_key(|past| past.to.as_millis()).context("no history")
+}
+
+/// Waits until the claim has ended for this reason.
+pub(crate) async fn finished(lock: &Lock, reason: &str, limit: Duration) -> anyhow::Result<LockVersion> {
+    let is_it = |v: &LockVersion| crate::locks::reason_of(&v.object, "Finished") == Some(reason);
+    lock.recorder.until(limit, &format!("Finished with reason {reason}"), is_it).await
+}
+
+/// Objects carry the second of their creation: waits for the next one, so that age tells them apart.
+pub(crate) async fn next_second(bench: &Bench) {
+    let left = 1000 - bench.wall().0.rem_euclid(1000);
+    tokio::time::sleep(Duration::from_millis(u64::try_from(left).unwrap_or(0) + 50)).await;
+}
+
+/// The message of the condition Held.
+pub(crate) fn message_of_held(version: &LockVersion) -> &str {
+    crate::locks::message_of(&version.object, "Held")
+}

@@ -1,0 +1,123 @@
+//! minHold, maxHold, lockDelay, ttlAfterFinished, suspend.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use serde_json::json;
+
+use super::support::{IDLE, acquired_at, check_waited, create, finished, millis, pod_claim, run, with, worker};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim, is_held, token},
+};
+
+const TTL: Duration = Duration::from_secs(3);
+const SECOND: Duration = Duration::from_secs(1);
+
+pub(crate) async fn a_lock_is_kept_for_min_hold(bench: Bench) -> anyhow::Result<()> {
+    const MIN_HOLD: Duration = Duration::from_secs(6);
+    let first = Lock::create(&bench, with(claim("first", "job", None, TTL), json!({"minHold": "6s"}))).await?;
+    let held = first.held(SOON).await?;
+    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
+    next.reason("Queued", SOON).await?;
+    first.delete().await?;
+    let waited = acquired_at(&next.held(MIN_HOLD + SOON).await?)? - acquired_at(&held)?;
+    ensure!(waited >= millis(MIN_HOLD), "the next holder came after {waited} ms");
+    ensure!(waited < millis(MIN_HOLD + SECOND), "the next holder came only after {waited} ms");
+    Ok(())
+}
+
+pub(crate) async fn a_pod_that_finishes_fast_keeps_its_lock_for_min_hold(bench: Bench) -> anyhow::Result<()> {
+    const MIN_HOLD: Duration = Duration::from_secs(8);
+    let mut pod = worker(&bench, "cron-0", "cron", "sleep 3");
+    pod["spec"]["restartPolicy"] = json!("Never");
+    let pods = create(&bench, pod).await?;
+    let first = with(pod_claim("first", "job", "cron-0", TTL), json!({"minHold": "8s"}));
+    let first = Lock::create(&bench, first).await?;
+    let held = first.held(super::support::POD_LIMIT).await?;
+    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
+    next.reason("Queued", SOON).await?;
+    let ended = |v: &crate::record::Version<k8s_openapi::api::core::v1::Pod>| {
+        v.object.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Succeeded"))
+    };
+    pods.until(SOON, "the pod has finished", ended).await?;
+    let waited = acquired_at(&next.held(MIN_HOLD + SOON).await?)? - acquired_at(&held)?;
+    ensure!(waited >= millis(MIN_HOLD), "the next holder came after {waited} ms, minHold is {MIN_HOLD:?}");
+    ensure!(waited < millis(MIN_HOLD + SECOND), "the next holder came only after {waited} ms");
+    Ok(())
+}
+
+pub(crate) async fn a_lock_is_not_renewed_beyond_max_hold(bench: Bench) -> anyhow::Result<()> {
+    const MAX_HOLD: Duration = Duration::from_secs(5);
+    let first = Lock::create(&bench, with(claim("first", "job", None, TTL), json!({"maxHold": "5s"}))).await?;
+    let held = first.held(SOON).await?;
+    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
+    let next = next.held(MAX_HOLD + TTL + SOON).await?;
+    let waited = acquired_at(&next)? - acquired_at(&held)?;
+    ensure!(waited >= millis(MAX_HOLD), "the next holder came after {waited} ms");
+    ensure!(waited < millis(MAX_HOLD + TTL + SECOND), "the next holder came only after {waited} ms");
+    check_waited(&first, token(&held.object)?, &next, Duration::ZERO, SECOND)?;
+    finished(&first, "MaxHoldReached", SOON).await?;
+    Ok(())
+}
+
+pub(crate) async fn lock_delay_keeps_the_next_holder_waiting_after_an_unclean_loss(bench: Bench) -> anyhow::Result<()> {
+    const DELAY: Duration = Duration::from_secs(4);
+    run(&bench, worker(&bench, "worker-0", "worker", IDLE)).await?;
+    let first = with(pod_claim("first", "job", "worker-0", TTL), json!({"lockDelay": "4s"}));
+    let first = Lock::create(&bench, first).await?;
+    let held = token(&first.held(SOON).await?.object)?;
+    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
+    next.reason("Queued", SOON).await?;
+    bench.kubectl(&["delete", "pod", "worker-0", "--grace-period=0", "--force"]).await?;
+    next.reason("LockDelay", TTL + SOON).await?;
+    let next = next.held(TTL + DELAY + SOON).await?;
+    check_waited(&first, held, &next, DELAY, SECOND)
+}
+
+pub(crate) async fn lock_delay_does_not_slow_down_a_clean_release(bench: Bench) -> anyhow::Result<()> {
+    let first = Lock::create(&bench, with(claim("first", "job", None, TTL), json!({"lockDelay": "10s"}))).await?;
+    first.held(SOON).await?;
+    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
+    next.reason("Queued", SOON).await?;
+    let start = bench.now();
+    first.delete().await?;
+    let took = next.held(SOON).await?.at.since(start);
+    ensure!(took < SECOND, "the next holder came after {took:?}");
+    Ok(())
+}
+
+pub(crate) async fn a_finished_claim_is_deleted_after_its_time(bench: Bench) -> anyhow::Result<()> {
+    const KEPT: Duration = Duration::from_secs(3);
+    let times = json!({"maxHold": "1s", "ttlAfterFinished": "3s"});
+    let lock = Lock::create(&bench, with(claim("job", "job", None, TTL), times)).await?;
+    let end = finished(&lock, "MaxHoldReached", TTL + SOON).await?;
+    let kept = lock.recorder.until_gone(KEPT + SOON).await?.at.since(end.at);
+    // Conditions carry whole seconds.
+    ensure!(kept + SECOND >= KEPT && kept < KEPT + SECOND, "it was deleted after {kept:?}");
+    Ok(())
+}
+
+pub(crate) async fn a_suspended_claim_passes_the_lock_on_and_queues_again(bench: Bench) -> anyhow::Result<()> {
+    let first = Lock::create(&bench, claim("first", "job", None, TTL)).await?;
+    let held = token(&first.held(SOON).await?.object)?;
+    let next = Lock::create(&bench, claim("next", "job", None, TTL)).await?;
+    next.reason("Queued", SOON).await?;
+    let suspend = async |suspend: bool| {
+        let patch = json!({"spec": {"suspend": suspend}}).to_string();
+        bench.kubectl(&["patch", "dlock", "first", "--type=merge", "--patch", &patch]).await
+    };
+    suspend(true).await?;
+    first.reason("Ending", SOON).await?;
+    let between = next.held(TTL + SOON).await?;
+    check_waited(&first, held, &between, Duration::ZERO, SECOND)?;
+    first.reason("Suspended", SOON).await?;
+
+    let mark = first.recorder.mark();
+    suspend(false).await?;
+    first.reason("Queued", SOON).await?;
+    next.delete().await?;
+    let again = first.recorder.until_after(mark, SOON, "Held again", |v| is_held(&v.object)).await?;
+    ensure!(token(&again.object)? > token(&between.object)?, "the token did not grow");
+    Ok(())
+}

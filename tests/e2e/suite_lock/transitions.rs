@@ -1,0 +1,70 @@
+//! `validity: Transitions`: a held lock needs no write to the API server.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use serde_json::json;
+
+use super::support::{LockVersion, acquired_at, millis, with};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim, is_held, status, token},
+    operators,
+};
+
+const QUIET: Duration = Duration::from_secs(20);
+
+pub(crate) async fn a_held_lock_with_transitions_costs_no_write(bench: Bench) -> anyhow::Result<()> {
+    let ttl = Duration::from_secs(3);
+    operators::all_available(&bench.cluster).await?;
+    let lock = with(claim("job", "job", None, ttl), json!({"validity": "Transitions"}));
+    let lock = Lock::create(&bench, lock).await?;
+    let held = token(&lock.held(SOON).await?.object)?;
+    let all = |v: &LockVersion| status(&v.object).votes.as_deref() == Some("3/3");
+    lock.recorder.until(SOON, "votes 3/3", all).await?;
+    let next = Lock::create(&bench, claim("next", "job", None, ttl)).await?;
+    next.reason("Queued", SOON).await?;
+    let before = lock.recorder.mark();
+    // That nothing happens can only be seen by waiting.
+    tokio::time::sleep(QUIET).await;
+    let writes = lock.recorder.mark() - before;
+    ensure!(writes == 0, "{writes} writes while nothing changed: {:?}", status(&lock.recorder.last()?.object));
+
+    let leases = operators::watch_leader(&bench.cluster).await?;
+    let leader = operators::current(&leases)?;
+    let deployment = format!("deployment/{}", operators::NAME);
+    bench.cluster.kubectl(&["-n", &bench.cluster.operator_namespace, "rollout", "restart", &deployment]).await?;
+    operators::until_next_term(&leases, &leader).await?;
+    operators::all_available(&bench.cluster).await?;
+    let before = lock.recorder.mark();
+    tokio::time::sleep(2 * ttl).await;
+    ensure!(lock.recorder.mark() - before <= 2, "it is written again and again");
+    let lost = lock.recorder.versions().into_iter().skip_while(|v| !is_held(&v.object)).find(|v| !is_held(&v.object));
+    ensure!(lost.is_none(), "the lock was lost: {:?}", lost.map(|v| status(&v.object)));
+    ensure!(token(&lock.recorder.last()?.object)? == held, "the lock was acquired anew");
+    ensure!(!next.recorder.versions().iter().any(|v| is_held(&v.object)), "the next claim was granted");
+    Ok(())
+}
+
+pub(crate) async fn a_lock_with_transitions_is_not_cut_short(bench: Bench) -> anyhow::Result<()> {
+    // Renewed every 2 s: at least 4 s are left at any time.
+    let (ttl, left) = (Duration::from_secs(6), Duration::from_millis(3500));
+    let lock = with(claim("job", "job", None, ttl), json!({"validity": "Transitions"}));
+    let lock = Lock::create(&bench, lock).await?;
+    lock.held(SOON).await?;
+    let next = Lock::create(&bench, claim("next", "job", None, ttl)).await?;
+    next.reason("Queued", SOON).await?;
+    // What was published at the grant runs out; the lock does not.
+    tokio::time::sleep(ttl + Duration::from_secs(1)).await;
+    let asked = bench.wall().0;
+    let patch = json!({"spec": {"suspend": true}}).to_string();
+    bench.kubectl(&["patch", "dlock", "job", "--type=merge", "--patch", &patch]).await?;
+    let held = next.held(ttl + SOON).await?;
+    let waited = acquired_at(&held)? - asked;
+    ensure!(waited >= millis(left), "the next holder came {waited} ms after the renewals were stopped");
+    ensure!(waited < millis(ttl + Duration::from_secs(1)), "the next holder came only after {waited} ms");
+    let ending = lock.reason("Ending", SOON).await?;
+    let until = status(&ending.object).ending.and_then(|ending| ending.until).map_or(0, |until| until.as_millis());
+    ensure!(until >= asked + millis(left), "the published end is {} ms after the request", until - asked);
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! The Redlock engine and the fence against real `redis-server` processes on loopback: frozen, dead, silent, slow and
+//! forgetful ones. Needs `redis-server` 7.0 or later in the PATH (or its path in `REDIS_SERVER`).
+#![cfg(feature = "redis-client")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "clippy sees no test in the helpers of tests"
+)]
+
+#[path = "redis/acl.rs"]
+mod acl;
+#[path = "redis/faults.rs"]
+mod faults;
+#[path = "redis/fence.rs"]
+mod fence;
+#[path = "redis/keys.rs"]
+mod keys;
+#[path = "redis/net.rs"]
+mod net;
+#[path = "redis/quorum.rs"]
+mod quorum;
+#[path = "redis/server.rs"]
+mod server;
+#[path = "redis/tokens.rs"]
+mod tokens;

@@ -1,0 +1,117 @@
+use crate::quorum::Quorum;
+use crate::server::{PREFIX, Server, client, locker};
+use redis::aio::MultiplexedConnection;
+use redlock_operator::redis_member::acl::{OPERATOR_USER, PROBE_USER};
+use redlock_operator::redis_member::{AdminConnection, Endpoint, Link, RedisMember, ScriptKill, Secret};
+use redlock_operator::redlock::{LockMember, MemberError};
+use redlock_operator::time::SystemClock;
+use std::sync::Arc;
+use std::time::Duration;
+
+async fn code(connection: &mut MultiplexedConnection, command: &str) -> String {
+    let mut words = command.split(' ');
+    let mut cmd = redis::cmd(words.next().unwrap());
+    for word in words {
+        cmd.arg(word);
+    }
+    match cmd.query_async::<redis::Value>(connection).await {
+        Ok(_) => "OK".to_owned(),
+        Err(error) => error.code().unwrap_or("?").to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn nobody_can_keep_an_open_state_or_throw_data_away() {
+    let quorum = Quorum::of(1).await;
+    for user in [OPERATOR_USER, PROBE_USER, locker().name(), client().name()] {
+        let mut connection = quorum.servers[0].connect_as(user).await;
+        for forbidden in [
+            "ACL SAVE",
+            "ACL LOAD",
+            "ACL LIST",
+            "CONFIG REWRITE",
+            "CONFIG SET save 1",
+            "CONFIG GET *",
+            "FLUSHALL",
+            "FLUSHDB",
+            "REPLICAOF 127.0.0.1 1",
+            "SWAPDB 0 1",
+            "SCRIPT FLUSH",
+            "CLIENT PAUSE 1000",
+            "SHUTDOWN NOSAVE",
+            "KEYS *",
+            "SAVE",
+        ] {
+            assert_eq!(code(&mut connection, forbidden).await, "NOPERM", "{user}: {forbidden}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn users_reach_only_what_they_need() {
+    let quorum = Quorum::of(1).await;
+    let server = &quorum.servers[0];
+    let (own, foreign) = (format!("{PREFIX}job"), "other/job");
+    let mut connection = server.connect_as(client().name()).await;
+    for command in ["SET", "GET", "PTTL", "EXISTS"] {
+        let value = if command == "SET" { " v" } else { "" };
+        assert_eq!(code(&mut connection, &format!("{command} {own}{value}")).await, "OK", "{command}");
+        assert_eq!(code(&mut connection, &format!("{command} {foreign}{value}")).await, "NOPERM", "{command}");
+        assert_eq!(code(&mut connection, &format!("{command} #token{value}")).await, "NOPERM", "{command}");
+    }
+    assert_eq!(code(&mut connection, "INFO server").await, "NOPERM");
+    assert_eq!(code(&mut connection, &format!("DEL {own}")).await, "OK");
+    let mut connection = server.connect_as(OPERATOR_USER).await;
+    assert_eq!(code(&mut connection, &format!("SET {own} v")).await, "NOPERM", "the operator's hand is not a locker");
+    assert_eq!(code(&mut connection, &format!("GET {own}")).await, "NOPERM");
+    assert_eq!(code(&mut connection, &format!("PTTL {own}")).await, "OK");
+    let mut connection = server.connect_as(PROBE_USER).await;
+    assert_eq!(code(&mut connection, "PING").await, "OK");
+    assert_eq!(code(&mut connection, &format!("ACL DRYRUN {} GET k", locker().name())).await, "OK");
+    assert_eq!(code(&mut connection, "GET k").await, "NOPERM");
+    let url = format!("redis://{}/", server.address());
+    let mut nobody = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    assert_eq!(code(&mut nobody, "PING").await, "NOAUTH", "default is off");
+}
+
+#[tokio::test]
+async fn a_script_that_never_ends_is_ended() {
+    let quorum = Quorum::of(1).await;
+    let mut foreign = quorum.servers[0].connect_as(client().name()).await;
+    let mut admin = quorum.servers[0].admin().await;
+    assert_eq!(admin.script_kill().await, Ok(ScriptKill::NotBusy));
+    let endless = tokio::spawn(async move {
+        let mut eval = redis::cmd("EVAL");
+        eval.arg("while true do end").arg(0);
+        eval.query_async::<redis::Value>(&mut foreign).await
+    });
+    crate::server::wait_until("the member is busy", async || admin.ping().await == Err(MemberError::Busy)).await;
+    let endpoint = crate::server::endpoint(&quorum.servers[0].address(), OPERATOR_USER);
+    let clock = Arc::new(SystemClock);
+    let killed = AdminConnection::kill_busy_script(&endpoint, clock, Duration::from_secs(5)).await;
+    assert_eq!(killed, Ok(ScriptKill::Killed));
+    assert!(endless.await.unwrap().is_err());
+    assert_eq!(admin.ping().await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_wrong_password_never_connects_and_is_shown_nowhere() {
+    let server = Server::start().await;
+    let endpoint = Endpoint {
+        address: server.address(),
+        username: locker().name().to_owned(),
+        password: Secret::new("wrong horse"),
+    };
+    let clock = Arc::new(SystemClock);
+    let member = RedisMember::new("m0".into(), endpoint.clone(), clock.clone());
+    let mut link = member.link();
+    let refused = Link::Down(MemberError::Unreachable("authentication failed".to_owned()));
+    link.wait_for(|link| *link == refused).await.unwrap();
+    assert!(matches!(member.send(Vec::new()).await, Err(MemberError::Unreachable(_))));
+    let admin = AdminConnection::connect(&endpoint, clock, Duration::from_secs(5)).await;
+    let text = format!("{admin:?} {member:?} {endpoint:?} {:?}", locker());
+    assert!(!text.contains("horse") && text.contains("authentication failed"), "{text}");
+    // A new password, and it connects: fenced, as the process has not been opened.
+    member.set_endpoint(crate::server::endpoint(&server.address(), locker().name()));
+    link.wait_for(|link| *link == Link::Fenced).await.unwrap();
+}

@@ -1,0 +1,243 @@
+use crate::quorum::{Quorum, TTL, connected, fresh_value, request, settings};
+use crate::server::wait_until;
+use crate::{net, quorum};
+use redlock_operator::redis_member::Link;
+use redlock_operator::redlock::{
+    Acquire, Command, Electorate, Extend, ExtendRequest, FencingToken, LockMember, MemberError, MemberFailure, Votes,
+};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
+    #[allow(clippy::disallowed_methods, reason = "a test measures its own time")]
+    let started = Instant::now();
+    (future.await, started.elapsed())
+}
+
+#[tokio::test]
+async fn a_healthy_quorum_grants_renews_and_releases() {
+    let quorum = Quorum::of(3).await;
+    let value = fresh_value();
+    let grant = quorum.granted("k", &value).await;
+    assert!(grant.votes.yes >= 2 && grant.votes.of == 3);
+    let renewal = ExtendRequest { key: "k".into(), value: value.clone(), ttl: TTL, valid_until: grant.valid_until };
+    let outcome = quorum.redlock.extend(&quorum.electorate(), vec![renewal]).await;
+    let [Extend::Renewed { valid_until, votes, .. }] = &outcome[..] else { panic!("{outcome:?}") };
+    assert!(*valid_until > grant.valid_until);
+    assert_eq!(*votes, Votes { yes: 3, of: 3 });
+    assert_eq!(quorum.release("k", &value).await, 3);
+    assert_eq!(quorum.release("k", &value).await, 0, "idempotent");
+    quorum.is_empty().await;
+}
+
+async fn with_frozen(size: usize, frozen: usize) {
+    let quorum = Quorum::of(size).await;
+    let (value, other) = (fresh_value(), fresh_value());
+    quorum.servers[..frozen].iter().for_each(|server| server.freeze());
+    let (grant, took) = timed(quorum.granted("k", &value)).await;
+    assert!(took < settings().node_timeout / 2, "waited for a frozen member: {took:?}");
+    assert_eq!(grant.votes, Votes { yes: size - frozen, of: size });
+    let refused = quorum.acquire("k", &other).await;
+    assert!(matches!(refused, Acquire::HeldByOther { .. }), "{refused:?}");
+    assert_eq!(quorum.release("k", &value).await, size - frozen);
+    // The releases wait behind their SETs.
+    for index in 0..frozen {
+        quorum.servers[index].thaw();
+        quorum.has_voted(index).await;
+    }
+    quorum.is_empty().await;
+}
+
+#[tokio::test]
+async fn one_frozen_of_three_is_not_waited_for_and_keeps_no_key() {
+    with_frozen(3, 1).await;
+}
+
+#[tokio::test]
+async fn two_frozen_of_five_are_not_waited_for_and_keep_no_key() {
+    with_frozen(5, 2).await;
+}
+
+#[tokio::test]
+async fn two_frozen_of_three_are_no_quorum_and_keep_no_key() {
+    let quorum = Quorum::of(3).await;
+    quorum.servers[..2].iter().for_each(|server| server.freeze());
+    let (outcome, took) = timed(quorum.acquire("k", &fresh_value())).await;
+    let Acquire::NoQuorum { refusals: 0, failures } = outcome else { panic!("{outcome:?}") };
+    let timed_out = |name: &str| (name.into(), MemberFailure::Member(MemberError::TimedOut));
+    assert_eq!(failures, [timed_out("m0"), timed_out("m1")]);
+    assert!(took < settings().node_timeout * 2, "{took:?}");
+    for index in 0..2 {
+        quorum.servers[index].thaw();
+        quorum.has_voted(index).await;
+    }
+    quorum.is_empty().await;
+}
+
+#[tokio::test]
+async fn a_member_frozen_until_its_connection_is_given_up_keeps_no_key() {
+    let quorum = Quorum::of(3).await;
+    let value = fresh_value();
+    quorum.granted("k", &value).await;
+    quorum.servers[0].freeze();
+    let mut link = quorum.members[0].link();
+    let down = tokio::time::timeout(Duration::from_secs(10), link.wait_for(|link| matches!(link, Link::Down(_))));
+    down.await.expect("a silent connection is given up").unwrap();
+    // Released while there is no connection: owed, and delivered with the next one.
+    assert_eq!(quorum.release("k", &value).await, 2);
+    quorum.servers[0].thaw();
+    quorum.is_empty().await;
+    connected(&quorum.members[0]).await;
+    assert_eq!(quorum.granted("k", &fresh_value()).await.votes.of, 3);
+}
+
+#[tokio::test]
+async fn a_dead_member_fails_at_once_and_is_found_again() {
+    let mut quorum = Quorum::of(3).await;
+    quorum.servers[2].kill();
+    let value = fresh_value();
+    let (grant, took) = timed(quorum.granted("k", &value)).await;
+    assert!(took < settings().node_timeout / 2, "{took:?}");
+    assert_eq!(grant.votes.yes, 2);
+    let (released, took) = timed(quorum.redlock.release(&quorum.electorate(), &"k".into(), &value)).await;
+    assert_eq!(released.deleted, 2);
+    assert!(took < settings().node_timeout, "a dead member is not waited for: {took:?}");
+    let [(name, MemberFailure::Member(MemberError::Unreachable(_)))] = &released.failures[..] else {
+        panic!("{released:?}")
+    };
+    assert_eq!(name, quorum.members[2].name());
+    quorum.servers[2].restart().await;
+    quorum.electors[2].admitted = Some(quorum::open(&quorum.servers[2]).await);
+    connected(&quorum.members[2]).await;
+    quorum.is_empty().await;
+    quorum.servers[0].freeze();
+    assert_eq!(quorum.granted("k2", &fresh_value()).await.votes.yes, 2);
+}
+
+#[tokio::test]
+async fn a_member_that_accepts_and_never_answers_costs_nothing() {
+    let silent = net::silent().await;
+    let quorum =
+        Quorum::with_addresses(3, |n, server| if n == 0 { silent.address.clone() } else { server.address() }).await;
+    connected(&quorum.members[1]).await;
+    connected(&quorum.members[2]).await;
+    let value = fresh_value();
+    let (grant, took) = timed(quorum.granted("k", &value)).await;
+    assert!(took < settings().node_timeout / 2, "{took:?}");
+    assert_eq!(grant.votes.yes, 2);
+    assert_eq!(quorum.release("k", &value).await, 2);
+    quorum.is_empty().await;
+}
+
+#[tokio::test]
+async fn a_member_that_answers_late_is_released_in_order() {
+    let delay = settings().node_timeout;
+    let mut addresses = Vec::new();
+    // The proxies need the servers' addresses, so the members are sent there afterwards.
+    let quorum = Quorum::of(3).await;
+    for server in &quorum.servers[..2] {
+        addresses.push(net::slow(server.address(), delay).await);
+    }
+    for (member, proxy) in quorum.members.iter().zip(&addresses) {
+        let user = redlock_operator::redis_member::acl::UserRule::locker_name(crate::server::USERS);
+        member.set_endpoint(crate::server::endpoint(&proxy.address, &user));
+        let mut link = member.link();
+        let down = link.wait_for(|link| !matches!(link, Link::Open(_)));
+        let _ = tokio::time::timeout(Duration::from_secs(10), down).await.expect("moved");
+    }
+    connected(&quorum.members[0]).await;
+    connected(&quorum.members[1]).await;
+    let outcome = quorum.acquire("k", &fresh_value()).await;
+    assert!(matches!(outcome, Acquire::NoQuorum { refusals: 0, .. }), "{outcome:?}");
+    // The SETs arrive in a moment, the releases behind them.
+    quorum.has_voted(0).await;
+    quorum.has_voted(1).await;
+    quorum.is_empty().await;
+}
+
+#[tokio::test]
+async fn a_member_that_has_lost_its_data_is_not_admitted_and_gives_no_second_majority() {
+    let mut quorum = Quorum::of(3).await;
+    let value = fresh_value();
+    // Held on 0 and 1; 1 forgets.
+    quorum.servers[2].freeze();
+    quorum.granted("k", &value).await;
+    quorum.servers[1].restart().await;
+    quorum.servers[2].thaw();
+    // Opened behind the operator's back: the vote is still one of a process that is not admitted.
+    quorum::open(&quorum.servers[1]).await;
+    connected(&quorum.members[1]).await;
+    wait_until("member 2 has executed its SET", async || !quorum.servers[2].keys().await.is_empty()).await;
+    let outcome = quorum.acquire("k", &fresh_value()).await;
+    assert!(matches!(outcome, Acquire::HeldByOther { refusals: 2, .. }), "{outcome:?}");
+    assert_eq!(quorum.release("k", &value).await, 2);
+    // A fresh key: 1 does not count, 0 and 2 do.
+    let fresh = fresh_value();
+    quorum.granted("k3", &fresh).await;
+    quorum.servers[0].freeze();
+    let outcome = quorum.acquire("k4", &fresh_value()).await;
+    let Acquire::NoQuorum { failures, .. } = outcome else { panic!("{outcome:?}") };
+    assert!(failures.contains(&("m1".into(), MemberFailure::NotAdmitted)), "{failures:?}");
+    quorum.servers[0].thaw();
+    quorum.release("k3", &fresh).await;
+    quorum.is_empty().await;
+}
+
+#[tokio::test]
+async fn two_addresses_of_one_process_are_one_vote() {
+    let quorum = Quorum::of(3).await;
+    let twin = quorum::member("m1", &quorum.servers[0].address());
+    connected(&twin).await;
+    let mut electors = quorum.electors.clone();
+    electors[1].member = twin;
+    electors[1].admitted = electors[0].admitted.clone();
+    electors[2].admitted = None;
+    let electorate = Electorate::single(electors);
+    let value = fresh_value();
+    let outcome = quorum.redlock.acquire(&electorate, request("k", &value)).await;
+    assert!(matches!(outcome, Acquire::NoQuorum { .. }), "{outcome:?}");
+    quorum.is_empty().await;
+}
+
+#[tokio::test]
+async fn many_holds_are_renewed_in_one_go() {
+    let quorum = Quorum::of(3).await;
+    let mut holds = Vec::new();
+    for n in 0..200 {
+        let value = fresh_value();
+        let key = format!("k{n}");
+        let valid_until = quorum.granted(&key, &value).await.valid_until;
+        holds.push(ExtendRequest { key: key.into(), value, ttl: TTL, valid_until });
+    }
+    let (outcomes, took) = timed(quorum.redlock.extend(&quorum.electorate(), holds.clone())).await;
+    let full = |extend: &Extend| matches!(extend, Extend::Renewed { votes: Votes { yes: 3, of: 3 }, .. });
+    assert!(outcomes.len() == 200 && outcomes.iter().all(full), "{outcomes:?}");
+    assert!(took < settings().node_timeout, "{took:?}");
+    for hold in holds {
+        assert_eq!(quorum.release(hold.key.as_str(), &hold.value).await, 3);
+    }
+    quorum.is_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_attempts_on_a_frozen_member_leaves_no_key() {
+    let quorum = Arc::new(Quorum::of(3).await);
+    quorum.servers[0].freeze();
+    let workers = (0..50).map(|worker| {
+        let quorum = Arc::clone(&quorum);
+        tokio::spawn(async move {
+            for turn in 0..10 {
+                let (key, value) = (format!("k{worker}/{turn}"), fresh_value());
+                quorum.granted(&key, &value).await;
+                let release = Command::Release { key: key.into(), value };
+                quorum.members.iter().for_each(|member| drop(member.send(vec![release.clone()])));
+            }
+        })
+    });
+    futures::future::join_all(workers).await.into_iter().for_each(|worker| worker.unwrap());
+    quorum.servers[0].thaw();
+    quorum.has_voted(0).await;
+    quorum.is_empty().await;
+    let counter = quorum.servers[0].admin().await.observe(&[]).await.unwrap().counter;
+    assert_eq!(counter.map(FencingToken::get), Some(500), "every SET was executed, and every release");
+}

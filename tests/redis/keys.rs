@@ -1,0 +1,162 @@
+use crate::quorum::{Quorum, TTL, fresh_value};
+use crate::server::{PREFIX, client};
+use redlock_operator::redlock::{
+    Acquire, Extend, ExtendRequest, KeyState, LockKey, LockValue, Missing, Seal, Seen, ValueSigner,
+};
+use redlock_operator::time::Boottime;
+use std::time::Duration;
+
+fn extension(key: &str, value: &LockValue, ttl: Duration, valid_until: Boottime) -> Vec<ExtendRequest> {
+    vec![ExtendRequest { key: key.into(), value: value.clone(), ttl, valid_until }]
+}
+
+#[tokio::test]
+async fn a_foreign_redlock_client_contends_for_the_same_key() {
+    let quorum = Quorum::of(3).await;
+    let key = format!("{PREFIX}job");
+    let mut clients = Vec::new();
+    for server in &quorum.servers {
+        clients.push(server.connect_as(client().name()).await);
+    }
+    let set = |value: &'static str| {
+        let mut set = redis::cmd("SET");
+        set.arg(&key).arg(value).arg("NX").arg("PX").arg(15_000);
+        set
+    };
+    for client in &mut clients {
+        assert_eq!(set("theirs").query_async::<Option<String>>(client).await.unwrap().as_deref(), Some("OK"));
+    }
+    let outcome = quorum.acquire(&key, &fresh_value()).await;
+    let Acquire::HeldByOther { longest: Some(longest), seen, .. } = outcome else { panic!("{outcome:?}") };
+    assert!(longest <= Duration::from_secs(15) && longest > Duration::from_secs(5), "{longest:?}");
+    assert!(!format!("{seen:?}").contains("theirs"));
+    let KeyState::String { value, .. } = &seen[0].holder else { panic!("{seen:?}") };
+    assert_eq!(value.expose(), "theirs");
+    // They release as every Redlock library does, and then it is theirs who have to wait.
+    let script = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+    for client in &mut clients {
+        let mut release = redis::cmd("EVAL");
+        release.arg(script).arg(1).arg(&key).arg("theirs");
+        assert_eq!(release.query_async::<i64>(client).await.unwrap(), 1);
+    }
+    let ours = fresh_value();
+    quorum.granted(&key, &ours).await;
+    for client in &mut clients {
+        assert_eq!(set("theirs").query_async::<Option<String>>(client).await.unwrap(), None);
+    }
+    assert_eq!(quorum.release(&key, &ours).await, 3);
+    quorum.is_empty().await;
+}
+
+#[tokio::test]
+async fn foreign_shapes_are_seen_and_never_deleted() {
+    let quorum = Quorum::of(3).await;
+    let key = format!("{PREFIX}job");
+    for (command, args) in [
+        ("SET", &["1795284168"][..]),                          // SETNX with a timestamp: no TTL
+        ("SET", &["far beyond maxTTL", "PX", "86400000"][..]), // a day
+        ("EVAL", &["return redis.call('HSET', KEYS[1], 'uuid:1', 1)"][..]), // Redisson
+    ] {
+        for server in &quorum.servers {
+            // A client's user has no HSET: the shapes are made by one who may do everything.
+            let mut admin = server.connect_as("operator").await;
+            let everything = redis::cmd("ACL").arg(&["SETUSER", "tester", "on", "nopass", "~*", "+@all"]).to_owned();
+            everything.query_async::<()>(&mut admin).await.unwrap();
+            let mut tester = server.connect_as("tester").await;
+            redis::cmd("DEL").arg(&key).query_async::<()>(&mut tester).await.unwrap();
+            let mut make = redis::cmd(command);
+            match command {
+                "SET" => make.arg(&key).arg(args),
+                _ => make.arg(args).arg(1).arg(&key),
+            };
+            make.query_async::<()>(&mut tester).await.unwrap();
+        }
+        let outcome = quorum.acquire(&key, &fresh_value()).await;
+        let Acquire::HeldByOther { refusals: 2.., longest, seen } = outcome else { panic!("{outcome:?}") };
+        let Seen { holder, .. } = &seen[0];
+        match (command, args.len(), holder) {
+            ("SET", 1, KeyState::String { value, remaining: None }) => assert_eq!(value.expose(), "1795284168"),
+            ("SET", 3, KeyState::String { remaining: Some(left), .. }) => assert!(left.as_secs() > 86_000, "{left:?}"),
+            ("EVAL", 1, KeyState::OtherType { name, remaining: None }) => assert_eq!(name, "hash"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(longest, holder.remaining().and(longest));
+        assert_eq!(quorum.release(&key, &fresh_value()).await, 0);
+        let states = quorum.redlock.inspect(&quorum.electorate(), &LockKey::new(&*key)).await;
+        assert!(states.iter().all(|(_, state)| !matches!(state, Ok(KeyState::Missing) | Err(_))), "{states:?}");
+        // Not ours to extend or to seal, whatever its type.
+        let valid_until = redlock_operator::time::Clock::boottime(&redlock_operator::time::SystemClock) + TTL;
+        let extended = extension(&key, &fresh_value(), TTL, valid_until);
+        let extended = quorum.redlock.extend(&quorum.electorate(), extended).await;
+        assert!(matches!(extended[..], [Extend::Refused { .. }]), "{extended:?}");
+        let (ours, electorate) = (fresh_value(), quorum.electorate());
+        let sealed = quorum.redlock.seal(&electorate, &LockKey::new(&*key), &ours, &fresh_value(), TTL).await;
+        assert_eq!(sealed, Seal::Gone);
+    }
+}
+
+#[tokio::test]
+async fn an_extension_never_shortens_a_key() {
+    let quorum = Quorum::of(3).await;
+    let value = fresh_value();
+    let grant = quorum.granted("k", &value).await;
+    let short = extension("k", &value, Duration::from_secs(1), grant.valid_until);
+    let outcome = quorum.redlock.extend(&quorum.electorate(), short).await;
+    let [Extend::Renewed { valid_until, .. }] = &outcome[..] else { panic!("{outcome:?}") };
+    assert_eq!(*valid_until, grant.valid_until);
+    for server in &quorum.servers {
+        let keys = server.keys().await;
+        assert!(matches!(keys[..], [(_, Some(ttl))] if ttl > Duration::from_secs(10)), "{keys:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_sealed_key_is_extended_by_no_replica_and_tells_how_long_it_lives() {
+    let quorum = Quorum::of(3).await;
+    let signer = ValueSigner::new(b"a key");
+    let value = fresh_value();
+    let sealed = signer.sealed(&value);
+    let grant = quorum.granted("k", &value).await;
+    let seal = async |delay: u64| {
+        let delay = Duration::from_secs(delay);
+        quorum.redlock.seal(&quorum.electorate(), &"k".into(), &value, &sealed, delay).await
+    };
+    let outcome = seal(5).await;
+    let Seal::Sealed { longest, until } = outcome else { panic!("{outcome:?}") };
+    assert!(longest > TTL && longest <= TTL + Duration::from_secs(5), "{longest:?}");
+    assert!(until > grant.valid_until + Duration::from_secs(4));
+    let outcome = seal(5).await;
+    assert!(matches!(outcome, Seal::Sealed { longest: again, .. } if again <= longest), "idempotent: {outcome:?}");
+    let outcome = quorum.redlock.extend(&quorum.electorate(), extension("k", &value, TTL, grant.valid_until)).await;
+    assert!(matches!(outcome[..], [Extend::Refused { .. }]), "{outcome:?}");
+    assert_eq!(quorum.release("k", &value).await, 0, "the old value releases nothing");
+    assert_eq!(quorum.release("k", &sealed).await, 3);
+    assert_eq!(seal(0).await, Seal::Gone);
+    quorum.is_empty().await;
+}
+
+#[tokio::test]
+async fn a_lost_key_is_repaired_until_the_validity_ends_and_not_over_anothers() {
+    let quorum = Quorum::of(3).await;
+    let value = fresh_value();
+    let grant = quorum.granted("k", &value).await;
+    let mut locker = quorum.servers[0].connect_as(crate::server::locker().name()).await;
+    redis::cmd("DEL").arg("k").query_async::<()>(&mut locker).await.unwrap();
+    let outcome = quorum.redlock.extend(&quorum.electorate(), extension("k", &value, TTL, grant.valid_until)).await;
+    let [Extend::Renewed { valid_until, missing, .. }] = &outcome[..] else { panic!("{outcome:?}") };
+    assert!(matches!(&missing[..], [Missing { member, .. }] if member.as_str() == "m0"), "{missing:?}");
+    let repair = async || quorum.redlock.repair(&quorum.electorate(), &"k".into(), &value, *valid_until, missing).await;
+    assert_eq!(repair().await, ["m0".into()]);
+    let keys = quorum.servers[0].keys().await;
+    assert!(matches!(keys[..], [(_, Some(ttl))] if ttl < TTL && ttl > TTL / 2), "{keys:?}");
+    redis::cmd("SET").arg("k").arg("other").query_async::<()>(&mut locker).await.unwrap();
+    assert!(repair().await.is_empty());
+    // The member's own clock decides: past the not-after nothing is set.
+    redis::cmd("DEL").arg("k").query_async::<()>(&mut locker).await.unwrap();
+    let mut stale = missing.clone();
+    stale[0].clock.time.0 -= 60_000_000;
+    let late = quorum.redlock.repair(&quorum.electorate(), &"k".into(), &value, *valid_until, &stale).await;
+    assert!(late.is_empty());
+    assert_eq!(quorum.release("k", &value).await, 2);
+    quorum.is_empty().await;
+}

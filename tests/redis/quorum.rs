@@ -1,0 +1,117 @@
+//! Servers, their members and an engine, admitted and opened.
+
+use crate::server::{Server, USERS, client, endpoint, locker, wait_until};
+use redlock_operator::redis_member::acl::UserRule;
+use redlock_operator::redis_member::{EpochChange, Link, Opening, RedisMember};
+use redlock_operator::redlock::{
+    Acquire, AcquireRequest, Elector, Electorate, FencingToken, Grant, LockKey, LockValue, Nonce, Redlock, RunId,
+    Settings, ValueSigner,
+};
+use redlock_operator::time::SystemClock;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) const TTL: Duration = Duration::from_secs(20);
+/// The operator's epoch.
+pub(crate) const LEADER: i64 = 3;
+
+/// Generous, since the machine may be busy; what must not wait for it is asserted against it.
+pub(crate) fn settings() -> Settings {
+    Settings { node_timeout: Duration::from_millis(400), ..Settings::default() }
+}
+
+pub(crate) fn fresh_value() -> LockValue {
+    ValueSigner::new(b"a key").value("uid", &Nonce::random())
+}
+
+pub(crate) fn request(key: &str, value: &LockValue) -> AcquireRequest {
+    AcquireRequest { key: key.into(), value: value.clone(), ttl: TTL, hint: FencingToken::ZERO }
+}
+
+/// The run_id of the process, open for the locker and the client.
+pub(crate) async fn open(server: &Server) -> RunId {
+    let mut admin = server.admin().await;
+    assert_eq!(admin.raise_epoch(LEADER).await, Ok(EpochChange::Raised));
+    assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(Opening::Opened));
+    admin.run_id().clone()
+}
+
+pub(crate) fn member(name: &str, address: &str) -> Arc<RedisMember> {
+    let endpoint = endpoint(address, &UserRule::locker_name(USERS));
+    Arc::new(RedisMember::new(name.into(), endpoint, Arc::new(SystemClock)))
+}
+
+pub(crate) async fn connected(member: &RedisMember) {
+    let mut link = member.link();
+    let open = link.wait_for(|link| matches!(link, Link::Open(_)));
+    tokio::time::timeout(Duration::from_secs(10), open).await.expect("the member connects").unwrap();
+}
+
+pub(crate) struct Quorum {
+    pub(crate) servers: Vec<Server>,
+    pub(crate) members: Vec<Arc<RedisMember>>,
+    pub(crate) electors: Vec<Elector>,
+    pub(crate) redlock: Redlock<SystemClock>,
+}
+
+impl Quorum {
+    /// Started, admitted, opened and connected.
+    pub(crate) async fn of(size: usize) -> Self {
+        let mut quorum = Self::with_addresses(size, |_, server| server.address()).await;
+        for member in &quorum.members {
+            connected(member).await;
+        }
+        quorum.redlock = Redlock::new(Arc::new(SystemClock), settings());
+        quorum
+    }
+
+    /// Members that go to other addresses than their servers'.
+    pub(crate) async fn with_addresses(size: usize, address: impl Fn(usize, &Server) -> String) -> Self {
+        let mut servers = Vec::new();
+        for _ in 0..size {
+            servers.push(Server::start().await);
+        }
+        let (mut members, mut electors) = (Vec::new(), Vec::new());
+        for (index, server) in servers.iter().enumerate() {
+            let admitted = Some(open(server).await);
+            let member = member(&format!("m{index}"), &address(index, server));
+            electors.push(Elector { member: member.clone(), admitted });
+            members.push(member);
+        }
+        Self { servers, members, electors, redlock: Redlock::new(Arc::new(SystemClock), settings()) }
+    }
+
+    pub(crate) fn electorate(&self) -> Electorate {
+        Electorate::single(self.electors.clone())
+    }
+
+    pub(crate) async fn acquire(&self, key: &str, value: &LockValue) -> Acquire {
+        self.redlock.acquire(&self.electorate(), request(key, value)).await
+    }
+
+    pub(crate) async fn granted(&self, key: &str, value: &LockValue) -> Grant {
+        match self.acquire(key, value).await {
+            Acquire::Granted(grant) => grant,
+            other => panic!("not granted: {other:?}"),
+        }
+    }
+
+    pub(crate) async fn release(&self, key: &str, value: &LockValue) -> usize {
+        self.redlock.release(&self.electorate(), &LockKey::new(key), value).await.deleted
+    }
+
+    /// The server has executed a SET, so what is not there afterwards has been deleted.
+    pub(crate) async fn has_voted(&self, server: usize) {
+        wait_until(&format!("a vote of server {server}"), async || {
+            self.servers[server].admin().await.observe(&[]).await.unwrap().counter.is_some()
+        })
+        .await;
+    }
+
+    /// No lock is left behind on any server.
+    pub(crate) async fn is_empty(&self) {
+        for (index, server) in self.servers.iter().enumerate() {
+            wait_until(&format!("no key on server {index}"), async || server.keys().await.is_empty()).await;
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! A `redis-server` process that ends with its guard.
+
+use redlock_operator::redis_member::acl::{KeyPrefix, OPERATOR_USER, PROBE_USER, UserRule, users_acl};
+use redlock_operator::redis_member::{AdminConnection, Endpoint, Secret};
+use redlock_operator::time::SystemClock;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// The membership epoch of the users in these tests.
+pub(crate) const USERS: i64 = 7;
+pub(crate) const PREFIX: &str = "shop/";
+
+pub(crate) fn password() -> Secret {
+    Secret::new("correct horse battery staple")
+}
+
+pub(crate) fn locker() -> UserRule {
+    UserRule::locker(USERS, &password())
+}
+
+pub(crate) fn client() -> UserRule {
+    UserRule::client("billing", USERS, &KeyPrefix::parse(PREFIX).unwrap(), &password())
+}
+
+pub(crate) fn endpoint(address: &str, username: &str) -> Endpoint {
+    Endpoint { address: address.to_owned(), username: username.to_owned(), password: password() }
+}
+
+pub(crate) async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    for _ in 0..500 {
+        if condition().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("not within 10 s: {what}");
+}
+
+pub(crate) struct Server {
+    child: Child,
+    port: u16,
+    directory: PathBuf,
+}
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("redlock-test-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("users.acl"), users_acl(&password(), &[locker(), client()])).unwrap();
+        // Bound for a moment, so that nobody else has it; a lost race shows in `ready`.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut server = Self { child: spawn(port, &directory), port, directory };
+        server.ready().await;
+        server
+    }
+
+    /// The process dies, and another one starts at its address.
+    pub(crate) async fn restart(&mut self) {
+        self.kill();
+        self.child = spawn(self.port, &self.directory);
+        self.ready().await;
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGSTOP: alive, connected, silent.
+    pub(crate) fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// SIGCONT.
+    pub(crate) fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) async fn admin(&self) -> AdminConnection {
+        let endpoint = endpoint(&self.address(), OPERATOR_USER);
+        AdminConnection::connect(&endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await.unwrap()
+    }
+
+    /// A connection as somebody's Redis client.
+    pub(crate) async fn connect_as(&self, user: &str) -> redis::aio::MultiplexedConnection {
+        let password = password();
+        let url = format!("redis://{user}:{}@{}/", password.expose().replace(' ', "%20"), self.address());
+        redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+    }
+
+    pub(crate) async fn keys(&self) -> Vec<(String, Option<Duration>)> {
+        let page = self.admin().await.sample_ttls(0, 1_000).await.unwrap();
+        assert_eq!(page.cursor, 0);
+        page.keys.into_iter().filter(|(key, _)| !key.starts_with('#')).collect()
+    }
+
+    async fn ready(&mut self) {
+        for _ in 0..500 {
+            assert!(self.child.try_wait().unwrap().is_none(), "redis-server ended at its start");
+            let address = format!("redis://{PROBE_USER}:any@{}/", self.address());
+            if let Ok(mut connection) = redis::Client::open(address).unwrap().get_multiplexed_async_connection().await
+                && redis::cmd("PING").query_async::<String>(&mut connection).await.is_ok()
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("redis-server does not answer");
+    }
+}
+
+fn spawn(port: u16, directory: &PathBuf) -> Child {
+    let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+    Command::new(program)
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .args(["--maxmemory-policy", "noeviction", "--busy-reply-threshold", "100", "--aclfile"])
+        .arg(directory.join("users.acl"))
+        .arg("--dir")
+        .arg(directory)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("redis-server can be started")
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
