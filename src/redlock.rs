@@ -29,5 +29,5 @@ pub use outcome::{
 };
 pub use tally::{Loss, Progress, Tally, Vote};
 pub use token::{FencingToken, TokenOutOfRange};
-pub use validity::{Drift, rejoin_delay, validity};
+pub use validity::{Drift, granted_until, rejoin_delay, renewed_until, validity};
 pub use value::{LockValue, Nonce, NotANonce, ValueSigner};

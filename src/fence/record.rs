@@ -91,6 +91,16 @@ impl Record {
         next
     }
 
+    /// Whether nothing but time keeps this process from voting: it is recorded, and no other one may be open.
+    ///
+    /// When a replica learns of a record that says so of the process in its sight, and the record before did not, the count of
+    /// that process starts again. Nobody knows when a predecessor died, only that it did: until now it may have promised what
+    /// its successor has never heard of, however long that one has been in sight.
+    #[must_use]
+    pub fn is_a_matter_of_time(&self, run_id: &RunId) -> bool {
+        !self.admitted && self.run_id.as_ref() == Some(run_id) && self.threat_to(Some(run_id)).is_none()
+    }
+
     /// The recorded process is not the one that matters any more. If it could vote it becomes the predecessor.
     fn leave(&mut self, state: State, verdict: &Verdict) {
         if self.admitted {

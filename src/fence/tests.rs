@@ -251,6 +251,21 @@ fn each_way_out_of_doubt_is_recorded_first() {
 }
 
 #[test]
+fn the_count_of_a_successor_begins_when_its_predecessor_is_found_dead() {
+    let admitted = record(State::Admitted, "a");
+    let dead = Verdict::Dead(Evidence::Declared);
+    let is_time = |record: &Record, name: &str| record.is_a_matter_of_time(&run(name));
+    // "b" may have waited all along, but "a" may have voted until it was found dead.
+    let waiting = admitted.after(fenced(Reason::Restarted, 0, false), Some(&process("b")), &unconfirmed_until(None));
+    assert!(!is_time(&admitted, "a") && !is_time(&admitted, "b") && !is_time(&waiting, "b"));
+    assert!(is_time(&waiting.after(FenceStep::WritePredecessorDead, Some(&process("b")), &dead), "b"));
+    assert!(is_time(&admitted.after(fenced(Reason::Restarted, 0, false), Some(&process("b")), &dead), "b"));
+    let closed = admitted.after(fenced(Reason::Restarted, 0, true), Some(&process("a")), &Verdict::None);
+    assert!(is_time(&closed, "a") && !is_time(&closed, "b"));
+    assert!(!is_time(&closed.after(FenceStep::Admit, Some(&process("a")), &Verdict::None), "a"));
+}
+
+#[test]
 fn a_member_without_an_answer_keeps_its_admission_for_the_same_process() {
     let admitted = record(State::Admitted, "a");
     let lost = Reach::Lost { since: at(10_000) };

@@ -1,3 +1,4 @@
+use crate::time::Boottime;
 use std::time::Duration;
 
 /// How far two clocks may drift apart: `ppm` of the time measured, plus `floor` for the clocks' and Redis' granularity.
@@ -37,6 +38,26 @@ impl Drift {
 #[must_use]
 pub fn validity(ttl: Duration, elapsed: Duration, drift: Drift) -> Option<Duration> {
     ttl.checked_sub(elapsed)?.checked_sub(drift.allowance(ttl)).filter(|left| !left.is_zero())
+}
+
+/// Until when an acquisition that began at `started` is valid if it is decided at `now`; `None` if nothing is left.
+#[must_use]
+pub fn granted_until(started: Boottime, now: Boottime, ttl: Duration, drift: Drift) -> Option<Boottime> {
+    validity(ttl, now.since(started), drift).map(|left| now + left)
+}
+
+/// Until when a hold is valid whose extension began at `started` and reached a majority at `now`: the later of the end that was
+/// `known` and the one that this round earned. `None` once the known end is over: somebody else may have held the lock in
+/// between, so that no number of votes makes it valid again (continuity).
+#[must_use]
+pub fn renewed_until(
+    started: Boottime,
+    now: Boottime,
+    known: Boottime,
+    ttl: Duration,
+    drift: Drift,
+) -> Option<Boottime> {
+    (now < known).then(|| granted_until(started, now, ttl, drift).unwrap_or(known).max(known))
 }
 
 /// How long a process that has forgotten its keys stays fenced, from its first sight: until every promise that its

@@ -3,9 +3,9 @@ use super::ballot::{Ballot, admitted};
 use super::round::{Answer, Round};
 use crate::redlock::{
     Acquire, AcquireRequest, Command, Electorate, FencingToken, Grant, LockKey, LockValue, Loss, MemberError, Progress,
-    Reply, Seen, validity,
+    Reply, Seen, granted_until,
 };
-use crate::time::{Boottime, Clock};
+use crate::time::Clock;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ impl<C: Clock> Redlock<C> {
             return lost;
         }
         // The decision is now, after the second round if there was one: its time counts.
-        match self.valid_until(started, ttl) {
+        match granted_until(started, self.clock.boottime(), ttl, self.settings.drift) {
             Some(valid_until) => {
                 guard.armed = false;
                 Acquire::Granted(Grant { token, started, valid_until, votes: set.ballot.votes() })
@@ -173,11 +173,5 @@ impl<C: Clock> Redlock<C> {
             Progress::Lost(Loss::Refused) => Err(Acquire::Expired),
             _ => Err(Acquire::NoQuorum { refusals: ballot.tally().no(), failures: ballot.into_failures() }),
         }
-    }
-
-    /// The end of the validity that a round which began at `started` earns, if it is decided now and any is left.
-    pub(super) fn valid_until(&self, started: Boottime, ttl: Duration) -> Option<Boottime> {
-        let now = self.clock.boottime();
-        validity(ttl, now.since(started), self.settings.drift).map(|left| now + left)
     }
 }

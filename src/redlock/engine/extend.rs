@@ -3,7 +3,7 @@ use super::ballot::{Ballot, admitted};
 use super::round::Round;
 use crate::redlock::{
     Answers, ClockSample, Command, Electorate, Extend, ExtendRequest, KeyState, Loss, MemberError, Missing, Progress,
-    Reply,
+    Reply, renewed_until,
 };
 use crate::time::{Boottime, Clock};
 use futures::future::join_all;
@@ -117,10 +117,8 @@ impl<C: Clock> Redlock<C> {
         live.iter_mut().for_each(|hold| hold.ballot.close());
     }
 
-    /// A majority said yes, now. Too late if the old validity has ended; never shorter than it.
+    /// A majority said yes, now.
     fn decide(&self, request: &ExtendRequest, started: Boottime) -> Option<Boottime> {
-        let in_time = self.clock.boottime() < request.valid_until;
-        let earned = self.valid_until(started, request.ttl).unwrap_or(request.valid_until);
-        in_time.then(|| earned.max(request.valid_until))
+        renewed_until(started, self.clock.boottime(), request.valid_until, request.ttl, self.settings.drift)
     }
 }

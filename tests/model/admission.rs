@@ -1,0 +1,286 @@
+//! The fence: one member whose processes restart, or are cut off and replaced; two operator replicas, of which one may be
+//! frozen at any point and go on after the other has taken over. Every decision is `fence::decide`, every record
+//! `Record::after`, every sight `ProcessWatch`, every verdict `predecessor::judge`.
+
+use std::fmt::Write;
+
+use redlock_operator::fence::{Reason, State};
+
+use super::check::{Rules, holds, large, violated};
+use super::core::rejoin_ticks;
+
+mod apply;
+mod real;
+mod tests;
+
+/// Processes of the member, one after the other.
+const MOST: usize = 3;
+
+#[derive(Clone)]
+struct Admission {
+    processes: usize,
+    /// How long a promise lives, in ticks.
+    ttl: u8,
+    delay: u8,
+    /// The member was never seen before; else its first process votes already.
+    fresh: bool,
+    /// How often a replica becomes the leader.
+    terms: u8,
+    /// The opening goes over the connection of the check.
+    one_connection: bool,
+    /// A successor waits for the evidence of its predecessor's death.
+    confirms_death: bool,
+    /// Its count starts again when that death is recorded.
+    counts_from_death: bool,
+    /// Opening and closing are conditional on the leader's epoch, and a new leader cuts the old one's connections.
+    epoch: bool,
+}
+
+impl Admission {
+    fn new(ttl: u8, fresh: bool) -> Self {
+        Self {
+            processes: 2,
+            ttl,
+            delay: rejoin_ticks(ttl),
+            fresh,
+            terms: 2,
+            one_connection: true,
+            confirms_death: true,
+            counts_from_death: true,
+            epoch: true,
+        }
+    }
+}
+
+/// What has become of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Life {
+    #[default]
+    NotYet,
+    Running,
+    /// Its pod was force-deleted while its node was cut off: it runs, and no operator reaches it.
+    CutOff,
+    /// Its container ended; its pod went on with another.
+    Ended,
+    /// Its node came back, and the kubelet ended it.
+    NodeBack,
+    /// A person switched its machine off, and said so.
+    Declared,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Process {
+    life: Life,
+    /// Which pod of the member it runs in.
+    pod: u8,
+    open: bool,
+    /// The leader's epoch on it.
+    epoch: u8,
+    /// Ticks since it could vote last.
+    quiet: u8,
+    /// A leader closed it after its record said so, and no admission has been written since.
+    shut: bool,
+    /// A record has admitted it.
+    admitted: bool,
+}
+
+impl Process {
+    fn runs(&self) -> bool {
+        matches!(self.life, Life::Running | Life::CutOff)
+    }
+
+    fn votes(&self) -> bool {
+        self.runs() && self.open
+    }
+}
+
+/// `fence::Record`, with processes by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Published {
+    state: State,
+    reason: Option<Reason>,
+    run: Option<u8>,
+    admitted: bool,
+    process: Option<u8>,
+    predecessor: Option<u8>,
+}
+
+/// `fence::Sight`, in ticks before now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Seen {
+    process: u8,
+    first: u8,
+    open: bool,
+    closed: Option<u8>,
+}
+
+/// What a replica is in the middle of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Doing {
+    #[default]
+    Nothing,
+    /// Connected to a process that may be admitted.
+    Checked(u8),
+    /// And has decided again on this record, which is the newest if `true`.
+    Read(u8, Published, bool),
+    /// And has written the admission.
+    Written(u8),
+    /// Has written that the process is fenced.
+    Closing(u8),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Replica {
+    /// Its term, if it believes that it leads.
+    term: u8,
+    cache: Published,
+    /// Nobody has written since `cache` was read.
+    cache_is_new: bool,
+    sight: Option<Seen>,
+    /// A process whose count starts again, and ticks since.
+    fenced: Option<(u8, u8)>,
+    raised: Option<u8>,
+    doing: Doing,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct World {
+    processes: [Process; MOST],
+    current: u8,
+    record: Published,
+    replicas: [Replica; 2],
+    terms: u8,
+    wrong: Option<Wrong>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Wrong {
+    TooEarly,
+    Twin,
+    Shut,
+    Unadmitted,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Tick,
+    /// In its pod, or in another one while the first runs on.
+    Restart,
+    ForceDelete,
+    NodeBack(usize),
+    Declare(usize),
+    Lead(usize),
+    Learn(usize),
+    Probe(usize),
+    Act(usize),
+    Read(usize),
+    Write(usize),
+    Open(usize),
+    Close(usize),
+    Fail(usize),
+}
+
+impl Rules for Admission {
+    type State = World;
+    type Step = Step;
+
+    fn starts(&self) -> Vec<World> {
+        let mut fresh = World::default();
+        for process in &mut fresh.processes {
+            process.quiet = self.ttl;
+        }
+        fresh.processes[0].life = Life::Running;
+        fresh.replicas.iter_mut().for_each(|replica| replica.cache_is_new = true);
+        let mut voting = fresh;
+        voting.processes[0] = Process { open: true, epoch: 1, quiet: 0, ..voting.processes[0] };
+        voting.record =
+            Published { state: State::Admitted, run: Some(0), admitted: true, process: Some(0), ..voting.record };
+        for replica in &mut voting.replicas {
+            replica.cache = voting.record;
+            replica.sight = Some(Seen { process: 0, first: self.delay, open: true, closed: None });
+        }
+        (voting.replicas[0].term, voting.replicas[0].raised, voting.terms) = (1, Some(0), 1);
+        vec![if self.fresh { fresh } else { voting }]
+    }
+
+    fn steps(&self, world: &World, steps: &mut Vec<Step>) {
+        steps.extend([Step::Tick, Step::Restart, Step::ForceDelete]);
+        for process in 0..self.processes {
+            steps.extend([Step::NodeBack(process), Step::Declare(process)]);
+        }
+        for (number, replica) in world.replicas.iter().enumerate() {
+            steps.extend([Step::Lead(number), Step::Learn(number), Step::Probe(number)]);
+            if replica.term == 0 {
+                continue;
+            }
+            match replica.doing {
+                Doing::Nothing => steps.push(Step::Act(number)),
+                Doing::Checked(_) => steps.extend([Step::Read(number), Step::Fail(number)]),
+                Doing::Read(..) => steps.extend([Step::Write(number), Step::Fail(number)]),
+                Doing::Written(_) => steps.extend([Step::Open(number), Step::Fail(number)]),
+                Doing::Closing(_) => steps.extend([Step::Close(number), Step::Fail(number)]),
+            }
+        }
+    }
+
+    fn take(&self, world: &World, step: Step) -> Option<World> {
+        let mut next = *world;
+        (self.apply(&mut next, step) && next != *world).then_some(next)
+    }
+
+    fn violation(&self, world: &World) -> Option<&'static str> {
+        world.wrong.map(|wrong| match wrong {
+            Wrong::TooEarly => "a process was opened while promises of the one before may last",
+            Wrong::Twin => "two processes of one member can vote",
+            Wrong::Shut => "a process was opened that its leader had closed, without a new admission",
+            Wrong::Unadmitted => "a process was opened that no record ever admitted",
+        })
+    }
+
+    /// The last process has been admitted and opened.
+    fn goal(&self, world: &World) -> bool {
+        world.processes[self.processes - 1].votes() && world.terms == self.terms
+    }
+
+    fn tell(&self, step: Step) -> String {
+        let name = |replica: usize| ["operator X", "operator Y"][replica];
+        match step {
+            Step::Tick => "a tick passes".into(),
+            Step::Restart => "the process ends, its pod starts the next one".into(),
+            Step::ForceDelete => "its node is cut off, its pod force-deleted: a twin starts".into(),
+            Step::NodeBack(p) => format!("the node of p{p} comes back, its kubelet ends p{p}"),
+            Step::Declare(p) => format!("a person switches p{p}'s machine off and says so"),
+            Step::Lead(r) => format!("{} takes the lead", name(r)),
+            Step::Learn(r) => format!("{} learns the record", name(r)),
+            Step::Probe(r) => format!("{} probes the member", name(r)),
+            Step::Act(r) => format!("{} decides and acts", name(r)),
+            Step::Read(r) => format!("{} reads the record, decides again", name(r)),
+            Step::Write(r) => format!("{} writes Admitted", name(r)),
+            Step::Open(r) => format!("{} opens", name(r)),
+            Step::Close(r) => format!("{} closes", name(r)),
+            Step::Fail(r) => format!("{} fails", name(r)),
+        }
+    }
+
+    fn show(&self, world: &World) -> String {
+        let mut text = String::new();
+        for (number, process) in world.processes.iter().enumerate().filter(|(_, p)| p.life != Life::NotYet) {
+            let open = if process.votes() { " OPEN" } else { "" };
+            write!(text, "p{number} {:?}{open} epoch {}; ", process.life, process.epoch).unwrap();
+        }
+        let run = world.record.run.map_or_else(String::new, |run| format!(" p{run}"));
+        let before = world.record.predecessor.map_or_else(String::new, |p| format!(" after p{p}"));
+        write!(text, "record {:?}{run}{before}", world.record.state).unwrap();
+        for (name, replica) in ["X", "Y"].iter().zip(&world.replicas).filter(|(_, replica)| replica.term > 0) {
+            let doing = match replica.doing {
+                Doing::Nothing => String::new(),
+                Doing::Checked(p) => format!(" checked p{p}"),
+                Doing::Read(p, ..) => format!(" decided on p{p}"),
+                Doing::Written(p) => format!(" to open p{p}"),
+                Doing::Closing(p) => format!(" to close p{p}"),
+            };
+            write!(text, "; {name} leads ({}){doing}", replica.term).unwrap();
+        }
+        text
+    }
+}

@@ -1,0 +1,228 @@
+//! What each step does.
+
+use redlock_operator::fence::FenceStep;
+
+use super::*;
+
+impl Admission {
+    /// Changes the world, and tells whether the step was possible.
+    pub(super) fn apply(&self, world: &mut World, step: Step) -> bool {
+        match step {
+            Step::Tick => self.tick(world),
+            Step::Restart => return self.next_process(world, Life::Ended),
+            Step::ForceDelete => return self.next_process(world, Life::CutOff),
+            Step::NodeBack(at) => return Self::end_cut_off(world, at, Life::NodeBack),
+            Step::Declare(at) => return Self::end_cut_off(world, at, Life::Declared),
+            Step::Lead(number) => {
+                if world.terms == self.terms {
+                    return false;
+                }
+                world.terms += 1;
+                let replica = &mut world.replicas[number];
+                (replica.term, replica.raised, replica.doing) = (world.terms, None, Doing::Nothing);
+            }
+            Step::Learn(number) => self.learn(world, number),
+            Step::Probe(number) => self.probe(world, number),
+            Step::Act(number) => return self.act(world, number),
+            Step::Read(number) => {
+                self.learn(world, number);
+                let (replica, record) = (world.replicas[number], world.record);
+                let Doing::Checked(process) = replica.doing else { return false };
+                let again = self.decide(world, &replica, &record);
+                let same = replica.sight.is_some_and(|sight| sight.process == process);
+                world.replicas[number].doing = match again {
+                    Some((FenceStep::Admit, next)) if same => Doing::Read(process, next, true),
+                    _ => Doing::Nothing,
+                };
+            }
+            Step::Write(number) => {
+                let Doing::Read(process, next, newest) = world.replicas[number].doing else { return false };
+                if newest {
+                    self.publish(world, number, next);
+                    let at = &mut world.processes[usize::from(process)];
+                    (at.shut, at.admitted) = (false, true);
+                    world.replicas[number].doing = Doing::Written(process);
+                } else {
+                    world.replicas[number].doing = Doing::Nothing;
+                }
+            }
+            Step::Open(number) => self.open(world, number),
+            Step::Close(number) => self.close(world, number),
+            Step::Fail(number) => world.replicas[number].doing = Doing::Nothing,
+        }
+        true
+    }
+
+    fn tick(&self, world: &mut World) {
+        for process in &mut world.processes {
+            process.quiet = if process.votes() { 0 } else { (process.quiet + 1).min(self.ttl) };
+        }
+        let older = |age: u8| (age + 1).min(self.delay);
+        for replica in &mut world.replicas {
+            if let Some(sight) = &mut replica.sight {
+                (sight.first, sight.closed) = (older(sight.first), sight.closed.map(older));
+            }
+            replica.fenced = replica.fenced.map(|(process, since)| (process, older(since)));
+        }
+    }
+
+    fn next_process(&self, world: &mut World, life: Life) -> bool {
+        let current = usize::from(world.current);
+        if current + 1 == self.processes {
+            return false;
+        }
+        let pod = world.processes[current].pod + u8::from(life == Life::CutOff);
+        world.processes[current].life = life;
+        world.processes[current + 1] = Process { life: Life::Running, pod, ..world.processes[current + 1] };
+        world.current += 1;
+        true
+    }
+
+    fn end_cut_off(world: &mut World, at: usize, life: Life) -> bool {
+        let process = &mut world.processes[at];
+        let cut_off = process.life == Life::CutOff;
+        if cut_off {
+            process.life = life;
+        }
+        cut_off
+    }
+
+    fn learn(&self, world: &mut World, number: usize) {
+        let (old, new) = (world.replicas[number].cache, world.record);
+        let sight = world.replicas[number].sight.map(|sight| sight.process);
+        let begins =
+            |process: &u8| new.is_a_matter_of_time(*process, world) && !old.is_a_matter_of_time(*process, world);
+        // Without the rule: only an admission that has ended.
+        let ended = old.run.filter(|_| old.admitted && !(new.admitted && new.run == old.run));
+        let again = if self.counts_from_death { sight.filter(begins) } else { ended };
+        let replica = &mut world.replicas[number];
+        (replica.cache, replica.cache_is_new) = (new, true);
+        if let Some(process) = again {
+            replica.fenced = Some((process, 0));
+        }
+    }
+
+    fn probe(&self, world: &mut World, number: usize) {
+        let open = world.processes[usize::from(world.current)].open;
+        let replica = &mut world.replicas[number];
+        replica.sight = Some(Seen::probed(replica.sight, world.current, open, self.delay));
+    }
+
+    /// Whether the replica's connection to a process can still be used.
+    fn reaches(world: &World, process: u8) -> bool {
+        world.current == process && world.processes[usize::from(process)].life == Life::Running
+    }
+
+    /// Writes the record, if what it was decided on is the newest.
+    fn publish(&self, world: &mut World, number: usize, next: Published) {
+        world.record = next;
+        for replica in &mut world.replicas {
+            replica.cache_is_new = false;
+            if let Doing::Read(_, _, newest) = &mut replica.doing {
+                *newest = false;
+            }
+        }
+        self.learn(world, number);
+    }
+
+    /// The other replica's connections to the process are cut.
+    fn cut_others(&self, world: &mut World, number: usize, process: u8) {
+        let other = &mut world.replicas[1 - number];
+        let connected = match other.doing {
+            Doing::Checked(at) | Doing::Read(at, ..) | Doing::Written(at) => at == process,
+            Doing::Nothing | Doing::Closing(_) => false,
+        };
+        if connected && self.epoch {
+            other.doing = Doing::Nothing;
+        }
+    }
+
+    fn act(&self, world: &mut World, number: usize) -> bool {
+        let replica = world.replicas[number];
+        let Some(process) = replica.sight.map(|sight| sight.process) else { return false };
+        let Some((step, next)) = self.decide(world, &replica, &replica.cache) else { return false };
+        match step {
+            FenceStep::RaiseEpoch => {
+                if !Self::reaches(world, process) || world.processes[usize::from(process)].epoch > replica.term {
+                    return false;
+                }
+                world.processes[usize::from(process)].epoch = replica.term;
+                self.cut_others(world, number, process);
+                self.probe(world, number);
+                world.replicas[number].raised = Some(process);
+            }
+            FenceStep::Admit => {
+                if !Self::reaches(world, process) || world.processes[usize::from(process)].open {
+                    return false;
+                }
+                self.probe(world, number);
+                world.replicas[number].doing = Doing::Checked(process);
+            }
+            FenceStep::Nothing | FenceStep::Wait { .. } => return false,
+            FenceStep::WriteFenced { close, .. } => {
+                if close && replica.cache.admitted && !self.is_still(world, number) {
+                    return false;
+                }
+                if !replica.cache_is_new {
+                    return false;
+                }
+                self.publish(world, number, next);
+                if close {
+                    world.replicas[number].doing = Doing::Closing(process);
+                }
+            }
+            _ if replica.cache_is_new => self.publish(world, number, next),
+            _ => return false,
+        }
+        true
+    }
+
+    /// A last look before an admitted process is fenced: what was seen may be from before its opening.
+    fn is_still(&self, world: &World, number: usize) -> bool {
+        let mut look = *world;
+        let process = look.replicas[number].sight.map(|sight| sight.process);
+        if !process.is_some_and(|process| Self::reaches(&look, process)) {
+            return false;
+        }
+        self.probe(&mut look, number);
+        self.learn(&mut look, number);
+        let again = self.decide(&look, &look.replicas[number], &look.record);
+        matches!(again, Some((FenceStep::WriteFenced { close: true, .. }, _)))
+    }
+
+    fn open(&self, world: &mut World, number: usize) {
+        let Doing::Written(checked) = world.replicas[number].doing else { return };
+        world.replicas[number].doing = Doing::Nothing;
+        let process = if self.one_connection { checked } else { world.current };
+        let term = world.replicas[number].term;
+        if !Self::reaches(world, process) || (self.epoch && world.processes[usize::from(process)].epoch != term) {
+            return;
+        }
+        let others = || world.processes.iter().enumerate().filter(|(at, _)| *at != usize::from(process));
+        let wrong = if others().any(|(_, other)| other.votes()) {
+            Some(Wrong::Twin)
+        } else if others().any(|(_, other)| other.quiet < self.ttl) {
+            Some(Wrong::TooEarly)
+        } else {
+            let Process { shut, admitted, .. } = world.processes[usize::from(process)];
+            shut.then_some(Wrong::Shut).or((!admitted).then_some(Wrong::Unadmitted))
+        };
+        world.wrong = wrong;
+        world.processes[usize::from(process)].open = true;
+        self.probe(world, number);
+    }
+
+    fn close(&self, world: &mut World, number: usize) {
+        let Doing::Closing(process) = world.replicas[number].doing else { return };
+        world.replicas[number].doing = Doing::Nothing;
+        let term = world.replicas[number].term;
+        if !Self::reaches(world, process) || (self.epoch && world.processes[usize::from(process)].epoch != term) {
+            return;
+        }
+        let at = &mut world.processes[usize::from(process)];
+        (at.open, at.shut) = (false, true);
+        self.cut_others(world, number, process);
+        self.probe(world, number);
+        world.replicas[number].fenced = Some((process, 0));
+    }
+}

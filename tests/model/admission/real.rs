@@ -1,0 +1,155 @@
+//! From the model's compact state to the crate's types, and back.
+
+use std::time::Duration;
+
+use redlock_operator::fence::predecessor::{Facts, NODE_READY_FOR, NodeFacts, PodFacts, judge};
+use redlock_operator::fence::{
+    self, FenceStep, ProcessWatch, Reach, Record, RunId, Sight, Users, Verdict, View, decide,
+};
+use redlock_operator::time::Monotonic;
+
+use super::super::core::ticks;
+use super::*;
+
+const NOW: Monotonic = Monotonic::new(Duration::from_secs(10_000));
+
+fn ago(number: u8) -> Monotonic {
+    NOW.saturating_sub(ticks(number))
+}
+
+fn run(number: u8) -> RunId {
+    RunId::new(number.to_string())
+}
+
+fn number(run_id: &RunId) -> u8 {
+    run_id.as_str().parse().unwrap()
+}
+
+fn users(open: bool) -> Users {
+    if open { Users::Open } else { Users::Closed }
+}
+
+impl Seen {
+    fn watch(self) -> ProcessWatch {
+        let mut watch = ProcessWatch::default();
+        let run_id = run(self.process);
+        match self.closed {
+            Some(closed) if closed < self.first => {
+                watch.saw(&run_id, Users::Open, ago(self.first));
+                watch.saw(&run_id, Users::Closed, ago(closed));
+            }
+            _ => watch.saw(&run_id, users(self.open), ago(self.first)),
+        }
+        watch
+    }
+
+    fn of(sight: &Sight, longest: u8) -> Self {
+        let age = |since: Monotonic| u8::try_from(NOW.since(since).as_secs()).unwrap().min(longest);
+        Self {
+            process: number(&sight.run_id),
+            first: age(sight.first_seen),
+            open: sight.users == Users::Open,
+            closed: sight.closed_since.map(age),
+        }
+    }
+
+    /// What a probe makes of the last sight.
+    pub(super) fn probed(last: Option<Self>, process: u8, open: bool, longest: u8) -> Self {
+        let mut watch = last.map(Self::watch).unwrap_or_default();
+        watch.saw(&run(process), users(open), NOW);
+        Self::of(watch.last().unwrap(), longest)
+    }
+}
+
+impl Published {
+    fn record(&self, world: &World) -> Record {
+        let process = |number: Option<u8>| number.map(|number| process(world, number));
+        Record {
+            state: self.state,
+            reason: self.reason,
+            run_id: self.run.map(run),
+            admitted: self.admitted,
+            process: process(self.process),
+            predecessor: process(self.predecessor),
+        }
+    }
+
+    fn of(record: &Record) -> Self {
+        let process = |process: &Option<fence::Process>| process.as_ref().map(|process| number(&process.run_id));
+        Self {
+            state: record.state,
+            reason: record.reason,
+            run: record.run_id.as_ref().map(number),
+            admitted: record.admitted,
+            process: process(&record.process),
+            predecessor: process(&record.predecessor),
+        }
+    }
+
+    pub(super) fn is_a_matter_of_time(&self, process: u8, world: &World) -> bool {
+        self.record(world).is_a_matter_of_time(&run(process))
+    }
+}
+
+fn process(world: &World, number: u8) -> fence::Process {
+    fence::Process {
+        run_id: run(number),
+        pod_uid: format!("pod {}", world.processes[usize::from(number)].pod),
+        container_id: Some(format!("container {number}")),
+        node_name: Some("node".into()),
+    }
+}
+
+impl Admission {
+    /// Is the process dead that the one in sight has to wait for?
+    fn verdict(&self, world: &World, record: &Record, sight: &Seen) -> Verdict {
+        let threat = record.threat_to(Some(&run(sight.process))).filter(|_| self.confirms_death);
+        let Some(threat) = threat else { return Verdict::None };
+        let before = world.processes[usize::from(number(&threat.run_id))];
+        let current = world.processes[usize::from(world.current)];
+        let pod = PodFacts {
+            uid: format!("pod {}", current.pod),
+            container_id: Some(format!("container {}", world.current)),
+            terminated: false,
+            last_terminated: None,
+        };
+        let long_ago = NOW.saturating_sub(NODE_READY_FOR);
+        let ready_since = (before.life == Life::NodeBack).then_some(long_ago);
+        judge(
+            Some(threat),
+            &Facts {
+                now: NOW,
+                current: Some(&pod),
+                tombstone: None,
+                gone_since: (pod.uid != threat.pod_uid).then_some(long_ago),
+                node: &NodeFacts::Present { ready_since, out_of_service: false },
+                declared_dead: (before.life == Life::Declared).then_some(threat.pod_uid.as_str()),
+            },
+        )
+    }
+
+    /// What the replica would do on this record, and what the record would become.
+    pub(super) fn decide(
+        &self,
+        world: &World,
+        replica: &Replica,
+        record: &Published,
+    ) -> Option<(FenceStep, Published)> {
+        let sight = replica.sight?;
+        let real = record.record(world);
+        let verdict = self.verdict(world, &real, &sight);
+        let seen = sight.watch().last().cloned()?;
+        let fenced = replica.fenced.filter(|(process, _)| *process == sight.process);
+        let step = decide(&View {
+            now: NOW,
+            record: &real,
+            reach: &Reach::Seen(seen),
+            predecessor: &verdict,
+            rejoin_delay: ticks(self.delay),
+            fenced_since: fenced.map(|(_, since)| ago(since)),
+            epoch_raised: replica.raised == Some(sight.process),
+        });
+        let next = real.after(step, Some(&process(world, sight.process)), &verdict);
+        Some((step, Published::of(&next)))
+    }
+}

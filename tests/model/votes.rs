@@ -1,0 +1,407 @@
+//! Exclusion: members that vote, forget, restart and are fenced; two clients that acquire, extend, repair and release.
+//!
+//! A request that is executed late is a delayed one, one that is never executed is lost; an answer can be used at any later
+//! moment or never. What a duplicate or a late request can still do is a step of its own, uncounted.
+
+use std::fmt::Write;
+
+use super::check::{Rules, holds, large, violated};
+use super::core::{Majorities, Yes, admits, granted, rejoin_ticks, renewed};
+
+mod apply;
+mod tests;
+
+const MOST: usize = 5;
+
+/// The rules, each with its switch.
+#[derive(Clone)]
+struct Votes {
+    members: usize,
+    /// Time to live, in ticks.
+    ttl: u8,
+    /// A second time to live that some extensions use.
+    short_ttl: Option<u8>,
+    /// A member that restarts is closed until the operator opens it.
+    fence: bool,
+    /// Ticks from the first sight to the admission.
+    delay: u8,
+    /// Ages are taken from when the process was first seen, not from its own uptime.
+    first_sight: bool,
+    /// Members that the operator cannot close: those that others run.
+    external: bool,
+    /// Votes count for the process that was admitted, and for no other.
+    bound_to_run_id: bool,
+    /// A repaired key is no vote.
+    repair_uncounted: bool,
+    /// A repair sets only what is missing.
+    repair_nx: bool,
+    /// An extension never shortens.
+    extend_gt: bool,
+    /// An extension counts only while the old validity lasts.
+    continuity: bool,
+    /// Every attempt has a value of its own.
+    fresh_value: bool,
+    /// Abandoned requests are executed by members that were frozen.
+    ghosts: bool,
+    /// Members' clocks are stepped, and votes tell their time if `clock_watch`.
+    clock_steps: bool,
+    clock_watch: bool,
+    /// How many members may be out, or have their clocks stepped, at once.
+    most_out: usize,
+    /// Remember which members forgot, to see that they vote again: more states, no other verdict.
+    track: bool,
+    majorities: Majorities,
+    /// By ticks since the first sight.
+    admits: Vec<bool>,
+}
+
+impl Votes {
+    fn new(members: usize, ttl: u8) -> Self {
+        let rules = Self {
+            members,
+            ttl,
+            short_ttl: None,
+            fence: true,
+            delay: 0,
+            first_sight: true,
+            external: false,
+            bound_to_run_id: true,
+            repair_uncounted: true,
+            repair_nx: true,
+            extend_gt: true,
+            continuity: true,
+            fresh_value: true,
+            ghosts: false,
+            clock_steps: false,
+            clock_watch: true,
+            most_out: members,
+            track: false,
+            majorities: Majorities::new(members),
+            admits: Vec::new(),
+        };
+        rules.with_delay(rejoin_ticks(ttl))
+    }
+
+    fn with_delay(self, delay: u8) -> Self {
+        Self { delay, admits: (0..=delay).map(|seen_for| admits(seen_for, delay)).collect(), ..self }
+    }
+}
+
+/// Whose value a member's key holds.
+const NOBODY: u8 = 0;
+const GHOST: u8 = 3;
+
+/// In [`Member::fence`]: admitted, restarted and not yet seen, or seen for so many ticks and two.
+const ADMITTED: u8 = 0;
+const UNSEEN: u8 = 1;
+const SEEN: u8 = 2;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Member {
+    /// [`NOBODY`], a client's number plus one, or [`GHOST`].
+    owner: u8,
+    ttl: u8,
+    fence: u8,
+    /// Its clock was stepped, and nobody has noticed.
+    stepped: bool,
+    /// Its votes in the round under way of each client.
+    votes: [Yes; 2],
+    /// The process is not the one that the electorate of the client's round names.
+    other: [bool; 2],
+    /// Only with [`Votes::track`]: it restarted at some time.
+    forgot: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Phase {
+    #[default]
+    Idle,
+    Acquiring,
+    Held,
+    Extending,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Client {
+    phase: Phase,
+    /// Ticks since the round under way began.
+    elapsed: u8,
+    /// Ticks of validity left.
+    valid: u8,
+    /// The extension under way uses the short time to live.
+    short: bool,
+    /// Somebody else was granted the lock while this client had it.
+    superseded: bool,
+    /// An attempt with this value was released before.
+    released_before: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct World {
+    members: [Member; MOST],
+    clients: [Client; 2],
+    /// A lock was granted with the vote of a member that had forgotten.
+    forgetful_grant: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Tick,
+    Acquire(usize),
+    Set(usize, usize),
+    Grant(usize),
+    GiveUp(usize),
+    Extend(usize, bool),
+    Extended(usize, usize),
+    LateExtended(usize, usize),
+    LateSet(usize, usize),
+    Repaired(usize, usize, u8),
+    Renew(usize),
+    ExtendFails(usize),
+    LateRelease(usize, usize),
+    GhostSet(usize),
+    GhostGone(usize),
+    Restart(usize),
+    UptimeLies(usize),
+    Sight(usize),
+    Admit(usize),
+    ClockStep(usize),
+    StepNoticed(usize),
+}
+
+impl Votes {
+    fn begin(world: &mut World, client: usize) {
+        for member in &mut world.members {
+            member.votes[client] = Yes::None;
+            member.other[client] = member.fence != ADMITTED;
+        }
+        world.clients[client].elapsed = 0;
+    }
+
+    fn end_round(world: &mut World, client: usize) {
+        for member in &mut world.members {
+            member.votes[client] = Yes::None;
+            member.other[client] = false;
+        }
+        let client = &mut world.clients[client];
+        (client.elapsed, client.short) = (0, false);
+    }
+
+    /// The client's attempt or hold is over. Its keys go, unless something is left that deletes them later.
+    fn over(&self, world: &mut World, client: usize) {
+        for member in world.members.iter_mut().filter(|member| member.owner == number(client)) {
+            if !self.fresh_value {
+                continue;
+            }
+            (member.owner, member.ttl) = if self.ghosts { (GHOST, member.ttl) } else { (NOBODY, 0) };
+        }
+        Self::end_round(world, client);
+        world.clients[client] = Client { released_before: !self.fresh_value, ..Client::default() };
+    }
+
+    fn won(&self, world: &World, client: usize) -> bool {
+        self.majorities.won(world.members[..self.members].iter().map(|member| match member.votes[client] {
+            Yes::Other if !self.bound_to_run_id => Yes::Admitted,
+            vote => vote,
+        }))
+    }
+
+    /// Takes note of a yes, unless the member's own time gives it away.
+    fn vote(&self, member: &mut Member, client: usize) {
+        if !(member.stepped && self.clock_watch) {
+            member.votes[client] = if member.other[client] { Yes::Other } else { Yes::Admitted };
+        }
+    }
+
+    fn serves(&self, member: &Member) -> bool {
+        member.fence == ADMITTED || self.external
+    }
+
+    fn tick(&self, world: &mut World) {
+        for member in &mut world.members[..self.members] {
+            member.ttl = member.ttl.saturating_sub(1);
+            if member.ttl == 0 {
+                member.owner = NOBODY;
+            }
+            if member.fence >= SEEN {
+                member.fence = (member.fence + 1).min(SEEN + self.delay);
+            }
+        }
+        for client in 0..2 {
+            let now = &mut world.clients[client];
+            now.elapsed = if now.phase == Phase::Idle || now.phase == Phase::Held { 0 } else { now.elapsed + 1 };
+            let ran_out = now.valid == 1;
+            now.valid = now.valid.saturating_sub(1);
+            match now.phase {
+                Phase::Acquiring if now.elapsed >= self.ttl => self.over(world, client),
+                Phase::Held if ran_out => self.over(world, client),
+                Phase::Extending if ran_out && self.continuity => self.over(world, client),
+                Phase::Extending if now.elapsed >= self.ttl && now.valid == 0 => self.over(world, client),
+                Phase::Extending if now.elapsed >= self.ttl => {
+                    world.clients[client].phase = Phase::Held;
+                    Self::end_round(world, client);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn extension_ttl(&self, client: &Client) -> u8 {
+        self.short_ttl.filter(|_| client.short).unwrap_or(self.ttl)
+    }
+
+    fn set_again(&self, member: &mut Member, client: usize, ttl: u8, replace: bool) -> bool {
+        let may = self.serves(member) && (member.owner == NOBODY || (replace && member.owner != number(client)));
+        if may {
+            (member.owner, member.ttl) = (number(client), ttl);
+        }
+        may
+    }
+}
+
+fn number(client: usize) -> u8 {
+    u8::try_from(client + 1).unwrap()
+}
+
+impl Rules for Votes {
+    type State = World;
+    type Step = Step;
+
+    fn starts(&self) -> Vec<World> {
+        vec![World::default()]
+    }
+
+    fn steps(&self, world: &World, steps: &mut Vec<Step>) {
+        steps.push(Step::Tick);
+        for (client, now) in world.clients.iter().enumerate() {
+            match now.phase {
+                Phase::Idle => steps.push(Step::Acquire(client)),
+                Phase::Acquiring => steps.extend([Step::Grant(client), Step::GiveUp(client)]),
+                Phase::Held => {
+                    steps.extend([Step::Extend(client, false), Step::Extend(client, true), Step::GiveUp(client)])
+                }
+                Phase::Extending => steps.extend([Step::Renew(client), Step::ExtendFails(client)]),
+            }
+            for member in 0..self.members {
+                match now.phase {
+                    Phase::Idle => {}
+                    Phase::Acquiring => steps.push(Step::Set(client, member)),
+                    Phase::Held | Phase::Extending => {
+                        steps.extend([Step::LateSet(client, member), Step::LateExtended(client, member)]);
+                        steps.extend((1..=now.valid).map(|left| Step::Repaired(client, member, left)));
+                        if now.phase == Phase::Extending {
+                            steps.push(Step::Extended(client, member));
+                        }
+                    }
+                }
+                if now.released_before {
+                    steps.push(Step::LateRelease(client, member));
+                }
+            }
+        }
+        for member in 0..self.members {
+            steps.extend([Step::Restart(member), Step::Sight(member), Step::Admit(member)]);
+            if self.ghosts {
+                steps.extend([Step::GhostSet(member), Step::GhostGone(member)]);
+            }
+            if !self.first_sight {
+                steps.push(Step::UptimeLies(member));
+            }
+            if self.clock_steps {
+                steps.extend([Step::ClockStep(member), Step::StepNoticed(member)]);
+            }
+        }
+    }
+
+    fn take(&self, world: &World, step: Step) -> Option<World> {
+        let mut next = *world;
+        let possible = self.apply(&mut next, step);
+        possible.then_some(next)
+    }
+
+    fn canonical(&self, world: World) -> World {
+        let sorted = |mut world: World| {
+            world.members[..self.members].sort_unstable();
+            world
+        };
+        let mut swapped = world;
+        swapped.clients.swap(0, 1);
+        for member in &mut swapped.members[..self.members] {
+            member.owner = match member.owner {
+                1 => 2,
+                2 => 1,
+                owner => owner,
+            };
+            member.votes.swap(0, 1);
+            member.other.swap(0, 1);
+        }
+        sorted(world).min(sorted(swapped))
+    }
+
+    fn violation(&self, world: &World) -> Option<&'static str> {
+        let holds = |client: &Client| client.valid > 0;
+        let revived = |client: &Client| holds(client) && client.superseded;
+        if world.clients.iter().all(holds) {
+            Some("two clients are inside their validity")
+        } else if world.clients.iter().any(revived) {
+            Some("a holder is valid again although another was granted the lock in between")
+        } else {
+            None
+        }
+    }
+
+    fn goal(&self, world: &World) -> bool {
+        world.clients.iter().any(|client| client.valid > 0) && (world.forgetful_grant || !self.track)
+    }
+
+    fn tell(&self, step: Step) -> String {
+        let name = |client: usize| ["A", "B"][client];
+        match step {
+            Step::Tick => "a tick passes".into(),
+            Step::Acquire(c) => format!("{} starts to acquire", name(c)),
+            Step::Set(c, m) => format!("m{} sets {}'s key: yes", m + 1, name(c)),
+            Step::Grant(c) => format!("{} has a majority: granted", name(c)),
+            Step::GiveUp(c) => format!("{} gives up or releases", name(c)),
+            Step::Extend(c, short) => format!("{} starts to extend{}", name(c), if short { ", shorter" } else { "" }),
+            Step::Extended(c, m) => format!("m{} extends {}'s key: yes", m + 1, name(c)),
+            Step::LateExtended(c, m) => format!("m{} executes a late extension of {} (not counted)", m + 1, name(c)),
+            Step::LateSet(c, m) => format!("m{} executes a late or duplicated SET of {} (not counted)", m + 1, name(c)),
+            Step::Repaired(c, m, left) if self.repair_uncounted => {
+                format!("m{} is repaired for {}, {left} left (not counted)", m + 1, name(c))
+            }
+            Step::Repaired(c, m, left) => format!("m{} is repaired for {}, {left} left, COUNTED", m + 1, name(c)),
+            Step::Renew(c) => format!("{}'s extension has a majority", name(c)),
+            Step::ExtendFails(c) => format!("{}'s extension fails", name(c)),
+            Step::LateRelease(c, m) => format!("m{} executes the release of an earlier attempt of {}", m + 1, name(c)),
+            Step::GhostSet(m) => format!("m{}, frozen before, executes an abandoned SET", m + 1),
+            Step::GhostGone(m) => format!("m{} executes the release of an abandoned SET", m + 1),
+            Step::Restart(m) => format!("m{} restarts and has forgotten everything", m + 1),
+            Step::UptimeLies(m) => format!("m{}'s wall clock steps ahead: its uptime looks long", m + 1),
+            Step::Sight(m) => format!("the operator sees m{}'s new process", m + 1),
+            Step::Admit(m) => format!("m{} is admitted", m + 1),
+            Step::ClockStep(m) => format!("m{}'s wall clock steps ahead: its key expires", m + 1),
+            Step::StepNoticed(m) => format!("the operator notices m{}'s step and fences it", m + 1),
+        }
+    }
+
+    fn show(&self, world: &World) -> String {
+        let mut text = String::from("[");
+        for member in &world.members[..self.members] {
+            let space = if text.len() > 1 { " " } else { "" };
+            let holder = ["-", "A", "B", "?"][usize::from(member.owner)];
+            let ttl = if member.ttl > 0 { member.ttl.to_string() } else { String::new() };
+            let fence = match member.fence {
+                ADMITTED => String::new(),
+                UNSEEN => "!new".into(),
+                seen => format!("!{}", seen - SEEN),
+            };
+            write!(text, "{space}{holder}{ttl}{fence}").unwrap();
+        }
+        text.push(']');
+        for (name, client) in ["A", "B"].iter().zip(&world.clients).filter(|(_, client)| client.phase != Phase::Idle) {
+            let valid = if client.valid > 0 { format!(", valid for {}", client.valid) } else { String::new() };
+            write!(text, " {name} {:?}{valid}", client.phase).unwrap();
+        }
+        text
+    }
+}

@@ -1,0 +1,179 @@
+//! What each step does.
+
+use super::*;
+
+impl Votes {
+    /// Changes the world, and tells whether the step was possible.
+    pub(super) fn apply(&self, world: &mut World, step: Step) -> bool {
+        match step {
+            Step::Tick => {
+                self.tick(world);
+                true
+            }
+            Step::Acquire(client) => {
+                Self::begin(world, client);
+                world.clients[client].phase = Phase::Acquiring;
+                true
+            }
+            Step::Set(client, member) => {
+                let member = &mut world.members[member];
+                let free = self.serves(member) && member.owner == NOBODY && member.votes[client] == Yes::None;
+                if free {
+                    (member.owner, member.ttl) = (number(client), self.ttl);
+                    self.vote(member, client);
+                }
+                free
+            }
+            Step::Grant(client) => self.grant(world, client),
+            Step::GiveUp(client) => {
+                self.over(world, client);
+                true
+            }
+            Step::Extend(client, short) => {
+                if short && self.short_ttl.is_none() {
+                    return false;
+                }
+                Self::begin(world, client);
+                (world.clients[client].phase, world.clients[client].short) = (Phase::Extending, short);
+                true
+            }
+            Step::Extended(client, member) => self.extended(world, client, member, true),
+            Step::LateExtended(client, member) => self.extended(world, client, member, false),
+            Step::LateSet(client, member) => self.set_again(&mut world.members[member], client, self.ttl, false),
+            Step::Repaired(client, member, left) => {
+                let member = &mut world.members[member];
+                let set = self.set_again(member, client, left, !self.repair_nx);
+                if set && !self.repair_uncounted && world.clients[client].phase == Phase::Extending {
+                    self.vote(member, client);
+                }
+                set
+            }
+            Step::Renew(client) => self.renew(world, client),
+            Step::ExtendFails(client) => {
+                if world.clients[client].valid == 0 {
+                    self.over(world, client);
+                } else {
+                    world.clients[client].phase = Phase::Held;
+                    Self::end_round(world, client);
+                }
+                true
+            }
+            Step::LateRelease(client, member) => {
+                let member = &mut world.members[member];
+                let ours = member.owner == number(client) && self.serves(member);
+                if ours {
+                    (member.owner, member.ttl) = (NOBODY, 0);
+                }
+                ours
+            }
+            _ => self.apply_to_member(world, step),
+        }
+    }
+
+    fn grant(&self, world: &mut World, client: usize) -> bool {
+        let Some(valid) = granted(self.ttl, world.clients[client].elapsed).filter(|_| self.won(world, client)) else {
+            return false;
+        };
+        world.forgetful_grant |= world.members.iter().any(|member| member.forgot && member.votes[client] != Yes::None);
+        Self::end_round(world, client);
+        let other = &mut world.clients[1 - client];
+        other.superseded |= matches!(other.phase, Phase::Held | Phase::Extending);
+        let now = &mut world.clients[client];
+        (now.phase, now.valid, now.superseded) = (Phase::Held, valid, false);
+        true
+    }
+
+    fn renew(&self, world: &mut World, client: usize) -> bool {
+        let Client { elapsed, valid, .. } = world.clients[client];
+        if !self.won(world, client) {
+            return false;
+        }
+        let ttl = self.extension_ttl(&world.clients[client]);
+        let earned = if self.continuity {
+            renewed(ttl, elapsed, valid)
+        } else {
+            granted(ttl, elapsed).map(|earned| earned.max(valid))
+        };
+        match earned {
+            Some(earned) => {
+                Self::end_round(world, client);
+                (world.clients[client].phase, world.clients[client].valid) = (Phase::Held, earned);
+            }
+            None => self.over(world, client),
+        }
+        true
+    }
+
+    fn extended(&self, world: &mut World, client: usize, member: usize, counts: bool) -> bool {
+        let ttl = self.extension_ttl(&world.clients[client]);
+        let member = &mut world.members[member];
+        if !self.serves(member) || member.owner != number(client) || (counts && member.votes[client] != Yes::None) {
+            return false;
+        }
+        let before = *member;
+        member.ttl = if self.extend_gt { member.ttl.max(ttl) } else { ttl };
+        if counts {
+            self.vote(member, client);
+        }
+        *member != before
+    }
+
+    fn apply_to_member(&self, world: &mut World, step: Step) -> bool {
+        let (Step::GhostSet(at)
+        | Step::GhostGone(at)
+        | Step::Restart(at)
+        | Step::UptimeLies(at)
+        | Step::Sight(at)
+        | Step::Admit(at)
+        | Step::ClockStep(at)
+        | Step::StepNoticed(at)) = step
+        else {
+            return false;
+        };
+        let members = &world.members[..self.members];
+        let others_out =
+            members.iter().enumerate().filter(|(index, m)| *index != at && (m.fence != ADMITTED || m.stepped));
+        let one_more = others_out.count() < self.most_out;
+        let in_round = world.clients.map(|client| matches!(client.phase, Phase::Acquiring | Phase::Extending));
+        let member = &mut world.members[at];
+        let forget = |member: &mut Member| {
+            (member.owner, member.ttl, member.stepped) = (NOBODY, 0, false);
+        };
+        let possible = match step {
+            Step::GhostSet(_) => member.owner == NOBODY && self.serves(member),
+            Step::GhostGone(_) => member.owner == GHOST,
+            Step::Restart(_) => member.fence != UNSEEN && one_more,
+            Step::UptimeLies(_) => member.fence >= SEEN,
+            Step::Sight(_) => member.fence == UNSEEN,
+            Step::Admit(_) => member.fence >= SEEN && self.admits[usize::from(member.fence - SEEN)],
+            Step::ClockStep(_) => member.fence == ADMITTED && !member.stepped && member.owner != NOBODY && one_more,
+            _ => member.stepped,
+        };
+        if !possible {
+            return false;
+        }
+        match step {
+            Step::GhostSet(_) => (member.owner, member.ttl) = (GHOST, self.ttl),
+            Step::GhostGone(_) => (member.owner, member.ttl) = (NOBODY, 0),
+            Step::Restart(_) => {
+                forget(member);
+                member.fence = if self.fence { UNSEEN } else { ADMITTED };
+                member.forgot = self.track;
+                // Without a fence nobody knows: the new process is taken for the admitted one.
+                member.other = in_round.map(|in_round| in_round && self.fence);
+            }
+            Step::UptimeLies(_) => member.fence = SEEN + self.delay,
+            Step::Sight(_) => member.fence = SEEN,
+            Step::Admit(_) => member.fence = ADMITTED,
+            Step::ClockStep(_) => {
+                forget(member);
+                member.stepped = true;
+            }
+            _ => {
+                forget(member);
+                member.fence = SEEN;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,103 @@
+//! The configurations: all rules on, then each of them off.
+
+use super::*;
+
+fn three() -> Votes {
+    Votes::new(3, 2)
+}
+
+#[test]
+fn with_all_rules_no_two_clients_hold_the_lock() {
+    holds("exclusion, 3 members, ttl 2", three());
+    holds("exclusion, 1 member, ttl 4", Votes::new(1, 4));
+    if large() {
+        holds("exclusion, 3 members, ttl 3", Votes::new(3, 3));
+        holds("exclusion, 3 members, ttl 4", Votes::new(3, 4));
+        holds("exclusion, 5 members, ttl 2", Votes::new(5, 2));
+    }
+}
+
+#[test]
+fn a_member_that_forgot_votes_again() {
+    holds("exclusion, 3 members, ttl 2, restarts remembered", Votes { track: true, ..three() });
+}
+
+#[test]
+fn abandoned_requests_do_no_harm() {
+    holds("exclusion, 3 members, ttl 2, abandoned requests", Votes { ghosts: true, ..three() });
+    if large() {
+        holds("exclusion, 3 members, ttl 3, abandoned requests", Votes { ghosts: true, ..Votes::new(3, 3) });
+    }
+}
+
+#[test]
+fn extensions_with_different_ttls_do_no_harm() {
+    holds("exclusion, 3 members, ttl 2 and 1", Votes { short_ttl: Some(1), ..three() });
+    if large() {
+        holds("exclusion, 3 members, ttl 3 and 1", Votes { short_ttl: Some(1), ..Votes::new(3, 3) });
+    }
+}
+
+#[test]
+fn members_that_nobody_can_close_do_no_harm_to_clients_that_ask_for_the_run_id() {
+    let most_out = if large() { 3 } else { 1 };
+    holds("exclusion, 3 members without closed users", Votes { external: true, most_out, ..three() });
+}
+
+#[test]
+fn a_clock_that_is_stepped_does_no_harm_where_votes_tell_the_time() {
+    let most_out = if large() { 3 } else { 1 };
+    holds("exclusion, clocks stepped, votes tell the time", Votes { clock_steps: true, most_out, ..three() });
+}
+
+#[test]
+fn without_the_fence() {
+    violated("no fence", Votes { fence: false, ..three() });
+}
+
+#[test]
+fn with_a_fence_one_tick_short() {
+    let rules = three();
+    let delay = rules.delay - 1;
+    violated("the fence is one tick short", rules.with_delay(delay));
+}
+
+#[test]
+fn with_uptime_as_evidence() {
+    violated("uptime is taken as evidence", Votes { first_sight: false, ..three() });
+}
+
+#[test]
+fn without_votes_bound_to_processes() {
+    violated("votes are not bound to run_id", Votes { external: true, bound_to_run_id: false, ..three() });
+}
+
+#[test]
+fn with_a_repair_that_counts_as_a_vote() {
+    violated("a repair counts as a vote", Votes { repair_uncounted: false, ..three() });
+}
+
+#[test]
+fn with_a_repair_that_replaces_keys() {
+    violated("a repair replaces keys", Votes { repair_nx: false, ..three() });
+}
+
+#[test]
+fn with_extensions_that_shorten() {
+    violated("extensions may shorten (no GT)", Votes { extend_gt: false, short_ttl: Some(1), ..three() });
+}
+
+#[test]
+fn without_continuity() {
+    violated("an extension counts after the validity ended", Votes { continuity: false, ..three() });
+}
+
+#[test]
+fn with_a_value_that_is_used_again() {
+    violated("attempts share a value", Votes { fresh_value: false, ..three() });
+}
+
+#[test]
+fn without_a_clock_watch() {
+    violated("a stepped clock goes unnoticed", Votes { clock_steps: true, clock_watch: false, ..three() });
+}

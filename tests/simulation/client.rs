@@ -1,0 +1,306 @@
+//! A client: it acquires, renews when `Holds` says so, repairs, and ends its holds in every way there is. A hold may have a
+//! standby, which renews it too and takes over when the first one dies.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use kube::runtime::reflector::ObjectRef;
+use redlock_operator::lock::holds::{Hold, Holds, Terms};
+use redlock_operator::redlock::{
+    Acquire, AcquireRequest, Elector, Electorate, Extend, ExtendRequest, FencingToken, Grant, LockKey, LockMember,
+    LockValue, Nonce, Redlock, RunId, Seal, Settings, ValueSigner,
+};
+use redlock_operator::time::{Boottime, Clock};
+use tokio::time::{Sleep, sleep};
+
+use super::clock::SimClock;
+use super::link::Link;
+use super::quorum::{NODE_TIMEOUT, Quorum, TTL};
+use super::rng::Rng;
+
+const INTERVAL: Duration = Duration::from_millis(650);
+
+/// Everything that one replica of a client has of its own.
+#[derive(Clone)]
+pub(crate) struct Replica {
+    name: String,
+    clock: Arc<SimClock>,
+    engine: Redlock<SimClock>,
+    pub(crate) links: Vec<Arc<Link<SimClock>>>,
+    quorum: Arc<Quorum>,
+    /// What it last read of the status.
+    admitted: Arc<Mutex<Vec<Option<RunId>>>>,
+}
+
+impl Replica {
+    pub(crate) fn new(name: String, quorum: &Arc<Quorum>, rng: &mut Rng) -> Self {
+        let ppm = i64::try_from(rng.below(8_000)).unwrap() - 4_000;
+        let clock = Arc::new(SimClock::new(ppm));
+        let links = quorum.servers.iter().map(|server| Link::new(server.clone(), clock.clone(), rng.fork())).collect();
+        let settings = Settings { node_timeout: NODE_TIMEOUT, ..Settings::default() };
+        let engine = Redlock::new(clock.clone(), settings);
+        let admitted = Arc::new(Mutex::new(vec![None; quorum.servers.len()]));
+        tokio::spawn(follow(quorum.clone(), admitted.clone(), rng.fork()));
+        Self { name, clock, engine, links, quorum: quorum.clone(), admitted }
+    }
+
+    fn electorate(&self) -> Electorate {
+        let admitted = self.admitted.lock().unwrap().clone();
+        let electors = self
+            .links
+            .iter()
+            .zip(admitted)
+            .map(|(link, admitted)| Elector { member: link.clone() as Arc<dyn LockMember>, admitted });
+        Electorate::single(electors.collect()).with_clock_check(self.quorum.clock_check())
+    }
+
+    fn true_time(&self, reading: Boottime) -> Duration {
+        self.clock.true_time(reading)
+    }
+
+    fn note(&self, event: &str) {
+        self.quorum.history.note(&format!("{}: {event}", self.name));
+    }
+}
+
+/// Status as a watch shows it: late.
+async fn follow(quorum: Arc<Quorum>, admitted: Arc<Mutex<Vec<Option<RunId>>>>, mut rng: Rng) {
+    loop {
+        let news = quorum.status.lock().unwrap().admitted.clone();
+        sleep(rng.millis(0, 400)).await;
+        *admitted.lock().unwrap() = news;
+    }
+}
+
+/// One hold, as far as it is known to all of its client's replicas.
+#[derive(Clone)]
+struct Held {
+    key: LockKey,
+    value: LockValue,
+    nonce: Nonce,
+    interval: usize,
+    /// The key of `Holds`.
+    uid: String,
+}
+
+pub(crate) struct Client {
+    pub(crate) first: Replica,
+    pub(crate) standby: Replica,
+    pub(crate) keys: u64,
+    pub(crate) signer: ValueSigner,
+    pub(crate) rng: Rng,
+}
+
+enum End {
+    Release,
+    Seal,
+    Crash,
+}
+
+impl Client {
+    pub(crate) async fn run(mut self) {
+        let mut hint = FencingToken::ZERO;
+        let mut attempt = 0_u64;
+        loop {
+            sleep(self.rng.millis(20, 200)).await;
+            attempt += 1;
+            let mut bytes = [0; 10];
+            bytes[..8].copy_from_slice(&self.rng.next().to_be_bytes());
+            let nonce = Nonce::from_bytes(bytes);
+            let uid = format!("{} {attempt}", self.first.name);
+            let key = LockKey::new(format!("key{}", self.rng.below(self.keys)));
+            let value = self.signer.value(&uid, &nonce);
+            let hint_now = if self.rng.percent(50) { hint } else { FencingToken::ZERO };
+            let request = AcquireRequest { key: key.clone(), value: value.clone(), ttl: TTL, hint: hint_now };
+            let electorate = self.first.electorate();
+            let outcome = paused(self.first.engine.acquire(&electorate, request), &mut self.rng).await;
+            let Acquire::Granted(grant) = outcome else { continue };
+            hint = grant.token;
+            self.first.quorum.ensure_floor(grant.token.get());
+            let until = self.first.true_time(grant.valid_until);
+            let interval = self.first.quorum.history.granted(&self.first.name, key.as_str(), grant.token, until);
+            self.hold(grant, Held { key, value, nonce, interval, uid }).await;
+        }
+    }
+
+    async fn hold(&mut self, grant: Grant, held: Held) {
+        let first = self.first.clone();
+        let holds = Holds::default();
+        holds.adopt(first.hold(&held, grant.valid_until, grant.started + INTERVAL));
+        let ends_at = first.clock.boottime() + self.rng.millis(50, 3_500);
+        let end = match self.rng.below(4) {
+            0 => End::Seal,
+            1 => End::Crash,
+            _ => End::Release,
+        };
+        let standby = self.rng.percent(50).then(|| {
+            let task = self.standby.clone().stand_by(held.clone(), grant.valid_until, first.clone(), self.rng.fork());
+            tokio::spawn(task)
+        });
+        let valid = first.renew(&held, &holds, Some(ends_at), true, &mut self.rng).await;
+        match end {
+            _ if !valid => first.note(&format!("has lost {}", held.key)),
+            End::Release => {
+                if let Some(standby) = &standby {
+                    standby.abort();
+                }
+                first.quorum.history.released(held.interval);
+                let electorate = first.electorate();
+                paused(first.engine.release(&electorate, &held.key, &held.value), &mut self.rng).await;
+            }
+            End::Seal => self.seal(&held).await,
+            End::Crash => {
+                first.note(&format!("dies with {}", held.key));
+                if standby.is_some() {
+                    // Now the standby tells the holder what it knows.
+                    sleep(self.rng.millis(0, 3_000)).await;
+                }
+            }
+        }
+        if let Some(standby) = standby {
+            if matches!(end, End::Crash) && valid {
+                let _ = standby.await;
+            } else {
+                // It does not know, and must be stopped by the members.
+                sleep(self.rng.millis(0, 4_000)).await;
+                standby.abort();
+            }
+        }
+    }
+
+    /// Ends the hold without its holder's word: the holder goes on for as long as it was told.
+    async fn seal(&mut self, held: &Held) {
+        let replica = self.first.clone();
+        let sealed = self.signer.sealed(&held.value);
+        let delay = self.rng.millis(0, 500);
+        for _ in 0..20 {
+            let electorate = replica.electorate();
+            let outcome = replica.engine.seal(&electorate, &held.key, &held.value, &sealed, delay).await;
+            match outcome {
+                Seal::Sealed { until, .. } => {
+                    replica.quorum.history.sealed(held.interval, replica.true_time(until));
+                    replica.quorum.history.count(|counts| counts.seals += 1);
+                    return;
+                }
+                Seal::Gone => return,
+                Seal::NoQuorum { .. } => sleep(Duration::from_millis(200)).await,
+            }
+        }
+    }
+}
+
+impl Replica {
+    fn hold(&self, held: &Held, valid_until: Boottime, due: Boottime) -> Hold {
+        let terms = Terms {
+            lock: ObjectRef::new("lock").within("ns"),
+            uid: held.uid.clone(),
+            quorum: ObjectRef::new("main").within("ns"),
+            key: held.key.clone(),
+            nonce: held.nonce,
+            ttl: TTL,
+            renew_interval: INTERVAL,
+        };
+        let wall = self.clock.wall();
+        Hold::new(terms, valid_until, wall, wall, due)
+    }
+
+    /// Renews until `ends_at`, or until the hold is lost; whether it is valid at the end. `tells` the holder what it knows.
+    async fn renew(&self, held: &Held, holds: &Holds, ends_at: Option<Boottime>, tells: bool, rng: &mut Rng) -> bool {
+        loop {
+            let now = self.clock.boottime();
+            if ends_at.is_some_and(|end| now >= end) || holds.get(&held.uid).is_none_or(|hold| hold.loss.is_some()) {
+                return holds.get(&held.uid).is_some_and(|hold| hold.is_valid(now));
+            }
+            let due = holds.next_due().unwrap_or(now).min(ends_at.unwrap_or(now + INTERVAL));
+            // The timer's clock and this one's differ.
+            sleep(due.since(now) + Duration::from_millis(1)).await;
+            for hold in holds.take_due(self.clock.boottime()) {
+                let started = (self.clock.boottime(), self.clock.wall());
+                let request = ExtendRequest {
+                    key: held.key.clone(),
+                    value: held.value.clone(),
+                    ttl: hold.terms.ttl,
+                    valid_until: hold.valid_until,
+                };
+                let electorate = self.electorate();
+                let mut outcomes = paused(self.engine.extend(&electorate, vec![request]), rng).await;
+                let outcome = outcomes.remove(0);
+                holds.settle(&held.uid, &held.nonce, outcome.clone(), started, self.clock.boottime());
+                let known = holds.get(&held.uid).filter(|hold| hold.loss.is_none());
+                let (Extend::Renewed { valid_until, missing, .. }, Some(known)) = (outcome, known) else { continue };
+                self.quorum.history.count(|counts| counts.renewals += 1);
+                if tells {
+                    self.quorum.history.valid_until(held.interval, &self.name, self.true_time(known.valid_until));
+                    if !missing.is_empty() {
+                        let repair = self.engine.repair(&electorate, &held.key, &held.value, valid_until, &missing);
+                        let repaired = paused(repair, rng).await.len();
+                        self.quorum.history.count(|counts| counts.repairs += repaired as u64);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Renews what another replica has published, tells nobody, and takes over after a while.
+    async fn stand_by(self, held: Held, published: Boottime, first: Self, mut rng: Rng) {
+        sleep(rng.millis(0, 700)).await;
+        let left = first.true_time(published).saturating_sub(self.quorum.history.now()).min(TTL);
+        if left.is_zero() {
+            return;
+        }
+        let now = self.clock.boottime();
+        let holds = Holds::default();
+        holds.adopt(self.hold(&held, now + left, now + INTERVAL.min(left / 2)));
+        let takes_over_at = now + rng.millis(500, 8_000);
+        if !self.renew(&held, &holds, Some(takes_over_at), false, &mut rng).await {
+            return;
+        }
+        let Some(known) = holds.get(&held.uid) else { return };
+        self.note(&format!("goes on with {}", held.key));
+        self.quorum.history.count(|counts| counts.takeovers += 1);
+        self.quorum.history.valid_until(held.interval, &self.name, self.true_time(known.valid_until));
+        let ends_at = self.clock.boottime() + rng.millis(100, 4_000);
+        self.renew(&held, &holds, Some(ends_at), true, &mut rng).await;
+    }
+}
+
+/// Now and then the process stands still in the middle of what it does: nothing is polled, but time and messages go on.
+async fn paused<F: Future>(future: F, rng: &mut Rng) -> F::Output {
+    let pause = rng.percent(5).then(|| (rng.below(4), rng.millis(10, 3_000)));
+    Paused {
+        future: Box::pin(future),
+        polls_left: pause.map_or(u64::MAX, |(polls, _)| polls),
+        pause: pause.map(|p| p.1),
+        asleep: None,
+    }
+    .await
+}
+
+struct Paused<F> {
+    future: Pin<Box<F>>,
+    polls_left: u64,
+    pause: Option<Duration>,
+    asleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl<F: Future> Future for Paused<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        if self.polls_left == 0
+            && let Some(pause) = self.pause.take()
+        {
+            self.asleep = Some(Box::pin(sleep(pause)));
+        }
+        self.polls_left = self.polls_left.saturating_sub(1);
+        if let Some(asleep) = &mut self.asleep {
+            if asleep.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.asleep = None;
+        }
+        self.future.as_mut().poll(context)
+    }
+}

@@ -1,0 +1,176 @@
+//! The members and their fence: `fence::decide` for each member, and what is published of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redlock_operator::fence::{Evidence, FenceStep, Process, ProcessWatch, Record, Users, Verdict, View, decide};
+use redlock_operator::redlock::{ClockCheck, ClockSample, Drift, RunId, rejoin_delay};
+use redlock_operator::time::{Boottime, Clock, Monotonic};
+use tokio::time::sleep;
+
+use super::clock::SimClock;
+use super::history::History;
+use super::rng::Rng;
+use super::server::Server;
+
+pub(crate) const TTL: Duration = Duration::from_secs(2);
+pub(crate) const NODE_TIMEOUT: Duration = Duration::from_millis(50);
+const FLOOR_STEP: i64 = 64;
+
+/// What status would say, to everybody who looks.
+#[derive(Default)]
+pub(crate) struct Status {
+    pub(crate) admitted: Vec<Option<RunId>>,
+    pub(crate) floor: i64,
+}
+
+pub(crate) struct Quorum {
+    pub(crate) servers: Vec<Arc<Server>>,
+    pub(crate) status: Mutex<Status>,
+    /// Without it a process votes as soon as it runs.
+    pub(crate) fence: bool,
+    pub(crate) history: Arc<History>,
+    clocks: Arc<Clocks>,
+}
+
+impl Quorum {
+    pub(crate) fn new(servers: Vec<Arc<Server>>, fence: bool, history: Arc<History>) -> Arc<Self> {
+        let status = Status { admitted: vec![None; servers.len()], floor: 0 };
+        Arc::new(Self { servers, status: Mutex::new(status), fence, history, clocks: Arc::default() })
+    }
+
+    pub(crate) fn majority(&self) -> usize {
+        self.servers.len() / 2 + 1
+    }
+
+    pub(crate) fn clock_check(&self) -> Arc<dyn ClockCheck> {
+        self.clocks.clone()
+    }
+
+    /// As `QuorumSession::ensure_token_floor`: no token above the floor is published.
+    pub(crate) fn ensure_floor(&self, token: i64) {
+        let mut status = self.status.lock().unwrap();
+        if token > status.floor {
+            status.floor = token + FLOOR_STEP;
+        }
+    }
+
+    /// Rule 7, as `controller::admit` has it, but for Unix time, which would hide a mistake in the rest.
+    fn restored(&self, member: usize, rng: &mut Rng) -> i64 {
+        let status = self.status.lock().unwrap();
+        let admitted = |(index, server): &(usize, &Arc<Server>)| {
+            *index != member && server.process().up && status.admitted[*index].as_ref() == Some(&server.run_id())
+        };
+        let others = self.servers.iter().enumerate().filter(admitted);
+        let counters: Vec<i64> = others.map(|(_, server)| server.process().counter).collect();
+        let needed = self.servers.len() - self.majority() + 1;
+        // Where they can be had: sometimes they cannot.
+        let enough = counters.len() >= needed && rng.percent(70);
+        let highest = counters.iter().copied().max().filter(|_| enough);
+        highest.unwrap_or(0).max(status.floor)
+    }
+
+    fn admit(&self, member: usize, counter: i64, clock: &SimClock) {
+        let server = &self.servers[member];
+        let mut status = self.status.lock().unwrap();
+        status.floor = status.floor.max(counter + FLOOR_STEP);
+        status.admitted[member] = Some(server.run_id());
+        self.clocks.note(server, clock.boottime());
+        let mut process = server.process();
+        process.counter = process.counter.max(counter);
+        process.open = true;
+    }
+
+    /// Looks after one member for ever.
+    pub(crate) async fn keep(self: Arc<Self>, member: usize, mut rng: Rng) {
+        let clock = SimClock::new(0);
+        let server = self.servers[member].clone();
+        let (mut watch, mut record) = (ProcessWatch::default(), Record::default());
+        let mut fenced_since: Option<(RunId, Monotonic)> = None;
+        loop {
+            sleep(rng.millis(50, 250)).await;
+            if !server.process().up {
+                watch.lost(clock.monotonic());
+                continue;
+            }
+            server.thaw().await;
+            if !self.fence && !server.process().open {
+                self.admit(member, 0, &clock);
+                continue;
+            }
+            for _ in 0..8 {
+                let (run_id, now) = (server.run_id(), clock.monotonic());
+                let open = server.process().open;
+                watch.saw(&run_id, if open { Users::Open } else { Users::Closed }, now);
+                // The member's only pod restarts in place, so the process before is always known to have ended.
+                let dead = Verdict::Dead(Evidence::LaterContainer);
+                let verdict = if record.threat_to(Some(&run_id)).is_some() { dead } else { Verdict::None };
+                let fenced = fenced_since.as_ref().filter(|(process, _)| *process == run_id).map(|(_, since)| *since);
+                let step = decide(&View {
+                    now,
+                    record: &record,
+                    reach: &watch.reach(true, now),
+                    predecessor: &verdict,
+                    rejoin_delay: rejoin_delay(TTL, Drift::default(), NODE_TIMEOUT),
+                    fenced_since: fenced,
+                    epoch_raised: true,
+                });
+                if matches!(step, FenceStep::Nothing | FenceStep::Wait { .. }) {
+                    break;
+                }
+                sleep(rng.millis(0, 5)).await;
+                if server.run_id() != run_id || !server.process().up {
+                    break;
+                }
+                let process = Process {
+                    run_id: run_id.clone(),
+                    pod_uid: "pod".into(),
+                    container_id: Some(run_id.to_string()),
+                    node_name: Some("node".into()),
+                };
+                let next = record.after(step, Some(&process), &verdict);
+                match step {
+                    FenceStep::Admit => {
+                        let counter = self.restored(member, &mut rng);
+                        self.admit(member, counter, &clock);
+                        self.history.note(&format!("{run_id} is admitted, its counter is {counter}"));
+                        self.history.count(|counts| counts.admissions += 1);
+                    }
+                    FenceStep::WriteFenced { close, .. } => {
+                        self.status.lock().unwrap().admitted[member] = None;
+                        if close {
+                            server.process().open = false;
+                        }
+                    }
+                    _ => {}
+                }
+                if next.is_a_matter_of_time(&run_id) && !record.is_a_matter_of_time(&run_id) {
+                    fenced_since = Some((run_id, clock.monotonic()));
+                }
+                record = next;
+            }
+        }
+    }
+}
+
+/// What a clock watch would do, which the operator does not have yet: compare a member's clock with what it was at the admission.
+#[derive(Default)]
+struct Clocks(Mutex<BTreeMap<RunId, (i64, Boottime)>>);
+
+impl Clocks {
+    fn note(&self, server: &Server, now: Boottime) {
+        self.0.lock().unwrap().insert(server.run_id(), (server.time().0, now));
+    }
+}
+
+impl ClockCheck for Clocks {
+    fn steady(&self, run_id: &RunId, sample: &ClockSample) -> bool {
+        let Some((time, at)) = self.0.lock().unwrap().get(run_id).copied() else { return false };
+        let drift = Drift::default();
+        let moved = sample.time.0 - time;
+        let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap();
+        let (least, most) = (sample.sent.since(at), sample.received.since(at));
+        moved >= micros(least) - micros(drift.allowance(least)) && moved <= micros(most) + micros(drift.allowance(most))
+    }
+}
