@@ -64,6 +64,7 @@ pub(crate) fn admits(seen_for: u8, delay: u8) -> bool {
         rejoin_delay: ticks(delay),
         fenced_since: None,
         epoch_raised: true,
+        clock_jumped: false,
     });
     step == FenceStep::Admit
 }

@@ -102,7 +102,7 @@ thread_local! {
 fn in_table<T>(knows: u8, use_it: impl FnOnce(&Holds) -> T) -> T {
     TABLE.with(|table| {
         table.forget("uid");
-        table.adopt(hold(knows));
+        table.adopt(hold(knows), true);
         use_it(table)
     })
 }

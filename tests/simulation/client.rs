@@ -128,7 +128,7 @@ impl Client {
     async fn hold(&mut self, grant: Grant, held: Held) {
         let first = self.first.clone();
         let holds = Holds::default();
-        holds.adopt(first.hold(&held, grant.valid_until, grant.started + INTERVAL));
+        holds.adopt(first.hold(&held, grant.valid_until, grant.started + INTERVAL), false);
         let ends_at = first.clock.boottime() + self.rng.millis(50, 3_500);
         let end = match self.rng.below(4) {
             0 => End::Seal,
@@ -252,7 +252,7 @@ impl Replica {
         }
         let now = self.clock.boottime();
         let holds = Holds::default();
-        holds.adopt(self.hold(&held, now + left, now + INTERVAL.min(left / 2)));
+        holds.adopt(self.hold(&held, now + left, now + INTERVAL.min(left / 2)), true);
         let takes_over_at = now + rng.millis(500, 8_000);
         if !self.renew(&held, &holds, Some(takes_over_at), false, &mut rng).await {
             return;

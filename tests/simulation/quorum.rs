@@ -115,6 +115,7 @@ impl Quorum {
                     rejoin_delay: rejoin_delay(TTL, Drift::default(), NODE_TIMEOUT),
                     fenced_since: fenced,
                     epoch_raised: true,
+                    clock_jumped: false,
                 });
                 if matches!(step, FenceStep::Nothing | FenceStep::Wait { .. }) {
                     break;

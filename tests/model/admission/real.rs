@@ -148,6 +148,7 @@ impl Admission {
             rejoin_delay: ticks(self.delay),
             fenced_since: fenced.map(|(_, since)| ago(since)),
             epoch_raised: replica.raised == Some(sight.process),
+            clock_jumped: false,
         });
         let next = real.after(step, Some(&process(world, sight.process)), &verdict);
         Some((step, Published::of(&next)))
