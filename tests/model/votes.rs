@@ -165,8 +165,8 @@ enum Step {
     UptimeLies(usize),
     Sight(usize),
     Admit(usize),
-    ClockStep(usize),
-    StepNoticed(usize),
+    ClockJump(usize),
+    JumpNoticed(usize),
 }
 
 impl Votes {
@@ -245,18 +245,6 @@ impl Votes {
             }
         }
     }
-
-    fn extension_ttl(&self, client: &Client) -> u8 {
-        self.short_ttl.filter(|_| client.short).unwrap_or(self.ttl)
-    }
-
-    fn set_again(&self, member: &mut Member, client: usize, ttl: u8, replace: bool) -> bool {
-        let may = self.serves(member) && (member.owner == NOBODY || (replace && member.owner != number(client)));
-        if may {
-            (member.owner, member.ttl) = (number(client), ttl);
-        }
-        may
-    }
 }
 
 fn number(client: usize) -> u8 {
@@ -308,7 +296,7 @@ impl Rules for Votes {
                 steps.push(Step::UptimeLies(member));
             }
             if self.clock_steps {
-                steps.extend([Step::ClockStep(member), Step::StepNoticed(member)]);
+                steps.extend([Step::ClockJump(member), Step::JumpNoticed(member)]);
             }
         }
     }
@@ -379,8 +367,8 @@ impl Rules for Votes {
             Step::UptimeLies(m) => format!("m{}'s wall clock steps ahead: its uptime looks long", m + 1),
             Step::Sight(m) => format!("the operator sees m{}'s new process", m + 1),
             Step::Admit(m) => format!("m{} is admitted", m + 1),
-            Step::ClockStep(m) => format!("m{}'s wall clock steps ahead: its key expires", m + 1),
-            Step::StepNoticed(m) => format!("the operator notices m{}'s step and fences it", m + 1),
+            Step::ClockJump(m) => format!("m{}'s wall clock steps ahead: its key expires", m + 1),
+            Step::JumpNoticed(m) => format!("the operator notices m{}'s step and fences it", m + 1),
         }
     }
 

@@ -128,7 +128,7 @@ impl Client {
     async fn hold(&mut self, grant: Grant, held: Held) {
         let first = self.first.clone();
         let holds = Holds::default();
-        holds.adopt(first.hold(&held, grant.valid_until, grant.started + INTERVAL), true);
+        holds.adopt(first.hold(&held, grant.valid_until, grant.started + INTERVAL), false);
         let ends_at = first.clock.boottime() + self.rng.millis(50, 3_500);
         let end = match self.rng.below(4) {
             0 => End::Seal,

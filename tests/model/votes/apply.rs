@@ -70,6 +70,18 @@ impl Votes {
         }
     }
 
+    fn extension_ttl(&self, client: &Client) -> u8 {
+        self.short_ttl.filter(|_| client.short).unwrap_or(self.ttl)
+    }
+
+    fn set_again(&self, member: &mut Member, client: usize, ttl: u8, replace: bool) -> bool {
+        let may = self.serves(member) && (member.owner == NOBODY || (replace && member.owner != number(client)));
+        if may {
+            (member.owner, member.ttl) = (number(client), ttl);
+        }
+        may
+    }
+
     fn grant(&self, world: &mut World, client: usize) -> bool {
         let Some(valid) = granted(self.ttl, world.clients[client].elapsed).filter(|_| self.won(world, client)) else {
             return false;
@@ -125,8 +137,8 @@ impl Votes {
         | Step::UptimeLies(at)
         | Step::Sight(at)
         | Step::Admit(at)
-        | Step::ClockStep(at)
-        | Step::StepNoticed(at)) = step
+        | Step::ClockJump(at)
+        | Step::JumpNoticed(at)) = step
         else {
             return false;
         };
@@ -146,7 +158,7 @@ impl Votes {
             Step::UptimeLies(_) => member.fence >= SEEN,
             Step::Sight(_) => member.fence == UNSEEN,
             Step::Admit(_) => member.fence >= SEEN && self.admits[usize::from(member.fence - SEEN)],
-            Step::ClockStep(_) => member.fence == ADMITTED && !member.stepped && member.owner != NOBODY && one_more,
+            Step::ClockJump(_) => member.fence == ADMITTED && !member.stepped && member.owner != NOBODY && one_more,
             _ => member.stepped,
         };
         if !possible {
@@ -165,7 +177,7 @@ impl Votes {
             Step::UptimeLies(_) => member.fence = SEEN + self.delay,
             Step::Sight(_) => member.fence = SEEN,
             Step::Admit(_) => member.fence = ADMITTED,
-            Step::ClockStep(_) => {
+            Step::ClockJump(_) => {
                 forget(member);
                 member.stepped = true;
             }
