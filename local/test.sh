@@ -68,7 +68,7 @@ prepare() {
   fi
   if [[ $("$DENY" --version 2>/dev/null) != "cargo-deny $DENY_VERSION" ]]; then
     step "Building cargo-deny $DENY_VERSION (some minutes the first time)"
-    cargo install --quiet --locked --version "=$DENY_VERSION" --root "$LOCAL" cargo-deny
+    cargo install --quiet --debug --locked --version "=$DENY_VERSION" --root "$LOCAL" cargo-deny
   fi
 }
 prepared() {

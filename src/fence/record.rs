@@ -91,14 +91,14 @@ impl Record {
         next
     }
 
-    /// Whether nothing but time keeps this process from voting: it is recorded, and no other one may be open.
-    ///
-    /// When a replica learns of a record that says so of the process in its sight, and the record before did not, the count of
-    /// that process starts again. Nobody knows when a predecessor died, only that it did: until now it may have promised what
-    /// its successor has never heard of, however long that one has been in sight.
+    /// Whether the count of this process starts again when a replica learns this record after `before`: the process was fenced,
+    /// or the death of its predecessor has become known only now. Whoever learns of a death by anything but the end of a
+    /// container names the doubt first (`PredecessorUnconfirmed`), so that every replica sees it end.
     #[must_use]
-    pub fn is_a_matter_of_time(&self, run_id: &RunId) -> bool {
-        !self.admitted && self.run_id.as_ref() == Some(run_id) && self.threat_to(Some(run_id)).is_none()
+    pub fn restarts_count(&self, before: &Self, run_id: &RunId) -> bool {
+        let doubted = |record: &Self| record.reason == Some(Reason::PredecessorUnconfirmed);
+        let fenced = before.admits(run_id) && !self.admits(run_id);
+        fenced || self.run_id.as_ref() == Some(run_id) && doubted(before) && !doubted(self)
     }
 
     /// The recorded process is not the one that matters any more. If it could vote it becomes the predecessor.
@@ -106,7 +106,7 @@ impl Record {
         if self.admitted {
             self.predecessor = self.process.take();
         }
-        if matches!(verdict, Verdict::Dead(_)) {
+        if matches!(verdict, Verdict::Dead(evidence) if evidence.precedes_successor()) {
             self.predecessor = None;
         }
         (self.state, self.reason, self.admitted) = (state, None, false);

@@ -247,15 +247,14 @@ impl QuorumSession {
         }
     }
 
-    /// A process that the status admitted and admits no more was fenced by some leader: its count starts again now, whoever
-    /// leads later.
+    /// What restarts a count is noted by every replica, whoever leads later.
     fn note_fencings(&self, old: &RedisQuorum, new: &RedisQuorum) {
         for link in &self.links {
             let name = link.name().as_str();
-            if let Some(run_id) = admitted_run_id(old, name)
-                && !record_named(new.status.as_ref(), name).admits(&run_id)
-            {
-                link.note_fenced(&run_id);
+            let (before, after) = (record_named(old.status.as_ref(), name), record_named(new.status.as_ref(), name));
+            let concerned = [before.run_id.as_ref(), after.run_id.as_ref()].into_iter().flatten();
+            if let Some(run_id) = concerned.into_iter().find(|run_id| after.restarts_count(&before, run_id)) {
+                link.note_fenced(run_id);
             }
         }
     }

@@ -146,7 +146,7 @@ impl Quorum {
                     }
                     _ => {}
                 }
-                if next.is_a_matter_of_time(&run_id) && !record.is_a_matter_of_time(&run_id) {
+                if next.restarts_count(&record, &run_id) {
                     fenced_since = Some((run_id, clock.monotonic()));
                 }
                 record = next;

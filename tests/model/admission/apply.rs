@@ -90,8 +90,7 @@ impl Admission {
     fn learn(&self, world: &mut World, number: usize) {
         let (old, new) = (world.replicas[number].cache, world.record);
         let sight = world.replicas[number].sight.map(|sight| sight.process);
-        let begins =
-            |process: &u8| new.is_a_matter_of_time(*process, world) && !old.is_a_matter_of_time(*process, world);
+        let begins = |process: &u8| new.restarts_count(&old, *process, world);
         // Without the rule: only an admission that has ended.
         let ended = old.run.filter(|_| old.admitted && !(new.admitted && new.run == old.run));
         let again = if self.counts_from_death { sight.filter(begins) } else { ended };

@@ -86,8 +86,8 @@ impl Published {
         }
     }
 
-    pub(super) fn is_a_matter_of_time(&self, process: u8, world: &World) -> bool {
-        self.record(world).is_a_matter_of_time(&run(process))
+    pub(super) fn restarts_count(&self, before: &Self, process: u8, world: &World) -> bool {
+        self.record(world).restarts_count(&before.record(world), &run(process))
     }
 }
 
