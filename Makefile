@@ -2,6 +2,7 @@
 # .local, or with CLUSTER=external on the one that KUBECONFIG names.
 CLUSTER ?= local
 SUITE   ?= main
+MINUTES ?= 30
 # The operator's program that goes into the local image.
 BINARY  ?= target/debug/redlock
 export CLUSTER IMAGE
@@ -73,8 +74,8 @@ test: ## Run the tests
 e2e: up ## Run a suite against the cluster (SUITE=main)
 	@local/e2e.sh $(SUITE)
 
-prove: up ## Run the suite that tries to break the locks
-	@local/e2e.sh prove
+prove: ## Models and simulations at length (MINUTES=30)
+	@local/prove.sh $(MINUTES)
 
 clean: ## down, and remove .local; leaves target/ (see distclean)
 	@local/cluster.sh down

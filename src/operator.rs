@@ -48,8 +48,10 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     let client = Client::try_default().await.context("failed to find the API server: in a pod, or with KUBECONFIG?")?;
     let replica = Replica { namespace: args.namespace.clone(), pod_name: args.pod_name.clone() };
     let (context, follow_caches) = Context::new(client.clone(), replica);
+    // Connections of its own: renewing the Lease must not wait behind the writes of many locks.
+    let lease_client = Client::try_default().await?;
     let (candidacy, leadership) =
-        Candidacy::new(client.clone(), &args.namespace, LEASE, &args.pod_name, context.clock.clone());
+        Candidacy::new(lease_client, &args.namespace, LEASE, &args.pod_name, context.clock.clone());
     let (health, health_seen) = watch::channel(Health::default());
     let (resign, stop) = (CancellationToken::new(), CancellationToken::new());
 

@@ -18,6 +18,9 @@ use crate::{
     quorum::session::Sessions,
 };
 
+/// So many locks are looked at side by side. More requests at once would only wait for each other in the API server, and keep
+/// the leader's own Lease waiting.
+const CONCURRENCY: u16 = 32;
 /// After a conflict the watch has news soon.
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// After any other error.
@@ -28,7 +31,7 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
     let locks = Arc::new(Locks::new(context.clone(), sessions, holds));
     let over = term.over.clone();
     let controller = Controller::for_shared_stream(stream::pending(), context.locks.store())
-        .with_config(Config::default())
+        .with_config(Config::default().concurrency(CONCURRENCY))
         .reconcile_on(triggers(&locks))
         .graceful_shutdown_on(async move { over.cancelled().await })
         .run(|lock, locks: Arc<Locks>| locks.reconcile(lock), error_policy, locks.clone());

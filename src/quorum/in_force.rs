@@ -120,9 +120,14 @@ pub fn clock_rule(quorum: &RedisQuorum) -> Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lowering {
     target: InForce,
-    /// When something held with a larger value was last known to be renewed, or might have been.
+    /// Nothing held with a larger value has been renewed from then on.
     since: Monotonic,
+    /// Something was held with a larger value at the last look, so it may have been renewed until the next.
+    held: bool,
 }
+
+/// Between two looks at what is held while a value is being lowered.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// What is to be in force now, and when to look again. `larger_is_held`: a lock is held with a larger ttl than the specification
 /// allows now.
@@ -138,13 +143,13 @@ pub fn next(
         return (wanted, None);
     }
     let since = match lowering {
-        Some(count) if count.target == wanted && !larger_is_held => count.since,
+        Some(count) if count.target == wanted && !count.held && !larger_is_held => count.since,
         _ => now,
     };
-    *lowering = Some(Lowering { target: wanted, since });
+    *lowering = Some(Lowering { target: wanted, since, held: larger_is_held });
     let until = since + current.rejoin_delay();
     if now < until {
-        return (current, Some(until));
+        return (current, Some(until.min(now + LOOK_AGAIN)));
     }
     *lowering = None;
     (wanted, None)
@@ -217,13 +222,18 @@ mod tests {
         assert_eq!(in_force(&mut lowered, &mut count, &[(100, false), (130, false), (131, false)]), [30, 30, 10]);
         assert_eq!(count, None);
         let mut held = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
-        let steps = [(100, true), (200, true), (220, false), (230, false), (231, false)];
-        assert_eq!(in_force(&mut held, &mut count, &steps), [30, 30, 30, 30, 10]);
+        // It may have been renewed until it was seen to be gone, at 220.
+        let steps = [(100, true), (200, true), (220, false), (231, false), (250, false), (251, false)];
+        assert_eq!(in_force(&mut held, &mut count, &steps), [30, 30, 30, 30, 30, 10]);
+        let mut again = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        let steps = [(300, false), (320, true), (325, false), (331, false), (355, false), (356, false)];
+        assert_eq!(in_force(&mut again, &mut count, &steps), [30, 30, 30, 30, 30, 10]);
         // Another leader begins anew.
         let mut other = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
         assert_eq!(in_force(&mut other, &mut None, &[(130, false)]), [30]);
-        let (_, until) = next(&other, &mut None, false, at(130));
-        assert_eq!(until, Some(at(130) + rejoin_delay_of(&other)));
+        let mut count = None;
+        assert_eq!(next(&other, &mut count, false, at(130)).1, Some(at(135)));
+        assert_eq!(next(&other, &mut count, false, at(160)).1, Some(at(130) + rejoin_delay_of(&other)));
     }
 
     #[test]

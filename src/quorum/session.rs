@@ -130,8 +130,8 @@ impl QuorumSession {
         &self.clocks
     }
 
-    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9). A member that has no connection yet counts as one that
-    /// never answers.
+    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9). A member that
+    /// has no connection yet counts as one that never answers.
     #[must_use]
     pub fn electorate(&self) -> Electorate {
         let quorum = self.quorum();

@@ -114,6 +114,11 @@ fn message(record: &Record, name: &str) -> Option<String> {
     if record.state == State::Fenced && record.reason == Some(Reason::Updating) {
         return Some(format!("{name} is closed until its pod has been replaced"));
     }
+    if record.state == State::Fenced && record.reason == Some(Reason::ClockJump) {
+        return Some(format!(
+            "{name} is fenced because its clock was stepped: its process is ended, and the next one waits as after a crash"
+        ));
+    }
     if record.state != State::Fenced || record.reason != Some(Reason::PredecessorUnconfirmed) {
         return None;
     }

@@ -74,7 +74,7 @@ impl Faults {
     /// What a pod sends to the API server is dropped on its node.
     pub(crate) async fn cut_from_api_server(&self, node: &str, address: &str) -> anyhow::Result<()> {
         let drop = format!(
-            "table ip e2e {{ chain cut {{ type filter hook forward priority 0; ip saddr {address} tcp dport 6443 drop; }} }}"
+            "table ip e2e {{ chain cut {{ type filter hook forward priority 0; ip saddr {address} tcp dport 6443 drop; }}; }}"
         );
         self.run(&["in-node", node.trim_start_matches("node"), "--", "nft", &drop]).await
     }

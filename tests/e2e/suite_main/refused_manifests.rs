@@ -100,7 +100,7 @@ pub(crate) async fn what_is_not_supported_yet_is_refused(bench: Bench) -> anyhow
     refusals(&bench, NOT_YET, "not supported by this version yet").await?;
 
     bench.create::<RedisQuorum>(manifest(&bench, "q", SOON)).await?;
-    for (change, field) in [(json!({"members": 5}), "changing members"), (json!({"maxTTL": "5s"}), "lowering maxTTL")] {
+    for (change, field) in [(json!({"members": 5}), "changing members")] {
         let patch = json!({"spec": change}).to_string();
         let arguments = ["-n", &bench.namespace, "patch", "rq", "q", "--type=merge", "--patch", &patch];
         let told = bench.cluster.kubectl_output(&arguments, "").await?;
