@@ -6,7 +6,7 @@
 #
 # MINUTES (30) is the time for the parts that run for as long as they are given; the others take what they take.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 
 minutes=${1:-${MINUTES:-30}}
 passed=0
