@@ -449,8 +449,10 @@ clear_away() {
     fi
   done
   wait_until 20 "the end of the machines' cgroups" cgroups_remove || warn "some cgroups named $CLUSTER_ID are left in /sys/fs/cgroup"
-  rm -rf "$RUN"
+  # A process that is being killed may write its last file meanwhile.
+  wait_until 20 "the removal of $RUN" run_removed || die "cannot remove $RUN"
 }
+run_removed() { rm -rf "$RUN" 2>/dev/null; }
 
 down() {
   need_root
