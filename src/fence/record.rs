@@ -91,14 +91,18 @@ impl Record {
         next
     }
 
-    /// Whether the count of this process starts again when a replica learns this record after `before`: the process was fenced,
-    /// or the death of its predecessor has become known only now. Whoever learns of a death by anything but the end of a
-    /// container names the doubt first (`PredecessorUnconfirmed`), so that every replica sees it end.
+    /// Whether nothing but time keeps this process from voting: it is recorded, and no other one may be open.
+    fn is_a_matter_of_time(&self, run_id: &RunId) -> bool {
+        !self.admitted && self.run_id.as_ref() == Some(run_id) && self.threat_to(Some(run_id)).is_none()
+    }
+
+    /// Whether the count of this process starts again when a replica learns this record after `before`: from now on nothing but
+    /// time keeps it from voting, and before that was not so. Nobody knows when a predecessor died, only that it did: until now
+    /// it may have promised what its successor has never heard of, however long that one has been in sight. The rule looks at
+    /// two records only, so it holds for a watch that skips the ones between.
     #[must_use]
     pub fn restarts_count(&self, before: &Self, run_id: &RunId) -> bool {
-        let doubted = |record: &Self| record.reason == Some(Reason::PredecessorUnconfirmed);
-        let fenced = before.admits(run_id) && !self.admits(run_id);
-        fenced || self.run_id.as_ref() == Some(run_id) && doubted(before) && !doubted(self)
+        self.is_a_matter_of_time(run_id) && !before.is_a_matter_of_time(run_id)
     }
 
     /// The recorded process is not the one that matters any more. If it could vote it becomes the predecessor.

@@ -255,30 +255,14 @@ fn each_way_out_of_doubt_is_recorded_first() {
 #[test]
 fn the_count_of_a_successor_begins_when_its_predecessor_is_found_dead() {
     let admitted = record(State::Admitted, "a");
-    let reach = seen("b", 1_000, Users::Closed);
     let dead = Verdict::Dead(Evidence::Declared);
-    // "b" has waited for longer than the delay, but "a" may have voted until it was found dead: the doubt is named first.
+    // "b" may have waited all along, but "a" may have voted until it was found dead.
     let waiting = admitted.after(fenced(Reason::Restarted, 0, false), Some(&process("b")), &unconfirmed_until(None));
-    let named = decide_with(90_000, &waiting, &reach, &dead, None);
-    assert!(matches!(named, FenceStep::WriteFenced { reason: Reason::PredecessorUnconfirmed, .. }), "{named:?}");
-    let doubted = waiting.after(named, Some(&process("b")), &dead);
-    let known = decide_with(90_000, &doubted, &reach, &dead, None);
-    assert_eq!(known, FenceStep::WritePredecessorDead);
-    let known = doubted.after(known, Some(&process("b")), &dead);
-    let again = decide_with(90_000, &known, &reach, &Verdict::None, None);
-    let counting = known.after(again, Some(&process("b")), &Verdict::None);
-    assert!(counting.restarts_count(&known, &run("b")) && !counting.restarts_count(&known, &run("a")));
-    assert!(!known.restarts_count(&doubted, &run("b")), "once, when the doubt ends");
-    assert!(matches!(decide_with(90_001, &counting, &reach, &Verdict::None, Some(90_000)), FenceStep::Wait { .. }));
-}
-
-#[test]
-fn a_container_that_was_seen_to_end_costs_its_successor_no_second_count() {
-    let admitted = record(State::Admitted, "a");
-    let ended = Verdict::Dead(Evidence::LaterContainer);
-    let fenced = admitted.after(fenced(Reason::Restarted, 0, false), Some(&process("b")), &ended);
-    assert_eq!(fenced.predecessor, None);
-    assert!(!fenced.restarts_count(&admitted, &run("b")));
+    assert!(!waiting.restarts_count(&admitted, &run("b")));
+    let known = waiting.after(FenceStep::WritePredecessorDead, Some(&process("b")), &dead);
+    assert!(known.restarts_count(&waiting, &run("b")) && !known.restarts_count(&waiting, &run("a")));
+    assert!(known.restarts_count(&admitted, &run("b")), "also for a watch that skipped the record between");
+    assert!(!known.restarts_count(&known, &run("b")), "once");
 }
 
 #[test]

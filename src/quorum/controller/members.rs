@@ -276,9 +276,10 @@ impl Member<'_> {
     fn rejoin_at(&self, step: FenceStep, quorum: &RedisQuorum, look: &Look) -> Option<MilliTime> {
         match step {
             FenceStep::WriteFenced { rejoin_at, .. } => self.wall_time(rejoin_at?, look.now),
+            // The count begins with this record.
             FenceStep::WritePredecessorDead => {
-                let members = &quorum.status.as_ref()?.members;
-                members.iter().find(|member| member.name == self.member.name)?.rejoin_at
+                let in_force = quorum.status.as_ref()?.max_ttl_in_force?;
+                self.wall_time(look.now + self.plan.rejoin_delay(in_force.get()), look.now)
             }
             _ => None,
         }
