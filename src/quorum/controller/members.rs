@@ -277,10 +277,7 @@ impl Member<'_> {
         match step {
             FenceStep::WriteFenced { rejoin_at, .. } => self.wall_time(rejoin_at?, look.now),
             // The count begins with this record.
-            FenceStep::WritePredecessorDead => {
-                let in_force = quorum.status.as_ref()?.max_ttl_in_force?;
-                self.wall_time(look.now + self.plan.rejoin_delay(in_force.get()), look.now)
-            }
+            FenceStep::WritePredecessorDead => self.wall_time(look.now + in_force::rejoin_delay_of(quorum), look.now),
             _ => None,
         }
     }
