@@ -35,7 +35,8 @@ pub(crate) async fn a_killed_master_is_fenced_while_the_lock_is_held_throughout(
     let killed = bench.wall().0;
     bench.cluster.faults.kill_container(&bench.namespace, "q-1-0", "redis").await?;
     let restarted = |m: &redlock_operator::api::MemberStatus| {
-        m.state == MemberState::Fenced && m.reason == Some(FenceReason::Restarted)
+        // The count runs once the process before is known to have ended.
+        m.state == MemberState::Fenced && m.reason == Some(FenceReason::Restarted) && m.predecessor.is_none()
     };
     let (seen, fenced) = quorum.member_until(mark, VICTIM, RESTART_LIMIT, "is fenced as Restarted", restarted).await?;
     let rejoin_at = fenced.rejoin_at.with_context(|| format!("no rejoinAt: {fenced:?}"))?.as_millis();
