@@ -120,7 +120,13 @@ impl Draft {
     /// Renewed.
     #[must_use]
     pub fn renewed(self, hold: &Hold) -> Self {
-        let renewed = self.validity(hold.renewed_at, hold.valid_until_wall, hold.votes);
+        // What was published before was earned too, perhaps by another replica, and no extension shortens a key.
+        let later = |published: Option<MilliTime>, here: UnixMillis| {
+            UnixMillis(published.map_or(here.0, |published| published.as_millis().max(here.0)))
+        };
+        let renewed_at = later(self.status.renewed_at, hold.renewed_at);
+        let valid_until = later(self.status.valid_until, hold.valid_until_wall);
+        let renewed = self.validity(renewed_at, valid_until, hold.votes);
         renewed.quorum_available(hold.trouble.as_deref())
     }
 
