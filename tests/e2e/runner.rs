@@ -93,11 +93,10 @@ pub(crate) async fn run(tests: &[Test], filter: &str) -> anyhow::Result<bool> {
             tally.failed += 1;
             continue;
         }
-        // Kubernetes takes five seconds to remove even an empty namespace. The next test need not wait for that.
-        closed(closing.take(), &mut tally).await;
-        closing = Some(Closing { test: test.name, passed: result.is_ok(), end: tokio::spawn(close(bench)) });
+        // Before the next test, which may kill the operator: a pod whose end the operator missed costs two minutes of certainty.
+        let end = tokio::spawn(close(bench));
+        closed(Closing { test: test.name, passed: result.is_ok(), end }, &mut tally).await;
     }
-    closed(closing.take(), &mut tally).await;
     println!("\nmeasured{}:\n{figures}", load());
     let Tally { passed, failed } = tally;
     println!("{passed} passed, {failed} failed");
@@ -131,8 +130,7 @@ async fn close(bench: Bench) -> Result<(), String> {
 }
 
 /// A test has passed when its namespace is gone, too.
-async fn closed(closing: Option<Closing>, tally: &mut Tally) {
-    let Some(Closing { test, passed, end }) = closing else { return };
+async fn closed(Closing { test, passed, end }: Closing, tally: &mut Tally) {
     let end = end.await.unwrap_or_else(|panic| Err(panic.to_string()));
     if let Err(error) = &end {
         println!("{error}\nFAILED   {test}: its namespace could not be removed");
