@@ -63,7 +63,7 @@ pub(crate) async fn run(tests: &[Test], filter: &str) -> anyhow::Result<bool> {
     let figures = Arc::new(Figures::default());
     warn_of_leftovers(&cluster).await?;
     quorums::default_is_ready(&cluster).await.context("the operator or its default quorum is not ready")?;
-    let (mut tally, mut closing) = (Tally::default(), None);
+    let mut tally = Tally::default();
     for test in tests.iter().filter(|test| test.name.contains(filter)) {
         if test.needs_local && !cluster.faults.available() {
             println!("skipped  {}: needs the local cluster", test.name);
