@@ -213,17 +213,11 @@ fn waiting(view: &View<'_>, sight: &Sight) -> FenceStep {
     }
     match view.predecessor {
         Verdict::Unconfirmed { until, .. } => unconfirmed(view, sight, *until),
-        Verdict::Dead(evidence) if view.record.predecessor.is_some() => {
-            let named = view.record.reason == Some(Reason::PredecessorUnconfirmed);
-            if named || evidence.precedes_successor() { FenceStep::WritePredecessorDead } else { UNCONFIRMED }
+        Verdict::Dead(_) if view.record.predecessor.is_some() => FenceStep::WritePredecessorDead,
+        // Its way out was found, so the record names the ordinary reason again.
+        _ if view.record.reason == Some(Reason::PredecessorUnconfirmed) => {
+            FenceStep::WriteFenced { reason: Reason::Restarted, rejoin_at: Some(may_vote_at), close: false }
         }
-        // Its way out was found, so the record names the ordinary reason again, and the count starts: until its death was
-        // known the predecessor may have gone on voting.
-        _ if view.record.reason == Some(Reason::PredecessorUnconfirmed) => FenceStep::WriteFenced {
-            reason: Reason::Restarted,
-            rejoin_at: Some(view.now + view.rejoin_delay),
-            close: false,
-        },
         _ if view.now < may_vote_at => FenceStep::Wait { until: Some(may_vote_at) },
         _ => FenceStep::Admit,
     }
@@ -236,13 +230,9 @@ fn unconfirmed(view: &View<'_>, sight: &Sight, until: Option<Monotonic>) -> Fenc
     } else if view.now < named_at {
         FenceStep::Wait { until: Some(until.map_or(named_at, |until| until.min(named_at))) }
     } else {
-        UNCONFIRMED
+        FenceStep::WriteFenced { reason: Reason::PredecessorUnconfirmed, rejoin_at: None, close: false }
     }
 }
-
-/// Names the doubt about the process before. No time ends it.
-const UNCONFIRMED: FenceStep =
-    FenceStep::WriteFenced { reason: Reason::PredecessorUnconfirmed, rejoin_at: None, close: false };
 
 fn first_or_restarted(record: &Record) -> Reason {
     if record.run_id.is_none() && record.predecessor.is_none() { Reason::FirstStart } else { Reason::Restarted }

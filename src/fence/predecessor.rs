@@ -93,16 +93,6 @@ pub enum Evidence {
     Declared,
 }
 
-impl Evidence {
-    /// Whether the process was dead before its successor could be seen: a kubelet starts a container, and a StatefulSet a pod,
-    /// only after the one before has ended. All other evidence tells that it is dead now, and nobody knows since when: until
-    /// now it may have promised what its successor has never heard of.
-    #[must_use]
-    pub const fn precedes_successor(self) -> bool {
-        matches!(self, Self::Terminated | Self::LaterContainer)
-    }
-}
-
 /// The judgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {

@@ -110,7 +110,7 @@ impl Record {
         if self.admitted {
             self.predecessor = self.process.take();
         }
-        if matches!(verdict, Verdict::Dead(evidence) if evidence.precedes_successor()) {
+        if matches!(verdict, Verdict::Dead(_)) {
             self.predecessor = None;
         }
         (self.state, self.reason, self.admitted) = (state, None, false);

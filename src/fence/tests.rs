@@ -244,7 +244,7 @@ fn each_way_out_of_doubt_is_recorded_first() {
         let next = record.after(step, Some(&process("b")), &dead);
         assert_eq!(next.predecessor, None);
         let named = decide_with(20_000, &next, &reach, &Verdict::None, None);
-        assert_eq!(named, fenced(Reason::Restarted, 50_660, false));
+        assert_eq!(named, fenced(Reason::Restarted, 31_660, false));
         let next = next.after(named, Some(&process("b")), &Verdict::None);
         let wait = FenceStep::Wait { until: Some(at(50_660)) };
         assert_eq!(decide_with(40_000, &next, &reach, &Verdict::None, Some(20_000)), wait);
