@@ -65,8 +65,13 @@ impl Monitor {
     /// Prints the answer to this shell command, ten times a second. `n` counts, and there is a function `redis MEMBER
     /// COMMAND...`.
     pub(crate) async fn start(quorum: &Quorum, name: &str, command: &str) -> anyhow::Result<Self> {
-        let script = format!("{REDIS}; n=0; while :; do n=$((n + 1)); echo \"$({command})\"; sleep 0.1; done");
-        start(quorum, name, &script).await?;
+        let script = format!("n=0; while :; do n=$((n + 1)); echo \"$({command})\"; sleep 0.1; done");
+        Self::run(quorum, name, &script).await
+    }
+
+    /// Runs this shell script; there is a function `redis MEMBER COMMAND...`.
+    pub(crate) async fn run(quorum: &Quorum, name: &str, script: &str) -> anyhow::Result<Self> {
+        start(quorum, name, &format!("{REDIS}; {script}")).await?;
         Ok(Self { bench: quorum.bench.clone(), name: name.into() })
     }
 
