@@ -27,3 +27,6 @@ pub mod standing;
 pub mod status;
 pub mod vitals;
 pub mod writes;
+
+#[cfg(test)]
+mod fuzz;

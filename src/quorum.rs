@@ -17,3 +17,6 @@ pub mod session;
 pub mod status;
 
 pub use controller::ensure_default_quorum;
+
+#[cfg(test)]
+mod fuzz;

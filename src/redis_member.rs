@@ -15,3 +15,6 @@ mod wire;
 pub use admin::{AdminConnection, Closing, EPOCH_KEY, EpochChange, Observation, Opening, ScriptKill, TtlSample};
 pub use endpoint::{Endpoint, Secret};
 pub use voting::{Link, RedisMember};
+
+#[cfg(test)]
+mod fuzz;

@@ -8,6 +8,7 @@ mod members;
 mod nemesis;
 pub(crate) mod outside;
 mod plain;
+mod probe;
 mod report;
 mod watched;
 mod workers;
@@ -53,7 +54,7 @@ pub(crate) const TESTS: &[Test] = tests![
 const MAX_TTL: Duration = Duration::from_secs(3);
 const NODES: usize = 3;
 /// When nothing breaks any more, all is well again within this time.
-const RECOVERY_LIMIT: Duration = Duration::from_secs(120);
+const RECOVERY_LIMIT: Duration = Duration::from_secs(180);
 /// For one holder after another to get its turn.
 const TURN_LIMIT: Duration = Duration::from_secs(90);
 /// The control run needs not go on for long.
@@ -103,7 +104,7 @@ async fn without_a_fence_two_holders_are_seen(bench: Bench) -> anyhow::Result<()
     let (mut rng, history) = (Rng::new(seed), Arc::new(History::default()));
     let (target, urls) = plain::start(&bench).await?;
     let (_known, urls) = watch::channel(urls);
-    let keys: Vec<_> = (0..3).map(|number| (format!("fast-{number}"), 10)).collect();
+    let keys: Vec<_> = (0..3).map(|number| (format!("fast-{number}"), 40)).collect();
     let (clients, mut tasks) = start_clients(&bench, &history, urls, &mut rng, &keys);
     let mut nemesis =
         Nemesis { bench: bench.clone(), history: history.clone(), clients, target, rng: rng.fork(), changes: 0 };
@@ -167,11 +168,12 @@ async fn whatever_breaks_no_lock_has_two_holders(bench: Bench) -> anyhow::Result
     }
     outside.shutdown().await;
 
-    let inflicted: Vec<_> = history.faults().into_iter().filter(|fault| fault.kind != workers::PAUSED).collect();
-    let pauses: Vec<_> = history.faults().into_iter().filter(|fault| fault.kind == workers::PAUSED).collect();
-    let seen = [report::outages(&quorum.recorder.versions()), pauses.clone()].concat();
-    let report = Report::new(seed, length, history.holds(), inflicted, &seen);
+    let (slow, faults): (Vec<_>, Vec<_>) = history.faults().into_iter().partition(|fault| fault.kind == probe::SLOW);
+    let (pauses, faults): (Vec<_>, Vec<_>) = faults.into_iter().partition(|fault| fault.kind == workers::PAUSED);
+    let seen = [report::outages(&quorum.recorder.versions()), pauses.clone(), slow.clone()].concat();
+    let report = Report::new(seed, length, history.holds(), faults, &seen);
     println!("{report}");
+    println!("writes to the API server that took longer than {:?}: {}", probe::LIMIT, slow.len());
     let [checks, trusts] =
         [0, 1].map(|store| stage.stores[store].lock().unwrap_or_else(PoisonError::into_inner).count());
     println!("holders that stood still until their lock was long gone: {}", pauses.len());
@@ -225,6 +227,8 @@ impl Scene {
         let history = Arc::new(History::default());
         let mut wanted = manifest(bench, "q", MAX_TTL);
         wanted["spec"]["image"] = bench.cluster.redis_clock_image.clone().into();
+        // Two cores for everything: an answer may take its time.
+        wanted["spec"]["nodeTimeout"] = "200ms".into();
         let deployments: Recorder<Deployment> = bench.record("app").await?;
         bench.create::<Deployment>(application("app", 3, &bench.cluster.redis_image)).await?;
         let quorum = Quorum::ready_as(bench, wanted, MAX_TTL).await?;
@@ -233,7 +237,7 @@ impl Scene {
         deployments.until(RECOVERY_LIMIT, "available", |version| available(&version.object) == Some(3)).await?;
 
         let namespace = &bench.namespace;
-        let mut keys: Vec<_> = (0..3).map(|number| (format!("{namespace}/fast-{number}"), 10)).collect();
+        let mut keys: Vec<_> = (0..3).map(|number| (format!("{namespace}/fast-{number}"), 40)).collect();
         keys.extend((0..2).map(|number| (format!("{namespace}/shared-{number}"), 200)));
         keys.push((format!("{namespace}/app"), 2_000));
         let (known, urls) = watch::channel(members::urls(bench).await?);
@@ -262,6 +266,10 @@ impl Scene {
         Lock::create(bench, election).await?.held(SOON + MAX_TTL).await?;
         let (key, following) = (format!("{namespace}/app"), stage.clone());
         inside.spawn(async move { follow_election(following, "app", &key, ttl).await });
+        let (probed, stopped) = (bench.clone(), stage.clone());
+        inside.spawn(async move {
+            tokio::select! { () = probe::watch(probed, &stopped.history) => {}, () = stopped.until_stopped() => {} }
+        });
         let following = members::follow(bench.clone(), known);
         let stopped = stage.clone();
         inside.spawn(async move {

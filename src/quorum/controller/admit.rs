@@ -16,7 +16,7 @@ use crate::quorum::in_force;
 use crate::quorum::session::{ActError, FLOOR_STEP, Turn, floor_of};
 use crate::quorum::status::{Stamps, admitted_run_id, publish};
 use crate::redis_member::Observation;
-use crate::redlock::FencingToken;
+use crate::redlock::{FencingToken, counters_needed, restored};
 use crate::time::Clock;
 
 /// For the counters of the others: they are taken where they can be had.
@@ -84,14 +84,10 @@ impl Member<'_> {
         Err(error.into())
     }
 
-    /// The counter that a process which has forgotten it starts with: above every token that a majority may have given out.
-    ///
-    /// Read after the rejoin delay, never before: an acquisition may be in flight until then.
     async fn restored_counter(&self, quorum: &RedisQuorum) -> FencingToken {
         let counters = self.task.counters_of_others(quorum, &self.member.name).await;
         let clock = FencingToken::new(self.task.leader.context.clock.wall().0).unwrap_or_default();
-        let needed = self.plan.members.len() - self.plan.majority() + 1;
-        restored(&counters, needed, floor_of(quorum), clock)
+        restored(&counters, counters_needed(self.plan.members.len()), floor_of(quorum), clock)
     }
 
     async fn say_admitted(&self, process: &Process) {
@@ -99,13 +95,6 @@ impl Member<'_> {
         let quorum = self.task.session.quorum();
         self.task.leader.context.event(quorum.as_ref(), EventType::Normal, "Admitted", note).await;
     }
-}
-
-/// The highest of (a) the counters of `needed` other admitted members, if so many could be had, (b) the floor, and (c) the time
-/// in milliseconds.
-fn restored(counters: &[FencingToken], needed: usize, floor: FencingToken, clock: FencingToken) -> FencingToken {
-    let highest = counters.iter().copied().max().filter(|_| counters.len() >= needed).unwrap_or_default();
-    highest.max(floor).max(clock)
 }
 
 /// A process that could forget while it runs must not vote, whoever configured it so.
@@ -134,29 +123,5 @@ impl Task<'_> {
             Some(async move { timeout(COUNTERS_TIMEOUT, link.counter(&run_id)).await.ok()?.ok() })
         });
         join_all(reads).await.into_iter().flatten().collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn token(number: i64) -> FencingToken {
-        FencingToken::new(number).unwrap()
-    }
-
-    #[test]
-    fn the_counter_is_restored_above_everything_that_may_have_been_given_out() {
-        for (counters, needed, floor, clock, expected) in [
-            (&[50, 90][..], 2, 10, 20, 90),
-            // Too few could be had: together they might not have stored the last token, so they prove nothing.
-            (&[90][..], 2, 10, 20, 20),
-            (&[50, 60][..], 2, 70, 20, 70),
-            (&[][..], 1, 0, 20, 20),
-            (&[][..], 1, 30, 20, 30),
-        ] {
-            let counters: Vec<_> = counters.iter().map(|number| token(*number)).collect();
-            assert_eq!(restored(&counters, needed, token(floor), token(clock)), token(expected));
-        }
     }
 }

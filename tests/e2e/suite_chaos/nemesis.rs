@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{Api, ResourceExt as _, api::ListParams};
+use redlock_operator::api::PREDECESSOR_DEAD_ANNOTATION;
 use tokio::time::sleep;
 
 use super::{
@@ -62,7 +63,7 @@ impl Nemesis {
             Kind::FreezeMember => self.freeze(&[any]).await,
             Kind::FreezeTwoMembers => self.freeze(&[any, next]).await,
             Kind::DeletePod => self.delete(any, &["--wait=false"]).await,
-            Kind::ForceDeletePod => self.delete(any, &["--force", "--grace-period=0"]).await,
+            Kind::ForceDeletePod => self.delete_by_force(any).await,
             Kind::CutMember => self.cut(any, &["ip saddr {} drop", "ip daddr {} drop"]).await,
             Kind::DeafMember => self.cut(any, &["ip daddr {} drop"]).await,
             Kind::MuteMember => self.cut(any, &["ip saddr {} drop"]).await,
@@ -167,6 +168,26 @@ impl Nemesis {
         let arguments = [&["delete", "pod", &self.target.pods[index]], how].concat();
         self.bench.kubectl(&arguments).await?;
         Ok(self.out(&[index]))
+    }
+
+    /// The successor waits for a person's word, who makes sure first that the old process has ended. Otherwise it waits for two
+    /// minutes.
+    async fn delete_by_force(&mut self, index: usize) -> anyhow::Result<Done> {
+        let pod = self.bench.api::<Pod>().get(&self.target.pods[index]).await?;
+        let uid = pod.uid().context("no UID")?;
+        let node = pod.spec.and_then(|spec| spec.node_name).context("no node")?;
+        let statuses = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
+        let id = statuses.into_iter().find_map(|status| status.container_id).context("no container")?;
+        let id = id.trim_start_matches("containerd://").to_owned();
+        let done = self.delete(index, &["--force", "--grace-period=0"]).await?;
+        let ended = format!("! ctr --namespace k8s.io tasks ls | grep {id} | grep -q RUNNING");
+        let look = ["in-node", node.trim_start_matches("node"), "--", "sh", "-c", &ended];
+        while self.bench.cluster.faults.run(&look).await.is_err() {
+            self.lasts(200, 200).await;
+        }
+        let annotation = format!("{PREDECESSOR_DEAD_ANNOTATION}={uid}");
+        self.bench.kubectl(&["annotate", "--overwrite", "rq", "q", &annotation]).await?;
+        Ok(done)
     }
 
     /// Node and address of a pod.

@@ -101,7 +101,7 @@ impl Worker {
     async fn work(mut self) {
         loop {
             let held = self.attempt().await;
-            let pause = if held { self.rng.millis(0, 2 * self.pause) } else { self.rng.millis(20, 120) };
+            let pause = if held { self.rng.millis(0, 2 * self.pause) } else { self.rng.millis(40, 200) };
             sleep(pause).await;
         }
     }
