@@ -228,7 +228,7 @@ impl Scene {
         let mut wanted = manifest(bench, "q", MAX_TTL);
         wanted["spec"]["image"] = bench.cluster.redis_clock_image.clone().into();
         // Two cores for everything: an answer may take its time.
-        wanted["spec"]["nodeTimeout"] = "200ms".into();
+        wanted["spec"]["nodeTimeout"] = "100ms".into();
         let deployments: Recorder<Deployment> = bench.record("app").await?;
         bench.create::<Deployment>(application("app", 3, &bench.cluster.redis_image)).await?;
         let quorum = Quorum::ready_as(bench, wanted, MAX_TTL).await?;

@@ -116,7 +116,7 @@ impl Worker {
     async fn one(&mut self, number: u64) {
         let id: Id = (self.who.clone(), number);
         let name = format!("{}-{number}", self.who);
-        let ttl = if self.long { self.rng.millis(2_500, 3_000) } else { self.rng.millis(1_000, 3_000) };
+        let ttl = if self.long { self.rng.millis(2_500, 3_000) } else { self.rng.millis(1_100, 3_000) };
         let what = match self.rng.below(100) {
             _ if self.long => Use::Long(self.rng.millis(3_000, 20_000)),
             0..8 => Use::Paused,
