@@ -10,5 +10,6 @@ mod admission;
 mod check;
 mod core;
 mod replicas;
+mod settings;
 mod tokens;
 mod votes;
