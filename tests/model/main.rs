@@ -8,6 +8,7 @@
 
 mod admission;
 mod check;
+mod clock;
 mod core;
 mod replicas;
 mod settings;
