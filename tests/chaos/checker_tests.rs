@@ -54,6 +54,21 @@ fn two_holders_at_once_are_seen() {
     assert_eq!(of(&[hold("a", None, 0, 20), other]), (0, 0), "keys are independent");
 }
 
+/// docs/safety.md, "What is not promised".
+#[test]
+fn a_stepped_clock_excepts_clients_outside_until_the_member_is_fenced() {
+    let stepped = [Fault { from: 15, until: 19, clock: true, ..Fault::default() }];
+    let of = |later: Hold| {
+        let verdict = check(&[hold("a", Some(1), 0, 40), later], &stepped, 2, 2);
+        (verdict.overlaps.len(), verdict.excepted.len())
+    };
+    assert_eq!(of(hold("x", None, 15, 30)), (0, 1));
+    assert_eq!(of(hold("x", None, 19, 30)), (0, 1));
+    assert_eq!(of(hold("x", None, 20, 30)), (1, 0), "the member is fenced by then");
+    assert_eq!(of(hold("x", None, 14, 30)), (1, 0), "that was before");
+    assert_eq!(of(hold("b", Some(2), 15, 30)), (1, 0), "the operator sees the clock");
+}
+
 #[test]
 fn a_validity_that_goes_on_after_somebody_else_had_the_lock_is_seen() {
     // The holder lapsed at 20, and was told at 50 that it is valid until 80.

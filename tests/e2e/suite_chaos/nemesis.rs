@@ -1,11 +1,11 @@
 //! Breaks things, one kind after the other in an order that the seed decides, and writes down what it broke and when.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{Api, ResourceExt as _, api::ListParams};
-use redlock_operator::api::PREDECESSOR_DEAD_ANNOTATION;
+use redlock_operator::api::{MemberState, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use tokio::time::sleep;
 
 use super::{
@@ -14,10 +14,12 @@ use super::{
     kinds::Kind,
     workers,
 };
-use crate::{bench::Bench, checker::Fault, faults::Injected, operators, rng::Rng};
+use crate::{bench::Bench, checker::Fault, faults::Injected, operators, quorums::member_of, rng::Rng};
 
 /// An operator that was killed works again within this time, in milliseconds.
 const OPERATOR_BACK: i64 = 5_000;
+/// A stepped clock is found at the next reading, and the member fenced by the leader, of which there may be none for a while.
+const FENCED_LIMIT: Duration = Duration::from_secs(30);
 /// Nodes of the local cluster.
 const NODES: u64 = 3;
 
@@ -246,9 +248,26 @@ impl Nemesis {
     }
 
     async fn step_clock(&mut self, index: usize, by: i64) -> anyhow::Result<Done> {
+        let from = now();
         let step = format!("echo $(($(cat /data/clock 2>/dev/null || echo 0) + {by})) > /data/clock");
         self.bench.kubectl(&["exec", &self.target.pods[index], "-c", "redis", "--", "sh", "-c", &step]).await?;
-        Ok(self.out(&[index]))
+        let fenced = tokio::time::timeout(FENCED_LIMIT, self.fenced(index)).await;
+        fenced.context("a member whose clock was stepped is not fenced")??;
+        Ok(Done(Fault { clock: by > 0, from, members: self.members(&[index]), ..Fault::default() }))
+    }
+
+    /// The status says that the member may not vote, and then it is closed.
+    async fn fenced(&mut self, index: usize) -> anyhow::Result<()> {
+        let name = format!("q-{index}");
+        loop {
+            let quorum: RedisQuorum = self.bench.api().get("q").await?;
+            if member_of(&quorum, &name).is_none_or(|member| member.state != MemberState::Admitted) {
+                // The users are closed after the write of the status, and clients' connections with them.
+                self.lasts(1_000, 1_000).await;
+                return Ok(());
+            }
+            self.lasts(50, 50).await;
+        }
     }
 
     /// Under a client's user, as anybody could. It is answered by an error when the operator ends it.

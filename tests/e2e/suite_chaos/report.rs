@@ -72,12 +72,17 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Verdict { overlaps, reversals, unexplained, lapsed, taken } = &self.verdict;
+        let Verdict { overlaps, excepted, reversals, unexplained, lapsed, taken } = &self.verdict;
         writeln!(f, "seed {}, {} s", self.seed, self.length.as_secs())?;
         writeln!(f, "grants: {} from the operator, {} of clients outside", self.grants(true), self.grants(false))?;
         writeln!(f, "faults: {} of {} kinds", self.faults.len(), self.kinds.len())?;
         self.kinds.iter().try_for_each(|(kind, count)| writeln!(f, "  {count:>4} × {kind}"))?;
         writeln!(f, "losses: {taken} locks lost, {lapsed} validities not published in time")?;
+        let excepted = excepted.len();
+        writeln!(
+            f,
+            "not promised: {excepted} overlaps, of clients outside right after a clock was stepped (docs/safety.md)"
+        )?;
         write!(
             f,
             "violations: {} overlaps, {} token reversals, {} unexplained losses",

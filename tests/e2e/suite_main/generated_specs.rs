@@ -199,11 +199,11 @@ fn pick(rng: &mut Rng, values: Vec<Value>) -> Value {
     values.into_iter().nth(index).unwrap_or_default()
 }
 
-/// Some of the fields, more of them good than bad.
-fn generate(rng: &mut Rng, fields: &[Field]) -> Map<String, Value> {
+/// Each of the fields with this chance in percent, so that about half of the specifications are good.
+fn generate(rng: &mut Rng, fields: &[Field], chance: u64) -> Map<String, Value> {
     let mut spec = Map::new();
     for (name, values) in fields {
-        if rng.percent(20) {
+        if rng.percent(chance) {
             spec.insert((*name).to_owned(), pick(rng, values()));
         }
     }
@@ -211,7 +211,7 @@ fn generate(rng: &mut Rng, fields: &[Field]) -> Map<String, Value> {
 }
 
 fn lock_spec(rng: &mut Rng) -> Value {
-    let mut spec = generate(rng, LOCK);
+    let mut spec = generate(rng, LOCK, 8);
     let kind = rng.below(20);
     if kind < 12 || kind == 19 {
         spec.insert("claim".into(), pick(rng, CLAIM()));
@@ -283,7 +283,7 @@ pub(crate) async fn generated_specifications_are_judged_as_documented(bench: Ben
     let good_locks = taken(&locks, "DistributedLock", || lock_spec(&mut rng), lock_is_good).await?;
     let mut rng = rng.fork();
     let good_quorums =
-        taken(&quorums, "RedisQuorum", || Value::Object(generate(&mut rng, QUORUM)), quorum_is_good).await?;
+        taken(&quorums, "RedisQuorum", || Value::Object(generate(&mut rng, QUORUM, 20)), quorum_is_good).await?;
     for object in &good_quorums {
         let mut quorum: RedisQuorum = serde_json::from_value(object.clone())?;
         (quorum.metadata.namespace, quorum.metadata.uid) = (Some(bench.namespace.clone()), Some("uid".into()));
