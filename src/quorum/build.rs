@@ -34,10 +34,10 @@ pub struct Objects {
     pub config: Secret,
     /// One headless Service per member.
     pub services: Vec<Service>,
-    /// One for all members.
-    pub disruption_budget: PodDisruptionBudget,
-    /// Who reaches the members.
-    pub network_policy: NetworkPolicy,
+    /// One for all members; none if others run them all.
+    pub disruption_budget: Option<PodDisruptionBudget>,
+    /// Who reaches the members; none if others run them all.
+    pub network_policy: Option<NetworkPolicy>,
     /// One Secret per client.
     pub clients: Vec<Secret>,
     /// One StatefulSet per member, by index.
@@ -47,11 +47,12 @@ pub struct Objects {
 /// Builds everything.
 #[must_use]
 pub fn build(plan: &Plan, auth: &Auth, operator: &OperatorPods) -> Objects {
+    let has_members = !plan.members.is_empty();
     Objects {
         config: config::config_secret(plan, auth),
         services: plan.members.iter().map(|member| service::headless(plan, member)).collect(),
-        disruption_budget: disruption::budget(plan),
-        network_policy: network_policy::policy(plan, operator),
+        disruption_budget: has_members.then(|| disruption::budget(plan)),
+        network_policy: has_members.then(|| network_policy::policy(plan, operator)),
         clients: plan.clients.iter().map(|client| secret::client_secret(plan, auth, client, &plan.namespace)).collect(),
         stateful_sets: plan.members.iter().map(|member| stateful_set::member(plan, member)).collect(),
     }

@@ -2,6 +2,7 @@
 
 mod deletion;
 mod drift;
+mod external;
 mod fences;
 mod helpers;
 mod lost_node;
@@ -28,5 +29,12 @@ pub(crate) const TESTS: &[Test] = tests![
     local fences::every_restart_within_a_delay_starts_it_again,
     local lost_node::a_pod_forced_off_a_lost_node_waits_for_a_persons_word,
     anywhere deletion::a_quorum_made_again_under_its_name_gives_larger_tokens,
+    local external::masters_of_others_alone_vote_after_their_wait,
+    local external::own_and_others_masters_make_one_quorum,
+    local external::two_quorums_over_the_same_masters_never_hold_together,
+    local external::a_newcomer_that_disagrees_refuses_itself_and_stops_nobody,
+    local external::a_longer_max_ttl_waits_for_the_fences_of_all,
+    local external::a_master_restarted_in_the_middle_of_an_acquisition_does_not_vote,
+    local external::two_addresses_of_one_process_have_one_vote,
     local rejoin::ten_restarts_rejoin_within_a_second_after_the_delay,
 ];

@@ -46,10 +46,14 @@ impl Task<'_> {
             let live = owned.services.named(&plan.namespace, &service.name_any());
             note(self.keep(plan, service, live.as_deref()).await?, &mut in_the_way);
         }
-        let live = owned.budgets.named(&plan.namespace, &disruption_budget.name_any());
-        note(self.keep(plan, &disruption_budget, live.as_deref()).await?, &mut in_the_way);
-        let live = owned.policies.named(&plan.namespace, &network_policy.name_any());
-        note(self.keep(plan, &network_policy, live.as_deref()).await?, &mut in_the_way);
+        if let Some(budget) = &disruption_budget {
+            let live = owned.budgets.named(&plan.namespace, &budget.name_any());
+            note(self.keep(plan, budget, live.as_deref()).await?, &mut in_the_way);
+        }
+        if let Some(policy) = &network_policy {
+            let live = owned.policies.named(&plan.namespace, &policy.name_any());
+            note(self.keep(plan, policy, live.as_deref()).await?, &mut in_the_way);
+        }
         for set in &stateful_sets {
             let live = owned.stateful_sets.named(&plan.namespace, &set.name_any());
             note(self.keep(plan, set, live.as_deref()).await?, &mut in_the_way);

@@ -29,8 +29,9 @@ impl<'a> Publisher<'a> {
     }
 
     pub(super) fn learn(&mut self, applied: &Applied, rollout: Option<Progress>) {
-        self.overview =
-            Overview { rollout, blocked_clients: applied.blocked_clients.clone(), obstacle: applied.obstacle.clone() };
+        self.overview.rollout = rollout;
+        self.overview.blocked_clients.clone_from(&applied.blocked_clients);
+        self.overview.obstacle.clone_from(&applied.obstacle);
     }
 
     /// What everything else rests on is published first: the membership epoch, and the settings that fences have to outlast
@@ -67,7 +68,7 @@ impl<'a> Publisher<'a> {
 
     fn basics(&self, status: &mut RedisQuorumStatus) {
         status.membership_epoch.get_or_insert(self.plan.epoch);
-        for member in &self.plan.members {
+        for member in self.plan.all_members() {
             if !status.members.iter().any(|known| known.name == member.name) {
                 status.members.push(MemberStatus { name: member.name.clone(), ..MemberStatus::default() });
             }
@@ -77,17 +78,32 @@ impl<'a> Publisher<'a> {
     /// Everything that follows from the rest.
     pub(super) fn refresh(&self, status: &mut RedisQuorumStatus) {
         self.basics(status);
-        for (member, link) in self.plan.members.iter().zip(self.task.session.links()) {
-            if let Some(published) = status.members.iter_mut().find(|known| known.name == member.name) {
-                published.pod_name = Some(member.pod_name());
-                published.address = link.view().address.or_else(|| published.address.take());
+        for (member, link) in self.plan.all_members().zip(self.task.session.links()) {
+            let view = link.view();
+            let message = member.external.as_ref().map(|_| {
+                let unfit = status::unfit(Some(status), &member.name, view.observation.as_ref()).filter(|_| view.processes.answers());
+                unfit.map(|why| format!("its votes do not count: {why}")).or_else(|| view.trouble.clone())
+            });
+            let Some(published) = status.members.iter_mut().find(|known| known.name == member.name) else { continue };
+            match (&member.external, message) {
+                (Some(external), message) => {
+                    published.address = Some(external.address.clone());
+                    published.message = message.flatten();
+                }
+                (None, _) => {
+                    published.pod_name = Some(member.pod_name());
+                    published.address = view.address.or_else(|| published.address.take());
+                }
             }
         }
         let generation = self.task.session.quorum().metadata.generation;
         status.observed_generation = generation;
         status.quorum = i32::try_from(self.plan.majority()).ok();
         status.ready = Some(status::ready_column(status, self.plan));
-        status::conditions(status, self.plan, &self.overview, generation, self.task.wall());
+        let agreement =
+            status::agreement(&self.task.session.accord().lock(), self.plan, self.task.leader.context.clock.boottime());
+        let overview = Overview { agreement: Some(agreement), ..self.overview.clone() };
+        status::conditions(status, self.plan, &overview, generation, self.task.wall());
         status::watch_conditions(status, &self.task.watched(), generation, self.task.wall());
     }
 }

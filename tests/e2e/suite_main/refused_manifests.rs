@@ -60,13 +60,26 @@ const MALFORMED: &[Case] = &[
         "a client's keyPrefix begins with its namespace",
     ),
     ("RedisQuorum", "{allowedNamespaces: {from: Selector}}", "write from: Selector together with a selector"),
+    ("RedisQuorum", "{members: 2, external: [{name: a, address: 'no port'}]}", "spec.external[0].address"),
+    ("RedisQuorum", "{members: 3, external: [{name: a, address: 'a:6379'}]}", "write 1, 3, 5, 7 or 9"),
+    ("RedisQuorum", "{members: 2, external: [{name: bad-19-0, address: 'a:6379'}]}", "give the external member another name"),
+    (
+        "RedisQuorum",
+        "{members: 1, external: [{name: a, address: 'a:6379'}, {name: b, address: 'a:6379'}]}",
+        "two external members have the same address",
+    ),
+    (
+        "RedisQuorum",
+        "{members: 2, external: [{name: a, address: 'a:6379'}], clients: [{name: b, namespace: c, keyPrefix: c/}]}",
+        "leave clients out",
+    ),
     ("RedisQuorum", "{clients: [{name: locker, namespace: a, keyPrefix: a/}]}", "give the client another name"),
 ];
 
 const NOT_YET: &[Case] = &[
     ("RedisQuorum", "{tls: {mode: Managed}}", "TLS"),
     ("RedisQuorum", "{tls: {mode: Managed}, expose: {type: NodePort}}", "exposing members"),
-    ("RedisQuorum", "{members: 2, external: [{name: a, address: 'a:6379'}]}", "external members"),
+    ("RedisQuorum", "{members: 2, external: [{name: a, address: 'a:6379', tls: {}}]}", "TLS to external members"),
 ];
 
 async fn refusals(bench: &Bench, cases: &[Case], also: &str) -> anyhow::Result<()> {
