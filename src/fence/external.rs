@@ -189,10 +189,7 @@ mod tests {
         let reach = seen("a", 1);
         let step = decide(50, &record(State::Admitted, "a"), &reach, None, false, true);
         assert_eq!(step, fenced(Reason::Restarted, None));
-        assert_eq!(
-            decide(90, &record(State::Fenced, "a"), &reach, None, false, true),
-            FenceStep::Wait { until: None }
-        );
+        assert_eq!(decide(90, &record(State::Fenced, "a"), &reach, None, false, true), FenceStep::Wait { until: None });
     }
 
     #[test]

@@ -18,8 +18,8 @@ use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub(crate) use auth_reader::auth_of;
 pub use accord::SharedAccord;
+pub(crate) use auth_reader::auth_of;
 pub use clock::ClockGuard;
 pub use link::{ActError, Credentials, LinkView, MemberLink, ScriptNews, Turn};
 pub use registry::Sessions;
@@ -74,8 +74,7 @@ impl QuorumSession {
         let links: Vec<_> = members
             .into_iter()
             .map(|member| {
-                let shared =
-                    Shared { clock: context.clock.clone(), clocks: clocks.clone(), accord: accord.clone() };
+                let shared = Shared { clock: context.clock.clone(), clocks: clocks.clone(), accord: accord.clone() };
                 MemberLink::start(shared, member, reference.clone(), announcements.clone(), stop.clone())
             })
             .collect();

@@ -6,8 +6,8 @@ mod external;
 mod watches;
 
 pub use agreement::{Agreement, agreement};
-pub use external::{unfit};
 pub use conditions::{Obstacle, Overview, conditions, refused};
+pub use external::unfit;
 pub use watches::{ClockReport, TtlReport, Watched, watch_conditions};
 
 use super::plan::Plan;

@@ -65,11 +65,7 @@ impl AdminConnection {
     ///
     /// # Errors
     /// If there is no answer in time, or the record cannot be read.
-    pub async fn look_at_record(
-        &mut self,
-        claim: &Claim,
-        uses: Option<Duration>,
-    ) -> Result<RecordLook, MemberError> {
+    pub async fn look_at_record(&mut self, claim: &Claim, uses: Option<Duration>) -> Result<RecordLook, MemberError> {
         let arguments = [
             claim.uid.clone(),
             u8::from(uses.is_some()).to_string(),

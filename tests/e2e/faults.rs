@@ -96,7 +96,9 @@ impl Faults {
 
     /// The end of [`Self::cut_from_api_server`].
     pub(crate) async fn heal_api_server(&self, node: &str) -> anyhow::Result<()> {
-        self.run(&["in-node", node.trim_start_matches("node"), "--", "nft", "delete", "table", "ip", "e2e"]).await.map(drop)
+        self.run(&["in-node", node.trim_start_matches("node"), "--", "nft", "delete", "table", "ip", "e2e"])
+            .await
+            .map(drop)
     }
 
     /// The API server is killed and stays away.

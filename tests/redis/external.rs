@@ -272,7 +272,8 @@ async fn a_claim_that_is_not_renewed_counts_no_more() {
     let gone = Claim { lives: Duration::from_millis(300), ..claim("gone", "x:1", 30) };
     master.look(&gone, Some(30)).await;
     assert_eq!(master.look(&claim("ours", LIST, 30), Some(30)).await.kept, None);
-    wait_until("it counts no more", async || master.look(&claim("ours", LIST, 30), Some(30)).await.kept.is_some()).await;
+    wait_until("it counts no more", async || master.look(&claim("ours", LIST, 30), Some(30)).await.kept.is_some())
+        .await;
     assert!(matches!(master.as_owner(&format!("PTTL {RECORD_KEY}")).await, Ok(redis::Value::Int(1..=60_000))));
 }
 

@@ -248,7 +248,10 @@ fn what_is_not_supported_is_refused() {
         (json!({"members": 2}), Invalid::Members(2)),
         (json!({"members": -1}), Invalid::Members(-1)),
         (json!({"tls": {"mode": "Managed"}}), Invalid::NotYet("tls")),
-        (json!({"members": 2, "external": [{"name": "x", "address": "x:1", "tls": {}}]}), Invalid::NotYet("external[].tls")),
+        (
+            json!({"members": 2, "external": [{"name": "x", "address": "x:1", "tls": {}}]}),
+            Invalid::NotYet("external[].tls"),
+        ),
         (json!({"maxTTL": "2h"}), Invalid::Range("maxTTL")),
         (client("locker", "s/"), Invalid::ClientName("locker".into())),
         (client("a b", "s/"), Invalid::ClientName("a b".into())),
@@ -282,8 +285,9 @@ fn only_the_operator_and_the_clients_namespaces_reach_redis() {
 
 #[test]
 fn an_operator_whose_labels_are_unknown_is_not_shut_out() {
-    let policy =
-        super::build(&plan(json!({})), &auth(), &OperatorPods::new("control", &BTreeMap::new())).network_policy.unwrap();
+    let policy = super::build(&plan(json!({})), &auth(), &OperatorPods::new("control", &BTreeMap::new()))
+        .network_policy
+        .unwrap();
     let peer = &serde_json::to_value(policy).unwrap()["spec"]["ingress"][0]["from"];
     assert_eq!(*peer, json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "control"}}}]));
 }

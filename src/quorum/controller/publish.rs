@@ -81,7 +81,8 @@ impl<'a> Publisher<'a> {
         for (member, link) in self.plan.all_members().zip(self.task.session.links()) {
             let view = link.view();
             let message = member.external.as_ref().map(|_| {
-                let unfit = status::unfit(Some(status), &member.name, view.observation.as_ref()).filter(|_| view.processes.answers());
+                let unfit = status::unfit(Some(status), &member.name, view.observation.as_ref())
+                    .filter(|_| view.processes.answers());
                 unfit.map(|why| format!("its votes do not count: {why}")).or_else(|| view.trouble.clone())
             });
             let Some(published) = status.members.iter_mut().find(|known| known.name == member.name) else { continue };

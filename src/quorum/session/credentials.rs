@@ -50,7 +50,9 @@ async fn read(api: &Api<SecretObject>, external: &ExternalPlan) -> Result<Creden
     match found {
         Ok(Ok(Some(secret))) => credentials(&secret)
             .ok_or_else(|| format!("Secret {name} has no username and password: write both, and not empty")),
-        Ok(Ok(None)) => Err(format!("there is no Secret {name} in this namespace: create it with username and password")),
+        Ok(Ok(None)) => {
+            Err(format!("there is no Secret {name} in this namespace: create it with username and password"))
+        }
         Ok(Err(_)) | Err(_) => Err(format!("Secret {name} could not be read from the API server")),
     }
 }

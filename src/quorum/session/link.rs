@@ -352,7 +352,8 @@ impl MemberLink {
 
 /// Whether nothing that a decision rests on has changed.
 fn looks_the_same(one: &Observation, other: &Observation) -> bool {
-    (&one.open_users, one.is_master, &one.maxmemory_policy) == (&other.open_users, other.is_master, &other.maxmemory_policy)
+    (&one.open_users, one.is_master, &one.maxmemory_policy)
+        == (&other.open_users, other.is_master, &other.maxmemory_policy)
 }
 
 fn address(ip: &str) -> String {

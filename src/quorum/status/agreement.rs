@@ -148,7 +148,12 @@ mod tests {
         let parts = ["shop/theirs", "other.example:6379", "vm.example:6379"];
         has(&list, Status::False, CommonReason::OtherMemberList, &parts);
         let longer = say(false, 10, Some(("vm.example:6379", 30, 30)));
-        has(&longer, Status::False, CommonReason::LargerMaxTTL, &["shop/theirs", "up to 30s", "wait for 10s", "maxTTL: 30s"]);
+        has(
+            &longer,
+            Status::False,
+            CommonReason::LargerMaxTTL,
+            &["shop/theirs", "up to 30s", "wait for 10s", "maxTTL: 30s"],
+        );
         has(&say(false, 30, None), Status::Unknown, CommonReason::Joining, &["vm"]);
     }
 

@@ -2,9 +2,9 @@
 
 use k8s_openapi::jiff::Timestamp;
 
+use super::agreement::Agreement;
 use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_condition};
 use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
-use super::agreement::Agreement;
 use crate::quorum::plan::Plan;
 use crate::quorum::rollout::Progress;
 

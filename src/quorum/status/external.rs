@@ -11,7 +11,9 @@ pub fn unfit(status: Option<&RedisQuorumStatus>, name: &str, observation: Option
     unfit_process(observation).map(str::to_owned).or_else(|| {
         let members = status.map(|status| status.members.as_slice()).unwrap_or_default();
         let twin = twin_of(members, name, observation.run_id.as_str())?;
-        Some(format!("it is the same process as {twin}, which has its vote already: write the address of another master"))
+        Some(format!(
+            "it is the same process as {twin}, which has its vote already: write the address of another master"
+        ))
     })
 }
 
@@ -23,7 +25,8 @@ fn unfit_process(observation: &Observation) -> Option<&'static str> {
         return Some("it is part of a Redis Cluster, or a sentinel: write the address of a master that stands alone");
     }
     let policy = observation.maxmemory_policy.as_str();
-    (!policy.is_empty() && policy != "noeviction").then_some("it may evict keys: set its maxmemory-policy to noeviction")
+    (!policy.is_empty() && policy != "noeviction")
+        .then_some("it may evict keys: set its maxmemory-policy to noeviction")
 }
 
 /// The member that this process votes for already: one that is recorded with it and admitted, or comes before this one.

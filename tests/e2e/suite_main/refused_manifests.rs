@@ -62,7 +62,11 @@ const MALFORMED: &[Case] = &[
     ("RedisQuorum", "{allowedNamespaces: {from: Selector}}", "write from: Selector together with a selector"),
     ("RedisQuorum", "{members: 2, external: [{name: a, address: 'no port'}]}", "spec.external[0].address"),
     ("RedisQuorum", "{members: 3, external: [{name: a, address: 'a:6379'}]}", "write 1, 3, 5, 7 or 9"),
-    ("RedisQuorum", "{members: 2, external: [{name: bad-19-0, address: 'a:6379'}]}", "give the external member another name"),
+    (
+        "RedisQuorum",
+        "{members: 2, external: [{name: bad-19-0, address: 'a:6379'}]}",
+        "give the external member another name",
+    ),
     (
         "RedisQuorum",
         "{members: 1, external: [{name: a, address: 'a:6379'}, {name: b, address: 'a:6379'}]}",

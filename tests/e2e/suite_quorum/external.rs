@@ -79,9 +79,7 @@ pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyh
     // By a name, as DNS has it.
     let ip = masters.ip();
     let ports = json!([{"name": "redis", "port": 7_000}]);
-    bench
-        .create::<Service>(json!({"metadata": {"name": "vm"}, "spec": {"clusterIP": "None", "ports": ports}}))
-        .await?;
+    bench.create::<Service>(json!({"metadata": {"name": "vm"}, "spec": {"clusterIP": "None", "ports": ports}})).await?;
     bench
         .create::<EndpointSlice>(json!({
             "metadata": {"name": "vm", "labels": {"kubernetes.io/service-name": "vm"}},
@@ -94,7 +92,8 @@ pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyh
     ensure!(status(&lock.recorder.last()?.object).votes.as_deref() == Some("3/3"), "not all have voted");
     let (mark, since) = (quorum.recorder.mark(), masters.restart(0).await?);
     check_rejoin(&quorum, mark, "vm-0", since).await?;
-    let replicated = |version: &Version<_>| crate::locks::reason_of(&version.object, "FullyReplicated") == Some("AllMembers");
+    let replicated =
+        |version: &Version<_>| crate::locks::reason_of(&version.object, "FullyReplicated") == Some("AllMembers");
     lock.recorder.until_after(lock.recorder.mark().saturating_sub(1), SOON, "on all members", replicated).await?;
     // The other way round: one of the operator's own is lost.
     let (mark, since) = (quorum.recorder.mark(), bench.wall().0);
@@ -149,8 +148,7 @@ async fn contenders(bench: &Bench, other: &Bench) -> anyhow::Result<()> {
         let is_named = |version: &Version<RedisQuorum>| condition(version, "QuorumAgrees").2.contains(&named);
         quorum.recorder.until(SOON, &format!("{named}, not {message}"), is_named).await?;
     }
-    let (mut holds, others) =
-        tokio::try_join!(contend(bench.clone(), "ours", 6), contend(other.clone(), "theirs", 6))?;
+    let (mut holds, others) = tokio::try_join!(contend(bench.clone(), "ours", 6), contend(other.clone(), "theirs", 6))?;
     holds.extend(others);
     holds.sort_by_key(|hold| hold.from);
     for pair in holds.windows(2) {
@@ -208,7 +206,8 @@ pub(crate) async fn a_newcomer_that_disagrees_refuses_itself_and_stops_nobody(be
         let mut manifest = claim(&name, &name, Some(&refused.name), Duration::from_secs(1));
         manifest["spec"]["waitTimeout"] = json!("3s");
         let vain = Lock::create(&bench, manifest).await?;
-        let is_finished = |version: &Version<_>| crate::locks::reason_of(&version.object, "Finished") == Some("WaitTimeout");
+        let is_finished =
+            |version: &Version<_>| crate::locks::reason_of(&version.object, "Finished") == Some("WaitTimeout");
         let end = vain.recorder.until(SOON, "it waits in vain", is_finished).await?;
         ensure!(vain.recorder.versions().iter().all(|version| !is_held(&version.object)), "it was granted");
         ensure!(status(&end.object).fencing_token.is_none(), "{}", message_of(&end.object, "Held"));
@@ -248,7 +247,9 @@ pub(crate) async fn a_longer_max_ttl_waits_for_the_fences_of_all(bench: Bench) -
     lock.remove().await
 }
 
-pub(crate) async fn a_master_restarted_in_the_middle_of_an_acquisition_does_not_vote(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_master_restarted_in_the_middle_of_an_acquisition_does_not_vote(
+    bench: Bench,
+) -> anyhow::Result<()> {
     let masters = Masters::start(&bench, 3).await?;
     let manifest = masters.manifest("q", 0, &addresses(&masters, &[0, 1, 2]), MAX_TTL);
     let quorum = masters.ready(&bench, manifest).await?;
