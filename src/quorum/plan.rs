@@ -89,6 +89,15 @@ impl ClientPlan {
     }
 }
 
+/// Where the members' certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsPlan {
+    /// The Secret that members mount.
+    pub secret: String,
+    /// The operator writes it itself.
+    pub managed: bool,
+}
+
 /// A specification that can be carried out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -112,6 +121,8 @@ pub struct Plan {
     pub epoch: i64,
     /// Clients, by name.
     pub clients: Vec<ClientPlan>,
+    /// Members speak TLS.
+    pub tls: Option<TlsPlan>,
     /// Pod settings.
     pub pod: MemberPod,
 }
@@ -143,7 +154,26 @@ impl Plan {
     /// Name of the Secret with redis.conf and the ACL files.
     #[must_use]
     pub fn config_name(&self) -> String {
-        format!("{}-config", self.name)
+        config_name(&self.name)
+    }
+
+    /// Name of the Secret with the operator's own authority.
+    #[must_use]
+    pub fn authority_name(&self) -> String {
+        format!("{}-ca", self.name)
+    }
+
+    /// The names that the members' certificate has to prove: those that clients, and the operator, check.
+    #[must_use]
+    pub fn server_names(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.dns_name(&self.namespace)).collect()
+    }
+
+    /// All names in a certificate that the operator makes.
+    #[must_use]
+    pub fn issued_names(&self) -> Vec<String> {
+        let long = self.members.iter().map(|member| format!("{}.cluster.local", member.dns_name(&self.namespace)));
+        self.server_names().into_iter().chain(long).collect()
     }
 
     /// Name of a client's Secret.
@@ -151,6 +181,12 @@ impl Plan {
     pub fn client_secret_name(&self, client: &ClientPlan) -> String {
         format!("{}-client-{}", self.name, client.name)
     }
+}
+
+/// Name of the Secret with redis.conf and the ACL files.
+#[must_use]
+pub fn config_name(quorum: &str) -> String {
+    format!("{quorum}-config")
 }
 
 /// Name of the Secret with the seed of all passwords.
@@ -222,6 +258,7 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         max_ttl: spec.max_ttl.get(),
         epoch: epoch(quorum),
         clients,
+        tls: tls(quorum)?,
         pod: spec.pod.clone().unwrap_or_default(),
         name,
     })
@@ -229,11 +266,8 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
 
 fn supported(quorum: &RedisQuorum) -> Result<(), Invalid> {
     let spec = &quorum.spec;
-    for (refused, name) in [
-        (spec.tls.mode != TlsMode::Disabled, "tls"),
-        (spec.expose.type_ != ExposeType::None, "expose"),
-        (!spec.external.is_empty(), "external"),
-    ] {
+    for (refused, name) in [(spec.expose.type_ != ExposeType::None, "expose"), (!spec.external.is_empty(), "external")]
+    {
         if refused {
             return Err(Invalid::NotYet(name));
         }
@@ -244,6 +278,16 @@ fn supported(quorum: &RedisQuorum) -> Result<(), Invalid> {
         return Err(Invalid::NotYet("changing members"));
     }
     Ok(())
+}
+
+fn tls(quorum: &RedisQuorum) -> Result<Option<TlsPlan>, Invalid> {
+    let tls = &quorum.spec.tls;
+    Ok(match (tls.mode, &tls.secret_ref) {
+        (TlsMode::Disabled, _) => None,
+        (TlsMode::Managed, _) => Some(TlsPlan { secret: format!("{}-tls", quorum.name_any()), managed: true }),
+        (TlsMode::Secret, Some(secret)) => Some(TlsPlan { secret: secret.name.clone(), managed: false }),
+        (TlsMode::Secret, None) => return Err(Invalid::Incomplete("spec.tls.secretRef")),
+    })
 }
 
 fn client(client: &crate::api::QuorumClient) -> Result<ClientPlan, Invalid> {

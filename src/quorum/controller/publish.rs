@@ -14,6 +14,7 @@ use crate::api::{MemberStatus, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus}
 use crate::quorum::plan::Plan;
 use crate::quorum::rollout::Progress;
 use crate::quorum::status::{self, Obstacle, Overview};
+use crate::quorum::tls::Report;
 use crate::time::{Clock, Monotonic};
 
 /// Writes the status of one quorum in one reconciliation.
@@ -29,8 +30,13 @@ impl<'a> Publisher<'a> {
     }
 
     pub(super) fn learn(&mut self, applied: &Applied, rollout: Option<Progress>) {
-        self.overview =
-            Overview { rollout, blocked_clients: applied.blocked_clients.clone(), obstacle: applied.obstacle.clone() };
+        self.overview.rollout = rollout;
+        self.overview.blocked_clients.clone_from(&applied.blocked_clients);
+        self.overview.obstacle.clone_from(&applied.obstacle);
+    }
+
+    pub(super) fn learn_tls(&mut self, tls: Option<Report>) {
+        self.overview.tls = tls;
     }
 
     /// What everything else rests on is published first: the membership epoch, and the settings that fences have to outlast

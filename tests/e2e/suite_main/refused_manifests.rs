@@ -64,7 +64,6 @@ const MALFORMED: &[Case] = &[
 ];
 
 const NOT_YET: &[Case] = &[
-    ("RedisQuorum", "{tls: {mode: Managed}}", "TLS"),
     ("RedisQuorum", "{tls: {mode: Managed}, expose: {type: NodePort}}", "exposing members"),
     ("RedisQuorum", "{members: 2, external: [{name: a, address: 'a:6379'}]}", "external members"),
 ];
