@@ -16,5 +16,6 @@ pub mod plan;
 pub mod rollout;
 pub mod session;
 pub mod status;
+pub mod tls;
 
 pub use controller::ensure_default_quorum;

@@ -10,10 +10,12 @@ mod admin;
 mod endpoint;
 mod external;
 mod scripts;
+mod tls;
 mod voting;
 mod wire;
 
 pub use admin::{AdminConnection, Closing, EPOCH_KEY, EpochChange, Observation, Opening, ScriptKill, TtlSample};
 pub use endpoint::{Endpoint, Secret};
 pub use external::{Claim, OtherClaim, RECORD_KEY, RecordLook};
+pub use tls::{Authorities, Fingerprint, TlsClient, TlsError};
 pub use voting::{Link, RedisMember};

@@ -153,21 +153,23 @@ impl Accord {
             let known = (OtherClaim { left: Duration::ZERO, ..other.clone() }, now + other.left);
             seat.others.insert(other.uid.clone(), known);
         }
-        (seat.tried, seat.trouble) = (true, None);
+        let recovered = seat.trouble.take().is_some();
+        seat.tried = true;
         seat.look = Some(Look { run_id: run_id.clone(), at: now, kept: look.kept });
         // A claim of ours that another replica has kept alive: it has not lapsed, so this replica need not join anew.
         let all_kept = self.kept_everywhere(now).is_some();
         if look.stood || all_kept || (look.kept.is_some() && self.is_joined(now)) {
             self.joined_until = self.claim.as_ref().map(|claim| now + claim.lives);
         }
-        before != self.summary(now)
+        recovered || before != self.summary(now)
     }
 
-    /// The member did not answer, or its record cannot be read.
-    pub fn missed(&mut self, member: &MemberName, trouble: String) {
-        if let Some(seat) = self.seats.get_mut(member) {
-            (seat.tried, seat.trouble) = (true, Some(trouble));
-        }
+    /// The member did not answer, or its record cannot be read. Whether that is news; never of a member of our own.
+    pub fn missed(&mut self, member: &MemberName, trouble: &str) -> bool {
+        let Some(seat) = self.seats.get_mut(member) else { return false };
+        let known = seat.trouble.as_deref() == Some(trouble);
+        (seat.tried, seat.trouble) = (true, Some(trouble.to_owned()));
+        !known
     }
 
     /// Whether votes of members count at all.

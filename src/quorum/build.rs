@@ -7,6 +7,7 @@ mod network_policy;
 mod secret;
 mod service;
 mod stateful_set;
+pub mod tls_secret;
 
 use std::collections::BTreeMap;
 
@@ -23,9 +24,19 @@ use crate::api::{CLIENT_LABEL, MEMBER_LABEL, QUORUM_LABEL, QUORUM_NAMESPACE_LABE
 pub use config::{max_memory, redis_conf, users_acl};
 pub use network_policy::OperatorPods;
 pub use secret::{auth_secret, client_secret};
+pub use stateful_set::{TLS_DIRECTORY, TLS_VOLUME};
 
 /// Name of the container whose end is the end of a member's process.
 pub const REDIS_CONTAINER: &str = "redis";
+
+/// How members are spoken to now, which during an update is not how they shall be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transport {
+    /// Whether the pod of each member speaks TLS, by index.
+    pub tls: Vec<bool>,
+    /// Whose certificates are trusted, in PEM.
+    pub authorities: Option<String>,
+}
 
 /// Everything that a quorum needs in its own namespace, but for the auth Secret, which is never applied: it is made once.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,14 +57,18 @@ pub struct Objects {
 
 /// Builds everything.
 #[must_use]
-pub fn build(plan: &Plan, auth: &Auth, operator: &OperatorPods) -> Objects {
+pub fn build(plan: &Plan, auth: &Auth, operator: &OperatorPods, transport: &Transport) -> Objects {
     let has_members = !plan.members.is_empty();
     Objects {
-        config: config::config_secret(plan, auth),
+        config: config::config_secret(plan, auth, transport),
         services: plan.members.iter().map(|member| service::headless(plan, member)).collect(),
         disruption_budget: has_members.then(|| disruption::budget(plan)),
         network_policy: has_members.then(|| network_policy::policy(plan, operator)),
-        clients: plan.clients.iter().map(|client| secret::client_secret(plan, auth, client, &plan.namespace)).collect(),
+        clients: plan
+            .clients
+            .iter()
+            .map(|client| secret::client_secret(plan, auth, transport, client, &plan.namespace))
+            .collect(),
         stateful_sets: plan.members.iter().map(|member| stateful_set::member(plan, member)).collect(),
     }
 }

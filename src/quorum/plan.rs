@@ -65,6 +65,17 @@ pub struct ExternalPlan {
     pub address: String,
     /// Name of the Secret with the user.
     pub secret: Option<String>,
+    /// With TLS or without.
+    pub tls: Option<ExternalTlsPlan>,
+}
+
+/// TLS to a master that others run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExternalTlsPlan {
+    /// Name of the Secret with the authorities; those of the system without one.
+    pub secret: Option<String>,
+    /// The name that its certificate has to carry.
+    pub server_name: String,
 }
 
 impl MemberPlan {
@@ -121,6 +132,15 @@ impl ClientPlan {
     }
 }
 
+/// Where the members' certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsPlan {
+    /// The Secret that members mount.
+    pub secret: String,
+    /// The operator writes it itself.
+    pub managed: bool,
+}
+
 /// A specification that can be carried out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -146,6 +166,8 @@ pub struct Plan {
     pub epoch: i64,
     /// Clients, by name.
     pub clients: Vec<ClientPlan>,
+    /// Members speak TLS.
+    pub tls: Option<TlsPlan>,
     /// Pod settings.
     pub pod: MemberPod,
 }
@@ -188,7 +210,26 @@ impl Plan {
     /// Name of the Secret with redis.conf and the ACL files.
     #[must_use]
     pub fn config_name(&self) -> String {
-        format!("{}-config", self.name)
+        config_name(&self.name)
+    }
+
+    /// Name of the Secret with the operator's own authority.
+    #[must_use]
+    pub fn authority_name(&self) -> String {
+        format!("{}-ca", self.name)
+    }
+
+    /// The names that the members' certificate has to prove: those that clients, and the operator, check.
+    #[must_use]
+    pub fn server_names(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.dns_name(&self.namespace)).collect()
+    }
+
+    /// All names in a certificate that the operator makes.
+    #[must_use]
+    pub fn issued_names(&self) -> Vec<String> {
+        let long = self.members.iter().map(|member| format!("{}.cluster.local", member.dns_name(&self.namespace)));
+        self.server_names().into_iter().chain(long).collect()
     }
 
     /// Name of a client's Secret.
@@ -196,6 +237,12 @@ impl Plan {
     pub fn client_secret_name(&self, client: &ClientPlan) -> String {
         format!("{}-client-{}", self.name, client.name)
     }
+}
+
+/// Name of the Secret with redis.conf and the ACL files.
+#[must_use]
+pub fn config_name(quorum: &str) -> String {
+    format!("{quorum}-config")
 }
 
 /// Name of the Secret with the seed of all passwords.
@@ -249,9 +296,19 @@ pub fn external_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
         external: Some(ExternalPlan {
             address: member.address.clone(),
             secret: member.secret_ref.as_ref().map(|secret| secret.name.clone()),
+            tls: member.tls.as_ref().map(|tls| ExternalTlsPlan {
+                secret: tls.secret_ref.as_ref().map(|secret| secret.name.clone()),
+                server_name: tls.server_name.clone().unwrap_or_else(|| host_of(&member.address).to_owned()),
+            }),
         }),
     };
     quorum.spec.external.iter().enumerate().map(plan).collect()
+}
+
+/// The host in `host:port`, without the brackets of an IPv6 address.
+fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 /// All members of a quorum, those of others last.
@@ -307,6 +364,7 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         max_ttl: spec.max_ttl.get(),
         epoch: epoch(quorum),
         clients,
+        tls: tls(quorum)?,
         pod: spec.pod.clone().unwrap_or_default(),
         name,
     })
@@ -314,11 +372,7 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
 
 fn supported(quorum: &RedisQuorum) -> Result<(), Invalid> {
     let spec = &quorum.spec;
-    for (refused, name) in [
-        (spec.tls.mode != TlsMode::Disabled, "tls"),
-        (spec.expose.type_ != ExposeType::None, "expose"),
-        (spec.external.iter().any(|member| member.tls.is_some()), "external[].tls"),
-    ] {
+    for (refused, name) in [(spec.expose.type_ != ExposeType::None, "expose")] {
         if refused {
             return Err(Invalid::NotYet(name));
         }
@@ -351,6 +405,16 @@ fn distinct(external: &[MemberPlan], quorum: &str) -> Result<(), Invalid> {
 
 fn same_address(one: &MemberPlan, other: &MemberPlan) -> bool {
     one.external.as_ref().map(|one| &one.address) == other.external.as_ref().map(|other| &other.address)
+}
+
+fn tls(quorum: &RedisQuorum) -> Result<Option<TlsPlan>, Invalid> {
+    let tls = &quorum.spec.tls;
+    Ok(match (tls.mode, &tls.secret_ref) {
+        (TlsMode::Disabled, _) => None,
+        (TlsMode::Managed, _) => Some(TlsPlan { secret: format!("{}-tls", quorum.name_any()), managed: true }),
+        (TlsMode::Secret, Some(secret)) => Some(TlsPlan { secret: secret.name.clone(), managed: false }),
+        (TlsMode::Secret, None) => return Err(Invalid::Incomplete("spec.tls.secretRef")),
+    })
 }
 
 fn client(client: &crate::api::QuorumClient) -> Result<ClientPlan, Invalid> {

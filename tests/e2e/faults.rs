@@ -40,7 +40,11 @@ impl Faults {
         self.script.is_some()
     }
 
-    async fn run(&self, arguments: &[&str]) -> anyhow::Result<String> {
+    async fn run(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        self.output(arguments).await.map(drop)
+    }
+
+    async fn output(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let Some(script) = &self.script else { bail!("this cluster has no faults to inject") };
         let mut command = Command::new(script);
         command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
@@ -56,13 +60,8 @@ impl Faults {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs a shell script beside the control plane, which reaches pods and is reached by them.
-    pub(crate) async fn beside_control_plane(&self, script: &str) -> anyhow::Result<String> {
-        self.run(&["in-cp", "--", "bash", "-euc", script]).await
-    }
-
-    /// The same, waiting for its end, where nothing can be awaited.
-    pub(crate) fn clean_up_beside_control_plane(&self, script: &str) {
+    /// Runs a shell script beside the control plane, waiting for its end, where nothing can be awaited.
+    pub(crate) fn clean_up_beside_the_control_plane(&self, script: &str) {
         if let Some(program) = &self.script {
             let mut command = std::process::Command::new(program);
             command.args(["in-cp", "--", "bash", "-uc", script]).stdin(Stdio::null());
@@ -71,19 +70,24 @@ impl Faults {
         }
     }
 
+    /// Runs a shell script beside the control plane, from where pods and nodes are reached by address; gives what it printed.
+    pub(crate) async fn beside_the_control_plane(&self, script: &str) -> anyhow::Result<String> {
+        self.output(&["in-cp", "--", "bash", "-c", script]).await
+    }
+
     /// SIGKILL to the first process of a container.
     pub(crate) async fn kill_container(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<()> {
-        self.run(&["kill-container", namespace, pod, container]).await.map(drop)
+        self.run(&["kill-container", namespace, pod, container]).await
     }
 
     /// SIGSTOP to all processes of a container.
     pub(crate) async fn pause_container(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<()> {
-        self.run(&["pause-container", namespace, pod, container]).await.map(drop)
+        self.run(&["pause-container", namespace, pod, container]).await
     }
 
     /// SIGCONT to all processes of a container.
     pub(crate) async fn resume_container(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<()> {
-        self.run(&["resume-container", namespace, pod, container]).await.map(drop)
+        self.run(&["resume-container", namespace, pod, container]).await
     }
 
     /// What a pod sends to the API server is dropped on its node.
@@ -91,7 +95,7 @@ impl Faults {
         let drop = format!(
             "table ip e2e {{ chain cut {{ type filter hook forward priority 0; ip saddr {address} tcp dport 6443 drop; }}; }}"
         );
-        self.run(&["in-node", node.trim_start_matches("node"), "--", "nft", &drop]).await.map(std::mem::drop)
+        self.run(&["in-node", node.trim_start_matches("node"), "--", "nft", &drop]).await
     }
 
     /// The end of [`Self::cut_from_api_server`].
@@ -104,7 +108,7 @@ impl Faults {
     /// The API server is killed and stays away.
     pub(crate) async fn stop_api_server(&self) -> anyhow::Result<()> {
         self.api_server_is_away.store(true, Ordering::SeqCst);
-        self.run(&["apiserver-stop"]).await.map(drop)
+        self.run(&["apiserver-stop"]).await
     }
 
     /// The API server comes back, if it is away.
@@ -120,7 +124,7 @@ impl Faults {
     pub(crate) async fn cut_node(&self, node: &str) -> anyhow::Result<()> {
         let number = node.trim_start_matches(|c: char| !c.is_ascii_digit()).to_owned();
         self.cut.lock().unwrap_or_else(PoisonError::into_inner).push(number.clone());
-        self.run(&["node-cut", &number]).await.map(drop)
+        self.run(&["node-cut", &number]).await
     }
 
     /// Plugs all cables in again.

@@ -38,7 +38,8 @@ impl Masters {
         let Self { name, .. } = &masters;
         let (first, second) = (masters.host(0), masters.host(1));
         let script = format!(
-            "ip netns add {name}
+            "set -eu
+             ip netns add {name}
              ip link add {name} type veth peer name eth0 netns {name}
              ip link set {name} master br0 up
              ip -n {name} link set lo up
@@ -49,7 +50,7 @@ impl Masters {
              mkdir -p {directory}",
             directory = masters.directory(),
         );
-        bench.cluster.faults.beside_control_plane(&script).await?;
+        bench.cluster.faults.beside_the_control_plane(&script).await?;
         for index in 0..count {
             masters.start_one(index).await?;
         }
@@ -89,7 +90,8 @@ impl Masters {
         let user = user.replacen("ACL SETUSER", "user", 1).replacen(" reset ", " ", 1);
         let (directory, port) = (self.directory(), Self::port(index));
         let script = format!(
-            "cd {directory}
+            "set -eu
+             cd {directory}
              printf '%s\\n' 'user default off' '{user}' 'port {port}' 'bind *' 'protected-mode no' 'save \"\"' \
                'daemonize yes' 'dir {directory}' 'pidfile {directory}/{index}.pid' 'logfile {directory}/{index}.log' >{index}.conf
              rm -f {index}.pid
@@ -97,13 +99,13 @@ impl Masters {
              until [[ -s {index}.pid ]]; do sleep 0.02; done",
             name = self.name,
         );
-        self.bench.cluster.faults.beside_control_plane(&script).await.map(drop)
+        self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)
     }
 
     /// A signal to the process of a master.
     pub(crate) async fn signal(&self, index: usize, signal: &str) -> anyhow::Result<()> {
         let script = format!("kill -{signal} $(cat {}/{index}.pid)", self.directory());
-        self.bench.cluster.faults.beside_control_plane(&script).await.map(drop)
+        self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)
     }
 
     /// SIGKILL, and a new process in its place. When it was killed, in milliseconds of the wall clock.
@@ -158,7 +160,7 @@ impl Masters {
 impl Drop for Masters {
     fn drop(&mut self) {
         let (directory, name) = (self.directory(), &self.name);
-        self.bench.cluster.faults.clean_up_beside_control_plane(&format!(
+        self.bench.cluster.faults.clean_up_beside_the_control_plane(&format!(
             "for pid in {directory}/*.pid; do kill -KILL $(cat $pid); done; ip netns del {name}; rm -rf {directory}"
         ));
     }

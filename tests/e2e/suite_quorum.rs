@@ -10,6 +10,7 @@ mod network_policy;
 mod refusals;
 mod rejoin;
 mod rollout;
+mod tls;
 
 use crate::runner::{Test, tests};
 
@@ -36,5 +37,8 @@ pub(crate) const TESTS: &[Test] = tests![
     local external::a_longer_max_ttl_waits_for_the_fences_of_all,
     local external::a_master_restarted_in_the_middle_of_an_acquisition_does_not_vote,
     local external::two_addresses_of_one_process_have_one_vote,
+    local tls::a_managed_certificate_is_checked_by_name_and_plain_tcp_is_refused,
+    anywhere tls::a_certificate_that_is_replaced_is_served_without_a_restart,
+    anywhere tls::tls_is_switched_on_and_off_and_no_lock_is_lost,
     local rejoin::ten_restarts_rejoin_within_a_second_after_the_delay,
 ];

@@ -57,7 +57,7 @@ impl Master {
 
     fn endpoint(&self) -> Endpoint {
         let password = Secret::new(password().expose().replace(' ', "-"));
-        Endpoint { address: self.address(), username: USER.to_owned(), password }
+        Endpoint { address: self.address(), username: USER.to_owned(), password, tls: None }
     }
 
     async fn watch(&self) -> AdminConnection {
@@ -79,7 +79,7 @@ impl Drop for Master {
 fn spawn(port: u16) -> Child {
     let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
     Program::new(program)
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "::1", "--save", ""])
         .stdout(Stdio::null())
         .spawn()
         .expect("redis-server can be started")
@@ -180,6 +180,20 @@ async fn the_documented_user_is_enough_to_vote_and_for_nothing_else() {
         let error = run(&mut connection, forbidden).await.expect_err(forbidden);
         assert_eq!(error.code(), Some("NOPERM"), "{forbidden}");
     }
+}
+
+#[tokio::test]
+async fn a_master_is_reached_by_name_and_by_either_kind_of_address() {
+    let master = Master::start().await;
+    let run_id = master.watch().await.run_id().clone();
+    for host in ["localhost", "127.0.0.1", "[::1]"] {
+        let endpoint = Endpoint { address: format!("{host}:{}", master.port), ..master.endpoint() };
+        let watch = AdminConnection::connect(&endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await;
+        assert_eq!(*watch.unwrap().run_id(), run_id, "{host}");
+    }
+    // Without a password where none is asked for.
+    let endpoint = Endpoint { username: String::new(), password: Secret::new(""), ..master.endpoint() };
+    assert!(AdminConnection::connect(&endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await.is_ok());
 }
 
 #[tokio::test]

@@ -103,8 +103,8 @@ fn nobody_claims_before_every_member_was_asked() {
     let mut accord = accord(30);
     accord.admitted(&name("a"), Some(process("a")));
     assert_eq!(asks(&accord, "a", &process("a"), 0), None);
-    accord.missed(&name("b"), "connection refused".into());
-    accord.missed(&name("c"), "connection refused".into());
+    accord.missed(&name("b"), "connection refused");
+    accord.missed(&name("c"), "connection refused");
     assert_eq!(asks(&accord, "a", &process("a"), 0), Some(30));
     assert_eq!(accord.trouble(&name("b")), Some("connection refused"));
 }
@@ -141,7 +141,7 @@ fn another_replica_goes_on_with_a_claim_that_stands() {
     let mut accord = accord(30);
     accord.admitted(&name("a"), Some(process("a")));
     for member in ["b", "c"] {
-        accord.missed(&name(member), "connection refused".into());
+        accord.missed(&name(member), "connection refused");
     }
     assert!(accord.saw(&name("a"), &process("a"), &look(Some(30), true, &[]), at(0)));
     assert!(accord.may_vote(at(0)), "without b and c");

@@ -163,7 +163,6 @@ fn plan_of_what_is(quorum: &RedisQuorum) -> Option<Plan> {
     plan::validate(quorum).ok().or_else(|| {
         let mut quorum = quorum.clone();
         quorum.spec.clients.clear();
-        quorum.spec.external.iter_mut().for_each(|member| member.tls = None);
         let external = quorum.spec.external.len();
         (quorum.spec.tls, quorum.spec.expose) = Default::default();
         let own = quorum.status.as_ref()?.members.len().checked_sub(external)?;

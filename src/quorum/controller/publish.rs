@@ -14,6 +14,7 @@ use crate::api::{MemberStatus, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus}
 use crate::quorum::plan::Plan;
 use crate::quorum::rollout::Progress;
 use crate::quorum::status::{self, Obstacle, Overview};
+use crate::quorum::tls::Report;
 use crate::time::{Clock, Monotonic};
 
 /// Writes the status of one quorum in one reconciliation.
@@ -32,6 +33,10 @@ impl<'a> Publisher<'a> {
         self.overview.rollout = rollout;
         self.overview.blocked_clients.clone_from(&applied.blocked_clients);
         self.overview.obstacle.clone_from(&applied.obstacle);
+    }
+
+    pub(super) fn learn_tls(&mut self, tls: Option<Report>) {
+        self.overview.tls = tls;
     }
 
     /// What everything else rests on is published first: the membership epoch, and the settings that fences have to outlast
@@ -80,16 +85,17 @@ impl<'a> Publisher<'a> {
         self.basics(status);
         for (member, link) in self.plan.all_members().zip(self.task.session.links()) {
             let view = link.view();
-            let message = member.external.as_ref().map(|_| {
-                let unfit = status::unfit(Some(status), &member.name, view.observation.as_ref())
-                    .filter(|_| view.processes.answers());
-                unfit.map(|why| format!("its votes do not count: {why}")).or_else(|| view.trouble.clone())
+            let message = member.external.as_ref().and_then(|_| {
+                let unfit = status::unfit(Some(status), &member.name, view.observation.as_ref());
+                let unfit = unfit.filter(|_| view.processes.answers());
+                let trouble = || self.task.session.accord().lock().trouble(link.name()).map(str::to_owned);
+                unfit.map(|why| format!("its votes do not count: {why}")).or_else(trouble)
             });
             let Some(published) = status.members.iter_mut().find(|known| known.name == member.name) else { continue };
             match (&member.external, message) {
                 (Some(external), message) => {
                     published.address = Some(external.address.clone());
-                    published.message = message.flatten();
+                    published.message = message;
                 }
                 (None, _) => {
                     published.pod_name = Some(member.pod_name());

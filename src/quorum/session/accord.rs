@@ -41,7 +41,7 @@ impl QuorumSession {
         self.place();
         for link in self.links.iter().filter(|link| !link.is_seen()) {
             if let Some(trouble) = missing.get(link.name().as_str()) {
-                link.note_trouble(Some(trouble.clone()));
+                link.note_missed(trouble);
             }
         }
     }

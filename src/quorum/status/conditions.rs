@@ -7,6 +7,7 @@ use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_conditio
 use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
 use crate::quorum::plan::Plan;
 use crate::quorum::rollout::Progress;
+use crate::quorum::tls::Report;
 
 /// What the conditions are made from, beside the status itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Overview {
     pub rollout: Option<Progress>,
     /// Client Secrets that could not be written, with the reason.
     pub blocked_clients: Vec<String>,
+    /// How TLS stands; `None` without it.
+    pub tls: Option<Report>,
     /// Something that keeps the quorum from being carried out at all.
     pub obstacle: Option<Obstacle>,
     /// What the operators that share its members say; `None` before anything is known.
@@ -61,6 +64,13 @@ pub fn conditions(
     if let Some(Agreement { holds, reason, message }) = overview.agreement.clone() {
         let type_ = QuorumCondition::QuorumAgrees;
         set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+    }
+    match &overview.tls {
+        Some(Report { ready, reason, message }) => {
+            let type_ = QuorumCondition::TLSReady;
+            set_condition(&mut status.conditions, type_, *ready, *reason, message.as_str(), generation, now);
+        }
+        None => status.conditions.retain(|condition| condition.type_ != QuorumCondition::TLSReady.as_str()),
     }
 }
 

@@ -80,11 +80,7 @@ const MALFORMED: &[Case] = &[
     ("RedisQuorum", "{clients: [{name: locker, namespace: a, keyPrefix: a/}]}", "give the client another name"),
 ];
 
-const NOT_YET: &[Case] = &[
-    ("RedisQuorum", "{tls: {mode: Managed}}", "TLS"),
-    ("RedisQuorum", "{tls: {mode: Managed}, expose: {type: NodePort}}", "exposing members"),
-    ("RedisQuorum", "{members: 2, external: [{name: a, address: 'a:6379', tls: {}}]}", "TLS to external members"),
-];
+const NOT_YET: &[Case] = &[("RedisQuorum", "{tls: {mode: Managed}, expose: {type: NodePort}}", "exposing members")];
 
 async fn refusals(bench: &Bench, cases: &[Case], also: &str) -> anyhow::Result<()> {
     for (number, (kind, spec, message)) in cases.iter().enumerate() {

@@ -5,17 +5,19 @@ use std::sync::PoisonError;
 
 use super::{MemberLink, Place};
 use crate::fence::Users;
-use crate::redis_member::{AdminConnection, Endpoint, Observation, Secret};
+use crate::redis_member::{AdminConnection, Endpoint, Observation, Secret, TlsClient};
 use crate::redlock::{MemberError, RunId};
 use crate::time::Clock;
 
-/// A user of a master that others run.
+/// A user of a master that others run, and how to speak to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The Redis user; empty if the master asks for no password.
     pub username: String,
     /// Its password.
     pub password: Secret,
+    /// With TLS or without.
+    pub tls: Option<TlsClient>,
 }
 
 impl MemberLink {
@@ -24,9 +26,9 @@ impl MemberLink {
     pub(in crate::quorum::session) fn place_external(&self, user: Option<Credentials>, admitted: Option<RunId>) {
         let Some(external) = &self.plan.external else { return };
         self.note_admitted(admitted);
-        let Some(Credentials { username, password }) = user else { return };
-        let endpoint = Endpoint { address: external.address.clone(), username, password };
-        self.place_voter_at(endpoint.clone());
+        let Some(Credentials { username, password, tls }) = user else { return };
+        let endpoint = Endpoint { address: external.address.clone(), username, password, tls };
+        self.place_voter(endpoint.clone());
         let place = Some(Place { pod_uid: String::new(), admin: endpoint, users: Vec::new() });
         self.place.send_if_modified(|current| {
             let moved = *current != place;
@@ -57,21 +59,9 @@ impl MemberLink {
         if open { Users::Open } else { Users::Closed }
     }
 
-    /// Why the member cannot be asked; for masters that others run, whose state no pod tells.
-    pub(in crate::quorum::session) fn note_trouble(&self, trouble: Option<String>) {
-        if !self.plan.is_external() {
-            return;
-        }
-        if let Some(trouble) = &trouble {
-            self.accord.lock().missed(&self.name, trouble.clone());
-        }
-        let news = {
-            let mut seen = self.seen();
-            let news = seen.trouble != trouble;
-            seen.trouble = trouble;
-            news
-        };
-        if news {
+    /// Why the member was not asked; for masters that others run, whose state no pod tells.
+    pub(in crate::quorum::session) fn note_missed(&self, trouble: &str) {
+        if self.accord.lock().missed(&self.name, trouble) {
             self.announce();
         }
     }
@@ -82,10 +72,9 @@ impl MemberLink {
         // Before the question: what stands counts from here.
         let now = self.clock.boottime();
         let question = self.accord.lock().question(&self.name, &run_id, now);
-        let Some((claim, uses)) = question else { return self.note_trouble(None) };
+        let Some((claim, uses)) = question else { return };
         match admin.look_at_record(&claim, uses).await {
             Ok(look) => {
-                self.note_trouble(None);
                 if self.accord.lock().saw(&self.name, &run_id, &look, now) {
                     self.announce();
                 }
@@ -93,9 +82,9 @@ impl MemberLink {
             // Alive; the next look tells.
             Err(MemberError::Busy | MemberError::Loading) => {}
             Err(MemberError::Fenced) => {
-                self.note_trouble(Some("its user may not run the commands that docs/external.md lists".to_owned()));
+                self.note_missed("its user may not run the commands that docs/external.md lists");
             }
-            Err(error) => self.note_trouble(Some(format!("the record of its operators was not read: {error}"))),
+            Err(error) => self.note_missed(&format!("the record of its operators was not read: {error}")),
         }
     }
 }
