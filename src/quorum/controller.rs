@@ -201,7 +201,7 @@ impl<'a> Task<'a> {
         let look_again = self.roll(plan, &auth, &publisher).await?.unwrap_or(RESYNC);
         publisher.learn(&applied, self.progress(plan));
         self.open_new_clients(plan, &auth).await;
-        publisher.write(|_| ()).await?;
+        publisher.conclude().await?;
         self.session.raise_floor_ahead().await?;
         self.say_scripts().await;
         let wake = settings_due.map_or(wake, |due| wake.min(due));
