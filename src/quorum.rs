@@ -8,6 +8,7 @@
 pub mod auth;
 pub mod build;
 pub mod controller;
+pub mod expose;
 pub mod facts;
 pub mod in_force;
 pub mod lookup;

@@ -7,6 +7,7 @@ mod auth;
 mod clients;
 mod default;
 mod ending;
+mod expose;
 mod members;
 mod mend;
 mod publish;

@@ -6,7 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
 use super::auth::Auth;
-use crate::api::{ClockDrift, ExposeType, MemberPod, RedisQuorum, TlsMode};
+use super::expose::{ExposePlan, SUFFIX};
+use crate::api::{ClockDrift, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
 use crate::redlock::{Drift, Settings};
 
@@ -36,6 +37,9 @@ pub enum Invalid {
     /// A client name that cannot be part of a user's or Secret's name.
     #[error("clients[{0}].name may hold a-z, 0-9 and '-', and no name of the operator's own users")]
     ClientName(String),
+    /// An address that is none.
+    #[error("expose.addresses: {0:?} is no address: write a host, or host:port")]
+    Address(String),
     /// Out of its range.
     #[error("{0} is out of range")]
     Range(&'static str),
@@ -61,6 +65,12 @@ impl MemberPlan {
     #[must_use]
     pub fn dns_name(&self, namespace: &str) -> String {
         format!("{}.{namespace}.svc", self.name)
+    }
+
+    /// Name of the Service by which it is reached from outside the cluster.
+    #[must_use]
+    pub fn external_name(&self) -> String {
+        format!("{}{SUFFIX}", self.name)
     }
 
     /// Key of its ACL file in the config Secret.
@@ -123,6 +133,8 @@ pub struct Plan {
     pub clients: Vec<ClientPlan>,
     /// Members speak TLS.
     pub tls: Option<TlsPlan>,
+    /// Members are reached from outside the cluster.
+    pub expose: Option<ExposePlan>,
     /// Pod settings.
     pub pod: MemberPod,
 }
@@ -166,14 +178,17 @@ impl Plan {
     /// The names that the members' certificate has to prove: those that clients, and the operator, check.
     #[must_use]
     pub fn server_names(&self) -> Vec<String> {
-        self.members.iter().map(|member| member.dns_name(&self.namespace)).collect()
+        let given = self.expose.iter().flat_map(ExposePlan::hosts);
+        self.members.iter().map(|member| member.dns_name(&self.namespace)).chain(given).collect()
     }
 
-    /// All names in a certificate that the operator makes.
+    /// All names in a certificate that the operator makes; `others` are hosts of load balancers.
     #[must_use]
-    pub fn issued_names(&self) -> Vec<String> {
+    pub fn issued_names(&self, others: &[String]) -> Vec<String> {
         let long = self.members.iter().map(|member| format!("{}.cluster.local", member.dns_name(&self.namespace)));
-        self.server_names().into_iter().chain(long).collect()
+        let mut names = self.server_names();
+        names.extend(long.chain(others.iter().cloned()));
+        names
     }
 
     /// Name of a client's Secret.
@@ -259,6 +274,7 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         epoch: epoch(quorum),
         clients,
         tls: tls(quorum)?,
+        expose: ExposePlan::new(&spec.expose).map_err(Invalid::Address)?,
         pod: spec.pod.clone().unwrap_or_default(),
         name,
     })
@@ -266,11 +282,8 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
 
 fn supported(quorum: &RedisQuorum) -> Result<(), Invalid> {
     let spec = &quorum.spec;
-    for (refused, name) in [(spec.expose.type_ != ExposeType::None, "expose"), (!spec.external.is_empty(), "external")]
-    {
-        if refused {
-            return Err(Invalid::NotYet(name));
-        }
+    if !spec.external.is_empty() {
+        return Err(Invalid::NotYet("external"));
     }
     // Every member that was made is in the status; a list of another length is a membership change.
     let made = quorum.status.as_ref().map_or(0, |status| status.members.len());

@@ -76,6 +76,10 @@ pub struct MemberStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 300))]
     pub address: Option<String>,
+    /// `host:port` by which peers outside the cluster reach it, with `expose`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 300))]
+    pub external_address: Option<String>,
     /// Only an `Admitted` member may vote.
     #[serde(default)]
     pub state: MemberState,

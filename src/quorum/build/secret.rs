@@ -31,7 +31,10 @@ pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &C
             let password = auth.password(&member.name, &user);
             let tls = transport.tls.get(member.index).copied().unwrap_or_default();
             let scheme = if tls { "rediss" } else { "redis" };
-            format!("{scheme}://{user}:{}@{}:{PORT}\n", password.expose(), member.dns_name(&plan.namespace))
+            let given = transport.addresses.get(member.index).and_then(Option::as_ref);
+            let name = || format!("{}:{PORT}", member.dns_name(&plan.namespace));
+            let address = given.map_or_else(name, ToString::to_string);
+            format!("{scheme}://{user}:{}@{address}\n", password.expose())
         })
         .collect();
     let mut metadata = owned(plan, plan.client_secret_name(client), client_labels(plan, client));

@@ -55,6 +55,7 @@ impl Task<'_> {
             let live = owned.services.named(&plan.namespace, &service.name_any());
             note(self.keep(plan, service, live.as_deref()).await?, &mut in_the_way);
         }
+        self.hide(plan).await?;
         let live = owned.budgets.named(&plan.namespace, &disruption_budget.name_any());
         note(self.keep(plan, &disruption_budget, live.as_deref()).await?, &mut in_the_way);
         let live = owned.policies.named(&plan.namespace, &network_policy.name_any());

@@ -83,10 +83,13 @@ impl<'a> Publisher<'a> {
     /// Everything that follows from the rest.
     pub(super) fn refresh(&self, status: &mut RedisQuorumStatus) {
         self.basics(status);
-        for (member, link) in self.plan.members.iter().zip(self.task.session.links()) {
+        let mut external = self.task.external_addresses(self.plan);
+        external.resize(self.plan.members.len(), None);
+        for ((member, link), external) in self.plan.members.iter().zip(self.task.session.links()).zip(external) {
             if let Some(published) = status.members.iter_mut().find(|known| known.name == member.name) {
                 published.pod_name = Some(member.pod_name());
                 published.address = link.view().address.or_else(|| published.address.take());
+                published.external_address = external.map(|address| address.to_string());
             }
         }
         let generation = self.task.session.quorum().metadata.generation;
