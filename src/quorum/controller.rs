@@ -7,11 +7,13 @@ mod auth;
 mod clients;
 mod default;
 mod ending;
+mod expose;
 mod locks;
 mod members;
 mod mend;
 mod publish;
 mod roll;
+mod tls;
 mod watches;
 
 use std::collections::HashMap;
@@ -92,6 +94,7 @@ struct Memory {
     /// When a process was confirmed closed for good, by run_id.
     closed: HashMap<String, Monotonic>,
     lowering: Option<Lowering>,
+    tls: Option<tls::Remembered>,
     failures: u32,
 }
 
@@ -191,15 +194,24 @@ impl<'a> Task<'a> {
             return Ok(LONGEST_BACKOFF);
         };
         let settings_due = publisher.begin().await?;
+        let tls = self.ensure_tls(plan).await?;
+        publisher.learn_tls(self.tls_report(plan, &tls));
         if let Some(applied) = self.applied() {
             publisher.learn(&applied, self.progress(plan));
         }
         // Before the objects: a member is waited for by the second, and needs nothing of them.
         let wake = self.settle_members(plan, &auth, &publisher).await?;
-        let applied = self.apply(plan, &auth).await?;
+        let applied = self.apply(plan, &auth, &tls).await?;
         publisher.learn(&applied, self.progress(plan));
-        let look_again = self.roll(plan, &auth, &publisher).await?.unwrap_or(RESYNC);
+        let mut look_again = RESYNC;
+        if tls.obstacle().is_none() {
+            look_again = self.roll(plan, &auth, &publisher).await?.unwrap_or(RESYNC);
+        }
+        // Whom to trust must be written down before anybody serves a certificate of theirs.
+        let reload_again = if applied.is_config_kept() { self.reload_certificates(&tls).await } else { None };
+        let look_again = look_again.min(reload_again.unwrap_or(RESYNC));
         publisher.learn(&applied, self.progress(plan));
+        publisher.learn_tls(self.tls_report(plan, &tls));
         self.open_new_clients(plan, &auth).await;
         publisher.conclude().await?;
         self.session.raise_floor_ahead().await?;

@@ -17,8 +17,8 @@ use crate::{
 const START_LIMIT: Duration = Duration::from_secs(40);
 
 /// `redis MEMBER COMMAND...`, with members counted from 0.
-const REDIS: &str =
-    r#"redis() { m=$(($1 + 1)); shift; redis-cli --no-auth-warning -u "$(sed -n "${m}p" /client/urls)" "$@" 2>&1; }"#;
+const REDIS: &str = r#"redis() { m=$(($1 + 1)); shift; [ ! -e /client/ca.crt ] || set -- --cacert /client/ca.crt "$@"
+redis-cli --no-auth-warning -u "$(sed -n "${m}p" /client/urls)" "$@" 2>&1; }"#;
 
 /// A pod that waits for commands.
 pub(crate) struct Client {

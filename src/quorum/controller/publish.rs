@@ -16,6 +16,7 @@ use crate::quorum::in_force;
 use crate::quorum::plan::Plan;
 use crate::quorum::rollout::Progress;
 use crate::quorum::status::{self, Obstacle, Overview};
+use crate::quorum::tls::Report;
 use crate::time::{Clock, Monotonic};
 
 /// An announcement that is off by no more milliseconds stands: two readings of two clocks never agree.
@@ -34,8 +35,13 @@ impl<'a> Publisher<'a> {
     }
 
     pub(super) fn learn(&mut self, applied: &Applied, rollout: Option<Progress>) {
-        self.overview =
-            Overview { rollout, blocked_clients: applied.blocked_clients.clone(), obstacle: applied.obstacle.clone() };
+        self.overview.rollout = rollout;
+        self.overview.blocked_clients.clone_from(&applied.blocked_clients);
+        self.overview.obstacle.clone_from(&applied.obstacle);
+    }
+
+    pub(super) fn learn_tls(&mut self, tls: Option<Report>) {
+        self.overview.tls = tls;
     }
 
     /// What everything else rests on is published first: the membership epoch, and the settings that fences have to outlast
@@ -105,10 +111,13 @@ impl<'a> Publisher<'a> {
     /// Everything that follows from the rest.
     pub(super) fn refresh(&self, status: &mut RedisQuorumStatus) {
         self.basics(status);
-        for (member, link) in self.plan.members.iter().zip(self.task.session.links()) {
+        let mut external = self.task.external_addresses(self.plan);
+        external.resize(self.plan.members.len(), None);
+        for ((member, link), external) in self.plan.members.iter().zip(self.task.session.links()).zip(external) {
             if let Some(published) = status.members.iter_mut().find(|known| known.name == member.name) {
                 published.pod_name = Some(member.pod_name());
                 published.address = link.view().address.or_else(|| published.address.take());
+                published.external_address = external.map(|address| address.to_string());
             }
         }
         let generation = self.task.session.quorum().metadata.generation;

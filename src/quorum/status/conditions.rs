@@ -6,6 +6,7 @@ use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_conditio
 use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
 use crate::quorum::plan::Plan;
 use crate::quorum::rollout::Progress;
+use crate::quorum::tls::Report;
 
 /// What the conditions are made from, beside the status itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct Overview {
     pub rollout: Option<Progress>,
     /// Client Secrets that could not be written, with the reason.
     pub blocked_clients: Vec<String>,
+    /// How TLS stands; `None` without it.
+    pub tls: Option<Report>,
     /// Something that keeps the quorum from being carried out at all.
     pub obstacle: Option<Obstacle>,
 }
@@ -48,6 +51,13 @@ pub fn conditions(
     ];
     for (type_, holds, reason, message) in drafts {
         set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+    }
+    match &overview.tls {
+        Some(Report { ready, reason, message }) => {
+            let type_ = QuorumCondition::TLSReady;
+            set_condition(&mut status.conditions, type_, *ready, *reason, message.as_str(), generation, now);
+        }
+        None => status.conditions.retain(|condition| condition.type_ != QuorumCondition::TLSReady.as_str()),
     }
 }
 
