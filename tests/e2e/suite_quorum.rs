@@ -10,6 +10,7 @@ mod network_policy;
 mod refusals;
 mod rejoin;
 mod rollout;
+mod rotation;
 mod tls;
 
 use crate::runner::{Test, tests};
@@ -30,6 +31,7 @@ pub(crate) const TESTS: &[Test] = tests![
     local fences::every_restart_within_a_delay_starts_it_again,
     local lost_node::a_pod_forced_off_a_lost_node_waits_for_a_persons_word,
     anywhere deletion::a_quorum_made_again_under_its_name_gives_larger_tokens,
+    anywhere rotation::passwords_are_rotated_and_no_lock_is_lost,
     local expose::node_ports_are_reached_from_outside_the_cluster_with_the_certificate_checked,
     local tls::a_managed_certificate_is_checked_by_name_and_plain_tcp_is_refused,
     anywhere tls::a_certificate_that_is_replaced_is_served_without_a_restart,

@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::apply::Applied;
-use super::{Error, Task, request};
+use super::{Error, Task, request, rotation};
 use crate::api::{MemberStatus, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
 use crate::quorum::plan::Plan;
 use crate::quorum::rollout::Progress;
@@ -33,6 +33,10 @@ impl<'a> Publisher<'a> {
         self.overview.rollout = rollout;
         self.overview.blocked_clients.clone_from(&applied.blocked_clients);
         self.overview.obstacle.clone_from(&applied.obstacle);
+    }
+
+    pub(super) fn learn_rotation(&mut self, rotation: Option<String>) {
+        self.overview.rotation = rotation;
     }
 
     pub(super) fn learn_tls(&mut self, tls: Option<Report>) {
@@ -94,6 +98,7 @@ impl<'a> Publisher<'a> {
         }
         let generation = self.task.session.quorum().metadata.generation;
         status.observed_generation = generation;
+        status.password_rotation = self.task.session.auth().as_ref().and_then(rotation::published);
         status.quorum = i32::try_from(self.plan.majority()).ok();
         status.ready = Some(status::ready_column(status, self.plan));
         status::conditions(status, self.plan, &self.overview, generation, self.task.wall());
