@@ -14,6 +14,7 @@ pub mod in_force;
 pub mod lookup;
 pub mod plan;
 pub mod rollout;
+pub mod rotation;
 pub mod session;
 pub mod status;
 pub mod tls;

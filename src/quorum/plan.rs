@@ -160,7 +160,11 @@ impl Plan {
         let clients = self.clients.iter().map(|client| {
             UserRule::client(&client.name, self.epoch, &client.key_prefix, &password(&client.user(self.epoch)))
         });
-        std::iter::once(locker).chain(clients).collect()
+        let accepting = |rule: UserRule| {
+            let accepted = auth.accepted(member, rule.name());
+            rule.accepting(&accepted)
+        };
+        std::iter::once(locker).chain(clients).map(accepting).collect()
     }
 
     /// Name of the Secret with redis.conf and the ACL files.

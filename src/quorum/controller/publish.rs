@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::apply::Applied;
-use super::{Error, Task, request};
+use super::{Error, Task, request, rotation};
 use crate::api::{MemberState, MemberStatus, MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
 use crate::fence::count_from;
 use crate::quorum::in_force;
@@ -38,6 +38,10 @@ impl<'a> Publisher<'a> {
         self.overview.rollout = rollout;
         self.overview.blocked_clients.clone_from(&applied.blocked_clients);
         self.overview.obstacle.clone_from(&applied.obstacle);
+    }
+
+    pub(super) fn learn_rotation(&mut self, rotation: Option<String>) {
+        self.overview.rotation = rotation;
     }
 
     pub(super) fn learn_tls(&mut self, tls: Option<Report>) {
@@ -122,6 +126,7 @@ impl<'a> Publisher<'a> {
         }
         let generation = self.task.session.quorum().metadata.generation;
         status.observed_generation = generation;
+        status.password_rotation = self.task.session.auth().as_ref().and_then(rotation::published);
         status.quorum = i32::try_from(self.plan.majority()).ok();
         status.ready = Some(status::ready_column(status, self.plan));
         status::conditions(status, self.plan, &self.overview, generation, self.task.wall());
