@@ -14,7 +14,9 @@ mod tls;
 mod voting;
 mod wire;
 
-pub use admin::{AdminConnection, Closing, EPOCH_KEY, EpochChange, Observation, Opening, ScriptKill, TtlSample};
+pub use admin::{
+    AdminConnection, Closing, EPOCH_KEY, EpochChange, Observation, Opening, PasswordChange, ScriptKill, TtlSample,
+};
 pub use endpoint::{Endpoint, Secret};
 pub use external::{Claim, OtherClaim, RECORD_KEY, RecordLook};
 pub use tls::{Authorities, Fingerprint, TlsClient, TlsError};

@@ -10,11 +10,6 @@ use super::schema::rule;
 pub(super) fn quorum() -> Vec<Rule> {
     vec![
         rule(
-            ".expose",
-            "self.expose.type == 'None'",
-            "exposing members is not supported by this version yet: write expose: {type: None} or leave it out",
-        ),
-        rule(
             ".external",
             "has(self.external) == has(oldSelf.external) && (!has(self.external) || self.external == oldSelf.external)",
             "changing external members is not supported by this version yet: create another RedisQuorum",

@@ -18,6 +18,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::auth::Auth;
+use super::expose::Address;
 use super::plan::{ClientPlan, MemberPlan, Plan};
 use crate::api::{CLIENT_LABEL, MEMBER_LABEL, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL};
 
@@ -36,6 +37,8 @@ pub struct Transport {
     pub tls: Vec<bool>,
     /// Whose certificates are trusted, in PEM.
     pub authorities: Option<String>,
+    /// Addresses that clients are given in place of the member's name, by index.
+    pub addresses: Vec<Option<Address>>,
 }
 
 /// Everything that a quorum needs in its own namespace, but for the auth Secret, which is never applied: it is made once.
@@ -43,7 +46,7 @@ pub struct Transport {
 pub struct Objects {
     /// redis.conf and ACL files.
     pub config: Secret,
-    /// One headless Service per member.
+    /// One headless Service per member, and with `expose` another one.
     pub services: Vec<Service>,
     /// One for all members; none if others run them all.
     pub disruption_budget: Option<PodDisruptionBudget>,
@@ -61,7 +64,7 @@ pub fn build(plan: &Plan, auth: &Auth, operator: &OperatorPods, transport: &Tran
     let has_members = !plan.members.is_empty();
     Objects {
         config: config::config_secret(plan, auth, transport),
-        services: plan.members.iter().map(|member| service::headless(plan, member)).collect(),
+        services: services(plan),
         disruption_budget: has_members.then(|| disruption::budget(plan)),
         network_policy: has_members.then(|| network_policy::policy(plan, operator)),
         clients: plan
@@ -71,6 +74,12 @@ pub fn build(plan: &Plan, auth: &Auth, operator: &OperatorPods, transport: &Tran
             .collect(),
         stateful_sets: plan.members.iter().map(|member| stateful_set::member(plan, member)).collect(),
     }
+}
+
+fn services(plan: &Plan) -> Vec<Service> {
+    let headless = plan.members.iter().map(|member| service::headless(plan, member));
+    let exposed = plan.expose.iter().flat_map(|expose| plan.members.iter().map(move |member| (expose, member)));
+    headless.chain(exposed.map(|(expose, member)| service::external(plan, expose, member))).collect()
 }
 
 fn quorum_labels(plan: &Plan) -> BTreeMap<String, String> {

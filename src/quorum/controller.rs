@@ -7,11 +7,14 @@ mod auth;
 mod clients;
 mod default;
 mod ending;
+mod expose;
 mod external;
+mod locks;
 mod members;
 mod mend;
 mod publish;
 mod roll;
+mod rotation;
 mod tls;
 mod watches;
 
@@ -94,6 +97,7 @@ struct Memory {
     closed: HashMap<String, Monotonic>,
     lowering: Option<Lowering>,
     tls: Option<tls::Remembered>,
+    rotation: rotation::Memory,
     failures: u32,
 }
 
@@ -197,6 +201,7 @@ impl<'a> Task<'a> {
         publisher.learn_tls(self.tls_report(plan, &tls));
         if let Some(applied) = self.applied() {
             publisher.learn(&applied, self.progress(plan));
+            publisher.learn_rotation(self.rotation_progress(plan, &auth, applied.is_config_kept()));
         }
         // Before the objects: a member is waited for by the second, and needs nothing of them.
         let wake = self.settle_members(plan, &auth, &publisher).await?;
@@ -209,10 +214,13 @@ impl<'a> Task<'a> {
         // Whom to trust must be written down before anybody serves a certificate of theirs.
         let reload_again = if applied.is_config_kept() { self.reload_certificates(&tls).await } else { None };
         let look_again = look_again.min(reload_again.unwrap_or(RESYNC));
+        let rotate_again = self.rotate(plan, &auth, applied.is_config_kept()).await?;
+        let look_again = look_again.min(rotate_again.unwrap_or(RESYNC));
         publisher.learn(&applied, self.progress(plan));
         publisher.learn_tls(self.tls_report(plan, &tls));
+        publisher.learn_rotation(self.rotation_progress(plan, &auth, applied.is_config_kept()));
         self.open_new_clients(plan, &auth).await;
-        publisher.write(|_| ()).await?;
+        publisher.conclude().await?;
         self.session.raise_floor_ahead().await?;
         self.say_scripts().await;
         let wake = settings_due.map_or(wake, |due| wake.min(due));

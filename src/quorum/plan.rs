@@ -1,14 +1,19 @@
 //! What a RedisQuorum shall be: its specification parsed once, so that nothing later has to doubt it.
 
+mod external;
+
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
 use super::auth::Auth;
-use crate::api::{ClockDrift, ExposeType, ExternalMember, MemberPod, RedisQuorum, TlsMode};
+use super::expose::{ExposePlan, SUFFIX};
+use crate::api::{ClockDrift, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
 use crate::redlock::{Drift, Settings};
+
+pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_list};
 
 /// Port of every member.
 pub const PORT: u16 = 6379;
@@ -42,6 +47,9 @@ pub enum Invalid {
     /// A client name that cannot be part of a user's or Secret's name.
     #[error("clients[{0}].name may hold a-z, 0-9 and '-', and no name of the operator's own users")]
     ClientName(String),
+    /// An address that is none.
+    #[error("expose.addresses: {0:?} is no address: write a host, or host:port")]
+    Address(String),
     /// Out of its range.
     #[error("{0} is out of range")]
     Range(&'static str),
@@ -56,26 +64,6 @@ pub struct MemberPlan {
     pub name: String,
     /// A master that others run. All that is said of pods, StatefulSets, Services and ACL files is about the others.
     pub external: Option<ExternalPlan>,
-}
-
-/// Where a master is that others run, and who knows its password.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExternalPlan {
-    /// `host:port`.
-    pub address: String,
-    /// Name of the Secret with the user.
-    pub secret: Option<String>,
-    /// With TLS or without.
-    pub tls: Option<ExternalTlsPlan>,
-}
-
-/// TLS to a master that others run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExternalTlsPlan {
-    /// Name of the Secret with the authorities; those of the system without one.
-    pub secret: Option<String>,
-    /// The name that its certificate has to carry.
-    pub server_name: String,
 }
 
 impl MemberPlan {
@@ -104,6 +92,12 @@ impl MemberPlan {
     #[must_use]
     pub fn dns_name(&self, namespace: &str) -> String {
         format!("{}.{namespace}.svc", self.name)
+    }
+
+    /// Name of the Service by which it is reached from outside the cluster.
+    #[must_use]
+    pub fn external_name(&self) -> String {
+        format!("{}{SUFFIX}", self.name)
     }
 
     /// Key of its ACL file in the config Secret.
@@ -168,6 +162,8 @@ pub struct Plan {
     pub clients: Vec<ClientPlan>,
     /// Members speak TLS.
     pub tls: Option<TlsPlan>,
+    /// Members are reached from outside the cluster.
+    pub expose: Option<ExposePlan>,
     /// Pod settings.
     pub pod: MemberPod,
 }
@@ -204,7 +200,11 @@ impl Plan {
         let clients = self.clients.iter().map(|client| {
             UserRule::client(&client.name, self.epoch, &client.key_prefix, &password(&client.user(self.epoch)))
         });
-        std::iter::once(locker).chain(clients).collect()
+        let accepting = |rule: UserRule| {
+            let accepted = auth.accepted(member, rule.name());
+            rule.accepting(&accepted)
+        };
+        std::iter::once(locker).chain(clients).map(accepting).collect()
     }
 
     /// Name of the Secret with redis.conf and the ACL files.
@@ -222,14 +222,17 @@ impl Plan {
     /// The names that the members' certificate has to prove: those that clients, and the operator, check.
     #[must_use]
     pub fn server_names(&self) -> Vec<String> {
-        self.members.iter().map(|member| member.dns_name(&self.namespace)).collect()
+        let given = self.expose.iter().flat_map(ExposePlan::hosts);
+        self.members.iter().map(|member| member.dns_name(&self.namespace)).chain(given).collect()
     }
 
-    /// All names in a certificate that the operator makes.
+    /// All names in a certificate that the operator makes; `others` are hosts of load balancers.
     #[must_use]
-    pub fn issued_names(&self) -> Vec<String> {
+    pub fn issued_names(&self, others: &[String]) -> Vec<String> {
         let long = self.members.iter().map(|member| format!("{}.cluster.local", member.dns_name(&self.namespace)));
-        self.server_names().into_iter().chain(long).collect()
+        let mut names = self.server_names();
+        names.extend(long.chain(others.iter().cloned()));
+        names
     }
 
     /// Name of a client's Secret.
@@ -286,48 +289,6 @@ pub fn members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     (0..count).map(own).collect()
 }
 
-/// The members of a quorum that others run.
-#[must_use]
-pub fn external_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
-    let first = members(quorum).len();
-    let plan = |(position, member): (usize, &ExternalMember)| MemberPlan {
-        index: first + position,
-        name: member.name.clone(),
-        external: Some(ExternalPlan {
-            address: member.address.clone(),
-            secret: member.secret_ref.as_ref().map(|secret| secret.name.clone()),
-            tls: member.tls.as_ref().map(|tls| ExternalTlsPlan {
-                secret: tls.secret_ref.as_ref().map(|secret| secret.name.clone()),
-                server_name: tls.server_name.clone().unwrap_or_else(|| host_of(&member.address).to_owned()),
-            }),
-        }),
-    };
-    quorum.spec.external.iter().enumerate().map(plan).collect()
-}
-
-/// The host in `host:port`, without the brackets of an IPv6 address.
-fn host_of(address: &str) -> &str {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
-}
-
-/// All members of a quorum, those of others last.
-#[must_use]
-pub fn all_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
-    let mut all = members(quorum);
-    all.extend(external_members(quorum));
-    all
-}
-
-/// The member list as operators that share members compare it.
-#[must_use]
-pub fn shared_list(quorum: &RedisQuorum) -> String {
-    let namespace = quorum.namespace().unwrap_or_default();
-    let mut list: Vec<String> = all_members(quorum).iter().map(|member| member.address(&namespace)).collect();
-    list.sort();
-    list.join(" ")
-}
-
 /// Parses a specification.
 pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     let spec = &quorum.spec;
@@ -337,7 +298,7 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     if !(0..=9).contains(&spec.members) || ![1, 3, 5, 7, 9].contains(&size) {
         return Err(Invalid::Members(size));
     }
-    distinct(&external, &quorum.name_any())?;
+    external::check(&external, &quorum.name_any())?;
     if !external.is_empty() && !spec.clients.is_empty() {
         return Err(Invalid::ClientsOfExternal);
     }
@@ -365,46 +326,19 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         epoch: epoch(quorum),
         clients,
         tls: tls(quorum)?,
+        expose: ExposePlan::new(&spec.expose).map_err(Invalid::Address)?,
         pod: spec.pod.clone().unwrap_or_default(),
         name,
     })
 }
 
 fn supported(quorum: &RedisQuorum) -> Result<(), Invalid> {
-    let spec = &quorum.spec;
-    for (refused, name) in [(spec.expose.type_ != ExposeType::None, "expose")] {
-        if refused {
-            return Err(Invalid::NotYet(name));
-        }
-    }
     // Every member that was made is in the status; a list of another length is a membership change.
     let made = quorum.status.as_ref().map_or(0, |status| status.members.len());
     if made != 0 && made != all_members(quorum).len() {
         return Err(Invalid::NotYet("changing members"));
     }
     Ok(())
-}
-
-fn distinct(external: &[MemberPlan], quorum: &str) -> Result<(), Invalid> {
-    for (position, member) in external.iter().enumerate() {
-        let refuse = |what| Err(Invalid::External(member.name.clone(), what));
-        let before = &external[..position];
-        if before.iter().any(|other| other.name == member.name) {
-            return refuse("another external member has this name");
-        }
-        if before.iter().any(|other| same_address(other, member)) {
-            return refuse("another external member has this address");
-        }
-        let rest = member.name.strip_prefix(quorum).and_then(|rest| rest.strip_prefix('-'));
-        if rest.is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|c| c.is_ascii_digit())) {
-            return refuse("the operator's own members are named like this");
-        }
-    }
-    Ok(())
-}
-
-fn same_address(one: &MemberPlan, other: &MemberPlan) -> bool {
-    one.external.as_ref().map(|one| &one.address) == other.external.as_ref().map(|other| &other.address)
 }
 
 fn tls(quorum: &RedisQuorum) -> Result<Option<TlsPlan>, Invalid> {

@@ -259,6 +259,10 @@ impl QuorumSession {
             let newer = quorum.uid() == newest.uid() && is_newer(newest, &quorum);
             if newer {
                 self.note_fencings(newest, &quorum);
+                let rotation = |quorum: &RedisQuorum| quorum.status.as_ref()?.password_rotation.clone();
+                if rotation(newest) != rotation(&quorum) {
+                    self.read_secrets.notify_one();
+                }
                 *newest = quorum.clone();
             }
             newer

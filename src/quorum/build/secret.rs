@@ -4,16 +4,16 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
 use super::{Transport, client_labels, owned, quorum_labels};
-use crate::quorum::auth::{Auth, SEED_KEY};
+use crate::quorum::auth::Auth;
 use crate::quorum::plan::{ClientPlan, PORT, Plan};
 use crate::quorum::tls::AUTHORITIES_KEY;
 
-/// The Secret that holds the seed of a quorum.
+/// The Secret that holds the seeds of a quorum.
 #[must_use]
 pub fn auth_secret(plan: &Plan, auth: &Auth) -> Secret {
     Secret {
         metadata: owned(plan, plan.auth_name(), quorum_labels(plan)),
-        data: Some(BTreeMap::from([(SEED_KEY.to_owned(), ByteString(auth.seed().to_vec()))])),
+        data: Some(auth.data()),
         type_: Some("Opaque".into()),
         ..Secret::default()
     }
@@ -31,7 +31,10 @@ pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &C
             let password = auth.password(&member.name, &user);
             let tls = transport.tls.get(member.index).copied().unwrap_or_default();
             let scheme = if tls { "rediss" } else { "redis" };
-            format!("{scheme}://{user}:{}@{}:{PORT}\n", password.expose(), member.dns_name(&plan.namespace))
+            let given = transport.addresses.get(member.index).and_then(Option::as_ref);
+            let name = || format!("{}:{PORT}", member.dns_name(&plan.namespace));
+            let address = given.map_or_else(name, ToString::to_string);
+            format!("{scheme}://{user}:{}@{address}\n", password.expose())
         })
         .collect();
     let mut metadata = owned(plan, plan.client_secret_name(client), client_labels(plan, client));

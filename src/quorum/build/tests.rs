@@ -249,6 +249,7 @@ fn what_is_not_supported_is_refused() {
         (json!({"members": -1}), Invalid::Members(-1)),
         (json!({"tls": {"mode": "Secret"}}), Invalid::Incomplete("spec.tls.secretRef")),
         (json!({"maxTTL": "2h"}), Invalid::Range("maxTTL")),
+        (json!({"expose": {"type": "NodePort", "addresses": ["a b"]}}), Invalid::Address("a b".into())),
         (client("locker", "s/"), Invalid::ClientName("locker".into())),
         (client("a b", "s/"), Invalid::ClientName("a b".into())),
         (client("a", "s* ~"), Invalid::KeyPrefix("a".into())),
@@ -332,7 +333,8 @@ fn external_members_have_names_and_addresses_of_their_own() {
 fn tls_is_another_pod_template_and_another_configuration() {
     let tls =
         plan(json!({"tls": {"mode": "Managed"}, "clients": [{"name": "b", "namespace": "s", "keyPrefix": "s/"}]}));
-    let transport = Transport { tls: vec![true, false, true], authorities: Some("authorities".into()) };
+    let transport =
+        Transport { tls: vec![true, false, true], authorities: Some("authorities".into()), addresses: Vec::new() };
     let objects = super::build(&tls, &auth(), &OperatorPods::default(), &transport);
     let pod = pod_spec(&objects.stateful_sets[1]);
     let volumes = pod.volumes.clone().unwrap();
@@ -358,4 +360,30 @@ fn tls_is_another_pod_template_and_another_configuration() {
     let given = plan(json!({"tls": {"mode": "Secret", "secretRef": {"name": "cert"}}}));
     assert_eq!(given.tls, Some(crate::quorum::plan::TlsPlan { secret: "cert".into(), managed: false }));
     assert_eq!(given.server_names(), ["blue-0.vault.svc", "blue-1.vault.svc", "blue-2.vault.svc"]);
+}
+
+#[test]
+fn an_exposed_member_has_a_service_of_its_own_and_everybody_may_come() {
+    let spec = json!({"tls": {"mode": "Managed"}, "expose": {"type": "NodePort", "annotations": {"a": "b"},
+        "addresses": ["a.example.com:7001", "192.0.2.1"]},
+        "clients": [{"name": "b", "namespace": "s", "keyPrefix": "s/"}]});
+    let plan = plan(spec);
+    let addresses = vec![plan.expose.as_ref().unwrap().given(0, None), None, None];
+    let transport = Transport { tls: vec![true; 3], authorities: None, addresses };
+    let objects = super::build(&plan, &auth(), &OperatorPods::default(), &transport);
+    assert_eq!(names(&objects.services)[3..], ["blue-0-external", "blue-1-external", "blue-2-external"]);
+    let service = objects.services[4].clone();
+    let spec = service.spec.unwrap();
+    assert_eq!((spec.type_.as_deref(), spec.publish_not_ready_addresses), (Some("NodePort"), Some(true)));
+    assert_eq!(spec.selector.unwrap()[MEMBER_LABEL], "blue-1");
+    assert_eq!((service.metadata.annotations.unwrap()["a"].as_str(), spec.cluster_ip), ("b", None));
+    let ingress = &serde_json::to_value(objects.network_policy).unwrap()["spec"]["ingress"];
+    assert_eq!(*ingress, json!([{"ports": [{"port": 6379, "protocol": "TCP"}]}]));
+    let urls = text(&objects.clients[0], "urls");
+    let hosts: Vec<_> = urls.lines().map(|url| url.split('@').nth(1).unwrap()).collect();
+    assert_eq!(hosts, ["a.example.com:7001", "blue-1.vault.svc:6379", "blue-2.vault.svc:6379"]);
+    let names = plan.issued_names(&["192.0.2.9".into()]);
+    for name in ["blue-2.vault.svc", "blue-2.vault.svc.cluster.local", "a.example.com", "192.0.2.1", "192.0.2.9"] {
+        assert!(names.contains(&name.to_owned()), "{name} is not in {names:?}");
+    }
 }

@@ -55,6 +55,7 @@ impl Task<'_> {
             let live = owned.services.named(&plan.namespace, &service.name_any());
             note(self.keep(plan, service, live.as_deref()).await?, &mut in_the_way);
         }
+        self.hide(plan).await?;
         if let Some(budget) = &disruption_budget {
             let live = owned.budgets.named(&plan.namespace, &budget.name_any());
             note(self.keep(plan, budget, live.as_deref()).await?, &mut in_the_way);

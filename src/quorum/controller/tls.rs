@@ -62,7 +62,7 @@ impl Task<'_> {
     pub(super) async fn ensure_tls(&self, plan: &Plan) -> Result<Tls, Error> {
         let tls: Vec<bool> = plan.members.iter().map(|member| self.speaks_tls(plan, member.index)).collect();
         if plan.tls.is_none() && !tls.contains(&true) {
-            return Ok(Tls { transport: Transport { tls, authorities: None }, certificate: None });
+            return Ok(Tls { transport: Transport { tls, ..Transport::default() }, certificate: None });
         }
         let remembered = self.remembered(plan).await?;
         let (certificate, published) = (remembered.certificate, remembered.published);
@@ -76,7 +76,8 @@ impl Task<'_> {
         {
             tracing::warn!(quorum = %self.session.reference(), %error, "nobody can be trusted");
         }
-        Ok(Tls { transport: Transport { tls, authorities }, certificate })
+        let addresses = self.given_addresses(plan);
+        Ok(Tls { transport: Transport { tls, authorities, addresses }, certificate })
     }
 
     /// Whether a member's pod speaks TLS, or will when there is one.
@@ -98,7 +99,7 @@ impl Task<'_> {
 
     async fn remembered(&self, plan: &Plan) -> Result<Remembered, Error> {
         let now = self.now();
-        let of_plan = (plan.tls.clone(), plan.server_names());
+        let of_plan = (plan.tls.clone(), plan.issued_names(&self.balancer_hosts(plan)));
         let fresh = |known: &Remembered| known.plan == of_plan && now < known.at + SECRETS_PERIOD;
         let known = self.leader.memory(self.session.uid(), |memory| memory.tls.clone().filter(fresh));
         if let Some(known) = known {
@@ -162,7 +163,7 @@ impl Task<'_> {
             return Ok(Err(problem));
         }
         let Some(current) = &authority.current else { return Ok(Err(format!("there is no authority for {name}"))) };
-        let names = plan.issued_names();
+        let names = plan.issued_names(&self.balancer_hosts(plan));
         let mut data = found.as_ref().and_then(|found| found.data.clone()).unwrap_or_default();
         let trusted = authority.trusted();
         if is_due(&data, current, &names, now) {

@@ -16,6 +16,8 @@ pub struct Overview {
     pub rollout: Option<Progress>,
     /// Client Secrets that could not be written, with the reason.
     pub blocked_clients: Vec<String>,
+    /// A rotation of passwords, and what it waits for.
+    pub rotation: Option<String>,
     /// How TLS stands; `None` without it.
     pub tls: Option<Report>,
     /// Something that keeps the quorum from being carried out at all.
@@ -149,6 +151,9 @@ fn progressing(status: &RedisQuorumStatus, overview: &Overview) -> Draft {
         Some(Progress { message, .. }) => return draft(true, CommonReason::Updating, format!("{message}{waiting}")),
         None if !settled => return draft(true, waiting_reason(status), waiting_for(status)),
         None => {}
+    }
+    if let Some(message) = &overview.rotation {
+        return draft(true, CommonReason::RotatingPasswords, message.clone());
     }
     draft(false, CommonReason::Settled, "nothing to do".to_owned())
 }
