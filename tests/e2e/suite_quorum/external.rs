@@ -67,7 +67,8 @@ pub(crate) async fn masters_of_others_alone_vote_after_their_wait(bench: Bench) 
     ensure!(sets.items.is_empty(), "the operator made members of its own");
 
     let lock = held_lock(&bench, TTL).await?;
-    ensure!(status(&lock.recorder.last()?.object).votes.as_deref() == Some("3/3"), "not all have voted");
+    let by_all = |version: &Version<_>| status(&version.object).votes.as_deref() == Some("3/3");
+    lock.recorder.until(SOON, "all have voted", by_all).await?;
     let (mark, since) = (quorum.recorder.mark(), masters.restart(1).await?);
     check_rejoin(&quorum, mark, "vm-1", since).await?;
     check_held_throughout(&lock.recorder.versions())?;
@@ -89,7 +90,8 @@ pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyh
     let address = format!("vm.{}.svc:7000", bench.namespace);
     let quorum = masters.ready(&bench, masters.manifest("q", 2, &[address], MAX_TTL)).await?;
     let lock = held_lock(&bench, TTL).await?;
-    ensure!(status(&lock.recorder.last()?.object).votes.as_deref() == Some("3/3"), "not all have voted");
+    let by_all = |version: &Version<_>| status(&version.object).votes.as_deref() == Some("3/3");
+    lock.recorder.until(SOON, "all have voted", by_all).await?;
     let (mark, since) = (quorum.recorder.mark(), masters.restart(0).await?);
     check_rejoin(&quorum, mark, "vm-0", since).await?;
     let replicated =
