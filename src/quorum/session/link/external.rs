@@ -29,7 +29,7 @@ impl MemberLink {
         let Some(Credentials { username, password, tls }) = user else { return };
         let endpoint = Endpoint { address: external.address.clone(), username, password, tls };
         self.place_voter(endpoint.clone());
-        let place = Some(Place { pod_uid: String::new(), admin: endpoint, users: Vec::new(), other_password: None });
+        let place = Some(Place { pod_uid: String::new(), admin: endpoint, other_password: None, users: Vec::new() });
         self.place.send_if_modified(|current| {
             let moved = *current != place;
             *current = place;
