@@ -8,6 +8,7 @@ mod clients;
 mod default;
 mod ending;
 mod expose;
+mod locks;
 mod members;
 mod mend;
 mod publish;
@@ -218,7 +219,7 @@ impl<'a> Task<'a> {
         publisher.learn_tls(self.tls_report(plan, &tls));
         publisher.learn_rotation(self.rotation_progress(plan, &auth, applied.is_config_kept()));
         self.open_new_clients(plan, &auth).await;
-        publisher.write(|_| ()).await?;
+        publisher.conclude().await?;
         self.session.raise_floor_ahead().await?;
         self.say_scripts().await;
         let wake = settings_due.map_or(wake, |due| wake.min(due));

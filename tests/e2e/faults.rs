@@ -115,6 +115,13 @@ impl Faults {
         self.run(&["node-cut", &number]).await
     }
 
+    /// Ends a node's kubelet and starts another.
+    pub(crate) async fn restart_kubelet(&self, node: &str) -> anyhow::Result<()> {
+        let number = node.trim_start_matches(|c: char| !c.is_ascii_digit());
+        self.run(&["kubelet-stop", number]).await?;
+        self.run(&["kubelet-start", number]).await
+    }
+
     /// Plugs all cables in again.
     pub(crate) async fn heal_nodes(&self) -> anyhow::Result<()> {
         let cut = std::mem::take(&mut *self.cut.lock().unwrap_or_else(PoisonError::into_inner));
