@@ -48,6 +48,8 @@ pub struct Observation {
     pub is_master: bool,
     /// Whether it writes an append-only file. It must not: a file is no proof of memory.
     pub append_only: bool,
+    /// `standalone`, or it may be anything but one independent master.
+    pub mode: String,
     /// `noeviction`, or it may throw locks away.
     pub maxmemory_policy: String,
     /// Which of the users asked about may do more than PING, by name.
@@ -187,6 +189,7 @@ impl AdminConnection {
             version: field("redis_version").to_owned(),
             is_master: field("role") == "master",
             append_only: field("aof_enabled") != "0",
+            mode: field("redis_mode").to_owned(),
             maxmemory_policy: field("maxmemory_policy").to_owned(),
             open_users: open.collect(),
             epoch: number(epoch)?,
@@ -301,7 +304,7 @@ impl AdminConnection {
 
     /// `&mut self` throughout: nothing comes between WATCH and EXEC. A caller that goes away in the middle of an
     /// operation, or a deadline, leaves the state unknown, so `broken` is set for as long as an answer is due.
-    async fn ask_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, MemberError> {
+    pub(super) async fn ask_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, MemberError> {
         if self.broken {
             return Err(MemberError::Unreachable("connection given up".to_owned()));
         }

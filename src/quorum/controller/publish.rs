@@ -105,7 +105,7 @@ impl<'a> Publisher<'a> {
 
     fn basics(&self, status: &mut RedisQuorumStatus) {
         status.membership_epoch.get_or_insert(self.plan.epoch);
-        for member in &self.plan.members {
+        for member in self.plan.all_members() {
             if !status.members.iter().any(|known| known.name == member.name) {
                 status.members.push(MemberStatus { name: member.name.clone(), ..MemberStatus::default() });
             }
@@ -115,13 +115,27 @@ impl<'a> Publisher<'a> {
     /// Everything that follows from the rest.
     pub(super) fn refresh(&self, status: &mut RedisQuorumStatus) {
         self.basics(status);
-        let mut external = self.task.external_addresses(self.plan);
-        external.resize(self.plan.members.len(), None);
-        for ((member, link), external) in self.plan.members.iter().zip(self.task.session.links()).zip(external) {
-            if let Some(published) = status.members.iter_mut().find(|known| known.name == member.name) {
-                published.pod_name = Some(member.pod_name());
-                published.address = link.view().address.or_else(|| published.address.take());
-                published.external_address = external.map(|address| address.to_string());
+        let mut node_ports = self.task.external_addresses(self.plan);
+        node_ports.resize(self.plan.all_members().count(), None);
+        for ((member, link), reached_at) in self.plan.all_members().zip(self.task.session.links()).zip(node_ports) {
+            let view = link.view();
+            let message = member.external.as_ref().and_then(|_| {
+                let unfit = status::unfit(Some(status), &member.name, view.observation.as_ref());
+                let unfit = unfit.filter(|_| view.processes.answers());
+                let trouble = || self.task.session.accord().lock().trouble(link.name()).map(str::to_owned);
+                unfit.map(|why| format!("its votes do not count: {why}")).or_else(trouble)
+            });
+            let Some(published) = status.members.iter_mut().find(|known| known.name == member.name) else { continue };
+            match (&member.external, message) {
+                (Some(external), message) => {
+                    published.address = Some(external.address.clone());
+                    published.message = message;
+                }
+                (None, _) => {
+                    published.pod_name = Some(member.pod_name());
+                    published.address = view.address.or_else(|| published.address.take());
+                    published.external_address = reached_at.map(|address| address.to_string());
+                }
             }
         }
         let generation = self.task.session.quorum().metadata.generation;
@@ -129,7 +143,10 @@ impl<'a> Publisher<'a> {
         status.password_rotation = self.task.session.auth().as_ref().and_then(rotation::published);
         status.quorum = i32::try_from(self.plan.majority()).ok();
         status.ready = Some(status::ready_column(status, self.plan));
-        status::conditions(status, self.plan, &self.overview, generation, self.task.wall());
+        let agreement =
+            status::agreement(&self.task.session.accord().lock(), self.plan, self.task.leader.context.clock.boottime());
+        let overview = Overview { agreement: Some(agreement), ..self.overview.clone() };
+        status::conditions(status, self.plan, &overview, generation, self.task.wall());
         status::watch_conditions(status, &self.task.watched(), generation, self.task.wall());
     }
 }

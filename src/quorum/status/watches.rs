@@ -103,7 +103,12 @@ fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> (Status, C
     let texts: Vec<String> = named
         .map(|member| {
             let by = size(&member.name).map_or_else(String::new, |step| format!(" by {step}"));
-            format!("the clock of {} was stepped{by}: it is fenced and its process is ended", member.name)
+            let rest = match &member.pod_name {
+                Some(_) => "and its process is ended",
+                // Others run it, and nobody here can end it.
+                None => "until the locks that it may have forgotten have run out",
+            };
+            format!("the clock of {} was stepped{by}: it is fenced {rest}", member.name)
         })
         .collect();
     if !texts.is_empty() {
