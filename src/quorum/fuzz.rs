@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::build::{OperatorPods, build};
+use super::build::{OperatorPods, Transport, build};
 use super::status::{Stamps, publish, record_of};
 use super::{auth::Auth, in_force, plan};
 use crate::api::{
@@ -21,8 +21,8 @@ proptest! {
     fn any_quorum_is_judged(value in object("RedisQuorum"), held: bool, now in 0..1_u64 << 40) {
         let Ok(mut quorum) = serde_json::from_value::<RedisQuorum>(value) else { return Ok(()) };
         if let Ok(plan) = plan::validate(&quorum) {
-            let _objects = build(&plan, &Auth::random(), &OperatorPods::new("operator", &BTreeMap::new()));
-            prop_assert!([1, 3, 5, 7, 9].contains(&plan.members.len()));
+            let _objects = build(&plan, &Auth::random(), &OperatorPods::new("operator", &BTreeMap::new()), &Transport::default());
+            prop_assert!([1, 3, 5, 7, 9].contains(&plan.size()));
         }
         let _all = (plan::voting_users(&quorum), in_force::engine(&quorum), in_force::clock_rule(&quorum));
         let before = in_force::rejoin_delay_of(&quorum);
