@@ -24,10 +24,5 @@ pub(super) fn quorum() -> Vec<Rule> {
             "!has(self.external) || size(self.external) == 0",
             "external members are not supported by this version yet: leave external out",
         ),
-        rule(
-            ".members",
-            "self.members == oldSelf.members",
-            "changing members is not supported by this version yet: create another RedisQuorum",
-        ),
     ]
 }

@@ -4,9 +4,11 @@
 mod admit;
 mod apply;
 mod auth;
+mod change;
 mod clients;
 mod default;
 mod ending;
+mod leave;
 mod members;
 mod mend;
 mod publish;
@@ -39,6 +41,7 @@ use crate::operator::context::Context;
 use crate::operator::leader::Term;
 use crate::time::{Clock, Monotonic};
 use apply::Applied;
+use change::Changed;
 use mend::{Owned, Settled};
 use publish::Publisher;
 
@@ -91,6 +94,8 @@ struct Memory {
     /// When a process was confirmed closed for good, by run_id.
     closed: HashMap<String, Monotonic>,
     lowering: Option<Lowering>,
+    /// Why a change of the members does not go on, as far as acts on members have failed.
+    change_failures: Vec<String>,
     failures: u32,
 }
 
@@ -193,6 +198,7 @@ impl<'a> Task<'a> {
         if let Some(applied) = self.applied() {
             publisher.learn(&applied, self.progress(plan));
         }
+        publisher.learn_change(self.change_text(plan));
         // Before the objects: a member is waited for by the second, and needs nothing of them.
         let wake = self.settle_members(plan, &auth, &publisher).await?;
         let applied = self.apply(plan, &auth).await?;
@@ -200,11 +206,17 @@ impl<'a> Task<'a> {
         let look_again = self.roll(plan, &auth, &publisher).await?.unwrap_or(RESYNC);
         publisher.learn(&applied, self.progress(plan));
         self.open_new_clients(plan, &auth).await;
+        let Changed::Nothing { look_again: change_due } = self.change_members(plan, &auth, &publisher).await? else {
+            // Nothing of this plan is true any more.
+            return Ok(Duration::ZERO);
+        };
+        publisher.learn_change(self.change_text(plan));
+        let leaving_due = self.settle_leavers(plan, &publisher).await?;
         publisher.write(|_| ()).await?;
         self.session.raise_floor_ahead().await?;
         self.say_scripts().await;
         let wake = settings_due.map_or(wake, |due| wake.min(due));
-        Ok(wake.since(self.now()).min(applied.due).min(look_again))
+        Ok([applied.due, look_again, change_due, leaving_due].into_iter().fold(wake.since(self.now()), Duration::min))
     }
 
     /// A specification that only an edit can mend: say so, and wait for the edit.

@@ -6,8 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
 use super::auth::Auth;
+use super::membership::{Lists, users_since};
 use crate::api::{ClockDrift, ExposeType, MemberPod, RedisQuorum, TlsMode};
-use crate::redis_member::acl::{KeyPrefix, UserRule};
+use crate::redis_member::acl::{KeyPrefix, PROBE_USER, UserRule};
 use crate::redlock::{Drift, Settings};
 
 /// Port of every member.
@@ -100,16 +101,16 @@ pub struct Plan {
     pub uid: String,
     /// Owner of everything in the same namespace.
     pub owner: OwnerReference,
-    /// The members, by index.
+    /// The members that vote or shall vote. Those that leave are not among them.
     pub members: Vec<MemberPlan>,
+    /// Whose votes count, and whose shall.
+    pub lists: Lists,
     /// Container image.
     pub image: String,
     /// Settings of the engine.
     pub settings: Settings,
     /// The longest lock.
     pub max_ttl: Duration,
-    /// Membership epoch.
-    pub epoch: i64,
     /// Clients, by name.
     pub clients: Vec<ClientPlan>,
     /// Pod settings.
@@ -117,10 +118,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How many votes make a majority.
+    /// The member with this name, if it votes or shall vote.
     #[must_use]
-    pub fn majority(&self) -> usize {
-        self.members.len() / 2 + 1
+    pub fn member(&self, name: &str) -> Option<&MemberPlan> {
+        self.members.iter().find(|member| member.name == name)
     }
 
     /// Name of the Secret with the seed of all passwords.
@@ -129,15 +130,57 @@ impl Plan {
         auth_name(&self.name)
     }
 
-    /// The users that can vote on a member, with its own passwords: the operator's first, then the clients'.
+    /// The users of this epoch that can vote on a member, with its own passwords: the operator's first, then the clients'.
     #[must_use]
     pub fn user_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
+        self.user_rules_of(auth, member, self.lists.epoch)
+    }
+
+    fn user_rules_of(&self, auth: &Auth, member: &str, epoch: i64) -> Vec<UserRule> {
         let password = |user: &str| auth.password(member, user);
-        let locker = UserRule::locker(self.epoch, &password(&UserRule::locker_name(self.epoch)));
-        let clients = self.clients.iter().map(|client| {
-            UserRule::client(&client.name, self.epoch, &client.key_prefix, &password(&client.user(self.epoch)))
-        });
-        std::iter::once(locker).chain(clients).collect()
+        let clients = self
+            .clients
+            .iter()
+            .map(|client| UserRule::client(&client.name, epoch, &client.key_prefix, &password(&client.user(epoch))));
+        std::iter::once(self.locker_rule(auth, member, epoch)).chain(clients).collect()
+    }
+
+    fn locker_rule(&self, auth: &Auth, member: &str, epoch: i64) -> UserRule {
+        UserRule::locker(epoch, &auth.password(member, &UserRule::locker_name(epoch)))
+    }
+
+    /// The operator's user of the next epoch. Nobody uses it before the status names that epoch.
+    #[must_use]
+    pub fn next_locker(&self, auth: &Auth, member: &str) -> UserRule {
+        self.locker_rule(auth, member, self.lists.epoch + 1)
+    }
+
+    /// The users that are open on a member while it may vote: the operator's, the probe's, and the clients' if clients know of
+    /// this list alone.
+    #[must_use]
+    pub fn open_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
+        let mut rules = self.user_rules(auth, member);
+        if !self.lists.lets_clients_in(member) {
+            rules.truncate(1);
+        }
+        rules.push(UserRule::probe());
+        rules
+    }
+
+    /// The users of earlier epochs, from `since` on.
+    #[must_use]
+    pub fn former_rules(&self, auth: &Auth, member: &str, since: i64) -> Vec<UserRule> {
+        (since..self.lists.epoch).flat_map(|epoch| self.user_rules_of(auth, member, epoch)).collect()
+    }
+
+    /// All users that may be open on a member on which those of epochs before `since` are closed: with them closed it votes for
+    /// nobody.
+    #[must_use]
+    pub fn closing_rules(&self, auth: &Auth, member: &str, since: i64) -> Vec<UserRule> {
+        let mut rules = self.former_rules(auth, member, since);
+        rules.extend(self.user_rules(auth, member));
+        rules.extend([self.next_locker(auth, member), UserRule::probe()]);
+        rules
     }
 
     /// Name of the Secret with redis.conf and the ACL files.
@@ -172,25 +215,47 @@ pub fn drift(drift: &ClockDrift) -> Drift {
     Drift { ppm: u32::try_from(drift.ppm).unwrap_or_default(), floor: drift.floor.get() }
 }
 
-/// The membership epoch of a quorum; the first is 1.
+/// The users whose state on a member is asked for: all of [`Plan::closing_rules`].
 #[must_use]
-pub fn epoch(quorum: &RedisQuorum) -> i64 {
-    quorum.status.as_ref().and_then(|status| status.membership_epoch).unwrap_or(1)
+pub fn voting_users(quorum: &RedisQuorum, member: &str) -> Vec<String> {
+    let lists = Lists::of(quorum);
+    let since = users_since(quorum.status.as_ref(), member, &lists);
+    let of_epoch = |epoch: i64| {
+        let clients = quorum.spec.clients.iter().map(move |client| UserRule::client_name(&client.name, epoch));
+        std::iter::once(UserRule::locker_name(epoch)).chain(clients)
+    };
+    let next = [UserRule::locker_name(lists.epoch + 1), PROBE_USER.to_owned()];
+    (since..=lists.epoch).flat_map(of_epoch).chain(next).collect()
 }
 
-/// The users of this membership epoch that can vote: the operator's, and every client's.
+/// The names of the members that the specification asks for.
 #[must_use]
-pub fn voting_users(quorum: &RedisQuorum) -> Vec<String> {
-    let epoch = epoch(quorum);
-    let clients = quorum.spec.clients.iter().map(|client| UserRule::client_name(&client.name, epoch));
-    std::iter::once(UserRule::locker_name(epoch)).chain(clients).collect()
+pub fn wanted(quorum: &RedisQuorum) -> Vec<String> {
+    let count = usize::try_from(quorum.spec.members).unwrap_or(0).min(9);
+    (0..count).map(|index| format!("{}-{index}", quorum.name_any())).collect()
 }
 
-/// The members of a quorum.
+/// The members that vote or shall vote.
 #[must_use]
 pub fn members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
-    let count = usize::try_from(quorum.spec.members).unwrap_or(0).min(9);
-    (0..count).map(|index| MemberPlan { index, name: format!("{}-{index}", quorum.name_any()) }).collect()
+    Lists::of(quorum).members().iter().filter_map(|name| member(quorum, name)).collect()
+}
+
+/// All members that there are: also those that leave, until the status forgets them.
+#[must_use]
+pub fn all_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
+    let mut members = members(quorum);
+    let published = quorum.status.iter().flat_map(|status| &status.members);
+    let leaving = published.filter(|known| !members.iter().any(|member| member.name == known.name));
+    let leaving: Vec<_> = leaving.filter_map(|known| member(quorum, &known.name)).collect();
+    members.extend(leaving);
+    members
+}
+
+/// The member with this name, whether or not the specification still asks for it.
+fn member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
+    let index = name.strip_prefix(&quorum.name_any())?.strip_prefix('-')?.parse().ok()?;
+    Some(MemberPlan { index, name: name.to_owned() })
 }
 
 /// Parses a specification.
@@ -220,7 +285,7 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         image: spec.image.clone(),
         settings: settings(quorum),
         max_ttl: spec.max_ttl.get(),
-        epoch: epoch(quorum),
+        lists: Lists::of(quorum),
         clients,
         pod: spec.pod.clone().unwrap_or_default(),
         name,
@@ -237,11 +302,6 @@ fn supported(quorum: &RedisQuorum) -> Result<(), Invalid> {
         if refused {
             return Err(Invalid::NotYet(name));
         }
-    }
-    // Every member that was made is in the status; a list of another length is a membership change.
-    let made = quorum.status.as_ref().map_or(0, |status| status.members.len());
-    if made != 0 && Ok(made) != usize::try_from(spec.members) {
-        return Err(Invalid::NotYet("changing members"));
     }
     Ok(())
 }

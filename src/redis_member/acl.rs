@@ -11,7 +11,8 @@ use std::fmt;
 
 /// The operator's own user on every member.
 pub const OPERATOR_USER: &str = "operator";
-/// The user of the kubelet's probes; it needs no password and can do nothing else.
+/// The user of the kubelet's probes. It needs no password: all that it may do is `ECHO`, and that only while the member votes, so
+/// that readiness follows admission whatever the users of the day are called.
 pub const PROBE_USER: &str = "probe";
 
 /// What a closed user may do. Not `off`: with `off` Redisson cannot start, and node-redis never connects, while one
@@ -22,6 +23,8 @@ const LOCKER: &str = "-@all +ping +info +evalsha +script|load +get +set +del +pe
 /// What the Redlock libraries need, tried with eight of them.
 const CLIENT: &str =
     "-@all +ping +set +get +del +exists +pexpire +pttl +eval +evalsha +script|load +watch +multi +exec +unwatch";
+/// How a probe sees that its member votes.
+const PROBE: &str = "-@all +ping +echo";
 /// What `admin.rs` runs: reading, the operator's own keys, the users, and the end of other connections and of scripts.
 /// The selector allows it to sample the time to live of every key.
 const OPERATOR: &str = "resetchannels ~#* -@all +ping +info +time +scan +get +set +eval +watch +unwatch +multi +exec \
@@ -79,11 +82,12 @@ impl KeyPrefix {
 )]
 pub struct NotAKeyPrefix;
 
-/// A user of the locks, closed or open.
+/// A user that is open only while its member votes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRule {
     name: String,
-    password: PasswordHash,
+    /// `None`: whoever gives that name.
+    password: Option<PasswordHash>,
     keys: String,
     open: &'static str,
 }
@@ -94,7 +98,7 @@ impl UserRule {
     pub fn locker(epoch: i64, password: &Secret) -> Self {
         Self {
             name: Self::locker_name(epoch),
-            password: PasswordHash::of(password),
+            password: Some(PasswordHash::of(password)),
             keys: "~*".to_owned(),
             open: LOCKER,
         }
@@ -104,7 +108,14 @@ impl UserRule {
     #[must_use]
     pub fn client(client: &str, epoch: i64, prefix: &KeyPrefix, password: &Secret) -> Self {
         let name = Self::client_name(client, epoch);
-        Self { name, password: PasswordHash::of(password), keys: format!("~{}*", prefix.as_str()), open: CLIENT }
+        let password = Some(PasswordHash::of(password));
+        Self { name, password, keys: format!("~{}*", prefix.as_str()), open: CLIENT }
+    }
+
+    /// The kubelet's probes.
+    #[must_use]
+    pub fn probe() -> Self {
+        Self { name: PROBE_USER.to_owned(), password: None, keys: "resetkeys".to_owned(), open: PROBE }
     }
 
     /// `locker-e<epoch>`: users carry the membership epoch, so that those of an old member list can be closed.
@@ -129,10 +140,10 @@ impl UserRule {
     /// user whatever the process's ACL file said.
     #[must_use]
     pub fn set_user(&self, open: bool) -> Vec<String> {
+        let login = self.password.as_ref().map_or_else(|| "nopass".to_owned(), |hash| format!("#{}", hash.0));
         let rules = format!(
-            "{} reset on #{} {} resetchannels {}",
+            "{} reset on {login} {} resetchannels {}",
             self.name,
-            self.password.0,
             self.keys,
             if open { self.open } else { CLOSED }
         );
@@ -143,18 +154,17 @@ impl UserRule {
 /// The commands of a closed user as `ACL GETUSER` shows them.
 pub(super) const CLOSED_AS_SHOWN: &str = CLOSED;
 
-/// The text of `users.acl`: everybody closed but the operator and the probe.
+/// The text of `users.acl`: everybody closed but the operator.
 #[must_use]
 pub fn users_acl(operator_password: &Secret, users: &[UserRule]) -> String {
     let mut lines = vec![
         "user default off".to_owned(),
-        format!("user {PROBE_USER} on nopass resetkeys resetchannels -@all +ping +acl|dryrun"),
         format!("user {OPERATOR_USER} on #{} {OPERATOR}", PasswordHash::of(operator_password).0),
     ];
     // `reset` is for SETUSER; a user in the file begins with nothing.
-    lines.extend(
-        users.iter().map(|user| format!("user {}", user.set_user(false).join(" ").replacen(" reset ", " ", 1))),
-    );
+    let closed = |user: &UserRule| format!("user {}", user.set_user(false).join(" ").replacen(" reset ", " ", 1));
+    lines.push(closed(&UserRule::probe()));
+    lines.extend(users.iter().map(closed));
     lines.join("\n") + "\n"
 }
 
@@ -197,8 +207,8 @@ mod tests {
         let text = users_acl(&secret, &users);
         assert!(!text.contains("s3cret"));
         assert!(text.starts_with("user default off\n") && text.ends_with('\n'));
-        for name in ["locker-e7", "billing-e7"] {
-            let line = text.lines().find(|line| line.starts_with(&format!("user {name} on #"))).unwrap();
+        for (name, login) in [("locker-e7", "#"), ("billing-e7", "#"), ("probe", "nopass resetkeys ")] {
+            let line = text.lines().find(|line| line.starts_with(&format!("user {name} on {login}"))).unwrap();
             assert!(line.ends_with("resetchannels -@all +ping"), "{line}");
         }
         for forbidden in ["acl|save", "acl|load", "+config", "+@all", "flushall", "debug"] {

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Secret;
 
 use super::{client_labels, owned, quorum_labels};
 use crate::quorum::auth::{Auth, SEED_KEY};
-use crate::quorum::plan::{ClientPlan, PORT, Plan};
+use crate::quorum::plan::{ClientPlan, MemberPlan, PORT, Plan};
 
 /// The Secret that holds the seed of a quorum.
 #[must_use]
@@ -18,14 +18,16 @@ pub fn auth_secret(plan: &Plan, auth: &Auth) -> Secret {
     }
 }
 
-/// What a client needs: its user, its key prefix, and one URL per member. In another namespace it has no owner (garbage
+/// What a client needs: its user, its key prefix, and one URL per member that votes. In another namespace it has no owner (garbage
 /// collection would take a cross-namespace owner for a missing one and delete it at once), only labels.
 #[must_use]
 pub fn client_secret(plan: &Plan, auth: &Auth, client: &ClientPlan, namespace: &str) -> Secret {
-    let user = client.user(plan.epoch);
+    let user = client.user(plan.lists.epoch);
+    let votes = |member: &&MemberPlan| plan.lists.voters.contains(&member.name);
     let urls: String = plan
         .members
         .iter()
+        .filter(votes)
         .map(|member| {
             let password = auth.password(&member.name, &user);
             format!("redis://{user}:{}@{}:{PORT}\n", password.expose(), member.dns_name(&plan.namespace))

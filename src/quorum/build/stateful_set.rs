@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::{REDIS_CONTAINER, member_labels, owned, quorum_selector};
 use crate::api::MEMBER_LABEL;
 use crate::quorum::plan::{MemberPlan, PORT, Plan};
-use crate::redis_member::acl::{PROBE_USER, UserRule};
+use crate::redis_member::acl::PROBE_USER;
 
 /// The user `redis` of the official images, and of Debian's.
 const REDIS_UID: i64 = 999;
@@ -85,7 +85,7 @@ fn redis(plan: &Plan) -> Container {
             ..ContainerPort::default()
         }]),
         resources: Some(resources(plan)),
-        readiness_probe: Some(readiness(plan)),
+        readiness_probe: Some(readiness()),
         liveness_probe: Some(liveness()),
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
@@ -121,13 +121,11 @@ pub(super) fn resources(plan: &Plan) -> ResourceRequirements {
     })
 }
 
-/// Ready when admitted, for people, drains and rollouts; clients resolve the member all the same. `ACL DRYRUN` answers in words and
-/// with exit code 0 either way, so the words are compared.
-fn readiness(plan: &Plan) -> Probe {
-    let locker = UserRule::locker_name(plan.epoch);
-    let script = format!(
-        "[ \"$(REDISCLI_AUTH=x redis-cli --user {PROBE_USER} --no-auth-warning ACL DRYRUN {locker} SET x y)\" = OK ]"
-    );
+/// Ready when admitted, for people, drains and rollouts; clients resolve the member all the same. Only a member that votes echoes:
+/// the probe's user is opened and closed with the others, and has the same name in every membership epoch.
+fn readiness() -> Probe {
+    let script =
+        format!("[ \"$(REDISCLI_AUTH=x redis-cli --user {PROBE_USER} --no-auth-warning ECHO votes)\" = votes ]");
     Probe {
         exec: Some(ExecAction { command: Some(vec!["sh".into(), "-c".into(), script]) }),
         period_seconds: Some(2),

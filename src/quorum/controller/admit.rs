@@ -13,6 +13,7 @@ use super::{Error, Task};
 use crate::api::{MilliTime, RedisQuorum};
 use crate::fence::{FenceStep, Process, Reason};
 use crate::quorum::in_force;
+use crate::quorum::membership::{Lists, meets_every_majority};
 use crate::quorum::session::{ActError, FLOOR_STEP, Turn, floor_of};
 use crate::quorum::status::{Stamps, admitted_run_id, publish};
 use crate::redis_member::Observation;
@@ -28,6 +29,10 @@ impl Member<'_> {
         let mut turn = self.link.turn(&seen.run_id).await?;
         check(&turn.observe().await?)?;
         let quorum = self.task.read().await?;
+        // Other lists mean other users.
+        if Lists::of(&quorum) != self.plan.lists {
+            return Err(Error::Conflict);
+        }
         let record = self.record(&quorum);
         let again = self.task.look(self.link, &quorum, &record).await?;
         let decided_again = self.step(&quorum, &record, &again);
@@ -52,9 +57,10 @@ impl Member<'_> {
     async fn record_admission(&self, quorum: &RedisQuorum, look: &Look, counter: FencingToken) -> Result<(), Error> {
         let record = self.record(quorum).after(FenceStep::Admit, look.seen.as_ref(), &look.verdict);
         let stamps = Stamps {
-            rejoin_at: None,
             admitted_at: MilliTime::from_millis(self.task.leader.context.clock.wall().0),
             operator_epoch: Some(self.task.leader.term.epoch),
+            epoch: Some(self.plan.lists.epoch),
+            ..Stamps::default()
         };
         let floor = floor_of(quorum).max(counter.saturating_add(FLOOR_STEP));
         let written = self.publisher.write_on(quorum, |status| {
@@ -70,7 +76,7 @@ impl Member<'_> {
     /// Opens on the connection of the check, once. A failure leaves the state of the users unknown, so the process is fenced and
     /// counted anew.
     async fn open(&self, mut turn: Turn<'_>, counter: FencingToken, look: &Look) -> Result<(), Error> {
-        let rules = self.plan.user_rules(self.auth, &self.member.name);
+        let rules = self.plan.open_rules(self.auth, &self.member.name);
         let Err(error) = turn.open(self.task.leader.term.epoch, &rules, counter).await else { return Ok(()) };
         drop(turn);
         tracing::warn!(member = %self.member.name, %error, "opening failed, fencing again");
@@ -90,8 +96,11 @@ impl Member<'_> {
     async fn restored_counter(&self, quorum: &RedisQuorum) -> FencingToken {
         let counters = self.task.counters_of_others(quorum, &self.member.name).await;
         let clock = FencingToken::new(self.task.leader.context.clock.wall().0).unwrap_or_default();
-        let needed = self.plan.members.len() - self.plan.majority() + 1;
-        restored(&counters, needed, floor_of(quorum), clock)
+        let of_list = |list: &[String]| {
+            let counters = counters.iter().filter(|(name, _)| list.contains(name)).map(|(_, counter)| *counter);
+            (counters.collect(), meets_every_majority(list))
+        };
+        restored(&self.plan.lists.in_force().map(of_list).collect::<Vec<_>>(), floor_of(quorum), clock)
     }
 
     async fn say_admitted(&self, process: &Process) {
@@ -101,11 +110,12 @@ impl Member<'_> {
     }
 }
 
-/// The highest of (a) the counters of `needed` other admitted members, if so many could be had, (b) the floor, and (c) the time
-/// in milliseconds.
-fn restored(counters: &[FencingToken], needed: usize, floor: FencingToken, clock: FencingToken) -> FencingToken {
-    let highest = counters.iter().copied().max().filter(|_| counters.len() >= needed).unwrap_or_default();
-    highest.max(floor).max(clock)
+/// The highest of (a) the counters of other admitted members, if in every list so many could be had as are needed there, (b) the
+/// floor, and (c) the time in milliseconds.
+fn restored(lists: &[(Vec<FencingToken>, usize)], floor: FencingToken, clock: FencingToken) -> FencingToken {
+    let suffice = lists.iter().all(|(counters, needed)| counters.len() >= *needed);
+    let highest = lists.iter().flat_map(|(counters, _)| counters).copied().max().filter(|_| suffice);
+    highest.unwrap_or_default().max(floor).max(clock)
 }
 
 /// A process that could forget while it runs must not vote, whoever configured it so.
@@ -127,11 +137,15 @@ fn check(observation: &Observation) -> Result<(), ActError> {
 
 impl Task<'_> {
     /// The counters of the other admitted members, each read from the process that is admitted.
-    async fn counters_of_others(&self, quorum: &RedisQuorum, name: &str) -> Vec<FencingToken> {
-        let others = self.session.links().iter().filter(|link| link.name().as_str() != name && link.is_seen());
+    pub(super) async fn counters_of_others(&self, quorum: &RedisQuorum, name: &str) -> Vec<(String, FencingToken)> {
+        let links = self.session.links();
+        let others = links.iter().filter(|link| link.name().as_str() != name && link.is_seen());
         let reads = others.filter_map(|link| {
             let run_id = admitted_run_id(quorum, link.name().as_str())?;
-            Some(async move { timeout(COUNTERS_TIMEOUT, link.counter(&run_id)).await.ok()?.ok() })
+            Some(async move {
+                let counter = timeout(COUNTERS_TIMEOUT, link.counter(&run_id)).await.ok()?.ok()?;
+                Some((link.name().to_string(), counter))
+            })
         });
         join_all(reads).await.into_iter().flatten().collect()
     }
@@ -147,16 +161,19 @@ mod tests {
 
     #[test]
     fn the_counter_is_restored_above_everything_that_may_have_been_given_out() {
-        for (counters, needed, floor, clock, expected) in [
-            (&[50, 90][..], 2, 10, 20, 90),
+        let list = |numbers: &[i64], needed| (numbers.iter().copied().map(token).collect::<Vec<_>>(), needed);
+        for (lists, floor, clock, expected) in [
+            (vec![list(&[50, 90], 2)], 10, 20, 90),
             // Too few could be had: together they might not have stored the last token, so they prove nothing.
-            (&[90][..], 2, 10, 20, 20),
-            (&[50, 60][..], 2, 70, 20, 70),
-            (&[][..], 1, 0, 20, 20),
-            (&[][..], 1, 30, 20, 30),
+            (vec![list(&[90], 2)], 10, 20, 20),
+            (vec![list(&[50, 60], 2)], 70, 20, 70),
+            (vec![list(&[], 1)], 0, 20, 20),
+            (vec![list(&[], 1)], 30, 20, 30),
+            // While two lists are in force a token may be on a majority of either.
+            (vec![list(&[50, 90], 2), list(&[50, 95, 60], 3)], 10, 20, 95),
+            (vec![list(&[50, 90], 2), list(&[50, 95], 3)], 10, 20, 20),
         ] {
-            let counters: Vec<_> = counters.iter().map(|number| token(*number)).collect();
-            assert_eq!(restored(&counters, needed, token(floor), token(clock)), token(expected));
+            assert_eq!(restored(&lists, token(floor), token(clock)), token(expected));
         }
     }
 }

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::apply::Applied;
 use super::{Error, Task, request};
 use crate::api::{MemberStatus, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
+use crate::quorum::membership::Lists;
 use crate::quorum::plan::Plan;
 use crate::quorum::rollout::Progress;
 use crate::quorum::status::{self, Obstacle, Overview};
@@ -29,8 +30,14 @@ impl<'a> Publisher<'a> {
     }
 
     pub(super) fn learn(&mut self, applied: &Applied, rollout: Option<Progress>) {
-        self.overview =
-            Overview { rollout, blocked_clients: applied.blocked_clients.clone(), obstacle: applied.obstacle.clone() };
+        self.overview.rollout = rollout;
+        self.overview.blocked_clients.clone_from(&applied.blocked_clients);
+        self.overview.obstacle.clone_from(&applied.obstacle);
+    }
+
+    /// What a change of the members is doing.
+    pub(super) fn learn_change(&mut self, change: Option<String>) {
+        self.overview.change = change;
     }
 
     /// What everything else rests on is published first: the membership epoch, and the settings that fences have to outlast
@@ -66,7 +73,10 @@ impl<'a> Publisher<'a> {
     }
 
     fn basics(&self, status: &mut RedisQuorumStatus) {
-        status.membership_epoch.get_or_insert(self.plan.epoch);
+        if status.voters.is_empty() {
+            status.voters.clone_from(&self.plan.lists.voters);
+        }
+        status.membership_epoch.get_or_insert(self.plan.lists.epoch);
         for member in &self.plan.members {
             if !status.members.iter().any(|known| known.name == member.name) {
                 status.members.push(MemberStatus { name: member.name.clone(), ..MemberStatus::default() });
@@ -77,7 +87,7 @@ impl<'a> Publisher<'a> {
     /// Everything that follows from the rest.
     pub(super) fn refresh(&self, status: &mut RedisQuorumStatus) {
         self.basics(status);
-        for (member, link) in self.plan.members.iter().zip(self.task.session.links()) {
+        for (member, link) in self.task.linked(self.plan) {
             if let Some(published) = status.members.iter_mut().find(|known| known.name == member.name) {
                 published.pod_name = Some(member.pod_name());
                 published.address = link.view().address.or_else(|| published.address.take());
@@ -85,9 +95,11 @@ impl<'a> Publisher<'a> {
         }
         let generation = self.task.session.quorum().metadata.generation;
         status.observed_generation = generation;
-        status.quorum = i32::try_from(self.plan.majority()).ok();
-        status.ready = Some(status::ready_column(status, self.plan));
-        status::conditions(status, self.plan, &self.overview, generation, self.task.wall());
+        // Of this very status: it may be the one that changes them.
+        let lists = Lists::of_status(Some(status), self.plan.lists.wanted.clone());
+        status.quorum = i32::try_from(lists.majority()).ok();
+        status.ready = Some(status::ready_column(status, &lists));
+        status::conditions(status, &lists, &self.overview, generation, self.task.wall());
         status::watch_conditions(status, &self.task.watched(), generation, self.task.wall());
     }
 }

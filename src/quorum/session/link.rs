@@ -83,12 +83,15 @@ pub struct MemberLink {
     quorum: ObjectRef<RedisQuorum>,
     clock: Arc<SystemClock>,
     clocks: Arc<ClockGuard>,
-    voter: Mutex<Option<Arc<RedisMember>>>,
+    /// Of one membership epoch. Another epoch has another one, so that an electorate from before never votes as a user of after.
+    voter: Mutex<Option<(i64, Arc<RedisMember>)>>,
     place: watch::Sender<Option<Place>>,
     seen: Mutex<Seen>,
     /// Probes and acts take turns, so that no look from before an act is taken for one after it.
     turn: tokio::sync::Mutex<()>,
     announcements: Announcements,
+    /// Ends the watching.
+    stop: CancellationToken,
 }
 
 impl MemberLink {
@@ -110,10 +113,17 @@ impl MemberLink {
             seen: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             announcements,
+            stop: stop.clone(),
         });
         let watching = link.clone().watch();
         tokio::spawn(async move { stop.run_until_cancelled(watching).await });
         link
+    }
+
+    /// The member is no more: it is watched no longer. Whoever still has this link has a member that never answers again.
+    pub(super) fn end(&self) {
+        self.stop.cancel();
+        self.voter.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// The member's name.
@@ -128,10 +138,11 @@ impl MemberLink {
         &self.plan
     }
 
-    /// The voting connection, once the member has had an address.
+    /// The voting connection under this membership epoch, once the member has had an address in it.
     #[must_use]
-    pub fn voter(&self) -> Option<Arc<RedisMember>> {
-        self.voter.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn voter(&self, epoch: i64) -> Option<Arc<RedisMember>> {
+        let voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
+        voter.as_ref().filter(|(of, _)| *of == epoch).map(|(_, voter)| voter.clone())
     }
 
     /// What is known now.
@@ -195,8 +206,8 @@ impl MemberLink {
         let endpoint = Endpoint { address: address.to_owned(), username, password };
         let mut voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
         match &*voter {
-            Some(voter) => voter.set_endpoint(endpoint),
-            None => *voter = Some(Arc::new(RedisMember::new(self.name.clone(), endpoint, self.clock.clone()))),
+            Some((of, voter)) if *of == epoch => voter.set_endpoint(endpoint),
+            _ => *voter = Some((epoch, Arc::new(RedisMember::new(self.name.clone(), endpoint, self.clock.clone())))),
         }
     }
 

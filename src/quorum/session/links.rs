@@ -1,0 +1,69 @@
+//! The links of one session: one for each member that the quorum's specification or status names, whether or not it votes.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::runtime::reflector::ObjectRef;
+use tokio_util::sync::CancellationToken;
+
+use super::{Announcements, ClockGuard, MemberLink};
+use crate::api::RedisQuorum;
+use crate::quorum::plan::MemberPlan;
+use crate::time::SystemClock;
+
+/// A list that follows the members.
+pub(super) struct Links {
+    clocks: (Arc<SystemClock>, Arc<ClockGuard>),
+    quorum: ObjectRef<RedisQuorum>,
+    announcements: Announcements,
+    /// Ends all of them.
+    stop: CancellationToken,
+    list: Mutex<Arc<[Arc<MemberLink>]>>,
+}
+
+impl Links {
+    /// No links yet.
+    pub(super) fn new(
+        clocks: (Arc<SystemClock>, Arc<ClockGuard>),
+        quorum: ObjectRef<RedisQuorum>,
+        announcements: Announcements,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { clocks, quorum, announcements, stop, list: Mutex::new(Arc::new([])) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<[Arc<MemberLink>]>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All links, in the order of the members.
+    pub(super) fn list(&self) -> Arc<[Arc<MemberLink>]> {
+        self.lock().clone()
+    }
+
+    /// Starts the links of new members, and ends those of members that are no more or are somewhere else under the same name. The
+    /// others stay as they are: what they have seen is what a fence counts from.
+    pub(super) fn follow(&self, members: Vec<MemberPlan>) {
+        let mut list = self.lock();
+        if list.iter().map(|link| link.plan()).eq(&members) {
+            return;
+        }
+        let mut former = list.to_vec();
+        let next = members.into_iter().map(|member| match former.iter().position(|link| *link.plan() == member) {
+            Some(known) => former.swap_remove(known),
+            None => MemberLink::start(
+                self.clocks.clone(),
+                member,
+                self.quorum.clone(),
+                self.announcements.clone(),
+                self.stop.child_token(),
+            ),
+        });
+        let next: Arc<[Arc<MemberLink>]> = next.collect();
+        for link in former {
+            link.end();
+            self.clocks.1.forget(link.name());
+        }
+        self.clocks.1.set_members(next.len());
+        *list = next;
+    }
+}
