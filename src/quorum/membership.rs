@@ -98,6 +98,13 @@ impl Lists {
         names
     }
 
+    /// The list of which a majority has stored every token so far. While two lists count it is the old one: tokens from before the
+    /// switch are on no other.
+    #[must_use]
+    pub fn knows_tokens(&self) -> &[String] {
+        self.former.as_ref().unwrap_or(&self.voters)
+    }
+
     /// How many votes make a majority of the newest list.
     #[must_use]
     pub fn majority(&self) -> usize {

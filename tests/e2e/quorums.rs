@@ -53,7 +53,16 @@ impl Quorum {
 
     /// Creates it and waits until all members are admitted.
     pub(crate) async fn ready(bench: &Bench, name: &str, max_ttl: Duration) -> anyhow::Result<Self> {
-        let quorum = Self::create(bench, name, max_ttl).await?;
+        Self::ready_with(bench, name, max_ttl, 3).await
+    }
+
+    /// The same, with so many members.
+    pub(crate) async fn ready_with(bench: &Bench, name: &str, max_ttl: Duration, members: i32) -> anyhow::Result<Self> {
+        let recorder = bench.record::<RedisQuorum>(name).await?;
+        let mut manifest = manifest(bench, name, max_ttl);
+        manifest["spec"]["members"] = json!(members);
+        bench.create::<RedisQuorum>(manifest).await?;
+        let quorum = Self { bench: bench.clone(), name: name.into(), recorder };
         quorum.recorder.until(START_LIMIT + max_ttl, "Ready", is_ready).await?;
         Ok(quorum)
     }

@@ -5,6 +5,7 @@ mod drift;
 mod fences;
 mod helpers;
 mod lost_node;
+mod membership;
 mod network_policy;
 mod refusals;
 mod rejoin;
@@ -28,5 +29,7 @@ pub(crate) const TESTS: &[Test] = tests![
     local fences::every_restart_within_a_delay_starts_it_again,
     local lost_node::a_pod_forced_off_a_lost_node_waits_for_a_persons_word,
     anywhere deletion::a_quorum_made_again_under_its_name_gives_larger_tokens,
+    anywhere membership::one_member_becomes_three_and_no_lock_is_lost_or_split,
+    local membership::three_become_five_then_seven_then_three_though_the_leader_is_killed,
     local rejoin::ten_restarts_rejoin_within_a_second_after_the_delay,
 ];

@@ -1,8 +1,10 @@
-use crate::quorum::Quorum;
+use crate::quorum::{LEADER, Quorum};
 use crate::server::{PREFIX, Server, client, locker};
 use redis::aio::MultiplexedConnection;
-use redlock_operator::redis_member::acl::{OPERATOR_USER, PROBE_USER};
-use redlock_operator::redis_member::{AdminConnection, Endpoint, Link, RedisMember, ScriptKill, Secret};
+use redlock_operator::redis_member::acl::{OPERATOR_USER, PROBE_USER, UserRule};
+use redlock_operator::redis_member::{
+    AdminConnection, Closing, Endpoint, Link, Opening, RedisMember, ScriptKill, Secret,
+};
 use redlock_operator::redlock::{LockMember, MemberError};
 use redlock_operator::time::SystemClock;
 use std::sync::Arc;
@@ -67,8 +69,13 @@ async fn users_reach_only_what_they_need() {
     assert_eq!(code(&mut connection, &format!("PTTL {own}")).await, "OK");
     let mut connection = server.connect_as(PROBE_USER).await;
     assert_eq!(code(&mut connection, "PING").await, "OK");
-    assert_eq!(code(&mut connection, &format!("ACL DRYRUN {} GET k", locker().name())).await, "OK");
+    assert_eq!(code(&mut connection, "ECHO votes").await, "NOPERM", "closed, as every member starts");
+    let mut admin = server.admin().await;
+    assert_eq!(admin.open(LEADER, &[UserRule::probe()]).await, Ok(Opening::Opened));
+    assert_eq!(code(&mut connection, "ECHO votes").await, "OK");
     assert_eq!(code(&mut connection, "GET k").await, "NOPERM");
+    assert_eq!(admin.close(LEADER, &[UserRule::probe()]).await, Ok(Closing::Closed));
+    assert_eq!(code(&mut connection, "ECHO votes").await, "NOPERM");
     let url = format!("redis://{}/", server.address());
     let mut nobody = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
     assert_eq!(code(&mut nobody, "PING").await, "NOAUTH", "default is off");

@@ -82,7 +82,7 @@ impl Task<'_> {
 
     /// The decision about this state of the quorum. One with other lists than the plan's is for the next reconciliation.
     fn change_step(&self, plan: &Plan, quorum: &RedisQuorum) -> ChangeStep {
-        if Lists::of(quorum) != plan.lists {
+        if plan.lists.is_settled() || Lists::of(quorum) != plan.lists {
             return ChangeStep::Nothing;
         }
         let members: Vec<_> = plan.members.iter().map(|member| self.view_of_change(plan, member, quorum)).collect();
