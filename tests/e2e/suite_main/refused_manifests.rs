@@ -1,14 +1,12 @@
 //! What `kubectl apply` refuses, and that the message says what to write instead.
 
 use anyhow::ensure;
-use redlock_operator::api::{DistributedLock, RedisQuorum};
-use serde_json::json;
+use redlock_operator::api::DistributedLock;
 
 use crate::{
     bench::Bench,
     locks::{SOON, claim},
     operators,
-    quorums::manifest,
 };
 
 /// A manifest's kind and spec, and what its message must contain.
