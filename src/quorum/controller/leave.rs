@@ -15,8 +15,8 @@ use super::publish::Publisher;
 use super::{Error, RESYNC, Task, request};
 use crate::quorum::plan::Plan;
 
-/// Between two looks at objects that are being deleted.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Between two looks at a member that leaves: the end of its objects wakes nobody.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 impl Task<'_> {
     /// Carries the members that leave as far as they go; how long nothing has to be done unless something happens. They wait for
@@ -39,7 +39,7 @@ impl Task<'_> {
                 }
                 Standing::Ended => wake = wake.min(LOOK_AGAIN),
                 Standing::Waits(until, _) => {
-                    wake = wake.min(until.map_or(RESYNC, |until| until.since(self.now()))).min(LOOK_AGAIN * 5);
+                    wake = wake.min(until.map_or(LOOK_AGAIN, |until| until.since(self.now())));
                 }
             }
         }

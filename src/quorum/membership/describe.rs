@@ -16,7 +16,7 @@ pub fn describe(lists: &Lists, step: &ChangeStep, failures: &[String]) -> Option
     let change = if from.len() == to.len() {
         format!("the members change to {}", listed(to))
     } else {
-        format!("from {} members to {}", from.len(), to.len())
+        format!("from {} to {} members", from.len(), to.len())
     };
     let mut doing = match step {
         ChangeStep::Nothing => return None,

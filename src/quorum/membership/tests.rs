@@ -270,7 +270,7 @@ fn an_old_member_that_cannot_be_closed_stops_the_change() {
     world.now += 1_000;
     assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Unclosed(vec![name(2)])));
     let text = describe(&world.lists(), &world.step(), &["main-2: no answer".into()]).unwrap();
-    for part in ["from 3 members to 5", "main-2 may still run", "known to be dead", "no answer"] {
+    for part in ["from 3 to 5 members", "main-2 may still run", "known to be dead", "no answer"] {
         assert!(text.contains(part), "{text}");
     }
     // Its death is known: nobody is left who could vote for the old list, and the wait begins now.
@@ -370,11 +370,11 @@ fn every_part_of_a_change_is_told() {
     }
     told.dedup();
     let said = [
-        "from 1 members to 3: it begins when main-1, main-2 may vote",
-        "from 1 members to 3: it begins",
-        "from 1 members to 3: users of the list before are being closed on main-1, main-2, main-0",
-        "from 1 members to 3: promises of the list before run out, clients are let in when they have",
-        "from 1 members to 3: it ends",
+        "from 1 to 3 members: it begins when main-1, main-2 may vote",
+        "from 1 to 3 members: it begins",
+        "from 1 to 3 members: users of the list before are being closed on main-1, main-2, main-0",
+        "from 1 to 3 members: promises of the list before run out, clients are let in when they have",
+        "from 1 to 3 members: it ends",
     ];
     assert_eq!(told.len(), said.len(), "{told:#?}");
     for (told, said) in told.iter().zip(said) {

@@ -126,6 +126,11 @@ impl MemberLink {
         self.voter.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
+    #[cfg(test)]
+    pub(super) fn has_ended(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
     /// The member's name.
     #[must_use]
     pub fn name(&self) -> &MemberName {

@@ -67,3 +67,34 @@ impl Links {
         *list = next;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fence::clock::Rule;
+    use crate::redlock::Drift;
+
+    fn members(indexes: &[usize]) -> Vec<MemberPlan> {
+        indexes.iter().map(|index| MemberPlan { index: *index, name: format!("main-{index}") }).collect()
+    }
+
+    #[tokio::test]
+    async fn links_of_members_that_stay_are_kept_and_the_others_end() {
+        let rule = Rule { drift: Drift::default(), window: std::time::Duration::from_secs(30) };
+        let clocks = (Arc::new(SystemClock), Arc::new(ClockGuard::new(0, rule)));
+        let (news, _) = tokio::sync::broadcast::channel(8);
+        let links = Links::new(clocks, ObjectRef::new("main").within("locks"), news, CancellationToken::new());
+        links.follow(members(&[0, 1, 2]));
+        let before = links.list();
+        links.follow(members(&[2, 3, 0]));
+        let after = links.list();
+        let names: Vec<_> = after.iter().map(|link| link.name().to_string()).collect();
+        assert_eq!(names, ["main-2", "main-3", "main-0"]);
+        // What they have seen is what a fence counts from.
+        assert!(Arc::ptr_eq(&after[0], &before[2]) && Arc::ptr_eq(&after[2], &before[0]));
+        let ended = |link: &MemberLink| link.has_ended();
+        assert!(ended(&before[1]) && !ended(&before[0]) && !ended(&before[2]));
+        links.stop.cancel();
+        assert!(after.iter().all(|link| ended(link)), "they end with their session");
+    }
+}

@@ -170,7 +170,7 @@ fn summary_of_change(states: &[&str], voters: &[usize], former: &[usize]) -> Vec
         serde_json::from_value(json!({"members": members, "voters": names(voters), "formerVoters": names(former)}))
             .unwrap();
     let lists = Lists::of_status(Some(&status), names(&[0, 1, 2]));
-    let overview = Overview { change: Some("from 1 members to 3".into()), ..Overview::default() };
+    let overview = Overview { change: Some("from 1 to 3 members".into()), ..Overview::default() };
     conditions(&mut status, &lists, &overview, Some(1), Timestamp::UNIX_EPOCH);
     let mut summary: Vec<_> =
         status.conditions.iter().map(|one| format!("{}={}/{}", one.type_, one.status, one.reason)).collect();

@@ -193,7 +193,7 @@ pub(crate) async fn one_member_becomes_three_and_no_lock_is_lost_or_split(bench:
     let (seen, _) = quorum.member_until(mark, 2, CHANGE_LIMIT, "is fenced as Joining", joins).await?;
     ensure!(voters(&seen) == (1, 0, 1), "a member that joins has a vote: {:?}", voters(&seen));
     let waits = reason_after(&quorum, mark, SOON, "Progressing", "MembersChanging").await?;
-    ensure!(waits.contains("from 1 members to 3"), "{waits}");
+    ensure!(waits.contains("from 1 to 3 members"), "{waits}");
     let switched = joint(&quorum, mark, 1, 3).await?;
     changed(&quorum, mark, 3, 2).await?;
     bench.figures.add("1 -> 3 members, under locks", bench.now().since(start));
