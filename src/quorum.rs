@@ -8,6 +8,7 @@
 pub mod auth;
 pub mod build;
 pub mod controller;
+pub mod expose;
 pub mod facts;
 pub mod in_force;
 pub mod lookup;
@@ -16,5 +17,6 @@ pub mod plan;
 pub mod rollout;
 pub mod session;
 pub mod status;
+pub mod tls;
 
 pub use controller::ensure_default_quorum;

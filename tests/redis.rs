@@ -22,5 +22,8 @@ mod net;
 mod quorum;
 #[path = "redis/server.rs"]
 mod server;
+#[cfg(feature = "operator")]
+#[path = "redis/tls.rs"]
+mod tls;
 #[path = "redis/tokens.rs"]
 mod tokens;

@@ -8,11 +8,14 @@ mod change;
 mod clients;
 mod default;
 mod ending;
+mod expose;
 mod leave;
+mod locks;
 mod members;
 mod mend;
 mod publish;
 mod roll;
+mod tls;
 mod watches;
 
 use std::collections::HashMap;
@@ -96,6 +99,7 @@ struct Memory {
     lowering: Option<Lowering>,
     /// Why a change of the members does not go on, as far as acts on members have failed.
     change_failures: Vec<String>,
+    tls: Option<tls::Remembered>,
     failures: u32,
 }
 
@@ -195,16 +199,25 @@ impl<'a> Task<'a> {
             return Ok(LONGEST_BACKOFF);
         };
         let settings_due = publisher.begin().await?;
+        let tls = self.ensure_tls(plan).await?;
+        publisher.learn_tls(self.tls_report(plan, &tls));
         if let Some(applied) = self.applied() {
             publisher.learn(&applied, self.progress(plan));
         }
         publisher.learn_change(self.change_text(plan));
         // Before the objects: a member is waited for by the second, and needs nothing of them.
         let wake = self.settle_members(plan, &auth, &publisher).await?;
-        let applied = self.apply(plan, &auth).await?;
+        let applied = self.apply(plan, &auth, &tls).await?;
         publisher.learn(&applied, self.progress(plan));
-        let look_again = self.roll(plan, &auth, &publisher).await?.unwrap_or(RESYNC);
+        let mut look_again = RESYNC;
+        if tls.obstacle().is_none() {
+            look_again = self.roll(plan, &auth, &publisher).await?.unwrap_or(RESYNC);
+        }
+        // Whom to trust must be written down before anybody serves a certificate of theirs.
+        let reload_again = if applied.is_config_kept() { self.reload_certificates(plan, &tls).await } else { None };
+        let look_again = look_again.min(reload_again.unwrap_or(RESYNC));
         publisher.learn(&applied, self.progress(plan));
+        publisher.learn_tls(self.tls_report(plan, &tls));
         self.open_new_clients(plan, &auth).await;
         let Changed::Nothing { look_again: change_due } = self.change_members(plan, &auth, &publisher).await? else {
             // Nothing of this plan is true any more.
@@ -212,7 +225,7 @@ impl<'a> Task<'a> {
         };
         publisher.learn_change(self.change_text(plan));
         let leaving_due = self.settle_leavers(plan, &publisher).await?;
-        publisher.write(|_| ()).await?;
+        publisher.conclude().await?;
         self.session.raise_floor_ahead().await?;
         self.say_scripts().await;
         let wake = settings_due.map_or(wake, |due| wake.min(due));

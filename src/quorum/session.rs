@@ -14,11 +14,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub(crate) use auth_reader::auth_of;
+pub(crate) use auth_reader::{auth_of, authorities_of};
 pub use clock::ClockGuard;
+use link::Access;
 pub use link::{ActError, LinkView, MemberLink, ScriptNews, Turn};
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
@@ -30,8 +31,10 @@ use super::status::{admitted_run_id, record_named};
 use super::{in_force, plan};
 use crate::api::RedisQuorum;
 use crate::operator::context::Context;
-use crate::redis_member::Link;
-use crate::redlock::{Elector, Electorate, FencingToken, LockMember, MemberName, Redlock, ValueSigner};
+use crate::redis_member::{Authorities, Link, TlsError};
+use crate::redlock::{
+    Elector, Electorate, FencingToken, LockMember, MemberError, MemberName, Redlock, ValueSigner,
+};
 use crate::time::{Clock, Monotonic, SystemClock};
 use links::Links;
 use tokens::Tokens;
@@ -46,6 +49,9 @@ pub struct QuorumSession {
     uid: String,
     newest: watch::Sender<Arc<RedisQuorum>>,
     auth: watch::Sender<Option<Auth>>,
+    authorities: watch::Sender<Option<Authorities>>,
+    /// The Secrets are to be read now.
+    read_secrets: Arc<Notify>,
     links: Links,
     clocks: Arc<ClockGuard>,
     tokens: Tokens,
@@ -66,7 +72,6 @@ impl QuorumSession {
         let (namespace, uid) = (quorum.namespace()?, quorum.uid()?);
         let reference = ObjectRef::from_obj(quorum.as_ref());
         let stop = CancellationToken::new();
-        let (auth, _) = watch::channel(None);
         let clocks = Arc::new(ClockGuard::new(0, in_force::clock_rule(&quorum)));
         let links =
             Links::new((context.clock.clone(), clocks.clone()), reference.clone(), announcements.clone(), stop.clone());
@@ -75,7 +80,9 @@ impl QuorumSession {
             reference,
             uid,
             newest: watch::channel(quorum.clone()).0,
-            auth,
+            auth: watch::channel(None).0,
+            authorities: watch::channel(None).0,
+            read_secrets: Arc::default(),
             links,
             clocks,
             tokens: Tokens::new(&quorum),
@@ -287,11 +294,26 @@ impl QuorumSession {
         self.announce();
     }
 
+    /// Whose certificates are trusted from now on, in PEM.
+    pub(crate) fn set_authorities(&self, pem: &str) -> Result<(), TlsError> {
+        let authorities = Authorities::from_pem(pem.as_bytes())?;
+        let news = self.authorities.send_if_modified(|known| {
+            let news = known.as_ref() != Some(&authorities);
+            *known = Some(authorities);
+            news
+        });
+        if news {
+            self.place();
+            self.announce();
+        }
+        Ok(())
+    }
+
     /// Makes the links those of the members, and tells each where its member is and as whom to connect.
     pub(super) fn place(&self) {
         let _one_after_the_other = self.placing.lock().unwrap_or_else(PoisonError::into_inner);
         let quorum = self.quorum();
-        let auth = self.auth();
+        let (auth, authorities) = (self.auth(), self.authorities.borrow().clone());
         let epoch = Lists::of(&quorum).epoch;
         let bound = in_force::InForce::published(&quorum).map(|_| in_force::current(&quorum).max_ttl);
         let namespace = self.reference.namespace.clone().unwrap_or_default();
@@ -308,7 +330,10 @@ impl QuorumSession {
             }
             link.bound_ttls(bound);
             let users = plan::voting_users(&quorum, link.name().as_str());
-            link.place(pod.as_deref(), auth.as_ref(), epoch, &users);
+            let access = Access { auth: auth.as_ref(), authorities: authorities.as_ref(), namespace: &namespace };
+            if !link.place(pod.as_deref(), access, epoch, &users) {
+                self.read_secrets.notify_one();
+            }
         }
     }
 
@@ -351,6 +376,12 @@ impl QuorumSession {
 
     pub(super) fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// Whether some member's certificate is not trusted by what is known: there may be newer authorities.
+    pub(super) fn is_distrustful(&self) -> bool {
+        let untrusted = |link: &Arc<MemberLink>| matches!(link.view().failure, Some(MemberError::Untrusted(_)));
+        self.links().iter().any(untrusted)
     }
 
     /// Whether any member accepts the secrets that are known.

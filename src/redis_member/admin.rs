@@ -1,5 +1,6 @@
 use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule};
-use super::endpoint::{Driver, Endpoint, connect};
+use super::endpoint::{Connected, Endpoint, connect};
+use super::tls::Fingerprint;
 use super::wire;
 use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY};
 use crate::time::Clock;
@@ -26,6 +27,7 @@ pub struct AdminConnection {
     clock: Arc<dyn Clock>,
     deadline: Duration,
     run_id: RunId,
+    certificate: Option<Fingerprint>,
     broken: bool,
     driver: AbortOnDropHandle<()>,
 }
@@ -117,10 +119,10 @@ impl AdminConnection {
         deadline: Duration,
     ) -> Result<Self, MemberError> {
         let connected = timeout(deadline, connect(endpoint)).await;
-        let (connection, driver): (_, Driver) =
+        let Connected { connection, driver, certificate } =
             connected.map_err(|_| MemberError::Unreachable("connecting took too long".to_owned()))??;
         let driver = AbortOnDropHandle::new(tokio::spawn(driver));
-        Ok(Self { connection, clock, deadline, run_id: RunId::new(""), broken: false, driver })
+        Ok(Self { connection, clock, deadline, run_id: RunId::new(""), certificate, broken: false, driver })
     }
 
     /// Ends a script that has made a member BUSY. A connection of its own, since a busy process does not say who it is.
@@ -139,6 +141,12 @@ impl AdminConnection {
     #[must_use]
     pub const fn run_id(&self) -> &RunId {
         &self.run_id
+    }
+
+    /// The certificate that the process served when this connection was made; `None` without TLS.
+    #[must_use]
+    pub const fn certificate(&self) -> Option<Fingerprint> {
+        self.certificate
     }
 
     /// Asks for an answer.
@@ -244,6 +252,23 @@ impl AdminConnection {
         let mut rules: Vec<Cmd> = users.iter().map(|user| set_user(user, false)).collect();
         rules.push(kill_others());
         Ok(if self.guarded(epoch, rules).await? { Closing::Closed } else { Closing::EpochMoved })
+    }
+
+    /// Has the process read its certificate and key again, from these paths of its own, for connections from now on. Those that
+    /// are there stay.
+    ///
+    /// Nobody has CONFIG: the operator gives itself the one command for this one moment. Whoever may change users can do so
+    /// anyway, and what is set does not outlive the process.
+    ///
+    /// # Errors
+    /// If there is no answer in time, or the files are missing or do not belong together; then all is as it was.
+    pub async fn reload_certificate(&mut self, certificate: &str, key: &str) -> Result<(), MemberError> {
+        let rule = |rule| ["SETUSER", OPERATOR_USER, rule];
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("ACL").arg(&rule("+config|set"));
+        pipeline.cmd("CONFIG").arg(&["SET", "tls-cert-file", certificate, "tls-key-file", key]);
+        pipeline.cmd("ACL").arg(&rule("-config|set"));
+        self.ask_all(&pipeline).await.map(drop)
     }
 
     /// Ends a running script.

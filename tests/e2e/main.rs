@@ -18,14 +18,19 @@ mod runner;
 mod suite_lock;
 mod suite_main;
 mod suite_quorum;
+mod suite_uninstall;
 
 use std::process::ExitCode;
 
 use runner::Test;
 
 /// Suites by name.
-const SUITES: &[(&str, &[Test])] =
-    &[("main", suite_main::TESTS), ("quorum", suite_quorum::TESTS), ("lock", suite_lock::TESTS)];
+const SUITES: &[(&str, &[Test])] = &[
+    ("main", suite_main::TESTS),
+    ("quorum", suite_quorum::TESTS),
+    ("lock", suite_lock::TESTS),
+    ("uninstall", suite_uninstall::TESTS),
+];
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));

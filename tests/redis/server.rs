@@ -27,7 +27,7 @@ pub(crate) fn client() -> UserRule {
 }
 
 pub(crate) fn endpoint(address: &str, username: &str) -> Endpoint {
-    Endpoint { address: address.to_owned(), username: username.to_owned(), password: password() }
+    Endpoint { address: address.to_owned(), username: username.to_owned(), password: password(), tls: None }
 }
 
 pub(crate) async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {

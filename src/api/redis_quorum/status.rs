@@ -52,7 +52,8 @@ pub struct RedisQuorumStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 18), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub members: Vec<MemberStatus>,
-    /// Ready, QuorumAvailable, FaultTolerant, Progressing, ClockHealthy, QuorumAgrees, TTLWithinBound, ClientsReady.
+    /// Ready, QuorumAvailable, FaultTolerant, Progressing, ClockHealthy, QuorumAgrees, TTLWithinBound, ClientsReady, and TLSReady
+    /// with TLS.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -85,6 +86,10 @@ pub struct MemberStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 300))]
     pub address: Option<String>,
+    /// `host:port` by which peers outside the cluster reach it, with `expose`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 300))]
+    pub external_address: Option<String>,
     /// Only an `Admitted` member may vote.
     #[serde(default)]
     pub state: MemberState,

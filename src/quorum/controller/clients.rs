@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt};
 use super::{Error, Task, request};
 use crate::api::{ACCEPT_CLIENTS_ANNOTATION, CLIENT_LABEL, FIELD_MANAGER, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL};
 use crate::quorum::auth::Auth;
-use crate::quorum::build::{client_secret, users_acl};
+use crate::quorum::build::{Transport, client_secret, users_acl};
 use crate::quorum::membership::{Lists, is_closed};
 use crate::quorum::plan::{ClientPlan, MemberPlan, Plan};
 use crate::quorum::session::{ActError, MemberLink};
@@ -140,10 +140,15 @@ impl Task<'_> {
     }
 
     /// The Secrets of clients in their own namespaces, where those accept them; says what is in the way.
-    pub(super) async fn apply_client_copies(&self, plan: &Plan, auth: &Auth) -> Result<Vec<String>, Error> {
+    pub(super) async fn apply_client_copies(
+        &self,
+        plan: &Plan,
+        auth: &Auth,
+        transport: &Transport,
+    ) -> Result<Vec<String>, Error> {
         let mut blocked = Vec::new();
         for client in plan.clients.iter().filter(|client| self.accepts(plan, client)) {
-            let desired = client_secret(plan, auth, client, &client.namespace);
+            let desired = client_secret(plan, auth, transport, client, &client.namespace);
             let api = self.secrets(&client.namespace);
             let name = desired.name_any();
             if request(api.get_opt(&name)).await?.is_some_and(|found| !is_copy(&found, plan, client)) {

@@ -10,17 +10,14 @@ use kube::{Api, ResourceExt};
 use super::members::Member;
 use super::publish::Publisher;
 use super::{Error, Task, request};
-use crate::api::conditions::{LockCondition, is_true};
 use crate::api::{ROLLOUT_ANNOTATION, RedisQuorum};
 use crate::fence::{FenceStep, Reason, State};
 use crate::quorum::auth::Auth;
-use crate::quorum::lookup;
 use crate::quorum::membership::Lists;
 use crate::quorum::plan::{MemberPlan, Plan};
 use crate::quorum::rollout::{self, MemberView, Obstacle, Progress, RolloutStep, Standing, View};
 use crate::quorum::session::ActError;
 use crate::quorum::status::record_named;
-use crate::redlock::Votes;
 
 /// The label by which a StatefulSet marks its pods with the revision of their template.
 const REVISION_LABEL: &str = "controller-revision-hash";
@@ -94,31 +91,6 @@ impl Task<'_> {
         let set = set.filter(|set| self.is_settled(set.as_ref()));
         let outdated = set.zip(pod).and_then(|(set, pod)| is_outdated(&set, &pod));
         MemberView { name: member.name.clone(), outdated, standing }
-    }
-
-    /// Held locks of this quorum that some member lacks, as far as their status says.
-    pub(super) fn incomplete_locks(&self, plan: &Plan, quorum: &RedisQuorum) -> Vec<String> {
-        // The count as well: a status from before a member joined says of the others only that they have the key.
-        let all = Votes { yes: plan.members.len(), of: plan.members.len() }.to_string();
-        let context = &self.leader.context;
-        let quorums = context.quorums.all();
-        let mut names: Vec<String> = context
-            .locks
-            .all()
-            .into_iter()
-            .filter(|lock| {
-                let Some(status) = lock.status.as_ref().filter(|status| status.holder.is_some()) else { return false };
-                if is_true(&status.conditions, LockCondition::FullyReplicated) && status.votes.as_ref() == Some(&all) {
-                    return false;
-                }
-                let namespace = context.namespaces.cluster_named(&lock.namespace().unwrap_or_default());
-                let used = lookup::quorum_of(lock, &quorums, namespace.as_deref());
-                used.is_ok_and(|used| used.uid() == quorum.uid())
-            })
-            .map(|lock| format!("{}/{}", lock.namespace().unwrap_or_default(), lock.name_any()))
-            .collect();
-        names.sort();
-        names
     }
 
     /// By its UID: a pod that has taken its place meanwhile is another one, and of the newest template.

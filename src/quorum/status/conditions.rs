@@ -7,6 +7,7 @@ use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
 use crate::quorum::membership::{Lists, majority};
 use crate::quorum::rollout::Progress;
 use crate::quorum::status::admitted_of;
+use crate::quorum::tls::Report;
 
 /// What the conditions are made from, beside the status itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct Overview {
     pub change: Option<String>,
     /// Client Secrets that could not be written, with the reason.
     pub blocked_clients: Vec<String>,
+    /// How TLS stands; `None` without it.
+    pub tls: Option<Report>,
     /// Something that keeps the quorum from being carried out at all.
     pub obstacle: Option<Obstacle>,
 }
@@ -51,6 +54,13 @@ pub fn conditions(
     ];
     for (type_, holds, reason, message) in drafts {
         set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+    }
+    match &overview.tls {
+        Some(Report { ready, reason, message }) => {
+            let type_ = QuorumCondition::TLSReady;
+            set_condition(&mut status.conditions, type_, *ready, *reason, message.as_str(), generation, now);
+        }
+        None => status.conditions.retain(|condition| condition.type_ != QuorumCondition::TLSReady.as_str()),
     }
 }
 

@@ -12,6 +12,7 @@ use anyhow::{Context as _, ensure};
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod, core::v1::Service};
 use kube::{ResourceExt, api::ListParams};
 use redlock_operator::api::{FenceReason, RedisQuorum};
+use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::helpers::{condition, held_lock, is_fenced_for, reason_after, settled_after};
@@ -21,7 +22,7 @@ use crate::{
     history::check_held_throughout,
     locks::{Lock, SOON, claim, token},
     operators,
-    quorums::Quorum,
+    quorums::{Quorum, manifest},
     record::Version,
 };
 
@@ -180,7 +181,9 @@ fn check_epochs(quorum: &Quorum) -> anyhow::Result<()> {
 
 pub(crate) async fn one_member_becomes_three_and_no_lock_is_lost_or_split(bench: Bench) -> anyhow::Result<()> {
     let max_ttl = Duration::from_secs(4);
-    let quorum = Quorum::ready_with(&bench, "q", max_ttl, 1).await?;
+    let mut single = manifest(&bench, "q", max_ttl);
+    single["spec"]["members"] = json!(1);
+    let quorum = Quorum::ready_as(&bench, single, max_ttl).await?;
     let lock = held_lock(&bench, Duration::from_secs(3)).await?;
     let outside = Monitor::with_old_list(&quorum, "old-list", &format!("{}/turns", bench.namespace)).await?;
     outside.until(0, SOON, "it holds the lock once", |line| line.text.starts_with("held ")).await?;

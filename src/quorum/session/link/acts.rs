@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::{ADMIN_DEADLINE, MemberLink};
 use crate::redis_member::acl::UserRule;
-use crate::redis_member::{AdminConnection, Closing, Endpoint, EpochChange, Observation, Opening};
+use crate::redis_member::{AdminConnection, Closing, Endpoint, EpochChange, Fingerprint, Observation, Opening};
 use crate::redlock::{FencingToken, MemberError, RunId};
 use crate::time::SystemClock;
 
@@ -51,6 +51,7 @@ impl MemberLink {
         if admin.run_id() != run_id {
             return Err(ActError::OtherProcess);
         }
+        self.note_connected(&admin);
         Ok(Turn { link: self, admin, users: place.users, _turn: turn })
     }
 
@@ -108,6 +109,17 @@ impl Turn<'_> {
         let observation = self.admin.observe(&users).await?;
         self.link.saw(observation.clone());
         Ok(observation)
+    }
+
+    /// The certificate that the process serves now.
+    #[must_use]
+    pub const fn certificate(&self) -> Option<Fingerprint> {
+        self.admin.certificate()
+    }
+
+    /// Has the process read its certificate again, for connections from now on.
+    pub async fn reload_certificate(&mut self, certificate: &str, key: &str) -> Result<(), ActError> {
+        Ok(self.admin.reload_certificate(certificate, key).await?)
     }
 
     /// Makes `epoch` the only one that opens and closes users of this process.

@@ -40,7 +40,7 @@ async fn who_has_the_list_before_is_shut_out_and_nobody_else() {
 
     let joint = json!({"membershipEpoch": 2, "voters": all, "formerVoters": ["main-0"], "members": member_of(1)});
     let (joint, users) = plan_with(joint);
-    link.place_at(Some(("pod-1".into(), member.address())), Some(&auth), joint.lists.epoch, &users);
+    link.place_at(Some(("pod-1".into(), member.address())), None, Some(&auth), joint.lists.epoch, &users);
     assert!(link.voter(1).is_none(), "nobody asks for votes of the epoch before any more");
     assert_eq!(vote_by(lagging.clone(), &run_id, "b").await, Some(token(1_002)), "until they are closed");
     let former = joint.former_rules(&auth, "main-0", 1);
