@@ -15,6 +15,7 @@ pub mod lookup;
 pub mod membership;
 pub mod plan;
 pub mod rollout;
+pub mod rotation;
 pub mod session;
 pub mod status;
 pub mod tls;

@@ -13,7 +13,9 @@ mod tls;
 mod voting;
 mod wire;
 
-pub use admin::{AdminConnection, Closing, EPOCH_KEY, EpochChange, Observation, Opening, ScriptKill, TtlSample};
+pub use admin::{
+    AdminConnection, Closing, EPOCH_KEY, EpochChange, Observation, Opening, PasswordChange, ScriptKill, TtlSample,
+};
 pub use endpoint::{Endpoint, Secret};
 pub use tls::{Authorities, Fingerprint, TlsClient, TlsError};
 pub use voting::{Link, RedisMember};

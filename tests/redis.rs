@@ -20,6 +20,8 @@ mod keys;
 mod net;
 #[path = "redis/quorum.rs"]
 mod quorum;
+#[path = "redis/rotation.rs"]
+mod rotation;
 #[path = "redis/server.rs"]
 mod server;
 #[cfg(feature = "operator")]

@@ -188,6 +188,8 @@ names! {
         KeysBeyondMaxTTL,
         /// A client's Secret could not be written.
         ClientSecretBlocked,
+        /// Passwords are being rotated.
+        RotatingPasswords,
         /// There is no certificate that the members could serve.
         CertificateInvalid,
         /// Some members do not serve the newest certificate yet.

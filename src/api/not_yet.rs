@@ -8,11 +8,9 @@ use super::schema::rule;
 
 /// Refused in a RedisQuorum's `spec`.
 pub(super) fn quorum() -> Vec<Rule> {
-    vec![
-        rule(
-            ".external",
-            "!has(self.external) || size(self.external) == 0",
-            "external members are not supported by this version yet: leave external out",
-        ),
-    ]
+    vec![rule(
+        ".external",
+        "!has(self.external) || size(self.external) == 0",
+        "external members are not supported by this version yet: leave external out",
+    )]
 }

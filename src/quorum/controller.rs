@@ -15,6 +15,7 @@ mod members;
 mod mend;
 mod publish;
 mod roll;
+mod rotation;
 mod tls;
 mod watches;
 
@@ -100,6 +101,7 @@ struct Memory {
     /// Why a change of the members does not go on, as far as acts on members have failed.
     change_failures: Vec<String>,
     tls: Option<tls::Remembered>,
+    rotation: rotation::Memory,
     failures: u32,
 }
 
@@ -203,6 +205,7 @@ impl<'a> Task<'a> {
         publisher.learn_tls(self.tls_report(plan, &tls));
         if let Some(applied) = self.applied() {
             publisher.learn(&applied, self.progress(plan));
+            publisher.learn_rotation(self.rotation_progress(plan, &auth, applied.is_config_kept()));
         }
         publisher.learn_change(self.change_text(plan));
         // Before the objects: a member is waited for by the second, and needs nothing of them.
@@ -216,8 +219,11 @@ impl<'a> Task<'a> {
         // Whom to trust must be written down before anybody serves a certificate of theirs.
         let reload_again = if applied.is_config_kept() { self.reload_certificates(plan, &tls).await } else { None };
         let look_again = look_again.min(reload_again.unwrap_or(RESYNC));
+        let rotate_again = self.rotate(plan, &auth, applied.is_config_kept()).await?;
+        let look_again = look_again.min(rotate_again.unwrap_or(RESYNC));
         publisher.learn(&applied, self.progress(plan));
         publisher.learn_tls(self.tls_report(plan, &tls));
+        publisher.learn_rotation(self.rotation_progress(plan, &auth, applied.is_config_kept()));
         self.open_new_clients(plan, &auth).await;
         let Changed::Nothing { look_again: change_due } = self.change_members(plan, &auth, &publisher).await? else {
             // Nothing of this plan is true any more.

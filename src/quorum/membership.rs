@@ -182,12 +182,21 @@ pub struct View<'a> {
     pub members: &'a [MemberView],
     /// Held locks that one of these members lacks, as `namespace/name`.
     pub incomplete_locks: &'a [String],
-    /// Pods are being replaced by those of a newer template, and nobody has paused that.
-    pub updating: bool,
+    /// Something else changes the members, and ends first.
+    pub busy: Option<Busy>,
     /// Since when this replica has known that the old list can promise nothing any more.
     pub former_closed_since: Option<Monotonic>,
     /// How long a promise lives.
     pub rejoin_delay: Duration,
+}
+
+/// What else may be under way on the members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// Pods are replaced by those of a newer template, and nobody has paused that.
+    Update,
+    /// Passwords are given to the members, or taken from them.
+    Passwords,
 }
 
 /// The one next step.
@@ -215,8 +224,8 @@ pub enum ChangeStep {
 pub enum Obstacle {
     /// These members may not vote, or do not answer.
     Members(Vec<String>),
-    /// An update of the pods ends first.
-    Update,
+    /// Something else ends first.
+    Busy(Busy),
     /// These locks are not on all members.
     Locks(Vec<String>),
     /// On a process of these members users of the epoch before may be open, and nobody can close them.
@@ -239,8 +248,8 @@ fn learning(view: &View<'_>) -> ChangeStep {
     if !away.is_empty() {
         return ChangeStep::Wait(Obstacle::Members(away));
     }
-    if view.updating {
-        return ChangeStep::Wait(Obstacle::Update);
+    if let Some(busy) = view.busy {
+        return ChangeStep::Wait(Obstacle::Busy(busy));
     }
     if !view.incomplete_locks.is_empty() {
         return ChangeStep::Wait(Obstacle::Locks(view.incomplete_locks.to_vec()));

@@ -165,11 +165,16 @@ impl Plan {
             .clients
             .iter()
             .map(|client| UserRule::client(&client.name, epoch, &client.key_prefix, &password(&client.user(epoch))));
-        std::iter::once(self.locker_rule(auth, member, epoch)).chain(clients).collect()
+        let accepting = |rule: UserRule| {
+            let accepted = auth.accepted(member, rule.name());
+            rule.accepting(&accepted)
+        };
+        std::iter::once(self.locker_rule(auth, member, epoch)).chain(clients.map(accepting)).collect()
     }
 
     fn locker_rule(&self, auth: &Auth, member: &str, epoch: i64) -> UserRule {
-        UserRule::locker(epoch, &auth.password(member, &UserRule::locker_name(epoch)))
+        let name = UserRule::locker_name(epoch);
+        UserRule::locker(epoch, &auth.password(member, &name)).accepting(&auth.accepted(member, &name))
     }
 
     /// The operator's user of the next epoch. Nobody uses it before the status names that epoch.

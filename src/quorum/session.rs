@@ -32,9 +32,7 @@ use super::{in_force, plan};
 use crate::api::RedisQuorum;
 use crate::operator::context::Context;
 use crate::redis_member::{Authorities, Link, TlsError};
-use crate::redlock::{
-    Elector, Electorate, FencingToken, LockMember, MemberError, MemberName, Redlock, ValueSigner,
-};
+use crate::redlock::{Elector, Electorate, FencingToken, LockMember, MemberError, MemberName, Redlock, ValueSigner};
 use crate::time::{Clock, Monotonic, SystemClock};
 use links::Links;
 use tokens::Tokens;
@@ -263,6 +261,10 @@ impl QuorumSession {
             let newer = quorum.uid() == newest.uid() && is_newer(newest, &quorum);
             if newer {
                 self.note_fencings(newest, &quorum);
+                let rotation = |quorum: &RedisQuorum| quorum.status.as_ref()?.password_rotation.clone();
+                if rotation(newest) != rotation(&quorum) {
+                    self.read_secrets.notify_one();
+                }
                 *newest = quorum.clone();
             }
             newer

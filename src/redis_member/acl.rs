@@ -86,8 +86,8 @@ pub struct NotAKeyPrefix;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRule {
     name: String,
-    /// `None`: whoever gives that name.
-    password: Option<PasswordHash>,
+    /// None: whoever gives that name.
+    passwords: Vec<PasswordHash>,
     keys: String,
     open: &'static str,
 }
@@ -98,7 +98,7 @@ impl UserRule {
     pub fn locker(epoch: i64, password: &Secret) -> Self {
         Self {
             name: Self::locker_name(epoch),
-            password: Some(PasswordHash::of(password)),
+            passwords: vec![PasswordHash::of(password)],
             keys: "~*".to_owned(),
             open: LOCKER,
         }
@@ -108,14 +108,19 @@ impl UserRule {
     #[must_use]
     pub fn client(client: &str, epoch: i64, prefix: &KeyPrefix, password: &Secret) -> Self {
         let name = Self::client_name(client, epoch);
-        let password = Some(PasswordHash::of(password));
-        Self { name, password, keys: format!("~{}*", prefix.as_str()), open: CLIENT }
+        Self { name, passwords: vec![PasswordHash::of(password)], keys: format!("~{}*", prefix.as_str()), open: CLIENT }
     }
 
     /// The kubelet's probes.
     #[must_use]
     pub fn probe() -> Self {
-        Self { name: PROBE_USER.to_owned(), password: None, keys: "resetkeys".to_owned(), open: PROBE }
+        Self { name: PROBE_USER.to_owned(), passwords: Vec::new(), keys: "resetkeys".to_owned(), open: PROBE }
+    }
+
+    /// The same user with these passwords, each of which is accepted.
+    #[must_use]
+    pub fn accepting(self, passwords: &[Secret]) -> Self {
+        Self { passwords: hashes(passwords), ..self }
     }
 
     /// `locker-e<epoch>`: users carry the membership epoch, so that those of an old member list can be closed.
@@ -140,7 +145,7 @@ impl UserRule {
     /// user whatever the process's ACL file said.
     #[must_use]
     pub fn set_user(&self, open: bool) -> Vec<String> {
-        let login = self.password.as_ref().map_or_else(|| "nopass".to_owned(), |hash| format!("#{}", hash.0));
+        let login = if self.passwords.is_empty() { "nopass".to_owned() } else { shown(&self.passwords) };
         let rules = format!(
             "{} reset on {login} {} resetchannels {}",
             self.name,
@@ -149,6 +154,34 @@ impl UserRule {
         );
         rules.split_whitespace().map(str::to_owned).collect()
     }
+
+    /// The arguments of the `ACL SETUSER` that gives the user its passwords and leaves all else as it is.
+    #[must_use]
+    pub fn set_passwords(&self) -> Vec<String> {
+        set_passwords(&self.name, &self.passwords)
+    }
+}
+
+/// The arguments of the `ACL SETUSER` that gives the operator's own user these passwords.
+#[must_use]
+pub fn set_operator_passwords(passwords: &[Secret]) -> Vec<String> {
+    set_passwords(OPERATOR_USER, &hashes(passwords))
+}
+
+fn set_passwords(user: &str, passwords: &[PasswordHash]) -> Vec<String> {
+    let rules = format!("{user} resetpass {}", shown(passwords));
+    rules.split_whitespace().map(str::to_owned).collect()
+}
+
+/// In one order, whichever of them is in use.
+fn hashes(passwords: &[Secret]) -> Vec<PasswordHash> {
+    let mut hashes: Vec<_> = passwords.iter().map(PasswordHash::of).collect();
+    hashes.sort_by(|a, b| a.0.cmp(&b.0));
+    hashes
+}
+
+fn shown(passwords: &[PasswordHash]) -> String {
+    passwords.iter().map(|hash| format!("#{}", hash.0)).collect::<Vec<_>>().join(" ")
 }
 
 /// The commands of a closed user as `ACL GETUSER` shows them.
@@ -156,10 +189,10 @@ pub(super) const CLOSED_AS_SHOWN: &str = CLOSED;
 
 /// The text of `users.acl`: everybody closed but the operator.
 #[must_use]
-pub fn users_acl(operator_password: &Secret, users: &[UserRule]) -> String {
+pub fn users_acl(operator_passwords: &[Secret], users: &[UserRule]) -> String {
     let mut lines = vec![
         "user default off".to_owned(),
-        format!("user {OPERATOR_USER} on #{} {OPERATOR}", PasswordHash::of(operator_password).0),
+        format!("user {OPERATOR_USER} on {} {OPERATOR}", shown(&hashes(operator_passwords))),
     ];
     // `reset` is for SETUSER; a user in the file begins with nothing.
     let closed = |user: &UserRule| format!("user {}", user.set_user(false).join(" ").replacen(" reset ", " ", 1));
@@ -204,7 +237,7 @@ mod tests {
         let secret = Secret::new("s3cret");
         let prefix = KeyPrefix::parse("shop/").unwrap();
         let users = [UserRule::locker(7, &secret), UserRule::client("billing", 7, &prefix, &secret)];
-        let text = users_acl(&secret, &users);
+        let text = users_acl(std::slice::from_ref(&secret), &users);
         assert!(!text.contains("s3cret"));
         assert!(text.starts_with("user default off\n") && text.ends_with('\n'));
         for (name, login) in [("locker-e7", "#"), ("billing-e7", "#"), ("probe", "nopass resetkeys ")] {

@@ -1,5 +1,5 @@
-use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule};
-use super::endpoint::{Connected, Endpoint, connect};
+use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule, set_operator_passwords};
+use super::endpoint::{Connected, Endpoint, Secret, connect};
 use super::tls::Fingerprint;
 use super::wire;
 use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY};
@@ -78,6 +78,15 @@ pub enum Opening {
 pub enum Closing {
     /// They are closed, and the operator's other connections are cut.
     Closed,
+    /// The epoch is another one: nothing was changed.
+    EpochMoved,
+}
+
+/// The outcome of changing passwords.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PasswordChange {
+    /// They are what they shall be.
+    Changed,
     /// The epoch is another one: nothing was changed.
     EpochMoved,
 }
@@ -254,6 +263,33 @@ impl AdminConnection {
         Ok(if self.guarded(epoch, rules).await? { Closing::Closed } else { Closing::EpochMoved })
     }
 
+    /// Gives the operator's user, and these of others, their passwords and leaves all else as it is; with `cut` the connections
+    /// of these users end, all but this one, so that nobody stays who came with a password that is no longer accepted. Guarded by
+    /// the epoch like opening.
+    ///
+    /// # Errors
+    /// If there is no answer in time: they may or may not have them.
+    pub async fn set_passwords(
+        &mut self,
+        epoch: i64,
+        operator: &[Secret],
+        users: &[UserRule],
+        cut: bool,
+    ) -> Result<PasswordChange, MemberError> {
+        let set = |rules: Vec<String>| {
+            let mut command = cmd("ACL");
+            command.arg("SETUSER").arg(rules);
+            command
+        };
+        let mut commands = vec![set(set_operator_passwords(operator))];
+        commands.extend(users.iter().map(|user| set(user.set_passwords())));
+        if cut {
+            commands.extend(users.iter().map(|user| kill(user.name())));
+            commands.push(kill_others());
+        }
+        Ok(if self.guarded(epoch, commands).await? { PasswordChange::Changed } else { PasswordChange::EpochMoved })
+    }
+
     /// Has the process read its certificate and key again, from these paths of its own, for connections from now on. Those that
     /// are there stay.
     ///
@@ -382,8 +418,13 @@ fn set_user(user: &UserRule, open: bool) -> Cmd {
 
 /// Ends the operator's other connections to the member, and with them whatever they have on the way.
 fn kill_others() -> Cmd {
+    kill(OPERATOR_USER)
+}
+
+/// Ends a user's connections, but for this one.
+fn kill(user: &str) -> Cmd {
     let mut command = cmd("CLIENT");
-    command.arg(&["KILL", "USER", OPERATOR_USER, "SKIPME", "yes"]);
+    command.arg(&["KILL", "USER", user, "SKIPME", "yes"]);
     command
 }
 

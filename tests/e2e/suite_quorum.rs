@@ -12,6 +12,7 @@ mod pods;
 mod refusals;
 mod rejoin;
 mod rollout;
+mod rotation;
 mod settings;
 mod tls;
 mod watches;
@@ -54,6 +55,7 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere deletion::a_quorum_that_goes_names_its_held_locks_and_answers_nothing_but_ping,
     anywhere deletion::a_namespace_with_held_locks_goes,
     local rejoin::thirty_restarts_rejoin_within_a_second_after_the_delay,
+    anywhere rotation::passwords_are_rotated_and_no_lock_is_lost,
     local expose::node_ports_are_reached_from_outside_the_cluster_with_the_certificate_checked,
     local tls::a_managed_certificate_is_checked_by_name_and_plain_tcp_is_refused,
     anywhere tls::a_certificate_that_is_replaced_is_served_without_a_restart,

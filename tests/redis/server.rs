@@ -52,7 +52,7 @@ impl Server {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("redlock-test-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(directory.join("users.acl"), users_acl(&password(), &[locker(), client()])).unwrap();
+        std::fs::write(directory.join("users.acl"), users_acl(&[password()], &[locker(), client()])).unwrap();
         // Bound for a moment, so that nobody else has it; a lost race shows in `ready`.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut server = Self { child: spawn(port, &directory), port, directory };

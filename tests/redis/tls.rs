@@ -40,7 +40,7 @@ impl TlsServer {
     async fn start(test: &str, authority: &Pair, certificate: &Pair) -> Self {
         let directory = std::env::temp_dir().join(format!("redlock-tls-{}-{test}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(directory.join("users.acl"), users_acl(&password(), &[locker()])).unwrap();
+        std::fs::write(directory.join("users.acl"), users_acl(&[password()], &[locker()])).unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
         put(&directory, certificate);

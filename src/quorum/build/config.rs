@@ -108,5 +108,5 @@ pub fn max_memory(limit: &Quantity) -> Option<u64> {
 /// The ACL file of a member: everybody that can vote is closed.
 #[must_use]
 pub fn users_acl(plan: &Plan, auth: &Auth, member: &MemberPlan) -> String {
-    acl::users_acl(&auth.password(&member.name, OPERATOR_USER), &plan.user_rules(auth, &member.name))
+    acl::users_acl(&auth.accepted(&member.name, OPERATOR_USER), &plan.user_rules(auth, &member.name))
 }

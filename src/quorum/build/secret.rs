@@ -4,16 +4,16 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
 use super::{Transport, client_labels, owned, quorum_labels};
-use crate::quorum::auth::{Auth, SEED_KEY};
+use crate::quorum::auth::Auth;
 use crate::quorum::plan::{ClientPlan, MemberPlan, PORT, Plan};
 use crate::quorum::tls::AUTHORITIES_KEY;
 
-/// The Secret that holds the seed of a quorum.
+/// The Secret that holds the seeds of a quorum.
 #[must_use]
 pub fn auth_secret(plan: &Plan, auth: &Auth) -> Secret {
     Secret {
         metadata: owned(plan, plan.auth_name(), quorum_labels(plan)),
-        data: Some(BTreeMap::from([(SEED_KEY.to_owned(), ByteString(auth.seed().to_vec()))])),
+        data: Some(auth.data()),
         type_: Some("Opaque".into()),
         ..Secret::default()
     }

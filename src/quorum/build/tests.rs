@@ -292,7 +292,7 @@ fn a_change_of_the_members_makes_objects_for_all_and_changes_no_template() {
     ] {
         let objects = build(plan, &auth());
         assert_eq!((objects.stateful_sets.len(), objects.services.len()), (sets, sets));
-        let client = client_secret(plan, &auth(), &plan.clients[0], "vault");
+        let client = client_secret(plan, &auth(), &Transport::default(), &plan.clients[0], "vault");
         assert_eq!((text(&client, "urls").lines().count(), text(&client, "username").as_str()), (urls, user));
         assert_eq!(budget(plan), budgeted);
         assert_eq!(template(plan, 0), template(&before, 0));

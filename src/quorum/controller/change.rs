@@ -9,10 +9,10 @@ use super::publish::Publisher;
 use super::{Error, RESYNC, Task};
 use crate::api::RedisQuorum;
 use crate::fence::{Reach, Users};
-use crate::quorum::auth::Auth;
+use crate::quorum::auth::{Auth, Stage};
 use crate::quorum::in_force;
 use crate::quorum::membership::{
-    ChangeStep, Lists, MemberView, Obstacle, View, decide, describe, is_closed, majority, meets_every_majority,
+    Busy, ChangeStep, Lists, MemberView, Obstacle, View, decide, describe, is_closed, majority, meets_every_majority,
     users_since,
 };
 use crate::quorum::plan::{MemberPlan, Plan};
@@ -49,7 +49,7 @@ impl Task<'_> {
         for _ in 0..STEPS {
             let failures = match self.change_step(plan, &self.session.quorum()) {
                 ChangeStep::Nothing => return Ok(Changed::Nothing { look_again: RESYNC }),
-                ChangeStep::Wait(Obstacle::Locks(_) | Obstacle::Update) => break,
+                ChangeStep::Wait(Obstacle::Locks(_) | Obstacle::Busy(_)) => break,
                 ChangeStep::Wait(_) => return Ok(Changed::Nothing { look_again: RESYNC }),
                 ChangeStep::WaitUntil(until) => {
                     return Ok(Changed::Nothing { look_again: until.since(self.now()) });
@@ -86,16 +86,26 @@ impl Task<'_> {
             return ChangeStep::Nothing;
         }
         let members: Vec<_> = plan.members.iter().map(|member| self.view_of_change(plan, member, quorum)).collect();
-        let rollout = self.rollout_step(plan, quorum);
         decide(&View {
             now: self.now(),
             lists: &plan.lists,
             members: &members,
             incomplete_locks: &self.incomplete_locks(plan, quorum),
-            updating: !matches!(rollout, RolloutStep::Nothing | RolloutStep::Paused { .. }),
+            busy: self.busy(plan, quorum),
             former_closed_since: self.session.former_closed_since(plan.lists.epoch),
             rejoin_delay: in_force::rejoin_delay_of(quorum),
         })
+    }
+
+    /// What else is under way. Passwords that wait for a person's word may wait for long: every member has them.
+    fn busy(&self, plan: &Plan, quorum: &RedisQuorum) -> Option<Busy> {
+        let rollout = self.rollout_step(plan, quorum);
+        if !matches!(rollout, RolloutStep::Nothing | RolloutStep::Paused { .. }) {
+            return Some(Busy::Update);
+        }
+        let auth = self.session.auth();
+        let rotation = auth.as_ref().and_then(Auth::rotation);
+        rotation.filter(|rotation| rotation.stage != Stage::Switched).map(|_| Busy::Passwords)
     }
 
     fn view_of_change(&self, plan: &Plan, member: &MemberPlan, quorum: &RedisQuorum) -> MemberView {

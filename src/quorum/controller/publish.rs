@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::apply::Applied;
-use super::{Error, Task, request};
+use super::{Error, Task, request, rotation};
 use crate::api::{MemberState, MemberStatus, MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
 use crate::fence::count_from;
 use crate::quorum::in_force;
@@ -44,6 +44,10 @@ impl<'a> Publisher<'a> {
     /// What a change of the members is doing.
     pub(super) fn learn_change(&mut self, change: Option<String>) {
         self.overview.change = change;
+    }
+
+    pub(super) fn learn_rotation(&mut self, rotation: Option<String>) {
+        self.overview.rotation = rotation;
     }
 
     pub(super) fn learn_tls(&mut self, tls: Option<Report>) {
@@ -132,6 +136,7 @@ impl<'a> Publisher<'a> {
         }
         let generation = self.task.session.quorum().metadata.generation;
         status.observed_generation = generation;
+        status.password_rotation = self.task.session.auth().as_ref().and_then(rotation::published);
         // Of this very status: it may be the one that changes them.
         let lists = Lists::of_status(Some(status), self.plan.lists.wanted.clone());
         status.quorum = i32::try_from(lists.majority()).ok();

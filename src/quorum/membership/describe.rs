@@ -1,6 +1,6 @@
 //! A change in words.
 
-use super::{ChangeStep, Lists, Obstacle};
+use super::{Busy, ChangeStep, Lists, Obstacle};
 use crate::quorum::rollout::listed;
 
 /// What a change is doing, for people; `None` when nothing changes. `failures`: why members could not be closed.
@@ -24,7 +24,10 @@ pub fn describe(lists: &Lists, step: &ChangeStep, failures: &[String]) -> Option
             format!("it ends when {} may vote again", listed(names))
         }
         ChangeStep::Wait(Obstacle::Members(names)) => format!("it begins when {} may vote", listed(names)),
-        ChangeStep::Wait(Obstacle::Update) => "it begins when the update of the pods has ended".to_owned(),
+        ChangeStep::Wait(Obstacle::Busy(Busy::Update)) => "it begins when the update of the pods has ended".to_owned(),
+        ChangeStep::Wait(Obstacle::Busy(Busy::Passwords)) => {
+            "it begins when every member has the passwords of the rotation that is under way".to_owned()
+        }
         ChangeStep::Wait(Obstacle::Locks(locks)) => {
             format!("it begins when every member holds the keys of the held locks {}", listed(locks))
         }

@@ -22,7 +22,7 @@ struct World {
     next_open: BTreeSet<String>,
     closed_since: Option<u64>,
     incomplete_locks: Vec<String>,
-    updating: bool,
+    busy: Option<Busy>,
 }
 
 impl World {
@@ -37,7 +37,7 @@ impl World {
             next_open: BTreeSet::new(),
             closed_since: None,
             incomplete_locks: Vec::new(),
-            updating: false,
+            busy: None,
         };
         let lists = world.lists();
         let status = world.quorum.status.get_or_insert_default();
@@ -106,7 +106,7 @@ impl World {
             lists: &lists,
             members: &members,
             incomplete_locks: &self.incomplete_locks,
-            updating: self.updating,
+            busy: self.busy,
             former_closed_since: self.closed_since.map(at),
             rejoin_delay: DELAY,
         })
@@ -220,11 +220,13 @@ fn a_change_begins_only_when_every_lock_is_on_every_member_and_no_update_is_unde
     let mut world = World::settled(3);
     world.quorum.spec.members = 5;
     world.admit_all();
-    world.updating = true;
+    world.busy = Some(Busy::Passwords);
     world.incomplete_locks = vec!["shop/job".into()];
     assert_eq!(world.run(), [""; 0]);
-    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Update));
-    world.updating = false;
+    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Busy(Busy::Passwords)));
+    world.busy = Some(Busy::Update);
+    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Busy(Busy::Update)));
+    world.busy = None;
     assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Locks(vec!["shop/job".into()])));
     world.incomplete_locks.clear();
     world.up[1] = false;

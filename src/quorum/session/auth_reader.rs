@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::QuorumSession;
 use crate::api::{RedisQuorum, TlsMode};
-use crate::quorum::auth::{Auth, SEED_KEY};
+use crate::quorum::auth::Auth;
 use crate::quorum::plan::{auth_name, config_name};
 use crate::quorum::tls::AUTHORITIES_KEY;
 
@@ -48,9 +48,12 @@ fn take(session: &QuorumSession, read: Option<Auth>) -> Duration {
             session.set_auth(read);
             REREAD_UNAUTHENTICATED
         }
-        // The members were started with what is known; an edited Secret is written back by the leader. Only when nobody
+        // The leader has rotated passwords. Otherwise the members were started with what is known; an edited Secret is written back by the leader. Only when nobody
         // accepts what is known can the other one be right.
-        (Some(read), Some(known)) if read != known && !session.is_authenticated() => {
+        (Some(read), Some(known))
+            if read.supersedes(&known)
+                || (read != known && !known.supersedes(&read) && !session.is_authenticated()) =>
+        {
             session.set_auth(read);
             REREAD_UNAUTHENTICATED
         }
@@ -103,6 +106,5 @@ pub(crate) fn authorities_of(secret: &Secret, uid: &str) -> Option<String> {
 /// The secrets in an auth Secret that belongs to the quorum with this UID. One that somebody else made would give them the
 /// passwords.
 pub(crate) fn auth_of(secret: &Secret, uid: &str) -> Option<Auth> {
-    let seed = secret.data.as_ref()?.get(SEED_KEY)?;
-    Auth::from_seed(&seed.0).filter(|_| is_owned(secret, uid))
+    Auth::from_data(secret.data.as_ref()?).filter(|_| is_owned(secret, uid))
 }

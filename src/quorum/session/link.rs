@@ -24,7 +24,9 @@ use crate::quorum::auth::Auth;
 use crate::quorum::facts;
 use crate::quorum::plan::{MemberPlan, PORT};
 use crate::redis_member::acl::{OPERATOR_USER, UserRule};
-use crate::redis_member::{AdminConnection, Authorities, Endpoint, Fingerprint, Observation, RedisMember, TlsClient};
+use crate::redis_member::{
+    AdminConnection, Authorities, Endpoint, Fingerprint, Observation, RedisMember, Secret, TlsClient,
+};
 use crate::redlock::{MemberError, MemberName, RunId};
 use crate::time::{Clock, Monotonic, SystemClock};
 
@@ -40,6 +42,8 @@ const RETRY_PERIOD: Duration = Duration::from_millis(200);
 struct Place {
     pod_uid: String,
     admin: Endpoint,
+    /// The other password that its process may know, while passwords are rotated.
+    other_password: Option<Secret>,
     users: Vec<String>,
 }
 
@@ -233,8 +237,9 @@ impl MemberLink {
                 username,
                 tls: tls.clone(),
             };
-            self.place_voter(endpoint(UserRule::locker_name(epoch)));
-            Place { pod_uid, admin: endpoint(OPERATOR_USER.to_owned()), users: users.to_vec() }
+            self.place_voter(epoch, endpoint(UserRule::locker_name(epoch)));
+            let other_password = auth.other_password(&self.plan.name, OPERATOR_USER);
+            Place { pod_uid, admin: endpoint(OPERATOR_USER.to_owned()), other_password, users: users.to_vec() }
         });
         self.place.send_if_modified(|current| {
             let moved = *current != place;
@@ -243,7 +248,7 @@ impl MemberLink {
         });
     }
 
-    fn place_voter(&self, endpoint: Endpoint) {
+    fn place_voter(&self, epoch: i64, endpoint: Endpoint) {
         let mut voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
         match &*voter {
             Some((of, voter)) if *of == epoch => voter.set_endpoint(endpoint),
@@ -292,7 +297,7 @@ impl MemberLink {
     /// Watches the member at one place, one connection after the other; each learns anew which process it is.
     async fn stay(&self, place: &Place) {
         loop {
-            match AdminConnection::connect(&place.admin, self.clock.clone(), ADMIN_DEADLINE).await {
+            match self.connect_admin(place).await {
                 Ok(admin) => {
                     self.note_connected(&admin);
                     self.probe(admin, place).await;
@@ -313,6 +318,17 @@ impl MemberLink {
                     sleep(RETRY_PERIOD).await;
                 }
             }
+        }
+    }
+
+    async fn connect_admin(&self, place: &Place) -> Result<AdminConnection, MemberError> {
+        let connect = |endpoint| AdminConnection::connect(endpoint, self.clock.clone(), ADMIN_DEADLINE);
+        match (connect(&place.admin).await, &place.other_password) {
+            (Err(MemberError::Unreachable(_)), Some(password)) => {
+                let admin = Endpoint { password: password.clone(), ..place.admin.clone() };
+                AdminConnection::connect(&admin, self.clock.clone(), ADMIN_DEADLINE).await
+            }
+            (connected, _) => connected,
         }
     }
 

@@ -18,6 +18,8 @@ pub struct Overview {
     pub change: Option<String>,
     /// Client Secrets that could not be written, with the reason.
     pub blocked_clients: Vec<String>,
+    /// A rotation of passwords, and what it waits for.
+    pub rotation: Option<String>,
     /// How TLS stands; `None` without it.
     pub tls: Option<Report>,
     /// Something that keeps the quorum from being carried out at all.
@@ -140,7 +142,10 @@ fn progressing(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -
         }
         Some(_) => draft(true, CommonReason::Updating, told([update, waiting.as_ref(), None])),
         None if !settled => draft(true, waiting_reason(status, all), waiting_for(status, all)),
-        None => draft(false, CommonReason::Settled, "nothing to do".to_owned()),
+        None => match &overview.rotation {
+            Some(message) => draft(true, CommonReason::RotatingPasswords, message.clone()),
+            None => draft(false, CommonReason::Settled, "nothing to do".to_owned()),
+        },
     }
 }
 

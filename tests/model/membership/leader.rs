@@ -78,7 +78,7 @@ impl Change {
             lists: &lists,
             members: &members,
             incomplete_locks: &[],
-            updating: false,
+            busy: None,
             former_closed_since: since.map(|since| Monotonic::new(Duration::from_secs(since))),
             rejoin_delay: ticks(self.wait),
         })

@@ -52,7 +52,13 @@ impl Quorum {
             let clocks = (Arc::new(SystemClock), of.clocks.clone());
             let news = broadcast::channel(64).0;
             let link = MemberLink::start(clocks, plan.members[index].clone(), reference, news, stop.clone());
-            link.place_at(Some((format!("pod-{index}"), member.address())), None, Some(&auth), plan.lists.epoch, &users);
+            link.place_at(
+                Some((format!("pod-{index}"), member.address())),
+                None,
+                Some(&auth),
+                plan.lists.epoch,
+                &users,
+            );
             let run_id = until(&link, |view| view.processes.answers()).await.sight.unwrap().run_id;
             let mut turn = link.turn(&run_id).await.unwrap();
             turn.raise_epoch(EPOCH).await.unwrap();
