@@ -9,6 +9,7 @@ mod clients;
 mod default;
 mod ending;
 mod expose;
+mod external;
 mod leave;
 mod locks;
 mod members;

@@ -1,5 +1,7 @@
 //! What a RedisQuorum shall be: its specification parsed once, so that nothing later has to doubt it.
 
+mod external;
+
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -12,6 +14,10 @@ use crate::api::{ClockDrift, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, PROBE_USER, UserRule};
 use crate::redlock::{Drift, Settings};
 
+pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_list};
+
+/// No quorum has more members.
+const MOST: usize = 9;
 /// Port of every member.
 pub const PORT: u16 = 6379;
 
@@ -22,8 +28,14 @@ pub enum Invalid {
     #[error("the object has no {0}")]
     Incomplete(&'static str),
     /// An even number, or outside 1 to 9.
-    #[error("members is {0}: write 1, 3, 5, 7 or 9")]
+    #[error("members and external are {0} together: write 1, 3, 5, 7 or 9")]
     Members(i32),
+    /// Two members of one name or address, or an external one named like one of the operator's own.
+    #[error("external[{0}]: {1}")]
+    External(String, &'static str),
+    /// A client would get the addresses of some members only, and count another majority.
+    #[error("clients cannot be used with external members, where the operator can make no users for them")]
+    ClientsOfExternal,
     /// The name becomes part of others.
     #[error("the name is longer than 40 characters")]
     Name,
@@ -49,13 +61,30 @@ pub enum Invalid {
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberPlan {
-    /// Position, from 0.
+    /// Position, from 0; external ones come after those of the operator's own.
     pub index: usize,
-    /// `<quorum>-<index>`: also the name of its StatefulSet and Service.
+    /// Of its own: `<quorum>-<index>`, also the name of its StatefulSet and Service.
     pub name: String,
+    /// A master that others run. All that is said of pods, StatefulSets, Services and ACL files is about the others.
+    pub external: Option<ExternalPlan>,
 }
 
 impl MemberPlan {
+    /// Whether others run it.
+    #[must_use]
+    pub const fn is_external(&self) -> bool {
+        self.external.is_some()
+    }
+
+    /// The address that operators which share members know this one by, and that clients use.
+    #[must_use]
+    pub fn address(&self, namespace: &str) -> String {
+        match &self.external {
+            Some(external) => external.address.clone(),
+            None => format!("{}:{PORT}", self.dns_name(namespace)),
+        }
+    }
+
     /// Name of its only pod.
     #[must_use]
     pub fn pod_name(&self) -> String {
@@ -120,8 +149,10 @@ pub struct Plan {
     pub uid: String,
     /// Owner of everything in the same namespace.
     pub owner: OwnerReference,
-    /// The members that vote or shall vote. Those that leave are not among them.
+    /// The operator's own members that vote or shall vote, by index. Those that leave are not among them.
     pub members: Vec<MemberPlan>,
+    /// The members that others run, in the order of the specification.
+    pub external: Vec<MemberPlan>,
     /// Whose votes count, and whose shall.
     pub lists: Lists,
     /// Container image.
@@ -141,10 +172,15 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// All members, those of others last.
+    pub fn all_members(&self) -> impl Iterator<Item = &MemberPlan> {
+        self.members.iter().chain(&self.external)
+    }
+
     /// The member with this name, if it votes or shall vote.
     #[must_use]
     pub fn member(&self, name: &str) -> Option<&MemberPlan> {
-        self.members.iter().find(|member| member.name == name)
+        self.all_members().find(|member| member.name == name)
     }
 
     /// Name of the Secret with the seed of all passwords.
@@ -287,39 +323,47 @@ pub fn voting_users(quorum: &RedisQuorum, member: &str) -> Vec<String> {
 /// The names of the members that the specification asks for.
 #[must_use]
 pub fn wanted(quorum: &RedisQuorum) -> Vec<String> {
-    let count = usize::try_from(quorum.spec.members).unwrap_or(0).min(9);
-    (0..count).map(|index| format!("{}-{index}", quorum.name_any())).collect()
+    let count = usize::try_from(quorum.spec.members).unwrap_or(0).min(MOST);
+    let own = (0..count).map(|index| format!("{}-{index}", quorum.name_any()));
+    own.chain(quorum.spec.external.iter().map(|member| member.name.clone())).collect()
 }
 
-/// The members that vote or shall vote.
+/// The members of a quorum that the operator runs, and that vote or shall vote.
 #[must_use]
 pub fn members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
-    Lists::of(quorum).members().iter().filter_map(|name| member(quorum, name)).collect()
+    Lists::of(quorum).members().iter().filter_map(|name| own_member(quorum, name)).collect()
 }
 
 /// All members that there are: also those that leave, until the status forgets them.
 #[must_use]
-pub fn all_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
-    let mut members = members(quorum);
+pub fn known_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
+    let mut members = all_members(quorum);
     let published = quorum.status.iter().flat_map(|status| &status.members);
     let leaving = published.filter(|known| !members.iter().any(|member| member.name == known.name));
-    let leaving: Vec<_> = leaving.filter_map(|known| member(quorum, &known.name)).collect();
+    let leaving: Vec<_> = leaving.filter_map(|known| own_member(quorum, &known.name)).collect();
     members.extend(leaving);
     members
 }
 
-/// The member with this name, whether or not the specification still asks for it.
-fn member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
-    let index = name.strip_prefix(&quorum.name_any())?.strip_prefix('-')?.parse().ok()?;
-    Some(MemberPlan { index, name: name.to_owned() })
+/// The operator's own member with this name, whether or not the specification still asks for it.
+fn own_member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
+    let digits = name.strip_prefix(&quorum.name_any())?.strip_prefix('-')?;
+    let index = digits.parse().ok().filter(|index: &usize| *index < MOST && digits.len() == 1)?;
+    Some(MemberPlan { index, name: name.to_owned(), external: None })
 }
 
 /// Parses a specification.
 pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     let spec = &quorum.spec;
     supported(quorum)?;
-    if ![1, 3, 5, 7, 9].contains(&spec.members) {
-        return Err(Invalid::Members(spec.members));
+    let (own, external) = (members(quorum), external_members(quorum));
+    let size = spec.members.saturating_add(i32::try_from(external.len()).unwrap_or(i32::MAX));
+    if !(0..=9).contains(&spec.members) || ![1, 3, 5, 7, 9].contains(&size) {
+        return Err(Invalid::Members(size));
+    }
+    external::check(&external, &quorum.name_any())?;
+    if !external.is_empty() && !spec.clients.is_empty() {
+        return Err(Invalid::ClientsOfExternal);
     }
     let name = quorum.metadata.name.clone().ok_or(Invalid::Incomplete("name"))?;
     if name.len() > 40 {
@@ -337,7 +381,8 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         namespace: quorum.namespace().ok_or(Invalid::Incomplete("namespace"))?,
         uid: quorum.uid().ok_or(Invalid::Incomplete("UID"))?,
         owner: quorum.controller_owner_ref(&()).ok_or(Invalid::Incomplete("UID"))?,
-        members: members(quorum),
+        members: own,
+        external,
         image: spec.image.clone(),
         settings: settings(quorum),
         max_ttl: spec.max_ttl.get(),
@@ -351,9 +396,10 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
 }
 
 fn supported(quorum: &RedisQuorum) -> Result<(), Invalid> {
-    let spec = &quorum.spec;
-    if !spec.external.is_empty() {
-        return Err(Invalid::NotYet("external"));
+    // Nobody here can close a user of a master that others run, so whoever lags behind goes on counting the old list there.
+    let lists = Lists::of(quorum);
+    if !lists.is_settled() && lists.members().iter().any(|name| own_member(quorum, name).is_none()) {
+        return Err(Invalid::NotYet("changing members beside external ones"));
     }
     Ok(())
 }

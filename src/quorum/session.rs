@@ -1,15 +1,17 @@
 //! One quorum as every replica lives with it: connections to its members, what was seen of their processes, the highest
 //! token.
 
+mod accord;
 mod auth_reader;
 mod clock;
+mod credentials;
 mod link;
 mod links;
 mod registry;
 mod tokens;
 mod ttl;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,23 +19,26 @@ use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use accord::SharedAccord;
 pub(crate) use auth_reader::{auth_of, authorities_of};
 pub use clock::ClockGuard;
 use link::Access;
-pub use link::{ActError, LinkView, MemberLink, ScriptNews, Turn};
+pub use link::{ActError, Credentials, LinkView, MemberLink, ScriptNews, Turn};
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
 
+use super::accord::claim_of;
 use super::auth::Auth;
 use super::membership::{Lists, former_is_closed, majority};
-use super::status::{admitted_run_id, record_named};
+use super::status::record_named;
 use super::{in_force, plan};
 use crate::api::RedisQuorum;
 use crate::operator::context::Context;
 use crate::redis_member::{Authorities, Link, TlsError};
 use crate::redlock::{Elector, Electorate, FencingToken, LockMember, MemberError, MemberName, Redlock, ValueSigner};
 use crate::time::{Clock, Monotonic, SystemClock};
+use link::Shared;
 use links::Links;
 use tokens::Tokens;
 
@@ -52,6 +57,9 @@ pub struct QuorumSession {
     read_secrets: Arc<Notify>,
     links: Links,
     clocks: Arc<ClockGuard>,
+    accord: SharedAccord,
+    /// Users of masters that others run, by member.
+    credentials: Mutex<BTreeMap<String, Credentials>>,
     tokens: Tokens,
     /// Since when this replica has known that the pod with this UID is gone.
     gone: Mutex<HashMap<String, Monotonic>>,
@@ -70,9 +78,10 @@ impl QuorumSession {
         let (namespace, uid) = (quorum.namespace()?, quorum.uid()?);
         let reference = ObjectRef::from_obj(quorum.as_ref());
         let stop = CancellationToken::new();
+        let accord = SharedAccord::new(&quorum);
         let clocks = Arc::new(ClockGuard::new(0, in_force::clock_rule(&quorum)));
-        let links =
-            Links::new((context.clock.clone(), clocks.clone()), reference.clone(), announcements.clone(), stop.clone());
+        let shared = Shared { clock: context.clock.clone(), clocks: clocks.clone(), accord: accord.clone() };
+        let links = Links::new(shared, reference.clone(), announcements.clone(), stop.clone());
         let session = Arc::new(Self {
             context: context.clone(),
             reference,
@@ -83,6 +92,8 @@ impl QuorumSession {
             read_secrets: Arc::default(),
             links,
             clocks,
+            accord,
+            credentials: Mutex::default(),
             tokens: Tokens::new(&quorum),
             gone: Mutex::default(),
             former_closed: Mutex::default(),
@@ -90,6 +101,7 @@ impl QuorumSession {
             announcements,
             _end: stop.clone().drop_guard(),
         });
+        let users = credentials::follow(context.client.clone(), namespace.clone(), Arc::downgrade(&session));
         let reader = auth_reader::follow(
             context.client.clone(),
             namespace,
@@ -97,7 +109,8 @@ impl QuorumSession {
             session.uid.clone(),
             Arc::downgrade(&session),
         );
-        tokio::spawn(async move { stop.run_until_cancelled(reader).await });
+        let secrets = async { tokio::join!(reader, users) };
+        tokio::spawn(async move { stop.run_until_cancelled(secrets).await });
         session.place();
         Some(session)
     }
@@ -144,9 +157,15 @@ impl QuorumSession {
         &self.clocks
     }
 
-    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9). A member that
-    /// has no connection yet counts as one that never answers. Those that join are asked, too, so that they get the keys, but
-    /// they are in no list.
+    /// What the operators that share masters with this quorum say.
+    #[must_use]
+    pub const fn accord(&self) -> &SharedAccord {
+        &self.accord
+    }
+
+    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9), and while nobody
+    /// who shares them disagrees (rule 8). A member that has no connection yet counts as one that never answers. Those that join
+    /// are asked, too, so that they get the keys, but they are in no list.
     #[must_use]
     pub fn electorate(&self) -> Electorate {
         let quorum = self.quorum();
@@ -155,7 +174,7 @@ impl QuorumSession {
         let members = lists.members();
         let electors = links.iter().filter(|link| members.iter().any(|name| name == link.name().as_str()));
         let electors = electors.filter_map(|link| {
-            let admitted = admitted_run_id(&quorum, link.name().as_str());
+            let admitted = self.voting_run_id(&quorum, link);
             // The users of this very epoch: those of another one belong to other lists.
             Some(Elector { member: link.voter(lists.epoch)? as Arc<dyn LockMember>, admitted })
         });
@@ -208,10 +227,9 @@ impl QuorumSession {
         let lists = Lists::of(&quorum);
         let links = self.links();
         let connected = |name: &&String| {
-            let admitted = admitted_run_id(&quorum, name);
-            let voter =
-                links.iter().find(|link| link.name().as_str() == **name).and_then(|link| link.voter(lists.epoch));
-            let open = voter.map(|voter| voter.link().borrow().clone());
+            let Some(link) = links.iter().find(|link| link.name().as_str() == **name) else { return false };
+            let admitted = self.voting_run_id(&quorum, link);
+            let open = link.voter(lists.epoch).map(|voter| voter.link().borrow().clone());
             matches!((admitted, open), (Some(admitted), Some(Link::Open(run_id))) if admitted == run_id)
         };
         let has_majority = |list: &[String]| list.iter().filter(connected).count() >= majority(list);
@@ -319,9 +337,14 @@ impl QuorumSession {
         let epoch = Lists::of(&quorum).epoch;
         let bound = in_force::InForce::published(&quorum).map(|_| in_force::current(&quorum).max_ttl);
         let namespace = self.reference.namespace.clone().unwrap_or_default();
+        self.accord.lock().set_claim(claim_of(&quorum));
         self.note_change(&quorum);
-        self.links.follow(plan::all_members(&quorum));
+        self.links.follow(plan::known_members(&quorum));
         for link in self.links().iter() {
+            if link.plan().is_external() {
+                self.place_external(&quorum, link, epoch);
+                continue;
+            }
             let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
             let record = record_named(quorum.status.as_ref(), link.name().as_str());
             if let Some(process) = record.may_be_open() {

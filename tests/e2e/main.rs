@@ -10,6 +10,7 @@ mod figures;
 mod foreign;
 mod history;
 mod locks;
+mod masters;
 mod operators;
 mod pods;
 mod quorums;

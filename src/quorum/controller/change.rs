@@ -226,7 +226,7 @@ impl Task<'_> {
         for name in &plan.lists.voters {
             let confirmed = async {
                 let (link, run_id) = self.admitted_link(&quorum, name)?;
-                link.turn(&run_id).await?.raise_counter(highest).await
+                link.turn(&run_id).await?.restore_counter(highest).await
             };
             raised += usize::from(note(name, confirmed.await, &mut failures));
         }

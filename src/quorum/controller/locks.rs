@@ -20,7 +20,8 @@ impl Task<'_> {
     /// Names of the held locks that some member lacks, sorted.
     pub(super) fn incomplete_locks(&self, plan: &Plan, quorum: &RedisQuorum) -> Vec<String> {
         // The count as well: a status from before a member joined says of the others only that they have the key.
-        let all = Votes { yes: plan.members.len(), of: plan.members.len() }.to_string();
+        let members = plan.all_members().count();
+        let all = Votes { yes: members, of: members }.to_string();
         self.locks_of(quorum, |lock| {
             let held = lock.status.as_ref().filter(|status| status.holder.is_some());
             held.is_some_and(|status| {

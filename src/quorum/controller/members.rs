@@ -23,10 +23,10 @@ use crate::time::Monotonic;
 
 /// Steps in one reconciliation: raise the epoch, record the process, its predecessor's death, the admission. More are a quarrel,
 /// and go on later.
-const STEPS: usize = 8;
+pub(super) const STEPS: usize = 8;
 
 /// A member that failed is looked at again after this, or when its link has news.
-const AFTER_FAILURE: Duration = Duration::from_secs(1);
+pub(super) const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// One member in one reconciliation.
 pub(super) struct Member<'a> {
@@ -69,7 +69,7 @@ impl Task<'_> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(wake)
+        Ok(wake.min(self.settle_external(plan, publisher).await?))
     }
 
     /// The members that vote or shall vote, with their links.

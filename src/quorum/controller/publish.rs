@@ -114,7 +114,7 @@ impl<'a> Publisher<'a> {
             status.voters.clone_from(&self.plan.lists.voters);
         }
         status.membership_epoch.get_or_insert(self.plan.lists.epoch);
-        for member in &self.plan.members {
+        for member in self.plan.all_members() {
             if !status.members.iter().any(|known| known.name == member.name) {
                 status.members.push(MemberStatus { name: member.name.clone(), ..MemberStatus::default() });
             }
@@ -134,6 +134,7 @@ impl<'a> Publisher<'a> {
                 published.external_address = external.map(|address| address.to_string());
             }
         }
+        self.task.refresh_external(status);
         let generation = self.task.session.quorum().metadata.generation;
         status.observed_generation = generation;
         status.password_rotation = self.task.session.auth().as_ref().and_then(rotation::published);
@@ -141,7 +142,10 @@ impl<'a> Publisher<'a> {
         let lists = Lists::of_status(Some(status), self.plan.lists.wanted.clone());
         status.quorum = i32::try_from(lists.majority()).ok();
         status.ready = Some(status::ready_column(status, &lists));
-        status::conditions(status, &lists, &self.overview, generation, self.task.wall());
+        let agreement =
+            status::agreement(&self.task.session.accord().lock(), self.plan, self.task.leader.context.clock.boottime());
+        let overview = Overview { agreement: Some(agreement), ..self.overview.clone() };
+        status::conditions(status, &lists, &overview, generation, self.task.wall());
         status::watch_conditions(status, &self.task.watched(), generation, self.task.wall());
     }
 }

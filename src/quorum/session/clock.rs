@@ -45,7 +45,7 @@ impl ClockGuard {
         self.state().members = members;
     }
 
-    /// A member is no more.
+    /// What was known of a member's clock counts no more.
     pub fn forget(&self, member: &MemberName) {
         self.state().watched.remove(member);
     }

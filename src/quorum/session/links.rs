@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kube::runtime::reflector::ObjectRef;
 use tokio_util::sync::CancellationToken;
 
-use super::{Announcements, ClockGuard, MemberLink};
+use super::link::Shared;
+use super::{Announcements, MemberLink};
 use crate::api::RedisQuorum;
 use crate::quorum::plan::MemberPlan;
-use crate::time::SystemClock;
 
 /// A list that follows the members.
 pub(super) struct Links {
-    clocks: (Arc<SystemClock>, Arc<ClockGuard>),
+    shared: Shared,
     quorum: ObjectRef<RedisQuorum>,
     announcements: Announcements,
     /// Ends all of them.
@@ -23,12 +23,12 @@ pub(super) struct Links {
 impl Links {
     /// No links yet.
     pub(super) fn new(
-        clocks: (Arc<SystemClock>, Arc<ClockGuard>),
+        shared: Shared,
         quorum: ObjectRef<RedisQuorum>,
         announcements: Announcements,
         stop: CancellationToken,
     ) -> Self {
-        Self { clocks, quorum, announcements, stop, list: Mutex::new(Arc::new([])) }
+        Self { shared, quorum, announcements, stop, list: Mutex::new(Arc::new([])) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<[Arc<MemberLink>]>> {
@@ -51,7 +51,7 @@ impl Links {
         let next = members.into_iter().map(|member| match former.iter().position(|link| *link.plan() == member) {
             Some(known) => former.swap_remove(known),
             None => MemberLink::start(
-                self.clocks.clone(),
+                self.shared.clone(),
                 member,
                 self.quorum.clone(),
                 self.announcements.clone(),
@@ -61,9 +61,9 @@ impl Links {
         let next: Arc<[Arc<MemberLink>]> = next.collect();
         for link in former {
             link.end();
-            self.clocks.1.forget(link.name());
+            self.shared.clocks.forget(link.name());
         }
-        self.clocks.1.set_members(next.len());
+        self.shared.clocks.set_members(next.len());
         *list = next;
     }
 }
@@ -72,18 +72,28 @@ impl Links {
 mod tests {
     use super::*;
     use crate::fence::clock::Rule;
+    use crate::quorum::session::{ClockGuard, accord::SharedAccord};
     use crate::redlock::Drift;
+    use crate::time::SystemClock;
 
     fn members(indexes: &[usize]) -> Vec<MemberPlan> {
-        indexes.iter().map(|index| MemberPlan { index: *index, name: format!("main-{index}") }).collect()
+        indexes
+            .iter()
+            .map(|index| MemberPlan { index: *index, name: format!("main-{index}"), external: None })
+            .collect()
     }
 
     #[tokio::test]
     async fn links_of_members_that_stay_are_kept_and_the_others_end() {
         let rule = Rule { drift: Drift::default(), window: std::time::Duration::from_secs(30) };
-        let clocks = (Arc::new(SystemClock), Arc::new(ClockGuard::new(0, rule)));
+        let quorum = RedisQuorum::new("main", Default::default());
+        let shared = Shared {
+            clock: Arc::new(SystemClock),
+            clocks: Arc::new(ClockGuard::new(0, rule)),
+            accord: SharedAccord::new(&quorum),
+        };
         let (news, _) = tokio::sync::broadcast::channel(8);
-        let links = Links::new(clocks, ObjectRef::new("main").within("locks"), news, CancellationToken::new());
+        let links = Links::new(shared, ObjectRef::new("main").within("locks"), news, CancellationToken::new());
         links.follow(members(&[0, 1, 2]));
         let before = links.list();
         links.follow(members(&[2, 3, 0]));

@@ -2,6 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 
+use super::agreement::Agreement;
 use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_condition};
 use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
 use crate::quorum::membership::{Lists, majority};
@@ -24,6 +25,15 @@ pub struct Overview {
     pub tls: Option<Report>,
     /// Something that keeps the quorum from being carried out at all.
     pub obstacle: Option<Obstacle>,
+    /// What the operators that share its members say; `None` before anything is known.
+    pub agreement: Option<Agreement>,
+}
+
+impl Overview {
+    /// Why no votes count, whoever is admitted.
+    fn disagreement(&self) -> Option<&Agreement> {
+        self.agreement.as_ref().filter(|agreement| agreement.holds != Status::True)
+    }
 }
 
 /// What keeps a quorum from being carried out.
@@ -38,8 +48,7 @@ pub struct Obstacle {
 /// A condition before it is set.
 type Draft = (QuorumCondition, Status, CommonReason, String);
 
-/// Sets the conditions of a quorum that can be carried out. What is watched has conditions of its
-/// own, and what is not (other operators) has none at all, so that nobody takes silence for health.
+/// Sets the conditions of a quorum that can be carried out. What is watched has conditions of its own.
 pub fn conditions(
     status: &mut RedisQuorumStatus,
     lists: &Lists,
@@ -49,12 +58,16 @@ pub fn conditions(
 ) {
     let drafts = [
         ready(status, lists, overview),
-        available(status, lists),
+        available(status, lists, overview),
         fault_tolerant(status, lists),
         progressing(status, lists, overview),
         clients_ready(lists, overview),
     ];
     for (type_, holds, reason, message) in drafts {
+        set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+    }
+    if let Some(Agreement { holds, reason, message }) = overview.agreement.clone() {
+        let type_ = QuorumCondition::QuorumAgrees;
         set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
     }
     match &overview.tls {
@@ -81,6 +94,9 @@ fn ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Draf
         return draft(false, obstacle.reason, obstacle.message.clone());
     }
     if lists.in_force().all(|list| admitted_of(status, list) == list.len()) {
+        if let Some(Agreement { reason, message, .. }) = overview.disagreement() {
+            return draft(false, *reason, message.clone());
+        }
         return draft(true, CommonReason::AllAdmitted, format!("all {} members may vote", lists.voters.len()));
     }
     let counts = |member: &MemberStatus| lists.counts(&member.name);
@@ -95,7 +111,7 @@ fn counted(status: &RedisQuorumStatus, lists: &Lists) -> (Vec<(usize, usize, usi
     (counts, text)
 }
 
-fn available(status: &RedisQuorumStatus, lists: &Lists) -> Draft {
+fn available(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Draft {
     let (counts, mut message) = counted(status, lists);
     let holds = counts.iter().all(|(have, _, need)| have >= need);
     let reason = match holds {
@@ -105,6 +121,9 @@ fn available(status: &RedisQuorumStatus, lists: &Lists) -> Draft {
     };
     if !holds {
         message = format!("{message}: {}", waiting_for(status, |member| lists.counts(&member.name)));
+    }
+    if holds && let Some(Agreement { reason, message, .. }) = overview.disagreement() {
+        return (QuorumCondition::QuorumAvailable, Status::False, *reason, message.clone());
     }
     (QuorumCondition::QuorumAvailable, holds.into(), reason, message)
 }
@@ -183,9 +202,16 @@ fn waiting_for(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -> b
         Some(match (member.state, member.rejoin_at) {
             (MemberState::Admitted, _) => return None,
             _ if member.reason == Some(FenceReason::Leaving) => format!("{name} leaves"),
+            (MemberState::Starting | MemberState::Unreachable, _) if member.message.is_some() => {
+                format!("{name} does not answer: {}", member.message.as_deref().unwrap_or_default())
+            }
             (MemberState::Pending, _) => format!("{name} has no running pod"),
             (MemberState::Starting, _) => format!("{name} is starting"),
             (MemberState::Unreachable, _) => format!("{name} does not answer"),
+            // Of an external member: no time helps against this.
+            (MemberState::Fenced, Some(_)) if member.message.is_some() => {
+                format!("{name}: {}", member.message.as_deref().unwrap_or_default())
+            }
             (MemberState::Fenced, Some(at)) => format!("{name} is fenced and may vote from {at}"),
             (MemberState::Fenced, None) => member.message.clone().unwrap_or_else(|| format!("{name} is fenced")),
         })

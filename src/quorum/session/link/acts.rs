@@ -180,7 +180,7 @@ impl Turn<'_> {
     }
 
     /// Raises the counter of a process that votes to this token, if it is lower, and confirms it.
-    pub async fn raise_counter(&mut self, token: FencingToken) -> Result<(), ActError> {
+    pub async fn restore_counter(&mut self, token: FencingToken) -> Result<(), ActError> {
         match self.admin.restore_counter(token).await? >= token {
             true => Ok(()),
             false => Err(ActError::Member(MemberError::Other("the counter is still lower".to_owned()))),
@@ -191,6 +191,11 @@ impl Turn<'_> {
     pub async fn open(&mut self, epoch: i64, users: &[UserRule], counter: FencingToken) -> Result<(), ActError> {
         self.admin.restore_counter(counter).await?;
         self.open_more(epoch, users).await
+    }
+
+    /// Raises the counter of a master that others run, which is open already: before its votes count.
+    pub async fn raise_counter(&mut self, counter: FencingToken) -> Result<(), ActError> {
+        Ok(self.admin.raise_counter(counter).await.map(drop)?)
     }
 
     /// Opens users of a process that is admitted: a client was added.

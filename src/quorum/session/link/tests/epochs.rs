@@ -52,8 +52,8 @@ async fn who_has_the_list_before_is_shut_out_and_nobody_else() {
     assert!(seen.fenced_since.is_none(), "it votes on, so no count begins");
 
     // The end: the counter rises and never falls, and the clients of the new list are let in.
-    link.turn(&run_id).await.unwrap().raise_counter(token(5_000)).await.unwrap();
-    link.turn(&run_id).await.unwrap().raise_counter(token(4_000)).await.unwrap();
+    link.turn(&run_id).await.unwrap().restore_counter(token(5_000)).await.unwrap();
+    link.turn(&run_id).await.unwrap().restore_counter(token(4_000)).await.unwrap();
     let (ended, _) = plan_with(json!({"membershipEpoch": 2, "voters": all, "members": member_of(2)}));
     link.turn(&run_id).await.unwrap().open_more(TERM, &ended.open_rules(&auth, "main-0")).await.unwrap();
     assert_eq!(open_users(&link), ["locker-e2", "billing-e2", "probe"]);
