@@ -42,9 +42,7 @@ pub fn decide_external(view: &ExternalView<'_>) -> FenceStep {
         Reach::Seen(sight) if view.record.admits(&sight.run_id) => standing(view),
         Reach::Seen(sight) => {
             let recorded = view.record.state == State::Fenced && view.record.run_id.as_ref() == Some(&sight.run_id);
-            // The closing of the users has no meaning here.
-            let seen = super::Sight { closed_since: None, ..sight.clone() };
-            let may_vote_at = count_from(&seen, view.fenced_since) + view.rejoin_delay;
+            let may_vote_at = count_from(sight, view.fenced_since) + view.rejoin_delay;
             if !recorded {
                 // The votes of the process before count until this is recorded.
                 let may_vote_at = if view.record.admitted { view.now + view.rejoin_delay } else { may_vote_at };

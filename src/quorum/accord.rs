@@ -34,7 +34,7 @@ pub fn lives(rejoin_delay: Duration) -> Duration {
 /// What a quorum has to say of itself; `None` while the settings that its fences rest on are not published.
 #[must_use]
 pub fn claim_of(quorum: &RedisQuorum) -> Option<Claim> {
-    in_force::InForce::published(quorum)?;
+    let published = in_force::InForce::published(quorum)?;
     let current = in_force::current(quorum);
     Some(Claim {
         uid: quorum.uid()?,
@@ -43,6 +43,7 @@ pub fn claim_of(quorum: &RedisQuorum) -> Option<Claim> {
         epoch: plan::epoch(quorum),
         generation: quorum.metadata.generation.unwrap_or_default(),
         fence: current.max_ttl,
+        used: published.max_ttl,
         lives: lives(current.rejoin_delay()),
     })
 }

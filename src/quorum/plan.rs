@@ -1,5 +1,7 @@
 //! What a RedisQuorum shall be: its specification parsed once, so that nothing later has to doubt it.
 
+mod external;
+
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -7,9 +9,11 @@ use kube::{Resource, ResourceExt};
 
 use super::auth::Auth;
 use super::expose::{ExposePlan, SUFFIX};
-use crate::api::{ClockDrift, ExternalMember, MemberPod, RedisQuorum, TlsMode};
+use crate::api::{ClockDrift, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
 use crate::redlock::{Drift, Settings};
+
+pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_list};
 
 /// Port of every member.
 pub const PORT: u16 = 6379;
@@ -60,26 +64,6 @@ pub struct MemberPlan {
     pub name: String,
     /// A master that others run. All that is said of pods, StatefulSets, Services and ACL files is about the others.
     pub external: Option<ExternalPlan>,
-}
-
-/// Where a master is that others run, and who knows its password.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExternalPlan {
-    /// `host:port`.
-    pub address: String,
-    /// Name of the Secret with the user.
-    pub secret: Option<String>,
-    /// With TLS or without.
-    pub tls: Option<ExternalTlsPlan>,
-}
-
-/// TLS to a master that others run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExternalTlsPlan {
-    /// Name of the Secret with the authorities; those of the system without one.
-    pub secret: Option<String>,
-    /// The name that its certificate has to carry.
-    pub server_name: String,
 }
 
 impl MemberPlan {
@@ -305,48 +289,6 @@ pub fn members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     (0..count).map(own).collect()
 }
 
-/// The members of a quorum that others run.
-#[must_use]
-pub fn external_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
-    let first = members(quorum).len();
-    let plan = |(position, member): (usize, &ExternalMember)| MemberPlan {
-        index: first + position,
-        name: member.name.clone(),
-        external: Some(ExternalPlan {
-            address: member.address.clone(),
-            secret: member.secret_ref.as_ref().map(|secret| secret.name.clone()),
-            tls: member.tls.as_ref().map(|tls| ExternalTlsPlan {
-                secret: tls.secret_ref.as_ref().map(|secret| secret.name.clone()),
-                server_name: tls.server_name.clone().unwrap_or_else(|| host_of(&member.address).to_owned()),
-            }),
-        }),
-    };
-    quorum.spec.external.iter().enumerate().map(plan).collect()
-}
-
-/// The host in `host:port`, without the brackets of an IPv6 address.
-fn host_of(address: &str) -> &str {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
-}
-
-/// All members of a quorum, those of others last.
-#[must_use]
-pub fn all_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
-    let mut all = members(quorum);
-    all.extend(external_members(quorum));
-    all
-}
-
-/// The member list as operators that share members compare it.
-#[must_use]
-pub fn shared_list(quorum: &RedisQuorum) -> String {
-    let namespace = quorum.namespace().unwrap_or_default();
-    let mut list: Vec<String> = all_members(quorum).iter().map(|member| member.address(&namespace)).collect();
-    list.sort();
-    list.join(" ")
-}
-
 /// Parses a specification.
 pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     let spec = &quorum.spec;
@@ -356,7 +298,7 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     if !(0..=9).contains(&spec.members) || ![1, 3, 5, 7, 9].contains(&size) {
         return Err(Invalid::Members(size));
     }
-    distinct(&external, &quorum.name_any())?;
+    external::check(&external, &quorum.name_any())?;
     if !external.is_empty() && !spec.clients.is_empty() {
         return Err(Invalid::ClientsOfExternal);
     }
@@ -397,28 +339,6 @@ fn supported(quorum: &RedisQuorum) -> Result<(), Invalid> {
         return Err(Invalid::NotYet("changing members"));
     }
     Ok(())
-}
-
-fn distinct(external: &[MemberPlan], quorum: &str) -> Result<(), Invalid> {
-    for (position, member) in external.iter().enumerate() {
-        let refuse = |what| Err(Invalid::External(member.name.clone(), what));
-        let before = &external[..position];
-        if before.iter().any(|other| other.name == member.name) {
-            return refuse("another external member has this name");
-        }
-        if before.iter().any(|other| same_address(other, member)) {
-            return refuse("another external member has this address");
-        }
-        let rest = member.name.strip_prefix(quorum).and_then(|rest| rest.strip_prefix('-'));
-        if rest.is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|c| c.is_ascii_digit())) {
-            return refuse("the operator's own members are named like this");
-        }
-    }
-    Ok(())
-}
-
-fn same_address(one: &MemberPlan, other: &MemberPlan) -> bool {
-    one.external.as_ref().map(|one| &one.address) == other.external.as_ref().map(|other| &other.address)
 }
 
 fn tls(quorum: &RedisQuorum) -> Result<Option<TlsPlan>, Invalid> {

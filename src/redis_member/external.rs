@@ -27,6 +27,8 @@ pub struct Claim {
     pub generation: i64,
     /// The longest time to live that the operator's fences wait for.
     pub fence: Duration,
+    /// The longest time to live that it may have given a lock already.
+    pub used: Duration,
     /// How long this counts when it is not said again.
     pub lives: Duration,
 }
@@ -60,7 +62,8 @@ pub struct RecordLook {
 }
 
 impl AdminConnection {
-    /// Reads the claims of others and, with `uses`, makes or renews the caller's for at most this time to live, both at once. It
+    /// Reads the claims of others and, with `uses`, makes or renews the caller's for at most this time to live (and at least the
+    /// one that is used already), both at once. It
     /// is not made against another list, nor by one whose fences do not wait for what somebody uses.
     ///
     /// # Errors
@@ -74,7 +77,8 @@ impl AdminConnection {
             claim.epoch.to_string(),
             claim.generation.to_string(),
             millis(claim.fence).to_string(),
-            millis(uses.unwrap_or(claim.fence)).to_string(),
+            millis(uses.unwrap_or(claim.used)).to_string(),
+            millis(claim.used).to_string(),
             millis(claim.lives).to_string(),
         ];
         let answer = self.run_script(include_str!("scripts/quorum.lua"), RECORD_KEY, &arguments).await?;

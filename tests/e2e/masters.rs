@@ -40,7 +40,7 @@ impl Masters {
         let script = format!(
             "set -eu
              ip netns add {name}
-             ip link add {name} type veth peer name eth0 netns {name}
+             ip link add {name} type veth peer name eth0 address {mac} netns {name}
              ip link set {name} master br0 up
              ip -n {name} link set lo up
              ip -n {name} addr add {first}/24 dev eth0
@@ -49,6 +49,8 @@ impl Masters {
              ip -n {name} route add default via 10.99.1.1
              mkdir -p {directory}",
             directory = masters.directory(),
+            // The nodes remember who had an address a moment ago.
+            mac = format_args!("02:00:00:00:00:{host:02x}"),
         );
         bench.cluster.faults.beside_the_control_plane(&script).await?;
         for index in 0..count {

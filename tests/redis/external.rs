@@ -102,6 +102,7 @@ fn claim(uid: &str, list: &str, fence: u64) -> Claim {
         epoch: 1,
         generation: 1,
         fence: Duration::from_secs(fence),
+        used: Duration::from_secs(1),
         lives: Duration::from_secs(60),
     }
 }
@@ -261,6 +262,16 @@ async fn nobody_uses_longer_times_than_all_fences_wait_for() {
     let look = master.look(&claim("late", LIST, 10), Some(10)).await;
     assert_eq!((look.kept, look.others.len()), (None, 2));
     assert_eq!(master.look(&ours, Some(30)).await.kept, kept(30));
+}
+
+#[tokio::test]
+async fn what_is_promised_is_promised() {
+    let master = Master::start().await;
+    // Somebody with short fences was quicker on a master that has restarted; here 30 s are in use already.
+    master.look(&claim("late", LIST, 10), Some(10)).await;
+    let ours = Claim { used: Duration::from_secs(30), ..claim("ours", LIST, 30) };
+    assert_eq!(master.look(&ours, Some(10)).await.kept, kept(30));
+    assert_eq!(master.look(&claim("late", LIST, 10), Some(10)).await.kept, None, "and learns of it now");
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 use super::*;
 
+mod histories;
+
 const LIST: &str = "a:1 b:1 c:1";
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -15,6 +17,7 @@ fn claim(fence: u64) -> Claim {
         epoch: 1,
         generation: 1,
         fence: Duration::from_secs(fence),
+        used: Duration::from_secs(1),
         lives: Duration::from_secs(70),
     }
 }

@@ -8,7 +8,7 @@ use kube::runtime::events::EventType;
 use super::members::{AFTER_FAILURE, STEPS};
 use super::publish::{self, Publisher};
 use super::{Error, RESYNC, Task};
-use crate::api::{MilliTime, RedisQuorum};
+use crate::api::{MilliTime, RedisQuorum, RedisQuorumStatus};
 use crate::fence::ending::EndStep;
 use crate::fence::external::{ExternalView, PREDECESSOR, decide_external, decide_external_end};
 use crate::fence::{FenceStep, Process, Reach, Reason, Record};
@@ -75,6 +75,21 @@ impl Task<'_> {
             _ => {}
         }
         Ok(step)
+    }
+
+    /// What no record says of external members: where they are, and what keeps them from voting.
+    pub(super) fn refresh_external(&self, status: &mut RedisQuorumStatus) {
+        for link in self.session.links() {
+            let Some(external) = &link.plan().external else { continue };
+            let (name, view) = (link.name(), link.view());
+            let unfit = status::unfit(Some(status), name.as_str(), view.observation.as_ref());
+            let unfit = unfit.filter(|_| view.processes.answers()).map(|why| format!("its votes do not count: {why}"));
+            let trouble = || self.session.accord().lock().trouble(name).map(str::to_owned);
+            if let Some(member) = status.members.iter_mut().find(|member| member.name == name.as_str()) {
+                member.address = Some(external.address.clone());
+                member.message = unfit.or_else(trouble);
+            }
+        }
     }
 }
 

@@ -115,29 +115,16 @@ impl<'a> Publisher<'a> {
     /// Everything that follows from the rest.
     pub(super) fn refresh(&self, status: &mut RedisQuorumStatus) {
         self.basics(status);
-        let mut node_ports = self.task.external_addresses(self.plan);
-        node_ports.resize(self.plan.all_members().count(), None);
-        for ((member, link), reached_at) in self.plan.all_members().zip(self.task.session.links()).zip(node_ports) {
-            let view = link.view();
-            let message = member.external.as_ref().and_then(|_| {
-                let unfit = status::unfit(Some(status), &member.name, view.observation.as_ref());
-                let unfit = unfit.filter(|_| view.processes.answers());
-                let trouble = || self.task.session.accord().lock().trouble(link.name()).map(str::to_owned);
-                unfit.map(|why| format!("its votes do not count: {why}")).or_else(trouble)
-            });
-            let Some(published) = status.members.iter_mut().find(|known| known.name == member.name) else { continue };
-            match (&member.external, message) {
-                (Some(external), message) => {
-                    published.address = Some(external.address.clone());
-                    published.message = message;
-                }
-                (None, _) => {
-                    published.pod_name = Some(member.pod_name());
-                    published.address = view.address.or_else(|| published.address.take());
-                    published.external_address = reached_at.map(|address| address.to_string());
-                }
+        let mut external = self.task.external_addresses(self.plan);
+        external.resize(self.plan.members.len(), None);
+        for ((member, link), external) in self.plan.members.iter().zip(self.task.session.links()).zip(external) {
+            if let Some(published) = status.members.iter_mut().find(|known| known.name == member.name) {
+                published.pod_name = Some(member.pod_name());
+                published.address = link.view().address.or_else(|| published.address.take());
+                published.external_address = external.map(|address| address.to_string());
             }
         }
+        self.task.refresh_external(status);
         let generation = self.task.session.quorum().metadata.generation;
         status.observed_generation = generation;
         status.password_rotation = self.task.session.auth().as_ref().and_then(rotation::published);

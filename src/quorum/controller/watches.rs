@@ -25,6 +25,7 @@ impl Task<'_> {
             clocks: self.session.clocks().report(self.leader.context.clock.boottime()),
             ttls: reports.into_iter().reduce(|all, one| all.or(&one)),
             bound: in_force::current(&self.session.quorum()).max_ttl,
+            all_external: self.session.links().iter().all(|link| link.plan().is_external()),
         }
     }
 

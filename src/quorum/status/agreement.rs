@@ -119,6 +119,7 @@ mod tests {
             epoch: 1,
             generation: 1,
             fence: Duration::from_secs(fence),
+            used: Duration::from_secs(1),
             lives: Duration::from_secs(70),
         }));
         let others = other.map(|(list, fence, uses)| OtherClaim {

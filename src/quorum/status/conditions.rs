@@ -189,6 +189,10 @@ fn waiting_for(status: &RedisQuorumStatus) -> String {
             (MemberState::Pending, _) => format!("{name} has no running pod"),
             (MemberState::Starting, _) => format!("{name} is starting"),
             (MemberState::Unreachable, _) => format!("{name} does not answer"),
+            // Of an external member: no time helps against this.
+            (MemberState::Fenced, Some(_)) if member.message.is_some() => {
+                format!("{name}: {}", member.message.as_deref().unwrap_or_default())
+            }
             (MemberState::Fenced, Some(at)) => format!("{name} is fenced and may vote from {at}"),
             (MemberState::Fenced, None) => member.message.clone().unwrap_or_else(|| format!("{name} is fenced")),
         })

@@ -7,7 +7,7 @@
 -- Nothing is written against another list, nor by one whose fences do not wait for what somebody uses.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local uid, list, fence, uses = ARGV[1], ARGV[4], tonumber(ARGV[7]), tonumber(ARGV[8])
+local uid, list, fence, uses, used = ARGV[1], ARGV[4], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local stored = redis.call('GET', KEYS[1])
 local records = {}
 if stored then
@@ -29,6 +29,8 @@ for id, record in pairs(records) do
     end
   end
 end
+-- What is promised is promised, whoever comes now.
+uses = math.max(uses, used)
 local own = alive[uid]
 local stood = own and own.list == list
 local epoch, generation = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -41,7 +43,7 @@ if ARGV[2] ~= '1' or not agrees then
   return {0, uses, stood and 1 or 0, others}
 end
 alive[uid] = {name = ARGV[3], list = list, epoch = epoch, generation = generation, fence = fence, uses = uses,
-  lives = tonumber(ARGV[9]), at = now}
+  lives = tonumber(ARGV[10]), at = now}
 local longest = 0
 for _, record in pairs(alive) do
   longest = math.max(longest, record.at + record.lives - now)

@@ -68,7 +68,7 @@ const MALFORMED: &[Case] = &[
     ("RedisQuorum", "{members: 3, external: [{name: a, address: 'a:6379'}]}", "write 1, 3, 5, 7 or 9"),
     (
         "RedisQuorum",
-        "{members: 2, external: [{name: bad-19-0, address: 'a:6379'}]}",
+        "{members: 2, external: [{name: bad-23-0, address: 'a:6379'}]}",
         "give the external member another name",
     ),
     (
@@ -83,13 +83,13 @@ const MALFORMED: &[Case] = &[
     ),
 ];
 
-async fn refusals(bench: &Bench, cases: &[Case], also: &str) -> anyhow::Result<()> {
+async fn refusals(bench: &Bench, cases: &[Case]) -> anyhow::Result<()> {
     for (number, (kind, spec, message)) in cases.iter().enumerate() {
         let manifest = format!(
             "{{apiVersion: redlock-operator.io/v1alpha1, kind: {kind}, metadata: {{name: bad-{number}}}, spec: {spec}}}"
         );
         let told = bench.refused(&manifest).await?;
-        ensure!(told.contains(message) && told.contains(also), "{kind} {spec}: expected {message:?}, got:\n{told}");
+        ensure!(told.contains(message), "{kind} {spec}: expected {message:?}, got:\n{told}");
     }
     ensure!(bench.kubectl(&["get", "rq,dlock", "-o", "name"]).await?.is_empty(), "something was created");
     Ok(())
@@ -97,7 +97,7 @@ async fn refusals(bench: &Bench, cases: &[Case], also: &str) -> anyhow::Result<(
 
 pub(crate) async fn a_malformed_manifest_is_refused_with_what_to_write_instead(bench: Bench) -> anyhow::Result<()> {
     let before = operators::restarts(&bench.cluster).await?;
-    refusals(&bench, MALFORMED, "").await?;
+    refusals(&bench, MALFORMED).await?;
 
     bench.create::<DistributedLock>(claim("fine", "key", None, SOON)).await?;
     let change = r#"{"spec": {"key": "other"}}"#;
