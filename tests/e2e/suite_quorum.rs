@@ -65,5 +65,4 @@ pub(crate) const TESTS: &[Test] = tests![
     local tls::a_managed_certificate_is_checked_by_name_and_plain_tcp_is_refused,
     anywhere tls::a_certificate_that_is_replaced_is_served_without_a_restart,
     anywhere tls::tls_is_switched_on_and_off_and_no_lock_is_lost,
-    local rejoin::ten_restarts_rejoin_within_a_second_after_the_delay,
 ];
