@@ -55,6 +55,7 @@ pub(crate) const TESTS: &[Test] = tests![
     local rejoin::thirty_restarts_rejoin_within_a_second_after_the_delay,
     anywhere rotation::passwords_are_rotated_and_no_lock_is_lost,
     local expose::node_ports_are_reached_from_outside_the_cluster_with_the_certificate_checked,
+    anywhere expose::the_address_of_a_load_balancer_is_shown_and_certified,
     local external::masters_of_others_alone_vote_after_their_wait,
     local external::own_and_others_masters_make_one_quorum,
     local external::two_quorums_over_the_same_masters_never_hold_together,
