@@ -163,17 +163,17 @@ impl World {
 
     /// What votes of two operators at one process rest on.
     fn check(&self) {
-        for member in 0..3 {
+        for (member, member_name) in MEMBERS.iter().enumerate() {
             let run_id = self.run_id(member);
             let voters: Vec<_> = self.operators.iter().filter(|one| one.votes_at(member, &run_id, self.now)).collect();
             for one in &voters {
                 for other in &voters {
-                    assert_eq!(one.list, other.list, "two lists at {} at {}", MEMBERS[member], self.now);
+                    assert_eq!(one.list, other.list, "two lists at {} at {}", member_name, self.now);
                     assert!(
                         one.published <= other.fence(),
                         "{} s are used at {}, where fences wait for {} s",
                         one.published,
-                        MEMBERS[member],
+                        member_name,
                         other.fence()
                     );
                 }
