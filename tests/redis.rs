@@ -10,6 +10,8 @@
 
 #[path = "redis/acl.rs"]
 mod acl;
+#[path = "redis/clients.rs"]
+mod clients;
 #[path = "redis/faults.rs"]
 mod faults;
 #[path = "redis/fence.rs"]
