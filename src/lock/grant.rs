@@ -71,7 +71,8 @@ impl Locks {
             match outcome {
                 Acquire::Granted(grant) => {
                     let acquired = self.context.clock.wall();
-                    let attempt = Attempt { session, access, key, slot, contender, nonce, value, grant, wall, acquired };
+                    let attempt =
+                        Attempt { session, access, key, slot, contender, nonce, value, grant, wall, acquired };
                     return self.publish_grant(lock, attempt).await;
                 }
                 Acquire::HeldByOther { .. } => {}

@@ -9,6 +9,7 @@
 //! | `acquire KEY TTL` | `held FROM UNTIL`, or `refused` |
 //! | `extend TTL` | `held FROM UNTIL`, or `unsupported` |
 //! | `release` | `released` |
+//! | `example KEY` | `true` or `false`: the example of docs/clients.md took the lock, or not |
 //! | `raw MEMBER COMMAND...` | `ok ANSWER`: one Redis command, on the library's own connection |
 //!
 //! Times are in milliseconds, FROM and UNTIL of Unix time: when the library returned, and the end of the validity that it
@@ -140,6 +141,13 @@ impl LockClient {
         let answer = self.ask("release").await?;
         ensure!(answer == "released", "{}: release: {answer} (see {})", self.library.name, self.log.display());
         Ok(())
+    }
+
+    /// Runs the example of docs/clients.md, which takes and releases the lock; false if it was not given.
+    pub(crate) async fn example(&mut self, key: &str) -> anyhow::Result<bool> {
+        let answer = self.ask(&format!("example {key}")).await?;
+        let log = self.log.display();
+        answer.parse().with_context(|| format!("{}: the example: {answer} (see {log})", self.library.name))
     }
 
     /// The answer to a Redis command.

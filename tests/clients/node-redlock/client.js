@@ -23,10 +23,16 @@ function connect(urls, ca) {
   return { members, redlock: new Redlock(members, { retryCount: 0 }) };
 }
 
-// const { redlock } = connect(readFileSync("/client/urls", "utf8").trim().split("\n"));
-// let lock = await redlock.acquire(["shop/reindex"], 10_000); // throws when it is taken
-// lock = await lock.extend(10_000);                           // work until lock.expiration
-// await lock.release();
+async function reindex(redlock, key) {
+  // Throws an ExecutionError when somebody else has it, or too few members answer.
+  let lock = await redlock.acquire([key], 2_000);
+  if (lock.expiration < Date.now()) return false; // it took too long: nobody checks but you
+  /* work, until lock.expiration */
+  lock = await lock.extend(2_000); // throws when the lock is lost
+  /* work */
+  await lock.release();
+  return true;
+}
 // [end]
 
 const ca = process.env.REDLOCK_CA && readFileSync(process.env.REDLOCK_CA);
@@ -40,6 +46,8 @@ async function answer(command, ...words) {
     case "acquire":
       lock = await redlock.acquire([words[0]], Number(words[1]));
       return held();
+    case "example":
+      return String(await reindex(redlock, words[0]));
     case "extend":
       lock = await lock.extend(Number(words[0]));
       return held();
@@ -53,10 +61,11 @@ async function answer(command, ...words) {
   }
 }
 
+const taken = { acquire: "refused", example: "false" };
 for await (const line of createInterface({ input: process.stdin })) {
   const words = line.split(" ");
   const said = await answer(...words).catch((error) =>
-    error.name === "ExecutionError" && words[0] === "acquire" ? "refused" : `error ${error.name} ${error.message}`,
+    error.name === "ExecutionError" && words[0] in taken ? taken[words[0]] : `error ${error.name} ${error.message}`,
   );
   console.log(said.replaceAll("\n", " "));
 }

@@ -31,10 +31,17 @@ def connect(urls, ca=None):
     return {redis.Redis.from_url(url, **options) for url in urls}
 
 
-# masters = connect(open("/client/urls").read().split())
-# lock = PlainRedlock(key="shop/reindex", masters=masters, auto_release_time=10)
-# if lock.acquire(blocking=False):   # work for at most lock.locked() seconds, or call lock.extend()
-#     lock.release()
+def reindex(masters, key):
+    lock = PlainRedlock(key=key, masters=masters, auto_release_time=2)
+    if not lock.acquire(blocking=False):
+        return False  # somebody else has it, or too few members answer
+    ...  # work, for at most lock.locked() seconds
+    lock.extend()  # raises when the lock is lost; three times at most, unless num_extensions says otherwise
+    ...  # work
+    lock.release()
+    return True
+
+
 # [end]
 
 
@@ -56,6 +63,8 @@ def answer(masters, state, command, *words):
             return "refused"
         state["lock"] = lock
         return held(lock)
+    if command == "example":
+        return str(reindex(masters, words[0])).lower()
     if command == "extend":
         state["lock"].extend()
         return held(state["lock"])

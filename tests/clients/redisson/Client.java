@@ -1,12 +1,12 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.ArrayList;
-import java.util.List;
 // [snippet]
 import java.io.FileInputStream;
 import java.net.URI;
 import java.security.KeyStore;
 import java.security.cert.CertificateFactory;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 import javax.net.ssl.TrustManagerFactory;
 import org.redisson.Redisson;
@@ -45,13 +45,18 @@ class Locks {
     static RedissonRedLock lock(List<RedissonClient> members, String key) {
         return new RedissonRedLock(members.stream().map(member -> member.getLock(key)).toArray(RLock[]::new));
     }
-}
 
-// RedissonRedLock lock = Locks.lock(members, "shop/reindex");
-// if (lock.tryLock(0, 10_000, TimeUnit.MILLISECONDS)) {
-//     ... // work, with a little less than those 10 s from before the call
-//     lock.unlock();
-// }
+    static boolean reindex(List<RedissonClient> members, String key) throws InterruptedException {
+        long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(2_000 - 20 - 2); // less 1 % and 2 ms
+        RedissonRedLock lock = lock(members, key);
+        if (!lock.tryLock(0, 2_000, TimeUnit.MILLISECONDS)) {
+            return false; // somebody else has it, or too few members answer
+        }
+        // Work, and stop at the deadline: Redisson does not compute it.
+        lock.unlock(); // in the thread that has locked
+        return System.nanoTime() < deadline;
+    }
+}
 // [end]
 
 /** Redisson for the end-to-end tests. Commands come on stdin, one per line; tests/e2e/libraries.rs says which. */
@@ -70,6 +75,8 @@ public class Client {
                 long now = System.currentTimeMillis(), until = start + ttl - ttl / 100 - 2;
                 return now < until ? "held " + now + " " + until : "refused";
             }
+            case "example":
+                return String.valueOf(Locks.reindex(members, words[1]));
             case "release":
                 lock.unlock();
                 return "released";

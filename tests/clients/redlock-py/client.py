@@ -2,9 +2,10 @@
 
 import os
 import sys
-import time
 
 # [snippet]
+import time
+
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -29,9 +30,16 @@ def connect(urls, ca=None):
     return Redlock([Member.from_url(url, **options) for url in urls], retry_count=1)
 
 
-# manager = connect(open("/client/urls").read().split())
-# lock = manager.lock("shop/reindex", 10_000)   # False, or work for at most lock.validity milliseconds
-# manager.unlock(lock)
+def reindex(manager, key):
+    lock = manager.lock(key, 2_000)
+    if not lock:
+        return False  # somebody else has it, or too few members answer
+    deadline = time.monotonic() + lock.validity / 1000
+    ...  # work, and stop at the deadline: redlock-py cannot extend a lock
+    manager.unlock(lock)
+    return time.monotonic() < deadline
+
+
 # [end]
 
 
@@ -46,6 +54,8 @@ def answer(manager, state, command, *words):
             return "refused"
         state["lock"] = lock
         return f"held {now()} {now() + lock.validity}"
+    if command == "example":
+        return str(reindex(manager, words[0])).lower()
     if command == "release":
         manager.unlock(state.pop("lock"))
         return "released"

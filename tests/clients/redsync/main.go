@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
-	"time"
+)
 
-	// [snippet]
+// [snippet]
+import (
 	"crypto/tls"
 	"crypto/x509"
+	"strings"
+	"time"
 
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
@@ -46,11 +48,21 @@ func connect(urls []string, ca []byte) (*redsync.Redsync, []*redis.Client, error
 	return redsync.New(pools...), members, nil
 }
 
-// locks, _, err := connect(strings.Fields(urls), nil)
-// lock := locks.NewMutex("shop/reindex", redsync.WithExpiry(10*time.Second))
-// err = lock.Lock()   // work until lock.Until(), or call lock.Extend()
-// lock.Unlock()
-// Never redsync.WithSetNXOnExtend: it takes a lock back that has ended.
+func reindex(locks *redsync.Redsync, key string) bool {
+	// Not with redsync.WithSetNXOnExtend: it takes back a lock that has ended.
+	lock := locks.NewMutex(key, redsync.WithExpiry(2*time.Second), redsync.WithTries(1))
+	if lock.Lock() != nil {
+		return false // somebody else has it, or too few members answer
+	}
+	defer lock.Unlock()
+	// Work, until lock.Until(), which is set anew by:
+	if extended, _ := lock.Extend(); !extended {
+		return false // the lock is lost
+	}
+	// Work.
+	return time.Now().Before(lock.Until())
+}
+
 // [end]
 
 type client struct {
@@ -81,6 +93,8 @@ func (c *client) answer(words []string) (string, error) {
 			return "refused", nil
 		}
 		return c.held(), nil
+	case "example":
+		return fmt.Sprint(reindex(c.locks, words[1])), nil
 	case "extend":
 		if ok, err := c.lock.Extend(); !ok {
 			return "", errors.Join(errors.New("not extended"), err)

@@ -69,6 +69,7 @@ async fn inside_first(bench: &Bench, redis: &Client, client: &mut LockClient) ->
         let got = client.acquire(&key, TTL).await?;
         ensure!(got.is_none(), "a client took what a claim holds: {got:?}");
     }
+    ensure!(!client.example(&key).await?, "the example of docs/clients.md took what a claim holds");
     let after = redis.shell(&values).await?;
     ensure!(value == after && value.lines().count() == 3, "the claim's keys were {value:?} and are {after:?}");
     let now = lock.recorder.last()?;
@@ -76,5 +77,7 @@ async fn inside_first(bench: &Bench, redis: &Client, client: &mut LockClient) ->
     ensure!(token(&before.object)? == token(&now.object)?, "the claim was given the lock anew");
     lock.remove().await?;
     client.acquire_within(SOON, &key, TTL).await?;
-    client.release().await
+    client.release().await?;
+    ensure!(client.example(&key).await?, "the example of docs/clients.md does not take a free lock");
+    Ok(())
 }

@@ -20,10 +20,15 @@ fn connect(urls: &[&str], ca: Option<Vec<u8>>) -> redis::RedisResult<LockManager
     Ok(manager)
 }
 
-// let manager = connect(&urls, None)?;
-// let lock = manager.lock("shop/reindex", Duration::from_secs(10)).await?;   // work for lock.validity_time milliseconds
-// let lock = manager.extend(&lock, Duration::from_secs(10)).await?;          // an error means that it is lost
-// manager.unlock(&lock).await;
+async fn reindex(manager: &LockManager, key: &str) -> Result<(), rslock::LockError> {
+    // `Unavailable` when somebody else has it, or too few members answer.
+    let lock = manager.lock(key, Duration::from_secs(2)).await?;
+    // Work, for lock.validity_time milliseconds.
+    let lock = manager.extend(&lock, Duration::from_secs(2)).await?;
+    // Work. After a failed extension do not try again: rslock has released the lock everywhere.
+    lock.release().await;
+    Ok(())
+}
 // [end]
 
 fn now() -> u128 {
@@ -53,6 +58,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
                 Err(rslock::LockError::Unavailable) => "refused".to_owned(),
                 Err(error) => format!("error {error}"),
             },
+            (["example", key], _) => reindex(&manager, key).await.is_ok().to_string(),
             (["extend", ttl], Some(current)) => match manager.extend(current, milliseconds(ttl)).await {
                 Ok(extended) => held(lock.insert(extended)),
                 Err(error) => format!("error {error}"),
