@@ -131,9 +131,10 @@ impl LockClient {
         timeout(limit, trying).await.with_context(|| format!("{name} did not get {key} within {limit:?}"))?
     }
 
-    /// Extends the lock that it has. `None` if it has lost it.
-    pub(crate) async fn extend(&mut self, ttl: Duration) -> anyhow::Result<Option<Held>> {
-        self.ask_held(&format!("extend {}", ttl.as_millis())).await
+    /// Extends the lock that it has.
+    pub(crate) async fn extend(&mut self, ttl: Duration) -> anyhow::Result<Held> {
+        let held = self.ask_held(&format!("extend {}", ttl.as_millis())).await?;
+        held.with_context(|| format!("{} has lost its lock", self.library.name))
     }
 
     /// Releases the lock that it has.

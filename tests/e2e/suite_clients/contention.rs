@@ -93,9 +93,10 @@ async fn contend(bench: Bench, mut client: LockClient, book: Book) -> anyhow::Re
         };
         sleep(millis(20, 200)).await;
         let mut until = held.until;
-        if client.library.extends && holds % 3 == 1 && bench.wall().0 < until {
-            // What the library has said stands; a failed extension says nothing about what was held before.
-            until = client.extend(TTL).await?.map_or(until, |Held { until, .. }| until);
+        let now = bench.wall().0;
+        if client.library.extends && holds % 3 == 1 && now < until {
+            // Whoever fails to extend stops: some libraries release then.
+            until = client.extend(TTL).await.map_or(until.min(now), |Held { until, .. }| until);
             sleep(millis(20, 200)).await;
         }
         holds += 1;
@@ -108,9 +109,8 @@ async fn contend(bench: Bench, mut client: LockClient, book: Book) -> anyhow::Re
         } else {
             let now = bench.wall().0;
             book.add(Span { who, from: held.from, until: until.min(now) });
-            if now < until {
-                client.release().await?;
-            }
+            // Late on a busy machine it may have run out, which some libraries call an error.
+            let _released = client.release().await;
         }
         sleep(millis(100, 600)).await;
     }
