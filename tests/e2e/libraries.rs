@@ -10,6 +10,7 @@
 //! | `extend TTL` | `held FROM UNTIL`, or `unsupported` |
 //! | `release` | `released` |
 //! | `example KEY` | `true` or `false`: the example of docs/clients.md took the lock, or not |
+//! | `plain KEY TTL` | `ok LOCK`: `acquire` as the library does it when it is used without care (redlock-py) |
 //! | `raw MEMBER COMMAND...` | `ok ANSWER`: one Redis command, on the library's own connection |
 //!
 //! Times are in milliseconds, FROM and UNTIL of Unix time: when the library returned, and the end of the validity that it
@@ -94,7 +95,8 @@ impl LockClient {
         Ok(Self { library, stdin, answers, log, _child: child })
     }
 
-    async fn ask(&mut self, command: &str) -> anyhow::Result<String> {
+    /// Sends one line, and gives the answer.
+    pub(crate) async fn ask(&mut self, command: &str) -> anyhow::Result<String> {
         self.stdin.write_all(format!("{command}\n").as_bytes()).await?;
         self.stdin.flush().await?;
         let answer = timeout(ANSWER_LIMIT, self.answers.next_line()).await;

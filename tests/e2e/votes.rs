@@ -115,12 +115,10 @@ async fn targets(quorum: &Quorum) -> anyhow::Result<Vec<Target>> {
     let secret = bench.api::<Secret>().get(&format!("{}-auth", quorum.name)).await?;
     let seed = secret.data.and_then(|mut data| data.remove(SEED_KEY)).context("the auth Secret has no seed")?.0;
     let auth = Auth::from_seed(&seed).context("the auth Secret has no proper seed")?;
-    let ca = login.ca.map(String::from_utf8).transpose()?;
     let target = |(member, url): (String, &str)| Target {
         operator_password: auth.password(&member, OPERATOR_USER).expose().to_owned(),
         member,
         url: url.to_owned(),
-        ca: ca.clone(),
         key_prefix: format!("{}/", bench.namespace),
     };
     Ok(quorum.members().into_iter().zip(login.urls.lines()).map(target).collect())

@@ -56,6 +56,9 @@ def answer(manager, state, command, *words):
         return f"held {now()} {now() + lock.validity}"
     if command == "example":
         return str(reindex(manager, words[0])).lower()
+    if command == "plain":  # without the class above
+        plain = Redlock([redis.Redis.from_url(url) for url in os.environ["REDLOCK_URLS"].split()], retry_count=1)
+        return f"ok {plain.lock(words[0], int(words[1]))}"
     if command == "release":
         manager.unlock(state.pop("lock"))
         return "released"

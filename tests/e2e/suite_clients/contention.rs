@@ -1,4 +1,4 @@
-//! All libraries and two claims at once, on one key.
+//! All libraries and two claims at once, on one key: with all members, and while these restart one after the other.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use redlock_operator::api::{MemberState, MemberStatus};
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
@@ -27,7 +28,9 @@ const CLAIMANTS: usize = 2;
 /// Everybody has to hold this often.
 const HOLDS: usize = 5;
 /// All of them together need less than this.
-const LIMIT: Duration = Duration::from_secs(150);
+const LIMIT: Duration = Duration::from_secs(200);
+const RESTART_LIMIT: Duration = Duration::from_secs(60);
+const LEAST_RESTARTS: usize = 3;
 
 /// All holds so far.
 #[derive(Clone, Default)]
@@ -53,10 +56,40 @@ impl Book {
 
 pub(crate) async fn libraries_and_claims_on_one_key_are_never_two_holders(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let (book, mut tasks) = (Book::default(), JoinSet::new());
+    all_contend(&bench, &quorum, &Book::default()).await
+}
+
+pub(crate) async fn libraries_on_one_key_are_never_two_holders_while_members_restart(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let book = Book::default();
+    let ((), restarts) = tokio::try_join!(all_contend(&bench, &quorum, &book), restart(&bench, &quorum, &book))?;
+    ensure!(restarts >= LEAST_RESTARTS, "only {restarts} restarts");
+    println!("{restarts} restarts of members meanwhile");
+    Ok(())
+}
+
+/// Kills one member after the other, each time when all are admitted, until the book is full; gives the number of kills.
+async fn restart(bench: &Bench, quorum: &Quorum, book: &Book) -> anyhow::Result<usize> {
+    let mut restarts = 0;
+    while !book.is_full() {
+        let (mark, member) = (quorum.recorder.mark(), restarts % 3);
+        bench.cluster.faults.kill_container(&bench.namespace, &format!("q-{member}-0"), "redis").await?;
+        let state = |wanted: MemberState| move |m: &MemberStatus| m.state == wanted;
+        quorum.member_until(mark, member, RESTART_LIMIT, "is fenced", state(MemberState::Fenced)).await?;
+        let fenced = quorum.recorder.mark();
+        quorum.member_until(fenced, member, RESTART_LIMIT, "is admitted", state(MemberState::Admitted)).await?;
+        restarts += 1;
+    }
+    Ok(restarts)
+}
+
+async fn all_contend(bench: &Bench, quorum: &Quorum, book: &Book) -> anyhow::Result<()> {
+    let mut tasks = JoinSet::new();
     let mut clients = Vec::new();
     for library in LIBRARIES {
-        clients.push(LockClient::start(&quorum, library).await?);
+        clients.push(LockClient::start(quorum, library).await?);
     }
     for client in clients {
         tasks.spawn(contend(bench.clone(), client, book.clone()));
@@ -87,7 +120,8 @@ async fn contend(bench: Bench, mut client: LockClient, book: Book) -> anyhow::Re
     let key = format!("{}/{KEY}", bench.namespace);
     let mut holds = 0_usize;
     while !book.is_full() {
-        let Some(held) = client.acquire(&key, TTL).await? else {
+        // With a member away some libraries tell of the failure, and not of the lock.
+        let Ok(Some(held)) = client.acquire(&key, TTL).await else {
             sleep(millis(20, 120)).await;
             continue;
         };

@@ -8,7 +8,7 @@ use redlock_operator::api::{FenceReason, MemberState, MemberStatus};
 use crate::{
     bench::Bench,
     foreign::Client,
-    libraries::{LIBRARIES, LockClient},
+    libraries::{LIBRARIES, LockClient, REDLOCK_PY},
     locks::{Lock, SOON, claim, is_held},
     quorums::Quorum,
 };
@@ -53,6 +53,11 @@ pub(crate) async fn every_library_goes_on_while_a_member_is_fenced(bench: Bench)
         let taken = client.acquire(&key(&bench, "claimed"), TTL).await?;
         ensure!(taken.is_none(), "{name} took what a claim holds: {taken:?}");
     }
+    // What docs/clients.md says of redlock-py: it fails although two have voted.
+    let careless = &mut clients[0];
+    ensure!(careless.library == REDLOCK_PY, "not redlock-py: {:?}", careless.library);
+    let answer = careless.ask(&format!("plain {} 1000", key(&bench, "careless"))).await?;
+    ensure!(answer.contains("MultipleRedlockException"), "redlock-py can do with a fenced member by itself: {answer}");
     ensure!(is_held(&claimed.recorder.last()?.object), "the claim has lost its lock");
     let still_fenced = quorum.recorder.last()?.object.status.unwrap_or_default();
     let state = still_fenced.members.get(VICTIM).map(|member| member.state);

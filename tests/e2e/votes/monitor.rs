@@ -26,8 +26,6 @@ pub(super) struct Target {
     pub(super) member: String,
     /// With the client's name and password.
     pub(super) url: String,
-    /// With TLS: whom to trust.
-    pub(super) ca: Option<String>,
     /// The operator may ask a process who it is, the client may not.
     pub(super) operator_password: String,
     pub(super) key_prefix: String,
