@@ -3,7 +3,7 @@
 # together from this machine's own programs and the libraries they link, as one
 # layer of a docker-archive. The same contents give the same bytes, so an
 # unchanged program gives an unchanged image.
-# usage: image.sh [redis] [pause] [coredns] [operator[=BINARY]]
+# usage: image.sh [redis] [redis-clock] [valkey] [pause] [coredns] [operator[=BINARY]]
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -69,17 +69,70 @@ archive() {
   tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --format=gnu -cf "$1" -C "$2" "${@:3}"
 }
 
-image_redis() {
-  local fs applet
-  fs=$(rootfs redis)
-  program "$fs" /usr/bin/redis-server /usr/bin/redis-server
-  program "$fs" /usr/bin/redis-cli /usr/bin/redis-cli
+# shell_tools FS: sh and what goes with it.
+shell_tools() {
+  local fs=$1 applet
   program "$fs" /usr/bin/getent /usr/bin/getent
   program "$fs" /bin/busybox /usr/bin/busybox
   for applet in $(/bin/busybox --list); do
     [[ -e $fs/usr/bin/$applet ]] || ln -s busybox "$fs/usr/bin/$applet"
   done
+}
+
+image_redis() {
+  local fs
+  fs=$(rootfs redis)
+  program "$fs" /usr/bin/redis-server /usr/bin/redis-server
+  program "$fs" /usr/bin/redis-cli /usr/bin/redis-cli
+  shell_tools "$fs"
   save redis "$REDIS_IMAGE" 999:999 redis-server
+}
+
+# Redis whose wall clock is off by the milliseconds in /data/clock.
+image_redis-clock() {
+  local fs
+  fs=$(rootfs redis-clock)
+  program "$fs" /usr/bin/redis-server /usr/bin/redis-server.real
+  program "$fs" /usr/bin/redis-cli /usr/bin/redis-cli
+  gcc -O2 -shared -fPIC -o "$fs/usr/lib/shifted_clock.so" "$ROOT/tests/redis/shifted_clock.c"
+  cat >"$fs/usr/bin/redis-server" <<'EOF'
+#!/bin/sh
+export CLOCK_OFFSET_FILE=/data/clock LD_PRELOAD=/usr/lib/shifted_clock.so
+exec /usr/bin/redis-server.real "$@"
+EOF
+  chmod 0755 "$fs/usr/bin/redis-server"
+  shell_tools "$fs"
+  save redis-clock "$REDIS_CLOCK_IMAGE" 999:999 redis-server
+}
+
+# From Debian's backports, on the archive that this machine uses anyway.
+fetch_valkey() {
+  local dir=$LOCAL/valkey archive codename options package
+  [[ ! -x $dir/usr/bin/valkey-cli ]] || return 0
+  codename=$(. /etc/os-release && printf '%s' "$VERSION_CODENAME")
+  # shellcheck disable=SC2016  # apt's variable, not the shell's
+  archive=$(apt-get indextargets --format '$(SITE)' "Codename: $codename" "Component: main" | head -n 1)
+  [[ -n $archive ]] || die "apt knows no archive of $codename to get Valkey from"
+  mkdir -p "$dir/apt/lists/partial" "$dir/apt/cache/archives/partial"
+  printf 'deb %s %s-backports main\n' "$archive" "$codename" >"$dir/apt/sources.list"
+  options=(-q -o "Dir::Etc::sourcelist=$dir/apt/sources.list" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root
+    -o "Dir::State::lists=$dir/apt/lists" -o "Dir::Cache=$dir/apt/cache")
+  apt-get "${options[@]}" update >"$LOCAL/log/valkey.log"
+  (cd "$dir/apt" && apt-get "${options[@]}" download valkey-server valkey-tools >>"$LOCAL/log/valkey.log")
+  for package in "$dir"/apt/*.deb; do dpkg -x "$package" "$dir"; done
+}
+
+# Under Redis' names as well, as Valkey's own image has them.
+image_valkey() {
+  local fs
+  fetch_valkey
+  fs=$(rootfs valkey)
+  program "$fs" "$LOCAL/valkey/usr/bin/valkey-server" /usr/bin/valkey-server
+  program "$fs" "$LOCAL/valkey/usr/bin/valkey-cli" /usr/bin/valkey-cli
+  ln -s valkey-server "$fs/usr/bin/redis-server"
+  ln -s valkey-cli "$fs/usr/bin/redis-cli"
+  shell_tools "$fs"
+  save valkey "$VALKEY_IMAGE" 999:999 valkey-server
 }
 
 image_pause() {
@@ -107,7 +160,7 @@ image_operator() {
 step "Images: $*"
 for image in "$@"; do
   case $image in
-    redis | pause | coredns | operator) "image_$image" ;;
+    redis | redis-clock | valkey | pause | coredns | operator) "image_$image" ;;
     operator=*) image_operator "${image#*=}" ;;
     *) die "no such image: $image" ;;
   esac

@@ -17,6 +17,8 @@ export PATH=$BIN:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$P
 CLUSTER_ID=rl$(cksum <<<"$ROOT" | awk '{ printf "%04x", $1 % 65536 }')
 
 REDIS_IMAGE=redlock-operator.local/redis:7.0
+REDIS_CLOCK_IMAGE=redlock-operator.local/redis-clock:7.0
+VALKEY_IMAGE=redlock-operator.local/valkey:8.0
 OPERATOR_IMAGE=redlock-operator.local/redlock-operator:dev
 COREDNS_IMAGE=redlock-operator.local/coredns:dev
 PAUSE_IMAGE=redlock-operator.local/pause:1

@@ -9,9 +9,13 @@ pub mod acl;
 mod admin;
 mod endpoint;
 mod scripts;
+mod tls;
 mod voting;
 mod wire;
 
-pub use admin::{AdminConnection, Closing, EPOCH_KEY, EpochChange, Observation, Opening, ScriptKill, TtlSample};
+pub use admin::{
+    AdminConnection, Closing, EPOCH_KEY, EpochChange, Observation, Opening, PasswordChange, ScriptKill, TtlSample,
+};
 pub use endpoint::{Endpoint, Secret};
+pub use tls::{Authorities, Fingerprint, TlsClient, TlsError};
 pub use voting::{Link, RedisMember};

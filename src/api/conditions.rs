@@ -72,6 +72,8 @@ names! {
         TTLWithinBound,
         /// The Secrets of all `spec.clients` are in place.
         ClientsReady,
+        /// Every member speaks TLS and serves the newest certificate. Absent without TLS.
+        TLSReady,
     }
 }
 
@@ -184,6 +186,12 @@ names! {
         KeysBeyondMaxTTL,
         /// A client's Secret could not be written.
         ClientSecretBlocked,
+        /// Passwords are being rotated.
+        RotatingPasswords,
+        /// There is no certificate that the members could serve.
+        CertificateInvalid,
+        /// Some members do not serve the newest certificate yet.
+        CertificatePending,
         /// The auth Secret is lost and no copy is left.
         AuthLost,
         /// Deletion waits until no member can answer with a forgotten lock.

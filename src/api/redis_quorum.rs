@@ -164,6 +164,11 @@ fn spec_rules(schema: &mut Schema) {
                 "members that are reachable from outside need TLS: write tls: {mode: Managed} as well",
             ),
             rule(
+                ".expose",
+                "self.expose.type != 'None' || (!has(self.expose.addresses) && !has(self.expose.annotations))",
+                "addresses and annotations are for Services: write type: NodePort or type: LoadBalancer as well",
+            ),
+            rule(
                 ".tls",
                 "(self.tls.mode == 'Secret') == has(self.tls.secretRef)",
                 "write mode: Secret together with secretRef: {name: ...}, and secretRef with mode: Secret only",
@@ -247,13 +252,14 @@ pub struct Expose {
     /// `None`: not at all. `NodePort` or `LoadBalancer`: by one Service of that type for each member.
     #[serde(rename = "type")]
     pub type_: ExposeType,
-    /// Annotations of these Services.
+    /// Annotations of these Services. One that is removed here stays where it was put.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
     pub annotations: BTreeMap<String, String>,
-    /// Addresses under which peers outside reach the members, in the order of the members.
+    /// `host` or `host:port` under which peers outside reach the members, in the order of the members. Clients' Secrets have these
+    /// in place of names in the cluster, and the members' certificate has to name these hosts as well.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 9), inner(length(min = 1, max = 253)))]
+    #[schemars(length(max = 9), inner(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9.:\[\]-]+$")))]
     pub addresses: Vec<String>,
 }
 

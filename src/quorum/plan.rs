@@ -6,7 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
 use super::auth::Auth;
-use crate::api::{ClockDrift, ExposeType, MemberPod, RedisQuorum, TlsMode};
+use super::expose::{ExposePlan, SUFFIX};
+use crate::api::{ClockDrift, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
 use crate::redlock::{Drift, Settings};
 
@@ -36,6 +37,9 @@ pub enum Invalid {
     /// A client name that cannot be part of a user's or Secret's name.
     #[error("clients[{0}].name may hold a-z, 0-9 and '-', and no name of the operator's own users")]
     ClientName(String),
+    /// An address that is none.
+    #[error("expose.addresses: {0:?} is no address: write a host, or host:port")]
+    Address(String),
     /// Out of its range.
     #[error("{0} is out of range")]
     Range(&'static str),
@@ -61,6 +65,12 @@ impl MemberPlan {
     #[must_use]
     pub fn dns_name(&self, namespace: &str) -> String {
         format!("{}.{namespace}.svc", self.name)
+    }
+
+    /// Name of the Service by which it is reached from outside the cluster.
+    #[must_use]
+    pub fn external_name(&self) -> String {
+        format!("{}{SUFFIX}", self.name)
     }
 
     /// Key of its ACL file in the config Secret.
@@ -89,6 +99,15 @@ impl ClientPlan {
     }
 }
 
+/// Where the members' certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsPlan {
+    /// The Secret that members mount.
+    pub secret: String,
+    /// The operator writes it itself.
+    pub managed: bool,
+}
+
 /// A specification that can be carried out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -112,6 +131,10 @@ pub struct Plan {
     pub epoch: i64,
     /// Clients, by name.
     pub clients: Vec<ClientPlan>,
+    /// Members speak TLS.
+    pub tls: Option<TlsPlan>,
+    /// Members are reached from outside the cluster.
+    pub expose: Option<ExposePlan>,
     /// Pod settings.
     pub pod: MemberPod,
 }
@@ -137,13 +160,39 @@ impl Plan {
         let clients = self.clients.iter().map(|client| {
             UserRule::client(&client.name, self.epoch, &client.key_prefix, &password(&client.user(self.epoch)))
         });
-        std::iter::once(locker).chain(clients).collect()
+        let accepting = |rule: UserRule| {
+            let accepted = auth.accepted(member, rule.name());
+            rule.accepting(&accepted)
+        };
+        std::iter::once(locker).chain(clients).map(accepting).collect()
     }
 
     /// Name of the Secret with redis.conf and the ACL files.
     #[must_use]
     pub fn config_name(&self) -> String {
-        format!("{}-config", self.name)
+        config_name(&self.name)
+    }
+
+    /// Name of the Secret with the operator's own authority.
+    #[must_use]
+    pub fn authority_name(&self) -> String {
+        format!("{}-ca", self.name)
+    }
+
+    /// The names that the members' certificate has to prove: those that clients, and the operator, check.
+    #[must_use]
+    pub fn server_names(&self) -> Vec<String> {
+        let given = self.expose.iter().flat_map(ExposePlan::hosts);
+        self.members.iter().map(|member| member.dns_name(&self.namespace)).chain(given).collect()
+    }
+
+    /// All names in a certificate that the operator makes; `others` are hosts of load balancers.
+    #[must_use]
+    pub fn issued_names(&self, others: &[String]) -> Vec<String> {
+        let long = self.members.iter().map(|member| format!("{}.cluster.local", member.dns_name(&self.namespace)));
+        let mut names = self.server_names();
+        names.extend(long.chain(others.iter().cloned()));
+        names
     }
 
     /// Name of a client's Secret.
@@ -151,6 +200,12 @@ impl Plan {
     pub fn client_secret_name(&self, client: &ClientPlan) -> String {
         format!("{}-client-{}", self.name, client.name)
     }
+}
+
+/// Name of the Secret with redis.conf and the ACL files.
+#[must_use]
+pub fn config_name(quorum: &str) -> String {
+    format!("{quorum}-config")
 }
 
 /// Name of the Secret with the seed of all passwords.
@@ -222,6 +277,8 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         max_ttl: spec.max_ttl.get(),
         epoch: epoch(quorum),
         clients,
+        tls: tls(quorum)?,
+        expose: ExposePlan::new(&spec.expose).map_err(Invalid::Address)?,
         pod: spec.pod.clone().unwrap_or_default(),
         name,
     })
@@ -229,14 +286,8 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
 
 fn supported(quorum: &RedisQuorum) -> Result<(), Invalid> {
     let spec = &quorum.spec;
-    for (refused, name) in [
-        (spec.tls.mode != TlsMode::Disabled, "tls"),
-        (spec.expose.type_ != ExposeType::None, "expose"),
-        (!spec.external.is_empty(), "external"),
-    ] {
-        if refused {
-            return Err(Invalid::NotYet(name));
-        }
+    if !spec.external.is_empty() {
+        return Err(Invalid::NotYet("external"));
     }
     // Every member that was made is in the status; a list of another length is a membership change.
     let made = quorum.status.as_ref().map_or(0, |status| status.members.len());
@@ -244,6 +295,16 @@ fn supported(quorum: &RedisQuorum) -> Result<(), Invalid> {
         return Err(Invalid::NotYet("changing members"));
     }
     Ok(())
+}
+
+fn tls(quorum: &RedisQuorum) -> Result<Option<TlsPlan>, Invalid> {
+    let tls = &quorum.spec.tls;
+    Ok(match (tls.mode, &tls.secret_ref) {
+        (TlsMode::Disabled, _) => None,
+        (TlsMode::Managed, _) => Some(TlsPlan { secret: format!("{}-tls", quorum.name_any()), managed: true }),
+        (TlsMode::Secret, Some(secret)) => Some(TlsPlan { secret: secret.name.clone(), managed: false }),
+        (TlsMode::Secret, None) => return Err(Invalid::Incomplete("spec.tls.secretRef")),
+    })
 }
 
 fn client(client: &crate::api::QuorumClient) -> Result<ClientPlan, Invalid> {

@@ -13,11 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub(crate) use auth_reader::auth_of;
+pub(crate) use auth_reader::{auth_of, authorities_of};
 pub use clock::ClockGuard;
+use link::Access;
 pub use link::{ActError, LinkView, MemberLink, ScriptNews, Turn};
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
@@ -28,8 +29,8 @@ use super::status::{admitted_run_id, record_named};
 use super::{in_force, plan};
 use crate::api::RedisQuorum;
 use crate::operator::context::Context;
-use crate::redis_member::Link;
-use crate::redlock::{Elector, Electorate, FencingToken, LockMember, Redlock, ValueSigner};
+use crate::redis_member::{Authorities, Link, TlsError};
+use crate::redlock::{Elector, Electorate, FencingToken, LockMember, MemberError, Redlock, ValueSigner};
 use crate::time::{Clock, Monotonic, SystemClock};
 use tokens::Tokens;
 
@@ -43,6 +44,9 @@ pub struct QuorumSession {
     uid: String,
     newest: watch::Sender<Arc<RedisQuorum>>,
     auth: watch::Sender<Option<Auth>>,
+    authorities: watch::Sender<Option<Authorities>>,
+    /// The Secrets are to be read now.
+    read_secrets: Arc<Notify>,
     links: Vec<Arc<MemberLink>>,
     clocks: Arc<ClockGuard>,
     tokens: Tokens,
@@ -59,7 +63,6 @@ impl QuorumSession {
         let (namespace, uid) = (quorum.namespace()?, quorum.uid()?);
         let reference = ObjectRef::from_obj(quorum.as_ref());
         let stop = CancellationToken::new();
-        let (auth, _) = watch::channel(None);
         let members = plan::members(&quorum);
         let clocks = Arc::new(ClockGuard::new(members.len(), in_force::clock_rule(&quorum)));
         let links: Vec<_> = members
@@ -74,7 +77,9 @@ impl QuorumSession {
             reference,
             uid,
             newest: watch::channel(quorum.clone()).0,
-            auth,
+            auth: watch::channel(None).0,
+            authorities: watch::channel(None).0,
+            read_secrets: Arc::default(),
             links,
             clocks,
             tokens: Tokens::new(&quorum),
@@ -235,6 +240,10 @@ impl QuorumSession {
             let newer = quorum.uid() == newest.uid() && is_newer(newest, &quorum);
             if newer {
                 self.note_fencings(newest, &quorum);
+                let rotation = |quorum: &RedisQuorum| quorum.status.as_ref()?.password_rotation.clone();
+                if rotation(newest) != rotation(&quorum) {
+                    self.read_secrets.notify_one();
+                }
                 *newest = quorum.clone();
             }
             newer
@@ -266,10 +275,25 @@ impl QuorumSession {
         self.announce();
     }
 
+    /// Whose certificates are trusted from now on, in PEM.
+    pub(crate) fn set_authorities(&self, pem: &str) -> Result<(), TlsError> {
+        let authorities = Authorities::from_pem(pem.as_bytes())?;
+        let news = self.authorities.send_if_modified(|known| {
+            let news = known.as_ref() != Some(&authorities);
+            *known = Some(authorities);
+            news
+        });
+        if news {
+            self.place();
+            self.announce();
+        }
+        Ok(())
+    }
+
     /// Tells every link where its member is and as whom to connect.
     pub(super) fn place(&self) {
         let quorum = self.quorum();
-        let auth = self.auth();
+        let (auth, authorities) = (self.auth(), self.authorities.borrow().clone());
         let epoch = plan::epoch(&quorum);
         let users = plan::voting_users(&quorum);
         let bound = in_force::InForce::published(&quorum).map(|_| in_force::current(&quorum).max_ttl);
@@ -284,7 +308,10 @@ impl QuorumSession {
                 );
             }
             link.bound_ttls(bound);
-            link.place(pod.as_deref(), auth.as_ref(), epoch, &users);
+            let access = Access { auth: auth.as_ref(), authorities: authorities.as_ref(), namespace: &namespace };
+            if !link.place(pod.as_deref(), access, epoch, &users) {
+                self.read_secrets.notify_one();
+            }
         }
     }
 
@@ -311,6 +338,12 @@ impl QuorumSession {
 
     pub(super) fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// Whether some member's certificate is not trusted by what is known: there may be newer authorities.
+    pub(super) fn is_distrustful(&self) -> bool {
+        let untrusted = |link: &Arc<MemberLink>| matches!(link.view().failure, Some(MemberError::Untrusted(_)));
+        self.links.iter().any(untrusted)
     }
 
     /// Whether any member accepts the secrets that are known.

@@ -85,7 +85,7 @@ pub struct NotAKeyPrefix;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRule {
     name: String,
-    password: PasswordHash,
+    passwords: Vec<PasswordHash>,
     /// Keys and channels.
     scope: String,
     open: &'static str,
@@ -97,7 +97,7 @@ impl UserRule {
     pub fn locker(epoch: i64, password: &Secret) -> Self {
         Self {
             name: Self::locker_name(epoch),
-            password: PasswordHash::of(password),
+            passwords: vec![PasswordHash::of(password)],
             scope: "~* resetchannels".to_owned(),
             open: LOCKER,
         }
@@ -111,10 +111,16 @@ impl UserRule {
         let channel = format!("redisson_lock__channel:{{{prefix}*");
         Self {
             name: Self::client_name(client, epoch),
-            password: PasswordHash::of(password),
+            passwords: vec![PasswordHash::of(password)],
             scope: format!("~{prefix}* ~{channel} ~redisson_unlock_latch:{{{prefix}* resetchannels &{channel}"),
             open: CLIENT,
         }
+    }
+
+    /// The same user with these passwords, each of which is accepted.
+    #[must_use]
+    pub fn accepting(self, passwords: &[Secret]) -> Self {
+        Self { passwords: hashes(passwords), ..self }
     }
 
     /// `locker-e<epoch>`: users carry the membership epoch, so that those of an old member list can be closed.
@@ -140,14 +146,42 @@ impl UserRule {
     #[must_use]
     pub fn set_user(&self, open: bool) -> Vec<String> {
         let rules = format!(
-            "{} reset on #{} {} {}",
+            "{} reset on {} {} {}",
             self.name,
-            self.password.0,
+            shown(&self.passwords),
             self.scope,
             if open { self.open } else { CLOSED }
         );
         rules.split_whitespace().map(str::to_owned).collect()
     }
+
+    /// The arguments of the `ACL SETUSER` that gives the user its passwords and leaves all else as it is.
+    #[must_use]
+    pub fn set_passwords(&self) -> Vec<String> {
+        set_passwords(&self.name, &self.passwords)
+    }
+}
+
+/// The arguments of the `ACL SETUSER` that gives the operator's own user these passwords.
+#[must_use]
+pub fn set_operator_passwords(passwords: &[Secret]) -> Vec<String> {
+    set_passwords(OPERATOR_USER, &hashes(passwords))
+}
+
+fn set_passwords(user: &str, passwords: &[PasswordHash]) -> Vec<String> {
+    let rules = format!("{user} resetpass {}", shown(passwords));
+    rules.split_whitespace().map(str::to_owned).collect()
+}
+
+/// In one order, whichever of them is in use.
+fn hashes(passwords: &[Secret]) -> Vec<PasswordHash> {
+    let mut hashes: Vec<_> = passwords.iter().map(PasswordHash::of).collect();
+    hashes.sort_by(|a, b| a.0.cmp(&b.0));
+    hashes
+}
+
+fn shown(passwords: &[PasswordHash]) -> String {
+    passwords.iter().map(|hash| format!("#{}", hash.0)).collect::<Vec<_>>().join(" ")
 }
 
 /// The commands of a closed user as `ACL GETUSER` shows them.
@@ -155,11 +189,11 @@ pub(super) const CLOSED_AS_SHOWN: &str = CLOSED;
 
 /// The text of `users.acl`: everybody closed but the operator and the probe.
 #[must_use]
-pub fn users_acl(operator_password: &Secret, users: &[UserRule]) -> String {
+pub fn users_acl(operator_passwords: &[Secret], users: &[UserRule]) -> String {
     let mut lines = vec![
         "user default off".to_owned(),
         format!("user {PROBE_USER} on nopass resetkeys resetchannels -@all +ping +acl|dryrun"),
-        format!("user {OPERATOR_USER} on #{} {OPERATOR}", PasswordHash::of(operator_password).0),
+        format!("user {OPERATOR_USER} on {} {OPERATOR}", shown(&hashes(operator_passwords))),
     ];
     // `reset` is for SETUSER; a user in the file begins with nothing.
     lines.extend(
@@ -204,7 +238,7 @@ mod tests {
         let secret = Secret::new("s3cret");
         let prefix = KeyPrefix::parse("shop/").unwrap();
         let users = [UserRule::locker(7, &secret), UserRule::client("billing", 7, &prefix, &secret)];
-        let text = users_acl(&secret, &users);
+        let text = users_acl(std::slice::from_ref(&secret), &users);
         assert!(!text.contains("s3cret"));
         assert!(text.starts_with("user default off\n") && text.ends_with('\n'));
         for name in ["locker-e7", "billing-e7"] {

@@ -1,5 +1,6 @@
-use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule};
-use super::endpoint::{Driver, Endpoint, connect};
+use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule, set_operator_passwords};
+use super::endpoint::{Connected, Endpoint, Secret, connect};
+use super::tls::Fingerprint;
 use super::wire;
 use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY};
 use crate::time::Clock;
@@ -26,6 +27,7 @@ pub struct AdminConnection {
     clock: Arc<dyn Clock>,
     deadline: Duration,
     run_id: RunId,
+    certificate: Option<Fingerprint>,
     broken: bool,
     driver: AbortOnDropHandle<()>,
 }
@@ -80,6 +82,15 @@ pub enum Closing {
     EpochMoved,
 }
 
+/// The outcome of changing passwords.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PasswordChange {
+    /// They are what they shall be.
+    Changed,
+    /// The epoch is another one: nothing was changed.
+    EpochMoved,
+}
+
 /// The outcome of `SCRIPT KILL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptKill {
@@ -117,10 +128,10 @@ impl AdminConnection {
         deadline: Duration,
     ) -> Result<Self, MemberError> {
         let connected = timeout(deadline, connect(endpoint)).await;
-        let (connection, driver): (_, Driver) =
+        let Connected { connection, driver, certificate } =
             connected.map_err(|_| MemberError::Unreachable("connecting took too long".to_owned()))??;
         let driver = AbortOnDropHandle::new(tokio::spawn(driver));
-        Ok(Self { connection, clock, deadline, run_id: RunId::new(""), broken: false, driver })
+        Ok(Self { connection, clock, deadline, run_id: RunId::new(""), certificate, broken: false, driver })
     }
 
     /// Ends a script that has made a member BUSY. A connection of its own, since a busy process does not say who it is.
@@ -139,6 +150,12 @@ impl AdminConnection {
     #[must_use]
     pub const fn run_id(&self) -> &RunId {
         &self.run_id
+    }
+
+    /// The certificate that the process served when this connection was made; `None` without TLS.
+    #[must_use]
+    pub const fn certificate(&self) -> Option<Fingerprint> {
+        self.certificate
     }
 
     /// Asks for an answer.
@@ -244,6 +261,50 @@ impl AdminConnection {
         let mut rules: Vec<Cmd> = users.iter().map(|user| set_user(user, false)).collect();
         rules.push(kill_others());
         Ok(if self.guarded(epoch, rules).await? { Closing::Closed } else { Closing::EpochMoved })
+    }
+
+    /// Gives the operator's user, and these of others, their passwords and leaves all else as it is; with `cut` the connections
+    /// of these users end, all but this one, so that nobody stays who came with a password that is no longer accepted. Guarded by
+    /// the epoch like opening.
+    ///
+    /// # Errors
+    /// If there is no answer in time: they may or may not have them.
+    pub async fn set_passwords(
+        &mut self,
+        epoch: i64,
+        operator: &[Secret],
+        users: &[UserRule],
+        cut: bool,
+    ) -> Result<PasswordChange, MemberError> {
+        let set = |rules: Vec<String>| {
+            let mut command = cmd("ACL");
+            command.arg("SETUSER").arg(rules);
+            command
+        };
+        let mut commands = vec![set(set_operator_passwords(operator))];
+        commands.extend(users.iter().map(|user| set(user.set_passwords())));
+        if cut {
+            commands.extend(users.iter().map(|user| kill(user.name())));
+            commands.push(kill_others());
+        }
+        Ok(if self.guarded(epoch, commands).await? { PasswordChange::Changed } else { PasswordChange::EpochMoved })
+    }
+
+    /// Has the process read its certificate and key again, from these paths of its own, for connections from now on. Those that
+    /// are there stay.
+    ///
+    /// Nobody has CONFIG: the operator gives itself the one command for this one moment. Whoever may change users can do so
+    /// anyway, and what is set does not outlive the process.
+    ///
+    /// # Errors
+    /// If there is no answer in time, or the files are missing or do not belong together; then all is as it was.
+    pub async fn reload_certificate(&mut self, certificate: &str, key: &str) -> Result<(), MemberError> {
+        let rule = |rule| ["SETUSER", OPERATOR_USER, rule];
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("ACL").arg(&rule("+config|set"));
+        pipeline.cmd("CONFIG").arg(&["SET", "tls-cert-file", certificate, "tls-key-file", key]);
+        pipeline.cmd("ACL").arg(&rule("-config|set"));
+        self.ask_all(&pipeline).await.map(drop)
     }
 
     /// Ends a running script.
@@ -357,8 +418,13 @@ fn set_user(user: &UserRule, open: bool) -> Cmd {
 
 /// Ends the operator's other connections to the member, and with them whatever they have on the way.
 fn kill_others() -> Cmd {
+    kill(OPERATOR_USER)
+}
+
+/// Ends a user's connections, but for this one.
+fn kill(user: &str) -> Cmd {
     let mut command = cmd("CLIENT");
-    command.arg(&["KILL", "USER", OPERATOR_USER, "SKIPME", "yes"]);
+    command.arg(&["KILL", "USER", user, "SKIPME", "yes"]);
     command
 }
 

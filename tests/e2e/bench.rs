@@ -62,7 +62,11 @@ impl Bench {
     pub(crate) async fn close(&self) -> anyhow::Result<()> {
         let namespaces = Api::<Namespace>::all(self.cluster.client.clone());
         let recorder = Recorder::of(namespaces.clone(), &self.namespace).await?;
-        namespaces.delete(&self.namespace, &kube::api::DeleteParams::background()).await?;
+        match namespaces.delete(&self.namespace, &kube::api::DeleteParams::background()).await {
+            // The test has done so itself.
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            deleted => deleted?,
+        };
         recorder.until_gone(NAMESPACE_GONE_LIMIT).await.context("the namespace's deletion does not end")?;
         Ok(())
     }

@@ -12,8 +12,8 @@ use tokio::{io::AsyncWriteExt as _, process::Command, time::timeout};
 
 use crate::faults::Faults;
 
-/// No single kubectl call takes longer, unless it is told to wait.
-const KUBECTL_LIMIT: Duration = Duration::from_secs(180);
+/// No single command takes longer, unless it is told to wait.
+const COMMAND_LIMIT: Duration = Duration::from_secs(180);
 
 /// The cluster under test.
 pub(crate) struct Cluster {
@@ -23,6 +23,11 @@ pub(crate) struct Cluster {
     pub(crate) operator_namespace: String,
     /// An image with redis-server, redis-cli and sh.
     pub(crate) redis_image: String,
+    /// The same from Valkey, under Redis' names.
+    pub(crate) valkey_image: String,
+    /// Redis whose wall clock is off by the milliseconds in /data/clock. Local cluster only.
+    pub(crate) redis_clock_image: String,
+    root: PathBuf,
     kubectl: PathBuf,
     kubeconfig: PathBuf,
 }
@@ -42,22 +47,43 @@ impl Cluster {
         let options = kube::config::KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(Kubeconfig::read_from(&kubeconfig)?, &options).await?;
         let redis_image = if external { "redis:7.2" } else { "redlock-operator.local/redis:7.0" };
+        let valkey_image = if external { "valkey/valkey:8.0" } else { "redlock-operator.local/valkey:8.0" };
         Ok(Self {
             client: Client::try_from(config)?,
             faults: if external { Faults::none() } else { Faults::local(root) },
             operator_namespace: env("REDLOCK_NAMESPACE", "redlock-system"),
             redis_image: env("REDIS_IMAGE", redis_image),
+            valkey_image: env("VALKEY_IMAGE", valkey_image),
+            redis_clock_image: "redlock-operator.local/redis-clock:7.0".into(),
+            root: root.into(),
             kubectl,
             kubeconfig,
         })
     }
 
+    /// Runs helm and gives what it printed, whether it succeeded or not.
+    pub(crate) async fn helm(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+        let local = self.root.join(".local/bin/helm");
+        self.run(if local.exists() { &local } else { Path::new("helm") }, arguments, "").await
+    }
+
+    /// Installs or upgrades the operator.
+    pub(crate) async fn deploy(&self) -> anyhow::Result<()> {
+        let output = self.run(&self.root.join("local/deploy.sh"), &[], "").await?;
+        ensure!(output.status.success(), "deploy.sh failed: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+
     /// Runs kubectl and gives what it printed, whether it succeeded or not.
     pub(crate) async fn kubectl_output(&self, arguments: &[&str], input: &str) -> anyhow::Result<Output> {
-        let mut command = Command::new(&self.kubectl);
+        self.run(&self.kubectl, arguments, input).await
+    }
+
+    async fn run(&self, program: &Path, arguments: &[&str], input: &str) -> anyhow::Result<Output> {
+        let mut command = Command::new(program);
         command.env("KUBECONFIG", &self.kubeconfig).args(arguments).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("failed to run {}", self.kubectl.display()))?;
+        let mut child = command.spawn().with_context(|| format!("failed to run {}", program.display()))?;
         let mut stdin = child.stdin.take();
         let run = async {
             if let Some(stdin) = &mut stdin {
@@ -67,9 +93,11 @@ impl Cluster {
             drop(stdin);
             child.wait_with_output().await
         };
-        match timeout(KUBECTL_LIMIT, run).await {
+        match timeout(COMMAND_LIMIT, run).await {
             Ok(output) => Ok(output?),
-            Err(_elapsed) => bail!("kubectl {}: not done in {KUBECTL_LIMIT:?}", arguments.join(" ")),
+            Err(_elapsed) => {
+                bail!("{} {}: not done in {COMMAND_LIMIT:?}", program.display(), arguments.join(" "))
+            }
         }
     }
 

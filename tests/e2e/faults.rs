@@ -41,6 +41,10 @@ impl Faults {
     }
 
     async fn run(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        self.output(arguments).await.map(drop)
+    }
+
+    async fn output(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let Some(script) = &self.script else { bail!("this cluster has no faults to inject") };
         let mut command = Command::new(script);
         command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
@@ -53,7 +57,12 @@ impl Faults {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
-        Ok(())
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Runs a shell script beside the control plane, from where pods and nodes are reached by address; gives what it printed.
+    pub(crate) async fn beside_the_control_plane(&self, script: &str) -> anyhow::Result<String> {
+        self.output(&["in-cp", "--", "bash", "-c", script]).await
     }
 
     /// A command of this machine on a node's network, with the cluster's names: its arguments are to be added.
@@ -112,6 +121,13 @@ impl Faults {
         let number = node.trim_start_matches(|c: char| !c.is_ascii_digit()).to_owned();
         self.cut.lock().unwrap_or_else(PoisonError::into_inner).push(number.clone());
         self.run(&["node-cut", &number]).await
+    }
+
+    /// Ends a node's kubelet and starts another.
+    pub(crate) async fn restart_kubelet(&self, node: &str) -> anyhow::Result<()> {
+        let number = node.trim_start_matches(|c: char| !c.is_ascii_digit());
+        self.run(&["kubelet-stop", number]).await?;
+        self.run(&["kubelet-start", number]).await
     }
 
     /// Plugs all cables in again.

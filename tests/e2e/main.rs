@@ -21,6 +21,7 @@ mod suite_clients;
 mod suite_lock;
 mod suite_main;
 mod suite_quorum;
+mod suite_uninstall;
 mod votes;
 
 use std::process::ExitCode;
@@ -33,6 +34,7 @@ const SUITES: &[(&str, &[Test])] = &[
     ("quorum", suite_quorum::TESTS),
     ("lock", suite_lock::TESTS),
     ("clients", suite_clients::TESTS),
+    ("uninstall", suite_uninstall::TESTS),
 ];
 
 fn main() -> ExitCode {

@@ -45,15 +45,37 @@ pub(crate) struct Quorum {
 
 impl Quorum {
     /// Creates it and does not wait.
-    pub(crate) async fn create(bench: &Bench, name: &str, max_ttl: Duration) -> anyhow::Result<Self> {
+    pub(crate) async fn create(bench: &Bench, manifest: Value) -> anyhow::Result<Self> {
+        let name = manifest["metadata"]["name"].as_str().context("a quorum without a name")?.to_owned();
+        let recorder = bench.record::<RedisQuorum>(&name).await?;
+        bench.create::<RedisQuorum>(manifest).await?;
+        Ok(Self { bench: bench.clone(), name, recorder })
+    }
+
+    /// Creates a usual one and waits until all members are admitted.
+    pub(crate) async fn ready(bench: &Bench, name: &str, max_ttl: Duration) -> anyhow::Result<Self> {
+        Self::ready_as(bench, manifest(bench, name, max_ttl), max_ttl).await
+    }
+
+    /// Creates it with these fields of the specification as well, and does not wait.
+    pub(crate) async fn create_with(
+        bench: &Bench,
+        name: &str,
+        max_ttl: Duration,
+        fields: Value,
+    ) -> anyhow::Result<Self> {
         let recorder = bench.record::<RedisQuorum>(name).await?;
-        bench.create::<RedisQuorum>(manifest(bench, name, max_ttl)).await?;
+        let mut manifest = manifest(bench, name, max_ttl);
+        for (field, value) in fields.as_object().into_iter().flatten() {
+            manifest["spec"][field] = value.clone();
+        }
+        bench.create::<RedisQuorum>(manifest).await?;
         Ok(Self { bench: bench.clone(), name: name.into(), recorder })
     }
 
     /// Creates it and waits until all members are admitted.
-    pub(crate) async fn ready(bench: &Bench, name: &str, max_ttl: Duration) -> anyhow::Result<Self> {
-        let quorum = Self::create(bench, name, max_ttl).await?;
+    pub(crate) async fn ready_as(bench: &Bench, manifest: Value, max_ttl: Duration) -> anyhow::Result<Self> {
+        let quorum = Self::create(bench, manifest).await?;
         quorum.recorder.until(START_LIMIT + max_ttl, "Ready", is_ready).await?;
         Ok(quorum)
     }

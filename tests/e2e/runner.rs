@@ -69,7 +69,6 @@ pub(crate) async fn run(tests: &[Test], filter: &str) -> anyhow::Result<bool> {
             println!("skipped  {}: needs the local cluster", test.name);
             continue;
         }
-        if test.needs_local {}
         println!("running  {}", test.name);
         let start = SystemClock.boottime();
         let bench = match Bench::open(test.name, cluster.clone(), figures.clone()).await {

@@ -10,6 +10,7 @@ use crate::runner::{Test, tests};
 
 pub(crate) const TESTS: &[Test] = tests![
     local both_ways::every_library_and_a_claim_exclude_each_other,
+    local both_ways::every_library_and_a_claim_exclude_each_other_over_tls,
     local contention::libraries_and_claims_on_one_key_are_never_two_holders,
     local contention::libraries_on_one_key_are_never_two_holders_while_members_restart,
     local fenced_member::every_library_goes_on_while_a_member_is_fenced,

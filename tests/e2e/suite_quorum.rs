@@ -2,13 +2,19 @@
 
 mod deletion;
 mod drift;
+mod expose;
 mod fences;
 mod helpers;
 mod lost_node;
 mod network_policy;
+mod pods;
 mod refusals;
 mod rejoin;
 mod rollout;
+mod rotation;
+mod settings;
+mod tls;
+mod watches;
 
 use crate::runner::{Test, tests};
 
@@ -26,7 +32,30 @@ pub(crate) const TESTS: &[Test] = tests![
     local fences::all_members_restarted_at_once_wait_and_come_back,
     local fences::a_restart_without_an_operator_stays_fenced,
     local fences::every_restart_within_a_delay_starts_it_again,
+    local fences::an_operator_restarted_during_a_fence_begins_the_count_again,
+    local fences::a_leader_frozen_at_an_admission_opens_nothing_afterwards,
+    local fences::a_restart_at_the_moment_of_admission_is_never_open,
+    local lost_node::a_member_that_was_cut_off_goes_on_voting,
     local lost_node::a_pod_forced_off_a_lost_node_waits_for_a_persons_word,
+    local lost_node::a_pod_forced_off_a_lost_node_waits_for_the_out_of_service_taint,
+    local lost_node::a_pod_forced_off_a_lost_node_waits_until_the_provider_deletes_the_node,
+    local lost_node::a_pod_forced_off_a_lost_node_waits_for_the_nodes_kubelet,
+    anywhere settings::max_ttl_is_raised_and_lowered_while_locks_are_held,
+    anywhere settings::drift_and_node_timeout_are_changed_while_locks_are_held,
+    local watches::a_member_whose_clock_jumps_or_drifts_is_fenced,
+    anywhere watches::a_key_beyond_max_ttl_is_reported_with_its_prefix,
+    anywhere watches::a_script_that_never_ends_is_ended_and_no_lock_is_lost,
+    anywhere pods::members_are_spread_over_the_nodes,
+    anywhere pods::a_drain_takes_one_member_at_a_time,
+    anywhere pods::valkey_members_vote_and_are_fenced_like_redis,
     anywhere deletion::a_quorum_made_again_under_its_name_gives_larger_tokens,
+    anywhere deletion::a_quorum_that_goes_names_its_held_locks_and_answers_nothing_but_ping,
+    anywhere deletion::a_namespace_with_held_locks_goes,
+    local rejoin::thirty_restarts_rejoin_within_a_second_after_the_delay,
+    anywhere rotation::passwords_are_rotated_and_no_lock_is_lost,
+    local expose::node_ports_are_reached_from_outside_the_cluster_with_the_certificate_checked,
+    local tls::a_managed_certificate_is_checked_by_name_and_plain_tcp_is_refused,
+    anywhere tls::a_certificate_that_is_replaced_is_served_without_a_restart,
+    anywhere tls::tls_is_switched_on_and_off_and_no_lock_is_lost,
     local rejoin::ten_restarts_rejoin_within_a_second_after_the_delay,
 ];

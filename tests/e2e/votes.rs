@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use redlock_operator::{
     api::{MemberState, MemberStatus, RedisQuorum},
-    quorum::auth::{Auth, SEED_KEY},
+    quorum::auth::Auth,
     redis_member::acl::OPERATOR_USER,
 };
 use tokio::{
@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use self::monitor::Target;
-use crate::{libraries::Login, quorums::Quorum, record::Version};
+use crate::{libraries::Login, locks::SOON, quorums::Quorum, record::Version};
 
 /// A member is closed within this time after the status says that it is fenced: the record comes first.
 const CLOSED_LIMIT: i64 = 2_000;
@@ -46,19 +46,17 @@ pub(crate) struct Attempt {
 pub(crate) struct VoteMonitor {
     attempts: Arc<Mutex<Vec<Attempt>>>,
     count: watch::Receiver<usize>,
-    _stdin: ChildStdin,
+    stdin: ChildStdin,
     _child: Child,
 }
 
 impl VoteMonitor {
     /// Starts it as the quorum's client `outside` on this node, and waits until every member has answered.
     pub(crate) async fn start(quorum: &Quorum, node: usize) -> anyhow::Result<Self> {
-        let targets = serde_json::to_string(&targets(quorum).await?)?;
         let mut command = quorum.bench.cluster.faults.on_node(node)?;
         command.arg(std::env::current_exe()?).arg(monitor::COMMAND);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let mut stdin = child.stdin.take().context("no stdin")?;
-        stdin.write_all(format!("{targets}\n").as_bytes()).await?;
+        let stdin = child.stdin.take().context("no stdin")?;
         let mut lines = BufReader::new(child.stdout.take().context("no stdout")?).lines();
         let attempts = Arc::new(Mutex::new(Vec::new()));
         let (seen, count) = watch::channel(0);
@@ -71,11 +69,19 @@ impl VoteMonitor {
                 seen.send_replace(attempts.len());
             }
         });
-        let monitor = Self { attempts, count, _stdin: stdin, _child: child };
-        for member in quorum.members() {
-            monitor.until(Duration::from_secs(10), "an answer", |attempt| attempt.member == member).await?;
+        let mut monitor = Self { attempts, count, stdin, _child: child };
+        for target in monitor.follow(quorum).await? {
+            monitor.until(SOON, "an answer", |attempt| attempt.member == target).await?;
         }
         Ok(monitor)
+    }
+
+    /// Reads the client's Secret and goes on with what it says: new members, passwords or certificates. Gives the names of the
+    /// members.
+    pub(crate) async fn follow(&mut self, quorum: &Quorum) -> anyhow::Result<Vec<String>> {
+        let targets = targets(quorum).await?;
+        self.stdin.write_all(format!("{}\n", serde_json::to_string(&targets)?).as_bytes()).await?;
+        Ok(targets.into_iter().map(|target| target.member).collect())
     }
 
     /// Everything so far.
@@ -113,15 +119,31 @@ async fn targets(quorum: &Quorum) -> anyhow::Result<Vec<Target>> {
     let bench = &quorum.bench;
     let login = Login::of(quorum).await?;
     let secret = bench.api::<Secret>().get(&format!("{}-auth", quorum.name)).await?;
-    let seed = secret.data.and_then(|mut data| data.remove(SEED_KEY)).context("the auth Secret has no seed")?.0;
-    let auth = Auth::from_seed(&seed).context("the auth Secret has no proper seed")?;
-    let target = |(member, url): (String, &str)| Target {
+    let auth = Auth::from_data(&secret.data.unwrap_or_default()).context("the auth Secret is not the operator's")?;
+    let authorities = login.ca.map(String::from_utf8).transpose()?;
+    login.urls.lines().map(|url| target(url, &bench.namespace, &auth, authorities.as_ref())).collect()
+}
+
+/// From `redis://user:password@member.namespace.svc:port`.
+fn target(url: &str, namespace: &str, auth: &Auth, authorities: Option<&String>) -> anyhow::Result<Target> {
+    let parts = || {
+        let (scheme, rest) = url.split_once("://")?;
+        let (login, address) = rest.split_once('@')?;
+        Some((scheme, login.split_once(':')?, address.rsplit_once(':')?))
+    };
+    // Not with the URL: it has a password.
+    let (scheme, (user, password), (host, port)) = parts().context("a URL of another form")?;
+    let member = host.split('.').next().unwrap_or(host).to_owned();
+    Ok(Target {
         operator_password: auth.password(&member, OPERATOR_USER).expose().to_owned(),
         member,
-        url: url.to_owned(),
-        key_prefix: format!("{}/", bench.namespace),
-    };
-    Ok(quorum.members().into_iter().zip(login.urls.lines()).map(target).collect())
+        host: host.to_owned(),
+        port: port.parse()?,
+        authorities: authorities.filter(|_| scheme == "rediss").cloned(),
+        user: user.to_owned(),
+        password: password.to_owned(),
+        key_prefix: format!("{namespace}/"),
+    })
 }
 
 /// What was seen of one process.

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use kube::ResourceExt;
+use kube::runtime::events::EventType;
 
 use super::{Error, RESYNC, Task, publish};
-use crate::api::conditions::{CommonReason, QuorumCondition, set_condition};
+use crate::api::conditions::{CommonReason, QuorumCondition, find_condition, set_condition};
 use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
 use crate::fence::ending::{EndStep, EndView, decide_end};
 use crate::fence::{FenceStep, Process, Reach, Reason};
@@ -16,6 +17,9 @@ use crate::quorum::status::{Stamps, record_named};
 use crate::quorum::{facts, in_force};
 use crate::redlock::MemberName;
 use crate::time::{Clock, Monotonic};
+
+/// So many held locks are named.
+const NAMED: usize = 10;
 
 /// How one member stands on its way to its end.
 enum Standing {
@@ -129,16 +133,33 @@ impl Task<'_> {
     async fn say_what_is_awaited(&self, waits: &[String]) -> Result<(), Error> {
         let quorum = self.session.quorum();
         let (generation, now) = (quorum.metadata.generation, self.wall());
-        let message = waits.join("; ");
+        let held = lost_locks(&self.held_locks(&quorum));
+        let message: Vec<&str> = waits.iter().chain(&held).map(String::as_str).collect();
+        let message = message.join("; ");
+        let conditions = quorum.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let begins = find_condition(conditions, QuorumCondition::Ready)
+            .is_none_or(|ready| ready.reason != CommonReason::Deleting.to_string());
         publish::replace(self, &quorum, |status| {
             for type_ in [QuorumCondition::Ready, QuorumCondition::QuorumAvailable] {
                 let reason = CommonReason::Deleting;
                 set_condition(&mut status.conditions, type_, false, reason, message.as_str(), generation, now);
             }
         })
-        .await
-        .map(drop)
+        .await?;
+        if let Some(held) = held.filter(|_| begins) {
+            self.leader.context.event(quorum.as_ref(), EventType::Warning, "DeletedWithLocks", held).await;
+        }
+        Ok(())
     }
+}
+
+/// What a person should know who deletes a quorum while locks are held; `None` if none are.
+fn lost_locks(held: &[String]) -> Option<String> {
+    let named = held.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = held.len().saturating_sub(NAMED);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!held.is_empty())
+        .then(|| format!("locks were still held and are renewed no more, so that they run out: {named}{rest}"))
 }
 
 fn unconfirmed(name: &MemberName, threat: Option<&Process>, node: Option<&str>) -> String {

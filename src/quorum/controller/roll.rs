@@ -10,11 +10,9 @@ use kube::{Api, ResourceExt};
 use super::members::Member;
 use super::publish::Publisher;
 use super::{Error, Task, request};
-use crate::api::conditions::{LockCondition, is_true};
 use crate::api::{ROLLOUT_ANNOTATION, RedisQuorum};
 use crate::fence::{FenceStep, Reason, State};
 use crate::quorum::auth::Auth;
-use crate::quorum::lookup;
 use crate::quorum::plan::{MemberPlan, Plan};
 use crate::quorum::rollout::{self, MemberView, Obstacle, Progress, RolloutStep, Standing, View};
 use crate::quorum::session::ActError;
@@ -90,29 +88,6 @@ impl Task<'_> {
         let set = set.filter(|set| self.is_settled(set.as_ref()));
         let outdated = set.zip(pod).and_then(|(set, pod)| is_outdated(&set, &pod));
         MemberView { name: member.name.clone(), outdated, standing }
-    }
-
-    /// Held locks of this quorum that some member lacks, as far as their status says.
-    fn incomplete_locks(&self, quorum: &RedisQuorum) -> Vec<String> {
-        let context = &self.leader.context;
-        let quorums = context.quorums.all();
-        let mut names: Vec<String> = context
-            .locks
-            .all()
-            .into_iter()
-            .filter(|lock| {
-                let Some(status) = lock.status.as_ref().filter(|status| status.holder.is_some()) else { return false };
-                if is_true(&status.conditions, LockCondition::FullyReplicated) {
-                    return false;
-                }
-                let namespace = context.namespaces.cluster_named(&lock.namespace().unwrap_or_default());
-                let used = lookup::quorum_of(lock, &quorums, namespace.as_deref());
-                used.is_ok_and(|used| used.uid() == quorum.uid())
-            })
-            .map(|lock| format!("{}/{}", lock.namespace().unwrap_or_default(), lock.name_any()))
-            .collect();
-        names.sort();
-        names
     }
 
     /// By its UID: a pod that has taken its place meanwhile is another one, and of the newest template.

@@ -24,7 +24,9 @@ use crate::quorum::auth::Auth;
 use crate::quorum::facts;
 use crate::quorum::plan::{MemberPlan, PORT};
 use crate::redis_member::acl::{OPERATOR_USER, UserRule};
-use crate::redis_member::{AdminConnection, Endpoint, Observation, RedisMember};
+use crate::redis_member::{
+    AdminConnection, Authorities, Endpoint, Fingerprint, Observation, RedisMember, Secret, TlsClient,
+};
 use crate::redlock::{MemberError, MemberName, RunId};
 use crate::time::{Clock, Monotonic, SystemClock};
 
@@ -40,6 +42,8 @@ const RETRY_PERIOD: Duration = Duration::from_millis(200);
 struct Place {
     pod_uid: String,
     admin: Endpoint,
+    /// The other password that its process may know, while passwords are rotated.
+    other_password: Option<Secret>,
     users: Vec<String>,
 }
 
@@ -54,6 +58,10 @@ struct Seen {
     raised: Option<(RunId, i64)>,
     /// Where the last process of the pod before answered.
     former: Option<(RunId, Endpoint)>,
+    /// The certificate that a process served last.
+    certificate: Option<(RunId, Fingerprint)>,
+    /// Why the last connection could not be made.
+    failure: Option<MemberError>,
     looks: looks::Looks,
 }
 
@@ -74,6 +82,21 @@ pub struct LinkView {
     pub fenced_since: Option<Monotonic>,
     /// The epoch that this replica raised on the process of the last sight.
     pub raised: Option<i64>,
+    /// The certificate that it served when it was connected to last.
+    pub certificate: Option<Fingerprint>,
+    /// Why it cannot be connected to, if it cannot.
+    pub failure: Option<MemberError>,
+}
+
+/// What it takes to connect to members.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access<'a> {
+    /// Their passwords.
+    pub(super) auth: Option<&'a Auth>,
+    /// Whose certificates are trusted.
+    pub(super) authorities: Option<&'a Authorities>,
+    /// The namespace in their names.
+    pub(super) namespace: &'a str,
 }
 
 /// One member, as this replica is connected to it.
@@ -144,6 +167,8 @@ impl MemberLink {
         LinkView {
             fenced_since: seen.fenced.filter(|(run_id, _)| of_sight(run_id)).map(|(_, since)| since),
             raised: seen.raised.filter(|(run_id, _)| of_sight(run_id)).map(|(_, epoch)| epoch),
+            certificate: seen.certificate.filter(|(run_id, _)| of_sight(run_id)).map(|(_, certificate)| certificate),
+            failure: seen.failure,
             processes: seen.processes,
             pod_uid: seen.pod_uid,
             address: place.map(|place| place.admin.address),
@@ -167,20 +192,38 @@ impl MemberLink {
         self.seen().fenced = Some((run_id.clone(), self.clock.monotonic()));
     }
 
-    /// Where the member is now: in this pod, if in any.
-    pub(super) fn place(&self, pod: Option<&Pod>, auth: Option<&Auth>, epoch: i64, users: &[String]) {
+    /// Where the member is now: in this pod, if in any. A pod that speaks TLS has no place until it is known whom to trust; false
+    /// then.
+    pub(super) fn place(&self, pod: Option<&Pod>, access: Access<'_>, epoch: i64, users: &[String]) -> bool {
         // A pod that somebody else made under this name must not be given the passwords.
         let pod = pod.filter(|pod| pod.labels().get(MEMBER_LABEL) == Some(&self.plan.name));
-        let located = pod.and_then(|pod| Some((pod.uid()?, facts::pod_ip(pod)?)));
-        self.place_at(located.map(|(uid, ip)| (uid, address(&ip))), auth, epoch, users);
+        let wants_tls = pod.is_some_and(facts::speaks_tls);
+        let tls = access.authorities.filter(|_| wants_tls);
+        let tls = tls.and_then(|authorities| authorities.server(&self.plan.dns_name(access.namespace)).ok());
+        let known = tls.is_some() == wants_tls;
+        let located = pod.filter(|_| known).and_then(|pod| Some((pod.uid()?, facts::pod_ip(pod)?)));
+        self.place_at(located.map(|(uid, ip)| (uid, address(&ip))), tls, access.auth, epoch, users);
+        known
     }
 
-    fn place_at(&self, located: Option<(String, String)>, auth: Option<&Auth>, epoch: i64, users: &[String]) {
+    fn place_at(
+        &self,
+        located: Option<(String, String)>,
+        tls: Option<TlsClient>,
+        auth: Option<&Auth>,
+        epoch: i64,
+        users: &[String],
+    ) {
         let place = auth.zip(located).map(|(auth, (pod_uid, address))| {
-            self.place_voter(auth, epoch, &address);
-            let password = auth.password(&self.plan.name, OPERATOR_USER);
-            let admin = Endpoint { address, username: OPERATOR_USER.to_owned(), password };
-            Place { pod_uid, admin, users: users.to_vec() }
+            let endpoint = |username: String| Endpoint {
+                address: address.clone(),
+                password: auth.password(&self.plan.name, &username),
+                username,
+                tls: tls.clone(),
+            };
+            self.place_voter(endpoint(UserRule::locker_name(epoch)));
+            let other_password = auth.other_password(&self.plan.name, OPERATOR_USER);
+            Place { pod_uid, admin: endpoint(OPERATOR_USER.to_owned()), other_password, users: users.to_vec() }
         });
         self.place.send_if_modified(|current| {
             let moved = *current != place;
@@ -189,10 +232,7 @@ impl MemberLink {
         });
     }
 
-    fn place_voter(&self, auth: &Auth, epoch: i64, address: &str) {
-        let username = UserRule::locker_name(epoch);
-        let password = auth.password(&self.plan.name, &username);
-        let endpoint = Endpoint { address: address.to_owned(), username, password };
+    fn place_voter(&self, endpoint: Endpoint) {
         let mut voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
         match &*voter {
             Some(voter) => voter.set_endpoint(endpoint),
@@ -241,8 +281,11 @@ impl MemberLink {
     /// Watches the member at one place, one connection after the other; each learns anew which process it is.
     async fn stay(&self, place: &Place) {
         loop {
-            match AdminConnection::connect(&place.admin, self.clock.clone(), ADMIN_DEADLINE).await {
-                Ok(admin) => self.probe(admin, place).await,
+            match self.connect_admin(place).await {
+                Ok(admin) => {
+                    self.note_connected(&admin);
+                    self.probe(admin, place).await;
+                }
                 Err(MemberError::Busy) => {
                     let admin = place.admin.clone();
                     self.note_script(
@@ -254,11 +297,29 @@ impl MemberLink {
                 Err(MemberError::Loading) => sleep(RETRY_PERIOD).await,
                 Err(error) => {
                     tracing::trace!(member = %self.name, %error, "admin connection");
+                    self.seen().failure = Some(error);
                     self.lost();
                     sleep(RETRY_PERIOD).await;
                 }
             }
         }
+    }
+
+    async fn connect_admin(&self, place: &Place) -> Result<AdminConnection, MemberError> {
+        let connect = |endpoint| AdminConnection::connect(endpoint, self.clock.clone(), ADMIN_DEADLINE);
+        match (connect(&place.admin).await, &place.other_password) {
+            (Err(MemberError::Unreachable(_)), Some(password)) => {
+                let admin = Endpoint { password: password.clone(), ..place.admin.clone() };
+                AdminConnection::connect(&admin, self.clock.clone(), ADMIN_DEADLINE).await
+            }
+            (connected, _) => connected,
+        }
+    }
+
+    fn note_connected(&self, admin: &AdminConnection) {
+        let mut seen = self.seen();
+        seen.failure = None;
+        seen.certificate = admin.certificate().map(|certificate| (admin.run_id().clone(), certificate));
     }
 
     /// Probes until the connection ends. The end of a connection alone says nothing: a leader cuts the others' connections. If

@@ -6,6 +6,7 @@ use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_conditio
 use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
 use crate::quorum::plan::Plan;
 use crate::quorum::rollout::Progress;
+use crate::quorum::tls::Report;
 
 /// What the conditions are made from, beside the status itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +15,10 @@ pub struct Overview {
     pub rollout: Option<Progress>,
     /// Client Secrets that could not be written, with the reason.
     pub blocked_clients: Vec<String>,
+    /// A rotation of passwords, and what it waits for.
+    pub rotation: Option<String>,
+    /// How TLS stands; `None` without it.
+    pub tls: Option<Report>,
     /// Something that keeps the quorum from being carried out at all.
     pub obstacle: Option<Obstacle>,
 }
@@ -48,6 +53,13 @@ pub fn conditions(
     ];
     for (type_, holds, reason, message) in drafts {
         set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+    }
+    match &overview.tls {
+        Some(Report { ready, reason, message }) => {
+            let type_ = QuorumCondition::TLSReady;
+            set_condition(&mut status.conditions, type_, *ready, *reason, message.as_str(), generation, now);
+        }
+        None => status.conditions.retain(|condition| condition.type_ != QuorumCondition::TLSReady.as_str()),
     }
 }
 
@@ -116,6 +128,9 @@ fn progressing(status: &RedisQuorumStatus, overview: &Overview) -> Draft {
         Some(Progress { message, .. }) => return draft(true, CommonReason::Updating, format!("{message}{waiting}")),
         None if !settled => return draft(true, waiting_reason(status), waiting_for(status)),
         None => {}
+    }
+    if let Some(message) = &overview.rotation {
+        return draft(true, CommonReason::RotatingPasswords, message.clone());
     }
     draft(false, CommonReason::Settled, "nothing to do".to_owned())
 }

@@ -132,6 +132,8 @@ fn old_templates_blocked_clients_and_obstacles_are_named() {
     let overview = Overview {
         rollout: Some(Progress { paused: false, message: "main-1 is next".into() }),
         blocked_clients: vec!["Secret shop/x exists and belongs to somebody else".into()],
+        rotation: None,
+        tls: None,
         obstacle: Some(Obstacle { reason: CommonReason::InvalidSpec, message: "Service main-0 exists".into() }),
     };
     let all = summary(members(["Admitted", "Admitted", "Admitted"]), &overview);

@@ -3,25 +3,42 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
 
 use crate::{
     bench::Bench,
     foreign::Client,
-    libraries::{LIBRARIES, Library, LockClient, REDISSON},
+    libraries::{LIBRARIES, Library, LockClient, Login, REDISSON},
     locks::{Lock, SOON, claim, is_held, message_of, status, token},
-    quorums::Quorum,
+    quorums::{Quorum, is_ready},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(5);
 const TTL: Duration = Duration::from_secs(3);
+const START_LIMIT: Duration = Duration::from_secs(90);
 
 pub(crate) async fn every_library_and_a_claim_exclude_each_other(bench: Bench) -> anyhow::Result<()> {
-    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    all_libraries(&bench, json!({})).await
+}
+
+pub(crate) async fn every_library_and_a_claim_exclude_each_other_over_tls(bench: Bench) -> anyhow::Result<()> {
+    all_libraries(&bench, json!({"tls": {"mode": "Managed"}})).await
+}
+
+async fn all_libraries(bench: &Bench, fields: Value) -> anyhow::Result<()> {
+    let tls = fields["tls"].is_object();
+    let quorum = Quorum::create_with(bench, "q", MAX_TTL, fields).await?;
+    quorum.recorder.until(START_LIMIT, "Ready", is_ready).await?;
+    let Login { urls, ca } = Login::of(&quorum).await?;
+    ensure!(
+        urls.lines().all(|url| url.starts_with("rediss://") == tls) && ca.is_some() == tls,
+        "not the TLS asked for"
+    );
     let redis = Client::start(&quorum).await?;
     for library in LIBRARIES {
         let mut client = LockClient::start(&quorum, library).await?;
-        outside_first(&bench, &redis, &mut client).await.with_context(|| format!("{} first", library.name))?;
-        inside_first(&bench, &redis, &mut client).await.with_context(|| format!("a claim before {}", library.name))?;
+        outside_first(bench, &redis, &mut client).await.with_context(|| format!("{} first", library.name))?;
+        inside_first(bench, &redis, &mut client).await.with_context(|| format!("a claim before {}", library.name))?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use redlock_operator::api::{FenceReason, MemberState, MemberStatus};
+use serde_json::json;
 
 use crate::{
     bench::Bench,
@@ -18,7 +19,7 @@ const RESTART_LIMIT: Duration = Duration::from_secs(60);
 const LEAST_REFUSALS: usize = 20;
 
 pub(crate) async fn no_vote_is_given_between_a_start_and_its_admission(bench: Bench) -> anyhow::Result<()> {
-    let quorum = Quorum::create(&bench, "q", MAX_TTL).await?;
+    let quorum = Quorum::create_with(&bench, "q", MAX_TTL, json!({})).await?;
     let answers = |m: &MemberStatus| m.run_id.is_some();
     for member in 0..3 {
         quorum.member_until(0, member, RESTART_LIMIT, "answers", answers).await?;

@@ -1,13 +1,14 @@
-//! A quorum goes, and one of the same name follows.
+//! A quorum goes: what is still held is said, nothing can vote on what is left of it, and what follows gives larger tokens.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use redlock_operator::api::RedisQuorum;
 
-use super::helpers::held_lock;
+use super::helpers::{condition, held_lock, reason_after};
 use crate::{
     bench::Bench,
+    foreign::{Client, Line, Monitor},
     locks::{Lock, SOON, claim, status, token},
     quorums::Quorum,
 };
@@ -32,4 +33,71 @@ pub(crate) async fn a_quorum_made_again_under_its_name_gives_larger_tokens(bench
     ensure!(acquired >= ended, "acquired at {acquired}, but the hold before was valid until {ended}");
     next.remove().await?;
     lock.remove().await
+}
+
+pub(crate) async fn a_quorum_that_goes_names_its_held_locks_and_answers_nothing_but_ping(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    // Long enough to look at the members while they are closed and still run.
+    let max_ttl = Duration::from_secs(15);
+    let quorum = Quorum::ready(&bench, "q", max_ttl).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    let client = Client::start(&quorum).await?;
+    // One connection to each member from before, on which commands go on. What it is told is in the log.
+    let mut before = Vec::new();
+    for member in 0..3 {
+        let url = format!("$(sed -n {}p /client/urls)", member + 1);
+        let key = format!("{}/old-{member}", bench.namespace);
+        let commands = format!("while :; do echo PING; echo SET {key} x PX 100; sleep 0.2; done");
+        let script = format!("({commands}) | redis-cli --no-auth-warning -u \"{url}\" 2>&1; echo cut; sleep 3600");
+        before.push(Monitor::run(&quorum, &format!("old-{member}"), &script).await?);
+    }
+    for monitor in &before {
+        monitor.until(0, SOON, "it may set keys", |line| line.text == "OK").await?;
+    }
+    let mark = quorum.recorder.mark();
+    bench.delete::<RedisQuorum>("q").await?;
+    let message = reason_after(&quorum, mark, SOON, "Ready", "Deleting").await?;
+    ensure!(message.contains(&format!("{}/job", bench.namespace)), "the held lock is not named: {message}");
+    let closed = |v: &crate::record::Version<RedisQuorum>| condition(v, "Ready").2.matches("is closed").count() == 3;
+    quorum.recorder.until_after(mark, SOON, "all members are closed", closed).await?;
+    let since = bench.wall().0;
+    for (member, monitor) in before.iter().enumerate() {
+        let refused = |line: &Line| line.text == "cut" || line.text.contains("NOPERM");
+        let lines = monitor.until(since, SOON, "the old connection is cut or refused", refused).await;
+        let lines = match lines {
+            Ok(lines) => lines,
+            // Cut before `since`: nothing comes any more.
+            Err(error) => monitor.lines().await.ok().filter(|l| l.iter().any(refused)).ok_or(error)?,
+        };
+        let voted = lines.iter().find(|line| line.at > since && line.text == "OK");
+        ensure!(voted.is_none(), "member {member} took a key on an old connection: {voted:?}");
+        let key = format!("{}/new", bench.namespace);
+        ensure!(client.redis(member, &["PING"]).await? == "PONG", "a closed member does not answer PING");
+        for command in
+            [&["SET", &key, "x", "NX", "PX", "100"][..], &["GET", &key], &["EVAL", "return 1", "0"], &["INFO"]]
+        {
+            let answer = client.redis(member, command).await?;
+            ensure!(answer.contains("NOPERM"), "member {member} answers {command:?} with {answer}");
+        }
+    }
+    let events = bench.kubectl(&["get", "events", "-o", "jsonpath={range .items[*]}{.reason}{'\\n'}{end}"]).await?;
+    ensure!(events.contains("DeletedWithLocks"), "no Event says what was lost: {events}");
+    lock.remove().await?;
+    quorum.recorder.until_gone(LIMIT).await?;
+    Ok(())
+}
+
+/// Everything at once, and the Redis pods may go first.
+pub(crate) async fn a_namespace_with_held_locks_goes(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    bench.kubectl(&["delete", "statefulsets,pods", "--all", "--wait=false"]).await?;
+    let start = bench.now();
+    // The runner's own end of a test, here with everything in use.
+    bench.close().await?;
+    bench.figures.add("namespace with a quorum and a held lock deleted", bench.now().since(start));
+    lock.recorder.until_gone(SOON).await?;
+    quorum.recorder.until_gone(SOON).await?;
+    Ok(())
 }

@@ -5,52 +5,180 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
-use redlock_operator::api::FenceReason;
+use redlock_operator::{
+    api::{FenceReason, MemberState, MemberStatus},
+    fence::predecessor::NODE_READY_FOR,
+};
 
-use super::helpers::{RESTART_LIMIT, delay, held_lock, is_admitted, is_fenced_for};
-use crate::{bench::Bench, history::check_held_throughout, operators, quorums::Quorum, record::Recorder};
+use super::helpers::{RESTART_LIMIT, condition, delay, held_lock, is_admitted, is_fenced_for};
+use crate::{
+    bench::Bench,
+    history::check_never_lost,
+    locks::Lock,
+    operators,
+    quorums::{Quorum, member_of},
+    record::{Recorder, Version},
+};
 
 const MAX_TTL: Duration = Duration::from_secs(4);
 /// Longer than a change of the operator's leader, whose node may be the one that is lost.
 const TTL: Duration = Duration::from_secs(4);
 const NOT_READY_LIMIT: Duration = Duration::from_secs(60);
 
+/// A member whose pod was forced off a node that is cut off, and its successor elsewhere.
+struct LostMember {
+    bench: Bench,
+    quorum: Quorum,
+    lock: Lock,
+    node: String,
+    nodes: Recorder<Node>,
+    /// UID of the pod that may still run there.
+    uid: String,
+}
+
+impl LostMember {
+    /// The successor is fenced, since its predecessor may run.
+    async fn make(bench: &Bench) -> anyhow::Result<Self> {
+        let quorum = Quorum::ready(bench, "q", MAX_TTL).await?;
+        let lock = held_lock(bench, TTL).await?;
+        let pod = bench.api::<Pod>().get("q-1-0").await?;
+        let uid = pod.metadata.uid.context("no UID")?;
+        let node = pod.spec.and_then(|spec| spec.node_name).context("no node")?;
+        let nodes = Recorder::of(Api::<Node>::all(bench.cluster.client.clone()), &node).await?;
+        bench.cluster.faults.cut_node(&node).await?;
+        nodes.until(NOT_READY_LIMIT, "not Ready", |version| !is_ready(&version.object)).await?;
+
+        let mark = quorum.recorder.mark();
+        bench.kubectl(&["delete", "pod", "q-1-0", "--force", "--grace-period=0"]).await?;
+        let unconfirmed = |m: &_| is_fenced_for(m, FenceReason::PredecessorUnconfirmed);
+        let (_, fenced) =
+            quorum.member_until(mark, 1, RESTART_LIMIT, "is fenced as PredecessorUnconfirmed", unconfirmed).await?;
+        let message = fenced.message.unwrap_or_default();
+        ensure!(message.contains(&node) && message.contains(&uid), "{message}");
+        ensure!(fenced.node_name.as_deref() != Some(node.as_str()), "the successor is on the lost node");
+        let ready = condition(&quorum.recorder.last()?, "Ready");
+        ensure!(ready.1 == "PredecessorUnconfirmed" && ready.2.contains(&node), "{ready:?}");
+        Ok(Self { bench: bench.clone(), quorum, lock, node, nodes, uid })
+    }
+
+    /// It is not admitted for as long as this takes.
+    async fn stays_out_during(&self, wait: Duration) -> anyhow::Result<()> {
+        let mark = self.quorum.recorder.mark();
+        tokio::time::sleep(wait).await;
+        let opened = self
+            .quorum
+            .recorder
+            .versions()
+            .into_iter()
+            .skip(mark)
+            .any(|version| member_of(&version.object, "q-1").is_some_and(is_admitted));
+        ensure!(!opened, "admitted while its predecessor may run");
+        Ok(())
+    }
+
+    /// After `evidence`, which came after `mark`, the successor is admitted, and no sooner than the delay. The lock was held throughout.
+    async fn comes_back(&self, mark: usize, since: i64, limit: Duration, evidence: &str) -> anyhow::Result<()> {
+        let what = format!("is admitted after {evidence}");
+        let (_, admitted) = self.quorum.member_until(mark, 1, limit, &what, is_admitted).await?;
+        let waited = admitted.admitted_at.context("no admittedAt")?.as_millis() - since;
+        let least = i64::try_from(delay(MAX_TTL).as_millis())?;
+        ensure!(waited >= least, "admitted {waited} ms after {evidence}, not {least}");
+        // The operator's leader may be on the lost node, and a validity may run out in the status before the next one publishes.
+        check_never_lost(&self.lock.recorder.versions())
+    }
+
+    /// The node is back, for the tests that follow.
+    async fn heal(&self) -> anyhow::Result<()> {
+        let mark = self.nodes.mark();
+        self.bench.cluster.faults.heal_nodes().await?;
+        let ready = |version: &Version<Node>| is_ready(&version.object);
+        self.nodes.until_after(mark, NOT_READY_LIMIT, "Ready again", ready).await?;
+        operators::all_available(&self.bench.cluster).await
+    }
+}
+
 pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_a_persons_word(bench: Bench) -> anyhow::Result<()> {
+    let lost = LostMember::make(&bench).await?;
+    lost.stays_out_during(delay(MAX_TTL) * 2).await?;
+    let (mark, since) = (lost.quorum.recorder.mark(), bench.wall().0);
+    bench.kubectl(&["annotate", "rq", "q", &format!("redlock-operator.io/predecessor-dead={}", lost.uid)]).await?;
+    lost.comes_back(mark, since, RESTART_LIMIT, "a person's word").await?;
+    lost.heal().await
+}
+
+pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_the_out_of_service_taint(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    let lost = LostMember::make(&bench).await?;
+    lost.stays_out_during(delay(MAX_TTL)).await?;
+    let (mark, since) = (lost.quorum.recorder.mark(), bench.wall().0);
+    let taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
+    bench.kubectl(&["taint", "node", &lost.node, taint]).await?;
+    let back = lost.comes_back(mark, since, RESTART_LIMIT, "the taint").await;
+    bench.kubectl(&["taint", "node", &lost.node, &format!("{taint}-")]).await?;
+    lost.heal().await?;
+    back
+}
+
+/// A cloud provider's controller deletes the Node object of a machine that is gone.
+pub(crate) async fn a_pod_forced_off_a_lost_node_waits_until_the_provider_deletes_the_node(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    let lost = LostMember::make(&bench).await?;
+    bench.kubectl(&["patch", "node", &lost.node, "-p", r#"{"spec":{"providerID":"test:///gone"}}"#]).await?;
+    lost.stays_out_during(delay(MAX_TTL)).await?;
+    let (mark, since) = (lost.quorum.recorder.mark(), bench.wall().0);
+    bench.kubectl(&["delete", "node", &lost.node]).await?;
+    let back = lost.comes_back(mark, since, RESTART_LIMIT, "the node's deletion").await;
+    // A kubelet makes its Node object when it starts.
+    let mark = lost.nodes.mark();
+    bench.cluster.faults.heal_nodes().await?;
+    bench.cluster.faults.restart_kubelet(&lost.node).await?;
+    lost.nodes.until_after(mark, NOT_READY_LIMIT, "Ready again", |version| is_ready(&version.object)).await?;
+    operators::all_available(&bench.cluster).await?;
+    back
+}
+
+/// Its kubelet has been back for two minutes, and has killed whatever ran there without a pod object.
+pub(crate) async fn a_pod_forced_off_a_lost_node_waits_for_the_nodes_kubelet(bench: Bench) -> anyhow::Result<()> {
+    let lost = LostMember::make(&bench).await?;
+    let mark = lost.nodes.mark();
+    bench.cluster.faults.heal_nodes().await?;
+    lost.nodes.until_after(mark, NOT_READY_LIMIT, "Ready again", |version| is_ready(&version.object)).await?;
+    let (mark, since) = (lost.quorum.recorder.mark(), bench.wall().0);
+    let limit = NODE_READY_FOR + RESTART_LIMIT;
+    let (_, admitted) = lost.quorum.member_until(mark, 1, limit, "is admitted after two minutes", is_admitted).await?;
+    let waited = admitted.admitted_at.context("no admittedAt")?.as_millis() - since;
+    // The node was seen Ready by the operator up to a moment before this test saw it.
+    let least = i64::try_from((NODE_READY_FOR + delay(MAX_TTL)).as_millis())? - 1000;
+    ensure!(waited >= least, "admitted {waited} ms after the node was Ready again, not {least}");
+    check_never_lost(&lost.lock.recorder.versions())?;
+    operators::all_available(&bench.cluster).await
+}
+
+/// The process on a node that is cut off for a while is the same one afterwards: nothing was forgotten, and nothing is waited for.
+pub(crate) async fn a_member_that_was_cut_off_goes_on_voting(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
-    let pod = bench.api::<Pod>().get("q-1-0").await?;
-    let uid = pod.metadata.uid.context("no UID")?;
-    let node = pod.spec.and_then(|spec| spec.node_name).context("no node")?;
-    let nodes = Recorder::of(Api::<Node>::all(bench.cluster.client.clone()), &node).await?;
+    let before = member_of(&quorum.recorder.last()?.object, "q-1").cloned().context("no member q-1")?;
+    let node = before.node_name.clone().context("no node")?;
+    let mark = quorum.recorder.mark();
     bench.cluster.faults.cut_node(&node).await?;
-    nodes.until(NOT_READY_LIMIT, "not Ready", |version| !is_ready(&version.object)).await?;
-
+    let unreachable = |m: &_| is_state(m, MemberState::Unreachable);
+    quorum.member_until(mark, 1, RESTART_LIMIT, "is unreachable", unreachable).await?;
     let mark = quorum.recorder.mark();
-    bench.kubectl(&["delete", "pod", "q-1-0", "--force", "--grace-period=0"]).await?;
-    let unconfirmed = |m: &_| is_fenced_for(m, FenceReason::PredecessorUnconfirmed);
-    let (_, fenced) =
-        quorum.member_until(mark, 1, RESTART_LIMIT, "is fenced as PredecessorUnconfirmed", unconfirmed).await?;
-    let message = fenced.message.unwrap_or_default();
-    ensure!(message.contains(&node) && message.contains(&uid), "{message}");
-    ensure!(fenced.node_name.as_deref() != Some(node.as_str()), "the successor is on the lost node");
-    let (mark, ready) = (quorum.recorder.mark(), super::helpers::condition(&quorum.recorder.last()?, "Ready"));
-    ensure!(ready.1 == "PredecessorUnconfirmed" && ready.2.contains(&node), "{ready:?}");
-    tokio::time::sleep(delay(MAX_TTL) * 2).await;
-    let opened = quorum
-        .recorder
-        .versions()
-        .into_iter()
-        .skip(mark)
-        .any(|version| crate::quorums::member_of(&version.object, "q-1").is_some_and(is_admitted));
-    ensure!(!opened, "admitted while its predecessor may run");
-
-    let mark = quorum.recorder.mark();
-    bench.kubectl(&["annotate", "rq", "q", &format!("redlock-operator.io/predecessor-dead={uid}")]).await?;
-    quorum.member_until(mark, 1, RESTART_LIMIT, "is admitted after a person's word", is_admitted).await?;
-    check_held_throughout(&lock.recorder.versions())?;
     bench.cluster.faults.heal_nodes().await?;
-    nodes.until_after(nodes.mark(), NOT_READY_LIMIT, "Ready again", |version| is_ready(&version.object)).await?;
+    let (_, after) = quorum.member_until(mark, 1, RESTART_LIMIT, "is admitted", is_admitted).await?;
+    ensure!(
+        after.run_id == before.run_id && after.admitted_at == before.admitted_at,
+        "not as before: {before:?}, then {after:?}"
+    );
+    check_never_lost(&lock.recorder.versions())?;
     operators::all_available(&bench.cluster).await
+}
+
+fn is_state(member: &MemberStatus, state: MemberState) -> bool {
+    member.state == state
 }
 
 fn is_ready(node: &Node) -> bool {

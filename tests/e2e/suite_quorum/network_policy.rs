@@ -7,11 +7,15 @@ use anyhow::ensure;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::json;
 
-use crate::{bench::Bench, locks::SOON, quorums::Quorum};
+use crate::{
+    bench::Bench,
+    locks::SOON,
+    quorums::{Quorum, manifest},
+};
 
 pub(crate) async fn only_the_operator_and_clients_reach_redis(bench: Bench) -> anyhow::Result<()> {
     let policies = bench.record::<NetworkPolicy>("q").await?;
-    let _quorum = Quorum::create(&bench, "q", Duration::from_secs(2)).await?;
+    let _quorum = Quorum::create(&bench, manifest(&bench, "q", Duration::from_secs(2))).await?;
     let policy = policies.until(SOON, "exists", |version| !version.gone).await?.object;
     let namespace = |name: &str| json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
     let operator = json!({

@@ -11,7 +11,7 @@ use crate::{
     bench::Bench,
     operators,
     pods::{container_security, pod_security},
-    quorums::{Quorum, is_ready},
+    quorums::{Quorum, is_ready, manifest},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(2);
@@ -19,7 +19,7 @@ const MAX_TTL: Duration = Duration::from_secs(2);
 pub(crate) async fn objects_of_others_are_refused_and_kept(bench: Bench) -> anyhow::Result<()> {
     let theirs = json!({"metadata": {"name": "q-1"}, "spec": {"ports": [{"port": 80}], "selector": {"app": "theirs"}}});
     let before = bench.create::<Service>(theirs).await?;
-    let quorum = Quorum::create(&bench, "q", MAX_TTL).await?;
+    let quorum = Quorum::create(&bench, manifest(&bench, "q", MAX_TTL)).await?;
     let message = reason_after(&quorum, 0, RESTART_LIMIT, "Ready", "InvalidSpec").await?;
     ensure!(message.contains("Service q-1 exists and belongs to somebody else"), "{message}");
     tokio::time::sleep(Duration::from_secs(3)).await;

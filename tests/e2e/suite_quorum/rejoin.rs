@@ -10,11 +10,11 @@ use crate::{bench::Bench, quorums::Quorum};
 
 /// Short, so that many restarts fit into a test.
 const MAX_TTL: Duration = Duration::from_secs(3);
-const RESTARTS: usize = 10;
+const RESTARTS: usize = 30;
 /// How late an admission may be.
 const LATE: Duration = Duration::from_secs(1);
 
-pub(crate) async fn ten_restarts_rejoin_within_a_second_after_the_delay(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn thirty_restarts_rejoin_within_a_second_after_the_delay(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let mut times = Vec::new();
     for round in 0..RESTARTS {

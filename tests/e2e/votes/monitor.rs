@@ -1,15 +1,30 @@
 //! The process of a vote monitor: this program, started once more on a node's network.
 
-use std::{io, time::Duration};
+use std::{
+    collections::BTreeSet,
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use futures::future::join_all;
-use redis::{AsyncConnectionConfig, aio::MultiplexedConnection};
+use anyhow::Context as _;
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, aio::MultiplexedConnection};
 use redlock_operator::{
     redis_member::acl::OPERATOR_USER,
     time::{Clock as _, SystemClock},
 };
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
 use serde::{Deserialize, Serialize};
-use tokio::time::{sleep, timeout};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+use tokio_rustls::TlsConnector;
 
 use super::Attempt;
 
@@ -21,24 +36,36 @@ const PERIOD: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// One member, and how to ask it for votes.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Target {
     pub(super) member: String,
-    /// With the client's name and password.
-    pub(super) url: String,
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// With TLS: whom to trust, in PEM.
+    pub(super) authorities: Option<String>,
+    pub(super) user: String,
+    pub(super) password: String,
     /// The operator may ask a process who it is, the client may not.
     pub(super) operator_password: String,
     pub(super) key_prefix: String,
 }
 
-/// Reads the targets, a JSON array, from the first line of stdin, and runs until stdin ends.
+/// The targets as they are now.
+type Targets = Arc<Mutex<Vec<Target>>>;
+
+/// Reads the targets, a JSON array, from each line of stdin, and asks those of the last one until stdin ends.
 pub(crate) fn run() -> anyhow::Result<()> {
-    let mut line = String::new();
-    io::stdin().read_line(&mut line)?;
-    let targets: Vec<Target> = serde_json::from_str(&line)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::spawn(move || runtime.block_on(join_all(targets.into_iter().map(watch))));
-    io::copy(&mut io::stdin(), &mut io::sink())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let (targets, mut known) = (Targets::default(), BTreeSet::new());
+    for line in io::stdin().lines() {
+        let read: Vec<Target> = serde_json::from_str(&line?)?;
+        targets.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&read);
+        for member in read.into_iter().map(|target| target.member).filter(|member| known.insert(member.clone())) {
+            runtime.spawn(watch(member, targets.clone()));
+        }
+    }
+    // Attempts that wait for a member are of no use to anybody now.
+    runtime.shutdown_background();
     Ok(())
 }
 
@@ -49,35 +76,75 @@ pub(super) fn parse(line: &str) -> Option<Attempt> {
     Some(Attempt { member: member.into(), run_id: run_id.into(), sent, received, voted: answer == "voted" })
 }
 
-async fn watch(target: Target) {
+fn current(targets: &Targets, member: &str) -> Option<Target> {
+    let targets = targets.lock().unwrap_or_else(PoisonError::into_inner);
+    targets.iter().find(|target| target.member == member).cloned()
+}
+
+async fn watch(member: String, targets: Targets) {
     let mut number = 0_u64;
     loop {
-        if let Ok(Ok((connection, run_id))) = timeout(PATIENCE, connect(&target)).await {
-            ask(&target, &connection, &run_id, &mut number).await;
+        if let Some(target) = current(&targets, &member)
+            && let Ok(Ok((connection, run_id))) = timeout(PATIENCE, connect(&target)).await
+        {
+            let is_current = || current(&targets, &member).as_ref() == Some(&target);
+            ask(&target, &connection, &run_id, &mut number, is_current).await;
         }
         sleep(PERIOD).await;
     }
 }
 
 /// A connection, which cannot outlive its process, and the `run_id` of that process.
-async fn connect(target: &Target) -> redis::RedisResult<(MultiplexedConnection, String)> {
-    let client = redis::Client::open(target.url.as_str())?;
-    // Late answers count, too.
-    let config = AsyncConnectionConfig::new().set_response_timeout(None);
-    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-    let login = client.get_connection_info().redis_settings().clone();
-    let auth = |user: &str, password: &str| redis::cmd("AUTH").arg(user).arg(password).to_owned();
-    auth(OPERATOR_USER, &target.operator_password).query_async::<()>(&mut connection).await?;
+async fn connect(target: &Target) -> anyhow::Result<(MultiplexedConnection, String)> {
+    let stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
+    stream.set_nodelay(true)?;
+    let mut connection = match &target.authorities {
+        None => log_in(target, stream).await?,
+        Some(authorities) => {
+            let name = ServerName::try_from(target.host.clone())?;
+            log_in(target, connector(authorities)?.connect(name, stream).await?).await?
+        }
+    };
     let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await?;
-    let (user, password) = (login.username().unwrap_or_default(), login.password().unwrap_or_default());
-    auth(user, password).query_async::<()>(&mut connection).await?;
-    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default().trim().to_owned();
+    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).context("no run_id")?.trim().to_owned();
+    let client = redis::cmd("AUTH").arg(&target.user).arg(&target.password).to_owned();
+    client.query_async::<()>(&mut connection).await?;
     Ok((connection, run_id))
 }
 
-/// Asks for votes until the connection breaks, or an answer takes too long.
-async fn ask(target: &Target, connection: &MultiplexedConnection, run_id: &str, number: &mut u64) {
-    loop {
+fn connector(authorities: &str) -> anyhow::Result<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authorities.as_bytes()).flatten());
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// As the operator, to begin with.
+async fn log_in<S>(target: &Target, stream: S) -> anyhow::Result<MultiplexedConnection>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let operator = RedisConnectionInfo::default().set_username(OPERATOR_USER).set_password(&target.operator_password);
+    // Late answers count, too.
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    let (connection, driver) =
+        MultiplexedConnection::new_with_config(&operator.set_skip_set_lib_name(), stream, config).await?;
+    tokio::spawn(driver);
+    Ok(connection)
+}
+
+/// Asks for votes until the connection breaks, an answer takes too long, or somebody else is to be asked.
+async fn ask(
+    target: &Target,
+    connection: &MultiplexedConnection,
+    run_id: &str,
+    number: &mut u64,
+    is_current: impl Fn() -> bool,
+) {
+    while is_current() {
         *number += 1;
         let mut set = redis::cmd("SET");
         set.arg(format!("{}vote-{number}", target.key_prefix)).arg("x").arg("NX").arg("PX").arg(20);

@@ -1,0 +1,40 @@
+//! The held locks of a quorum, as far as their status says.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+
+use super::Task;
+use crate::api::conditions::{LockCondition, is_true};
+use crate::api::{DistributedLock, RedisQuorum};
+use crate::quorum::lookup;
+
+impl Task<'_> {
+    /// Names of the locks that are held, sorted.
+    pub(super) fn held_locks(&self, quorum: &RedisQuorum) -> Vec<String> {
+        self.locks_of(quorum, |lock| lock.status.as_ref().is_some_and(|status| status.holder.is_some()))
+    }
+
+    /// Names of the held locks that some member lacks, sorted.
+    pub(super) fn incomplete_locks(&self, quorum: &RedisQuorum) -> Vec<String> {
+        self.locks_of(quorum, |lock| {
+            let held = lock.status.as_ref().filter(|status| status.holder.is_some());
+            held.is_some_and(|status| !is_true(&status.conditions, LockCondition::FullyReplicated))
+        })
+    }
+
+    fn locks_of(&self, quorum: &RedisQuorum, is_meant: impl Fn(&DistributedLock) -> bool) -> Vec<String> {
+        let context = &self.leader.context;
+        let quorums = context.quorums.all();
+        let uses_it = |lock: &Arc<DistributedLock>| {
+            let namespace = context.namespaces.cluster_named(&lock.namespace().unwrap_or_default());
+            let used = lookup::quorum_of(lock, &quorums, namespace.as_deref());
+            used.is_ok_and(|used| used.uid() == quorum.uid())
+        };
+        let locks = context.locks.all().into_iter().filter(|lock| is_meant(lock) && uses_it(lock));
+        let mut names: Vec<_> =
+            locks.map(|lock| format!("{}/{}", lock.namespace().unwrap_or_default(), lock.name_any())).collect();
+        names.sort();
+        names
+    }
+}

@@ -1,0 +1,90 @@
+//! The members' pods as other parts of Kubernetes see them.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::{
+    core::v1::{Node, Pod},
+    policy::v1::PodDisruptionBudget,
+};
+use kube::{Api, api::ListParams};
+use redlock_operator::api::FenceReason;
+use serde_json::json;
+
+use super::helpers::{RESTART_LIMIT, held_lock, is_admitted, is_fenced_for};
+use crate::{
+    bench::Bench,
+    history::check_held_throughout,
+    locks::SOON,
+    quorums::{Quorum, manifest},
+};
+
+const MAX_TTL: Duration = Duration::from_secs(4);
+const TTL: Duration = Duration::from_secs(3);
+
+pub(crate) async fn members_are_spread_over_the_nodes(bench: Bench) -> anyhow::Result<()> {
+    let nodes = Api::<Node>::all(bench.cluster.client.clone()).list(&ListParams::default()).await?;
+    Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let mut used = BTreeSet::new();
+    for index in 0..3 {
+        let pod = bench.api::<Pod>().get(&format!("q-{index}-0")).await?;
+        used.insert(pod.spec.and_then(|spec| spec.node_name).context("a ready pod without a node")?);
+    }
+    ensure!(used.len() == nodes.items.len().min(3), "members are on {used:?} only");
+    Ok(())
+}
+
+/// A drain asks before it deletes a pod. It may take one member, and no second one before the first may vote again.
+pub(crate) async fn a_drain_takes_one_member_at_a_time(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    let budgets = bench.record::<PodDisruptionBudget>("q").await?;
+    let allows = |number| {
+        move |version: &crate::record::Version<PodDisruptionBudget>| {
+            version.object.status.as_ref().is_some_and(|status| status.disruptions_allowed == number)
+        }
+    };
+    budgets.until(SOON, "one member may go", allows(1)).await?;
+    let mark = quorum.recorder.mark();
+    evict(&bench, "q-0-0").await?.map_err(anyhow::Error::msg).context("the first eviction was refused")?;
+    quorum.member_until(mark, 0, RESTART_LIMIT, "is fenced", |m| is_fenced_for(m, FenceReason::Restarted)).await?;
+    let refused = evict(&bench, "q-1-0").await?.err().context("a second member was evicted while the first is out")?;
+    ensure!(refused.contains("disruption budget"), "{refused}");
+    quorum.member_until(mark, 0, RESTART_LIMIT, "is admitted", is_admitted).await?;
+    budgets.until_after(budgets.mark(), SOON, "one member may go again", allows(1)).await?;
+    check_held_throughout(&lock.recorder.versions())?;
+    Ok(())
+}
+
+/// What `kubectl drain` sends; the inner result is the API server's word. By kubectl, since the kube crate goes on asking.
+async fn evict(bench: &Bench, pod: &str) -> anyhow::Result<Result<(), String>> {
+    let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", bench.namespace);
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}).to_string();
+    let output = bench.cluster.kubectl_output(&["create", "--raw", &path, "-f", "-"], &eviction).await?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok(if output.status.success() { Ok(()) } else { Err(said) })
+}
+
+pub(crate) async fn valkey_members_vote_and_are_fenced_like_redis(bench: Bench) -> anyhow::Result<()> {
+    let mut manifest = manifest(&bench, "q", MAX_TTL);
+    manifest["spec"]["image"] = bench.cluster.valkey_image.clone().into();
+    let quorum = Quorum::ready_as(&bench, manifest, MAX_TTL).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    let version = bench.kubectl(&["exec", "q-1-0", "-c", "redis", "--", "redis-server", "--version"]).await?;
+    ensure!(version.contains("Valkey"), "the members run {version}");
+    let mark = quorum.recorder.mark();
+    bench.kubectl(&["delete", "pod", "q-1-0", "--wait=false"]).await?;
+    let restarted = |m: &_| is_fenced_for(m, FenceReason::Restarted);
+    let (_, fenced) = quorum.member_until(mark, 1, RESTART_LIMIT, "is fenced", restarted).await?;
+    let (_, admitted) = quorum
+        .member_until(mark, 1, RESTART_LIMIT, "is admitted", |m| is_admitted(m) && m.run_id == fenced.run_id)
+        .await?;
+    ensure!(
+        admitted.admitted_at >= fenced.rejoin_at,
+        "admitted at {:?}, rejoin at {:?}",
+        admitted.admitted_at,
+        fenced.rejoin_at
+    );
+    check_held_throughout(&lock.recorder.versions())?;
+    Ok(())
+}

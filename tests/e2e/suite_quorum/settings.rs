@@ -1,0 +1,106 @@
+//! Settings that are changed while locks are held.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use redlock_operator::api::{FenceReason, RedisQuorum};
+
+use super::helpers::{RESTART_LIMIT, delay, held_lock, is_admitted, is_fenced_for};
+use crate::{
+    bench::Bench,
+    history::check_held_throughout,
+    locks::{Lock, SOON, claim, status},
+    quorums::Quorum,
+    record::Version,
+};
+
+const SMALL: Duration = Duration::from_secs(4);
+const LARGE: Duration = Duration::from_secs(12);
+const TTL: Duration = Duration::from_secs(3);
+
+async fn patch(bench: &Bench, patch: &str) -> anyhow::Result<()> {
+    bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", patch]).await.map(drop)
+}
+
+fn in_force(version: &Version<RedisQuorum>) -> Option<Duration> {
+    version.object.status.as_ref()?.max_ttl_in_force.map(redlock_operator::api::GoDuration::get)
+}
+
+/// A member that starts under these settings stays out for as long as `max_ttl` asks for.
+async fn rejoins_after(quorum: &Quorum, max_ttl: Duration) -> anyhow::Result<()> {
+    let (bench, mark, since) = (&quorum.bench, quorum.recorder.mark(), quorum.bench.wall().0);
+    bench.kubectl(&["delete", "pod", "q-1-0", "--wait=false"]).await?;
+    let restarted = |m: &_| is_fenced_for(m, FenceReason::Restarted);
+    let (_, fenced) = quorum.member_until(mark, 1, RESTART_LIMIT, "is fenced", restarted).await?;
+    let same = |m: &redlock_operator::api::MemberStatus| is_admitted(m) && m.run_id == fenced.run_id;
+    let (_, admitted) = quorum.member_until(mark, 1, RESTART_LIMIT, "is admitted", same).await?;
+    let waited = admitted.admitted_at.context("no admittedAt")?.as_millis() - since;
+    let least = i64::try_from(delay(max_ttl).as_millis())?;
+    ensure!(waited >= least, "admitted {waited} ms after its end, not {least}");
+    Ok(())
+}
+
+pub(crate) async fn max_ttl_is_raised_and_lowered_while_locks_are_held(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", SMALL).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    // Too long for now: it waits for the quorum to change.
+    let long = Lock::create(&bench, claim("long", "long", Some("q"), LARGE)).await?;
+    let refused = |v: &Version<_>| crate::locks::reason_of(&v.object, "Accepted") == Some("TTLTooLong");
+    long.recorder.until(SOON, "refused for its ttl", refused).await?;
+
+    let mark = quorum.recorder.mark();
+    patch(&bench, r#"{"spec":{"maxTTL":"12s"}}"#).await?;
+    let shown = quorum.recorder.until_after(mark, SOON, "12s in force", |v| in_force(v) == Some(LARGE)).await?;
+    let granted = long.held(SOON).await?;
+    ensure!(granted.wall.0 >= shown.wall.0, "a lock was held with the larger maxTTL before the status showed it");
+    rejoins_after(&quorum, LARGE).await?;
+
+    // The lock with the larger ttl goes on, and as long as it is renewed fences wait for it.
+    let mark = quorum.recorder.mark();
+    patch(&bench, r#"{"spec":{"maxTTL":"4s"}}"#).await?;
+    rejoins_after(&quorum, LARGE).await?;
+    ensure!(in_force(&quorum.recorder.last()?) == Some(LARGE), "lowered while a lock with the larger ttl was renewed");
+    ensure!(
+        crate::locks::is_held(&long.recorder.last()?.object),
+        "the long lock was lost: {:?}",
+        status(&long.recorder.last()?.object)
+    );
+    long.remove().await?;
+    let ended = bench.wall().0;
+    let lowered =
+        quorum.recorder.until_after(mark, RESTART_LIMIT, "4s in force", |v| in_force(v) == Some(SMALL)).await?;
+    let least = i64::try_from(delay(LARGE).as_millis())?;
+    ensure!(lowered.wall.0 - ended >= least - 1000, "lowered {} ms after the last such lock", lowered.wall.0 - ended);
+    rejoins_after(&quorum, SMALL).await?;
+    check_held_throughout(&lock.recorder.versions())?;
+    Ok(())
+}
+
+pub(crate) async fn drift_and_node_timeout_are_changed_while_locks_are_held(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", SMALL).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    for (change, back, is_shown) in [
+        (
+            r#"{"spec":{"clockDrift":{"ppm":50000,"floor":"20ms"}}}"#,
+            r#"{"spec":{"clockDrift":{"ppm":10000,"floor":"2ms"}}}"#,
+            (|v: &Version<RedisQuorum>, changed: bool| {
+                let drift = v.object.status.as_ref().and_then(|status| status.clock_drift_in_force.clone());
+                drift.is_some_and(|drift| (drift.ppm == 50_000) == changed)
+            }) as fn(&Version<RedisQuorum>, bool) -> bool,
+        ),
+        (r#"{"spec":{"nodeTimeout":"200ms"}}"#, r#"{"spec":{"nodeTimeout":"50ms"}}"#, |v, changed| {
+            let timeout = v.object.status.as_ref().and_then(|status| status.node_timeout_in_force);
+            timeout.is_some_and(|timeout| (timeout.get() == Duration::from_millis(200)) == changed)
+        }),
+    ] {
+        let mark = quorum.recorder.mark();
+        patch(&bench, change).await?;
+        quorum.recorder.until_after(mark, SOON, change, |v| is_shown(v, true)).await?;
+        let mark = quorum.recorder.mark();
+        patch(&bench, back).await?;
+        let lowered = quorum.recorder.until_after(mark, RESTART_LIMIT, back, |v| is_shown(v, false)).await?;
+        ensure!(!lowered.gone, "the quorum is gone");
+    }
+    check_held_throughout(&lock.recorder.versions())?;
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! What is watched without being asked for: clocks, times to live, scripts that keep a member busy.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use redlock_operator::api::{FenceReason, MemberStatus};
+
+use super::helpers::{RESTART_LIMIT, delay, held_lock, is_admitted, is_fenced_for, reason_after};
+use crate::{
+    bench::Bench,
+    foreign::Client,
+    history::check_held_throughout,
+    locks::{Lock, SOON, status},
+    quorums::{Quorum, manifest},
+    record::Version,
+};
+
+const MAX_TTL: Duration = Duration::from_secs(4);
+const TTL: Duration = Duration::from_secs(3);
+
+/// A quorum of a Redis whose wall clock is off by the milliseconds in /data/clock.
+async fn with_shifted_clocks(bench: &Bench) -> anyhow::Result<Quorum> {
+    let mut manifest = manifest(bench, "q", MAX_TTL);
+    manifest["spec"]["image"] = bench.cluster.redis_clock_image.clone().into();
+    Quorum::ready_as(bench, manifest, MAX_TTL).await
+}
+
+/// Runs a shell script in a member's container.
+async fn in_member(bench: &Bench, index: usize, script: &str) -> anyhow::Result<String> {
+    bench.kubectl(&["exec", &format!("q-{index}-0"), "-c", "redis", "--", "sh", "-c", script]).await
+}
+
+/// The process whose clock was stepped is fenced and ended, and the next one is admitted after the delay; the lock is held throughout.
+async fn a_step_fences(bench: &Bench, quorum: &Quorum, lock: &Lock, index: usize, script: &str) -> anyhow::Result<()> {
+    let before = quorum.recorder.last()?.object;
+    let before = crate::quorums::member_of(&before, &quorum.member(index)).and_then(|m| m.run_id.clone());
+    let (mark, since) = (quorum.recorder.mark(), bench.wall().0);
+    in_member(bench, index, script).await?;
+    let jumped = |m: &MemberStatus| is_fenced_for(m, FenceReason::ClockJump) && m.run_id == before;
+    quorum.member_until(mark, index, SOON, "is fenced for its clock", jumped).await?;
+    let message = reason_after(quorum, mark, SOON, "ClockHealthy", "ClockJump").await?;
+    ensure!(message.contains(&quorum.member(index)), "{message}");
+    let again = |m: &MemberStatus| is_admitted(m) && m.run_id != before;
+    let (_, admitted) =
+        quorum.member_until(mark, index, RESTART_LIMIT, "is admitted as another process", again).await?;
+    let admitted = admitted.admitted_at.context("no admittedAt")?.as_millis();
+    let least = i64::try_from(delay(MAX_TTL).as_millis())?;
+    ensure!(admitted >= since + least, "admitted {} ms after the step, not {least}", admitted - since);
+    reason_after(quorum, mark, RESTART_LIMIT, "ClockHealthy", "AsExpected").await?;
+    // Before the next member may fail, the lock is on all of them again.
+    let mark = lock.recorder.mark().saturating_sub(1);
+    let whole = |v: &Version<_>| status(&v.object).votes.as_deref() == Some("3/3");
+    lock.recorder.until_after(mark, SOON, "held with all votes", whole).await?;
+    Ok(())
+}
+
+pub(crate) async fn a_member_whose_clock_jumps_or_drifts_is_fenced(bench: Bench) -> anyhow::Result<()> {
+    let quorum = with_shifted_clocks(&bench).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    a_step_fences(&bench, &quorum, &lock, 1, "echo 60000 > /data/clock").await?;
+    a_step_fences(&bench, &quorum, &lock, 2, "echo -60000 > /data/clock").await?;
+    // A fifth too fast, in steps too small to be jumps.
+    let drifts = "( ms=0; while [ $ms -lt 6000 ]; do ms=$((ms + 20)); echo $ms > /data/clock; sleep 0.1; done ) > /dev/null 2>&1 &";
+    a_step_fences(&bench, &quorum, &lock, 0, drifts).await?;
+    check_held_throughout(&lock.recorder.versions())?;
+    Ok(())
+}
+
+pub(crate) async fn a_key_beyond_max_ttl_is_reported_with_its_prefix(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let client = Client::start(&quorum).await?;
+    let key = format!("{}/jobs/long", bench.namespace);
+    let (mark, admissions) = (quorum.recorder.mark(), admissions(&quorum)?);
+    for member in 0..3 {
+        ensure!(client.redis(member, &["SET", &key, "x", "NX", "PX", "600000"]).await? == "OK");
+    }
+    let message = reason_after(&quorum, mark, RESTART_LIMIT, "TTLWithinBound", "KeysBeyondMaxTTL").await?;
+    ensure!(message.contains(&format!("1 in {}/jobs/", bench.namespace)) && !message.contains("long:"), "{message}");
+    let mark = quorum.recorder.mark();
+    for member in 0..3 {
+        client.redis(member, &["DEL", &key]).await?;
+    }
+    reason_after(&quorum, mark, RESTART_LIMIT, "TTLWithinBound", "AsExpected").await?;
+    ensure!(self::admissions(&quorum)? == admissions, "a key beyond maxTTL must change no admission");
+    Ok(())
+}
+
+fn admissions(quorum: &Quorum) -> anyhow::Result<Vec<Option<String>>> {
+    let status = quorum.recorder.last()?.object.status.context("no status")?;
+    Ok(status.members.iter().map(|member| member.admitted_at.map(|at| at.to_string())).collect())
+}
+
+pub(crate) async fn a_script_that_never_ends_is_ended_and_no_lock_is_lost(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    let client = Client::start(&quorum).await?;
+    let (mark, admissions) = (quorum.recorder.mark(), admissions(&quorum)?);
+    let answer = client.redis(0, &["EVAL", "while true do end", "0"]).await?;
+    ensure!(answer.contains("killed by user"), "the script was answered with: {answer}");
+    ensure!(client.redis(0, &["PING"]).await? == "PONG");
+    // Busy is alive: the member was neither restarted nor admitted anew.
+    let fenced = quorum.recorder.versions().into_iter().skip(mark).any(|version| {
+        crate::quorums::member_of(&version.object, "q-0").is_some_and(|m| m.reason == Some(FenceReason::Restarted))
+    });
+    ensure!(!fenced && self::admissions(&quorum)? == admissions, "the busy member was fenced");
+    check_held_throughout(&lock.recorder.versions())?;
+    let events = bench
+        .kubectl(&["get", "events", "-o", "jsonpath={range .items[*]}{.reason}: {.note}{.message}{'\\n'}{end}"])
+        .await?;
+    ensure!(events.contains("q-0 was busy with somebody's script"), "no Event tells of the script: {events}");
+    Ok(())
+}
