@@ -5,6 +5,7 @@
 //! [`controller`]. What the controller decides is pure: [`plan`], [`build`], [`status`], [`facts`], [`in_force`], [`rollout`] and
 //! [`crate::fence`].
 
+pub mod accord;
 pub mod auth;
 pub mod build;
 pub mod controller;

@@ -12,6 +12,8 @@
 mod acl;
 #[path = "redis/clients.rs"]
 mod clients;
+#[path = "redis/external.rs"]
+mod external;
 #[path = "redis/faults.rs"]
 mod faults;
 #[path = "redis/fence.rs"]

@@ -178,9 +178,13 @@ names! {
         PredecessorUnconfirmed,
         /// A member's clock jumped.
         ClockJump,
+        /// No other operator can use the members: none of them is external.
+        NotShared,
+        /// Before the first vote every external member has to show that nobody disagrees.
+        Joining,
         /// Another operator uses the members with another member list.
         OtherMemberList,
-        /// Another operator uses the members with a larger maxTTL.
+        /// Another operator uses a larger maxTTL on the members than this one's fences wait for.
         LargerMaxTTL,
         /// Keys live longer than maxTTL.
         KeysBeyondMaxTTL,

@@ -11,8 +11,8 @@ pub(super) fn quorum() -> Vec<Rule> {
     vec![
         rule(
             ".external",
-            "!has(self.external) || size(self.external) == 0",
-            "external members are not supported by this version yet: leave external out",
+            "has(self.external) == has(oldSelf.external) && (!has(self.external) || self.external == oldSelf.external)",
+            "changing external members is not supported by this version yet: create another RedisQuorum",
         ),
         rule(
             ".members",

@@ -48,10 +48,10 @@ pub struct Objects {
     pub config: Secret,
     /// One headless Service per member, and with `expose` another one.
     pub services: Vec<Service>,
-    /// One for all members.
-    pub disruption_budget: PodDisruptionBudget,
-    /// Who reaches the members.
-    pub network_policy: NetworkPolicy,
+    /// One for all members; none if others run them all.
+    pub disruption_budget: Option<PodDisruptionBudget>,
+    /// Who reaches the members; none if others run them all.
+    pub network_policy: Option<NetworkPolicy>,
     /// One Secret per client.
     pub clients: Vec<Secret>,
     /// One StatefulSet per member, by index.
@@ -61,11 +61,12 @@ pub struct Objects {
 /// Builds everything.
 #[must_use]
 pub fn build(plan: &Plan, auth: &Auth, operator: &OperatorPods, transport: &Transport) -> Objects {
+    let has_members = !plan.members.is_empty();
     Objects {
         config: config::config_secret(plan, auth, transport),
         services: services(plan),
-        disruption_budget: disruption::budget(plan),
-        network_policy: network_policy::policy(plan, operator),
+        disruption_budget: has_members.then(|| disruption::budget(plan)),
+        network_policy: has_members.then(|| network_policy::policy(plan, operator)),
         clients: plan
             .clients
             .iter()

@@ -8,6 +8,7 @@ mod clients;
 mod default;
 mod ending;
 mod expose;
+mod external;
 mod locks;
 mod members;
 mod mend;

@@ -1,5 +1,7 @@
 //! What a RedisQuorum shall be: its specification parsed once, so that nothing later has to doubt it.
 
+mod external;
+
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -11,6 +13,8 @@ use crate::api::{ClockDrift, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
 use crate::redlock::{Drift, Settings};
 
+pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_list};
+
 /// Port of every member.
 pub const PORT: u16 = 6379;
 
@@ -21,8 +25,14 @@ pub enum Invalid {
     #[error("the object has no {0}")]
     Incomplete(&'static str),
     /// An even number, or outside 1 to 9.
-    #[error("members is {0}: write 1, 3, 5, 7 or 9")]
+    #[error("members and external are {0} together: write 1, 3, 5, 7 or 9")]
     Members(i32),
+    /// Two members of one name or address, or an external one named like one of the operator's own.
+    #[error("external[{0}]: {1}")]
+    External(String, &'static str),
+    /// A client would get the addresses of some members only, and count another majority.
+    #[error("clients cannot be used with external members, where the operator can make no users for them")]
+    ClientsOfExternal,
     /// The name becomes part of others.
     #[error("the name is longer than 40 characters")]
     Name,
@@ -48,13 +58,30 @@ pub enum Invalid {
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberPlan {
-    /// Position, from 0.
+    /// Position, from 0; external ones come after those of the operator's own.
     pub index: usize,
-    /// `<quorum>-<index>`: also the name of its StatefulSet and Service.
+    /// Of its own: `<quorum>-<index>`, also the name of its StatefulSet and Service.
     pub name: String,
+    /// A master that others run. All that is said of pods, StatefulSets, Services and ACL files is about the others.
+    pub external: Option<ExternalPlan>,
 }
 
 impl MemberPlan {
+    /// Whether others run it.
+    #[must_use]
+    pub const fn is_external(&self) -> bool {
+        self.external.is_some()
+    }
+
+    /// The address that operators which share members know this one by, and that clients use.
+    #[must_use]
+    pub fn address(&self, namespace: &str) -> String {
+        match &self.external {
+            Some(external) => external.address.clone(),
+            None => format!("{}:{PORT}", self.dns_name(namespace)),
+        }
+    }
+
     /// Name of its only pod.
     #[must_use]
     pub fn pod_name(&self) -> String {
@@ -119,8 +146,10 @@ pub struct Plan {
     pub uid: String,
     /// Owner of everything in the same namespace.
     pub owner: OwnerReference,
-    /// The members, by index.
+    /// The operator's own members, by index.
     pub members: Vec<MemberPlan>,
+    /// The members that others run, in the order of the specification.
+    pub external: Vec<MemberPlan>,
     /// Container image.
     pub image: String,
     /// Settings of the engine.
@@ -140,10 +169,21 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// All members, those of others last.
+    pub fn all_members(&self) -> impl Iterator<Item = &MemberPlan> {
+        self.members.iter().chain(&self.external)
+    }
+
+    /// How many members there are, whoever runs them.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.members.len() + self.external.len()
+    }
+
     /// How many votes make a majority.
     #[must_use]
     pub fn majority(&self) -> usize {
-        self.members.len() / 2 + 1
+        self.size() / 2 + 1
     }
 
     /// Name of the Secret with the seed of all passwords.
@@ -241,19 +281,26 @@ pub fn voting_users(quorum: &RedisQuorum) -> Vec<String> {
     std::iter::once(UserRule::locker_name(epoch)).chain(clients).collect()
 }
 
-/// The members of a quorum.
+/// The members of a quorum that the operator runs.
 #[must_use]
 pub fn members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     let count = usize::try_from(quorum.spec.members).unwrap_or(0).min(9);
-    (0..count).map(|index| MemberPlan { index, name: format!("{}-{index}", quorum.name_any()) }).collect()
+    let own = |index| MemberPlan { index, name: format!("{}-{index}", quorum.name_any()), external: None };
+    (0..count).map(own).collect()
 }
 
 /// Parses a specification.
 pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     let spec = &quorum.spec;
     supported(quorum)?;
-    if ![1, 3, 5, 7, 9].contains(&spec.members) {
-        return Err(Invalid::Members(spec.members));
+    let (own, external) = (members(quorum), external_members(quorum));
+    let size = spec.members.saturating_add(i32::try_from(external.len()).unwrap_or(i32::MAX));
+    if !(0..=9).contains(&spec.members) || ![1, 3, 5, 7, 9].contains(&size) {
+        return Err(Invalid::Members(size));
+    }
+    external::check(&external, &quorum.name_any())?;
+    if !external.is_empty() && !spec.clients.is_empty() {
+        return Err(Invalid::ClientsOfExternal);
     }
     let name = quorum.metadata.name.clone().ok_or(Invalid::Incomplete("name"))?;
     if name.len() > 40 {
@@ -271,7 +318,8 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         namespace: quorum.namespace().ok_or(Invalid::Incomplete("namespace"))?,
         uid: quorum.uid().ok_or(Invalid::Incomplete("UID"))?,
         owner: quorum.controller_owner_ref(&()).ok_or(Invalid::Incomplete("UID"))?,
-        members: members(quorum),
+        members: own,
+        external,
         image: spec.image.clone(),
         settings: settings(quorum),
         max_ttl: spec.max_ttl.get(),
@@ -285,13 +333,9 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
 }
 
 fn supported(quorum: &RedisQuorum) -> Result<(), Invalid> {
-    let spec = &quorum.spec;
-    if !spec.external.is_empty() {
-        return Err(Invalid::NotYet("external"));
-    }
     // Every member that was made is in the status; a list of another length is a membership change.
     let made = quorum.status.as_ref().map_or(0, |status| status.members.len());
-    if made != 0 && Ok(made) != usize::try_from(spec.members) {
+    if made != 0 && made != all_members(quorum).len() {
         return Err(Invalid::NotYet("changing members"));
     }
     Ok(())

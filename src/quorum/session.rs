@@ -1,14 +1,16 @@
 //! One quorum as every replica lives with it: connections to its members, what was seen of their processes, the highest
 //! token.
 
+mod accord;
 mod auth_reader;
 mod clock;
+mod credentials;
 mod link;
 mod registry;
 mod tokens;
 mod ttl;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,22 +18,25 @@ use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use accord::SharedAccord;
 pub(crate) use auth_reader::{auth_of, authorities_of};
 pub use clock::ClockGuard;
 use link::Access;
-pub use link::{ActError, LinkView, MemberLink, ScriptNews, Turn};
+pub use link::{ActError, Credentials, LinkView, MemberLink, ScriptNews, Turn};
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
 
+use super::accord::claim_of;
 use super::auth::Auth;
-use super::status::{admitted_run_id, record_named};
+use super::status::record_named;
 use super::{in_force, plan};
 use crate::api::RedisQuorum;
 use crate::operator::context::Context;
 use crate::redis_member::{Authorities, Link, TlsError};
 use crate::redlock::{Elector, Electorate, FencingToken, LockMember, MemberError, Redlock, ValueSigner};
 use crate::time::{Clock, Monotonic, SystemClock};
+use link::Shared;
 use tokens::Tokens;
 
 /// News of a session: somebody should look at the quorum again.
@@ -49,6 +54,9 @@ pub struct QuorumSession {
     read_secrets: Arc<Notify>,
     links: Vec<Arc<MemberLink>>,
     clocks: Arc<ClockGuard>,
+    accord: SharedAccord,
+    /// Users of masters that others run, by member.
+    credentials: Mutex<BTreeMap<String, Credentials>>,
     tokens: Tokens,
     /// Since when this replica has known that the pod with this UID is gone.
     gone: Mutex<HashMap<String, Monotonic>>,
@@ -63,13 +71,14 @@ impl QuorumSession {
         let (namespace, uid) = (quorum.namespace()?, quorum.uid()?);
         let reference = ObjectRef::from_obj(quorum.as_ref());
         let stop = CancellationToken::new();
-        let members = plan::members(&quorum);
+        let members = plan::all_members(&quorum);
+        let accord = SharedAccord::new(&quorum);
         let clocks = Arc::new(ClockGuard::new(members.len(), in_force::clock_rule(&quorum)));
         let links: Vec<_> = members
             .into_iter()
             .map(|member| {
-                let clocks = (context.clock.clone(), clocks.clone());
-                MemberLink::start(clocks, member, reference.clone(), announcements.clone(), stop.clone())
+                let shared = Shared { clock: context.clock.clone(), clocks: clocks.clone(), accord: accord.clone() };
+                MemberLink::start(shared, member, reference.clone(), announcements.clone(), stop.clone())
             })
             .collect();
         let session = Arc::new(Self {
@@ -82,11 +91,14 @@ impl QuorumSession {
             read_secrets: Arc::default(),
             links,
             clocks,
+            accord,
+            credentials: Mutex::default(),
             tokens: Tokens::new(&quorum),
             gone: Mutex::default(),
             announcements,
             _end: stop.clone().drop_guard(),
         });
+        let users = credentials::follow(context.client.clone(), namespace.clone(), Arc::downgrade(&session));
         let reader = auth_reader::follow(
             context.client.clone(),
             namespace,
@@ -94,7 +106,8 @@ impl QuorumSession {
             session.uid.clone(),
             Arc::downgrade(&session),
         );
-        tokio::spawn(async move { stop.run_until_cancelled(reader).await });
+        let secrets = async { tokio::join!(reader, users) };
+        tokio::spawn(async move { stop.run_until_cancelled(secrets).await });
         session.place();
         Some(session)
     }
@@ -135,14 +148,20 @@ impl QuorumSession {
         &self.clocks
     }
 
-    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9). A member that
-    /// has no connection yet counts as one that never answers.
+    /// What the operators that share masters with this quorum say.
+    #[must_use]
+    pub const fn accord(&self) -> &SharedAccord {
+        &self.accord
+    }
+
+    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9), and while nobody
+    /// who shares them disagrees (rule 8). A member that has no connection yet counts as one that never answers.
     #[must_use]
     pub fn electorate(&self) -> Electorate {
         let quorum = self.quorum();
         let list: Vec<_> = self.links.iter().map(|link| link.name().clone()).collect();
         let electors = self.links.iter().filter_map(|link| {
-            let admitted = admitted_run_id(&quorum, link.name().as_str());
+            let admitted = self.voting_run_id(&quorum, link);
             Some(Elector { member: link.voter()? as Arc<dyn LockMember>, admitted })
         });
         Electorate::joint(electors.collect(), list.clone(), list).with_clock_check(self.clocks.clone())
@@ -190,7 +209,7 @@ impl QuorumSession {
     pub fn is_ready(&self) -> bool {
         let quorum = self.quorum();
         let connected = |link: &&Arc<MemberLink>| {
-            let admitted = admitted_run_id(&quorum, link.name().as_str());
+            let admitted = self.voting_run_id(&quorum, link);
             let open = link.voter().map(|voter| voter.link().borrow().clone());
             matches!((admitted, open), (Some(admitted), Some(Link::Open(run_id))) if admitted == run_id)
         };
@@ -298,7 +317,12 @@ impl QuorumSession {
         let users = plan::voting_users(&quorum);
         let bound = in_force::InForce::published(&quorum).map(|_| in_force::current(&quorum).max_ttl);
         let namespace = self.reference.namespace.clone().unwrap_or_default();
+        self.accord.lock().set_claim(claim_of(&quorum));
         for link in &self.links {
+            if link.plan().is_external() {
+                self.place_external(&quorum, link);
+                continue;
+            }
             let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
             let record = record_named(quorum.status.as_ref(), link.name().as_str());
             if let Some(process) = record.may_be_open() {

@@ -29,6 +29,13 @@ const CLIENT: &str = "-@all +ping +set +get +del +exists +pexpire +pttl +eval +e
 const OPERATOR: &str = "resetchannels ~#* -@all +ping +info +time +scan +get +set +eval +watch +unwatch +multi +exec \
     +acl|setuser +acl|getuser +client|list +client|kill +client|id +script|kill (~* -@all +pttl)";
 
+/// The `ACL SETUSER` of the user that the operator is given on a master that others run: its locking path, and nothing more.
+/// `PASSWORD` stands for the password.
+#[must_use]
+pub fn external_user(name: &str) -> String {
+    format!("ACL SETUSER {name} reset on >PASSWORD ~* resetchannels {LOCKER}")
+}
+
 /// SHA-256 of a password, as Redis stores it: 64 hex characters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PasswordHash(String);

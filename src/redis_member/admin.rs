@@ -1,5 +1,10 @@
-use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule, set_operator_passwords};
-use super::endpoint::{Connected, Endpoint, Secret, connect};
+//! The operator's hand on a member.
+
+mod sample;
+mod secrets;
+
+use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule};
+use super::endpoint::{Connected, Endpoint, connect};
 use super::tls::Fingerprint;
 use super::wire;
 use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY};
@@ -12,12 +17,12 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use sample::TtlSample;
+pub use secrets::PasswordChange;
+
 /// The operator's epoch on a member: a leader raises it before anything else, and one with an older epoch can open
 /// nothing.
 pub const EPOCH_KEY: &str = "#operator-epoch";
-
-/// What `PTTL` says of a key that is not there.
-const GONE: i64 = -2;
 
 /// The operator's hand on one process. It never reconnects: a connection cannot outlive its process, so what was
 /// checked on it is true of the process that is then opened (docs/safety.md). After a failure that leaves the state of
@@ -43,6 +48,8 @@ pub struct Observation {
     pub is_master: bool,
     /// Whether it writes an append-only file. It must not: a file is no proof of memory.
     pub append_only: bool,
+    /// `standalone`, or it may be anything but one independent master.
+    pub mode: String,
     /// `noeviction`, or it may throw locks away.
     pub maxmemory_policy: String,
     /// Which of the users asked about may do more than PING, by name.
@@ -82,15 +89,6 @@ pub enum Closing {
     EpochMoved,
 }
 
-/// The outcome of changing passwords.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PasswordChange {
-    /// They are what they shall be.
-    Changed,
-    /// The epoch is another one: nothing was changed.
-    EpochMoved,
-}
-
 /// The outcome of `SCRIPT KILL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptKill {
@@ -98,15 +96,6 @@ pub enum ScriptKill {
     Killed,
     /// None was running.
     NotBusy,
-}
-
-/// One page of a walk over all keys.
-#[derive(Clone, PartialEq, Eq)]
-pub struct TtlSample {
-    /// Where to go on; 0 when the walk is over.
-    pub cursor: u64,
-    /// Keys, and their time to live if they have one.
-    pub keys: Vec<(String, Option<Duration>)>,
 }
 
 impl AdminConnection {
@@ -200,6 +189,7 @@ impl AdminConnection {
             version: field("redis_version").to_owned(),
             is_master: field("role") == "master",
             append_only: field("aof_enabled") != "0",
+            mode: field("redis_mode").to_owned(),
             maxmemory_policy: field("maxmemory_policy").to_owned(),
             open_users: open.collect(),
             epoch: number(epoch)?,
@@ -263,50 +253,6 @@ impl AdminConnection {
         Ok(if self.guarded(epoch, rules).await? { Closing::Closed } else { Closing::EpochMoved })
     }
 
-    /// Gives the operator's user, and these of others, their passwords and leaves all else as it is; with `cut` the connections
-    /// of these users end, all but this one, so that nobody stays who came with a password that is no longer accepted. Guarded by
-    /// the epoch like opening.
-    ///
-    /// # Errors
-    /// If there is no answer in time: they may or may not have them.
-    pub async fn set_passwords(
-        &mut self,
-        epoch: i64,
-        operator: &[Secret],
-        users: &[UserRule],
-        cut: bool,
-    ) -> Result<PasswordChange, MemberError> {
-        let set = |rules: Vec<String>| {
-            let mut command = cmd("ACL");
-            command.arg("SETUSER").arg(rules);
-            command
-        };
-        let mut commands = vec![set(set_operator_passwords(operator))];
-        commands.extend(users.iter().map(|user| set(user.set_passwords())));
-        if cut {
-            commands.extend(users.iter().map(|user| kill(user.name())));
-            commands.push(kill_others());
-        }
-        Ok(if self.guarded(epoch, commands).await? { PasswordChange::Changed } else { PasswordChange::EpochMoved })
-    }
-
-    /// Has the process read its certificate and key again, from these paths of its own, for connections from now on. Those that
-    /// are there stay.
-    ///
-    /// Nobody has CONFIG: the operator gives itself the one command for this one moment. Whoever may change users can do so
-    /// anyway, and what is set does not outlive the process.
-    ///
-    /// # Errors
-    /// If there is no answer in time, or the files are missing or do not belong together; then all is as it was.
-    pub async fn reload_certificate(&mut self, certificate: &str, key: &str) -> Result<(), MemberError> {
-        let rule = |rule| ["SETUSER", OPERATOR_USER, rule];
-        let mut pipeline = Pipeline::new();
-        pipeline.cmd("ACL").arg(&rule("+config|set"));
-        pipeline.cmd("CONFIG").arg(&["SET", "tls-cert-file", certificate, "tls-key-file", key]);
-        pipeline.cmd("ACL").arg(&rule("-config|set"));
-        self.ask_all(&pipeline).await.map(drop)
-    }
-
     /// Ends a running script.
     ///
     /// # Errors
@@ -317,36 +263,6 @@ impl AdminConnection {
             Err(MemberError::Other(code)) if code == "NOTBUSY" => Ok(ScriptKill::NotBusy),
             Err(error) => Err(error),
         }
-    }
-
-    /// One page of about `count` keys and their times to live, from `cursor` (0 at first) on.
-    ///
-    /// # Errors
-    /// If there is no answer in time.
-    pub async fn sample_ttls(&mut self, cursor: u64, count: u32) -> Result<TtlSample, MemberError> {
-        let page = self.ask(cmd("SCAN").arg(cursor).arg("COUNT").arg(count)).await?;
-        // Others' keys may be any bytes.
-        let (cursor, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value(page).map_err(|_| wire::unexpected())?;
-        if keys.is_empty() {
-            return Ok(TtlSample { cursor, keys: Vec::new() });
-        }
-        let mut pipeline = Pipeline::new();
-        for key in &keys {
-            pipeline.cmd("PTTL").arg(key);
-        }
-        let ttls = self.ask_all(&pipeline).await?;
-        let mut sample = TtlSample { cursor, keys: Vec::with_capacity(keys.len()) };
-        for (key, ttl) in keys.into_iter().zip(ttls) {
-            // -1: for ever. -2: gone in between.
-            match number(&ttl)? {
-                Some(GONE) => {}
-                millis => {
-                    let ttl = millis.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
-                    sample.keys.push((String::from_utf8_lossy(&key).into_owned(), ttl));
-                }
-            }
-        }
-        Ok(sample)
     }
 
     /// Whether the commands were executed under this epoch.
@@ -388,7 +304,7 @@ impl AdminConnection {
 
     /// `&mut self` throughout: nothing comes between WATCH and EXEC. A caller that goes away in the middle of an
     /// operation, or a deadline, leaves the state unknown, so `broken` is set for as long as an answer is due.
-    async fn ask_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, MemberError> {
+    pub(super) async fn ask_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, MemberError> {
         if self.broken {
             return Err(MemberError::Unreachable("connection given up".to_owned()));
         }

@@ -40,7 +40,7 @@ impl fmt::Debug for Secret {
 pub struct Endpoint {
     /// `host:port`; the name is resolved at every connect.
     pub address: String,
-    /// The Redis user.
+    /// The Redis user; empty if the member asks for no password.
     pub username: String,
     /// Its password.
     pub password: Secret,
@@ -93,11 +93,11 @@ async fn authenticate<S>(
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let user = RedisConnectionInfo::default()
-        .set_username(&endpoint.username)
-        .set_password(endpoint.password.expose())
-        // CLIENT SETINFO is unknown to Redis 7.0 and not granted to anyone.
-        .set_skip_set_lib_name();
+    // CLIENT SETINFO is unknown to Redis 7.0 and not granted to anyone.
+    let mut user = RedisConnectionInfo::default().set_skip_set_lib_name();
+    if !endpoint.username.is_empty() {
+        user = user.set_username(&endpoint.username).set_password(endpoint.password.expose());
+    }
     // Deadlines are the caller's: a request that is given up must stay in line, or its release would overtake it.
     let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(BUFFERED_REQUESTS);
     let (connection, driver) =

@@ -11,6 +11,7 @@ mod foreign;
 mod history;
 mod libraries;
 mod locks;
+mod masters;
 mod operators;
 mod pods;
 mod quorums;

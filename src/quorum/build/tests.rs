@@ -51,7 +51,8 @@ fn every_object_is_named_after_the_quorum_and_owned_by_it() {
     assert_eq!(names(&objects.clients), ["blue-client-billing"]);
     let auth_secret = auth_secret(&plan, &auth());
     let Objects { config, disruption_budget, network_policy, .. } = &objects;
-    let metas = [&config.metadata, &disruption_budget.metadata, &network_policy.metadata, &auth_secret.metadata];
+    let (budget, policy) = (disruption_budget.as_ref().unwrap(), network_policy.as_ref().unwrap());
+    let metas = [&config.metadata, &budget.metadata, &policy.metadata, &auth_secret.metadata];
     assert_eq!(metas.map(|meta| meta.name.clone().unwrap()), ["blue-config", "blue", "blue", "blue-auth"]);
     for meta in metas.into_iter().chain(objects.stateful_sets.iter().map(|set| &set.metadata)) {
         let owner = &meta.owner_references.as_ref().unwrap()[0];
@@ -247,7 +248,6 @@ fn what_is_not_supported_is_refused() {
         (json!({"members": 2}), Invalid::Members(2)),
         (json!({"members": -1}), Invalid::Members(-1)),
         (json!({"tls": {"mode": "Secret"}}), Invalid::Incomplete("spec.tls.secretRef")),
-        (json!({"external": [{"name": "x", "address": "x:1"}]}), Invalid::NotYet("external")),
         (json!({"maxTTL": "2h"}), Invalid::Range("maxTTL")),
         (json!({"expose": {"type": "NodePort", "addresses": ["a b"]}}), Invalid::Address("a b".into())),
         (client("locker", "s/"), Invalid::ClientName("locker".into())),
@@ -266,7 +266,7 @@ fn what_is_not_supported_is_refused() {
 fn only_the_operator_and_the_clients_namespaces_reach_redis() {
     let client = |name: &str, namespace: &str| json!({"name": name, "namespace": namespace, "keyPrefix": format!("{namespace}/")});
     let plan = plan(json!({"clients": [client("a", "shop"), client("b", "shop"), client("c", "bank")]}));
-    let policy = serde_json::to_value(build(&plan, &auth()).network_policy).unwrap();
+    let policy = serde_json::to_value(build(&plan, &auth()).network_policy.unwrap()).unwrap();
     let namespace = |name: &str| json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
     let operator = json!({"namespaceSelector": namespace("control"),
         "podSelector": {"matchLabels": {"app.kubernetes.io/name": "redlock"}}});
@@ -284,9 +284,48 @@ fn only_the_operator_and_the_clients_namespaces_reach_redis() {
 fn an_operator_whose_labels_are_unknown_is_not_shut_out() {
     let policy =
         super::build(&plan(json!({})), &auth(), &OperatorPods::new("control", &BTreeMap::new()), &Transport::default())
-            .network_policy;
+            .network_policy
+            .unwrap();
     let peer = &serde_json::to_value(policy).unwrap()["spec"]["ingress"][0]["from"];
     assert_eq!(*peer, json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "control"}}}]));
+}
+
+#[test]
+fn masters_that_others_run_vote_and_get_no_objects() {
+    let vm = |name: &str| json!({"name": name, "address": format!("{name}.example:6379")});
+    let mixed = plan(json!({"members": 2, "external": [vm("vm")]}));
+    assert_eq!((mixed.size(), mixed.majority()), (3, 2));
+    let objects = build(&mixed, &auth());
+    assert_eq!((objects.stateful_sets.len(), objects.services.len()), (2, 2));
+    assert!(objects.disruption_budget.is_some());
+    let alone = plan(json!({"members": 0, "external": [vm("a"), vm("b"), vm("c")]}));
+    let objects = build(&alone, &auth());
+    assert!(objects.stateful_sets.is_empty() && objects.services.is_empty());
+    assert!(objects.disruption_budget.is_none() && objects.network_policy.is_none());
+}
+
+#[test]
+fn operators_that_share_members_compare_them_by_address() {
+    let vm = |name: &str, address: &str| json!({"name": name, "address": address});
+    let list = |external: Value| super::super::plan::shared_list(&quorum(json!({"members": 1, "external": external})));
+    let one = list(json!([vm("a", "[2001:db8::1]:7000"), vm("b", "b.example:6379")]));
+    assert_eq!(one, list(json!([vm("x", "b.example:6379"), vm("y", "[2001:db8::1]:7000")])));
+    assert_eq!(one, "[2001:db8::1]:7000 b.example:6379 blue-0.vault.svc:6379");
+}
+
+#[test]
+fn external_members_have_names_and_addresses_of_their_own() {
+    use super::super::plan::{Invalid, validate};
+    let vm = |name: &str, address: &str| json!({"name": name, "address": address});
+    let refused = |spec| matches!(validate(&quorum(spec)), Err(Invalid::External(..)));
+    assert!(refused(json!({"members": 1, "external": [vm("a", "x:1"), vm("b", "x:1")]})));
+    assert!(refused(json!({"members": 1, "external": [vm("a", "x:1"), vm("a", "y:1")]})));
+    assert!(refused(json!({"members": 2, "external": [vm("blue-0", "x:1")]})));
+    assert!(!refused(json!({"members": 2, "external": [vm("blue-vm", "x:1")]})));
+    let clients = json!([{"name": "b", "namespace": "shop", "keyPrefix": "shop/"}]);
+    let both = json!({"members": 2, "external": [vm("vm", "x:1")], "clients": clients});
+    assert_eq!(validate(&quorum(both)), Err(Invalid::ClientsOfExternal));
+    assert_eq!(validate(&quorum(json!({"members": 2}))), Err(Invalid::Members(2)));
 }
 
 /// The labels, the one difference in a volume, and nothing else: with TLS off the template is what it always was.

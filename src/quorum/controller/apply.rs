@@ -56,10 +56,14 @@ impl Task<'_> {
             note(self.keep(plan, service, live.as_deref()).await?, &mut in_the_way);
         }
         self.hide(plan).await?;
-        let live = owned.budgets.named(&plan.namespace, &disruption_budget.name_any());
-        note(self.keep(plan, &disruption_budget, live.as_deref()).await?, &mut in_the_way);
-        let live = owned.policies.named(&plan.namespace, &network_policy.name_any());
-        note(self.keep(plan, &network_policy, live.as_deref()).await?, &mut in_the_way);
+        if let Some(budget) = &disruption_budget {
+            let live = owned.budgets.named(&plan.namespace, &budget.name_any());
+            note(self.keep(plan, budget, live.as_deref()).await?, &mut in_the_way);
+        }
+        if let Some(policy) = &network_policy {
+            let live = owned.policies.named(&plan.namespace, &policy.name_any());
+            note(self.keep(plan, policy, live.as_deref()).await?, &mut in_the_way);
+        }
         // Without a certificate a new pod could not start, or not be spoken to.
         let without_certificate = tls.obstacle();
         for set in stateful_sets.iter().filter(|_| without_certificate.is_none()) {

@@ -21,10 +21,10 @@ use crate::time::Monotonic;
 
 /// Steps in one reconciliation: raise the epoch, record the process, its predecessor's death, the admission. More are a quarrel,
 /// and go on later.
-const STEPS: usize = 8;
+pub(super) const STEPS: usize = 8;
 
 /// A member that failed is looked at again after this, or when its link has news.
-const AFTER_FAILURE: Duration = Duration::from_secs(1);
+pub(super) const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// One member in one reconciliation.
 pub(super) struct Member<'a> {
@@ -67,7 +67,7 @@ impl Task<'_> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(wake)
+        Ok(wake.min(self.settle_external(plan, publisher).await?))
     }
 
     /// What this replica sees of a member, and what it knows of the process that votes or voted last under `record`.

@@ -105,7 +105,7 @@ impl<'a> Publisher<'a> {
 
     fn basics(&self, status: &mut RedisQuorumStatus) {
         status.membership_epoch.get_or_insert(self.plan.epoch);
-        for member in &self.plan.members {
+        for member in self.plan.all_members() {
             if !status.members.iter().any(|known| known.name == member.name) {
                 status.members.push(MemberStatus { name: member.name.clone(), ..MemberStatus::default() });
             }
@@ -124,12 +124,16 @@ impl<'a> Publisher<'a> {
                 published.external_address = external.map(|address| address.to_string());
             }
         }
+        self.task.refresh_external(status);
         let generation = self.task.session.quorum().metadata.generation;
         status.observed_generation = generation;
         status.password_rotation = self.task.session.auth().as_ref().and_then(rotation::published);
         status.quorum = i32::try_from(self.plan.majority()).ok();
         status.ready = Some(status::ready_column(status, self.plan));
-        status::conditions(status, self.plan, &self.overview, generation, self.task.wall());
+        let agreement =
+            status::agreement(&self.task.session.accord().lock(), self.plan, self.task.leader.context.clock.boottime());
+        let overview = Overview { agreement: Some(agreement), ..self.overview.clone() };
+        status::conditions(status, self.plan, &overview, generation, self.task.wall());
         status::watch_conditions(status, &self.task.watched(), generation, self.task.wall());
     }
 }

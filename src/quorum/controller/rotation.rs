@@ -154,10 +154,16 @@ impl Task<'_> {
     /// To the Secret first, and only over the state that this was decided on.
     async fn change_auth(&self, plan: &Plan, known: &Auth, next: Auth, note: &str) -> Result<Option<Duration>, Error> {
         let api: Api<Secret> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
-        let found = request(api.get_opt(&plan.auth_name())).await?;
-        let Some(found) = found.filter(|found| auth_of(found, &plan.uid).as_ref() == Some(known)) else {
-            return Err(Error::Conflict);
-        };
+        let Some(found) = request(api.get_opt(&plan.auth_name())).await? else { return Err(Error::Conflict) };
+        match auth_of(&found, &plan.uid) {
+            Some(stored) if stored == *known => {}
+            // An earlier write of ours whose outcome was unknown, or another leader's.
+            Some(stored) if stored.supersedes(known) => {
+                self.session.set_auth(stored);
+                return Ok(Some(Duration::ZERO));
+            }
+            _ => return Err(Error::Conflict),
+        }
         self.write_auth(&api, plan, &found, &next).await?;
         let rotated = next.rotation().is_none();
         self.session.set_auth(next);

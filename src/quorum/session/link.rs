@@ -1,7 +1,9 @@
 //! The link of one replica to one member: a voting connection, and an admin connection that watches which process answers and
-//! whether its users are open. It only looks; the leader's acts are in [`acts`].
+//! whether its users are open. It only looks; the leader's acts are in [`acts`]. What is different about a master that others run is
+//! in [`external`].
 
 mod acts;
+mod external;
 mod looks;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,12 +16,13 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 pub use acts::{ActError, Turn};
+pub use external::Credentials;
 pub use looks::ScriptNews;
 
-use super::{Announcements, ClockGuard};
+use super::{Announcements, ClockGuard, SharedAccord};
 use crate::api::{MEMBER_LABEL, RedisQuorum};
 use crate::fence::clock::OwnClocks;
-use crate::fence::{ProcessWatch, Sight, Users};
+use crate::fence::{ProcessWatch, Sight};
 use crate::quorum::auth::Auth;
 use crate::quorum::facts;
 use crate::quorum::plan::{MemberPlan, PORT};
@@ -88,6 +91,14 @@ pub struct LinkView {
     pub failure: Option<MemberError>,
 }
 
+/// What all links of a quorum share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) clock: Arc<SystemClock>,
+    pub(super) clocks: Arc<ClockGuard>,
+    pub(super) accord: SharedAccord,
+}
+
 /// What it takes to connect to members.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access<'a> {
@@ -106,6 +117,9 @@ pub struct MemberLink {
     quorum: ObjectRef<RedisQuorum>,
     clock: Arc<SystemClock>,
     clocks: Arc<ClockGuard>,
+    accord: SharedAccord,
+    /// The process that the status admits.
+    admitted: Mutex<Option<RunId>>,
     voter: Mutex<Option<Arc<RedisMember>>>,
     place: watch::Sender<Option<Place>>,
     seen: Mutex<Seen>,
@@ -116,7 +130,7 @@ pub struct MemberLink {
 
 impl MemberLink {
     pub(super) fn start(
-        (clock, clocks): (Arc<SystemClock>, Arc<ClockGuard>),
+        Shared { clock, clocks, accord }: Shared,
         plan: MemberPlan,
         quorum: ObjectRef<RedisQuorum>,
         announcements: Announcements,
@@ -128,6 +142,8 @@ impl MemberLink {
             quorum,
             clock,
             clocks,
+            accord,
+            admitted: Mutex::default(),
             voter: Mutex::default(),
             place: watch::channel(None).0,
             seen: Mutex::default(),
@@ -286,7 +302,7 @@ impl MemberLink {
                     self.note_connected(&admin);
                     self.probe(admin, place).await;
                 }
-                Err(MemberError::Busy) => {
+                Err(MemberError::Busy) if !self.plan.is_external() => {
                     let admin = place.admin.clone();
                     self.note_script(
                         &AdminConnection::kill_busy_script(&admin, self.clock.clone(), ADMIN_DEADLINE).await,
@@ -294,9 +310,10 @@ impl MemberLink {
                     sleep(RETRY_PERIOD).await;
                 }
                 // Alive, and no member of this kind has much to load.
-                Err(MemberError::Loading) => sleep(RETRY_PERIOD).await,
+                Err(MemberError::Busy | MemberError::Loading) => sleep(RETRY_PERIOD).await,
                 Err(error) => {
                     tracing::trace!(member = %self.name, %error, "admin connection");
+                    self.note_missed(&error.to_string());
                     self.seen().failure = Some(error);
                     self.lost();
                     sleep(RETRY_PERIOD).await;
@@ -332,10 +349,14 @@ impl MemberLink {
                 match admin.observe(&users).await {
                     Ok(observation) => {
                         self.saw(observation);
-                        self.sample_ttls(&mut admin).await;
+                        if self.plan.is_external() {
+                            self.look_at_record(&mut admin).await;
+                        } else {
+                            self.sample_ttls(&mut admin).await;
+                        }
                     }
-                    Err(MemberError::Busy) => self.note_script(&admin.script_kill().await),
-                    Err(MemberError::Loading) => {}
+                    Err(MemberError::Busy) if !self.plan.is_external() => self.note_script(&admin.script_kill().await),
+                    Err(MemberError::Busy | MemberError::Loading) => {}
                     Err(_) => return,
                 }
             }
@@ -347,13 +368,13 @@ impl MemberLink {
     }
 
     fn saw(&self, observation: Observation) {
-        let users = if observation.open_users.is_empty() { Users::Closed } else { Users::Open };
+        let users = self.users(&observation);
         let own = OwnClocks::read(self.clock.as_ref());
         let stepped = self.clocks.saw(&self.name, &observation.run_id, users, observation.clock, own);
         let news = {
             let mut seen = self.seen();
             let before = seen.processes.last().filter(|_| seen.processes.answers()).cloned();
-            let known = seen.observation.as_ref().map(|known| &known.open_users) == Some(&observation.open_users);
+            let known = seen.observation.as_ref().is_some_and(|known| looks_the_same(known, &observation));
             seen.processes.saw(&observation.run_id, users, self.clock.monotonic());
             seen.observation = Some(observation);
             before.as_ref() != seen.processes.last() || !known || stepped
@@ -380,6 +401,12 @@ impl MemberLink {
         // Nobody listening is fine.
         let _ = self.announcements.send(self.quorum.clone());
     }
+}
+
+/// Whether nothing that a decision rests on has changed.
+fn looks_the_same(one: &Observation, other: &Observation) -> bool {
+    (&one.open_users, one.is_master, &one.maxmemory_policy)
+        == (&other.open_users, other.is_master, &other.maxmemory_policy)
 }
 
 fn address(ip: &str) -> String {

@@ -7,17 +7,28 @@ use k8s_openapi::api::{
     core::v1::{Node, Pod, Secret, Service},
     networking::v1::NetworkPolicy,
 };
-use kube::{Api, api::ListParams};
+use kube::{
+    Api,
+    api::{ListParams, Patch, PatchParams},
+};
+use redlock_operator::{
+    api::{MemberStatus, RedisQuorum},
+    quorum::tls::{Data, read},
+};
 use serde_json::json;
 
+use super::helpers::condition;
 use crate::{
     bench::Bench,
     locks::SOON,
     quorums::{Quorum, is_ready, member_of},
+    record::Version,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(2);
 const START_LIMIT: Duration = Duration::from_secs(90);
+/// A kubelet brings a new Secret into its pods within a minute or so.
+const KUBELET_LIMIT: Duration = Duration::from_secs(150);
 
 /// `outside COMMAND...`: runs it on a machine that has a cable to the nodes and is none of them: no route to pods and Services.
 const OUTSIDE: &str = r#"set -euo pipefail
@@ -114,5 +125,39 @@ pub(crate) async fn node_ports_are_reached_from_outside_the_cluster_with_the_cer
         rules.is_some_and(|rules| rules.iter().all(|rule| rule.from.is_some()))
     };
     policies.until(SOON, "lets only clients in", |version| closed(&version.object)).await?;
+    Ok(())
+}
+
+/// The cluster has no load balancers, so the test says where they are.
+pub(crate) async fn the_address_of_a_load_balancer_is_shown_and_certified(bench: Bench) -> anyhow::Result<()> {
+    let (address, annotation) = ("203.0.113.7", "example.com/balancer");
+    let expose = json!({"type": "LoadBalancer", "annotations": {annotation: "small"}});
+    let spec = json!({"tls": {"mode": "Managed"}, "expose": expose});
+    let quorum = Quorum::create_with(&bench, "q", MAX_TTL, spec).await?;
+    quorum.recorder.until(START_LIMIT, "Ready", is_ready).await?;
+    let before = quorum.recorder.last()?.object;
+    let mark = quorum.recorder.mark();
+    let balanced = Patch::Merge(json!({"status": {"loadBalancer": {"ingress": [{"ip": address}]}}}));
+    let service = bench.api::<Service>().patch_status("q-1-external", &PatchParams::default(), &balanced).await?;
+    let noted = service.metadata.annotations.and_then(|mut annotations| annotations.remove(annotation));
+    ensure!(noted.as_deref() == Some("small"), "the annotation is {noted:?}");
+    let shown = format!("{address}:6379");
+    let is_shown = |member: &MemberStatus| member.external_address.as_deref() == Some(&shown);
+    quorum.member_until(mark, 1, SOON, "shows the address", is_shown).await?;
+
+    let certificates = bench.record::<Secret>("q-tls").await?;
+    let now = bench.wall().0 / 1000;
+    let names = |secret: &Secret| read(secret.data.as_ref().unwrap_or(&Data::new()), &[address.to_owned()], now);
+    let named = certificates.until(SOON * 2, "names the address", |version| names(&version.object).is_ok()).await?;
+    let fingerprint = names(&named.object)?.fingerprint.to_string();
+    let is_served = |version: &Version<RedisQuorum>| {
+        let (ready, _, message) = condition(version, "TLSReady");
+        ready == "True" && message.contains(&fingerprint)
+    };
+    let served = quorum.recorder.until_after(mark, KUBELET_LIMIT, "every member serves it", is_served).await?;
+    let run_ids = |quorum: &RedisQuorum| -> Vec<_> {
+        quorum.status.iter().flat_map(|status| status.members.iter().map(|member| member.run_id.clone())).collect()
+    };
+    ensure!(run_ids(&served.object) == run_ids(&before), "a member was restarted");
     Ok(())
 }

@@ -140,7 +140,7 @@ pub(crate) async fn a_certificate_that_is_replaced_is_served_without_a_restart(b
 }
 
 async fn switch(bench: &Bench, mode: &str) -> anyhow::Result<()> {
-    let patch = format!("{{\"spec\":{{\"tls\":{{\"mode\":\"{mode}\"}}}}}}");
+    let patch = format!("{{\"spec\":{{\"tls\":{{\"mode\":\"{mode}\",\"secretRef\":null}}}}}}");
     bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", &patch]).await.map(drop)
 }
 
@@ -149,6 +149,16 @@ pub(crate) async fn tls_is_switched_on_and_off_and_no_lock_is_lost(bench: Bench)
     let lock = held_lock(&bench, TTL).await?;
     let client = Client::start(&quorum).await?;
     let mut before = pod_uids(&bench).await?;
+
+    // Without a certificate it does not begin.
+    let mark = quorum.recorder.mark();
+    let missing = r#"{"spec":{"tls":{"mode":"Secret","secretRef":{"name":"missing"}}}}"#;
+    bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", missing]).await?;
+    let refused = reason_after(&quorum, mark, SOON, "Ready", "CertificateInvalid").await?;
+    ensure!(refused.contains("the Secret missing of spec.tls.secretRef does not exist"), "{refused}");
+    tokio::time::sleep(TTL).await;
+    ensure!(pod_uids(&bench).await? == before, "a member was replaced without a certificate");
+
     for mode in ["Managed", "Disabled"] {
         let mark = quorum.recorder.mark();
         switch(&bench, mode).await?;

@@ -180,6 +180,11 @@ impl Turn<'_> {
         self.open_more(epoch, users).await
     }
 
+    /// Raises the counter of a master that others run, which is open already: before its votes count.
+    pub async fn raise_counter(&mut self, counter: FencingToken) -> Result<(), ActError> {
+        Ok(self.admin.raise_counter(counter).await.map(drop)?)
+    }
+
     /// Opens users of a process that is admitted: a client was added.
     pub async fn open_more(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
         match self.admin.open(epoch, users).await? {

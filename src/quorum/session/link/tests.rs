@@ -94,11 +94,16 @@ async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> 
     let (news, _) = broadcast::channel(64);
     let quorum = ObjectRef::new("main").within("locks");
     let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };
-    let clocks = (Arc::new(SystemClock), Arc::new(ClockGuard::new(1, rule)));
-    let link = MemberLink::start(clocks, plan.members[0].clone(), quorum, news, stop.clone());
+    let shared = shared(Arc::new(ClockGuard::new(1, rule)));
+    let link = MemberLink::start(shared, plan.members[0].clone(), quorum, news, stop.clone());
     link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.epoch, users);
     until(&link, |view| view.processes.answers()).await;
     (link, stop.drop_guard())
+}
+
+fn shared(clocks: Arc<ClockGuard>) -> Shared {
+    let accord = SharedAccord::new(&RedisQuorum::new("main", crate::api::RedisQuorumSpec::default()));
+    Shared { clock: Arc::new(SystemClock), clocks, accord }
 }
 
 async fn until(link: &MemberLink, what: impl Fn(&LinkView) -> bool) -> LinkView {
