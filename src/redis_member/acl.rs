@@ -20,9 +20,11 @@ pub const PROBE_USER: &str = "probe";
 const CLOSED: &str = "-@all +ping";
 /// What the scripts of the locking path need, and nothing more.
 const LOCKER: &str = "-@all +ping +info +evalsha +script|load +get +set +del +pexpire +pttl +time +type";
-/// What the Redlock libraries need, tried with eight of them.
-const CLIENT: &str =
-    "-@all +ping +set +get +del +exists +pexpire +pttl +eval +evalsha +script|load +watch +multi +exec +unwatch";
+/// What the Redlock libraries need (docs/clients.md). The first line is for all of them, the second for LockExtend and
+/// LockRelease of StackExchange.Redis, the third for Redisson, whose locks are hashes and who tells waiters by a channel.
+const CLIENT: &str = "-@all +ping +set +get +del +exists +pexpire +pttl +eval +evalsha +script|load \
+    +expire +watch +multi +exec +unwatch \
+    +hexists +hincrby +publish +subscribe +unsubscribe";
 /// How a probe sees that its member votes.
 const PROBE: &str = "-@all +ping +echo";
 /// What `admin.rs` runs: reading, the operator's own keys, the users, and the end of other connections and of scripts.
@@ -95,7 +97,8 @@ pub struct UserRule {
     name: String,
     /// None: whoever gives that name.
     passwords: Vec<PasswordHash>,
-    keys: String,
+    /// Keys and channels.
+    scope: String,
     open: &'static str,
 }
 
@@ -106,22 +109,34 @@ impl UserRule {
         Self {
             name: Self::locker_name(epoch),
             passwords: vec![PasswordHash::of(password)],
-            keys: "~*".to_owned(),
+            scope: "~* resetchannels".to_owned(),
             open: LOCKER,
         }
     }
 
-    /// A Redlock client outside the operator: its prefix only.
+    /// A Redlock client outside the operator: its prefix only. Redisson keeps a channel beside every lock, which its
+    /// scripts name as a key, and for a moment the outcome of a release; no lock has such a name, as no key has a brace.
     #[must_use]
     pub fn client(client: &str, epoch: i64, prefix: &KeyPrefix, password: &Secret) -> Self {
-        let name = Self::client_name(client, epoch);
-        Self { name, passwords: vec![PasswordHash::of(password)], keys: format!("~{}*", prefix.as_str()), open: CLIENT }
+        let prefix = prefix.as_str();
+        let channel = format!("redisson_lock__channel:{{{prefix}*");
+        Self {
+            name: Self::client_name(client, epoch),
+            passwords: vec![PasswordHash::of(password)],
+            scope: format!("~{prefix}* ~{channel} ~redisson_unlock_latch:{{{prefix}* resetchannels &{channel}"),
+            open: CLIENT,
+        }
     }
 
     /// The kubelet's probes.
     #[must_use]
     pub fn probe() -> Self {
-        Self { name: PROBE_USER.to_owned(), passwords: Vec::new(), keys: "resetkeys".to_owned(), open: PROBE }
+        Self {
+            name: PROBE_USER.to_owned(),
+            passwords: Vec::new(),
+            scope: "resetkeys resetchannels".to_owned(),
+            open: PROBE,
+        }
     }
 
     /// The same user with these passwords, each of which is accepted.
@@ -153,12 +168,7 @@ impl UserRule {
     #[must_use]
     pub fn set_user(&self, open: bool) -> Vec<String> {
         let login = if self.passwords.is_empty() { "nopass".to_owned() } else { shown(&self.passwords) };
-        let rules = format!(
-            "{} reset on {login} {} resetchannels {}",
-            self.name,
-            self.keys,
-            if open { self.open } else { CLOSED }
-        );
+        let rules = format!("{} reset on {login} {} {}", self.name, self.scope, if open { self.open } else { CLOSED });
         rules.split_whitespace().map(str::to_owned).collect()
     }
 
@@ -249,7 +259,7 @@ mod tests {
         assert!(text.starts_with("user default off\n") && text.ends_with('\n'));
         for (name, login) in [("locker-e7", "#"), ("billing-e7", "#"), ("probe", "nopass resetkeys ")] {
             let line = text.lines().find(|line| line.starts_with(&format!("user {name} on {login}"))).unwrap();
-            assert!(line.ends_with("resetchannels -@all +ping"), "{line}");
+            assert!(line.ends_with(" -@all +ping"), "{line}");
         }
         for forbidden in ["acl|save", "acl|load", "+config", "+@all", "flushall", "debug"] {
             assert!(!text.contains(forbidden), "{forbidden}");

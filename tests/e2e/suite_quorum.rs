@@ -66,6 +66,7 @@ pub(crate) const TESTS: &[Test] = tests![
     local external::a_longer_max_ttl_waits_for_the_fences_of_all,
     local external::a_master_restarted_in_the_middle_of_an_acquisition_does_not_vote,
     local external::two_addresses_of_one_process_have_one_vote,
+    local external::masters_are_spoken_to_by_tls_with_authority_and_name_checked,
     local tls::a_managed_certificate_is_checked_by_name_and_plain_tcp_is_refused,
     anywhere tls::a_certificate_that_is_replaced_is_served_without_a_restart,
     anywhere tls::tls_is_switched_on_and_off_and_no_lock_is_lost,

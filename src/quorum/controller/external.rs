@@ -79,6 +79,10 @@ impl Task<'_> {
 
     /// What no record says of external members: where they are, and what keeps them from voting.
     pub(super) fn refresh_external(&self, status: &mut RedisQuorumStatus) {
+        // In the same write as the condition that says so: who sees that all agree may use what they agree on.
+        if let Some(settled) = self.session.accord().lock().settled(self.leader.context.clock.boottime()) {
+            in_force::settle(status, &self.session.quorum(), settled);
+        }
         for link in self.session.links().iter() {
             let Some(external) = &link.plan().external else { continue };
             let (name, view) = (link.name(), link.view());

@@ -163,17 +163,17 @@ impl World {
 
     /// What votes of two operators at one process rest on.
     fn check(&self) {
-        for (member, name) in MEMBERS.iter().enumerate() {
+        for (member, member_name) in MEMBERS.iter().enumerate() {
             let run_id = self.run_id(member);
             let voters: Vec<_> = self.operators.iter().filter(|one| one.votes_at(member, &run_id, self.now)).collect();
             for one in &voters {
                 for other in &voters {
-                    assert_eq!(one.list, other.list, "two lists at {name} at {}", self.now);
+                    assert_eq!(one.list, other.list, "two lists at {} at {}", member_name, self.now);
                     assert!(
                         one.published <= other.fence(),
                         "{} s are used at {}, where fences wait for {} s",
                         one.published,
-                        name,
+                        member_name,
                         other.fence()
                     );
                 }
@@ -237,4 +237,34 @@ fn operators_that_agree_come_to_vote_and_to_the_longest_time_to_live() {
         assert!(operator.accord.may_vote(at(world.now)));
         assert_eq!(operator.published, 30);
     }
+}
+
+/// A master restarts, and somebody whose fences wait for less comes there before the one who uses more.
+#[test]
+fn what_is_in_use_is_said_however_short_the_fences_of_a_newcomer_are() {
+    let mut world = World::new();
+    world.happens(&Happening::Raise(0, 30));
+    let seconds = |world: &mut World, count: u64, looks: &[(usize, usize)]| {
+        for _ in 0..count {
+            looks.iter().for_each(|(operator, member)| world.look(*operator, *member));
+            world.check();
+            world.now += 1;
+        }
+    };
+    let all = |operator: usize| [(operator, 0), (operator, 1), (operator, 2)];
+    seconds(&mut world, 40, &all(0));
+    assert_eq!(world.operators[0].published, 30);
+    for cut in
+        [Happening::Cut(0, 0, true), Happening::Restart(0), Happening::Cut(1, 1, true), Happening::Cut(1, 2, true)]
+    {
+        world.happens(&cut);
+    }
+    seconds(&mut world, 5, &[all(1), all(0)].concat());
+    assert!(world.processes[0].1.contains_key("1"), "the newcomer has claimed there");
+    for heal in [Happening::Cut(0, 0, false), Happening::Cut(1, 1, false), Happening::Cut(1, 2, false)] {
+        world.happens(&heal);
+    }
+    seconds(&mut world, 40, &[all(0), all(1)].concat());
+    assert!(world.operators[0].accord.may_vote(at(world.now)));
+    assert!(!world.operators[1].accord.may_vote(at(world.now)));
 }

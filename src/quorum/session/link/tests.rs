@@ -264,3 +264,33 @@ async fn vote_by(voter: Arc<RedisMember>, admitted: &RunId, key: &str) -> Option
     }
     None
 }
+
+#[tokio::test]
+async fn a_process_that_started_with_an_older_file_is_reached_and_given_the_new_passwords() {
+    let (plan, users) = plan();
+    let before = Auth::random();
+    let removing = before.begin("t").advance().advance();
+    let after = removing.advance();
+    // The kubelet has not brought the file with the new passwords into the pod yet.
+    let member = Member::new(&plan, &before);
+    let (link, _end) = linked(&member, &plan, &users, &removing).await;
+    let run_id = link.view().sight.unwrap().run_id;
+    let operator = removing.accepted("main-0", OPERATOR_USER);
+    let rules = plan.user_rules(&removing, "main-0");
+    let mut turn = link.turn(&run_id).await.unwrap();
+    turn.raise_epoch(7).await.unwrap();
+    turn.set_passwords(7, &operator, &rules, true).await.unwrap();
+    drop(turn);
+    let place = |auth| link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.epoch, &users);
+    place(&before);
+    until(&link, |view| !view.processes.answers()).await;
+    place(&after);
+    until(&link, |view| view.processes.answers()).await;
+
+    // Users that are opened later have the new ones as well.
+    let mut turn = link.turn(&run_id).await.unwrap();
+    turn.raise_epoch(8).await.unwrap();
+    turn.open(8, &plan.user_rules(&after, "main-0"), token(1)).await.unwrap();
+    drop(turn);
+    assert!(vote(&link, &run_id, "shop/a").await.is_some());
+}
