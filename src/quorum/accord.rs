@@ -12,6 +12,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use super::in_force::{self, SHORTEST};
+use super::membership::Lists;
 use super::plan;
 use crate::api::RedisQuorum;
 use crate::redis_member::{Claim, OtherClaim, RecordLook};
@@ -41,7 +42,7 @@ pub fn claim_of(quorum: &RedisQuorum) -> Option<Claim> {
         uid: quorum.uid()?,
         name: format!("{}/{}", quorum.namespace().unwrap_or_default(), quorum.name_any()),
         list: plan::shared_list(quorum),
-        epoch: plan::epoch(quorum),
+        epoch: Lists::of(quorum).epoch,
         generation: quorum.metadata.generation.unwrap_or_default(),
         fence: current.max_ttl,
         used: published.max_ttl,

@@ -6,6 +6,7 @@ mod auth_reader;
 mod clock;
 mod credentials;
 mod link;
+mod links;
 mod registry;
 mod tokens;
 mod ttl;
@@ -29,14 +30,16 @@ pub use tokens::{FLOOR_STEP, FloorError};
 
 use super::accord::claim_of;
 use super::auth::Auth;
+use super::membership::{Lists, former_is_closed, majority};
 use super::status::record_named;
 use super::{in_force, plan};
 use crate::api::RedisQuorum;
 use crate::operator::context::Context;
 use crate::redis_member::{Authorities, Link, TlsError};
-use crate::redlock::{Elector, Electorate, FencingToken, LockMember, MemberError, Redlock, ValueSigner};
+use crate::redlock::{Elector, Electorate, FencingToken, LockMember, MemberError, MemberName, Redlock, ValueSigner};
 use crate::time::{Clock, Monotonic, SystemClock};
 use link::Shared;
+use links::Links;
 use tokens::Tokens;
 
 /// News of a session: somebody should look at the quorum again.
@@ -52,7 +55,7 @@ pub struct QuorumSession {
     authorities: watch::Sender<Option<Authorities>>,
     /// The Secrets are to be read now.
     read_secrets: Arc<Notify>,
-    links: Vec<Arc<MemberLink>>,
+    links: Links,
     clocks: Arc<ClockGuard>,
     accord: SharedAccord,
     /// Users of masters that others run, by member.
@@ -60,6 +63,10 @@ pub struct QuorumSession {
     tokens: Tokens,
     /// Since when this replica has known that the pod with this UID is gone.
     gone: Mutex<HashMap<String, Monotonic>>,
+    /// Since when this replica has known that the list before this membership epoch can promise nothing any more.
+    former_closed: Mutex<Option<(i64, Monotonic)>>,
+    /// Links follow one state of the quorum after the other, never an older one.
+    placing: Mutex<()>,
     announcements: Announcements,
     /// Ends the tasks of this session.
     _end: DropGuard,
@@ -71,16 +78,10 @@ impl QuorumSession {
         let (namespace, uid) = (quorum.namespace()?, quorum.uid()?);
         let reference = ObjectRef::from_obj(quorum.as_ref());
         let stop = CancellationToken::new();
-        let members = plan::all_members(&quorum);
         let accord = SharedAccord::new(&quorum);
-        let clocks = Arc::new(ClockGuard::new(members.len(), in_force::clock_rule(&quorum)));
-        let links: Vec<_> = members
-            .into_iter()
-            .map(|member| {
-                let shared = Shared { clock: context.clock.clone(), clocks: clocks.clone(), accord: accord.clone() };
-                MemberLink::start(shared, member, reference.clone(), announcements.clone(), stop.clone())
-            })
-            .collect();
+        let clocks = Arc::new(ClockGuard::new(0, in_force::clock_rule(&quorum)));
+        let shared = Shared { clock: context.clock.clone(), clocks: clocks.clone(), accord: accord.clone() };
+        let links = Links::new(shared, reference.clone(), announcements.clone(), stop.clone());
         let session = Arc::new(Self {
             context: context.clone(),
             reference,
@@ -95,6 +96,8 @@ impl QuorumSession {
             credentials: Mutex::default(),
             tokens: Tokens::new(&quorum),
             gone: Mutex::default(),
+            former_closed: Mutex::default(),
+            placing: Mutex::default(),
             announcements,
             _end: stop.clone().drop_guard(),
         });
@@ -136,10 +139,16 @@ impl QuorumSession {
         self.newest.subscribe()
     }
 
-    /// The links to the members, by index.
+    /// The links to all members at this moment, those that join or leave included.
     #[must_use]
-    pub fn links(&self) -> &[Arc<MemberLink>] {
-        &self.links
+    pub fn links(&self) -> Arc<[Arc<MemberLink>]> {
+        self.links.list()
+    }
+
+    /// The link to the member with this name.
+    #[must_use]
+    pub fn link(&self, name: &str) -> Option<Arc<MemberLink>> {
+        self.links().iter().find(|link| link.name().as_str() == name).cloned()
     }
 
     /// The clocks of the members.
@@ -155,16 +164,23 @@ impl QuorumSession {
     }
 
     /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9), and while nobody
-    /// who shares them disagrees (rule 8). A member that has no connection yet counts as one that never answers.
+    /// who shares them disagrees (rule 8). A member that has no connection yet counts as one that never answers. Those that join
+    /// are asked, too, so that they get the keys, but they are in no list.
     #[must_use]
     pub fn electorate(&self) -> Electorate {
         let quorum = self.quorum();
-        let list: Vec<_> = self.links.iter().map(|link| link.name().clone()).collect();
-        let electors = self.links.iter().filter_map(|link| {
+        let lists = Lists::of(&quorum);
+        let links = self.links();
+        let members = lists.members();
+        let electors = links.iter().filter(|link| members.iter().any(|name| name == link.name().as_str()));
+        let electors = electors.filter_map(|link| {
             let admitted = self.voting_run_id(&quorum, link);
-            Some(Elector { member: link.voter()? as Arc<dyn LockMember>, admitted })
+            // The users of this very epoch: those of another one belong to other lists.
+            Some(Elector { member: link.voter(lists.epoch)? as Arc<dyn LockMember>, admitted })
         });
-        Electorate::joint(electors.collect(), list.clone(), list).with_clock_check(self.clocks.clone())
+        let names = |list: &[String]| list.iter().map(|name| MemberName::from(name.as_str())).collect::<Vec<_>>();
+        let former = lists.former.as_ref().unwrap_or(&lists.voters);
+        Electorate::joint(electors.collect(), names(former), names(&lists.voters)).with_clock_check(self.clocks.clone())
     }
 
     /// The engine with this quorum's settings.
@@ -208,12 +224,16 @@ impl QuorumSession {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let quorum = self.quorum();
-        let connected = |link: &&Arc<MemberLink>| {
+        let lists = Lists::of(&quorum);
+        let links = self.links();
+        let connected = |name: &&String| {
+            let Some(link) = links.iter().find(|link| link.name().as_str() == **name) else { return false };
             let admitted = self.voting_run_id(&quorum, link);
-            let open = link.voter().map(|voter| voter.link().borrow().clone());
+            let open = link.voter(lists.epoch).map(|voter| voter.link().borrow().clone());
             matches!((admitted, open), (Some(admitted), Some(Link::Open(run_id))) if admitted == run_id)
         };
-        self.auth.borrow().is_some() && self.links.iter().filter(connected).count() > self.links.len() / 2
+        let has_majority = |list: &[String]| list.iter().filter(connected).count() >= majority(list);
+        self.auth.borrow().is_some() && lists.in_force().all(has_majority)
     }
 
     /// The highest token that this replica has seen.
@@ -277,7 +297,7 @@ impl QuorumSession {
 
     /// What restarts a count is noted by every replica, whoever leads later.
     fn note_fencings(&self, old: &RedisQuorum, new: &RedisQuorum) {
-        for link in &self.links {
+        for link in self.links().iter() {
             let name = link.name().as_str();
             let (before, after) = (record_named(old.status.as_ref(), name), record_named(new.status.as_ref(), name));
             let concerned = [before.run_id.as_ref(), after.run_id.as_ref()].into_iter().flatten();
@@ -309,18 +329,20 @@ impl QuorumSession {
         Ok(())
     }
 
-    /// Tells every link where its member is and as whom to connect.
+    /// Makes the links those of the members, and tells each where its member is and as whom to connect.
     pub(super) fn place(&self) {
+        let _one_after_the_other = self.placing.lock().unwrap_or_else(PoisonError::into_inner);
         let quorum = self.quorum();
         let (auth, authorities) = (self.auth(), self.authorities.borrow().clone());
-        let epoch = plan::epoch(&quorum);
-        let users = plan::voting_users(&quorum);
+        let epoch = Lists::of(&quorum).epoch;
         let bound = in_force::InForce::published(&quorum).map(|_| in_force::current(&quorum).max_ttl);
         let namespace = self.reference.namespace.clone().unwrap_or_default();
         self.accord.lock().set_claim(claim_of(&quorum));
-        for link in &self.links {
+        self.note_change(&quorum);
+        self.links.follow(plan::known_members(&quorum));
+        for link in self.links().iter() {
             if link.plan().is_external() {
-                self.place_external(&quorum, link);
+                self.place_external(&quorum, link, epoch);
                 continue;
             }
             let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
@@ -332,6 +354,7 @@ impl QuorumSession {
                 );
             }
             link.bound_ttls(bound);
+            let users = plan::voting_users(&quorum, link.name().as_str());
             let access = Access { auth: auth.as_ref(), authorities: authorities.as_ref(), namespace: &namespace };
             if !link.place(pod.as_deref(), access, epoch, &users) {
                 self.read_secrets.notify_one();
@@ -344,6 +367,22 @@ impl QuorumSession {
     pub(crate) fn gone_since(&self, pod_uid: &str) -> Monotonic {
         let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
         *gone.entry(pod_uid.to_owned()).or_insert_with(|| self.context.clock.monotonic())
+    }
+
+    /// The count to the end of a joint change of members. Every replica keeps it, so that a change of leader need not start it
+    /// again; it starts again whenever a member of the old list may be open.
+    fn note_change(&self, quorum: &RedisQuorum) {
+        let epoch = Lists::of(quorum).epoch;
+        let now = self.context.clock.monotonic();
+        let mut since = self.former_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = since.filter(|(of, _)| *of == epoch);
+        *since = former_is_closed(quorum).then(|| known.unwrap_or((epoch, now)));
+    }
+
+    /// Since when this replica has known that the list before `epoch` can promise nothing any more.
+    pub(crate) fn former_closed_since(&self, epoch: i64) -> Option<Monotonic> {
+        let since = self.former_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        since.filter(|(of, _)| *of == epoch).map(|(_, since)| since)
     }
 
     /// A pod that is there is not gone, even if this replica's cache once lagged behind the status and did not have it yet.
@@ -367,12 +406,12 @@ impl QuorumSession {
     /// Whether some member's certificate is not trusted by what is known: there may be newer authorities.
     pub(super) fn is_distrustful(&self) -> bool {
         let untrusted = |link: &Arc<MemberLink>| matches!(link.view().failure, Some(MemberError::Untrusted(_)));
-        self.links.iter().any(untrusted)
+        self.links().iter().any(untrusted)
     }
 
     /// Whether any member accepts the secrets that are known.
     pub(super) fn is_authenticated(&self) -> bool {
-        self.links.iter().any(|link| link.is_seen())
+        self.links().iter().any(|link| link.is_seen())
     }
 }
 

@@ -9,6 +9,7 @@ mod faults;
 mod figures;
 mod foreign;
 mod history;
+mod libraries;
 mod locks;
 mod masters;
 mod operators;
@@ -16,10 +17,13 @@ mod pods;
 mod quorums;
 mod record;
 mod runner;
+mod spans;
+mod suite_clients;
 mod suite_lock;
 mod suite_main;
 mod suite_quorum;
 mod suite_uninstall;
+mod votes;
 
 use std::process::ExitCode;
 
@@ -30,12 +34,17 @@ const SUITES: &[(&str, &[Test])] = &[
     ("main", suite_main::TESTS),
     ("quorum", suite_quorum::TESTS),
     ("lock", suite_lock::TESTS),
+    ("clients", suite_clients::TESTS),
     ("uninstall", suite_uninstall::TESTS),
 ];
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
-    let (suite, filter) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
+    let (suite, filter): (String, String) =
+        (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
+    if suite == votes::monitor::COMMAND {
+        return votes::monitor::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     let Some((_, tests)) = SUITES.iter().find(|(name, _)| *name == suite) else {
         let names: Vec<_> = SUITES.iter().map(|(name, _)| *name).collect();
         eprintln!("usage: cargo test --test e2e -- SUITE [FILTER]; the suites are: {}", names.join(", "));

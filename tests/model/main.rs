@@ -9,6 +9,7 @@
 mod admission;
 mod check;
 mod core;
+mod membership;
 mod replicas;
 mod tokens;
 mod votes;

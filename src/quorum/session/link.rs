@@ -120,12 +120,15 @@ pub struct MemberLink {
     accord: SharedAccord,
     /// The process that the status admits.
     admitted: Mutex<Option<RunId>>,
-    voter: Mutex<Option<Arc<RedisMember>>>,
+    /// Of one membership epoch. Another epoch has another one, so that an electorate from before never votes as a user of after.
+    voter: Mutex<Option<(i64, Arc<RedisMember>)>>,
     place: watch::Sender<Option<Place>>,
     seen: Mutex<Seen>,
     /// Probes and acts take turns, so that no look from before an act is taken for one after it.
     turn: tokio::sync::Mutex<()>,
     announcements: Announcements,
+    /// Ends the watching.
+    stop: CancellationToken,
 }
 
 impl MemberLink {
@@ -149,10 +152,22 @@ impl MemberLink {
             seen: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             announcements,
+            stop: stop.clone(),
         });
         let watching = link.clone().watch();
         tokio::spawn(async move { stop.run_until_cancelled(watching).await });
         link
+    }
+
+    /// The member is no more: it is watched no longer. Whoever still has this link has a member that never answers again.
+    pub(super) fn end(&self) {
+        self.stop.cancel();
+        self.voter.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_ended(&self) -> bool {
+        self.stop.is_cancelled()
     }
 
     /// The member's name.
@@ -167,10 +182,11 @@ impl MemberLink {
         &self.plan
     }
 
-    /// The voting connection, once the member has had an address.
+    /// The voting connection under this membership epoch, once the member has had an address in it.
     #[must_use]
-    pub fn voter(&self) -> Option<Arc<RedisMember>> {
-        self.voter.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn voter(&self, epoch: i64) -> Option<Arc<RedisMember>> {
+        let voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
+        voter.as_ref().filter(|(of, _)| *of == epoch).map(|(_, voter)| voter.clone())
     }
 
     /// What is known now.
@@ -237,7 +253,7 @@ impl MemberLink {
                 username,
                 tls: tls.clone(),
             };
-            self.place_voter(endpoint(UserRule::locker_name(epoch)));
+            self.place_voter(epoch, endpoint(UserRule::locker_name(epoch)));
             let other_password = auth.other_password(&self.plan.name, OPERATOR_USER);
             Place { pod_uid, admin: endpoint(OPERATOR_USER.to_owned()), other_password, users: users.to_vec() }
         });
@@ -248,11 +264,11 @@ impl MemberLink {
         });
     }
 
-    fn place_voter(&self, endpoint: Endpoint) {
+    fn place_voter(&self, epoch: i64, endpoint: Endpoint) {
         let mut voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
         match &*voter {
-            Some(voter) => voter.set_endpoint(endpoint),
-            None => *voter = Some(Arc::new(RedisMember::new(self.name.clone(), endpoint, self.clock.clone()))),
+            Some((of, voter)) if *of == epoch => voter.set_endpoint(endpoint),
+            _ => *voter = Some((epoch, Arc::new(RedisMember::new(self.name.clone(), endpoint, self.clock.clone())))),
         }
     }
 
