@@ -38,6 +38,8 @@ faults:
                                   SIGSTOP | SIGCONT to the container's processes
 inside:
   in-node N -- COMMAND...         run a command in node N (ctr, nft, ip, ps, ...)
+  on-node N -- COMMAND...         run a command of this machine on node N, with the
+                                  cluster's DNS: what a client on that node sees
   in-cp -- COMMAND...             run one beside the control plane; reaches pods
                                   and Services by address
 EOF
@@ -547,6 +549,14 @@ case ${1:-} in
     node_number "${2:-}" && node=node$2 && shift 2
     [[ ${1:-} != -- ]] || shift
     enter "$node" "${@:?which command?}"
+    ;;
+  on-node)
+    node_number "${2:-}" && node=node$2 && shift 2
+    [[ ${1:-} != -- ]] || shift
+    printf 'nameserver %s\nsearch svc.cluster.local cluster.local\noptions ndots:5\n' "$DNS_IP" >"$RUN/$node/resolv.conf"
+    # shellcheck disable=SC2016  # for the inner shell to expand
+    enter "$node" unshare --mount sh -c 'mount --bind "$0" /etc/resolv.conf && exec "$@"' \
+      "$RUN/$node/resolv.conf" "${@:?which command?}"
     ;;
   in-cp)
     shift

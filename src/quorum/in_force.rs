@@ -117,7 +117,7 @@ pub fn clock_rule(quorum: &RedisQuorum) -> Rule {
 }
 
 /// The shortest maxTTL that there is.
-const SHORTEST: Duration = Duration::from_secs(1);
+pub(super) const SHORTEST: Duration = Duration::from_secs(1);
 
 /// What may be published where masters are shared with others: a longer time to live comes into force only when their fences wait
 /// for it too, up to `settled`.
@@ -125,6 +125,14 @@ const SHORTEST: Duration = Duration::from_secs(1);
 pub fn shared(next: InForce, quorum: &RedisQuorum, settled: Option<Duration>) -> InForce {
     let published = InForce::published(quorum).map_or(SHORTEST, |published| published.max_ttl);
     InForce { max_ttl: next.max_ttl.min(published.max(settled.unwrap_or_default())), ..next }
+}
+
+/// Brings into force what everybody who shares the masters has said to wait for, and no more than is wanted.
+pub fn settle(status: &mut RedisQuorumStatus, quorum: &RedisQuorum, settled: Duration) {
+    let larger = whole_millis(settled.min(quorum.spec.max_ttl.get()));
+    if status.max_ttl_in_force.is_some_and(|in_force| in_force < larger) {
+        status.max_ttl_in_force = Some(larger);
+    }
 }
 
 /// A leader's count towards a smaller value. Another leader begins anew: late is safe.
@@ -240,6 +248,16 @@ mod tests {
         assert_eq!(publish(30_000, Some(10_000), None), (10, 30), "one of the masters is away");
         assert_eq!(publish(30_000, Some(10_000), Some(30)), (30, 30));
         assert_eq!(publish(30_000, Some(30_000), Some(10)), (30, 30), "what is promised is promised");
+    }
+
+    #[test]
+    fn what_is_settled_is_in_force_with_the_write_that_says_so() {
+        let mut quorum = quorum((30_000, 50, 10_000), Some((10_000, 50, 10_000)));
+        for (settled, expected) in [(5, 10), (20, 20), (60, 30), (20, 30)] {
+            let before = quorum.clone();
+            settle(quorum.status.get_or_insert_default(), &before, Duration::from_secs(settled));
+            assert_eq!(InForce::published(&quorum).unwrap().max_ttl, Duration::from_secs(expected));
+        }
     }
 
     #[test]

@@ -130,6 +130,14 @@ impl Faults {
         self.output(&["in-cp", "--", "bash", "-c", script]).await
     }
 
+    /// A command of this machine on a node's network, with the cluster's names: its arguments are to be added.
+    pub(crate) fn on_node(&self, node: usize) -> anyhow::Result<Command> {
+        let Some(script) = &self.script else { bail!("this cluster's nodes cannot be entered") };
+        let mut command = Command::new(script);
+        command.args(["on-node", &node.to_string(), "--"]).kill_on_drop(true);
+        Ok(command)
+    }
+
     /// SIGKILL to the first process of a container.
     pub(crate) async fn kill_container(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<()> {
         self.run(&["kill-container", namespace, pod, container]).await

@@ -11,6 +11,7 @@ mod faults;
 mod figures;
 mod foreign;
 mod history;
+mod libraries;
 mod locks;
 mod masters;
 mod operators;
@@ -20,13 +21,16 @@ mod record;
 #[path = "../simulation/rng.rs"]
 mod rng;
 mod runner;
+mod spans;
 #[path = "../chaos/store.rs"]
 mod store;
 mod suite_chaos;
+mod suite_clients;
 mod suite_lock;
 mod suite_main;
 mod suite_quorum;
 mod suite_uninstall;
+mod votes;
 
 use std::process::ExitCode;
 
@@ -38,12 +42,17 @@ const SUITES: &[(&str, &[Test])] = &[
     ("quorum", suite_quorum::TESTS),
     ("lock", suite_lock::TESTS),
     ("chaos", suite_chaos::TESTS),
+    ("clients", suite_clients::TESTS),
     ("uninstall", suite_uninstall::TESTS),
 ];
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
-    let (suite, filter) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
+    let (suite, filter): (String, String) =
+        (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
+    if suite == votes::monitor::COMMAND {
+        return votes::monitor::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     if suite == suite_chaos::outside::ARGUMENT {
         return match runtime.map(|runtime| runtime.block_on(suite_chaos::outside::run())) {

@@ -10,6 +10,7 @@ mod admission;
 mod check;
 mod clock;
 mod core;
+mod membership;
 mod replicas;
 mod settings;
 mod tokens;
