@@ -1,6 +1,7 @@
 //! Locks in full: queues, times, death and doubt, elections, requests by people, failover of the operator, and many at once.
 
 mod containers;
+mod crash_points;
 mod elections;
 mod failover;
 mod foreign_keys;
@@ -53,5 +54,12 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere foreign_keys::foreign_keys_that_never_end_are_reported_and_never_deleted,
     local failover::a_frozen_leader_that_comes_back_harms_no_lock,
     local failover::a_leader_cut_off_from_the_api_server_harms_no_lock,
+    local crash_points::a_leader_killed_at_any_write_of_a_grant_leaves_no_orphan,
+    local crash_points::a_leader_killed_at_any_write_of_a_renewal_loses_no_lock,
+    local crash_points::a_leader_killed_at_any_write_of_a_repair_loses_no_lock,
+    local crash_points::a_leader_killed_at_any_write_of_a_release_leaves_no_orphan,
+    local crash_points::a_leader_killed_at_any_write_of_a_break_splits_no_lock,
+    local crash_points::a_leader_killed_at_any_write_of_a_forced_break_leaves_no_orphan,
+    local crash_points::a_leader_killed_at_any_write_of_a_step_down_splits_no_lock,
     anywhere many::three_hundred_locks_are_held_and_renewed_at_once,
 ];
