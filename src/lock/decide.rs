@@ -187,15 +187,19 @@ fn decide_good(view: &View<'_>, hold: Option<&Hold>) -> Step {
     }
 }
 
-/// A change of votes or of the quorum's availability is published at once, a mere renewal at most once a second, and with
-/// `validity: Transitions` only when somebody is about to depend on it.
+/// A change of votes or of the quorum's availability is published at once, a mere renewal at most once a second unless what is
+/// published would run out meanwhile (with a TTL below 3 s), and with `validity: Transitions` only when somebody is about to
+/// depend on it.
 fn is_due_for_publication(lock: &DistributedLock, hold: &Hold) -> bool {
     let Some(status) = &lock.status else { return true };
     let published = status.renewed_at.map_or(i64::MIN, |time| time.as_millis());
     let available = is_true(&status.conditions, LockCondition::QuorumAvailable);
     let renewal_is_news = lock.spec.validity == Validity::Published;
+    let interval = i64::try_from(hold.terms.renew_interval.as_millis()).unwrap_or(i64::MAX);
+    let runs_out = status.valid_until.map_or(i64::MIN, |time| time.as_millis());
+    let due = published.saturating_add(PUBLISH_INTERVAL).min(runs_out.saturating_sub(interval.saturating_mul(2)));
     hold.announce
-        || renewal_is_news && hold.renewed_at.0 >= published.saturating_add(PUBLISH_INTERVAL)
+        || renewal_is_news && hold.renewed_at.0 > published && hold.renewed_at.0 >= due
         || hold.votes.is_some_and(|votes| status.votes.as_deref() != Some(votes.to_string().as_str()))
         || available == hold.trouble.is_some()
 }

@@ -14,6 +14,7 @@ use redlock_operator::{
     api::RedisQuorum,
     lock::{self, holds::Holds, renewal::Renewal},
     operator::{
+        self,
         cache::Cache,
         context::{self, Context},
         leader::Term,
@@ -44,11 +45,12 @@ pub(crate) struct Reach {
 pub(crate) struct Replica {
     runtime: Option<Runtime>,
     terms: watch::Sender<Option<Term>>,
+    holds: Arc<Holds>,
 }
 
 impl Drop for Replica {
     fn drop(&mut self) {
-        self.follow();
+        self.end_term();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -60,9 +62,9 @@ impl Replica {
     pub(crate) async fn start(name: &str, reach: Reach) -> anyhow::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (terms, leadership) = watch::channel(None);
-        let name = name.to_owned();
-        let started = runtime.spawn(start(name, reach, leadership));
-        let replica = Self { runtime: Some(runtime), terms };
+        let holds = Arc::<Holds>::default();
+        let started = runtime.spawn(start(name.to_owned(), reach, holds.clone(), leadership));
+        let replica = Self { runtime: Some(runtime), terms, holds };
         timeout(START_LIMIT, started).await.context("the replica does not start")???;
         Ok(replica)
     }
@@ -72,15 +74,25 @@ impl Replica {
         self.terms.send_replace(Some(Term { epoch: 1, over: CancellationToken::new() }));
     }
 
-    /// It no longer leads.
-    pub(crate) fn follow(&self) {
+    /// It no longer leads, and has left word, like an operator that was told to stop.
+    pub(crate) async fn hand_over(&self) {
+        operator::publish_validities(&self.holds).await;
+        self.end_term();
+    }
+
+    fn end_term(&self) {
         if let Some(term) = self.terms.send_replace(None) {
             term.over.cancel();
         }
     }
 }
 
-async fn start(name: String, reach: Reach, leadership: watch::Receiver<Option<Term>>) -> anyhow::Result<()> {
+async fn start(
+    name: String,
+    reach: Reach,
+    holds: Arc<Holds>,
+    leadership: watch::Receiver<Option<Term>>,
+) -> anyhow::Result<()> {
     let client = ClientBuilder::try_from(reach.config)?.with_layer(&reach.gate).build();
     let replica = context::Replica { namespace: "redlock-system".into(), pod_name: name };
     let (mut context, follow_caches) = Context::new(client.clone(), replica);
@@ -90,7 +102,6 @@ async fn start(name: String, reach: Reach, leadership: watch::Receiver<Option<Te
     tokio::spawn(follow_pods);
     ensure!(context.synced().await, "the caches ended before they were filled");
     let sessions = Sessions::start(context.clone());
-    let holds = Arc::<Holds>::default();
     let renewal = Renewal {
         context: context.clone(),
         sessions: sessions.clone(),

@@ -36,8 +36,8 @@ const DIRECT: &str = "127.77.0.";
 const GATED: &str = "127.78.0.";
 const MEMBERS: usize = 3;
 const MAX_TTL: Duration = Duration::from_secs(30);
-/// The shortest that a lock may have.
-pub(crate) const SHORT: Duration = Duration::from_secs(1);
+/// Shorter than a change of leader; twice the shortest that a lock may have, since the cluster is on this machine, too.
+pub(crate) const SHORT: Duration = Duration::from_secs(2);
 /// Replicas of the installed operator.
 const REPLICAS: usize = 2;
 
@@ -106,7 +106,7 @@ impl World {
         };
         let victim = Replica::start("victim", reach(&self.bench, gate.clone(), place)).await?;
         let mark = self.steady.recorder.mark();
-        self.survivor.follow();
+        self.survivor.hand_over().await;
         victim.lead();
         let now = self.bench.wall().0;
         let renewed =
