@@ -169,7 +169,11 @@ fn decide_held(view: &View<'_>, held: &Held) -> Step {
 
 fn decide_good(view: &View<'_>, hold: Option<&Hold>) -> Step {
     match hold {
-        None => Step::Lose("this replica knows of no validity to continue".into()),
+        None => Step::Lose(
+            "the operator's new leader found no validity in the status that had not run out, so it cannot know that nobody \
+             else held the key meanwhile"
+                .into(),
+        ),
         Some(Hold { loss: Some(Loss::Refused), trouble, .. }) => Step::Lose(format!(
             "a majority of the members no longer has the key: {}",
             trouble.clone().unwrap_or_default()
@@ -242,11 +246,14 @@ fn decide_free(view: &View<'_>) -> Step {
     }
     let draft = draft.accepted();
     if lock.spec.suspend {
-        return rest(draft.waiting(HeldReason::Suspended, "spec.suspend is true", None), None);
+        return rest(
+            draft.waiting(HeldReason::Suspended, "spec.suspend is true: set it to false to queue again", None),
+            None,
+        );
     }
     let patience = patience(view);
     if patience == Some(Duration::ZERO) {
-        let message = "spec.waitTimeout is over";
+        let message = "spec.waitTimeout is over: a claim waits once, create another one to queue again";
         return rest(
             draft.waiting(HeldReason::WaitTimeout, message, None).finished(HeldReason::WaitTimeout, message),
             None,
@@ -258,11 +265,11 @@ fn decide_free(view: &View<'_>) -> Step {
     };
     match &view.place {
         Place::Behind { holder, position } => {
-            let message = format!("held by {holder}");
+            let message = format!("held by {holder}: waits until that is released or runs out, at position {position}");
             return rest(draft.waiting(HeldReason::Queued, &message, Some(*position)), patience);
         }
         Place::Waiting { position } => {
-            let message = format!("{} before it in the queue", position - 1);
+            let message = format!("waits for {} before it in the queue", position - 1);
             return rest(draft.waiting(HeldReason::Queued, &message, Some(*position)), patience);
         }
         Place::First => {}

@@ -5,6 +5,7 @@ mod auth_reader;
 mod clock;
 mod link;
 mod registry;
+mod timed;
 mod tokens;
 mod ttl;
 
@@ -27,10 +28,11 @@ use super::auth::Auth;
 use super::status::{admitted_run_id, record_named};
 use super::{in_force, plan};
 use crate::api::RedisQuorum;
-use crate::operator::context::Context;
+use crate::operator::{context::Context, metrics::MemberLabels};
 use crate::redis_member::Link;
 use crate::redlock::{Elector, Electorate, FencingToken, LockMember, Redlock, ValueSigner};
 use crate::time::{Clock, Monotonic, SystemClock};
+use timed::Timed;
 use tokens::Tokens;
 
 /// News of a session: somebody should look at the quorum again.
@@ -138,7 +140,10 @@ impl QuorumSession {
         let list: Vec<_> = self.links.iter().map(|link| link.name().clone()).collect();
         let electors = self.links.iter().filter_map(|link| {
             let admitted = admitted_run_id(&quorum, link.name().as_str());
-            Some(Elector { member: link.voter()? as Arc<dyn LockMember>, admitted })
+            let labels = MemberLabels::of(&self.reference, link.name().as_str());
+            let latency = self.context.metrics.member_latency.get_or_create(&labels).clone();
+            let member: Arc<dyn LockMember> = Arc::new(Timed { member: link.voter()?, latency });
+            Some(Elector { member, admitted })
         });
         Electorate::joint(electors.collect(), list.clone(), list).with_clock_check(self.clocks.clone())
     }
@@ -316,6 +321,15 @@ impl QuorumSession {
     /// Whether any member accepts the secrets that are known.
     pub(super) fn is_authenticated(&self) -> bool {
         self.links.iter().any(|link| link.is_seen())
+    }
+}
+
+impl Drop for QuorumSession {
+    fn drop(&mut self) {
+        for link in &self.links {
+            let labels = MemberLabels::of(&self.reference, link.name().as_str());
+            self.context.metrics.member_latency.remove(&labels);
+        }
     }
 }
 
