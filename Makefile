@@ -35,8 +35,9 @@ cluster: setup ## Start the cluster alone
 	@local/image.sh redis pause coredns
 	@local/cluster.sh up
 
+# Together with a test, so that dependencies are built once, with the features of both.
 image: ## Build the operator and write its image and Redis's
-	cargo build --locked --bin redlock $(if $(findstring release,$(BINARY)),--release)
+	cargo build --locked --bin redlock $(if $(findstring release,$(BINARY)),--release,--test e2e)
 	@local/image.sh redis operator=$(BINARY)
 
 load: cluster image

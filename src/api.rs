@@ -38,6 +38,8 @@ pub const DEFAULT_QUORUM_ANNOTATION: &str = "redlock-operator.io/default-quorum"
 pub const PREDECESSOR_DEAD_ANNOTATION: &str = "redlock-operator.io/predecessor-dead";
 /// Annotation by which a person stops the replacement of outdated members, on a RedisQuorum: `paused`.
 pub const ROLLOUT_ANNOTATION: &str = "redlock-operator.io/rollout";
+/// Annotation by which a person asks for new passwords, on a RedisQuorum: any text that was not there before, and then `finish`.
+pub const ROTATE_PASSWORDS_ANNOTATION: &str = "redlock-operator.io/rotate-passwords";
 /// Annotation on a namespace that accepts client Secrets of the quorum `<namespace>/<name>`.
 pub const ACCEPT_CLIENTS_ANNOTATION: &str = "redlock-operator.io/accept-clients-of";
 /// Annotation on a candidate pod for `preference: Priority`: an integer, higher first.

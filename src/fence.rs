@@ -4,10 +4,12 @@
 //! can have promised has expired, and when that predecessor is known to be dead. [`decide`] takes what one operator
 //! replica knows about one member and names the one next step; it reads no clock and does no IO. [`watch`] turns probes into what
 //! `decide` needs, [`record`] says what each step does to the published record, [`predecessor`] judges the process
-//! before, [`clock`] judges a process's clock, and [`ending`] is the same question for a quorum that is being deleted.
+//! before, [`clock`] judges a process's clock, and [`ending`] is the same question for a quorum that is being deleted. [`external`] decides about masters
+//! that others run.
 
 pub mod clock;
 pub mod ending;
+pub mod external;
 pub mod predecessor;
 pub mod record;
 pub mod watch;
@@ -127,10 +129,10 @@ pub enum FenceStep {
 /// Decides the next step for one member.
 pub fn decide(view: &View<'_>) -> FenceStep {
     match view.reach {
-        Reach::NotRunning => record_state(view, State::Pending, FenceStep::WritePending),
-        Reach::Connecting { since } if view.record.admitted => lost(view, *since),
-        Reach::Connecting { .. } => record_state(view, State::Starting, FenceStep::WriteStarting),
-        Reach::Lost { since } => lost(view, *since),
+        Reach::NotRunning => record_state(view.record, State::Pending, FenceStep::WritePending),
+        Reach::Connecting { since } if view.record.admitted => lost(view.record, *since, view.now),
+        Reach::Connecting { .. } => record_state(view.record, State::Starting, FenceStep::WriteStarting),
+        Reach::Lost { since } => lost(view.record, *since, view.now),
         Reach::Seen(_) if !view.epoch_raised => FenceStep::RaiseEpoch,
         Reach::Seen(sight) if view.record.admits(&sight.run_id) => standing(view, sight),
         Reach::Seen(sight) if sight.users == Users::Open => fence_open(view, sight),
@@ -148,15 +150,15 @@ pub fn count_from(sight: &Sight, fenced_since: Option<Monotonic>) -> Monotonic {
     fenced_since.map_or(seen, |fenced| seen.max(fenced))
 }
 
-fn record_state(view: &View<'_>, state: State, write: FenceStep) -> FenceStep {
-    if view.record.state == state { FenceStep::Wait { until: None } } else { write }
+fn record_state(record: &Record, state: State, write: FenceStep) -> FenceStep {
+    if record.state == state { FenceStep::Wait { until: None } } else { write }
 }
 
-fn lost(view: &View<'_>, since: Monotonic) -> FenceStep {
+fn lost(record: &Record, since: Monotonic, now: Monotonic) -> FenceStep {
     let until = since + UNREACHABLE_AFTER;
-    match view.record.state {
+    match record.state {
         State::Unreachable => FenceStep::Wait { until: None },
-        _ if view.now < until => FenceStep::Wait { until: Some(until) },
+        _ if now < until => FenceStep::Wait { until: Some(until) },
         _ => FenceStep::WriteUnreachable,
     }
 }

@@ -5,15 +5,19 @@
 //! [`controller`]. What the controller decides is pure: [`plan`], [`build`], [`status`], [`facts`], [`in_force`], [`rollout`] and
 //! [`crate::fence`].
 
+pub mod accord;
 pub mod auth;
 pub mod build;
 pub mod controller;
+pub mod expose;
 pub mod facts;
 pub mod in_force;
 pub mod lookup;
 pub mod plan;
 pub mod rollout;
+pub mod rotation;
 pub mod session;
 pub mod status;
+pub mod tls;
 
 pub use controller::ensure_default_quorum;

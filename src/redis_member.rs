@@ -2,16 +2,22 @@
 //!
 //! [`RedisMember`] is the voting connection: it implements [`crate::redlock::LockMember`] and never reconnects
 //! silently, so that every vote is bound to one process. [`AdminConnection`] is the operator's hand on a managed
-//! member: it checks and opens the fence on one connection, which cannot outlive its process (docs/safety.md). [`acl`]
-//! has the permissions of every user.
+//! member: it checks and opens the fence on one connection, which cannot outlive its process (docs/safety.md). On a master
+//! that others run it is nobody's hand: it looks, as the user of the locking path. [`acl`] has the permissions of every user.
 
 pub mod acl;
 mod admin;
 mod endpoint;
+mod external;
 mod scripts;
+mod tls;
 mod voting;
 mod wire;
 
-pub use admin::{AdminConnection, Closing, EPOCH_KEY, EpochChange, Observation, Opening, ScriptKill, TtlSample};
+pub use admin::{
+    AdminConnection, Closing, EPOCH_KEY, EpochChange, Observation, Opening, PasswordChange, ScriptKill, TtlSample,
+};
 pub use endpoint::{Endpoint, Secret};
+pub use external::{Claim, OtherClaim, RECORD_KEY, RecordLook};
+pub use tls::{Authorities, Fingerprint, TlsClient, TlsError};
 pub use voting::{Link, RedisMember};

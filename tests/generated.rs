@@ -152,7 +152,7 @@ fn samples_are_what_the_types_read() {
         }
     }
     kinds.sort();
-    assert_eq!(kinds, ["DistributedLock", "DistributedLock", "RedisQuorum"]);
+    assert_eq!(kinds, ["DistributedLock", "DistributedLock", "RedisQuorum", "RedisQuorum"]);
 }
 
 fn assert_contains(whole: &serde_json::Value, part: &serde_json::Value, path: &str) {

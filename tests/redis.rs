@@ -10,6 +10,8 @@
 
 #[path = "redis/acl.rs"]
 mod acl;
+#[path = "redis/external.rs"]
+mod external;
 #[path = "redis/faults.rs"]
 mod faults;
 #[path = "redis/fence.rs"]
@@ -20,7 +22,12 @@ mod keys;
 mod net;
 #[path = "redis/quorum.rs"]
 mod quorum;
+#[path = "redis/rotation.rs"]
+mod rotation;
 #[path = "redis/server.rs"]
 mod server;
+#[cfg(feature = "operator")]
+#[path = "redis/tls.rs"]
+mod tls;
 #[path = "redis/tokens.rs"]
 mod tokens;

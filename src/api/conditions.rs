@@ -72,6 +72,8 @@ names! {
         TTLWithinBound,
         /// The Secrets of all `spec.clients` are in place.
         ClientsReady,
+        /// Every member speaks TLS and serves the newest certificate. Absent without TLS.
+        TLSReady,
     }
 }
 
@@ -170,14 +172,24 @@ names! {
         PredecessorUnconfirmed,
         /// A member's clock jumped.
         ClockJump,
+        /// No other operator can use the members: none of them is external.
+        NotShared,
+        /// Before the first vote every external member has to show that nobody disagrees.
+        Joining,
         /// Another operator uses the members with another member list.
         OtherMemberList,
-        /// Another operator uses the members with a larger maxTTL.
+        /// Another operator uses a larger maxTTL on the members than this one's fences wait for.
         LargerMaxTTL,
         /// Keys live longer than maxTTL.
         KeysBeyondMaxTTL,
         /// A client's Secret could not be written.
         ClientSecretBlocked,
+        /// Passwords are being rotated.
+        RotatingPasswords,
+        /// There is no certificate that the members could serve.
+        CertificateInvalid,
+        /// Some members do not serve the newest certificate yet.
+        CertificatePending,
         /// The auth Secret is lost and no copy is left.
         AuthLost,
         /// Deletion waits until no member can answer with a forgotten lock.

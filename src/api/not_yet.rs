@@ -10,19 +10,9 @@ use super::schema::rule;
 pub(super) fn quorum() -> Vec<Rule> {
     vec![
         rule(
-            ".tls",
-            "self.tls.mode == 'Disabled'",
-            "TLS is not supported by this version yet: write tls: {mode: Disabled} or leave it out",
-        ),
-        rule(
-            ".expose",
-            "self.expose.type == 'None'",
-            "exposing members is not supported by this version yet: write expose: {type: None} or leave it out",
-        ),
-        rule(
             ".external",
-            "!has(self.external) || size(self.external) == 0",
-            "external members are not supported by this version yet: leave external out",
+            "has(self.external) == has(oldSelf.external) && (!has(self.external) || self.external == oldSelf.external)",
+            "changing external members is not supported by this version yet: create another RedisQuorum",
         ),
         rule(
             ".members",

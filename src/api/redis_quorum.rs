@@ -39,6 +39,11 @@ pub use status::*;
     printcolumn(name = "Epoch", type_ = "integer", json_path = ".status.membershipEpoch", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = (
+        "!has(self.spec.external) || self.spec.external.all(e, !e.name.startsWith(self.metadata.name + '-') || \
+         !e.name.substring(size(self.metadata.name) + 1).matches('^[0-9]$'))",
+        "the operator's own members are named <quorum>-0, <quorum>-1 and so on: give the external member another name"
+    ),
+    validation = (
         "size(self.metadata.name) <= 40 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
         "the name becomes part of Service names: write at most 40 of a-z, 0-9 and -, beginning with a letter"
     )
@@ -84,7 +89,8 @@ pub struct RedisQuorumSpec {
     /// Encryption between clients and members.
     pub tls: QuorumTls,
 
-    /// Redis masters that others run and that vote as well.
+    /// Redis masters that others run and that vote as well, mixed with `members` or alone (`members: 0`). Several operators may
+    /// share them; all of them have to list the same members by the same addresses, and agree on `maxTTL`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub external: Vec<ExternalMember>,
@@ -159,9 +165,25 @@ fn spec_rules(schema: &mut Schema) {
                 "operator, probe, locker and default are Redis users of the operator: give the client another name",
             ),
             rule(
+                ".external",
+                "!has(self.external) || self.external.all(e, self.external.exists_one(other, other.address == e.address))",
+                "two external members have the same address: write it once",
+            ),
+            rule(
+                ".clients",
+                "!has(self.clients) || size(self.clients) == 0 || !has(self.external) || size(self.external) == 0",
+                "the operator cannot make users on external members, and a client needs one on all members: leave clients out, \
+                 and give such a client the addresses and users yourself",
+            ),
+            rule(
                 ".expose",
                 "self.expose.type == 'None' || self.tls.mode != 'Disabled'",
                 "members that are reachable from outside need TLS: write tls: {mode: Managed} as well",
+            ),
+            rule(
+                ".expose",
+                "self.expose.type != 'None' || (!has(self.expose.addresses) && !has(self.expose.annotations))",
+                "addresses and annotations are for Services: write type: NodePort or type: LoadBalancer as well",
             ),
             rule(
                 ".tls",
@@ -247,13 +269,14 @@ pub struct Expose {
     /// `None`: not at all. `NodePort` or `LoadBalancer`: by one Service of that type for each member.
     #[serde(rename = "type")]
     pub type_: ExposeType,
-    /// Annotations of these Services.
+    /// Annotations of these Services. One that is removed here stays where it was put.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
     pub annotations: BTreeMap<String, String>,
-    /// Addresses under which peers outside reach the members, in the order of the members.
+    /// `host` or `host:port` under which peers outside reach the members, in the order of the members. Clients' Secrets have these
+    /// in place of names in the cluster, and the members' certificate has to name these hosts as well.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 9), inner(length(min = 1, max = 253)))]
+    #[schemars(length(max = 9), inner(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9.:\[\]-]+$")))]
     pub addresses: Vec<String>,
 }
 
@@ -307,10 +330,15 @@ pub struct ExternalMember {
     /// Name of the member in the status.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
-    /// `host:port`.
-    #[schemars(length(min = 3, max = 262))]
+    /// `host:port`, or `[address]:port` for IPv6. A name is looked up at each connect. It must lead to one process at a time.
+    /// Operators that share this master compare their members by these very texts, so all of them have to write the same.
+    #[schemars(
+        length(min = 3, max = 262),
+        regex(pattern = r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$")
+    )]
     pub address: String,
-    /// Secret with `username` and `password`.
+    /// Secret with `username` and `password` of a Redis user that may do what docs/external.md lists, and no more. Left out: the
+    /// master asks for no password.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
     /// Speak TLS to this member.

@@ -91,6 +91,8 @@ pub enum Evidence {
     NodeDeleted,
     /// A person says so.
     Declared,
+    /// It is a master that others run: whether or not it lives, its votes count for nobody here.
+    Discounted,
 }
 
 /// The judgement.

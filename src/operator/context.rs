@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt,
     runtime::{
         events::{Event, EventType, Recorder, Reporter},
         watcher,
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::{cache::Cache, metrics::Metrics};
 use crate::{
-    api::{DistributedLock, RedisQuorum},
+    api::{DistributedLock, MEMBER_LABEL, RedisQuorum},
     time::SystemClock,
 };
 
@@ -103,10 +103,11 @@ impl Context {
     }
 }
 
-/// Keeps what elections and fences read: names, labels, node, container states and conditions.
+/// Keeps what elections and fences read: names, labels, node, container states and conditions, and of members the volumes.
 fn slim_pod(pod: &mut Pod) {
+    let is_member = pod.labels().contains_key(MEMBER_LABEL);
     if let Some(spec) = &mut pod.spec {
-        spec.volumes = None;
+        spec.volumes = spec.volumes.take().filter(|_| is_member);
         spec.init_containers = None;
         spec.tolerations = None;
         for container in &mut spec.containers {

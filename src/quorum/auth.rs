@@ -1,11 +1,15 @@
-//! The secrets of a quorum: one seed, from which every password and the key of the lock values are derived.
+//! The secrets of a quorum: one seed, from which the key of the lock values is derived, always, and every password, until
+//! passwords are rotated: then there is another seed for them beside it, and for a while there are two.
 //!
 //! Each member has passwords of its own, so that a wrong address (a reused pod IP) never authenticates, and each membership epoch has
 //! users, and so passwords, of its own.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
+use k8s_openapi::ByteString;
+use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use crate::redis_member::Secret;
@@ -13,64 +17,211 @@ use crate::redlock::ValueSigner;
 
 /// Key of the seed in the auth Secret.
 pub const SEED_KEY: &str = "seed";
+/// Key of the state of rotation.
+const PASSWORDS_KEY: &str = "passwords";
+/// Key of its proof: only an operator that knew the seed can have written it.
+const PROOF_KEY: &str = "passwords-proof";
 
 /// Bytes of a seed.
 const SEED_BYTES: usize = 32;
 
+type Seed = [u8; SEED_BYTES];
+
 /// The secrets of one quorum.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Auth {
-    seed: [u8; SEED_BYTES],
+    seed: Seed,
+    passwords: Passwords,
+}
+
+/// Which passwords there are.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Passwords {
+    /// Rises with every change, so that an older state is known as such.
+    generation: u64,
+    /// Their seed; the quorum's own if they were never rotated.
+    seed: Option<Seed>,
+    rotation: Option<Rotation>,
+    /// The last request that was carried out.
+    rotated: Option<String>,
+}
+
+/// A rotation under way.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rotation {
+    seed: Seed,
+    /// How far it is.
+    pub stage: Stage,
+    /// What was asked for: the text of the annotation.
+    pub request: String,
+}
+
+/// How far a rotation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stage {
+    /// The new passwords are made known to every member. Everybody uses the old ones.
+    Adding,
+    /// Every member accepts both. The operator uses the new ones, and the Secrets of clients have them.
+    Switched,
+    /// The old ones are taken from one member after the other.
+    Removing,
 }
 
 impl Auth {
     /// Fresh secrets.
     #[must_use]
     pub fn random() -> Self {
-        Self { seed: rand::random() }
+        Self { seed: rand::random(), passwords: Passwords::default() }
     }
 
-    /// From the value in the auth Secret; `None` if it is none.
+    /// From the seed in the auth Secret; `None` if it is none.
     #[must_use]
     pub fn from_seed(seed: &[u8]) -> Option<Self> {
-        Some(Self { seed: seed.try_into().ok()? })
+        Some(Self { seed: seed.try_into().ok()?, passwords: Passwords::default() })
+    }
+
+    /// From the content of the auth Secret; `None` if somebody else has written it.
+    #[must_use]
+    pub fn from_data(data: &BTreeMap<String, ByteString>) -> Option<Self> {
+        let auth = Self::from_seed(&data.get(SEED_KEY)?.0)?;
+        let Some(passwords) = data.get(PASSWORDS_KEY) else { return Some(auth) };
+        (data.get(PROOF_KEY)?.0 == auth.proof(&passwords.0)).then_some(())?;
+        Some(Self { passwords: serde_json::from_slice(&passwords.0).ok()?, ..auth })
     }
 
     /// For the auth Secret only.
     #[must_use]
-    pub fn seed(&self) -> &[u8] {
-        &self.seed
+    pub fn data(&self) -> BTreeMap<String, ByteString> {
+        let mut data = BTreeMap::from([(SEED_KEY.to_owned(), ByteString(self.seed.to_vec()))]);
+        if self.passwords != Passwords::default() {
+            // It has no map and no number that JSON lacks.
+            let passwords = serde_json::to_vec(&self.passwords).unwrap_or_default();
+            data.insert(PROOF_KEY.to_owned(), ByteString(self.proof(&passwords)));
+            data.insert(PASSWORDS_KEY.to_owned(), ByteString(passwords));
+        }
+        data
     }
 
-    fn derive(&self, parts: &[&str]) -> [u8; 32] {
-        // The seed fills half a block; HMAC pads it with zeros, done here so that no constructor can fail.
-        let mut block = [0_u8; 64];
-        block[..SEED_BYTES].copy_from_slice(&self.seed);
-        let mut mac = Hmac::<Sha256>::new(&block.into());
-        for part in parts {
-            mac.update(part.as_bytes());
-            // NUL is in no name, so that no two lists of parts give the same text.
-            mac.update(&[0]);
-        }
-        mac.finalize().into_bytes().into()
+    fn proof(&self, passwords: &[u8]) -> Vec<u8> {
+        let key = hex(&derive(&self.seed, &["state of passwords"]));
+        derive(&self.seed, &[&key, &hex(passwords)]).to_vec()
+    }
+
+    /// Whether this is a later state of the same secrets.
+    #[must_use]
+    pub fn supersedes(&self, other: &Self) -> bool {
+        self.seed == other.seed && self.generation() > other.generation()
+    }
+
+    /// Rises with every change of the passwords.
+    #[must_use]
+    pub const fn generation(&self) -> u64 {
+        self.passwords.generation
+    }
+
+    /// The rotation under way.
+    #[must_use]
+    pub const fn rotation(&self) -> Option<&Rotation> {
+        self.passwords.rotation.as_ref()
+    }
+
+    /// The last request to rotate that was carried out.
+    #[must_use]
+    pub fn rotated(&self) -> Option<&str> {
+        self.passwords.rotated.as_deref()
+    }
+
+    /// With new passwords beside the old ones.
+    #[must_use]
+    pub fn begin(&self, request: &str) -> Self {
+        let rotation = Rotation { seed: rand::random(), stage: Stage::Adding, request: request.to_owned() };
+        self.changed(Passwords { rotation: Some(rotation), ..self.passwords.clone() })
+    }
+
+    /// With the rotation under way one stage further.
+    #[must_use]
+    pub fn advance(&self) -> Self {
+        let Some(rotation) = self.rotation().cloned() else { return self.clone() };
+        let stage = match rotation.stage {
+            Stage::Adding => Stage::Switched,
+            Stage::Switched => Stage::Removing,
+            Stage::Removing => {
+                let (seed, rotated) = (Some(rotation.seed), Some(rotation.request));
+                return self.changed(Passwords { seed, rotated, rotation: None, ..self.passwords });
+            }
+        };
+        self.changed(Passwords { rotation: Some(Rotation { stage, ..rotation }), ..self.passwords.clone() })
+    }
+
+    fn changed(&self, passwords: Passwords) -> Self {
+        let generation = self.passwords.generation + 1;
+        Self { seed: self.seed, passwords: Passwords { generation, ..passwords } }
+    }
+
+    fn old_seed(&self) -> &Seed {
+        self.passwords.seed.as_ref().unwrap_or(&self.seed)
     }
 
     /// The password of a user on a member.
     #[must_use]
     pub fn password(&self, member: &str, user: &str) -> Secret {
-        Secret::new(hex(&self.derive(&["password", member, user])))
+        match self.rotation() {
+            Some(Rotation { seed, stage: Stage::Switched | Stage::Removing, .. }) => password(seed, member, user),
+            _ => password(self.old_seed(), member, user),
+        }
     }
 
-    /// Signs the values of locks.
+    /// The other one that a process may know: while passwords are rotated, one that started with an older file.
+    #[must_use]
+    pub fn other_password(&self, member: &str, user: &str) -> Option<Secret> {
+        let rotation = self.rotation()?;
+        Some(match rotation.stage {
+            Stage::Adding => password(&rotation.seed, member, user),
+            Stage::Switched | Stage::Removing => password(self.old_seed(), member, user),
+        })
+    }
+
+    /// All that a member is to accept from a user.
+    #[must_use]
+    pub fn accepted(&self, member: &str, user: &str) -> Vec<Secret> {
+        let both = self.rotation().is_some_and(|rotation| rotation.stage != Stage::Removing);
+        let other = self.other_password(member, user).filter(|_| both);
+        std::iter::once(self.password(member, user)).chain(other).collect()
+    }
+
+    /// Signs the values of locks. Its key never changes: values that were signed are on the members.
     #[must_use]
     pub fn signer(&self) -> ValueSigner {
-        ValueSigner::new(&self.derive(&["lock values"]))
+        ValueSigner::new(&derive(&self.seed, &["lock values"]))
     }
+}
+
+fn password(seed: &Seed, member: &str, user: &str) -> Secret {
+    Secret::new(hex(&derive(seed, &["password", member, user])))
+}
+
+fn derive(seed: &Seed, parts: &[&str]) -> [u8; 32] {
+    // The seed fills half a block; HMAC pads it with zeros, done here so that no constructor can fail.
+    let mut block = [0_u8; 64];
+    block[..SEED_BYTES].copy_from_slice(seed);
+    let mut mac = Hmac::<Sha256>::new(&block.into());
+    for part in parts {
+        mac.update(part.as_bytes());
+        // NUL is in no name, so that no two lists of parts give the same text.
+        mac.update(&[0]);
+    }
+    mac.finalize().into_bytes().into()
 }
 
 impl fmt::Debug for Auth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Auth(..)")
+    }
+}
+
+impl fmt::Debug for Rotation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rotation({:?}, {:?})", self.request, self.stage)
     }
 }
 
@@ -99,7 +250,7 @@ mod tests {
         assert!(passwords.iter().all(|password| password.len() == 64));
         assert_eq!(
             auth.password("main-0", "operator"),
-            Auth::from_seed(auth.seed()).unwrap().password("main-0", "operator")
+            Auth::from_data(&auth.data()).unwrap().password("main-0", "operator")
         );
         assert_ne!(Auth::random(), Auth::random());
     }
@@ -113,6 +264,46 @@ mod tests {
 
     // printf 'password\0main-0\0operator\0' | openssl dgst -sha256 -hmac 0123456789abcdef0123456789abcdef
     const EXPECTED: &str = "e36a9510fd64bdbae6d9e2ac53d03047e1cee48b109441109e33ce9bead8552f";
+
+    fn two(auth: &Auth) -> (Secret, Vec<Secret>) {
+        (auth.password("q-0", "u"), auth.accepted("q-0", "u"))
+    }
+
+    #[test]
+    fn passwords_are_rotated_and_the_key_of_values_stays() {
+        let before = Auth::random();
+        let old = before.password("q-0", "u");
+        assert_eq!(two(&before), (old.clone(), vec![old.clone()]));
+        let adding = before.begin("t");
+        let new = adding.other_password("q-0", "u").unwrap();
+        assert_ne!(old, new);
+        assert_eq!(two(&adding), (old.clone(), vec![old.clone(), new.clone()]));
+        let switched = adding.advance();
+        assert_eq!(two(&switched), (new.clone(), vec![new.clone(), old.clone()]));
+        let removing = switched.advance();
+        assert_eq!(two(&removing), (new.clone(), vec![new.clone()]));
+        assert_eq!(removing.other_password("q-0", "u"), Some(old), "for a process that started with an older file");
+        let after = removing.advance();
+        assert_eq!((two(&after), after.rotation(), after.rotated()), ((new.clone(), vec![new]), None, Some("t")));
+        assert_eq!((after.generation(), after.advance()), (4, after.clone()));
+        for state in [adding, switched, removing, after.clone()] {
+            assert_eq!(Auth::from_data(&state.data()), Some(state.clone()));
+            assert!(state.supersedes(&before) && !before.supersedes(&state));
+            assert_eq!(derive(&state.seed, &["lock values"]), derive(&before.seed, &["lock values"]));
+        }
+        assert!(!after.supersedes(&Auth::random()));
+        assert!(after.begin("u").advance().advance().advance().supersedes(&after));
+    }
+
+    #[test]
+    fn an_edited_state_is_none() {
+        let auth = Auth::random().begin("t");
+        let mut data = auth.data();
+        data.insert(PASSWORDS_KEY.to_owned(), Auth::random().begin("t").data()[PASSWORDS_KEY].clone());
+        assert_eq!(Auth::from_data(&data), None);
+        data.remove(PROOF_KEY);
+        assert_eq!(Auth::from_data(&data), None);
+    }
 
     #[test]
     fn secrets_are_not_shown() {

@@ -7,6 +7,7 @@ mod network_policy;
 mod secret;
 mod service;
 mod stateful_set;
+pub mod tls_secret;
 
 use std::collections::BTreeMap;
 
@@ -17,27 +18,40 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::auth::Auth;
+use super::expose::Address;
 use super::plan::{ClientPlan, MemberPlan, Plan};
 use crate::api::{CLIENT_LABEL, MEMBER_LABEL, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL};
 
 pub use config::{max_memory, redis_conf, users_acl};
 pub use network_policy::OperatorPods;
 pub use secret::{auth_secret, client_secret};
+pub use stateful_set::{TLS_DIRECTORY, TLS_VOLUME};
 
 /// Name of the container whose end is the end of a member's process.
 pub const REDIS_CONTAINER: &str = "redis";
+
+/// How members are spoken to now, which during an update is not how they shall be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transport {
+    /// Whether the pod of each member speaks TLS, by index.
+    pub tls: Vec<bool>,
+    /// Whose certificates are trusted, in PEM.
+    pub authorities: Option<String>,
+    /// Addresses that clients are given in place of the member's name, by index.
+    pub addresses: Vec<Option<Address>>,
+}
 
 /// Everything that a quorum needs in its own namespace, but for the auth Secret, which is never applied: it is made once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objects {
     /// redis.conf and ACL files.
     pub config: Secret,
-    /// One headless Service per member.
+    /// One headless Service per member, and with `expose` another one.
     pub services: Vec<Service>,
-    /// One for all members.
-    pub disruption_budget: PodDisruptionBudget,
-    /// Who reaches the members.
-    pub network_policy: NetworkPolicy,
+    /// One for all members; none if others run them all.
+    pub disruption_budget: Option<PodDisruptionBudget>,
+    /// Who reaches the members; none if others run them all.
+    pub network_policy: Option<NetworkPolicy>,
     /// One Secret per client.
     pub clients: Vec<Secret>,
     /// One StatefulSet per member, by index.
@@ -46,15 +60,26 @@ pub struct Objects {
 
 /// Builds everything.
 #[must_use]
-pub fn build(plan: &Plan, auth: &Auth, operator: &OperatorPods) -> Objects {
+pub fn build(plan: &Plan, auth: &Auth, operator: &OperatorPods, transport: &Transport) -> Objects {
+    let has_members = !plan.members.is_empty();
     Objects {
-        config: config::config_secret(plan, auth),
-        services: plan.members.iter().map(|member| service::headless(plan, member)).collect(),
-        disruption_budget: disruption::budget(plan),
-        network_policy: network_policy::policy(plan, operator),
-        clients: plan.clients.iter().map(|client| secret::client_secret(plan, auth, client, &plan.namespace)).collect(),
+        config: config::config_secret(plan, auth, transport),
+        services: services(plan),
+        disruption_budget: has_members.then(|| disruption::budget(plan)),
+        network_policy: has_members.then(|| network_policy::policy(plan, operator)),
+        clients: plan
+            .clients
+            .iter()
+            .map(|client| secret::client_secret(plan, auth, transport, client, &plan.namespace))
+            .collect(),
         stateful_sets: plan.members.iter().map(|member| stateful_set::member(plan, member)).collect(),
     }
+}
+
+fn services(plan: &Plan) -> Vec<Service> {
+    let headless = plan.members.iter().map(|member| service::headless(plan, member));
+    let exposed = plan.expose.iter().flat_map(|expose| plan.members.iter().map(move |member| (expose, member)));
+    headless.chain(exposed.map(|(expose, member)| service::external(plan, expose, member))).collect()
 }
 
 fn quorum_labels(plan: &Plan) -> BTreeMap<String, String> {

@@ -7,11 +7,15 @@ mod auth;
 mod clients;
 mod default;
 mod ending;
+mod expose;
+mod external;
 mod locks;
 mod members;
 mod mend;
 mod publish;
 mod roll;
+mod rotation;
+mod tls;
 mod watches;
 
 use std::collections::HashMap;
@@ -92,6 +96,8 @@ struct Memory {
     /// When a process was confirmed closed for good, by run_id.
     closed: HashMap<String, Monotonic>,
     lowering: Option<Lowering>,
+    tls: Option<tls::Remembered>,
+    rotation: rotation::Memory,
     failures: u32,
 }
 
@@ -191,17 +197,30 @@ impl<'a> Task<'a> {
             return Ok(LONGEST_BACKOFF);
         };
         let settings_due = publisher.begin().await?;
+        let tls = self.ensure_tls(plan).await?;
+        publisher.learn_tls(self.tls_report(plan, &tls));
         if let Some(applied) = self.applied() {
             publisher.learn(&applied, self.progress(plan));
+            publisher.learn_rotation(self.rotation_progress(plan, &auth, applied.is_config_kept()));
         }
         // Before the objects: a member is waited for by the second, and needs nothing of them.
         let wake = self.settle_members(plan, &auth, &publisher).await?;
-        let applied = self.apply(plan, &auth).await?;
+        let applied = self.apply(plan, &auth, &tls).await?;
         publisher.learn(&applied, self.progress(plan));
-        let look_again = self.roll(plan, &auth, &publisher).await?.unwrap_or(RESYNC);
+        let mut look_again = RESYNC;
+        if tls.obstacle().is_none() {
+            look_again = self.roll(plan, &auth, &publisher).await?.unwrap_or(RESYNC);
+        }
+        // Whom to trust must be written down before anybody serves a certificate of theirs.
+        let reload_again = if applied.is_config_kept() { self.reload_certificates(&tls).await } else { None };
+        let look_again = look_again.min(reload_again.unwrap_or(RESYNC));
+        let rotate_again = self.rotate(plan, &auth, applied.is_config_kept()).await?;
+        let look_again = look_again.min(rotate_again.unwrap_or(RESYNC));
         publisher.learn(&applied, self.progress(plan));
+        publisher.learn_tls(self.tls_report(plan, &tls));
+        publisher.learn_rotation(self.rotation_progress(plan, &auth, applied.is_config_kept()));
         self.open_new_clients(plan, &auth).await;
-        publisher.write(|_| ()).await?;
+        publisher.conclude().await?;
         self.session.raise_floor_ahead().await?;
         self.say_scripts().await;
         let wake = settings_due.map_or(wake, |due| wake.min(due));

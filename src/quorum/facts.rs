@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use kube::ResourceExt;
 
-use super::build::REDIS_CONTAINER;
+use super::build::{REDIS_CONTAINER, TLS_VOLUME};
 use crate::fence::predecessor::{NodeFacts, PodFacts};
 use crate::time::Monotonic;
 
@@ -32,6 +32,13 @@ pub fn pod_facts(pod: &Pod) -> PodFacts {
 #[must_use]
 pub fn runs(pod: &Pod) -> bool {
     redis_status(pod).and_then(|status| status.state.as_ref()).is_some_and(|state| state.running.is_some())
+}
+
+/// Whether a member's pod speaks TLS; the other kind does not.
+#[must_use]
+pub fn speaks_tls(pod: &Pod) -> bool {
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
+    volumes.is_some_and(|volumes| volumes.iter().any(|volume| volume.name == TLS_VOLUME))
 }
 
 /// The address of a pod.

@@ -116,6 +116,17 @@ pub fn clock_rule(quorum: &RedisQuorum) -> Rule {
     Rule { drift: wanted.smaller(published).drift, window: wanted.larger(published).max_ttl }
 }
 
+/// The shortest maxTTL that there is.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// What may be published where masters are shared with others: a longer time to live comes into force only when their fences wait
+/// for it too, up to `settled`.
+#[must_use]
+pub fn shared(next: InForce, quorum: &RedisQuorum, settled: Option<Duration>) -> InForce {
+    let published = InForce::published(quorum).map_or(SHORTEST, |published| published.max_ttl);
+    InForce { max_ttl: next.max_ttl.min(published.max(settled.unwrap_or_default())), ..next }
+}
+
 /// A leader's count towards a smaller value. Another leader begins anew: late is safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lowering {
@@ -212,6 +223,21 @@ mod tests {
         assert_eq!(in_force(&mut raised, &mut None, &[(100, false)]), [60]);
         assert_eq!(engine(&raised).node_timeout, Duration::from_millis(500));
         assert_eq!(clock_rule(&raised).drift.ppm, 20_000);
+    }
+
+    #[test]
+    fn where_masters_are_shared_a_larger_value_waits_for_the_others() {
+        let publish = |wanted, published: Option<u64>, settled: Option<u64>| {
+            let quorum = quorum((wanted, 50, 10_000), published.map(|millis| (millis, 50, 10_000)));
+            let (values, _) = next(&quorum, &mut None, false, at(100));
+            let values = shared(values, &quorum, settled.map(Duration::from_secs));
+            (values.max_ttl.as_secs(), current(&quorum).max_ttl.as_secs())
+        };
+        assert_eq!(publish(30_000, None, None), (1, 30), "fences wait for it from the start");
+        assert_eq!(publish(30_000, Some(1_000), Some(10)), (10, 30), "the others' fences wait for 10 s");
+        assert_eq!(publish(30_000, Some(10_000), None), (10, 30), "one of the masters is away");
+        assert_eq!(publish(30_000, Some(10_000), Some(30)), (30, 30));
+        assert_eq!(publish(30_000, Some(30_000), Some(10)), (30, 30), "what is promised is promised");
     }
 
     #[test]

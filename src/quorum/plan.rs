@@ -1,14 +1,19 @@
 //! What a RedisQuorum shall be: its specification parsed once, so that nothing later has to doubt it.
 
+mod external;
+
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
 use super::auth::Auth;
-use crate::api::{ClockDrift, ExposeType, MemberPod, RedisQuorum, TlsMode};
+use super::expose::{ExposePlan, SUFFIX};
+use crate::api::{ClockDrift, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
 use crate::redlock::{Drift, Settings};
+
+pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_list};
 
 /// Port of every member.
 pub const PORT: u16 = 6379;
@@ -20,8 +25,14 @@ pub enum Invalid {
     #[error("the object has no {0}")]
     Incomplete(&'static str),
     /// An even number, or outside 1 to 9.
-    #[error("members is {0}: write 1, 3, 5, 7 or 9")]
+    #[error("members and external are {0} together: write 1, 3, 5, 7 or 9")]
     Members(i32),
+    /// Two members of one name or address, or an external one named like one of the operator's own.
+    #[error("external[{0}]: {1}")]
+    External(String, &'static str),
+    /// A client would get the addresses of some members only, and count another majority.
+    #[error("clients cannot be used with external members, where the operator can make no users for them")]
+    ClientsOfExternal,
     /// The name becomes part of others.
     #[error("the name is longer than 40 characters")]
     Name,
@@ -36,6 +47,9 @@ pub enum Invalid {
     /// A client name that cannot be part of a user's or Secret's name.
     #[error("clients[{0}].name may hold a-z, 0-9 and '-', and no name of the operator's own users")]
     ClientName(String),
+    /// An address that is none.
+    #[error("expose.addresses: {0:?} is no address: write a host, or host:port")]
+    Address(String),
     /// Out of its range.
     #[error("{0} is out of range")]
     Range(&'static str),
@@ -44,13 +58,30 @@ pub enum Invalid {
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberPlan {
-    /// Position, from 0.
+    /// Position, from 0; external ones come after those of the operator's own.
     pub index: usize,
-    /// `<quorum>-<index>`: also the name of its StatefulSet and Service.
+    /// Of its own: `<quorum>-<index>`, also the name of its StatefulSet and Service.
     pub name: String,
+    /// A master that others run. All that is said of pods, StatefulSets, Services and ACL files is about the others.
+    pub external: Option<ExternalPlan>,
 }
 
 impl MemberPlan {
+    /// Whether others run it.
+    #[must_use]
+    pub const fn is_external(&self) -> bool {
+        self.external.is_some()
+    }
+
+    /// The address that operators which share members know this one by, and that clients use.
+    #[must_use]
+    pub fn address(&self, namespace: &str) -> String {
+        match &self.external {
+            Some(external) => external.address.clone(),
+            None => format!("{}:{PORT}", self.dns_name(namespace)),
+        }
+    }
+
     /// Name of its only pod.
     #[must_use]
     pub fn pod_name(&self) -> String {
@@ -61,6 +92,12 @@ impl MemberPlan {
     #[must_use]
     pub fn dns_name(&self, namespace: &str) -> String {
         format!("{}.{namespace}.svc", self.name)
+    }
+
+    /// Name of the Service by which it is reached from outside the cluster.
+    #[must_use]
+    pub fn external_name(&self) -> String {
+        format!("{}{SUFFIX}", self.name)
     }
 
     /// Key of its ACL file in the config Secret.
@@ -89,6 +126,15 @@ impl ClientPlan {
     }
 }
 
+/// Where the members' certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsPlan {
+    /// The Secret that members mount.
+    pub secret: String,
+    /// The operator writes it itself.
+    pub managed: bool,
+}
+
 /// A specification that can be carried out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -100,8 +146,10 @@ pub struct Plan {
     pub uid: String,
     /// Owner of everything in the same namespace.
     pub owner: OwnerReference,
-    /// The members, by index.
+    /// The operator's own members, by index.
     pub members: Vec<MemberPlan>,
+    /// The members that others run, in the order of the specification.
+    pub external: Vec<MemberPlan>,
     /// Container image.
     pub image: String,
     /// Settings of the engine.
@@ -112,15 +160,30 @@ pub struct Plan {
     pub epoch: i64,
     /// Clients, by name.
     pub clients: Vec<ClientPlan>,
+    /// Members speak TLS.
+    pub tls: Option<TlsPlan>,
+    /// Members are reached from outside the cluster.
+    pub expose: Option<ExposePlan>,
     /// Pod settings.
     pub pod: MemberPod,
 }
 
 impl Plan {
+    /// All members, those of others last.
+    pub fn all_members(&self) -> impl Iterator<Item = &MemberPlan> {
+        self.members.iter().chain(&self.external)
+    }
+
+    /// How many members there are, whoever runs them.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.members.len() + self.external.len()
+    }
+
     /// How many votes make a majority.
     #[must_use]
     pub fn majority(&self) -> usize {
-        self.members.len() / 2 + 1
+        self.size() / 2 + 1
     }
 
     /// Name of the Secret with the seed of all passwords.
@@ -137,13 +200,39 @@ impl Plan {
         let clients = self.clients.iter().map(|client| {
             UserRule::client(&client.name, self.epoch, &client.key_prefix, &password(&client.user(self.epoch)))
         });
-        std::iter::once(locker).chain(clients).collect()
+        let accepting = |rule: UserRule| {
+            let accepted = auth.accepted(member, rule.name());
+            rule.accepting(&accepted)
+        };
+        std::iter::once(locker).chain(clients).map(accepting).collect()
     }
 
     /// Name of the Secret with redis.conf and the ACL files.
     #[must_use]
     pub fn config_name(&self) -> String {
-        format!("{}-config", self.name)
+        config_name(&self.name)
+    }
+
+    /// Name of the Secret with the operator's own authority.
+    #[must_use]
+    pub fn authority_name(&self) -> String {
+        format!("{}-ca", self.name)
+    }
+
+    /// The names that the members' certificate has to prove: those that clients, and the operator, check.
+    #[must_use]
+    pub fn server_names(&self) -> Vec<String> {
+        let given = self.expose.iter().flat_map(ExposePlan::hosts);
+        self.members.iter().map(|member| member.dns_name(&self.namespace)).chain(given).collect()
+    }
+
+    /// All names in a certificate that the operator makes; `others` are hosts of load balancers.
+    #[must_use]
+    pub fn issued_names(&self, others: &[String]) -> Vec<String> {
+        let long = self.members.iter().map(|member| format!("{}.cluster.local", member.dns_name(&self.namespace)));
+        let mut names = self.server_names();
+        names.extend(long.chain(others.iter().cloned()));
+        names
     }
 
     /// Name of a client's Secret.
@@ -151,6 +240,12 @@ impl Plan {
     pub fn client_secret_name(&self, client: &ClientPlan) -> String {
         format!("{}-client-{}", self.name, client.name)
     }
+}
+
+/// Name of the Secret with redis.conf and the ACL files.
+#[must_use]
+pub fn config_name(quorum: &str) -> String {
+    format!("{quorum}-config")
 }
 
 /// Name of the Secret with the seed of all passwords.
@@ -186,19 +281,26 @@ pub fn voting_users(quorum: &RedisQuorum) -> Vec<String> {
     std::iter::once(UserRule::locker_name(epoch)).chain(clients).collect()
 }
 
-/// The members of a quorum.
+/// The members of a quorum that the operator runs.
 #[must_use]
 pub fn members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     let count = usize::try_from(quorum.spec.members).unwrap_or(0).min(9);
-    (0..count).map(|index| MemberPlan { index, name: format!("{}-{index}", quorum.name_any()) }).collect()
+    let own = |index| MemberPlan { index, name: format!("{}-{index}", quorum.name_any()), external: None };
+    (0..count).map(own).collect()
 }
 
 /// Parses a specification.
 pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     let spec = &quorum.spec;
     supported(quorum)?;
-    if ![1, 3, 5, 7, 9].contains(&spec.members) {
-        return Err(Invalid::Members(spec.members));
+    let (own, external) = (members(quorum), external_members(quorum));
+    let size = spec.members.saturating_add(i32::try_from(external.len()).unwrap_or(i32::MAX));
+    if !(0..=9).contains(&spec.members) || ![1, 3, 5, 7, 9].contains(&size) {
+        return Err(Invalid::Members(size));
+    }
+    external::check(&external, &quorum.name_any())?;
+    if !external.is_empty() && !spec.clients.is_empty() {
+        return Err(Invalid::ClientsOfExternal);
     }
     let name = quorum.metadata.name.clone().ok_or(Invalid::Incomplete("name"))?;
     if name.len() > 40 {
@@ -216,34 +318,37 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         namespace: quorum.namespace().ok_or(Invalid::Incomplete("namespace"))?,
         uid: quorum.uid().ok_or(Invalid::Incomplete("UID"))?,
         owner: quorum.controller_owner_ref(&()).ok_or(Invalid::Incomplete("UID"))?,
-        members: members(quorum),
+        members: own,
+        external,
         image: spec.image.clone(),
         settings: settings(quorum),
         max_ttl: spec.max_ttl.get(),
         epoch: epoch(quorum),
         clients,
+        tls: tls(quorum)?,
+        expose: ExposePlan::new(&spec.expose).map_err(Invalid::Address)?,
         pod: spec.pod.clone().unwrap_or_default(),
         name,
     })
 }
 
 fn supported(quorum: &RedisQuorum) -> Result<(), Invalid> {
-    let spec = &quorum.spec;
-    for (refused, name) in [
-        (spec.tls.mode != TlsMode::Disabled, "tls"),
-        (spec.expose.type_ != ExposeType::None, "expose"),
-        (!spec.external.is_empty(), "external"),
-    ] {
-        if refused {
-            return Err(Invalid::NotYet(name));
-        }
-    }
     // Every member that was made is in the status; a list of another length is a membership change.
     let made = quorum.status.as_ref().map_or(0, |status| status.members.len());
-    if made != 0 && Ok(made) != usize::try_from(spec.members) {
+    if made != 0 && made != all_members(quorum).len() {
         return Err(Invalid::NotYet("changing members"));
     }
     Ok(())
+}
+
+fn tls(quorum: &RedisQuorum) -> Result<Option<TlsPlan>, Invalid> {
+    let tls = &quorum.spec.tls;
+    Ok(match (tls.mode, &tls.secret_ref) {
+        (TlsMode::Disabled, _) => None,
+        (TlsMode::Managed, _) => Some(TlsPlan { secret: format!("{}-tls", quorum.name_any()), managed: true }),
+        (TlsMode::Secret, Some(secret)) => Some(TlsPlan { secret: secret.name.clone(), managed: false }),
+        (TlsMode::Secret, None) => return Err(Invalid::Incomplete("spec.tls.secretRef")),
+    })
 }
 
 fn client(client: &crate::api::QuorumClient) -> Result<ClientPlan, Invalid> {

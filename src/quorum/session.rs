@@ -1,38 +1,43 @@
 //! One quorum as every replica lives with it: connections to its members, what was seen of their processes, the highest
 //! token.
 
+mod accord;
 mod auth_reader;
 mod clock;
+mod credentials;
 mod link;
 mod registry;
 mod timed;
 mod tokens;
 mod ttl;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub(crate) use auth_reader::auth_of;
+pub use accord::SharedAccord;
+pub(crate) use auth_reader::{auth_of, authorities_of};
 pub use clock::ClockGuard;
-pub use link::{ActError, LinkView, MemberLink, ScriptNews, Turn};
+use link::Access;
+pub use link::{ActError, Credentials, LinkView, MemberLink, ScriptNews, Turn};
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
 
+use super::accord::claim_of;
 use super::auth::Auth;
-use super::status::{admitted_run_id, record_named};
+use super::status::record_named;
 use super::{in_force, plan};
 use crate::api::RedisQuorum;
-use crate::operator::{context::Context, metrics::MemberLabels};
-use crate::redis_member::Link;
-use crate::redlock::{Elector, Electorate, FencingToken, LockMember, Redlock, ValueSigner};
+use crate::operator::context::Context;
+use crate::redis_member::{Authorities, Link, TlsError};
+use crate::redlock::{Elector, Electorate, FencingToken, MemberError, Redlock, ValueSigner};
 use crate::time::{Clock, Monotonic, SystemClock};
-use timed::Timed;
+use link::Shared;
 use tokens::Tokens;
 
 /// News of a session: somebody should look at the quorum again.
@@ -45,8 +50,14 @@ pub struct QuorumSession {
     uid: String,
     newest: watch::Sender<Arc<RedisQuorum>>,
     auth: watch::Sender<Option<Auth>>,
+    authorities: watch::Sender<Option<Authorities>>,
+    /// The Secrets are to be read now.
+    read_secrets: Arc<Notify>,
     links: Vec<Arc<MemberLink>>,
     clocks: Arc<ClockGuard>,
+    accord: SharedAccord,
+    /// Users of masters that others run, by member.
+    credentials: Mutex<BTreeMap<String, Credentials>>,
     tokens: Tokens,
     /// Since when this replica has known that the pod with this UID is gone.
     gone: Mutex<HashMap<String, Monotonic>>,
@@ -61,14 +72,14 @@ impl QuorumSession {
         let (namespace, uid) = (quorum.namespace()?, quorum.uid()?);
         let reference = ObjectRef::from_obj(quorum.as_ref());
         let stop = CancellationToken::new();
-        let (auth, _) = watch::channel(None);
-        let members = plan::members(&quorum);
+        let members = plan::all_members(&quorum);
+        let accord = SharedAccord::new(&quorum);
         let clocks = Arc::new(ClockGuard::new(members.len(), in_force::clock_rule(&quorum)));
         let links: Vec<_> = members
             .into_iter()
             .map(|member| {
-                let clocks = (context.clock.clone(), clocks.clone());
-                MemberLink::start(clocks, member, reference.clone(), announcements.clone(), stop.clone())
+                let shared = Shared { clock: context.clock.clone(), clocks: clocks.clone(), accord: accord.clone() };
+                MemberLink::start(shared, member, reference.clone(), announcements.clone(), stop.clone())
             })
             .collect();
         let session = Arc::new(Self {
@@ -76,14 +87,19 @@ impl QuorumSession {
             reference,
             uid,
             newest: watch::channel(quorum.clone()).0,
-            auth,
+            auth: watch::channel(None).0,
+            authorities: watch::channel(None).0,
+            read_secrets: Arc::default(),
             links,
             clocks,
+            accord,
+            credentials: Mutex::default(),
             tokens: Tokens::new(&quorum),
             gone: Mutex::default(),
             announcements,
             _end: stop.clone().drop_guard(),
         });
+        let users = credentials::follow(context.client.clone(), namespace.clone(), Arc::downgrade(&session));
         let reader = auth_reader::follow(
             context.client.clone(),
             namespace,
@@ -91,7 +107,8 @@ impl QuorumSession {
             session.uid.clone(),
             Arc::downgrade(&session),
         );
-        tokio::spawn(async move { stop.run_until_cancelled(reader).await });
+        let secrets = async { tokio::join!(reader, users) };
+        tokio::spawn(async move { stop.run_until_cancelled(secrets).await });
         session.place();
         Some(session)
     }
@@ -132,18 +149,21 @@ impl QuorumSession {
         &self.clocks
     }
 
-    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9). A member that
-    /// has no connection yet counts as one that never answers.
+    /// What the operators that share masters with this quorum say.
+    #[must_use]
+    pub const fn accord(&self) -> &SharedAccord {
+        &self.accord
+    }
+
+    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9), and while nobody
+    /// who shares them disagrees (rule 8). A member that has no connection yet counts as one that never answers.
     #[must_use]
     pub fn electorate(&self) -> Electorate {
         let quorum = self.quorum();
         let list: Vec<_> = self.links.iter().map(|link| link.name().clone()).collect();
         let electors = self.links.iter().filter_map(|link| {
-            let admitted = admitted_run_id(&quorum, link.name().as_str());
-            let labels = MemberLabels::of(&self.reference, link.name().as_str());
-            let latency = self.context.metrics.member_latency.get_or_create(&labels).clone();
-            let member: Arc<dyn LockMember> = Arc::new(Timed { member: link.voter()?, latency });
-            Some(Elector { member, admitted })
+            let admitted = self.voting_run_id(&quorum, link);
+            Some(Elector { member: self.timed(link.voter()?), admitted })
         });
         Electorate::joint(electors.collect(), list.clone(), list).with_clock_check(self.clocks.clone())
     }
@@ -190,7 +210,7 @@ impl QuorumSession {
     pub fn is_ready(&self) -> bool {
         let quorum = self.quorum();
         let connected = |link: &&Arc<MemberLink>| {
-            let admitted = admitted_run_id(&quorum, link.name().as_str());
+            let admitted = self.voting_run_id(&quorum, link);
             let open = link.voter().map(|voter| voter.link().borrow().clone());
             matches!((admitted, open), (Some(admitted), Some(Link::Open(run_id))) if admitted == run_id)
         };
@@ -240,6 +260,10 @@ impl QuorumSession {
             let newer = quorum.uid() == newest.uid() && is_newer(newest, &quorum);
             if newer {
                 self.note_fencings(newest, &quorum);
+                let rotation = |quorum: &RedisQuorum| quorum.status.as_ref()?.password_rotation.clone();
+                if rotation(newest) != rotation(&quorum) {
+                    self.read_secrets.notify_one();
+                }
                 *newest = quorum.clone();
             }
             newer
@@ -271,15 +295,35 @@ impl QuorumSession {
         self.announce();
     }
 
+    /// Whose certificates are trusted from now on, in PEM.
+    pub(crate) fn set_authorities(&self, pem: &str) -> Result<(), TlsError> {
+        let authorities = Authorities::from_pem(pem.as_bytes())?;
+        let news = self.authorities.send_if_modified(|known| {
+            let news = known.as_ref() != Some(&authorities);
+            *known = Some(authorities);
+            news
+        });
+        if news {
+            self.place();
+            self.announce();
+        }
+        Ok(())
+    }
+
     /// Tells every link where its member is and as whom to connect.
     pub(super) fn place(&self) {
         let quorum = self.quorum();
-        let auth = self.auth();
+        let (auth, authorities) = (self.auth(), self.authorities.borrow().clone());
         let epoch = plan::epoch(&quorum);
         let users = plan::voting_users(&quorum);
         let bound = in_force::InForce::published(&quorum).map(|_| in_force::current(&quorum).max_ttl);
         let namespace = self.reference.namespace.clone().unwrap_or_default();
+        self.accord.lock().set_claim(claim_of(&quorum));
         for link in &self.links {
+            if link.plan().is_external() {
+                self.place_external(&quorum, link);
+                continue;
+            }
             let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
             let record = record_named(quorum.status.as_ref(), link.name().as_str());
             if let Some(process) = record.may_be_open() {
@@ -289,7 +333,10 @@ impl QuorumSession {
                 );
             }
             link.bound_ttls(bound);
-            link.place(pod.as_deref(), auth.as_ref(), epoch, &users);
+            let access = Access { auth: auth.as_ref(), authorities: authorities.as_ref(), namespace: &namespace };
+            if !link.place(pod.as_deref(), access, epoch, &users) {
+                self.read_secrets.notify_one();
+            }
         }
     }
 
@@ -318,18 +365,15 @@ impl QuorumSession {
         &self.context
     }
 
+    /// Whether some member's certificate is not trusted by what is known: there may be newer authorities.
+    pub(super) fn is_distrustful(&self) -> bool {
+        let untrusted = |link: &Arc<MemberLink>| matches!(link.view().failure, Some(MemberError::Untrusted(_)));
+        self.links.iter().any(untrusted)
+    }
+
     /// Whether any member accepts the secrets that are known.
     pub(super) fn is_authenticated(&self) -> bool {
         self.links.iter().any(|link| link.is_seen())
-    }
-}
-
-impl Drop for QuorumSession {
-    fn drop(&mut self) {
-        for link in &self.links {
-            let labels = MemberLabels::of(&self.reference, link.name().as_str());
-            self.context.metrics.member_latency.remove(&labels);
-        }
     }
 }
 

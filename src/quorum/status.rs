@@ -1,9 +1,13 @@
 //! Between the published status and the records of the fence, and what the conditions say. Pure.
 
+mod agreement;
 mod conditions;
+mod external;
 mod watches;
 
+pub use agreement::{Agreement, agreement};
 pub use conditions::{Obstacle, Overview, conditions, refused};
+pub use external::unfit;
 pub use watches::{ClockReport, TtlReport, Watched, watch_conditions};
 
 use super::plan::Plan;
@@ -70,7 +74,7 @@ pub fn admitted_run_id(quorum: &RedisQuorum, name: &str) -> Option<RunId> {
 #[must_use]
 pub fn ready_column(status: &RedisQuorumStatus, plan: &Plan) -> String {
     let admitted = status.members.iter().filter(|member| member.state == MemberState::Admitted).count();
-    format!("{admitted}/{}", plan.members.len())
+    format!("{admitted}/{}", plan.size())
 }
 
 /// The times that go with a record.
@@ -90,7 +94,8 @@ pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
     member.reason = record.reason.map(published_reason);
     member.run_id = record.run_id.as_ref().map(ToString::to_string);
     if let Some(process) = &record.process {
-        member.pod_uid = Some(process.pod_uid.clone());
+        // A master that others run has none.
+        member.pod_uid = Some(process.pod_uid.clone()).filter(|uid| !uid.is_empty());
         member.container_id.clone_from(&process.container_id);
         member.node_name.clone_from(&process.node_name);
     }
@@ -108,6 +113,13 @@ pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
         (member.admitted_at, member.operator_epoch) = (None, None);
     }
     member.message = message(record, &member.name);
+}
+
+/// Puts a record into the published status of the member with this name.
+pub fn publish_named(status: &mut RedisQuorumStatus, name: &str, record: &Record, stamps: Stamps) {
+    if let Some(member) = status.members.iter_mut().find(|member| member.name == name) {
+        publish(member, record, stamps);
+    }
 }
 
 fn message(record: &Record, name: &str) -> Option<String> {

@@ -27,6 +27,13 @@ const CLIENT: &str =
 const OPERATOR: &str = "resetchannels ~#* -@all +ping +info +time +scan +get +set +eval +watch +unwatch +multi +exec \
     +acl|setuser +acl|getuser +client|list +client|kill +client|id +script|kill (~* -@all +pttl)";
 
+/// The `ACL SETUSER` of the user that the operator is given on a master that others run: its locking path, and nothing more.
+/// `PASSWORD` stands for the password.
+#[must_use]
+pub fn external_user(name: &str) -> String {
+    format!("ACL SETUSER {name} reset on >PASSWORD ~* resetchannels {LOCKER}")
+}
+
 /// SHA-256 of a password, as Redis stores it: 64 hex characters.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PasswordHash(String);
@@ -83,7 +90,7 @@ pub struct NotAKeyPrefix;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRule {
     name: String,
-    password: PasswordHash,
+    passwords: Vec<PasswordHash>,
     keys: String,
     open: &'static str,
 }
@@ -94,7 +101,7 @@ impl UserRule {
     pub fn locker(epoch: i64, password: &Secret) -> Self {
         Self {
             name: Self::locker_name(epoch),
-            password: PasswordHash::of(password),
+            passwords: vec![PasswordHash::of(password)],
             keys: "~*".to_owned(),
             open: LOCKER,
         }
@@ -104,7 +111,13 @@ impl UserRule {
     #[must_use]
     pub fn client(client: &str, epoch: i64, prefix: &KeyPrefix, password: &Secret) -> Self {
         let name = Self::client_name(client, epoch);
-        Self { name, password: PasswordHash::of(password), keys: format!("~{}*", prefix.as_str()), open: CLIENT }
+        Self { name, passwords: vec![PasswordHash::of(password)], keys: format!("~{}*", prefix.as_str()), open: CLIENT }
+    }
+
+    /// The same user with these passwords, each of which is accepted.
+    #[must_use]
+    pub fn accepting(self, passwords: &[Secret]) -> Self {
+        Self { passwords: hashes(passwords), ..self }
     }
 
     /// `locker-e<epoch>`: users carry the membership epoch, so that those of an old member list can be closed.
@@ -130,14 +143,42 @@ impl UserRule {
     #[must_use]
     pub fn set_user(&self, open: bool) -> Vec<String> {
         let rules = format!(
-            "{} reset on #{} {} resetchannels {}",
+            "{} reset on {} {} resetchannels {}",
             self.name,
-            self.password.0,
+            shown(&self.passwords),
             self.keys,
             if open { self.open } else { CLOSED }
         );
         rules.split_whitespace().map(str::to_owned).collect()
     }
+
+    /// The arguments of the `ACL SETUSER` that gives the user its passwords and leaves all else as it is.
+    #[must_use]
+    pub fn set_passwords(&self) -> Vec<String> {
+        set_passwords(&self.name, &self.passwords)
+    }
+}
+
+/// The arguments of the `ACL SETUSER` that gives the operator's own user these passwords.
+#[must_use]
+pub fn set_operator_passwords(passwords: &[Secret]) -> Vec<String> {
+    set_passwords(OPERATOR_USER, &hashes(passwords))
+}
+
+fn set_passwords(user: &str, passwords: &[PasswordHash]) -> Vec<String> {
+    let rules = format!("{user} resetpass {}", shown(passwords));
+    rules.split_whitespace().map(str::to_owned).collect()
+}
+
+/// In one order, whichever of them is in use.
+fn hashes(passwords: &[Secret]) -> Vec<PasswordHash> {
+    let mut hashes: Vec<_> = passwords.iter().map(PasswordHash::of).collect();
+    hashes.sort_by(|a, b| a.0.cmp(&b.0));
+    hashes
+}
+
+fn shown(passwords: &[PasswordHash]) -> String {
+    passwords.iter().map(|hash| format!("#{}", hash.0)).collect::<Vec<_>>().join(" ")
 }
 
 /// The commands of a closed user as `ACL GETUSER` shows them.
@@ -145,11 +186,11 @@ pub(super) const CLOSED_AS_SHOWN: &str = CLOSED;
 
 /// The text of `users.acl`: everybody closed but the operator and the probe.
 #[must_use]
-pub fn users_acl(operator_password: &Secret, users: &[UserRule]) -> String {
+pub fn users_acl(operator_passwords: &[Secret], users: &[UserRule]) -> String {
     let mut lines = vec![
         "user default off".to_owned(),
         format!("user {PROBE_USER} on nopass resetkeys resetchannels -@all +ping +acl|dryrun"),
-        format!("user {OPERATOR_USER} on #{} {OPERATOR}", PasswordHash::of(operator_password).0),
+        format!("user {OPERATOR_USER} on {} {OPERATOR}", shown(&hashes(operator_passwords))),
     ];
     // `reset` is for SETUSER; a user in the file begins with nothing.
     lines.extend(
@@ -194,7 +235,7 @@ mod tests {
         let secret = Secret::new("s3cret");
         let prefix = KeyPrefix::parse("shop/").unwrap();
         let users = [UserRule::locker(7, &secret), UserRule::client("billing", 7, &prefix, &secret)];
-        let text = users_acl(&secret, &users);
+        let text = users_acl(std::slice::from_ref(&secret), &users);
         assert!(!text.contains("s3cret"));
         assert!(text.starts_with("user default off\n") && text.ends_with('\n'));
         for name in ["locker-e7", "billing-e7"] {

@@ -1,5 +1,11 @@
+//! The operator's hand on a member.
+
+mod sample;
+mod secrets;
+
 use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule};
-use super::endpoint::{Driver, Endpoint, connect};
+use super::endpoint::{Connected, Endpoint, connect};
+use super::tls::Fingerprint;
 use super::wire;
 use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY};
 use crate::time::Clock;
@@ -11,12 +17,12 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use sample::TtlSample;
+pub use secrets::PasswordChange;
+
 /// The operator's epoch on a member: a leader raises it before anything else, and one with an older epoch can open
 /// nothing.
 pub const EPOCH_KEY: &str = "#operator-epoch";
-
-/// What `PTTL` says of a key that is not there.
-const GONE: i64 = -2;
 
 /// The operator's hand on one process. It never reconnects: a connection cannot outlive its process, so what was
 /// checked on it is true of the process that is then opened (docs/safety.md). After a failure that leaves the state of
@@ -26,6 +32,7 @@ pub struct AdminConnection {
     clock: Arc<dyn Clock>,
     deadline: Duration,
     run_id: RunId,
+    certificate: Option<Fingerprint>,
     broken: bool,
     driver: AbortOnDropHandle<()>,
 }
@@ -41,6 +48,8 @@ pub struct Observation {
     pub is_master: bool,
     /// Whether it writes an append-only file. It must not: a file is no proof of memory.
     pub append_only: bool,
+    /// `standalone`, or it may be anything but one independent master.
+    pub mode: String,
     /// `noeviction`, or it may throw locks away.
     pub maxmemory_policy: String,
     /// Which of the users asked about may do more than PING, by name.
@@ -89,15 +98,6 @@ pub enum ScriptKill {
     NotBusy,
 }
 
-/// One page of a walk over all keys.
-#[derive(Clone, PartialEq, Eq)]
-pub struct TtlSample {
-    /// Where to go on; 0 when the walk is over.
-    pub cursor: u64,
-    /// Keys, and their time to live if they have one.
-    pub keys: Vec<(String, Option<Duration>)>,
-}
-
 impl AdminConnection {
     /// Connects as the endpoint's user, which should be [`OPERATOR_USER`], and asks which process this is. `deadline`
     /// bounds connecting, and later every operation.
@@ -117,10 +117,10 @@ impl AdminConnection {
         deadline: Duration,
     ) -> Result<Self, MemberError> {
         let connected = timeout(deadline, connect(endpoint)).await;
-        let (connection, driver): (_, Driver) =
+        let Connected { connection, driver, certificate } =
             connected.map_err(|_| MemberError::Unreachable("connecting took too long".to_owned()))??;
         let driver = AbortOnDropHandle::new(tokio::spawn(driver));
-        Ok(Self { connection, clock, deadline, run_id: RunId::new(""), broken: false, driver })
+        Ok(Self { connection, clock, deadline, run_id: RunId::new(""), certificate, broken: false, driver })
     }
 
     /// Ends a script that has made a member BUSY. A connection of its own, since a busy process does not say who it is.
@@ -139,6 +139,12 @@ impl AdminConnection {
     #[must_use]
     pub const fn run_id(&self) -> &RunId {
         &self.run_id
+    }
+
+    /// The certificate that the process served when this connection was made; `None` without TLS.
+    #[must_use]
+    pub const fn certificate(&self) -> Option<Fingerprint> {
+        self.certificate
     }
 
     /// Asks for an answer.
@@ -183,6 +189,7 @@ impl AdminConnection {
             version: field("redis_version").to_owned(),
             is_master: field("role") == "master",
             append_only: field("aof_enabled") != "0",
+            mode: field("redis_mode").to_owned(),
             maxmemory_policy: field("maxmemory_policy").to_owned(),
             open_users: open.collect(),
             epoch: number(epoch)?,
@@ -258,36 +265,6 @@ impl AdminConnection {
         }
     }
 
-    /// One page of about `count` keys and their times to live, from `cursor` (0 at first) on.
-    ///
-    /// # Errors
-    /// If there is no answer in time.
-    pub async fn sample_ttls(&mut self, cursor: u64, count: u32) -> Result<TtlSample, MemberError> {
-        let page = self.ask(cmd("SCAN").arg(cursor).arg("COUNT").arg(count)).await?;
-        // Others' keys may be any bytes.
-        let (cursor, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value(page).map_err(|_| wire::unexpected())?;
-        if keys.is_empty() {
-            return Ok(TtlSample { cursor, keys: Vec::new() });
-        }
-        let mut pipeline = Pipeline::new();
-        for key in &keys {
-            pipeline.cmd("PTTL").arg(key);
-        }
-        let ttls = self.ask_all(&pipeline).await?;
-        let mut sample = TtlSample { cursor, keys: Vec::with_capacity(keys.len()) };
-        for (key, ttl) in keys.into_iter().zip(ttls) {
-            // -1: for ever. -2: gone in between.
-            match number(&ttl)? {
-                Some(GONE) => {}
-                millis => {
-                    let ttl = millis.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
-                    sample.keys.push((String::from_utf8_lossy(&key).into_owned(), ttl));
-                }
-            }
-        }
-        Ok(sample)
-    }
-
     /// Whether the commands were executed under this epoch.
     async fn guarded(&mut self, epoch: i64, commands: Vec<Cmd>) -> Result<bool, MemberError> {
         if self.watch_epoch().await? != Some(epoch) {
@@ -327,7 +304,7 @@ impl AdminConnection {
 
     /// `&mut self` throughout: nothing comes between WATCH and EXEC. A caller that goes away in the middle of an
     /// operation, or a deadline, leaves the state unknown, so `broken` is set for as long as an answer is due.
-    async fn ask_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, MemberError> {
+    pub(super) async fn ask_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, MemberError> {
         if self.broken {
             return Err(MemberError::Unreachable("connection given up".to_owned()));
         }
@@ -357,8 +334,13 @@ fn set_user(user: &UserRule, open: bool) -> Cmd {
 
 /// Ends the operator's other connections to the member, and with them whatever they have on the way.
 fn kill_others() -> Cmd {
+    kill(OPERATOR_USER)
+}
+
+/// Ends a user's connections, but for this one.
+fn kill(user: &str) -> Cmd {
     let mut command = cmd("CLIENT");
-    command.arg(&["KILL", "USER", OPERATOR_USER, "SKIPME", "yes"]);
+    command.arg(&["KILL", "USER", user, "SKIPME", "yes"]);
     command
 }
 

@@ -1,3 +1,4 @@
+use super::tls::{Fingerprint, TlsClient};
 use super::wire;
 use crate::redlock::MemberError;
 use redis::aio::MultiplexedConnection;
@@ -7,7 +8,9 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
+use tokio_rustls::TlsConnector;
 
 /// A password. `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,10 +40,20 @@ impl fmt::Debug for Secret {
 pub struct Endpoint {
     /// `host:port`; the name is resolved at every connect.
     pub address: String,
-    /// The Redis user.
+    /// The Redis user; empty if the member asks for no password.
     pub username: String,
     /// Its password.
     pub password: Secret,
+    /// With TLS or without. There is no way from one to the other: a peer that does not speak TLS is not given the password.
+    pub tls: Option<TlsClient>,
+}
+
+impl Endpoint {
+    /// Whether a connection to the one is a connection to the other, whatever it takes to make it.
+    pub(super) fn is_same_peer(&self, other: &Self) -> bool {
+        let name = |endpoint: &Self| endpoint.tls.as_ref().map(TlsClient::server_name);
+        (&self.address, &self.username, name(self)) == (&other.address, &other.username, name(other))
+    }
 }
 
 /// Unacknowledged data is given up after this, or a peer behind a black hole would keep the connection for many
@@ -53,19 +66,52 @@ const BUFFERED_REQUESTS: usize = 1024;
 /// What moves the bytes of a connection; it ends when the connection is closed, by either side.
 pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Connects and authenticates. The connection lives as long as its driver, and never reconnects.
-pub(super) async fn connect(endpoint: &Endpoint) -> Result<(MultiplexedConnection, Driver), MemberError> {
-    let stream = open(&endpoint.address).await.map_err(|error| MemberError::Unreachable(error.kind().to_string()))?;
-    let user = RedisConnectionInfo::default()
-        .set_username(&endpoint.username)
-        .set_password(endpoint.password.expose())
-        // CLIENT SETINFO is unknown to Redis 7.0 and not granted to anyone.
-        .set_skip_set_lib_name();
+/// A connection that lives as long as its driver, and never reconnects.
+pub(super) struct Connected {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) driver: Driver,
+    /// The certificate that the peer has proved to have; `None` without TLS.
+    pub(super) certificate: Option<Fingerprint>,
+}
+
+/// Connects, checks the certificate where there is to be one, and authenticates.
+pub(super) async fn connect(endpoint: &Endpoint) -> Result<Connected, MemberError> {
+    let stream = open(&endpoint.address).await.map_err(|error| unreachable(&error))?;
+    let Some(tls) = &endpoint.tls else { return authenticate(endpoint, stream, None).await };
+    let stream = TlsConnector::from(tls.config()).connect(tls.server_name(), stream).await;
+    let stream = stream.map_err(|error| unreachable(&error))?;
+    let own = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let certificate = own.map(Fingerprint::of);
+    authenticate(endpoint, stream, certificate).await
+}
+
+async fn authenticate<S>(
+    endpoint: &Endpoint,
+    stream: S,
+    certificate: Option<Fingerprint>,
+) -> Result<Connected, MemberError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    // CLIENT SETINFO is unknown to Redis 7.0 and not granted to anyone.
+    let mut user = RedisConnectionInfo::default().set_skip_set_lib_name();
+    if !endpoint.username.is_empty() {
+        user = user.set_username(&endpoint.username).set_password(endpoint.password.expose());
+    }
     // Deadlines are the caller's: a request that is given up must stay in line, or its release would overtake it.
     let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(BUFFERED_REQUESTS);
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&user, stream, config).await.map_err(|error| wire::error(&error))?;
-    Ok((connection, Box::pin(driver)))
+    Ok(Connected { connection, driver: Box::pin(driver), certificate })
+}
+
+/// What TLS says is told in its words, since they name what to do; anything else by its kind.
+fn unreachable(error: &io::Error) -> MemberError {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match tls {
+        Some(tls) => MemberError::Untrusted(tls.to_string()),
+        None => MemberError::Unreachable(error.kind().to_string()),
+    }
 }
 
 async fn open(address: &str) -> io::Result<TcpStream> {

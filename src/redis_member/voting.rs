@@ -51,8 +51,8 @@ impl RedisMember {
         Self { name, jobs, endpoint, link, _task: AbortOnDropHandle::new(tokio::spawn(actor.run())) }
     }
 
-    /// The member has moved, or its password has changed: drops the connection and connects there. The same endpoint
-    /// again changes nothing.
+    /// The member is there from now on. If it has moved, the connection is dropped and another one made; a new password, and
+    /// new authorities, are for the next connection.
     pub fn set_endpoint(&self, endpoint: Endpoint) {
         self.endpoint.send_if_modified(|current| {
             let moved = *current != endpoint;

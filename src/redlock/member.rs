@@ -204,6 +204,9 @@ pub enum MemberError {
     /// No connection, or the connection broke: the commands may or may not have been executed.
     #[error("unreachable: {0}")]
     Unreachable(String),
+    /// TLS failed, or the certificate is refused: nothing was sent.
+    #[error("TLS: {0}")]
+    Untrusted(String),
     /// No answer in time: the commands may still be executed.
     #[error("no answer in time")]
     TimedOut,

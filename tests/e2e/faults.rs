@@ -41,6 +41,10 @@ impl Faults {
     }
 
     async fn run(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        self.output(arguments).await.map(drop)
+    }
+
+    async fn output(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let Some(script) = &self.script else { bail!("this cluster has no faults to inject") };
         let mut command = Command::new(script);
         command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
@@ -53,7 +57,22 @@ impl Faults {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
-        Ok(())
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Runs a shell script beside the control plane, waiting for its end, where nothing can be awaited.
+    pub(crate) fn clean_up_beside_the_control_plane(&self, script: &str) {
+        if let Some(program) = &self.script {
+            let mut command = std::process::Command::new(program);
+            command.args(["in-cp", "--", "bash", "-uc", script]).stdin(Stdio::null());
+            // The cluster ends what is left.
+            let _ended = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
+    }
+
+    /// Runs a shell script beside the control plane, from where pods and nodes are reached by address; gives what it printed.
+    pub(crate) async fn beside_the_control_plane(&self, script: &str) -> anyhow::Result<String> {
+        self.output(&["in-cp", "--", "bash", "-c", script]).await
     }
 
     /// SIGKILL to the first process of a container.
@@ -81,7 +100,9 @@ impl Faults {
 
     /// The end of [`Self::cut_from_api_server`].
     pub(crate) async fn heal_api_server(&self, node: &str) -> anyhow::Result<()> {
-        self.run(&["in-node", node.trim_start_matches("node"), "--", "nft", "delete", "table", "ip", "e2e"]).await
+        self.run(&["in-node", node.trim_start_matches("node"), "--", "nft", "delete", "table", "ip", "e2e"])
+            .await
+            .map(drop)
     }
 
     /// The API server is killed and stays away.

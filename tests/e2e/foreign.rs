@@ -17,8 +17,8 @@ use crate::{
 const START_LIMIT: Duration = Duration::from_secs(40);
 
 /// `redis MEMBER COMMAND...`, with members counted from 0.
-const REDIS: &str =
-    r#"redis() { m=$(($1 + 1)); shift; redis-cli --no-auth-warning -u "$(sed -n "${m}p" /client/urls)" "$@" 2>&1; }"#;
+const REDIS: &str = r#"redis() { m=$(($1 + 1)); shift; [ ! -e /client/ca.crt ] || set -- --cacert /client/ca.crt "$@"
+redis-cli --no-auth-warning -u "$(sed -n "${m}p" /client/urls)" "$@" 2>&1; }"#;
 
 /// A pod that waits for commands.
 pub(crate) struct Client {
@@ -26,10 +26,16 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Starts it, once the quorum's Secret is there.
+    /// Starts it, once the quorum's Secret is there. The cluster's DNS learns of new Services from the API server, at its own
+    /// pace after an outage, so a client is ready when every member has answered under its name.
     pub(crate) async fn start(quorum: &Quorum) -> anyhow::Result<Self> {
         start(quorum, "outside", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done").await?;
-        Ok(Self { bench: quorum.bench.clone() })
+        let client = Self { bench: quorum.bench.clone() };
+        let answer = "m=0; while read -r _; do until [ \"$(redis $m PING)\" = PONG ]; do sleep 0.1; done; \
+                      m=$((m + 1)); done < /client/urls";
+        let answered = tokio::time::timeout(START_LIMIT, client.shell(answer)).await;
+        answered.context("not every member has answered PING under its name")??;
+        Ok(client)
     }
 
     /// Runs a Redis command on a member and gives the answer, an error's text included.

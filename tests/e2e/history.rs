@@ -35,3 +35,16 @@ pub(crate) fn check_held_throughout(versions: &[Version<DistributedLock>]) -> an
     }
     Ok(renewals)
 }
+
+/// From the first version in which it was held, the lock was held by one holder under one token. What was published may have run out
+/// meanwhile, while nobody could publish: the keys had not.
+pub(crate) fn check_never_lost(versions: &[Version<DistributedLock>]) -> anyhow::Result<()> {
+    let held = versions.iter().skip_while(|version| !is_held(&version.object));
+    let seen: Vec<_> = held.map(|version| (is_held(&version.object), status(&version.object))).collect();
+    let first = seen.first().map(|(_, status)| status.clone()).context("it was never held")?;
+    for (held, now) in seen {
+        let same = held && now.holder == first.holder && now.fencing_token == first.fencing_token;
+        ensure!(same, "it changed hands or was lost: {first:?}, then {now:?}");
+    }
+    Ok(())
+}

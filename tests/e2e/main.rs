@@ -11,6 +11,7 @@ mod figures;
 mod foreign;
 mod history;
 mod locks;
+mod masters;
 mod operators;
 mod pods;
 mod quorums;

@@ -57,6 +57,22 @@ impl Quorum {
         Self::ready_as(bench, manifest(bench, name, max_ttl), max_ttl).await
     }
 
+    /// Creates it with these fields of the specification as well, and does not wait.
+    pub(crate) async fn create_with(
+        bench: &Bench,
+        name: &str,
+        max_ttl: Duration,
+        fields: Value,
+    ) -> anyhow::Result<Self> {
+        let recorder = bench.record::<RedisQuorum>(name).await?;
+        let mut manifest = manifest(bench, name, max_ttl);
+        for (field, value) in fields.as_object().into_iter().flatten() {
+            manifest["spec"][field] = value.clone();
+        }
+        bench.create::<RedisQuorum>(manifest).await?;
+        Ok(Self { bench: bench.clone(), name: name.into(), recorder })
+    }
+
     /// Creates it and waits until all members are admitted.
     pub(crate) async fn ready_as(bench: &Bench, manifest: Value, max_ttl: Duration) -> anyhow::Result<Self> {
         let quorum = Self::create(bench, manifest).await?;

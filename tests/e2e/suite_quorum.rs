@@ -2,6 +2,8 @@
 
 mod deletion;
 mod drift;
+mod expose;
+mod external;
 mod fences;
 mod helpers;
 mod lost_node;
@@ -10,7 +12,9 @@ mod pods;
 mod refusals;
 mod rejoin;
 mod rollout;
+mod rotation;
 mod settings;
+mod tls;
 mod watches;
 
 use crate::runner::{Test, tests};
@@ -49,4 +53,17 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere deletion::a_quorum_that_goes_names_its_held_locks_and_answers_nothing_but_ping,
     anywhere deletion::a_namespace_with_held_locks_goes,
     local rejoin::thirty_restarts_rejoin_within_a_second_after_the_delay,
+    anywhere rotation::passwords_are_rotated_and_no_lock_is_lost,
+    local expose::node_ports_are_reached_from_outside_the_cluster_with_the_certificate_checked,
+    anywhere expose::the_address_of_a_load_balancer_is_shown_and_certified,
+    local external::masters_of_others_alone_vote_after_their_wait,
+    local external::own_and_others_masters_make_one_quorum,
+    local external::two_quorums_over_the_same_masters_never_hold_together,
+    local external::a_newcomer_that_disagrees_refuses_itself_and_stops_nobody,
+    local external::a_longer_max_ttl_waits_for_the_fences_of_all,
+    local external::a_master_restarted_in_the_middle_of_an_acquisition_does_not_vote,
+    local external::two_addresses_of_one_process_have_one_vote,
+    local tls::a_managed_certificate_is_checked_by_name_and_plain_tcp_is_refused,
+    anywhere tls::a_certificate_that_is_replaced_is_served_without_a_restart,
+    anywhere tls::tls_is_switched_on_and_off_and_no_lock_is_lost,
 ];

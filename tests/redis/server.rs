@@ -27,7 +27,7 @@ pub(crate) fn client() -> UserRule {
 }
 
 pub(crate) fn endpoint(address: &str, username: &str) -> Endpoint {
-    Endpoint { address: address.to_owned(), username: username.to_owned(), password: password() }
+    Endpoint { address: address.to_owned(), username: username.to_owned(), password: password(), tls: None }
 }
 
 pub(crate) async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
@@ -52,7 +52,7 @@ impl Server {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("redlock-test-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(directory.join("users.acl"), users_acl(&password(), &[locker(), client()])).unwrap();
+        std::fs::write(directory.join("users.acl"), users_acl(&[password()], &[locker(), client()])).unwrap();
         // Bound for a moment, so that nobody else has it; a lost race shows in `ready`.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut server = Self { child: spawn(port, &directory), port, directory };

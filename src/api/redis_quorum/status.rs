@@ -38,14 +38,40 @@ pub struct RedisQuorumStatus {
     /// The largest nodeTimeout that a command may still have been given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_timeout_in_force: Option<GoDuration>,
+    /// The rotation of passwords that is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password_rotation: Option<PasswordRotation>,
     /// Members by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 18), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub members: Vec<MemberStatus>,
-    /// Ready, QuorumAvailable, FaultTolerant, Progressing, ClockHealthy, QuorumAgrees, TTLWithinBound, ClientsReady.
+    /// Ready, QuorumAvailable, FaultTolerant, Progressing, ClockHealthy, QuorumAgrees, TTLWithinBound, ClientsReady, and TLSReady
+    /// with TLS.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// A rotation of passwords.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PasswordRotation {
+    /// The text of the annotation that asked for it, cut to 253 characters.
+    #[schemars(length(max = 253))]
+    pub request: String,
+    /// How far it is.
+    pub stage: PasswordStage,
+}
+
+/// How far a rotation of passwords is.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PasswordStage {
+    /// The new passwords are made known to every member; everybody uses the old ones.
+    Adding,
+    /// Every member accepts both; the Secrets of clients have the new ones.
+    Switched,
+    /// The old ones are taken from one member after the other.
+    Removing,
 }
 
 /// What the operator knows of one member.
@@ -75,6 +101,10 @@ pub struct MemberStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 300))]
     pub address: Option<String>,
+    /// `host:port` by which peers outside the cluster reach it, with `expose`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 300))]
+    pub external_address: Option<String>,
     /// Only an `Admitted` member may vote.
     #[serde(default)]
     pub state: MemberState,

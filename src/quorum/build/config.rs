@@ -4,15 +4,27 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::stateful_set::resources;
-use super::{owned, quorum_labels};
+use super::stateful_set::{TLS_DIRECTORY, resources};
+use super::{Transport, owned, quorum_labels};
 use crate::quorum::auth::Auth;
 use crate::quorum::plan::{MemberPlan, PORT, Plan};
+use crate::quorum::tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, PRIVATE_KEY_KEY};
 use crate::redis_member::acl::{self, OPERATOR_USER};
 
-/// redis.conf and one ACL file per member. The file of a member is the closed state of its fence.
-pub(super) fn config_secret(plan: &Plan, auth: &Auth) -> Secret {
-    let mut data = BTreeMap::from([("redis.conf".to_owned(), ByteString(redis_conf(plan).into_bytes()))]);
+/// Key of the configuration with TLS or without. Both are always there: while TLS is switched on or off, pods of both kinds may
+/// start their process anew.
+pub(super) const fn conf_key(tls: bool) -> &'static str {
+    if tls { "redis-tls.conf" } else { "redis.conf" }
+}
+
+/// redis.conf and one ACL file per member. The file of a member is the closed state of its fence. The authorities are for the
+/// operator's own replicas: they are what members' certificates have been checked by, whatever has become of the Secret since.
+pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> Secret {
+    let conf = |tls: bool| (conf_key(tls).to_owned(), ByteString(redis_conf(plan, tls).into_bytes()));
+    let mut data = BTreeMap::from([conf(false), conf(true)]);
+    if let Some(authorities) = &transport.authorities {
+        data.insert(AUTHORITIES_KEY.to_owned(), ByteString(authorities.clone().into_bytes()));
+    }
     for member in &plan.members {
         data.insert(member.acl_key(), ByteString(users_acl(plan, auth, member).into_bytes()));
     }
@@ -27,10 +39,9 @@ pub(super) fn config_secret(plan: &Plan, auth: &Auth) -> Secret {
 /// The configuration of every member. There is no persistence of any kind: a member that starts has forgotten, always, and the
 /// fence relies on nothing else.
 #[must_use]
-pub fn redis_conf(plan: &Plan) -> String {
-    let mut lines = vec![
-        "bind * -::*".to_owned(),
-        format!("port {PORT}"),
+pub fn redis_conf(plan: &Plan, tls: bool) -> String {
+    let mut lines = listening(tls);
+    lines.extend([
         // Users and their passwords guard the members, not the address that a client comes from.
         "protected-mode no".to_owned(),
         "aclfile /etc/redis/users.acl".to_owned(),
@@ -47,13 +58,31 @@ pub fn redis_conf(plan: &Plan) -> String {
         "enable-module-command no".to_owned(),
         "logfile \"\"".to_owned(),
         "loglevel notice".to_owned(),
-    ];
+    ]);
     let limit = resources(plan).limits.and_then(|limits| limits.get("memory").cloned());
     if let Some(bytes) = limit.as_ref().and_then(max_memory) {
         lines.push(format!("maxmemory {bytes}"));
     }
     lines.push(String::new());
     lines.join("\n")
+}
+
+/// With TLS there is no other port: whoever speaks plain TCP is refused.
+fn listening(tls: bool) -> Vec<String> {
+    let mut lines = vec!["bind * -::*".to_owned()];
+    if !tls {
+        lines.push(format!("port {PORT}"));
+        return lines;
+    }
+    lines.extend([
+        "port 0".to_owned(),
+        format!("tls-port {PORT}"),
+        format!("tls-cert-file {TLS_DIRECTORY}/{CERTIFICATE_KEY}"),
+        format!("tls-key-file {TLS_DIRECTORY}/{PRIVATE_KEY_KEY}"),
+        // Clients prove themselves by their passwords.
+        "tls-auth-clients no".to_owned(),
+    ]);
+    lines
 }
 
 /// Three quarters of the container's memory limit: the rest is for connections and the process itself.
@@ -79,5 +108,5 @@ pub fn max_memory(limit: &Quantity) -> Option<u64> {
 /// The ACL file of a member: everybody that can vote is closed.
 #[must_use]
 pub fn users_acl(plan: &Plan, auth: &Auth, member: &MemberPlan) -> String {
-    acl::users_acl(&auth.password(&member.name, OPERATOR_USER), &plan.user_rules(auth, &member.name))
+    acl::users_acl(&auth.accepted(&member.name, OPERATOR_USER), &plan.user_rules(auth, &member.name))
 }

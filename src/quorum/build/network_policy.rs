@@ -35,7 +35,8 @@ impl OperatorPods {
     }
 }
 
-/// Only the operator, and pods in the namespaces of `spec.clients`, reach Redis. Members call nobody: they have no replicas, and
+/// Only the operator, and pods in the namespaces of `spec.clients`, reach Redis; with `expose` everybody does: on its way through a
+/// node a connection from outside gets that node's address. TLS and passwords guard the members then. Members call nobody: they have no replicas, and
 /// no names to look up.
 pub(super) fn policy(plan: &Plan, operator: &OperatorPods) -> NetworkPolicy {
     let operators = NetworkPolicyPeer {
@@ -59,7 +60,7 @@ pub(super) fn policy(plan: &Plan, operator: &OperatorPods) -> NetworkPolicy {
             pod_selector: Some(LabelSelector { match_labels: Some(quorum_selector(plan)), ..LabelSelector::default() }),
             policy_types: Some(vec!["Ingress".into(), "Egress".into()]),
             ingress: Some(vec![NetworkPolicyIngressRule {
-                from: Some(std::iter::once(operators).chain(clients).collect()),
+                from: plan.expose.is_none().then(|| std::iter::once(operators).chain(clients).collect()),
                 ports: Some(vec![redis]),
             }]),
             egress: None,

@@ -3,32 +3,38 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::{client_labels, owned, quorum_labels};
-use crate::quorum::auth::{Auth, SEED_KEY};
+use super::{Transport, client_labels, owned, quorum_labels};
+use crate::quorum::auth::Auth;
 use crate::quorum::plan::{ClientPlan, PORT, Plan};
+use crate::quorum::tls::AUTHORITIES_KEY;
 
-/// The Secret that holds the seed of a quorum.
+/// The Secret that holds the seeds of a quorum.
 #[must_use]
 pub fn auth_secret(plan: &Plan, auth: &Auth) -> Secret {
     Secret {
         metadata: owned(plan, plan.auth_name(), quorum_labels(plan)),
-        data: Some(BTreeMap::from([(SEED_KEY.to_owned(), ByteString(auth.seed().to_vec()))])),
+        data: Some(auth.data()),
         type_: Some("Opaque".into()),
         ..Secret::default()
     }
 }
 
-/// What a client needs: its user, its key prefix, and one URL per member. In another namespace it has no owner (garbage
+/// What a client needs: its user, its key prefix, one URL per member, and with TLS whom to trust. In another namespace it has no owner (garbage
 /// collection would take a cross-namespace owner for a missing one and delete it at once), only labels.
 #[must_use]
-pub fn client_secret(plan: &Plan, auth: &Auth, client: &ClientPlan, namespace: &str) -> Secret {
+pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &ClientPlan, namespace: &str) -> Secret {
     let user = client.user(plan.epoch);
     let urls: String = plan
         .members
         .iter()
         .map(|member| {
             let password = auth.password(&member.name, &user);
-            format!("redis://{user}:{}@{}:{PORT}\n", password.expose(), member.dns_name(&plan.namespace))
+            let tls = transport.tls.get(member.index).copied().unwrap_or_default();
+            let scheme = if tls { "rediss" } else { "redis" };
+            let given = transport.addresses.get(member.index).and_then(Option::as_ref);
+            let name = || format!("{}:{PORT}", member.dns_name(&plan.namespace));
+            let address = given.map_or_else(name, ToString::to_string);
+            format!("{scheme}://{user}:{}@{address}\n", password.expose())
         })
         .collect();
     let mut metadata = owned(plan, plan.client_secret_name(client), client_labels(plan, client));
@@ -37,14 +43,13 @@ pub fn client_secret(plan: &Plan, auth: &Auth, client: &ClientPlan, namespace: &
         metadata.owner_references = None;
     }
     let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
-    Secret {
-        metadata,
-        data: Some(BTreeMap::from([
-            ("username".to_owned(), bytes(&user)),
-            ("keyPrefix".to_owned(), bytes(client.key_prefix.as_str())),
-            ("urls".to_owned(), bytes(&urls)),
-        ])),
-        type_: Some("Opaque".into()),
-        ..Secret::default()
+    let mut data = BTreeMap::from([
+        ("username".to_owned(), bytes(&user)),
+        ("keyPrefix".to_owned(), bytes(client.key_prefix.as_str())),
+        ("urls".to_owned(), bytes(&urls)),
+    ]);
+    if let Some(authorities) = &transport.authorities {
+        data.insert(AUTHORITIES_KEY.to_owned(), bytes(authorities));
     }
+    Secret { metadata, data: Some(data), type_: Some("Opaque".into()), ..Secret::default() }
 }

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{member_labels, owned};
 use crate::api::MEMBER_LABEL;
+use crate::quorum::expose::ExposePlan;
 use crate::quorum::plan::{MemberPlan, PORT, Plan};
 
 /// The name of one member. It publishes addresses that are not ready: a fenced member answers its clients "no permission", which
@@ -12,19 +13,33 @@ use crate::quorum::plan::{MemberPlan, PORT, Plan};
 pub(super) fn headless(plan: &Plan, member: &MemberPlan) -> Service {
     Service {
         metadata: owned(plan, member.name.clone(), member_labels(plan, member)),
-        spec: Some(ServiceSpec {
-            cluster_ip: Some("None".into()),
-            publish_not_ready_addresses: Some(true),
-            selector: Some(BTreeMap::from([(MEMBER_LABEL.to_owned(), member.name.clone())])),
-            ports: Some(vec![ServicePort {
-                name: Some("redis".into()),
-                port: i32::from(PORT),
-                target_port: Some(IntOrString::String("redis".into())),
-                protocol: Some("TCP".into()),
-                ..ServicePort::default()
-            }]),
-            ..ServiceSpec::default()
-        }),
+        spec: Some(ServiceSpec { cluster_ip: Some("None".into()), ..to_member(member) }),
         status: None,
+    }
+}
+
+/// By which peers outside the cluster reach one member, for the same reason whether or not it is ready.
+pub(super) fn external(plan: &Plan, expose: &ExposePlan, member: &MemberPlan) -> Service {
+    let mut metadata = owned(plan, member.external_name(), member_labels(plan, member));
+    metadata.annotations = (!expose.annotations.is_empty()).then(|| expose.annotations.clone());
+    Service {
+        metadata,
+        spec: Some(ServiceSpec { type_: Some(expose.type_.into()), ..to_member(member) }),
+        status: None,
+    }
+}
+
+fn to_member(member: &MemberPlan) -> ServiceSpec {
+    ServiceSpec {
+        publish_not_ready_addresses: Some(true),
+        selector: Some(BTreeMap::from([(MEMBER_LABEL.to_owned(), member.name.clone())])),
+        ports: Some(vec![ServicePort {
+            name: Some("redis".into()),
+            port: i32::from(PORT),
+            target_port: Some(IntOrString::String("redis".into())),
+            protocol: Some("TCP".into()),
+            ..ServicePort::default()
+        }]),
+        ..ServiceSpec::default()
     }
 }

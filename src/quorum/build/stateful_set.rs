@@ -10,15 +10,21 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::config::conf_key;
 use super::{REDIS_CONTAINER, member_labels, owned, quorum_selector};
 use crate::api::MEMBER_LABEL;
-use crate::quorum::plan::{MemberPlan, PORT, Plan};
+use crate::quorum::plan::{MemberPlan, PORT, Plan, TlsPlan};
+use crate::quorum::tls::{CERTIFICATE_KEY, PRIVATE_KEY_KEY};
 use crate::redis_member::acl::{PROBE_USER, UserRule};
 
 /// The user `redis` of the official images, and of Debian's.
 const REDIS_UID: i64 = 999;
 const CONFIG_VOLUME: &str = "config";
 const DATA_VOLUME: &str = "data";
+/// The volume by which a pod that speaks TLS is known: nobody can change a pod's volumes.
+pub const TLS_VOLUME: &str = "tls";
+/// Where it is mounted.
+pub const TLS_DIRECTORY: &str = "/etc/redis-tls";
 
 /// One member: a StatefulSet of its own, so that members are named, placed and replaced one by one.
 pub(super) fn member(plan: &Plan, member: &MemberPlan) -> StatefulSet {
@@ -44,7 +50,7 @@ fn template(plan: &Plan, member: &MemberPlan) -> PodTemplateSpec {
         metadata: Some(ObjectMeta { labels: Some(member_labels(plan, member)), ..ObjectMeta::default() }),
         spec: Some(PodSpec {
             containers: vec![redis(plan)],
-            volumes: Some(vec![config_volume(plan, member), data_volume()]),
+            volumes: Some(volumes(plan, member)),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             // Redis keeps nothing, so there is nothing to wait for.
@@ -94,17 +100,21 @@ fn redis(plan: &Plan) -> Container {
             capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), add: None }),
             ..SecurityContext::default()
         }),
-        volume_mounts: Some(vec![
-            VolumeMount {
-                name: CONFIG_VOLUME.into(),
-                mount_path: "/etc/redis".into(),
-                read_only: Some(true),
-                ..VolumeMount::default()
-            },
-            VolumeMount { name: DATA_VOLUME.into(), mount_path: "/data".into(), ..VolumeMount::default() },
-        ]),
+        volume_mounts: Some(mounts(plan)),
         ..Container::default()
     }
+}
+
+fn mounts(plan: &Plan) -> Vec<VolumeMount> {
+    let mount = |name: &str, path: &str, read_only: Option<bool>| VolumeMount {
+        name: name.into(),
+        mount_path: path.into(),
+        read_only,
+        ..VolumeMount::default()
+    };
+    let mut mounts = vec![mount(CONFIG_VOLUME, "/etc/redis", Some(true)), mount(DATA_VOLUME, "/data", None)];
+    mounts.extend(plan.tls.as_ref().map(|_| mount(TLS_VOLUME, TLS_DIRECTORY, Some(true))));
+    mounts
 }
 
 /// A member holds keys and little else. A limit of its own keeps a flood of keys from taking the node along.
@@ -125,8 +135,10 @@ pub(super) fn resources(plan: &Plan) -> ResourceRequirements {
 /// with exit code 0 either way, so the words are compared.
 fn readiness(plan: &Plan) -> Probe {
     let locker = UserRule::locker_name(plan.epoch);
+    // To itself, over loopback, with nothing to hide: which certificate is served is the operator's concern.
+    let tls = if plan.tls.is_some() { " --tls --insecure" } else { "" };
     let script = format!(
-        "[ \"$(REDISCLI_AUTH=x redis-cli --user {PROBE_USER} --no-auth-warning ACL DRYRUN {locker} SET x y)\" = OK ]"
+        "[ \"$(REDISCLI_AUTH=x redis-cli{tls} --user {PROBE_USER} --no-auth-warning ACL DRYRUN {locker} SET x y)\" = OK ]"
     );
     Probe {
         exec: Some(ExecAction { command: Some(vec!["sh".into(), "-c".into(), script]) }),
@@ -158,7 +170,28 @@ fn config_volume(plan: &Plan, member: &MemberPlan) -> Volume {
         secret: Some(SecretVolumeSource {
             secret_name: Some(plan.config_name()),
             default_mode: Some(0o440),
-            items: Some(vec![item("redis.conf", "redis.conf"), item(&member.acl_key(), "users.acl")]),
+            items: Some(vec![item(conf_key(plan.tls.is_some()), "redis.conf"), item(&member.acl_key(), "users.acl")]),
+            optional: None,
+        }),
+        ..Volume::default()
+    }
+}
+
+fn volumes(plan: &Plan, member: &MemberPlan) -> Vec<Volume> {
+    let mut volumes = vec![config_volume(plan, member), data_volume()];
+    volumes.extend(plan.tls.as_ref().map(tls_volume));
+    volumes
+}
+
+/// The kubelet brings a new content of the Secret into the running pod.
+fn tls_volume(tls: &TlsPlan) -> Volume {
+    let item = |key: &str| KeyToPath { key: key.into(), path: key.into(), mode: None };
+    Volume {
+        name: TLS_VOLUME.into(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(tls.secret.clone()),
+            default_mode: Some(0o440),
+            items: Some(vec![item(CERTIFICATE_KEY), item(PRIVATE_KEY_KEY)]),
             optional: None,
         }),
         ..Volume::default()

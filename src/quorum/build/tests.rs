@@ -23,7 +23,7 @@ fn build(plan: &Plan, auth: &Auth) -> Objects {
     let labels =
         [("app.kubernetes.io/name", "redlock"), ("app.kubernetes.io/version", "7"), ("pod-template-hash", "1")];
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-    super::build(plan, auth, &OperatorPods::new("control", &labels))
+    super::build(plan, auth, &OperatorPods::new("control", &labels), &Transport::default())
 }
 
 fn auth() -> Auth {
@@ -51,7 +51,8 @@ fn every_object_is_named_after_the_quorum_and_owned_by_it() {
     assert_eq!(names(&objects.clients), ["blue-client-billing"]);
     let auth_secret = auth_secret(&plan, &auth());
     let Objects { config, disruption_budget, network_policy, .. } = &objects;
-    let metas = [&config.metadata, &disruption_budget.metadata, &network_policy.metadata, &auth_secret.metadata];
+    let (budget, policy) = (disruption_budget.as_ref().unwrap(), network_policy.as_ref().unwrap());
+    let metas = [&config.metadata, &budget.metadata, &policy.metadata, &auth_secret.metadata];
     assert_eq!(metas.map(|meta| meta.name.clone().unwrap()), ["blue-config", "blue", "blue", "blue-auth"]);
     for meta in metas.into_iter().chain(objects.stateful_sets.iter().map(|set| &set.metadata)) {
         let owner = &meta.owner_references.as_ref().unwrap()[0];
@@ -148,7 +149,7 @@ fn the_acl_file_of_every_member_is_closed_and_its_own() {
 
 #[test]
 fn redis_keeps_nothing_and_evicts_nothing() {
-    let conf = redis_conf(&plan(json!({})));
+    let conf = redis_conf(&plan(json!({})), false);
     for line in [
         "save \"\"",
         "appendonly no",
@@ -160,7 +161,7 @@ fn redis_keeps_nothing_and_evicts_nothing() {
     }
     assert!(!conf.contains("replicaof") && conf.ends_with('\n'));
     let unlimited = plan(json!({"pod": {"resources": {"requests": {"cpu": "1"}}}}));
-    assert!(!redis_conf(&unlimited).contains("maxmemory "));
+    assert!(!redis_conf(&unlimited, false).contains("maxmemory "));
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn pod_settings_are_taken_over() {
 #[test]
 fn a_client_gets_one_url_per_member_with_that_members_password() {
     let plan = plan(json!({"clients": [{"name": "billing", "namespace": "shop", "keyPrefix": "shop/a/"}]}));
-    let secret = client_secret(&plan, &auth(), &plan.clients[0], "vault");
+    let secret = client_secret(&plan, &auth(), &Transport::default(), &plan.clients[0], "vault");
     assert_eq!((text(&secret, "username"), text(&secret, "keyPrefix")), ("billing-e1".into(), "shop/a/".into()));
     let urls = text(&secret, "urls");
     let expected: String = (0..3)
@@ -218,7 +219,7 @@ fn a_client_gets_one_url_per_member_with_that_members_password() {
         .collect();
     assert_eq!(urls, expected);
     assert!(secret.metadata.owner_references.is_some());
-    let copy = client_secret(&plan, &auth(), &plan.clients[0], "shop");
+    let copy = client_secret(&plan, &auth(), &Transport::default(), &plan.clients[0], "shop");
     assert_eq!((copy.metadata.namespace.as_deref(), copy.metadata.owner_references), (Some("shop"), None));
 }
 
@@ -246,9 +247,9 @@ fn what_is_not_supported_is_refused() {
     for (spec, invalid) in [
         (json!({"members": 2}), Invalid::Members(2)),
         (json!({"members": -1}), Invalid::Members(-1)),
-        (json!({"tls": {"mode": "Managed"}}), Invalid::NotYet("tls")),
-        (json!({"external": [{"name": "x", "address": "x:1"}]}), Invalid::NotYet("external")),
+        (json!({"tls": {"mode": "Secret"}}), Invalid::Incomplete("spec.tls.secretRef")),
         (json!({"maxTTL": "2h"}), Invalid::Range("maxTTL")),
+        (json!({"expose": {"type": "NodePort", "addresses": ["a b"]}}), Invalid::Address("a b".into())),
         (client("locker", "s/"), Invalid::ClientName("locker".into())),
         (client("a b", "s/"), Invalid::ClientName("a b".into())),
         (client("a", "s* ~"), Invalid::KeyPrefix("a".into())),
@@ -265,7 +266,7 @@ fn what_is_not_supported_is_refused() {
 fn only_the_operator_and_the_clients_namespaces_reach_redis() {
     let client = |name: &str, namespace: &str| json!({"name": name, "namespace": namespace, "keyPrefix": format!("{namespace}/")});
     let plan = plan(json!({"clients": [client("a", "shop"), client("b", "shop"), client("c", "bank")]}));
-    let policy = serde_json::to_value(build(&plan, &auth()).network_policy).unwrap();
+    let policy = serde_json::to_value(build(&plan, &auth()).network_policy.unwrap()).unwrap();
     let namespace = |name: &str| json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
     let operator = json!({"namespaceSelector": namespace("control"),
         "podSelector": {"matchLabels": {"app.kubernetes.io/name": "redlock"}}});
@@ -282,7 +283,107 @@ fn only_the_operator_and_the_clients_namespaces_reach_redis() {
 #[test]
 fn an_operator_whose_labels_are_unknown_is_not_shut_out() {
     let policy =
-        super::build(&plan(json!({})), &auth(), &OperatorPods::new("control", &BTreeMap::new())).network_policy;
+        super::build(&plan(json!({})), &auth(), &OperatorPods::new("control", &BTreeMap::new()), &Transport::default())
+            .network_policy
+            .unwrap();
     let peer = &serde_json::to_value(policy).unwrap()["spec"]["ingress"][0]["from"];
     assert_eq!(*peer, json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "control"}}}]));
+}
+
+#[test]
+fn masters_that_others_run_vote_and_get_no_objects() {
+    let vm = |name: &str| json!({"name": name, "address": format!("{name}.example:6379")});
+    let mixed = plan(json!({"members": 2, "external": [vm("vm")]}));
+    assert_eq!((mixed.size(), mixed.majority()), (3, 2));
+    let objects = build(&mixed, &auth());
+    assert_eq!((objects.stateful_sets.len(), objects.services.len()), (2, 2));
+    assert!(objects.disruption_budget.is_some());
+    let alone = plan(json!({"members": 0, "external": [vm("a"), vm("b"), vm("c")]}));
+    let objects = build(&alone, &auth());
+    assert!(objects.stateful_sets.is_empty() && objects.services.is_empty());
+    assert!(objects.disruption_budget.is_none() && objects.network_policy.is_none());
+}
+
+#[test]
+fn operators_that_share_members_compare_them_by_address() {
+    let vm = |name: &str, address: &str| json!({"name": name, "address": address});
+    let list = |external: Value| super::super::plan::shared_list(&quorum(json!({"members": 1, "external": external})));
+    let one = list(json!([vm("a", "[2001:db8::1]:7000"), vm("b", "b.example:6379")]));
+    assert_eq!(one, list(json!([vm("x", "b.example:6379"), vm("y", "[2001:db8::1]:7000")])));
+    assert_eq!(one, "[2001:db8::1]:7000 b.example:6379 blue-0.vault.svc:6379");
+}
+
+#[test]
+fn external_members_have_names_and_addresses_of_their_own() {
+    use super::super::plan::{Invalid, validate};
+    let vm = |name: &str, address: &str| json!({"name": name, "address": address});
+    let refused = |spec| matches!(validate(&quorum(spec)), Err(Invalid::External(..)));
+    assert!(refused(json!({"members": 1, "external": [vm("a", "x:1"), vm("b", "x:1")]})));
+    assert!(refused(json!({"members": 1, "external": [vm("a", "x:1"), vm("a", "y:1")]})));
+    assert!(refused(json!({"members": 2, "external": [vm("blue-0", "x:1")]})));
+    assert!(!refused(json!({"members": 2, "external": [vm("blue-vm", "x:1")]})));
+    let clients = json!([{"name": "b", "namespace": "shop", "keyPrefix": "shop/"}]);
+    let both = json!({"members": 2, "external": [vm("vm", "x:1")], "clients": clients});
+    assert_eq!(validate(&quorum(both)), Err(Invalid::ClientsOfExternal));
+    assert_eq!(validate(&quorum(json!({"members": 2}))), Err(Invalid::Members(2)));
+}
+
+/// The labels, the one difference in a volume, and nothing else: with TLS off the template is what it always was.
+#[test]
+fn tls_is_another_pod_template_and_another_configuration() {
+    let tls =
+        plan(json!({"tls": {"mode": "Managed"}, "clients": [{"name": "b", "namespace": "s", "keyPrefix": "s/"}]}));
+    let transport =
+        Transport { tls: vec![true, false, true], authorities: Some("authorities".into()), addresses: Vec::new() };
+    let objects = super::build(&tls, &auth(), &OperatorPods::default(), &transport);
+    let pod = pod_spec(&objects.stateful_sets[1]);
+    let volumes = pod.volumes.clone().unwrap();
+    let secret = |name: &str| volumes.iter().find(|volume| volume.name == name).and_then(|v| v.secret.clone()).unwrap();
+    let items: Vec<_> = secret("config").items.unwrap().into_iter().map(|item| (item.key, item.path)).collect();
+    assert_eq!(items[0], ("redis-tls.conf".into(), "redis.conf".into()));
+    assert_eq!(secret(TLS_VOLUME).secret_name.as_deref(), Some("blue-tls"));
+    assert!(secret(TLS_VOLUME).items.unwrap().iter().all(|item| item.key != "ca.key"));
+    let ready = pod.containers[0].readiness_probe.clone().unwrap().exec.unwrap().command.unwrap();
+    assert!(ready[2].contains("redis-cli --tls --insecure --user probe"), "{ready:?}");
+
+    let (plain, secure) = (text(&objects.config, "redis.conf"), text(&objects.config, "redis-tls.conf"));
+    assert!(plain.contains("\nport 6379\n") && !plain.contains("tls"));
+    for line in ["port 0", "tls-port 6379", "tls-cert-file /etc/redis-tls/tls.crt", "tls-auth-clients no"] {
+        assert!(secure.lines().any(|found| found == line), "{line} is not in\n{secure}");
+    }
+    assert_eq!(text(&objects.config, "ca.crt"), "authorities");
+    assert_eq!(text(&objects.clients[0], "ca.crt"), "authorities");
+    let urls = text(&objects.clients[0], "urls");
+    let schemes: Vec<_> = urls.lines().map(|url| url.split(':').next().unwrap()).collect();
+    assert_eq!(schemes, ["rediss", "redis", "rediss"], "a client reaches every member in the middle of an update");
+
+    let given = plan(json!({"tls": {"mode": "Secret", "secretRef": {"name": "cert"}}}));
+    assert_eq!(given.tls, Some(crate::quorum::plan::TlsPlan { secret: "cert".into(), managed: false }));
+    assert_eq!(given.server_names(), ["blue-0.vault.svc", "blue-1.vault.svc", "blue-2.vault.svc"]);
+}
+
+#[test]
+fn an_exposed_member_has_a_service_of_its_own_and_everybody_may_come() {
+    let spec = json!({"tls": {"mode": "Managed"}, "expose": {"type": "NodePort", "annotations": {"a": "b"},
+        "addresses": ["a.example.com:7001", "192.0.2.1"]},
+        "clients": [{"name": "b", "namespace": "s", "keyPrefix": "s/"}]});
+    let plan = plan(spec);
+    let addresses = vec![plan.expose.as_ref().unwrap().given(0, None), None, None];
+    let transport = Transport { tls: vec![true; 3], authorities: None, addresses };
+    let objects = super::build(&plan, &auth(), &OperatorPods::default(), &transport);
+    assert_eq!(names(&objects.services)[3..], ["blue-0-external", "blue-1-external", "blue-2-external"]);
+    let service = objects.services[4].clone();
+    let spec = service.spec.unwrap();
+    assert_eq!((spec.type_.as_deref(), spec.publish_not_ready_addresses), (Some("NodePort"), Some(true)));
+    assert_eq!(spec.selector.unwrap()[MEMBER_LABEL], "blue-1");
+    assert_eq!((service.metadata.annotations.unwrap()["a"].as_str(), spec.cluster_ip), ("b", None));
+    let ingress = &serde_json::to_value(objects.network_policy).unwrap()["spec"]["ingress"];
+    assert_eq!(*ingress, json!([{"ports": [{"port": 6379, "protocol": "TCP"}]}]));
+    let urls = text(&objects.clients[0], "urls");
+    let hosts: Vec<_> = urls.lines().map(|url| url.split('@').nth(1).unwrap()).collect();
+    assert_eq!(hosts, ["a.example.com:7001", "blue-1.vault.svc:6379", "blue-2.vault.svc:6379"]);
+    let names = plan.issued_names(&["192.0.2.9".into()]);
+    for name in ["blue-2.vault.svc", "blue-2.vault.svc.cluster.local", "a.example.com", "192.0.2.1", "192.0.2.9"] {
+        assert!(names.contains(&name.to_owned()), "{name} is not in {names:?}");
+    }
 }

@@ -13,6 +13,7 @@ use super::{Error, Task};
 use crate::api::{MilliTime, RedisQuorum};
 use crate::fence::{FenceStep, Process, Reason};
 use crate::quorum::in_force;
+use crate::quorum::plan::Plan;
 use crate::quorum::session::{ActError, FLOOR_STEP, Turn, floor_of};
 use crate::quorum::status::{Stamps, admitted_run_id, publish};
 use crate::redis_member::Observation;
@@ -41,7 +42,7 @@ impl Member<'_> {
         if process.container_id.is_none() || process.node_name.is_none() {
             return Err(ActError::Unfit("its pod status does not name its container yet").into());
         }
-        let counter = self.restored_counter(&quorum).await;
+        let counter = self.task.restored_counter(self.plan, &quorum, &self.member.name).await;
         self.record_admission(&quorum, &again, counter).await?;
         self.open(turn, counter, look).await?;
         self.say_admitted(process).await;
@@ -84,16 +85,6 @@ impl Member<'_> {
         Err(error.into())
     }
 
-    /// The counter that a process which has forgotten it starts with: above every token that a majority may have given out.
-    ///
-    /// Read after the rejoin delay, never before: an acquisition may be in flight until then.
-    async fn restored_counter(&self, quorum: &RedisQuorum) -> FencingToken {
-        let counters = self.task.counters_of_others(quorum, &self.member.name).await;
-        let clock = FencingToken::new(self.task.leader.context.clock.wall().0).unwrap_or_default();
-        let needed = self.plan.members.len() - self.plan.majority() + 1;
-        restored(&counters, needed, floor_of(quorum), clock)
-    }
-
     async fn say_admitted(&self, process: &Process) {
         let note = format!("{} may vote, as process {}", self.member.name, process.run_id);
         let quorum = self.task.session.quorum();
@@ -126,6 +117,16 @@ fn check(observation: &Observation) -> Result<(), ActError> {
 }
 
 impl Task<'_> {
+    /// The counter that a process which has forgotten it starts with: above every token that a majority may have given out.
+    ///
+    /// Read after the rejoin delay, never before: an acquisition may be in flight until then.
+    pub(super) async fn restored_counter(&self, plan: &Plan, quorum: &RedisQuorum, member: &str) -> FencingToken {
+        let counters = self.counters_of_others(quorum, member).await;
+        let clock = FencingToken::new(self.leader.context.clock.wall().0).unwrap_or_default();
+        let needed = plan.size() - plan.majority() + 1;
+        restored(&counters, needed, floor_of(quorum), clock)
+    }
+
     /// The counters of the other admitted members, each read from the process that is admitted.
     async fn counters_of_others(&self, quorum: &RedisQuorum, name: &str) -> Vec<FencingToken> {
         let others = self.session.links().iter().filter(|link| link.name().as_str() != name && link.is_seen());

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 
 use super::mend::Outcome;
+use super::tls::Tls;
 use super::{Error, RESYNC, Task};
 use crate::api::conditions::CommonReason;
 use crate::quorum::auth::Auth;
@@ -27,35 +28,51 @@ pub(super) struct Applied {
     pub(super) blocked_clients: Vec<String>,
     /// What is in the way of the config Secret.
     blocked_config: Option<String>,
+    config_kept: bool,
     /// An object that is in the way.
     pub(super) obstacle: Option<Obstacle>,
     /// When it has to be applied again.
     pub(super) due: Duration,
 }
 
+impl Applied {
+    /// Whether the config Secret is as it shall be.
+    pub(super) fn is_config_kept(&self) -> bool {
+        self.config_kept
+    }
+}
+
 impl Task<'_> {
     /// Applies everything, Secrets and Services before the StatefulSets whose pods need them.
-    pub(super) async fn apply(&self, plan: &Plan, auth: &Auth) -> Result<Applied, Error> {
+    pub(super) async fn apply(&self, plan: &Plan, auth: &Auth, tls: &Tls) -> Result<Applied, Error> {
         // Named one by one: an object that is added to `Objects` must not be forgotten here.
         let Objects { config, services, disruption_budget, network_policy, clients, stateful_sets } =
-            build(plan, auth, &self.operator_pods());
-        let mut applied = self.apply_secrets(plan, auth, (config, clients)).await?;
+            build(plan, auth, &self.operator_pods(), &tls.transport);
+        let mut applied = self.apply_secrets(plan, auth, tls, (config, clients)).await?;
         let owned = &self.leader.owned;
         let mut in_the_way: Vec<String> = applied.blocked_config.iter().cloned().collect();
         for service in &services {
             let live = owned.services.named(&plan.namespace, &service.name_any());
             note(self.keep(plan, service, live.as_deref()).await?, &mut in_the_way);
         }
-        let live = owned.budgets.named(&plan.namespace, &disruption_budget.name_any());
-        note(self.keep(plan, &disruption_budget, live.as_deref()).await?, &mut in_the_way);
-        let live = owned.policies.named(&plan.namespace, &network_policy.name_any());
-        note(self.keep(plan, &network_policy, live.as_deref()).await?, &mut in_the_way);
-        for set in &stateful_sets {
+        self.hide(plan).await?;
+        if let Some(budget) = &disruption_budget {
+            let live = owned.budgets.named(&plan.namespace, &budget.name_any());
+            note(self.keep(plan, budget, live.as_deref()).await?, &mut in_the_way);
+        }
+        if let Some(policy) = &network_policy {
+            let live = owned.policies.named(&plan.namespace, &policy.name_any());
+            note(self.keep(plan, policy, live.as_deref()).await?, &mut in_the_way);
+        }
+        // Without a certificate a new pod could not start, or not be spoken to.
+        let without_certificate = tls.obstacle();
+        for set in stateful_sets.iter().filter(|_| without_certificate.is_none()) {
             let live = owned.stateful_sets.named(&plan.namespace, &set.name_any());
             note(self.keep(plan, set, live.as_deref()).await?, &mut in_the_way);
         }
         applied.obstacle = (!in_the_way.is_empty())
-            .then(|| Obstacle { reason: CommonReason::InvalidSpec, message: in_the_way.join("; ") });
+            .then(|| Obstacle { reason: CommonReason::InvalidSpec, message: in_the_way.join("; ") })
+            .or(without_certificate);
         if applied.obstacle.is_some() || !applied.blocked_clients.is_empty() {
             // What is in the way is somebody else's, so nothing tells when it goes.
             applied.due = applied.due.min(SECRETS_PERIOD);
@@ -70,7 +87,13 @@ impl Task<'_> {
     }
 
     /// Secrets are read one by one, so not every time.
-    async fn apply_secrets(&self, plan: &Plan, auth: &Auth, secrets: (Secret, Vec<Secret>)) -> Result<Applied, Error> {
+    async fn apply_secrets(
+        &self,
+        plan: &Plan,
+        auth: &Auth,
+        tls: &Tls,
+        secrets: (Secret, Vec<Secret>),
+    ) -> Result<Applied, Error> {
         let now = self.now();
         if let Some((applied, due)) = self.recently_applied(now)
             && applied.secrets == secrets
@@ -78,15 +101,17 @@ impl Task<'_> {
             return Ok(Applied { due: due.since(now), ..applied });
         }
         let (mut in_the_way, mut blocked_clients) = (Vec::new(), self.change_clients(plan, auth).await?);
-        if blocked_clients.is_empty() {
+        let clients_changed = blocked_clients.is_empty();
+        if clients_changed {
             note(self.keep(plan, &secrets.0, None).await?, &mut in_the_way);
         }
         for secret in &secrets.1 {
             note(self.keep(plan, secret, None).await?, &mut blocked_clients);
         }
-        blocked_clients.extend(self.apply_client_copies(plan, auth).await?);
+        blocked_clients.extend(self.apply_client_copies(plan, auth, &tls.transport).await?);
         let blocked_config = in_the_way.pop();
-        let applied = Applied { secrets, blocked_clients, blocked_config, obstacle: None, due: RESYNC };
+        let config_kept = clients_changed && blocked_config.is_none();
+        let applied = Applied { secrets, blocked_clients, blocked_config, config_kept, obstacle: None, due: RESYNC };
         let remembered = (applied.clone(), self.now());
         self.leader.memory(self.session.uid(), |memory| memory.applied = Some(remembered));
         Ok(applied)

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 
 use super::{Error, Task, request};
@@ -30,6 +30,11 @@ impl Task<'_> {
                     Ok(Some(stored))
                 }
                 (Some(stored), Some(known)) if stored == known => Ok(Some(known)),
+                // Another leader was further with a rotation.
+                (Some(stored), Some(known)) if stored.supersedes(&known) => {
+                    self.session.set_auth(stored.clone());
+                    Ok(Some(stored))
+                }
                 // Edited, or somebody else's: the members run with what is in memory.
                 (_, Some(known)) => {
                     self.replace(&api, plan, secret, &known).await?;
@@ -65,8 +70,23 @@ impl Task<'_> {
             tracing::warn!(quorum = %plan.name, "the auth Secret belongs to somebody else");
             return Ok(());
         }
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        request(api.patch(&plan.auth_name(), &params, &Patch::Apply(auth_secret(plan, auth)))).await.map(drop)
+        self.write_auth(api, plan, found, auth).await
+    }
+
+    /// In place of what was found, and of nothing newer.
+    pub(super) async fn write_auth(
+        &self,
+        api: &Api<Secret>,
+        plan: &Plan,
+        found: &Secret,
+        auth: &Auth,
+    ) -> Result<(), Error> {
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let mut secret = auth_secret(plan, auth);
+        secret.metadata.resource_version = found.resource_version();
+        // It cannot be changed.
+        secret.type_.clone_from(&found.type_);
+        request(api.replace(&plan.auth_name(), &params, &secret)).await.map(drop)
     }
 
     /// Whether members exist that were started with secrets: then new ones would only lock the operator out.

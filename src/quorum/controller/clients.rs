@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt};
 use super::{Error, Task, request};
 use crate::api::{ACCEPT_CLIENTS_ANNOTATION, CLIENT_LABEL, FIELD_MANAGER, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL};
 use crate::quorum::auth::Auth;
-use crate::quorum::build::{client_secret, users_acl};
+use crate::quorum::build::{Transport, client_secret, users_acl};
 use crate::quorum::plan::{ClientPlan, MemberPlan, Plan, voting_users};
 use crate::quorum::session::{ActError, MemberLink};
 use crate::quorum::status::admitted_run_id;
@@ -111,10 +111,15 @@ impl Task<'_> {
     }
 
     /// The Secrets of clients in their own namespaces, where those accept them; says what is in the way.
-    pub(super) async fn apply_client_copies(&self, plan: &Plan, auth: &Auth) -> Result<Vec<String>, Error> {
+    pub(super) async fn apply_client_copies(
+        &self,
+        plan: &Plan,
+        auth: &Auth,
+        transport: &Transport,
+    ) -> Result<Vec<String>, Error> {
         let mut blocked = Vec::new();
         for client in plan.clients.iter().filter(|client| self.accepts(plan, client)) {
-            let desired = client_secret(plan, auth, client, &client.namespace);
+            let desired = client_secret(plan, auth, transport, client, &client.namespace);
             let api = self.secrets(&client.namespace);
             let name = desired.name_any();
             if request(api.get_opt(&name)).await?.is_some_and(|found| !is_copy(&found, plan, client)) {
@@ -169,11 +174,12 @@ fn difference(old: &str, new: &str) -> Difference {
     Difference { removed: removed.collect(), changed: changed.map(|(name, _)| (*name).to_owned()).collect() }
 }
 
-/// The users of an ACL file that can vote, and their rules.
-fn users_of(acl: &str) -> BTreeMap<&str, &str> {
+/// The users of an ACL file that can vote, and their rules without passwords, which are rotated in an order of their own.
+fn users_of(acl: &str) -> BTreeMap<&str, Vec<&str>> {
     acl.lines()
         .filter_map(|line| line.strip_prefix("user ")?.split_once(' '))
         .filter(|(name, _)| ![OPERATOR_USER, PROBE_USER, "default"].contains(name))
+        .map(|(name, rules)| (name, rules.split(' ').filter(|rule| !rule.starts_with('#')).collect()))
         .collect()
 }
 
@@ -200,6 +206,7 @@ mod tests {
                    user a-e1 on #3 ~a/*\nuser b-e1 on #4 ~b/*\n";
         let new = "user default off\nuser probe on\nuser operator on #9\nuser locker-e1 on #2 ~*\n\
                    user b-e1 on #4 ~b/c/*\nuser c-e1 on #5 ~c/*\n";
+        assert_eq!(difference(old, &old.replace("#4", "#4 #7")), Difference::default());
         let expected = Difference { removed: vec!["a-e1".into()], changed: vec!["b-e1".into()] };
         assert_eq!(difference(old, new), expected);
         assert_eq!(difference(old, old), Difference::default());

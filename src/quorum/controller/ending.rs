@@ -59,6 +59,13 @@ impl Task<'_> {
 
     async fn end_member(&self, plan: Option<&Plan>, link: &MemberLink) -> Result<Standing, Error> {
         let name = link.name();
+        if link.plan().is_external() {
+            return Ok(match self.end_external(link).await? {
+                EndStep::Wait { until } => Standing::Waits(Some(until), format!("the locks on {name} run out")),
+                EndStep::Close => Standing::Waits(Some(self.now()), format!("{name} votes no more, its locks run out")),
+                EndStep::Unconfirmed { .. } | EndStep::Ended => Standing::Ended,
+            });
+        }
         let quorum = self.session.quorum();
         let record = record_named(quorum.status.as_ref(), name.as_str());
         let view = link.view();
@@ -177,9 +184,10 @@ fn plan_of_what_is(quorum: &RedisQuorum) -> Option<Plan> {
     plan::validate(quorum).ok().or_else(|| {
         let mut quorum = quorum.clone();
         quorum.spec.clients.clear();
-        quorum.spec.external.clear();
+        let external = quorum.spec.external.len();
         (quorum.spec.tls, quorum.spec.expose) = Default::default();
-        quorum.spec.members = i32::try_from(quorum.status.as_ref()?.members.len()).ok()?;
+        let own = quorum.status.as_ref()?.members.len().checked_sub(external)?;
+        quorum.spec.members = i32::try_from(own).ok()?;
         plan::validate(&quorum).ok()
     })
 }

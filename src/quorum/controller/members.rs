@@ -17,14 +17,14 @@ use crate::quorum::plan::{MemberPlan, Plan};
 use crate::quorum::session::{LinkView, MemberLink};
 use crate::quorum::status::{Stamps, publish, record_named};
 use crate::quorum::{facts, in_force};
-use crate::time::{Clock, Monotonic};
+use crate::time::Monotonic;
 
 /// Steps in one reconciliation: raise the epoch, record the process, its predecessor's death, the admission. More are a quarrel,
 /// and go on later.
-const STEPS: usize = 8;
+pub(super) const STEPS: usize = 8;
 
 /// A member that failed is looked at again after this, or when its link has news.
-const AFTER_FAILURE: Duration = Duration::from_secs(1);
+pub(super) const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// One member in one reconciliation.
 pub(super) struct Member<'a> {
@@ -67,7 +67,7 @@ impl Task<'_> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(wake)
+        Ok(wake.min(self.settle_external(plan, publisher).await?))
     }
 
     /// What this replica sees of a member, and what it knows of the process that votes or voted last under `record`.
@@ -275,21 +275,18 @@ impl Member<'_> {
     /// In the wall clock's words, for people. A step that does not speak of it leaves it as it is.
     fn rejoin_at(&self, step: FenceStep, quorum: &RedisQuorum, look: &Look) -> Option<MilliTime> {
         match step {
-            FenceStep::WriteFenced { rejoin_at, .. } => self.wall_time(rejoin_at?, look.now),
+            FenceStep::WriteFenced { rejoin_at, .. } => self.task.wall_time(rejoin_at?, look.now),
             // The count begins with this record.
-            FenceStep::WritePredecessorDead => self.wall_time(look.now + in_force::rejoin_delay_of(quorum), look.now),
+            FenceStep::WritePredecessorDead => {
+                self.task.wall_time(look.now + in_force::rejoin_delay_of(quorum), look.now)
+            }
             _ => None,
         }
     }
 
-    fn wall_time(&self, at: Monotonic, now: Monotonic) -> Option<MilliTime> {
-        let left = i64::try_from(at.since(now).as_millis()).ok()?;
-        MilliTime::from_millis(self.task.leader.context.clock.wall().0.saturating_add(left))
-    }
-
     pub(super) async fn say_fenced(&self, reason: Reason, rejoin_at: Option<Monotonic>, look: &Look) {
         let name = &self.member.name;
-        let until = rejoin_at.and_then(|at| self.wall_time(at, look.now));
+        let until = rejoin_at.and_then(|at| self.task.wall_time(at, look.now));
         let until = until.map_or_else(|| "it is safe".to_owned(), |until| until.to_string());
         let (type_, reason, note) = match reason {
             Reason::FirstStart => {

@@ -78,8 +78,11 @@ impl Task<'_> {
     {
         let known = self.kept(desired);
         let wanted = canonical(desired);
-        let is_kept =
-            |found: &K| known.as_ref().is_some_and(|known| known.wanted == wanted && known.is == canonical(found));
+        let is_kept = |found: &K| {
+            let known = known.as_ref();
+            known.is_some_and(|known| known.wanted == wanted && known.is == canonical(found))
+                && has_notes(desired, found)
+        };
         if live.is_some_and(is_kept) {
             return Ok(Outcome::Kept);
         }
@@ -170,6 +173,11 @@ fn over<K: Resource<DynamicType = ()> + Clone>(desired: &K, found: &K) -> K {
     next
 }
 
+/// Whether an object has the annotations that it shall have; others do not matter.
+fn has_notes<K: Resource>(desired: &K, found: &K) -> bool {
+    desired.annotations().iter().all(|(key, value)| found.annotations().get(key) == Some(value))
+}
+
 /// All of an object that nobody else may change.
 fn canonical<K: Resource + Serialize>(object: &K) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
@@ -210,6 +218,14 @@ mod tests {
         assert!(changed("/metadata/labels", "c", json!("d")));
         assert!(changed("/metadata", "deletionTimestamp", json!("2026-01-01T00:00:00Z")));
         assert!(changed("/spec", "ports", json!([{"port": 1}])));
+    }
+
+    #[test]
+    fn own_notes_are_kept_and_others_do_not_matter() {
+        let with = |annotations: Value| service(json!({"metadata": {"annotations": annotations}}));
+        let desired = with(json!({"a": "1"}));
+        assert!(has_notes(&desired, &with(json!({"a": "1", "b": "2"}))));
+        assert!(!has_notes(&desired, &with(json!({"a": "2"}))) && !has_notes(&desired, &with(json!({}))));
     }
 
     #[test]

@@ -9,12 +9,18 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::apply::Applied;
-use super::{Error, Task, request};
-use crate::api::{MemberStatus, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
+use super::{Error, Task, request, rotation};
+use crate::api::{MemberState, MemberStatus, MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
+use crate::fence::count_from;
+use crate::quorum::in_force;
 use crate::quorum::plan::Plan;
 use crate::quorum::rollout::Progress;
 use crate::quorum::status::{self, Obstacle, Overview};
+use crate::quorum::tls::Report;
 use crate::time::{Clock, Monotonic};
+
+/// An announcement that is off by no more milliseconds stands: two readings of two clocks never agree.
+const ANNOUNCED_WITHIN: i64 = 1_000;
 
 /// Writes the status of one quorum in one reconciliation.
 pub(super) struct Publisher<'a> {
@@ -29,8 +35,17 @@ impl<'a> Publisher<'a> {
     }
 
     pub(super) fn learn(&mut self, applied: &Applied, rollout: Option<Progress>) {
-        self.overview =
-            Overview { rollout, blocked_clients: applied.blocked_clients.clone(), obstacle: applied.obstacle.clone() };
+        self.overview.rollout = rollout;
+        self.overview.blocked_clients.clone_from(&applied.blocked_clients);
+        self.overview.obstacle.clone_from(&applied.obstacle);
+    }
+
+    pub(super) fn learn_rotation(&mut self, rotation: Option<String>) {
+        self.overview.rotation = rotation;
+    }
+
+    pub(super) fn learn_tls(&mut self, tls: Option<Report>) {
+        self.overview.tls = tls;
     }
 
     /// What everything else rests on is published first: the membership epoch, and the settings that fences have to outlast
@@ -65,9 +80,32 @@ impl<'a> Publisher<'a> {
         replace(self.task, base, change).await
     }
 
+    /// The last write of a reconciliation: everything that follows, and when fenced members may vote as it stands now. A leader that
+    /// saw a process later than the one before it counts longer, and so do larger settings.
+    pub(super) async fn conclude(&self) -> Result<(), Error> {
+        self.write(|status| self.announce_counts(status)).await
+    }
+
+    fn announce_counts(&self, status: &mut RedisQuorumStatus) {
+        let (now, delay) = (self.task.now(), in_force::rejoin_delay_of(&self.task.session.quorum()));
+        for link in self.task.session.links() {
+            let Some(member) = status.members.iter_mut().find(|member| member.name == link.name().as_str()) else {
+                continue;
+            };
+            let view = link.view();
+            let sight = view.sight.filter(|sight| member.run_id.as_deref() == Some(sight.run_id.as_str()));
+            let (Some(announced), Some(sight)) = (member.rejoin_at, sight) else { continue };
+            let counted = self.task.wall_time(count_from(&sight, view.fenced_since) + delay, now);
+            let is_off = |counted: &MilliTime| (counted.as_millis() - announced.as_millis()).abs() > ANNOUNCED_WITHIN;
+            if member.state == MemberState::Fenced {
+                member.rejoin_at = counted.filter(is_off).or(member.rejoin_at);
+            }
+        }
+    }
+
     fn basics(&self, status: &mut RedisQuorumStatus) {
         status.membership_epoch.get_or_insert(self.plan.epoch);
-        for member in &self.plan.members {
+        for member in self.plan.all_members() {
             if !status.members.iter().any(|known| known.name == member.name) {
                 status.members.push(MemberStatus { name: member.name.clone(), ..MemberStatus::default() });
             }
@@ -77,17 +115,25 @@ impl<'a> Publisher<'a> {
     /// Everything that follows from the rest.
     pub(super) fn refresh(&self, status: &mut RedisQuorumStatus) {
         self.basics(status);
-        for (member, link) in self.plan.members.iter().zip(self.task.session.links()) {
+        let mut external = self.task.external_addresses(self.plan);
+        external.resize(self.plan.members.len(), None);
+        for ((member, link), external) in self.plan.members.iter().zip(self.task.session.links()).zip(external) {
             if let Some(published) = status.members.iter_mut().find(|known| known.name == member.name) {
                 published.pod_name = Some(member.pod_name());
                 published.address = link.view().address.or_else(|| published.address.take());
+                published.external_address = external.map(|address| address.to_string());
             }
         }
+        self.task.refresh_external(status);
         let generation = self.task.session.quorum().metadata.generation;
         status.observed_generation = generation;
+        status.password_rotation = self.task.session.auth().as_ref().and_then(rotation::published);
         status.quorum = i32::try_from(self.plan.majority()).ok();
         status.ready = Some(status::ready_column(status, self.plan));
-        status::conditions(status, self.plan, &self.overview, generation, self.task.wall());
+        let agreement =
+            status::agreement(&self.task.session.accord().lock(), self.plan, self.task.leader.context.clock.boottime());
+        let overview = Overview { agreement: Some(agreement), ..self.overview.clone() };
+        status::conditions(status, self.plan, &overview, generation, self.task.wall());
         status::watch_conditions(status, &self.task.watched(), generation, self.task.wall());
     }
 }
@@ -138,6 +184,12 @@ impl Task<'_> {
         let found = Arc::new(found);
         self.session.learn_truth(found.clone());
         Ok(found)
+    }
+
+    /// A moment in the wall clock's words, for people.
+    pub(super) fn wall_time(&self, at: Monotonic, now: Monotonic) -> Option<MilliTime> {
+        let left = i64::try_from(at.since(now).as_millis()).ok()?;
+        MilliTime::from_millis(self.leader.context.clock.wall().0.saturating_add(left))
     }
 
     pub(super) fn wall(&self) -> Timestamp {

@@ -68,7 +68,7 @@ impl Task<'_> {
     }
 
     fn rollout_step(&self, plan: &Plan, quorum: &RedisQuorum) -> RolloutStep {
-        let members: Vec<_> = plan.members.iter().map(|member| self.member_view(plan, member, quorum)).collect();
+        let members: Vec<_> = plan.all_members().map(|member| self.member_view(plan, member, quorum)).collect();
         let incomplete_locks = self.incomplete_locks(quorum);
         let paused = quorum.annotations().get(ROLLOUT_ANNOTATION).is_some_and(|value| value == "paused");
         rollout::decide(&View { members: &members, paused, incomplete_locks: &incomplete_locks })
@@ -82,6 +82,10 @@ impl Task<'_> {
             State::Fenced if record.reason == Some(Reason::Updating) => Standing::ClosedForUpdate,
             _ => Standing::Out,
         };
+        if member.is_external() {
+            // Nobody here replaces it, and it has to vote while another one is replaced.
+            return MemberView { name: member.name.clone(), outdated: Some(false), standing };
+        }
         let set = self.leader.owned.stateful_sets.named(&plan.namespace, &member.name);
         let pod = self.leader.context.pods.named(&plan.namespace, &member.pod_name());
         // An edit by somebody, or an older template than the one just written: it says nothing of what the pod shall be.

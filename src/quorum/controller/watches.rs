@@ -25,6 +25,7 @@ impl Task<'_> {
             clocks: self.session.clocks().report(self.leader.context.clock.boottime()),
             ttls: reports.into_iter().reduce(|all, one| all.or(&one)),
             bound: in_force::current(&self.session.quorum()).max_ttl,
+            all_external: self.session.links().iter().all(|link| link.plan().is_external()),
         }
     }
 
@@ -33,7 +34,13 @@ impl Task<'_> {
         let longest = InForce::wanted(quorum).max_ttl;
         let held = self.is_held_longer(quorum, longest);
         let now = self.now();
-        self.leader.memory(self.session.uid(), |memory| in_force::next(quorum, &mut memory.lowering, held, now))
+        let (next, due) =
+            self.leader.memory(self.session.uid(), |memory| in_force::next(quorum, &mut memory.lowering, held, now));
+        if quorum.spec.external.is_empty() {
+            return (next, due);
+        }
+        let settled = self.session.accord().lock().settled(self.leader.context.clock.boottime());
+        (in_force::shared(next, quorum, settled), due)
     }
 
     /// Whether a lock is held that may have been renewed for longer than this.

@@ -1,63 +1,110 @@
-//! Reads the auth Secret, without list or watch on Secrets: until it is there, every five minutes, and when no member accepts
-//! what is known.
+//! Reads the auth Secret, and whom to trust, without list or watch on Secrets: until it is there, every five minutes (with TLS
+//! every minute), and when no member accepts what is known.
 
 use std::sync::Weak;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::QuorumSession;
-use crate::quorum::auth::{Auth, SEED_KEY};
-use crate::quorum::plan::auth_name;
+use crate::api::{RedisQuorum, TlsMode};
+use crate::quorum::auth::Auth;
+use crate::quorum::plan::{auth_name, config_name};
+use crate::quorum::tls::AUTHORITIES_KEY;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_secs(1);
 const REREAD: Duration = Duration::from_secs(300);
+const REREAD_TLS: Duration = Duration::from_secs(60);
 const REREAD_UNAUTHENTICATED: Duration = Duration::from_secs(10);
 
-/// Follows the Secret until the session is gone.
+/// Follows the Secrets until the session is gone.
 pub(super) async fn follow(client: Client, namespace: String, name: String, uid: String, session: Weak<QuorumSession>) {
     let api: Api<Secret> = Api::namespaced(client, &namespace);
     loop {
-        let read = read(&api, &name, &uid).await;
-        let Some(session) = session.upgrade() else { return };
-        let wait = match (read, session.auth()) {
-            (Some(read), None) => {
-                session.set_auth(read);
-                REREAD_UNAUTHENTICATED
-            }
-            // The members were started with what is known; an edited Secret is written back by the leader. Only when nobody
-            // accepts what is known can the other one be right.
-            (Some(read), Some(known)) if read != known && !session.is_authenticated() => {
-                session.set_auth(read);
-                REREAD_UNAUTHENTICATED
-            }
-            (_, None) => RETRY,
-            (_, Some(_)) if !session.is_authenticated() => REREAD_UNAUTHENTICATED,
-            (_, Some(_)) => REREAD,
-        };
-        drop(session);
-        sleep(wait).await;
+        let auth = read(&api, &auth_name(&name)).await.and_then(|secret| auth_of(&secret, &uid));
+        let authorities = read(&api, &config_name(&name)).await.and_then(|secret| authorities_of(&secret, &uid));
+        let Some(current) = session.upgrade() else { return };
+        let wait = take(&current, auth).min(take_authorities(&current, authorities.as_deref()));
+        drop(current);
+        rest(&session, wait).await;
     }
 }
 
-async fn read(api: &Api<Secret>, name: &str, uid: &str) -> Option<Auth> {
-    match timeout(REQUEST_TIMEOUT, api.get_opt(&auth_name(name))).await {
-        Ok(Ok(secret)) => auth_of(&secret?, uid),
+/// Waits, and less if somebody wants to know more. The session may end meanwhile.
+async fn rest(session: &Weak<QuorumSession>, wait: Duration) {
+    let Some(wanted) = session.upgrade().map(|session| session.read_secrets.clone()) else { return };
+    // At most once in a second, however often it is asked for.
+    tokio::time::sleep(RETRY).await;
+    let _ = timeout(wait.saturating_sub(RETRY), wanted.notified()).await;
+}
+
+/// Takes what was read; when to read again.
+fn take(session: &QuorumSession, read: Option<Auth>) -> Duration {
+    match (read, session.auth()) {
+        (Some(read), None) => {
+            session.set_auth(read);
+            REREAD_UNAUTHENTICATED
+        }
+        // The leader has rotated passwords. Otherwise the members were started with what is known; an edited Secret is written back by the leader. Only when nobody
+        // accepts what is known can the other one be right.
+        (Some(read), Some(known))
+            if read.supersedes(&known)
+                || (read != known && !known.supersedes(&read) && !session.is_authenticated()) =>
+        {
+            session.set_auth(read);
+            REREAD_UNAUTHENTICATED
+        }
+        (_, None) => RETRY,
+        (_, Some(_)) if !session.is_authenticated() => REREAD_UNAUTHENTICATED,
+        (_, Some(_)) => REREAD,
+    }
+}
+
+/// The leader writes them before any member serves a certificate of theirs.
+fn take_authorities(session: &QuorumSession, read: Option<&str>) -> Duration {
+    if let Some(pem) = read
+        && let Err(error) = session.set_authorities(pem)
+    {
+        tracing::warn!(quorum = %session.reference(), %error, "the authorities in the config Secret are of no use");
+    }
+    let quorum = session.quorum();
+    match (speaks_tls(&quorum), session.is_distrustful()) {
+        (_, true) => REREAD_UNAUTHENTICATED,
+        (true, _) => REREAD_TLS,
+        _ => REREAD,
+    }
+}
+
+fn speaks_tls(quorum: &RedisQuorum) -> bool {
+    quorum.spec.tls.mode != TlsMode::Disabled
+}
+
+async fn read(api: &Api<Secret>, name: &str) -> Option<Secret> {
+    match timeout(REQUEST_TIMEOUT, api.get_opt(name)).await {
+        Ok(Ok(secret)) => secret,
         Ok(Err(error)) => {
-            tracing::debug!(quorum = name, %error, "auth Secret not read");
+            tracing::debug!(secret = name, %error, "Secret not read");
             None
         }
         Err(_) => None,
     }
 }
 
+fn is_owned(secret: &Secret, uid: &str) -> bool {
+    secret.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == uid)
+}
+
+/// Whose certificates members are checked by, in the config Secret of the quorum with this UID.
+pub(crate) fn authorities_of(secret: &Secret, uid: &str) -> Option<String> {
+    let pem = secret.data.as_ref()?.get(AUTHORITIES_KEY).filter(|_| is_owned(secret, uid))?;
+    String::from_utf8(pem.0.clone()).ok()
+}
+
 /// The secrets in an auth Secret that belongs to the quorum with this UID. One that somebody else made would give them the
 /// passwords.
 pub(crate) fn auth_of(secret: &Secret, uid: &str) -> Option<Auth> {
-    let owned = secret.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == uid);
-    let seed = secret.data.as_ref()?.get(SEED_KEY)?;
-    Auth::from_seed(&seed.0).filter(|_| owned)
+    Auth::from_data(secret.data.as_ref()?).filter(|_| is_owned(secret, uid))
 }

@@ -40,6 +40,11 @@ impl ClockGuard {
         Self { members, state: Mutex::new(state) }
     }
 
+    /// What was known of a member's clock counts no more.
+    pub fn forget(&self, member: &MemberName) {
+        self.state().watched.remove(member);
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

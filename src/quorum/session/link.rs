@@ -1,7 +1,9 @@
 //! The link of one replica to one member: a voting connection, and an admin connection that watches which process answers and
-//! whether its users are open. It only looks; the leader's acts are in [`acts`].
+//! whether its users are open. It only looks; the leader's acts are in [`acts`]. What is different about a master that others run is
+//! in [`external`].
 
 mod acts;
+mod external;
 mod looks;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,17 +16,20 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 pub use acts::{ActError, Turn};
+pub use external::Credentials;
 pub use looks::ScriptNews;
 
-use super::{Announcements, ClockGuard};
+use super::{Announcements, ClockGuard, SharedAccord};
 use crate::api::{MEMBER_LABEL, RedisQuorum};
 use crate::fence::clock::OwnClocks;
-use crate::fence::{ProcessWatch, Sight, Users};
+use crate::fence::{ProcessWatch, Sight};
 use crate::quorum::auth::Auth;
 use crate::quorum::facts;
 use crate::quorum::plan::{MemberPlan, PORT};
 use crate::redis_member::acl::{OPERATOR_USER, UserRule};
-use crate::redis_member::{AdminConnection, Endpoint, Observation, RedisMember};
+use crate::redis_member::{
+    AdminConnection, Authorities, Endpoint, Fingerprint, Observation, RedisMember, Secret, TlsClient,
+};
 use crate::redlock::{MemberError, MemberName, RunId};
 use crate::time::{Clock, Monotonic, SystemClock};
 
@@ -40,6 +45,8 @@ const RETRY_PERIOD: Duration = Duration::from_millis(200);
 struct Place {
     pod_uid: String,
     admin: Endpoint,
+    /// The other password that its process may know, while passwords are rotated.
+    other_password: Option<Secret>,
     users: Vec<String>,
 }
 
@@ -54,6 +61,10 @@ struct Seen {
     raised: Option<(RunId, i64)>,
     /// Where the last process of the pod before answered.
     former: Option<(RunId, Endpoint)>,
+    /// The certificate that a process served last.
+    certificate: Option<(RunId, Fingerprint)>,
+    /// Why the last connection could not be made.
+    failure: Option<MemberError>,
     looks: looks::Looks,
 }
 
@@ -74,6 +85,29 @@ pub struct LinkView {
     pub fenced_since: Option<Monotonic>,
     /// The epoch that this replica raised on the process of the last sight.
     pub raised: Option<i64>,
+    /// The certificate that it served when it was connected to last.
+    pub certificate: Option<Fingerprint>,
+    /// Why it cannot be connected to, if it cannot.
+    pub failure: Option<MemberError>,
+}
+
+/// What all links of a quorum share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) clock: Arc<SystemClock>,
+    pub(super) clocks: Arc<ClockGuard>,
+    pub(super) accord: SharedAccord,
+}
+
+/// What it takes to connect to members.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access<'a> {
+    /// Their passwords.
+    pub(super) auth: Option<&'a Auth>,
+    /// Whose certificates are trusted.
+    pub(super) authorities: Option<&'a Authorities>,
+    /// The namespace in their names.
+    pub(super) namespace: &'a str,
 }
 
 /// One member, as this replica is connected to it.
@@ -83,6 +117,9 @@ pub struct MemberLink {
     quorum: ObjectRef<RedisQuorum>,
     clock: Arc<SystemClock>,
     clocks: Arc<ClockGuard>,
+    accord: SharedAccord,
+    /// The process that the status admits.
+    admitted: Mutex<Option<RunId>>,
     voter: Mutex<Option<Arc<RedisMember>>>,
     place: watch::Sender<Option<Place>>,
     seen: Mutex<Seen>,
@@ -93,7 +130,7 @@ pub struct MemberLink {
 
 impl MemberLink {
     pub(super) fn start(
-        (clock, clocks): (Arc<SystemClock>, Arc<ClockGuard>),
+        Shared { clock, clocks, accord }: Shared,
         plan: MemberPlan,
         quorum: ObjectRef<RedisQuorum>,
         announcements: Announcements,
@@ -105,6 +142,8 @@ impl MemberLink {
             quorum,
             clock,
             clocks,
+            accord,
+            admitted: Mutex::default(),
             voter: Mutex::default(),
             place: watch::channel(None).0,
             seen: Mutex::default(),
@@ -144,6 +183,8 @@ impl MemberLink {
         LinkView {
             fenced_since: seen.fenced.filter(|(run_id, _)| of_sight(run_id)).map(|(_, since)| since),
             raised: seen.raised.filter(|(run_id, _)| of_sight(run_id)).map(|(_, epoch)| epoch),
+            certificate: seen.certificate.filter(|(run_id, _)| of_sight(run_id)).map(|(_, certificate)| certificate),
+            failure: seen.failure,
             processes: seen.processes,
             pod_uid: seen.pod_uid,
             address: place.map(|place| place.admin.address),
@@ -167,20 +208,38 @@ impl MemberLink {
         self.seen().fenced = Some((run_id.clone(), self.clock.monotonic()));
     }
 
-    /// Where the member is now: in this pod, if in any.
-    pub(super) fn place(&self, pod: Option<&Pod>, auth: Option<&Auth>, epoch: i64, users: &[String]) {
+    /// Where the member is now: in this pod, if in any. A pod that speaks TLS has no place until it is known whom to trust; false
+    /// then.
+    pub(super) fn place(&self, pod: Option<&Pod>, access: Access<'_>, epoch: i64, users: &[String]) -> bool {
         // A pod that somebody else made under this name must not be given the passwords.
         let pod = pod.filter(|pod| pod.labels().get(MEMBER_LABEL) == Some(&self.plan.name));
-        let located = pod.and_then(|pod| Some((pod.uid()?, facts::pod_ip(pod)?)));
-        self.place_at(located.map(|(uid, ip)| (uid, address(&ip))), auth, epoch, users);
+        let wants_tls = pod.is_some_and(facts::speaks_tls);
+        let tls = access.authorities.filter(|_| wants_tls);
+        let tls = tls.and_then(|authorities| authorities.server(&self.plan.dns_name(access.namespace)).ok());
+        let known = tls.is_some() == wants_tls;
+        let located = pod.filter(|_| known).and_then(|pod| Some((pod.uid()?, facts::pod_ip(pod)?)));
+        self.place_at(located.map(|(uid, ip)| (uid, address(&ip))), tls, access.auth, epoch, users);
+        known
     }
 
-    fn place_at(&self, located: Option<(String, String)>, auth: Option<&Auth>, epoch: i64, users: &[String]) {
+    fn place_at(
+        &self,
+        located: Option<(String, String)>,
+        tls: Option<TlsClient>,
+        auth: Option<&Auth>,
+        epoch: i64,
+        users: &[String],
+    ) {
         let place = auth.zip(located).map(|(auth, (pod_uid, address))| {
-            self.place_voter(auth, epoch, &address);
-            let password = auth.password(&self.plan.name, OPERATOR_USER);
-            let admin = Endpoint { address, username: OPERATOR_USER.to_owned(), password };
-            Place { pod_uid, admin, users: users.to_vec() }
+            let endpoint = |username: String| Endpoint {
+                address: address.clone(),
+                password: auth.password(&self.plan.name, &username),
+                username,
+                tls: tls.clone(),
+            };
+            self.place_voter(endpoint(UserRule::locker_name(epoch)));
+            let other_password = auth.other_password(&self.plan.name, OPERATOR_USER);
+            Place { pod_uid, admin: endpoint(OPERATOR_USER.to_owned()), other_password, users: users.to_vec() }
         });
         self.place.send_if_modified(|current| {
             let moved = *current != place;
@@ -189,10 +248,7 @@ impl MemberLink {
         });
     }
 
-    fn place_voter(&self, auth: &Auth, epoch: i64, address: &str) {
-        let username = UserRule::locker_name(epoch);
-        let password = auth.password(&self.plan.name, &username);
-        let endpoint = Endpoint { address: address.to_owned(), username, password };
+    fn place_voter(&self, endpoint: Endpoint) {
         let mut voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
         match &*voter {
             Some(voter) => voter.set_endpoint(endpoint),
@@ -241,9 +297,12 @@ impl MemberLink {
     /// Watches the member at one place, one connection after the other; each learns anew which process it is.
     async fn stay(&self, place: &Place) {
         loop {
-            match AdminConnection::connect(&place.admin, self.clock.clone(), ADMIN_DEADLINE).await {
-                Ok(admin) => self.probe(admin, place).await,
-                Err(MemberError::Busy) => {
+            match self.connect_admin(place).await {
+                Ok(admin) => {
+                    self.note_connected(&admin);
+                    self.probe(admin, place).await;
+                }
+                Err(MemberError::Busy) if !self.plan.is_external() => {
                     let admin = place.admin.clone();
                     self.note_script(
                         &AdminConnection::kill_busy_script(&admin, self.clock.clone(), ADMIN_DEADLINE).await,
@@ -251,14 +310,33 @@ impl MemberLink {
                     sleep(RETRY_PERIOD).await;
                 }
                 // Alive, and no member of this kind has much to load.
-                Err(MemberError::Loading) => sleep(RETRY_PERIOD).await,
+                Err(MemberError::Busy | MemberError::Loading) => sleep(RETRY_PERIOD).await,
                 Err(error) => {
                     tracing::trace!(member = %self.name, %error, "admin connection");
+                    self.note_missed(&error.to_string());
+                    self.seen().failure = Some(error);
                     self.lost();
                     sleep(RETRY_PERIOD).await;
                 }
             }
         }
+    }
+
+    async fn connect_admin(&self, place: &Place) -> Result<AdminConnection, MemberError> {
+        let connect = |endpoint| AdminConnection::connect(endpoint, self.clock.clone(), ADMIN_DEADLINE);
+        match (connect(&place.admin).await, &place.other_password) {
+            (Err(MemberError::Unreachable(_)), Some(password)) => {
+                let admin = Endpoint { password: password.clone(), ..place.admin.clone() };
+                AdminConnection::connect(&admin, self.clock.clone(), ADMIN_DEADLINE).await
+            }
+            (connected, _) => connected,
+        }
+    }
+
+    fn note_connected(&self, admin: &AdminConnection) {
+        let mut seen = self.seen();
+        seen.failure = None;
+        seen.certificate = admin.certificate().map(|certificate| (admin.run_id().clone(), certificate));
     }
 
     /// Probes until the connection ends. The end of a connection alone says nothing: a leader cuts the others' connections. If
@@ -271,10 +349,14 @@ impl MemberLink {
                 match admin.observe(&users).await {
                     Ok(observation) => {
                         self.saw(observation);
-                        self.sample_ttls(&mut admin).await;
+                        if self.plan.is_external() {
+                            self.look_at_record(&mut admin).await;
+                        } else {
+                            self.sample_ttls(&mut admin).await;
+                        }
                     }
-                    Err(MemberError::Busy) => self.note_script(&admin.script_kill().await),
-                    Err(MemberError::Loading) => {}
+                    Err(MemberError::Busy) if !self.plan.is_external() => self.note_script(&admin.script_kill().await),
+                    Err(MemberError::Busy | MemberError::Loading) => {}
                     Err(_) => return,
                 }
             }
@@ -286,13 +368,13 @@ impl MemberLink {
     }
 
     fn saw(&self, observation: Observation) {
-        let users = if observation.open_users.is_empty() { Users::Closed } else { Users::Open };
+        let users = self.users(&observation);
         let own = OwnClocks::read(self.clock.as_ref());
         let stepped = self.clocks.saw(&self.name, &observation.run_id, users, observation.clock, own);
         let news = {
             let mut seen = self.seen();
             let before = seen.processes.last().filter(|_| seen.processes.answers()).cloned();
-            let known = seen.observation.as_ref().map(|known| &known.open_users) == Some(&observation.open_users);
+            let known = seen.observation.as_ref().is_some_and(|known| looks_the_same(known, &observation));
             seen.processes.saw(&observation.run_id, users, self.clock.monotonic());
             seen.observation = Some(observation);
             before.as_ref() != seen.processes.last() || !known || stepped
@@ -319,6 +401,12 @@ impl MemberLink {
         // Nobody listening is fine.
         let _ = self.announcements.send(self.quorum.clone());
     }
+}
+
+/// Whether nothing that a decision rests on has changed.
+fn looks_the_same(one: &Observation, other: &Observation) -> bool {
+    (&one.open_users, one.is_master, &one.maxmemory_policy)
+        == (&other.open_users, other.is_master, &other.maxmemory_policy)
 }
 
 fn address(ip: &str) -> String {

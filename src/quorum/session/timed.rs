@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use prometheus_client::metrics::histogram::Histogram;
 
+use super::QuorumSession;
+use crate::operator::metrics::MemberLabels;
 use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName};
 
 /// A member whose answers are timed. An answer that nobody waited for is not.
-pub(super) struct Timed {
-    pub(super) member: Arc<dyn LockMember>,
-    pub(super) latency: Histogram,
+struct Timed {
+    member: Arc<dyn LockMember>,
+    latency: Histogram,
 }
 
 impl LockMember for Timed {
@@ -26,5 +28,23 @@ impl LockMember for Timed {
             latency.observe(answers.received.since(answers.sent).as_secs_f64());
             Ok(answers)
         })
+    }
+}
+
+impl QuorumSession {
+    /// The member, with its answers timed.
+    pub(super) fn timed(&self, member: Arc<dyn LockMember>) -> Arc<dyn LockMember> {
+        let labels = MemberLabels::of(&self.reference, member.name().as_str());
+        let latency = self.context.metrics.member_latency.get_or_create(&labels).clone();
+        Arc::new(Timed { member, latency })
+    }
+}
+
+impl Drop for QuorumSession {
+    fn drop(&mut self) {
+        for link in &self.links {
+            let labels = MemberLabels::of(&self.reference, link.name().as_str());
+            self.context.metrics.member_latency.remove(&labels);
+        }
     }
 }

@@ -2,10 +2,12 @@
 
 use k8s_openapi::jiff::Timestamp;
 
+use super::agreement::Agreement;
 use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_condition};
 use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
 use crate::quorum::plan::Plan;
 use crate::quorum::rollout::Progress;
+use crate::quorum::tls::Report;
 
 /// What the conditions are made from, beside the status itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,8 +16,21 @@ pub struct Overview {
     pub rollout: Option<Progress>,
     /// Client Secrets that could not be written, with the reason.
     pub blocked_clients: Vec<String>,
+    /// A rotation of passwords, and what it waits for.
+    pub rotation: Option<String>,
+    /// How TLS stands; `None` without it.
+    pub tls: Option<Report>,
     /// Something that keeps the quorum from being carried out at all.
     pub obstacle: Option<Obstacle>,
+    /// What the operators that share its members say; `None` before anything is known.
+    pub agreement: Option<Agreement>,
+}
+
+impl Overview {
+    /// Why no votes count, whoever is admitted.
+    fn disagreement(&self) -> Option<&Agreement> {
+        self.agreement.as_ref().filter(|agreement| agreement.holds != Status::True)
+    }
 }
 
 /// What keeps a quorum from being carried out.
@@ -30,8 +45,7 @@ pub struct Obstacle {
 /// A condition before it is set.
 type Draft = (QuorumCondition, Status, CommonReason, String);
 
-/// Sets the conditions of a quorum that can be carried out. What is watched has conditions of its
-/// own, and what is not (other operators) has none at all, so that nobody takes silence for health.
+/// Sets the conditions of a quorum that can be carried out. What is watched has conditions of its own.
 pub fn conditions(
     status: &mut RedisQuorumStatus,
     plan: &Plan,
@@ -41,13 +55,24 @@ pub fn conditions(
 ) {
     let drafts = [
         ready(status, plan, overview),
-        available(status, plan),
+        available(status, plan, overview),
         fault_tolerant(status, plan),
         progressing(status, overview),
         clients_ready(overview),
     ];
     for (type_, holds, reason, message) in drafts {
         set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+    }
+    if let Some(Agreement { holds, reason, message }) = overview.agreement.clone() {
+        let type_ = QuorumCondition::QuorumAgrees;
+        set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+    }
+    match &overview.tls {
+        Some(Report { ready, reason, message }) => {
+            let type_ = QuorumCondition::TLSReady;
+            set_condition(&mut status.conditions, type_, *ready, *reason, message.as_str(), generation, now);
+        }
+        None => status.conditions.retain(|condition| condition.type_ != QuorumCondition::TLSReady.as_str()),
     }
 }
 
@@ -69,15 +94,20 @@ fn ready(status: &RedisQuorumStatus, plan: &Plan, overview: &Overview) -> Draft 
     if let Some(obstacle) = &overview.obstacle {
         return draft(false, obstacle.reason, obstacle.message.clone());
     }
-    let all = plan.members.len();
+    let all = plan.size();
+    if admitted(status) == all
+        && let Some(Agreement { reason, message, .. }) = overview.disagreement()
+    {
+        return draft(false, *reason, message.clone());
+    }
     if admitted(status) == all {
         return draft(true, CommonReason::AllAdmitted, format!("all {all} members may vote"));
     }
     draft(false, waiting_reason(status), waiting_for(status))
 }
 
-fn available(status: &RedisQuorumStatus, plan: &Plan) -> Draft {
-    let (have, all, need) = (admitted(status), plan.members.len(), plan.majority());
+fn available(status: &RedisQuorumStatus, plan: &Plan, overview: &Overview) -> Draft {
+    let (have, all, need) = (admitted(status), plan.size(), plan.majority());
     let reason = match have {
         _ if have == all => CommonReason::AllAdmitted,
         _ if have >= need => CommonReason::MajorityAdmitted,
@@ -87,11 +117,16 @@ fn available(status: &RedisQuorumStatus, plan: &Plan) -> Draft {
     if have < need {
         message = format!("{message}: {}", waiting_for(status));
     }
+    if have >= need
+        && let Some(Agreement { reason, message, .. }) = overview.disagreement()
+    {
+        return (QuorumCondition::QuorumAvailable, Status::False, *reason, message.clone());
+    }
     (QuorumCondition::QuorumAvailable, (have >= need).into(), reason, message)
 }
 
 fn fault_tolerant(status: &RedisQuorumStatus, plan: &Plan) -> Draft {
-    let (have, all, need) = (admitted(status), plan.members.len(), plan.majority());
+    let (have, all, need) = (admitted(status), plan.size(), plan.majority());
     let draft = |holds: bool, reason, message: String| (QuorumCondition::FaultTolerant, holds.into(), reason, message);
     if all == 1 {
         let message = "with one member every loss of it stops all locks: write members: 3".to_owned();
@@ -116,6 +151,9 @@ fn progressing(status: &RedisQuorumStatus, overview: &Overview) -> Draft {
         Some(Progress { message, .. }) => return draft(true, CommonReason::Updating, format!("{message}{waiting}")),
         None if !settled => return draft(true, waiting_reason(status), waiting_for(status)),
         None => {}
+    }
+    if let Some(message) = &overview.rotation {
+        return draft(true, CommonReason::RotatingPasswords, message.clone());
     }
     draft(false, CommonReason::Settled, "nothing to do".to_owned())
 }
@@ -145,9 +183,16 @@ fn waiting_for(status: &RedisQuorumStatus) -> String {
         let name = &member.name;
         Some(match (member.state, member.rejoin_at) {
             (MemberState::Admitted, _) => return None,
+            (MemberState::Starting | MemberState::Unreachable, _) if member.message.is_some() => {
+                format!("{name} does not answer: {}", member.message.as_deref().unwrap_or_default())
+            }
             (MemberState::Pending, _) => format!("{name} has no running pod"),
             (MemberState::Starting, _) => format!("{name} is starting"),
             (MemberState::Unreachable, _) => format!("{name} does not answer"),
+            // Of an external member: no time helps against this.
+            (MemberState::Fenced, Some(_)) if member.message.is_some() => {
+                format!("{name}: {}", member.message.as_deref().unwrap_or_default())
+            }
             (MemberState::Fenced, Some(at)) => format!("{name} is fenced and may vote from {at}"),
             (MemberState::Fenced, None) => member.message.clone().unwrap_or_else(|| format!("{name} is fenced")),
         })

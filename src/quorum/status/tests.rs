@@ -132,11 +132,25 @@ fn old_templates_blocked_clients_and_obstacles_are_named() {
     let overview = Overview {
         rollout: Some(Progress { paused: false, message: "main-1 is next".into() }),
         blocked_clients: vec!["Secret shop/x exists and belongs to somebody else".into()],
+        rotation: None,
+        tls: None,
         obstacle: Some(Obstacle { reason: CommonReason::InvalidSpec, message: "Service main-0 exists".into() }),
+        agreement: None,
     };
     let all = summary(members(["Admitted", "Admitted", "Admitted"]), &overview);
     assert_eq!(all[0], "Ready=False/InvalidSpec");
     assert_eq!(all[3..], ["Progressing=True/Updating", "ClientsReady=False/ClientSecretBlocked"]);
+}
+
+#[test]
+fn a_quorum_that_others_disagree_with_grants_nothing_and_says_so() {
+    let agreement = |holds, reason| Some(Agreement { holds, reason, message: "locks/x".into() });
+    let say = |agreement| summary(members(["Admitted"; 3]), &Overview { agreement, ..Overview::default() });
+    let blocked = say(agreement(crate::api::conditions::Status::False, CommonReason::OtherMemberList));
+    assert_eq!(blocked[..2], ["Ready=False/OtherMemberList", "QuorumAvailable=False/OtherMemberList"]);
+    assert_eq!(blocked[5], "QuorumAgrees=False/OtherMemberList");
+    let fine = say(agreement(crate::api::conditions::Status::True, CommonReason::AsExpected));
+    assert_eq!(fine[..2], ["Ready=True/AllAdmitted", "QuorumAvailable=True/AllAdmitted"]);
 }
 
 #[test]

@@ -81,6 +81,8 @@ pub struct Watched {
     pub ttls: Option<TtlReport>,
     /// The bound: the largest maxTTL in force.
     pub bound: Duration,
+    /// Others run all members, and the operator may not look through them.
+    pub all_external: bool,
 }
 
 /// Sets both conditions.
@@ -103,7 +105,12 @@ fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> (Status, C
     let texts: Vec<String> = named
         .map(|member| {
             let by = size(&member.name).map_or_else(String::new, |step| format!(" by {step}"));
-            format!("the clock of {} was stepped{by}: it is fenced and its process is ended", member.name)
+            let rest = match &member.pod_name {
+                Some(_) => "and its process is ended",
+                // Others run it, and nobody here can end it.
+                None => "until the locks that it may have forgotten have run out",
+            };
+            format!("the clock of {} was stepped{by}: it is fenced {rest}", member.name)
         })
         .collect();
     if !texts.is_empty() {
@@ -125,6 +132,10 @@ fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> (Status, C
 fn within_bound(watched: &Watched) -> (Status, CommonReason, String) {
     let bound = GoDuration::from(watched.bound);
     match &watched.ttls {
+        None if watched.all_external => {
+            let message = "others run all members: their times to live are their owner's to watch".to_owned();
+            (Status::Unknown, CommonReason::Unknown, message)
+        }
         None => (Status::Unknown, CommonReason::Unknown, "no member has been looked through yet".to_owned()),
         Some(ttls) if ttls.is_empty() => {
             (Status::True, CommonReason::AsExpected, format!("no key was found that lives longer than {bound}"))
@@ -200,6 +211,8 @@ mod tests {
             condition(&watched, QuorumCondition::TTLWithinBound, None)
         };
         assert_eq!(ttls(None).0, "Unknown");
+        let others = Watched { all_external: true, ..Watched::default() };
+        assert!(condition(&others, QuorumCondition::TTLWithinBound, None).2.contains("their owner's to watch"));
         assert_eq!(ttls(Some(TtlReport::default())).0, "True");
         let mut report = TtlReport::default();
         for prefix in ["shop/", "shop/", "", "a/", "b/", "c/", "d/", "e/"] {

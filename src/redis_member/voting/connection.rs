@@ -4,10 +4,9 @@ use super::owed::Owed;
 use super::session::Session;
 use super::{Job, Link};
 use crate::redis_member::Endpoint;
-use crate::redis_member::endpoint::{Driver, connect};
+use crate::redis_member::endpoint::{Connected, Driver, connect};
 use crate::redlock::{MemberError, MemberName};
 use crate::time::Clock;
-use redis::aio::MultiplexedConnection;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -59,12 +58,12 @@ impl Actor {
         let mut backoff = FIRST_BACKOFF;
         loop {
             let end = match self.connect().await {
-                Ok((connection, driver)) => {
+                Ok((endpoint, Connected { connection, driver, .. })) => {
                     tracing::debug!(member = %self.name, "connected");
                     self.link.send_replace(Link::Fenced);
                     let mut session = Session::new(connection, Arc::clone(&self.clock));
                     session.send(Vec::new(), self.owed.take()).await;
-                    let end = self.serve(&mut session, driver).await;
+                    let end = self.serve(&endpoint, &mut session, driver).await;
                     if session.was_answered() {
                         backoff = FIRST_BACKOFF;
                     }
@@ -88,11 +87,11 @@ impl Actor {
         }
     }
 
-    async fn connect(&mut self) -> Result<(MultiplexedConnection, Driver), End> {
+    async fn connect(&mut self) -> Result<(Endpoint, Connected), End> {
         let endpoint = self.endpoints.borrow_and_update().clone();
-        let attempt = async move { timeout(CONNECT_DEADLINE, connect(&endpoint)).await };
+        let attempt = async { timeout(CONNECT_DEADLINE, connect(&endpoint)).await };
         match self.without_connection(attempt).await? {
-            Ok(Ok(connected)) => Ok(connected),
+            Ok(Ok(connected)) => Ok((endpoint, connected)),
             Ok(Err(error)) => Err(End::Broken(error)),
             Err(_) => Err(End::Broken(MemberError::Unreachable("connecting took too long".to_owned()))),
         }
@@ -134,7 +133,7 @@ impl Actor {
         jobs.into_iter().for_each(|job| self.fail(job));
     }
 
-    async fn serve(&mut self, session: &mut Session, mut driver: Driver) -> End {
+    async fn serve(&mut self, endpoint: &Endpoint, session: &mut Session, mut driver: Driver) -> End {
         let mut jobs = Vec::new();
         let mut ticks = interval(TICK);
         // After a suspend the ticks that were missed are no sign of silence.
@@ -158,7 +157,13 @@ impl Actor {
                     }
                 }
                 changed = self.endpoints.changed() => {
-                    return if changed.is_ok() { End::Moved } else { End::Dropped };
+                    if changed.is_err() {
+                        return End::Dropped;
+                    }
+                    // What this connection has proved stays proved: a new password is for the next one.
+                    if !self.endpoints.borrow_and_update().is_same_peer(endpoint) {
+                        return End::Moved;
+                    }
                 }
                 _ = ticks.tick() => {
                     if let Err(error) = session.tick().await {

@@ -57,7 +57,8 @@ impl Server {
         command.args(["--bind", ip, "--port", "6379", "--save", "", "--appendonly", "no", "--aclfile", "users.acl"]);
         let mut process = command.current_dir(&directory).stdout(Stdio::null()).spawn().context("no redis-server")?;
         let address = format!("{ip}:6379");
-        let admin = Endpoint { address: address.clone(), username: OPERATOR_USER.to_owned(), password: operator };
+        let admin =
+            Endpoint { address: address.clone(), username: OPERATOR_USER.to_owned(), password: operator, tls: None };
         let opened = async {
             loop {
                 match AdminConnection::connect(&admin, Arc::new(SystemClock), START_LIMIT).await {

@@ -11,6 +11,7 @@ use super::support::{IDLE, LockVersion, election, run, worker};
 use crate::{
     bench::Bench,
     foreign::{Line, Monitor},
+    history::check_never_lost,
     locks::{Lock, SOON, claim, is_held, status, token},
     operators::{self, Leader},
     quorums::Quorum,
@@ -68,7 +69,7 @@ impl Scene {
         for lock in &self.locks {
             let renewed = |v: &LockVersion| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > to);
             lock.recorder.until(SOON, "renewed after the fault", renewed).await?;
-            unbroken(lock)?;
+            check_never_lost(&lock.recorder.versions())?;
         }
         ensure!(!self.waiting.recorder.versions().iter().any(|v| is_held(&v.object)), "the waiting claim was granted");
         one_label(&self.labelled.versions())?;
@@ -85,18 +86,6 @@ impl Scene {
 
 fn living(line: &Line) -> usize {
     line.text.split(' ').filter(|left| left.parse::<i64>().is_ok_and(|left| left > 0)).count()
-}
-
-/// Held by one holder under one token from the first time on. What was published may have run out meanwhile: the keys have not.
-fn unbroken(lock: &Lock) -> anyhow::Result<()> {
-    let held = lock.recorder.versions().into_iter().skip_while(|v| !is_held(&v.object));
-    let seen: Vec<_> = held.map(|v| (is_held(&v.object), status(&v.object))).collect();
-    let first = seen.first().map(|(_, status)| status.clone()).context("never held")?;
-    for (held, now) in seen {
-        let same = held && now.holder == first.holder && now.fencing_token == first.fencing_token;
-        ensure!(same, "{} changed hands or was lost: {first:?}, then {now:?}", lock.name);
-    }
-    Ok(())
 }
 
 /// Never two pods with the label, in the order in which the API server took the changes.

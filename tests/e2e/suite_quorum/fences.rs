@@ -10,7 +10,7 @@ use super::helpers::{RESTART_LIMIT, delay, held_lock, is_admitted, is_fenced_for
 use crate::{
     bench::Bench,
     foreign::{Client, Monitor},
-    history::check_held_throughout,
+    history::{check_held_throughout, check_never_lost},
     locks::{Lock, SOON, claim, token},
     operators,
     quorums::{Quorum, check_admission, member_of},
@@ -128,11 +128,17 @@ pub(crate) async fn an_operator_restarted_during_a_fence_begins_the_count_again(
     votes.until(0, SOON, "the member votes", |line| line.text == "OK").await?;
     let mark = quorum.recorder.mark();
     let killed = kill(&bench, 1).await?;
-    fenced_anew(&quorum, mark, 1).await?;
+    let fenced = fenced_anew(&quorum, mark, 1).await?;
     operators::scale(&bench.cluster, 0).await?;
     let back = bench.wall().0;
     operators::scale(&bench.cluster, 2).await?;
-    check_rejoin(&quorum, mark, 1, back, max_ttl).await?;
+    // Nobody is left who saw the process before, so it is counted, and announced, anew.
+    let anew = |m: &MemberStatus| m.run_id == fenced.run_id && m.rejoin_at > fenced.rejoin_at;
+    let (_, announced) = quorum.member_until(mark, 1, RESTART_LIMIT, "is announced anew", anew).await?;
+    let at = announced.rejoin_at.context("no rejoinAt")?.as_millis();
+    let same = |m: &MemberStatus| is_admitted(m) && m.run_id == fenced.run_id;
+    let (_, admitted) = quorum.member_until(mark, 1, RESTART_LIMIT, "is admitted", same).await?;
+    check_admission(&admitted, at, back, delay(max_ttl))?;
     check_no_vote(&quorum, &votes, killed, 1).await
 }
 
@@ -167,8 +173,7 @@ pub(crate) async fn a_leader_frozen_at_an_admission_opens_nothing_afterwards(ben
         check_no_vote(&quorum, &votes, first, 1).await?;
         operators::all_available(&bench.cluster).await?;
     }
-    check_held_throughout(&lock.recorder.versions())?;
-    Ok(())
+    check_never_lost(&lock.recorder.versions())
 }
 
 /// Kills a member at about the moment at which it is admitted: between the operator's check and its opening, if it so happens.

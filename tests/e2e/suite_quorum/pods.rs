@@ -9,6 +9,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, api::ListParams};
 use redlock_operator::api::FenceReason;
+use serde_json::json;
 
 use super::helpers::{RESTART_LIMIT, held_lock, is_admitted, is_fenced_for};
 use crate::{
@@ -55,13 +56,13 @@ pub(crate) async fn a_drain_takes_one_member_at_a_time(bench: Bench) -> anyhow::
     Ok(())
 }
 
-/// What `kubectl drain` sends; the inner result is the API server's word.
+/// What `kubectl drain` sends; the inner result is the API server's word. By kubectl, since the kube crate goes on asking.
 async fn evict(bench: &Bench, pod: &str) -> anyhow::Result<Result<(), String>> {
-    match bench.api::<Pod>().evict(pod, &kube::api::EvictParams::default()).await {
-        Ok(_) => Ok(Ok(())),
-        Err(kube::Error::Api(status)) if status.code == 429 => Ok(Err(status.message.clone())),
-        Err(error) => Err(error.into()),
-    }
+    let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", bench.namespace);
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}).to_string();
+    let output = bench.cluster.kubectl_output(&["create", "--raw", &path, "-f", "-"], &eviction).await?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok(if output.status.success() { Ok(()) } else { Err(said) })
 }
 
 pub(crate) async fn valkey_members_vote_and_are_fenced_like_redis(bench: Bench) -> anyhow::Result<()> {

@@ -10,8 +10,9 @@ use crate::{
     bench::Bench,
     foreign::Client,
     history::check_held_throughout,
-    locks::SOON,
+    locks::{Lock, SOON, status},
     quorums::{Quorum, manifest},
+    record::Version,
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
@@ -30,7 +31,7 @@ async fn in_member(bench: &Bench, index: usize, script: &str) -> anyhow::Result<
 }
 
 /// The process whose clock was stepped is fenced and ended, and the next one is admitted after the delay; the lock is held throughout.
-async fn a_step_fences(bench: &Bench, quorum: &Quorum, index: usize, script: &str) -> anyhow::Result<()> {
+async fn a_step_fences(bench: &Bench, quorum: &Quorum, lock: &Lock, index: usize, script: &str) -> anyhow::Result<()> {
     let before = quorum.recorder.last()?.object;
     let before = crate::quorums::member_of(&before, &quorum.member(index)).and_then(|m| m.run_id.clone());
     let (mark, since) = (quorum.recorder.mark(), bench.wall().0);
@@ -46,17 +47,21 @@ async fn a_step_fences(bench: &Bench, quorum: &Quorum, index: usize, script: &st
     let least = i64::try_from(delay(MAX_TTL).as_millis())?;
     ensure!(admitted >= since + least, "admitted {} ms after the step, not {least}", admitted - since);
     reason_after(quorum, mark, RESTART_LIMIT, "ClockHealthy", "AsExpected").await?;
+    // Before the next member may fail, the lock is on all of them again.
+    let mark = lock.recorder.mark().saturating_sub(1);
+    let whole = |v: &Version<_>| status(&v.object).votes.as_deref() == Some("3/3");
+    lock.recorder.until_after(mark, SOON, "held with all votes", whole).await?;
     Ok(())
 }
 
 pub(crate) async fn a_member_whose_clock_jumps_or_drifts_is_fenced(bench: Bench) -> anyhow::Result<()> {
     let quorum = with_shifted_clocks(&bench).await?;
     let lock = held_lock(&bench, TTL).await?;
-    a_step_fences(&bench, &quorum, 1, "echo 60000 > /data/clock").await?;
-    a_step_fences(&bench, &quorum, 2, "echo -60000 > /data/clock").await?;
+    a_step_fences(&bench, &quorum, &lock, 1, "echo 60000 > /data/clock").await?;
+    a_step_fences(&bench, &quorum, &lock, 2, "echo -60000 > /data/clock").await?;
     // A fifth too fast, in steps too small to be jumps.
     let drifts = "( ms=0; while [ $ms -lt 6000 ]; do ms=$((ms + 20)); echo $ms > /data/clock; sleep 0.1; done ) > /dev/null 2>&1 &";
-    a_step_fences(&bench, &quorum, 0, drifts).await?;
+    a_step_fences(&bench, &quorum, &lock, 0, drifts).await?;
     check_held_throughout(&lock.recorder.versions())?;
     Ok(())
 }

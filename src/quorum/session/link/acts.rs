@@ -7,7 +7,9 @@ use tokio::time::sleep;
 
 use super::{ADMIN_DEADLINE, MemberLink};
 use crate::redis_member::acl::UserRule;
-use crate::redis_member::{AdminConnection, Closing, Endpoint, EpochChange, Observation, Opening};
+use crate::redis_member::{
+    AdminConnection, Closing, Endpoint, EpochChange, Fingerprint, Observation, Opening, PasswordChange, Secret,
+};
 use crate::redlock::{FencingToken, MemberError, RunId};
 use crate::time::SystemClock;
 
@@ -47,10 +49,11 @@ impl MemberLink {
     pub async fn turn(&self, run_id: &RunId) -> Result<Turn<'_>, ActError> {
         let place = self.place.borrow().clone().ok_or(ActError::NoAddress)?;
         let turn = self.turn.lock().await;
-        let admin = AdminConnection::connect(&place.admin, self.clock.clone(), ADMIN_DEADLINE).await?;
+        let admin = self.connect_admin(&place).await?;
         if admin.run_id() != run_id {
             return Err(ActError::OtherProcess);
         }
+        self.note_connected(&admin);
         Ok(Turn { link: self, admin, users: place.users, _turn: turn })
     }
 
@@ -110,6 +113,33 @@ impl Turn<'_> {
         Ok(observation)
     }
 
+    /// Gives the operator's user, and those of `users` that are open, their passwords; the others have them when they are opened.
+    pub async fn set_passwords(
+        &mut self,
+        epoch: i64,
+        operator: &[Secret],
+        users: &[UserRule],
+        cut: bool,
+    ) -> Result<(), ActError> {
+        let open = self.observe().await?.open_users;
+        let users: Vec<_> = users.iter().filter(|user| open.iter().any(|open| open == user.name())).cloned().collect();
+        match self.admin.set_passwords(epoch, operator, &users, cut).await? {
+            PasswordChange::Changed => Ok(()),
+            PasswordChange::EpochMoved => Err(ActError::Deposed),
+        }
+    }
+
+    /// The certificate that the process serves now.
+    #[must_use]
+    pub const fn certificate(&self) -> Option<Fingerprint> {
+        self.admin.certificate()
+    }
+
+    /// Has the process read its certificate again, for connections from now on.
+    pub async fn reload_certificate(&mut self, certificate: &str, key: &str) -> Result<(), ActError> {
+        Ok(self.admin.reload_certificate(certificate, key).await?)
+    }
+
     /// Makes `epoch` the only one that opens and closes users of this process.
     pub async fn raise_epoch(&mut self, epoch: i64) -> Result<(), ActError> {
         match self.admin.raise_epoch(epoch).await? {
@@ -148,6 +178,11 @@ impl Turn<'_> {
     pub async fn open(&mut self, epoch: i64, users: &[UserRule], counter: FencingToken) -> Result<(), ActError> {
         self.admin.restore_counter(counter).await?;
         self.open_more(epoch, users).await
+    }
+
+    /// Raises the counter of a master that others run, which is open already: before its votes count.
+    pub async fn raise_counter(&mut self, counter: FencingToken) -> Result<(), ActError> {
+        Ok(self.admin.raise_counter(counter).await.map(drop)?)
     }
 
     /// Opens users of a process that is admitted: a client was added.

@@ -42,7 +42,7 @@ impl Member {
         let directory = std::env::temp_dir().join(format!("redlock-link-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let at = |path: &Path| path.to_string_lossy().into_owned();
-        let conf = redis_conf(plan)
+        let conf = redis_conf(plan, false)
             .replace(&format!("port {PORT}"), &format!("port {port}"))
             .replace("bind * -::*", "bind 127.0.0.1")
             .replace("/etc/redis/users.acl", &at(&directory.join("users.acl")))
@@ -94,11 +94,16 @@ async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> 
     let (news, _) = broadcast::channel(64);
     let quorum = ObjectRef::new("main").within("locks");
     let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };
-    let clocks = (Arc::new(SystemClock), Arc::new(ClockGuard::new(1, rule)));
-    let link = MemberLink::start(clocks, plan.members[0].clone(), quorum, news, stop.clone());
-    link.place_at(Some(("pod-1".into(), member.address())), Some(auth), plan.epoch, users);
+    let shared = shared(Arc::new(ClockGuard::new(1, rule)));
+    let link = MemberLink::start(shared, plan.members[0].clone(), quorum, news, stop.clone());
+    link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.epoch, users);
     until(&link, |view| view.processes.answers()).await;
     (link, stop.drop_guard())
+}
+
+fn shared(clocks: Arc<ClockGuard>) -> Shared {
+    let accord = SharedAccord::new(&RedisQuorum::new("main", crate::api::RedisQuorumSpec::default()));
+    Shared { clock: Arc::new(SystemClock), clocks, accord }
 }
 
 async fn until(link: &MemberLink, what: impl Fn(&LinkView) -> bool) -> LinkView {
@@ -208,7 +213,7 @@ async fn a_former_process_that_still_runs_is_closed_where_it_was() {
     until(&spy, |view| view.sight.as_ref().is_some_and(|sight| sight.users == Users::Open)).await;
 
     // Its pod was deleted by force, and another one has its name.
-    link.place_at(Some(("pod-2".into(), new.address())), Some(&auth), plan.epoch, &users);
+    link.place_at(Some(("pod-2".into(), new.address())), None, Some(&auth), plan.epoch, &users);
     link.close_former(&before, 7, rules);
     let view = until(&link, |view| view.pod_uid.as_deref() == Some("pod-2") && view.processes.answers()).await;
     assert_ne!(view.sight.unwrap().run_id, before);
@@ -222,7 +227,7 @@ async fn secrets_of_another_member_open_no_connection() {
     let member = Member::new(&plan, &auth);
     let (link, _end) = linked(&member, &plan, &users, &auth).await;
     // A reused pod IP: the same process, asked as if it were another member.
-    link.place_at(Some(("pod-2".into(), member.address())), Some(&Auth::random()), plan.epoch, &users);
+    link.place_at(Some(("pod-2".into(), member.address())), None, Some(&Auth::random()), plan.epoch, &users);
     let lost = until(&link, |view| !view.processes.answers()).await;
     assert_eq!(lost.pod_uid.as_deref(), Some("pod-2"));
     sleep(Duration::from_millis(700)).await;

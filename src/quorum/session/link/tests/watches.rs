@@ -49,10 +49,10 @@ impl Quorum {
             });
             let stop = CancellationToken::new();
             let reference = ObjectRef::new("main").within("locks");
-            let clocks = (Arc::new(SystemClock), of.clocks.clone());
+            let shared = shared(of.clocks.clone());
             let news = broadcast::channel(64).0;
-            let link = MemberLink::start(clocks, plan.members[index].clone(), reference, news, stop.clone());
-            link.place_at(Some((format!("pod-{index}"), member.address())), Some(&auth), plan.epoch, &users);
+            let link = MemberLink::start(shared, plan.members[index].clone(), reference, news, stop.clone());
+            link.place_at(Some((format!("pod-{index}"), member.address())), None, Some(&auth), plan.epoch, &users);
             let run_id = until(&link, |view| view.processes.answers()).await.sight.unwrap().run_id;
             let mut turn = link.turn(&run_id).await.unwrap();
             turn.raise_epoch(EPOCH).await.unwrap();

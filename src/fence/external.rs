@@ -1,0 +1,205 @@
+//! The fence of a master that others run (`docs/safety.md`, rule 8). There is nothing to open or to close: what makes a
+//! process's votes count, for this operator, is the record alone. So there is nothing either that a predecessor could keep open, and its
+//! death is not asked for: from the record on its votes count for nobody here.
+
+use std::time::Duration;
+
+use super::ending::EndStep;
+use super::record::{Record, State};
+use super::{Evidence, FenceStep, Reach, Reason, Verdict, count_from, first_or_restarted, lost, record_state};
+use crate::time::Monotonic;
+
+/// All that a decision about one external member depends on.
+#[derive(Clone, Debug)]
+pub struct ExternalView<'a> {
+    /// Now.
+    pub now: Monotonic,
+    /// What the status says.
+    pub record: &'a Record,
+    /// What this replica sees. Never [`Reach::NotRunning`].
+    pub reach: &'a Reach,
+    /// How long a promise of a process before can live.
+    pub rejoin_delay: Duration,
+    /// When a fencing of this process was last recorded, as this replica learnt of it: the count starts again there.
+    pub fenced_since: Option<Monotonic>,
+    /// The clock of the process that is seen was stepped since its admission (rule 9).
+    pub clock_jumped: bool,
+    /// It could forget while it runs, or is another member's process too.
+    pub unfit: bool,
+}
+
+/// What becomes of the process before: nobody waits for its death.
+pub const PREDECESSOR: Verdict = Verdict::Dead(Evidence::Discounted);
+
+/// Decides the next step for one external member. No step opens, closes or ends a process.
+pub fn decide_external(view: &ExternalView<'_>) -> FenceStep {
+    match view.reach {
+        Reach::Connecting { since } if view.record.admitted => lost(view.record, *since, view.now),
+        Reach::NotRunning | Reach::Connecting { .. } => {
+            record_state(view.record, State::Starting, FenceStep::WriteStarting)
+        }
+        Reach::Lost { since } => lost(view.record, *since, view.now),
+        Reach::Seen(sight) if view.record.admits(&sight.run_id) => standing(view),
+        Reach::Seen(sight) => {
+            let recorded = view.record.state == State::Fenced && view.record.run_id.as_ref() == Some(&sight.run_id);
+            let may_vote_at = count_from(sight, view.fenced_since) + view.rejoin_delay;
+            if !recorded {
+                // The votes of the process before count until this is recorded.
+                let may_vote_at = if view.record.admitted { view.now + view.rejoin_delay } else { may_vote_at };
+                return fenced(first_or_restarted(view.record), Some(may_vote_at));
+            }
+            match view.unfit {
+                true => FenceStep::Wait { until: None },
+                false if view.now < may_vote_at => FenceStep::Wait { until: Some(may_vote_at) },
+                false => FenceStep::Admit,
+            }
+        }
+    }
+}
+
+/// The process that the record admits is the one that answers.
+fn standing(view: &ExternalView<'_>) -> FenceStep {
+    match view.record.state {
+        // Nobody here can end the process. The keys that its step has cut short count as forgotten, those that it prolongs only
+        // refuse; so it waits like one that has restarted, and is then judged from its new time on.
+        _ if view.clock_jumped => fenced(Reason::ClockJump, Some(view.now + view.rejoin_delay)),
+        _ if view.unfit => fenced(Reason::Restarted, None),
+        State::Admitted => FenceStep::Nothing,
+        _ => FenceStep::WriteAdmittedAgain,
+    }
+}
+
+const fn fenced(reason: Reason, rejoin_at: Option<Monotonic>) -> FenceStep {
+    FenceStep::WriteFenced { reason, rejoin_at, close: false }
+}
+
+/// The way of an external member out of a quorum that is being deleted: its admission is taken from the record, and then what was
+/// promised with it runs out. `left_since`: when this leader learnt of that.
+pub fn decide_external_end(record: &Record, left_since: Option<Monotonic>, now: Monotonic, delay: Duration) -> EndStep {
+    let leaves = record.reason == Some(Reason::Leaving);
+    match left_since {
+        _ if record.admitted => EndStep::Close,
+        Some(since) if leaves && now < since + delay => EndStep::Wait { until: since + delay },
+        None if leaves => EndStep::Wait { until: now + delay },
+        _ => EndStep::Ended,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fence::{Process, RunId, Sight, UNREACHABLE_AFTER, Users};
+
+    const DELAY: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::new(Duration::from_secs(seconds))
+    }
+
+    fn process(name: &str) -> Process {
+        Process { run_id: RunId::new(name), pod_uid: String::new(), container_id: None, node_name: None }
+    }
+
+    fn seen(name: &str, first_seen: u64) -> Reach {
+        let sight =
+            Sight { run_id: RunId::new(name), first_seen: at(first_seen), users: Users::Closed, closed_since: None };
+        Reach::Seen(sight)
+    }
+
+    fn record(state: State, name: &str) -> Record {
+        Record {
+            state,
+            run_id: Some(RunId::new(name)),
+            admitted: state == State::Admitted,
+            process: Some(process(name)),
+            ..Record::default()
+        }
+    }
+
+    fn decide(now: u64, record: &Record, reach: &Reach, since: Option<u64>, jumped: bool, unfit: bool) -> FenceStep {
+        decide_external(&ExternalView {
+            now: at(now),
+            record,
+            reach,
+            rejoin_delay: DELAY,
+            fenced_since: since.map(at),
+            clock_jumped: jumped,
+            unfit,
+        })
+    }
+
+    fn plainly(now: u64, record: &Record, reach: &Reach) -> FenceStep {
+        decide(now, record, reach, None, false, false)
+    }
+
+    #[test]
+    fn the_first_wait_is_never_skipped() {
+        let reach = seen("a", 10);
+        let step = plainly(10, &Record::default(), &reach);
+        assert_eq!(step, fenced(Reason::FirstStart, Some(at(40))));
+        let next = Record::default().after(step, Some(&process("a")), &PREDECESSOR);
+        assert_eq!(plainly(39, &next, &reach), FenceStep::Wait { until: Some(at(40)) });
+        assert_eq!(plainly(40, &next, &reach), FenceStep::Admit);
+        let admitted = next.after(FenceStep::Admit, Some(&process("a")), &PREDECESSOR);
+        assert_eq!(plainly(41, &admitted, &reach), FenceStep::Nothing);
+    }
+
+    #[test]
+    fn a_restart_counts_from_its_record_and_waits_for_nobodys_death() {
+        let (admitted, reach) = (record(State::Admitted, "a"), seen("b", 50));
+        let step = plainly(52, &admitted, &reach);
+        assert_eq!(step, fenced(Reason::Restarted, Some(at(82))));
+        let next = admitted.after(step, Some(&process("b")), &PREDECESSOR);
+        assert_eq!((next.admitted, &next.predecessor), (false, &None));
+        // Every replica counts from when it learnt that the process before counts for nobody.
+        assert!(next.restarts_count(&admitted, &RunId::new("b")));
+        assert_eq!(decide(81, &next, &reach, Some(52), false, false), FenceStep::Wait { until: Some(at(82)) });
+        assert_eq!(decide(82, &next, &reach, Some(52), false, false), FenceStep::Admit);
+    }
+
+    #[test]
+    fn a_silent_member_keeps_its_admission() {
+        let admitted = record(State::Admitted, "a");
+        for reach in [Reach::Lost { since: at(10) }, Reach::Connecting { since: at(10) }] {
+            let until = at(10) + UNREACHABLE_AFTER;
+            assert_eq!(plainly(11, &admitted, &reach), FenceStep::Wait { until: Some(until) });
+            assert_eq!(plainly(12, &admitted, &reach), FenceStep::WriteUnreachable);
+        }
+        let silent = admitted.after(FenceStep::WriteUnreachable, None, &PREDECESSOR);
+        assert!(silent.admits(&RunId::new("a")));
+        assert_eq!(plainly(99, &silent, &seen("a", 1)), FenceStep::WriteAdmittedAgain);
+        assert_eq!(plainly(0, &Record::default(), &Reach::Connecting { since: at(0) }), FenceStep::WriteStarting);
+    }
+
+    #[test]
+    fn a_step_of_its_clock_is_waited_out() {
+        let (admitted, reach) = (record(State::Admitted, "a"), seen("a", 1));
+        let step = decide(50, &admitted, &reach, None, true, false);
+        assert_eq!(step, fenced(Reason::ClockJump, Some(at(80))));
+        let next = admitted.after(step, Some(&process("a")), &PREDECESSOR);
+        assert!(next.restarts_count(&admitted, &RunId::new("a")));
+        assert_eq!(decide(79, &next, &reach, Some(50), false, false), FenceStep::Wait { until: Some(at(80)) });
+        assert_eq!(decide(80, &next, &reach, Some(50), false, false), FenceStep::Admit);
+    }
+
+    #[test]
+    fn a_process_that_may_forget_is_not_admitted_and_loses_its_admission() {
+        let reach = seen("a", 1);
+        let step = decide(50, &record(State::Admitted, "a"), &reach, None, false, true);
+        assert_eq!(step, fenced(Reason::Restarted, None));
+        assert_eq!(decide(90, &record(State::Fenced, "a"), &reach, None, false, true), FenceStep::Wait { until: None });
+    }
+
+    #[test]
+    fn the_end_of_a_quorum_waits_until_its_promises_have_run_out() {
+        let end = |record: &Record, since: Option<u64>, now| decide_external_end(record, since.map(at), at(now), DELAY);
+        let admitted = record(State::Admitted, "a");
+        assert_eq!(end(&admitted, None, 10), EndStep::Close);
+        let left = admitted.after(fenced(Reason::Leaving, None), Some(&process("a")), &PREDECESSOR);
+        assert_eq!(end(&left, Some(10), 39), EndStep::Wait { until: at(40) });
+        assert_eq!(end(&left, Some(10), 40), EndStep::Ended);
+        assert_eq!(end(&left, None, 100), EndStep::Wait { until: at(130) }, "another leader begins anew");
+        assert_eq!(end(&record(State::Fenced, "a"), None, 10), EndStep::Ended, "it never voted");
+        assert_eq!(end(&Record::default(), None, 10), EndStep::Ended);
+    }
+}

@@ -1,0 +1,288 @@
+//! Operators that share masters have to agree, and tell each other by a record on each of them (`docs/safety.md`, rule 8). Pure:
+//! what one replica knows of the records, and what follows from it: whether votes count, whether its claim may be made, and
+//! which time to live may be used.
+//!
+//! Two kinds of knowledge are kept. A *conflict* is another member list, or somebody who uses a longer time to live than our
+//! fences wait for: as long as one is known, on whatever member, nobody votes and no claim is made or renewed. A *standing* claim of
+//! our own on a member is what lets its votes count, for as long as it is renewed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kube::ResourceExt;
+
+use super::{in_force, plan};
+use crate::api::RedisQuorum;
+use crate::redis_member::{Claim, OtherClaim, RecordLook};
+use crate::redlock::{MemberName, RunId};
+use crate::time::Boottime;
+
+/// A member's votes count for so long after its record was last seen to hold our claim.
+pub const FRESH: Duration = Duration::from_secs(5);
+
+/// Added to twice the rejoin delay. See [`lives`].
+const MARGIN: Duration = Duration::from_secs(10);
+
+/// How long a claim counts that is not renewed any more: votes count for [`FRESH`] after it was renewed last, and what was promised
+/// with them lives for less than the rejoin delay. Twice that, and a margin, so that a member's clock may run fast, and an
+/// operator may be restarted, meanwhile.
+#[must_use]
+pub fn lives(rejoin_delay: Duration) -> Duration {
+    rejoin_delay.saturating_mul(2).saturating_add(MARGIN)
+}
+
+/// What a quorum has to say of itself; `None` while the settings that its fences rest on are not published.
+#[must_use]
+pub fn claim_of(quorum: &RedisQuorum) -> Option<Claim> {
+    let published = in_force::InForce::published(quorum)?;
+    let current = in_force::current(quorum);
+    Some(Claim {
+        uid: quorum.uid()?,
+        name: format!("{}/{}", quorum.namespace().unwrap_or_default(), quorum.name_any()),
+        list: plan::shared_list(quorum),
+        epoch: plan::epoch(quorum),
+        generation: quorum.metadata.generation.unwrap_or_default(),
+        fence: current.max_ttl,
+        used: published.max_ttl,
+        lives: lives(current.rejoin_delay()),
+    })
+}
+
+/// One external member, as this replica knows its record.
+#[derive(Clone, Debug, Default)]
+struct Seat {
+    /// It has been asked, or has failed to answer.
+    tried: bool,
+    /// The process that the status admits.
+    admitted: Option<RunId>,
+    look: Option<Look>,
+    /// What others said here, by UID, and until when it counts. Kept when the process is another one, which has forgotten it.
+    others: BTreeMap<String, (OtherClaim, Boottime)>,
+    trouble: Option<String>,
+}
+
+/// The last look at a record.
+#[derive(Clone, Debug)]
+struct Look {
+    run_id: RunId,
+    at: Boottime,
+    kept: Option<Duration>,
+}
+
+/// Why nobody votes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Conflict {
+    /// Another member list.
+    List(OtherClaim),
+    /// A longer time to live than our fences wait for.
+    Longer(OtherClaim),
+}
+
+/// How things stand, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// There are no external members.
+    NotShared,
+    /// Somebody disagrees.
+    Conflict(Conflict),
+    /// Before the first vote every external member has to hold our claim. These do not yet.
+    Joining(Vec<MemberName>),
+    /// Our claim stands. What others said, if there are any.
+    Agreed(Vec<OtherClaim>),
+}
+
+/// What one replica knows.
+#[derive(Clone, Debug)]
+pub struct Accord {
+    claim: Option<Claim>,
+    seats: BTreeMap<MemberName, Seat>,
+    /// Our claim has stood on every external member, and has not lapsed since: until then, unless it is renewed.
+    joined_until: Option<Boottime>,
+}
+
+impl Accord {
+    /// For these external members.
+    #[must_use]
+    pub fn new(external: impl IntoIterator<Item = MemberName>) -> Self {
+        let seats = external.into_iter().map(|name| (name, Seat::default())).collect();
+        Self { claim: None, seats, joined_until: None }
+    }
+
+    /// Our claim from now on; `None` while the settings that fences rest on are not known.
+    pub fn set_claim(&mut self, claim: Option<Claim>) {
+        let same_list = |one: &Claim, other: &Claim| one.list == other.list;
+        if !self.claim.as_ref().zip(claim.as_ref()).is_some_and(|(old, new)| same_list(old, new)) {
+            // What stood was said of another list.
+            self.joined_until = None;
+            self.seats.values_mut().for_each(|seat| seat.look = None);
+        }
+        self.claim = claim;
+    }
+
+    /// The process that the status admits, if one.
+    pub fn admitted(&mut self, member: &MemberName, run_id: Option<RunId>) {
+        if let Some(seat) = self.seats.get_mut(member) {
+            seat.admitted = run_id;
+        }
+    }
+
+    /// What to ask this process for: our claim, and up to which time to live it is to be made, if it may be made.
+    ///
+    /// A newcomer claims only where the process has waited for its admission: whoever was there before has renewed its own claim by
+    /// then, which the process forgot when it started. Nobody claims before every other member was asked or did not answer.
+    #[must_use]
+    pub fn question(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> Option<(Claim, Option<Duration>)> {
+        let (claim, seat) = (self.claim.clone()?, self.seats.get(member)?);
+        let waited = self.is_joined(now) || seat.admitted.as_ref() == Some(run_id);
+        let others_tried = self.seats.iter().all(|(name, seat)| seat.tried || name == member);
+        let may = waited && others_tried && self.conflict(now).is_none();
+        Some((claim, may.then(|| self.allowed(now))))
+    }
+
+    /// A look at a member's record. Whether what follows from all of them has changed.
+    pub fn saw(&mut self, member: &MemberName, run_id: &RunId, look: &RecordLook, now: Boottime) -> bool {
+        let before = self.summary(now);
+        let Some(seat) = self.seats.get_mut(member) else { return false };
+        let same_process = seat.look.as_ref().is_some_and(|last| last.run_id == *run_id);
+        if same_process {
+            seat.others.clear();
+        } else {
+            seat.others.retain(|_, (_, until)| *until > now);
+        }
+        for other in &look.others {
+            // When it ends is kept beside it, so that the same claim is the same at every look.
+            let known = (OtherClaim { left: Duration::ZERO, ..other.clone() }, now + other.left);
+            seat.others.insert(other.uid.clone(), known);
+        }
+        let recovered = seat.trouble.take().is_some();
+        seat.tried = true;
+        seat.look = Some(Look { run_id: run_id.clone(), at: now, kept: look.kept });
+        // A claim of ours that another replica has kept alive: it has not lapsed, so this replica need not join anew.
+        let all_kept = self.kept_everywhere(now).is_some();
+        if look.stood || all_kept || (look.kept.is_some() && self.is_joined(now)) {
+            self.joined_until = self.claim.as_ref().map(|claim| now + claim.lives);
+        }
+        recovered || before != self.summary(now)
+    }
+
+    /// The member did not answer, or its record cannot be read. Whether that is news; never of a member of our own.
+    pub fn missed(&mut self, member: &MemberName, trouble: &str) -> bool {
+        let Some(seat) = self.seats.get_mut(member) else { return false };
+        let known = seat.trouble.as_deref() == Some(trouble);
+        (seat.tried, seat.trouble) = (true, Some(trouble.to_owned()));
+        !known
+    }
+
+    /// Whether votes of members count at all.
+    #[must_use]
+    pub fn may_vote(&self, now: Boottime) -> bool {
+        self.seats.is_empty() || (self.is_joined(now) && self.conflict(now).is_none())
+    }
+
+    /// Whether the votes of this process count, if votes count at all: a member of our own, or one that holds our claim.
+    #[must_use]
+    pub fn counts(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> bool {
+        let Some(seat) = self.seats.get(member) else { return true };
+        seat.look.as_ref().is_some_and(|look| look.run_id == *run_id && look.is_fresh(now) && look.kept.is_some())
+    }
+
+    /// The longest time to live that may be brought into force: every external member says so at this moment. `None` while one
+    /// of them does not.
+    #[must_use]
+    pub fn settled(&self, now: Boottime) -> Option<Duration> {
+        self.kept_everywhere(now).filter(|_| self.may_vote(now))
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn standing(&self, now: Boottime) -> Standing {
+        if self.seats.is_empty() {
+            return Standing::NotShared;
+        }
+        if let Some(conflict) = self.conflict(now) {
+            return Standing::Conflict(conflict);
+        }
+        if !self.is_joined(now) {
+            let open = self.seats.iter().filter(|(_, seat)| seat.kept(now).is_none());
+            return Standing::Joining(open.map(|(name, _)| name.clone()).collect());
+        }
+        let by_uid: BTreeMap<_, _> = self.others(now).map(|other| (&other.uid, other)).collect();
+        Standing::Agreed(by_uid.into_values().cloned().collect())
+    }
+
+    /// Why the record of a member could not be read at the last attempt.
+    #[must_use]
+    pub fn trouble(&self, member: &MemberName) -> Option<&str> {
+        self.seats.get(member)?.trouble.as_deref()
+    }
+
+    /// Our own claim.
+    #[must_use]
+    pub fn claim(&self) -> Option<&Claim> {
+        self.claim.as_ref()
+    }
+
+    fn is_joined(&self, now: Boottime) -> bool {
+        self.joined_until.is_some_and(|until| now < until)
+    }
+
+    fn others(&self, now: Boottime) -> impl Iterator<Item = &OtherClaim> {
+        let known = self.seats.values().flat_map(|seat| seat.others.values());
+        known.filter(move |(_, until)| *until > now).map(|(other, _)| other)
+    }
+
+    fn conflict(&self, now: Boottime) -> Option<Conflict> {
+        let claim = self.claim.as_ref()?;
+        let judged = self.others(now).filter_map(|other| {
+            if other.list != claim.list {
+                Some(Conflict::List(other.clone()))
+            } else if other.uses > claim.fence {
+                Some(Conflict::Longer(other.clone()))
+            } else {
+                None
+            }
+        });
+        // Always the same one, so that what is published does not flicker.
+        judged.min_by(|one, other| one.other().uid.cmp(&other.other().uid))
+    }
+
+    /// What everybody's fences wait for, as far as is known.
+    fn allowed(&self, now: Boottime) -> Duration {
+        let own = self.claim.as_ref().map_or(Duration::ZERO, |claim| claim.fence);
+        self.others(now).map(|other| other.fence).fold(own, Duration::min)
+    }
+
+    fn kept_everywhere(&self, now: Boottime) -> Option<Duration> {
+        let kept: Option<Vec<_>> = self.seats.values().map(|seat| seat.kept(now)).collect();
+        kept?.into_iter().min()
+    }
+
+    fn summary(&self, now: Boottime) -> (Standing, Option<Duration>) {
+        (self.standing(now), self.settled(now))
+    }
+}
+
+impl Seat {
+    fn kept(&self, now: Boottime) -> Option<Duration> {
+        self.look.as_ref().filter(|look| look.is_fresh(now))?.kept
+    }
+}
+
+impl Look {
+    fn is_fresh(&self, now: Boottime) -> bool {
+        now.since(self.at) <= FRESH
+    }
+}
+
+impl Conflict {
+    /// With whom.
+    #[must_use]
+    pub const fn other(&self) -> &OtherClaim {
+        match self {
+            Self::List(other) | Self::Longer(other) => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

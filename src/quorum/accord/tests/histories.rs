@@ -1,0 +1,240 @@
+//! Random histories of operators that share masters, against what the record is for.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MEMBERS: [&str; 3] = ["a", "b", "c"];
+/// What maxTTL can be, in seconds.
+const TTLS: [u64; 3] = [2, 10, 30];
+
+#[derive(Clone, Debug)]
+enum Happening {
+    Pass(u64),
+    /// An operator looks at a member, if it reaches it.
+    Look(usize, usize),
+    Restart(usize),
+    /// An operator does not reach a member any more, or does again.
+    Cut(usize, usize, bool),
+    /// All replicas of an operator end, and others start.
+    Forget(usize),
+    /// A person raises maxTTL.
+    Raise(usize, u64),
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        4 => (1_u64..6).prop_map(Happening::Pass),
+        20 => (0..3_usize, 0..3_usize).prop_map(|(operator, member)| Happening::Look(operator, member)),
+        1 => (0..3_usize).prop_map(Happening::Restart),
+        1 => (0..3_usize, 0..3_usize, any::<bool>()).prop_map(|(operator, member, cut)| Happening::Cut(operator, member, cut)),
+        1 => (0..3_usize).prop_map(Happening::Forget),
+        1 => (0..3_usize, prop::sample::select(TTLS.to_vec())).prop_map(|(operator, ttl)| Happening::Raise(operator, ttl)),
+    ]
+}
+
+/// One claim in a record, as the script keeps it.
+#[derive(Clone)]
+struct Kept {
+    claim: Claim,
+    uses: Duration,
+    at: u64,
+}
+
+struct Operator {
+    accord: Accord,
+    list: &'static str,
+    /// maxTTL as specified, and as in force.
+    wanted: u64,
+    published: u64,
+    /// The processes that it has seen, and since when.
+    seen: BTreeMap<usize, (RunId, u64)>,
+    admitted: BTreeMap<usize, RunId>,
+    cut: [bool; 3],
+}
+
+struct World {
+    now: u64,
+    operators: Vec<Operator>,
+    /// The number of the process of each member, and its record.
+    processes: [(u32, BTreeMap<String, Kept>); 3],
+}
+
+fn delay(ttl: u64) -> u64 {
+    ttl + 1
+}
+
+impl Operator {
+    fn new(list: &'static str) -> Self {
+        let accord = Accord::new(MEMBERS.map(name));
+        let (seen, admitted) = (BTreeMap::new(), BTreeMap::new());
+        Self { accord, list, wanted: 2, published: 1, seen, admitted, cut: [false; 3] }
+    }
+
+    fn fence(&self) -> u64 {
+        self.wanted.max(self.published)
+    }
+
+    fn claim(&self, index: usize) -> Claim {
+        Claim {
+            uid: index.to_string(),
+            name: index.to_string(),
+            list: self.list.into(),
+            epoch: 1,
+            generation: 1,
+            fence: Duration::from_secs(self.fence()),
+            used: Duration::from_secs(self.published),
+            lives: lives(Duration::from_secs(delay(self.fence()))),
+        }
+    }
+
+    fn place(&mut self, index: usize) {
+        self.accord.set_claim(Some(self.claim(index)));
+        for (member, member_name) in MEMBERS.iter().enumerate() {
+            self.accord.admitted(&name(member_name), self.admitted.get(&member).cloned());
+        }
+    }
+
+    fn votes_at(&self, member: usize, run_id: &RunId, now: u64) -> bool {
+        let name = name(MEMBERS[member]);
+        self.admitted.get(&member) == Some(run_id)
+            && self.accord.may_vote(at(now))
+            && self.accord.counts(&name, run_id, at(now))
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let operators = vec![Operator::new(LIST), Operator::new(LIST), Operator::new("a:1 b:1 x:1")];
+        Self { now: 0, operators, processes: Default::default() }
+    }
+
+    fn run_id(&self, member: usize) -> RunId {
+        run(&format!("{}{}", MEMBERS[member], self.processes[member].0))
+    }
+
+    fn happens(&mut self, happening: &Happening) {
+        match *happening {
+            Happening::Pass(seconds) => self.now += seconds,
+            Happening::Look(operator, member) => self.look(operator, member),
+            Happening::Restart(member) => self.processes[member] = (self.processes[member].0 + 1, BTreeMap::new()),
+            Happening::Cut(operator, member, cut) => self.operators[operator].cut[member] = cut,
+            Happening::Forget(index) => {
+                let operator = &mut self.operators[index];
+                (operator.accord, operator.seen) = (Accord::new(MEMBERS.map(name)), BTreeMap::new());
+                operator.place(index);
+            }
+            Happening::Raise(index, ttl) => {
+                let operator = &mut self.operators[index];
+                operator.wanted = operator.wanted.max(ttl);
+                operator.place(index);
+            }
+        }
+    }
+
+    fn look(&mut self, index: usize, member: usize) {
+        let (run_id, now) = (self.run_id(member), self.now);
+        let operator = &mut self.operators[index];
+        let member_name = name(MEMBERS[member]);
+        operator.place(index);
+        if operator.cut[member] {
+            operator.accord.missed(&member_name, "cut off");
+            return;
+        }
+        let known = operator.seen.entry(member).or_insert_with(|| (run_id.clone(), now));
+        if known.0 != run_id {
+            *known = (run_id.clone(), now);
+        }
+        if operator.admitted.get(&member).is_some_and(|admitted| *admitted != run_id) {
+            operator.admitted.remove(&member);
+        }
+        if now >= known.1 + delay(operator.fence()) {
+            operator.admitted.insert(member, run_id.clone());
+        }
+        operator.place(index);
+        let Some((claim, uses)) = operator.accord.question(&member_name, &run_id, at(now)) else { return };
+        let look = script(&mut self.processes[member].1, &claim, uses, now);
+        operator.accord.saw(&member_name, &run_id, &look, at(now));
+        let settled = operator.accord.settled(at(now)).unwrap_or_default().as_secs();
+        operator.published = operator.wanted.min(operator.published.max(settled)).max(operator.published);
+    }
+
+    /// What votes of two operators at one process rest on.
+    fn check(&self) {
+        for member in 0..3 {
+            let run_id = self.run_id(member);
+            let voters: Vec<_> = self.operators.iter().filter(|one| one.votes_at(member, &run_id, self.now)).collect();
+            for one in &voters {
+                for other in &voters {
+                    assert_eq!(one.list, other.list, "two lists at {} at {}", MEMBERS[member], self.now);
+                    assert!(
+                        one.published <= other.fence(),
+                        "{} s are used at {}, where fences wait for {} s",
+                        one.published,
+                        MEMBERS[member],
+                        other.fence()
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// What `quorum.lua` does; tests/redis runs that one.
+fn script(record: &mut BTreeMap<String, Kept>, claim: &Claim, uses: Option<Duration>, now: u64) -> RecordLook {
+    record.retain(|_, kept| kept.at + kept.claim.lives.as_secs() > now);
+    let stood = record.get(&claim.uid).is_some_and(|kept| kept.claim.list == claim.list);
+    let others: Vec<OtherClaim> = record
+        .values()
+        .filter(|kept| kept.claim.uid != claim.uid)
+        .map(|kept| OtherClaim {
+            uid: kept.claim.uid.clone(),
+            name: kept.claim.name.clone(),
+            list: kept.claim.list.clone(),
+            fence: kept.claim.fence,
+            uses: kept.uses,
+            left: Duration::from_secs(kept.at + kept.claim.lives.as_secs() - now),
+        })
+        .collect();
+    let agrees = others.iter().all(|other| other.list == claim.list && other.uses <= claim.fence);
+    let Some(uses) = uses.filter(|_| agrees) else { return RecordLook { kept: None, stood, others } };
+    let uses = others.iter().map(|other| other.fence).fold(uses, Duration::min).max(claim.used);
+    record.insert(claim.uid.clone(), Kept { claim: claim.clone(), uses, at: now });
+    RecordLook { kept: Some(uses), stood, others }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #[test]
+    fn votes_of_one_process_serve_one_list_and_no_longer_times_than_all_fences_wait_for(
+        happenings in prop::collection::vec(happening(), 1..400)
+    ) {
+        let mut world = World::new();
+        for happening in &happenings {
+            world.happens(happening);
+            world.check();
+        }
+    }
+}
+
+#[test]
+fn operators_that_agree_come_to_vote_and_to_the_longest_time_to_live() {
+    let mut world = World::new();
+    for second in 0..80 {
+        if second == 40 {
+            world.happens(&Happening::Raise(0, 30));
+            world.happens(&Happening::Raise(1, 30));
+        }
+        for operator in 0..2 {
+            (0..3).for_each(|member| world.look(operator, member));
+        }
+        world.check();
+        world.now += 1;
+    }
+    for operator in &world.operators[..2] {
+        assert!(operator.accord.may_vote(at(world.now)));
+        assert_eq!(operator.published, 30);
+    }
+}

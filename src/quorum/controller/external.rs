@@ -1,0 +1,222 @@
+//! Masters that others run: what their fence decides, carried out until there is nothing left to do but wait. Nothing is done to such
+//! a master but reading, the record of its operators, and the counter of tokens: what makes its votes count is the status.
+
+use std::sync::Arc;
+
+use kube::runtime::events::EventType;
+
+use super::members::{AFTER_FAILURE, STEPS};
+use super::publish::{self, Publisher};
+use super::{Error, RESYNC, Task};
+use crate::api::{MilliTime, RedisQuorum, RedisQuorumStatus};
+use crate::fence::ending::EndStep;
+use crate::fence::external::{ExternalView, PREDECESSOR, decide_external, decide_external_end};
+use crate::fence::{FenceStep, Process, Reach, Reason, Record};
+use crate::quorum::in_force;
+use crate::quorum::plan::Plan;
+use crate::quorum::session::{ActError, FLOOR_STEP, LinkView, MemberLink, floor_of};
+use crate::quorum::status::{self, Stamps, record_named, unfit};
+use crate::time::{Clock, Monotonic};
+
+/// One external member in one reconciliation.
+struct External<'a> {
+    task: &'a Task<'a>,
+    plan: &'a Plan,
+    publisher: &'a Publisher<'a>,
+    link: &'a Arc<MemberLink>,
+}
+
+/// All that is known of it at one moment.
+struct Look {
+    now: Monotonic,
+    view: LinkView,
+    reach: Reach,
+    seen: Option<Process>,
+}
+
+impl Task<'_> {
+    /// Carries every external member as far as it goes; until when nothing has to be done unless something happens.
+    pub(super) async fn settle_external(&self, plan: &Plan, publisher: &Publisher<'_>) -> Result<Monotonic, Error> {
+        let mut wake = self.now() + RESYNC;
+        for link in self.session.links().iter().filter(|link| link.plan().is_external()) {
+            match (External { task: self, plan, publisher, link }).settle().await {
+                Ok(until) => wake = wake.min(until.unwrap_or(wake)),
+                // One member that fails must not keep the others waiting.
+                Err(Error::Member(error)) => {
+                    tracing::info!(member = %link.name(), %error, "fence not carried out");
+                    wake = wake.min(self.now() + AFTER_FAILURE);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(wake)
+    }
+
+    /// How an external member stands on its way to the end of its quorum.
+    pub(super) async fn end_external(&self, link: &MemberLink) -> Result<EndStep, Error> {
+        let quorum = self.session.quorum();
+        let name = link.name().as_str();
+        let record = record_named(quorum.status.as_ref(), name);
+        let (now, delay) = (self.now(), in_force::current(&quorum).rejoin_delay());
+        let key = format!("external {name}");
+        let left_since = self.leader.memory(self.session.uid(), |memory| memory.closed.get(&key).copied());
+        let step = decide_external_end(&record, left_since, now, delay);
+        match step {
+            EndStep::Close => {
+                let rejoin_at = Some(now + delay);
+                let leave = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at, close: false };
+                let next = record.after(leave, record.process.as_ref(), &PREDECESSOR);
+                let stamps = Stamps { rejoin_at: self.wall_time(now + delay, now), ..Stamps::default() };
+                publish::replace(self, &quorum, |status| status::publish_named(status, name, &next, stamps)).await?;
+            }
+            EndStep::Wait { .. } if left_since.is_none() => {
+                self.leader.memory(self.session.uid(), |memory| memory.closed.insert(key, now));
+            }
+            _ => {}
+        }
+        Ok(step)
+    }
+
+    /// What no record says of external members: where they are, and what keeps them from voting.
+    pub(super) fn refresh_external(&self, status: &mut RedisQuorumStatus) {
+        for link in self.session.links() {
+            let Some(external) = &link.plan().external else { continue };
+            let (name, view) = (link.name(), link.view());
+            let unfit = status::unfit(Some(status), name.as_str(), view.observation.as_ref());
+            let unfit = unfit.filter(|_| view.processes.answers()).map(|why| format!("its votes do not count: {why}"));
+            let trouble = || self.session.accord().lock().trouble(name).map(str::to_owned);
+            if let Some(member) = status.members.iter_mut().find(|member| member.name == name.as_str()) {
+                member.address = Some(external.address.clone());
+                member.message = unfit.or_else(trouble);
+            }
+        }
+    }
+}
+
+impl External<'_> {
+    fn name(&self) -> &str {
+        self.link.name().as_str()
+    }
+
+    /// Steps until there is nothing left to do but wait; until when, at the latest.
+    async fn settle(&self) -> Result<Option<Monotonic>, Error> {
+        for _ in 0..STEPS {
+            let quorum = self.task.session.quorum();
+            let record = record_named(quorum.status.as_ref(), self.name());
+            let look = self.look();
+            match self.step(&quorum, &record, &look) {
+                FenceStep::Nothing => return Ok(None),
+                FenceStep::Wait { until } => return Ok(until),
+                FenceStep::Admit => self.admit(&look).await?,
+                step => self.write(step, &quorum, &record, &look).await?,
+            }
+        }
+        Ok(Some(self.task.now() + AFTER_FAILURE))
+    }
+
+    fn look(&self) -> Look {
+        let (now, view) = (self.task.now(), self.link.view());
+        let reach = view.processes.reach(true, now);
+        let seen = match &reach {
+            Reach::Seen(sight) => Some(Process {
+                run_id: sight.run_id.clone(),
+                pod_uid: String::new(),
+                container_id: None,
+                node_name: None,
+            }),
+            _ => None,
+        };
+        Look { now, view, reach, seen }
+    }
+
+    /// The decision, with the settings of this very state of the quorum.
+    fn step(&self, quorum: &RedisQuorum, record: &Record, look: &Look) -> FenceStep {
+        let sight = look.view.sight.as_ref();
+        decide_external(&ExternalView {
+            now: look.now,
+            record,
+            reach: &look.reach,
+            rejoin_delay: in_force::rejoin_delay_of(quorum),
+            fenced_since: look.view.fenced_since,
+            clock_jumped: sight.is_some_and(|seen| self.task.session.clocks().step_of(&seen.run_id).is_some()),
+            unfit: unfit(quorum.status.as_ref(), self.name(), look.view.observation.as_ref()).is_some(),
+        })
+    }
+
+    /// Its counter first: once the status says so, its votes count.
+    async fn admit(&self, look: &Look) -> Result<(), Error> {
+        let Some(seen) = &look.seen else { return Ok(()) };
+        let mut turn = self.link.turn(&seen.run_id).await?;
+        turn.observe().await?;
+        let quorum = self.task.read().await?;
+        let record = record_named(quorum.status.as_ref(), self.name());
+        let again = self.look();
+        if again.seen.as_ref() != Some(seen) {
+            return Err(ActError::OtherProcess.into());
+        }
+        if self.step(&quorum, &record, &again) != FenceStep::Admit {
+            return Ok(());
+        }
+        let counter = self.task.restored_counter(self.plan, &quorum, self.name()).await;
+        turn.raise_counter(counter).await?;
+        let next = record.after(FenceStep::Admit, Some(seen), &PREDECESSOR);
+        let stamps = Stamps {
+            rejoin_at: None,
+            admitted_at: MilliTime::from_millis(self.task.leader.context.clock.wall().0),
+            operator_epoch: Some(self.task.leader.term.epoch),
+        };
+        let floor = floor_of(&quorum).max(counter.saturating_add(FLOOR_STEP));
+        self.publisher
+            .write_on(&quorum, |status| {
+                status.token_floor = Some(floor.get());
+                status::publish_named(status, self.name(), &next, stamps);
+                self.publisher.refresh(status);
+            })
+            .await?;
+        let note = format!("{} may vote, as process {}", self.name(), seen.run_id);
+        self.say(EventType::Normal, "Admitted", note).await;
+        Ok(())
+    }
+
+    async fn write(&self, step: FenceStep, quorum: &RedisQuorum, record: &Record, look: &Look) -> Result<(), Error> {
+        let next = record.after(step, look.seen.as_ref(), &PREDECESSOR);
+        let rejoin_at = match step {
+            FenceStep::WriteFenced { rejoin_at, .. } => rejoin_at.and_then(|at| self.task.wall_time(at, look.now)),
+            _ => None,
+        };
+        self.publisher
+            .write_on(quorum, |status| {
+                let stamps = Stamps { rejoin_at, ..Stamps::default() };
+                status::publish_named(status, self.name(), &next, stamps);
+                self.publisher.refresh(status);
+            })
+            .await?;
+        tracing::info!(
+            quorum = %self.task.session.reference(),
+            member = %self.name(),
+            state = ?next.state,
+            reason = ?next.reason,
+            run_id = next.run_id.as_ref().map(tracing::field::display),
+            "external member"
+        );
+        if let FenceStep::WriteFenced { reason, .. } = step {
+            self.say_fenced(reason, rejoin_at).await;
+        }
+        Ok(())
+    }
+
+    async fn say_fenced(&self, reason: Reason, rejoin_at: Option<MilliTime>) {
+        let name = self.name();
+        let until = rejoin_at.map_or_else(|| "it is safe".to_owned(), |until| until.to_string());
+        let (type_, reason, what) = match reason {
+            Reason::FirstStart => (EventType::Normal, "Fenced", "was seen for the first time"),
+            Reason::ClockJump => (EventType::Warning, "ClockJump", "has a clock that was stepped"),
+            _ => (EventType::Warning, "Restarted", "may have forgotten its locks"),
+        };
+        self.say(type_, reason, format!("{name} {what}: its votes do not count before {until}")).await;
+    }
+
+    async fn say(&self, type_: EventType, reason: &'static str, note: String) {
+        self.task.leader.context.event(self.task.session.quorum().as_ref(), type_, reason, note).await;
+    }
+}

@@ -1,0 +1,120 @@
+//! Reads the users of masters that others run, and the authorities of their certificates, from their Secrets: by name, without list
+//! or watch.
+
+use std::collections::BTreeMap;
+use std::sync::Weak;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret as SecretObject;
+use kube::{Api, Client};
+use tokio::time::{sleep, timeout};
+
+use super::QuorumSession;
+use super::link::Credentials;
+use crate::quorum::plan::{ExternalPlan, ExternalTlsPlan, external_members};
+use crate::quorum::tls::AUTHORITIES_KEY;
+use crate::redis_member::{Authorities, Secret, TlsClient};
+
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_secs(1);
+const REREAD: Duration = Duration::from_secs(10);
+
+/// Follows the Secrets until the session is gone.
+pub(super) async fn follow(client: Client, namespace: String, session: Weak<QuorumSession>) {
+    let api: Api<SecretObject> = Api::namespaced(client, &namespace);
+    loop {
+        let Some(members) = session.upgrade().map(|session| external_members(&session.quorum())) else { return };
+        if members.is_empty() {
+            sleep(REREAD).await;
+            continue;
+        }
+        let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::new());
+        for member in members {
+            let Some(external) = &member.external else { continue };
+            match read(&api, external).await {
+                Ok(credentials) => drop(found.insert(member.name, credentials)),
+                Err(trouble) => drop(missing.insert(member.name, trouble)),
+            }
+        }
+        let wait = if missing.is_empty() { REREAD } else { RETRY };
+        let Some(session) = session.upgrade() else { return };
+        session.set_credentials(found, &missing);
+        drop(session);
+        sleep(wait).await;
+    }
+}
+
+async fn read(api: &Api<SecretObject>, external: &ExternalPlan) -> Result<Credentials, String> {
+    let user = match &external.secret {
+        None => (String::new(), Secret::new("")),
+        Some(name) => user(&get(api, name).await?)
+            .ok_or_else(|| format!("Secret {name} has no username and password: write both, and not empty"))?,
+    };
+    let tls = match &external.tls {
+        None => None,
+        Some(plan) => {
+            let given = match &plan.secret {
+                None => None,
+                Some(name) => Some((name.as_str(), get(api, name).await?)),
+            };
+            Some(tls(plan, given)?)
+        }
+    };
+    Ok(Credentials { username: user.0, password: user.1, tls })
+}
+
+async fn get(api: &Api<SecretObject>, name: &str) -> Result<SecretObject, String> {
+    match timeout(REQUEST_TIMEOUT, api.get_opt(name)).await {
+        Ok(Ok(Some(secret))) => Ok(secret),
+        Ok(Ok(None)) => Err(format!("there is no Secret {name} in this namespace: create it")),
+        Ok(Err(_)) | Err(_) => Err(format!("Secret {name} could not be read from the API server")),
+    }
+}
+
+fn user(secret: &SecretObject) -> Option<(String, Secret)> {
+    let field = |name: &str| {
+        let value = secret.data.as_ref()?.get(name)?;
+        String::from_utf8(value.0.clone()).ok().filter(|text| !text.is_empty())
+    };
+    Some((field("username")?, Secret::new(field("password")?)))
+}
+
+fn tls(plan: &ExternalTlsPlan, given: Option<(&str, SecretObject)>) -> Result<TlsClient, String> {
+    let authorities = match &given {
+        None => Authorities::of_the_system().map_err(|error| format!("TLS: {error}"))?,
+        Some((name, secret)) => {
+            let text = secret.data.as_ref().and_then(|data| data.get(AUTHORITIES_KEY));
+            let text =
+                text.ok_or_else(|| format!("Secret {name} has no {AUTHORITIES_KEY}: write the authorities in PEM"))?;
+            Authorities::from_pem(&text.0).map_err(|error| format!("{AUTHORITIES_KEY} of Secret {name}: {error}"))?
+        }
+    };
+    authorities.server(&plan.server_name).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_without_user_or_password_is_none() {
+        let read = |data| user(&serde_json::from_value(json!({"data": data})).unwrap());
+        let found = read(json!({"username": "cmVkbG9jaw==", "password": "cw=="})).unwrap();
+        assert_eq!((found.0.as_str(), found.1.expose()), ("redlock", "s"));
+        assert!(!format!("{found:?}").contains("\"s\""));
+        for data in [json!({}), json!({"username": "cmVkbG9jaw=="}), json!({"username": "", "password": "cw=="})] {
+            assert_eq!(read(data.clone()), None, "{data}");
+        }
+    }
+
+    #[test]
+    fn tls_needs_authorities_and_a_name() {
+        let plan = |server_name: &str| ExternalTlsPlan { secret: None, server_name: server_name.to_owned() };
+        let secret = |data| Some(("ca", serde_json::from_value::<SecretObject>(json!({"data": data})).unwrap()));
+        assert!(tls(&plan("vm.example"), secret(json!({}))).unwrap_err().contains("Secret ca has no ca.crt"));
+        let nonsense = tls(&plan("vm.example"), secret(json!({"ca.crt": "eA=="}))).unwrap_err();
+        assert!(nonsense.contains("BEGIN CERTIFICATE"), "{nonsense}");
+    }
+}

@@ -1,0 +1,137 @@
+//! The members' certificates: what a Secret must hold, what members serve, and what people are told about it. Pure, but for
+//! [`issue`], which makes the operator's own.
+
+pub mod authority;
+pub mod issue;
+mod report;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+
+use crate::redis_member::{Authorities, Fingerprint, TlsError};
+pub use report::{Report, Served, report};
+
+/// Key of the certificate chain in a Secret, the server's own first.
+pub const CERTIFICATE_KEY: &str = "tls.crt";
+/// Key of its private key.
+pub const PRIVATE_KEY_KEY: &str = "tls.key";
+/// Key of the authorities to check it by.
+pub const AUTHORITIES_KEY: &str = "ca.crt";
+
+const END: &str = "-----END CERTIFICATE-----";
+
+/// What is in a Secret.
+pub type Data = BTreeMap<String, ByteString>;
+
+/// When a certificate is valid, in seconds of Unix time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// From then on.
+    pub not_before: i64,
+    /// Until then.
+    pub not_after: i64,
+}
+
+impl Span {
+    /// Of the first certificate in a text in PEM.
+    #[must_use]
+    pub fn of_pem(pem: &[u8]) -> Option<Self> {
+        Self::of(&CertificateDer::from_pem_slice(pem).ok()?)
+    }
+
+    fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+        let validity = parsed.validity();
+        Some(Self { not_before: validity.not_before.timestamp(), not_after: validity.not_after.timestamp() })
+    }
+
+    /// Two thirds of its life are over: time to make the next one.
+    #[must_use]
+    pub const fn is_old(&self, now: i64) -> bool {
+        now >= self.not_before + (self.not_after - self.not_before) / 3 * 2
+    }
+}
+
+/// A certificate that members can serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// Which one.
+    pub fingerprint: Fingerprint,
+    /// The authorities that it is checked by, in PEM.
+    pub authorities: String,
+    /// When it is valid.
+    pub span: Span,
+}
+
+/// Why the content of a Secret is of no use as a certificate.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Unfit {
+    /// A key of the Secret is missing or empty.
+    #[error("it has no {0}: write tls.crt, tls.key and ca.crt, all in PEM, as cert-manager does")]
+    Missing(&'static str),
+    /// Something else stands there.
+    #[error("its {0} is not in PEM, or not of a known kind")]
+    Unreadable(&'static str),
+    /// Certificate and key do not belong together.
+    #[error("its tls.key is not the key of its tls.crt: write both from one and the same issuance")]
+    OtherKey,
+    /// The certificate does not prove a name that it has to.
+    #[error(
+        "its tls.crt does not prove the name {name} by its ca.crt ({error}): issue one that is valid now and has all of {names}"
+    )]
+    Unproved {
+        /// The first such name.
+        name: String,
+        /// Why not.
+        error: TlsError,
+        /// All that it has to prove.
+        names: String,
+    },
+}
+
+/// Reads a certificate that has to prove all these names at `now`, in seconds of Unix time.
+///
+/// # Errors
+/// What is wrong with it, and what to write.
+pub fn read(data: &Data, names: &[String], now: i64) -> Result<Certificate, Unfit> {
+    let text = |key| data.get(key).map(|bytes| bytes.0.as_slice()).filter(|text| !text.is_empty());
+    let text = |key| text(key).ok_or(Unfit::Missing(key));
+    let (chain, key, authorities) = (text(CERTIFICATE_KEY)?, text(PRIVATE_KEY_KEY)?, text(AUTHORITIES_KEY)?);
+    let unreadable = |_| Unfit::Unreadable(CERTIFICATE_KEY);
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(unreadable)?;
+    let own = chain.first().ok_or(Unfit::Unreadable(CERTIFICATE_KEY))?;
+    let (fingerprint, span) = (Fingerprint::of(own), Span::of(own).ok_or(Unfit::Unreadable(CERTIFICATE_KEY))?);
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| Unfit::Unreadable(PRIVATE_KEY_KEY))?;
+    let trusted = Authorities::from_pem(authorities).map_err(|_| Unfit::Unreadable(AUTHORITIES_KEY))?;
+    let provider = rustls::crypto::ring::default_provider();
+    CertifiedKey::from_der(chain.clone(), key, &provider).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => Unfit::OtherKey,
+        _ => Unfit::Unreadable(PRIVATE_KEY_KEY),
+    })?;
+    let at = u64::try_from(now).unwrap_or_default();
+    for name in names {
+        let unproved = |error| Unfit::Unproved { name: name.clone(), error, names: names.join(", ") };
+        trusted.check(&chain, name, at).map_err(unproved)?;
+    }
+    // Nothing but certificates: this is given to others.
+    let authorities = union(&String::from_utf8_lossy(authorities), "");
+    Ok(Certificate { fingerprint, authorities, span })
+}
+
+/// All certificates of two texts in PEM, each once.
+#[must_use]
+pub fn union(one: &str, other: &str) -> String {
+    let mut all: Vec<&str> = Vec::new();
+    for certificate in one.split_inclusive(END).chain(other.split_inclusive(END)) {
+        let certificate = certificate.find("-----BEGIN CERTIFICATE-----").map(|start| &certificate[start..]);
+        all.extend(certificate.filter(|certificate| certificate.ends_with(END) && !all.contains(certificate)));
+    }
+    all.into_iter().fold(String::new(), |text, certificate| text + certificate + "\n")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! TLS to members: whose certificates are trusted, and which name one must carry. Both are always checked.
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::sync::Arc;
+
+/// Why TLS cannot be set up, or a certificate is of no use.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TlsError {
+    /// Neither a DNS name nor an IP address.
+    #[error("{0:?} is no name that a certificate can have")]
+    Name(String),
+    /// A text in PEM without any certificate that can be an authority's.
+    #[error("there is no certificate of an authority in it (a text that begins with -----BEGIN CERTIFICATE-----)")]
+    NoAuthority,
+    /// The system has no authorities.
+    #[error("this system has no authorities to trust: name a Secret with a ca.crt")]
+    NoSystemAuthorities,
+    /// A certificate that proves nothing.
+    #[error("{0}")]
+    Certificate(#[from] rustls::Error),
+}
+
+/// Whose certificates are trusted. Cheap to clone; equal if made from the same authorities.
+#[derive(Clone)]
+pub struct Authorities {
+    id: [u8; 32],
+    verifier: Arc<WebPkiServerVerifier>,
+    config: Arc<ClientConfig>,
+}
+
+impl Authorities {
+    /// Those in a text in PEM, as `ca.crt` in a Secret holds it.
+    ///
+    /// # Errors
+    /// If there is none in it.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, TlsError> {
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        Self::new(certificates.map_err(|_| TlsError::NoAuthority)?, TlsError::NoAuthority)
+    }
+
+    /// Those that this system trusts.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn of_the_system() -> Result<Self, TlsError> {
+        Self::new(rustls_native_certs::load_native_certs().certs, TlsError::NoSystemAuthorities)
+    }
+
+    fn new(certificates: Vec<CertificateDer<'static>>, none: TlsError) -> Result<Self, TlsError> {
+        let mut id = Sha256::new();
+        certificates.iter().for_each(|certificate| id.update(Sha256::digest(certificate)));
+        let mut roots = RootCertStore::empty();
+        if roots.add_parsable_certificates(certificates).0 == 0 {
+            return Err(none);
+        }
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+            .build()
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        let mut config = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_webpki_verifier(Arc::clone(&verifier))
+            .with_no_client_auth();
+        // A resumed session shows the certificate of the first one, and it is looked at to learn which one is served now.
+        config.resumption = rustls::client::Resumption::disabled();
+        Ok(Self { id: id.finalize().into(), verifier, config: Arc::new(config) })
+    }
+
+    /// Connections to a server whose certificate carries this name.
+    ///
+    /// # Errors
+    /// If it is no name.
+    pub fn server(&self, name: &str) -> Result<TlsClient, TlsError> {
+        Ok(TlsClient { authorities: self.clone(), server_name: server_name(name)? })
+    }
+
+    /// Whether a chain, the server's own certificate first, proves this name at `at` seconds of Unix time.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn check(&self, chain: &[CertificateDer<'_>], name: &str, at: u64) -> Result<(), TlsError> {
+        let (own, intermediates) =
+            chain.split_first().ok_or(rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
+        let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(at));
+        self.verifier.verify_server_cert(own, intermediates, &server_name(name)?, &[], at)?;
+        Ok(())
+    }
+}
+
+impl PartialEq for Authorities {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Authorities {}
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authorities(..)")
+    }
+}
+
+/// How to speak TLS to one server: whom to trust, and its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsClient {
+    authorities: Authorities,
+    server_name: ServerName<'static>,
+}
+
+impl TlsClient {
+    pub(super) fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.authorities.config)
+    }
+
+    pub(super) fn server_name(&self) -> ServerName<'static> {
+        self.server_name.clone()
+    }
+}
+
+/// SHA-256 of a server's certificate: which one is served?
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// Of a certificate in DER.
+    #[must_use]
+    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+        Self(Sha256::digest(certificate).into())
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().take(8).try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The same as kube's. Named everywhere, so that nothing depends on a default of the process.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn server_name(name: &str) -> Result<ServerName<'static>, TlsError> {
+    ServerName::try_from(name.to_owned()).map_err(|_| TlsError::Name(name.to_owned()))
+}

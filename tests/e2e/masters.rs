@@ -1,0 +1,169 @@
+//! Redis masters that nobody in the cluster runs: plain redis-server processes in a network namespace of their own, on the network of
+//! the nodes. They are started and ended one by one, by their PIDs.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use redlock_operator::{api::RedisQuorum, redis_member::acl::external_user};
+use serde_json::{Value, json};
+
+use crate::{
+    bench::Bench,
+    quorums::{Quorum, is_ready},
+    record::Recorder,
+};
+
+/// From nothing to Ready, on top of maxTTL.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// The Secret with the user, and its keys.
+const SECRET: &str = "masters";
+const USER: &str = "redlock";
+
+/// Masters, and the network namespace that they are in.
+pub(crate) struct Masters {
+    bench: Bench,
+    name: String,
+    host: u8,
+    password: String,
+}
+
+impl Masters {
+    /// Makes the network namespace, and starts so many masters.
+    pub(crate) async fn start(bench: &Bench, count: usize) -> anyhow::Result<Self> {
+        let number = rand::random::<u16>();
+        // The nodes and the control plane have the lower addresses. One for the masters, the next one for the same masters too.
+        let host = 100 + (number % 60) as u8 * 2;
+        let password = format!("{:016x}", rand::random::<u64>());
+        let masters = Self { bench: bench.clone(), name: format!("m{number:04x}"), host, password };
+        let Self { name, .. } = &masters;
+        let (first, second) = (masters.host(0), masters.host(1));
+        let script = format!(
+            "set -eu
+             ip netns add {name}
+             ip link add {name} type veth peer name eth0 address {mac} netns {name}
+             ip link set {name} master br0 up
+             ip -n {name} link set lo up
+             ip -n {name} addr add {first}/24 dev eth0
+             ip -n {name} addr add {second}/24 dev eth0
+             ip -n {name} link set eth0 up
+             ip -n {name} route add default via 10.99.1.1
+             mkdir -p {directory}",
+            directory = masters.directory(),
+            // The nodes remember who had an address a moment ago.
+            mac = format_args!("02:00:00:00:00:{host:02x}"),
+        );
+        bench.cluster.faults.beside_the_control_plane(&script).await?;
+        for index in 0..count {
+            masters.start_one(index).await?;
+        }
+        Ok(masters)
+    }
+
+    fn directory(&self) -> String {
+        format!("/tmp/redlock-e2e-{}", self.name)
+    }
+
+    fn host(&self, which: u8) -> String {
+        format!("10.99.1.{}", self.host + which)
+    }
+
+    fn port(index: usize) -> usize {
+        7_000 + index
+    }
+
+    /// The IP address of all of them.
+    pub(crate) fn ip(&self) -> String {
+        self.host(0)
+    }
+
+    /// `host:port` of a master.
+    pub(crate) fn address(&self, index: usize) -> String {
+        format!("{}:{}", self.host(0), Self::port(index))
+    }
+
+    /// Another address of the same process.
+    pub(crate) fn other_address(&self, index: usize) -> String {
+        format!("{}:{}", self.host(1), Self::port(index))
+    }
+
+    /// Starts a master, with exactly the user that the documentation asks its owner for; nobody else may log in.
+    pub(crate) async fn start_one(&self, index: usize) -> anyhow::Result<()> {
+        let user = external_user(USER).replace("PASSWORD", &self.password);
+        let user = user.replacen("ACL SETUSER", "user", 1).replacen(" reset ", " ", 1);
+        let (directory, port) = (self.directory(), Self::port(index));
+        let script = format!(
+            "set -eu
+             cd {directory}
+             printf '%s\\n' 'user default off' '{user}' 'port {port}' 'bind *' 'protected-mode no' 'save \"\"' \
+               'daemonize yes' 'dir {directory}' 'pidfile {directory}/{index}.pid' 'logfile {directory}/{index}.log' >{index}.conf
+             rm -f {index}.pid
+             ip netns exec {name} redis-server {index}.conf
+             until [[ -s {index}.pid ]]; do sleep 0.02; done",
+            name = self.name,
+        );
+        self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)
+    }
+
+    /// A signal to the process of a master.
+    pub(crate) async fn signal(&self, index: usize, signal: &str) -> anyhow::Result<()> {
+        let script = format!("kill -{signal} $(cat {}/{index}.pid)", self.directory());
+        self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)
+    }
+
+    /// SIGKILL, and a new process in its place. When it was killed, in milliseconds of the wall clock.
+    pub(crate) async fn restart(&self, index: usize) -> anyhow::Result<i64> {
+        let at = self.bench.wall().0;
+        self.signal(index, "KILL").await?;
+        self.start_one(index).await?;
+        Ok(at)
+    }
+
+    /// A manifest of a quorum of so many own members, and these external ones.
+    pub(crate) fn manifest(&self, name: &str, members: usize, addresses: &[String], max_ttl: Duration) -> Value {
+        let external = addresses.iter().enumerate().map(|(index, address)| {
+            json!({"name": format!("vm-{index}"), "address": address, "secretRef": {"name": SECRET}})
+        });
+        json!({
+            "metadata": {"name": name},
+            "spec": {
+                "members": members,
+                "maxTTL": format!("{}ms", max_ttl.as_millis()),
+                "image": self.bench.cluster.redis_image,
+                "keys": "Verbatim",
+                "external": external.collect::<Vec<_>>(),
+            },
+        })
+    }
+
+    /// Creates the Secret with the user and the quorum, in the namespace of `bench`, and does not wait.
+    pub(crate) async fn create(&self, bench: &Bench, manifest: Value) -> anyhow::Result<Quorum> {
+        let secret = json!({
+            "metadata": {"name": SECRET},
+            "stringData": {"username": USER, "password": self.password},
+        });
+        let exists = bench.api::<k8s_openapi::api::core::v1::Secret>().get_opt(SECRET).await?.is_some();
+        if !exists {
+            bench.create::<k8s_openapi::api::core::v1::Secret>(secret).await?;
+        }
+        let name = manifest["metadata"]["name"].as_str().context("a quorum without a name")?.to_owned();
+        let recorder: Recorder<RedisQuorum> = bench.record(&name).await?;
+        bench.create::<RedisQuorum>(manifest).await?;
+        Ok(Quorum { bench: bench.clone(), name, recorder })
+    }
+
+    /// The same, and waits until it is Ready.
+    pub(crate) async fn ready(&self, bench: &Bench, manifest: Value) -> anyhow::Result<Quorum> {
+        let quorum = self.create(bench, manifest).await?;
+        quorum.recorder.until(START_LIMIT, "Ready", is_ready).await?;
+        Ok(quorum)
+    }
+}
+
+impl Drop for Masters {
+    fn drop(&mut self) {
+        let (directory, name) = (self.directory(), &self.name);
+        self.bench.cluster.faults.clean_up_beside_the_control_plane(&format!(
+            "for pid in {directory}/*.pid; do kill -KILL $(cat $pid); done; ip netns del {name}; rm -rf {directory}"
+        ));
+    }
+}

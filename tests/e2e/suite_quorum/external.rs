@@ -1,0 +1,304 @@
+//! Masters that others run.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Service, discovery::v1::EndpointSlice};
+use kube::api::ListParams;
+use redlock_operator::api::{FenceReason, MemberState, MemberStatus, RedisQuorum};
+use serde_json::{Value, json};
+
+use super::helpers::{RESTART_LIMIT, condition, delay, held_lock, is_admitted, is_fenced_for, reason_after};
+use crate::{
+    bench::Bench,
+    history::check_held_throughout,
+    locks::{Lock, SOON, claim, is_held, message_of, status, token},
+    masters::Masters,
+    quorums::{Quorum, check_admission, member_of},
+    record::Version,
+};
+
+const MAX_TTL: Duration = Duration::from_secs(4);
+const TTL: Duration = Duration::from_secs(3);
+
+fn addresses(masters: &Masters, which: &[usize]) -> Vec<String> {
+    which.iter().map(|index| masters.address(*index)).collect()
+}
+
+/// The first version after `mark` in which this is true of the member.
+async fn member_until(
+    quorum: &Quorum,
+    mark: usize,
+    name: &str,
+    what: &str,
+    is_so: impl Fn(&MemberStatus) -> bool,
+) -> anyhow::Result<MemberStatus> {
+    let is_it = |version: &Version<RedisQuorum>| member_of(&version.object, name).is_some_and(&is_so);
+    let version = quorum.recorder.until_after(mark, RESTART_LIMIT, &format!("{name} {what}"), is_it).await?;
+    member_of(&version.object, name).cloned().context("the member was there a moment ago")
+}
+
+/// The process that came at `since` is fenced, announced, and admitted after its wait.
+async fn check_rejoin(quorum: &Quorum, mark: usize, name: &str, since: i64) -> anyhow::Result<()> {
+    let is_fenced = |member: &MemberStatus| is_fenced_for(member, FenceReason::Restarted);
+    let fenced = member_until(quorum, mark, name, "is fenced as Restarted", is_fenced).await?;
+    let announced = fenced.rejoin_at.context("no rejoinAt")?.as_millis();
+    let is_back = |member: &MemberStatus| is_admitted(member) && member.run_id == fenced.run_id;
+    let admitted = member_until(quorum, mark, name, "is admitted again", is_back).await?;
+    check_admission(&admitted, announced, since, delay(MAX_TTL))
+}
+
+pub(crate) async fn masters_of_others_alone_vote_after_their_wait(bench: Bench) -> anyhow::Result<()> {
+    let masters = Masters::start(&bench, 3).await?;
+    let since = bench.wall().0;
+    let manifest = masters.manifest("q", 0, &addresses(&masters, &[0, 1, 2]), MAX_TTL);
+    let quorum = masters.ready(&bench, manifest).await?;
+    let ready = quorum.recorder.last()?;
+    for member in ready.object.status.iter().flat_map(|status| &status.members) {
+        let admitted = member.admitted_at.context("no admittedAt")?.as_millis();
+        let waited = i64::try_from(delay(MAX_TTL).as_millis())?;
+        ensure!(admitted >= since + waited, "{}: the first wait was skipped", member.name);
+        ensure!(member.address.as_deref().is_some_and(|address| address.starts_with(&masters.ip())), "{member:?}");
+    }
+    let (holds, reason, message) = condition(&ready, "QuorumAgrees");
+    ensure!((&holds[..], &reason[..]) == ("True", "AsExpected"), "{holds} {reason}");
+    ensure!(message.contains("outside the guarantee"), "{message}");
+    let sets = bench.api::<StatefulSet>().list(&ListParams::default()).await?;
+    ensure!(sets.items.is_empty(), "the operator made members of its own");
+
+    let lock = held_lock(&bench, TTL).await?;
+    let by_all = |version: &Version<_>| status(&version.object).votes.as_deref() == Some("3/3");
+    lock.recorder.until(SOON, "all have voted", by_all).await?;
+    let (mark, since) = (quorum.recorder.mark(), masters.restart(1).await?);
+    check_rejoin(&quorum, mark, "vm-1", since).await?;
+    check_held_throughout(&lock.recorder.versions())?;
+    lock.remove().await
+}
+
+pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyhow::Result<()> {
+    let masters = Masters::start(&bench, 1).await?;
+    // By a name, as DNS has it.
+    let ip = masters.ip();
+    let ports = json!([{"name": "redis", "port": 7_000}]);
+    bench.create::<Service>(json!({"metadata": {"name": "vm"}, "spec": {"clusterIP": "None", "ports": ports}})).await?;
+    bench
+        .create::<EndpointSlice>(json!({
+            "metadata": {"name": "vm", "labels": {"kubernetes.io/service-name": "vm"}},
+            "addressType": "IPv4", "endpoints": [{"addresses": [ip]}], "ports": ports,
+        }))
+        .await?;
+    let address = format!("vm.{}.svc:7000", bench.namespace);
+    let quorum = masters.ready(&bench, masters.manifest("q", 2, &[address], MAX_TTL)).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    let by_all = |version: &Version<_>| status(&version.object).votes.as_deref() == Some("3/3");
+    lock.recorder.until(SOON, "all have voted", by_all).await?;
+    let (mark, since) = (quorum.recorder.mark(), masters.restart(0).await?);
+    check_rejoin(&quorum, mark, "vm-0", since).await?;
+    let replicated =
+        |version: &Version<_>| crate::locks::reason_of(&version.object, "FullyReplicated") == Some("AllMembers");
+    lock.recorder.until_after(lock.recorder.mark().saturating_sub(1), SOON, "on all members", replicated).await?;
+    // The other way round: one of the operator's own is lost.
+    let (mark, since) = (quorum.recorder.mark(), bench.wall().0);
+    bench.kubectl(&["delete", "pod", "q-0-0", "--wait=false"]).await?;
+    check_rejoin(&quorum, mark, "q-0", since).await?;
+    check_held_throughout(&lock.recorder.versions())?;
+    lock.remove().await
+}
+
+/// One hold, as surely as the test knows it: from its acquisition until it was given up.
+#[derive(Debug)]
+struct Hold {
+    who: String,
+    from: i64,
+    to: i64,
+    token: i64,
+}
+
+/// Takes and gives up the lock again and again.
+async fn contend(bench: Bench, who: &'static str, times: usize) -> anyhow::Result<Vec<Hold>> {
+    let mut holds = Vec::new();
+    for number in 0..times {
+        let name = format!("{who}-{number}");
+        let mut manifest = claim(&name, "shared", Some("q"), TTL);
+        manifest["spec"]["retry"] = json!({"delay": "50ms", "jitter": "50ms"});
+        let lock = Lock::create(&bench, manifest).await?;
+        let held = lock.held(RESTART_LIMIT).await?.object;
+        let from = status(&held).acquired_at.context("no acquiredAt")?.as_millis();
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        ensure!(is_held(&lock.recorder.last()?.object), "{name} was lost");
+        holds.push(Hold { who: name, from, to: bench.wall().0, token: token(&held)? });
+        lock.remove().await?;
+    }
+    Ok(holds)
+}
+
+pub(crate) async fn two_quorums_over_the_same_masters_never_hold_together(bench: Bench) -> anyhow::Result<()> {
+    let other = Bench::open("the_other_operator", bench.cluster.clone(), bench.figures.clone()).await?;
+    let result = contenders(&bench, &other).await;
+    result.and(other.close().await)
+}
+
+async fn contenders(bench: &Bench, other: &Bench) -> anyhow::Result<()> {
+    let masters = Masters::start(bench, 3).await?;
+    let list = |which: &[usize]| masters.manifest("q", 0, &addresses(&masters, which), MAX_TTL);
+    // Under other names, and in another order.
+    let (ours, theirs) = (list(&[0, 1, 2]), list(&[2, 0, 1]));
+    let (ours, theirs) = tokio::try_join!(masters.ready(bench, ours), masters.ready(other, theirs))?;
+    for (quorum, partner) in [(&ours, other), (&theirs, bench)] {
+        let message = reason_after(quorum, 0, SOON, "QuorumAgrees", "AsExpected").await?;
+        let named = format!("RedisQuorum {}/q lists the same members", partner.namespace);
+        let is_named = |version: &Version<RedisQuorum>| condition(version, "QuorumAgrees").2.contains(&named);
+        quorum.recorder.until(SOON, &format!("{named}, not {message}"), is_named).await?;
+    }
+    let (mut holds, others) = tokio::try_join!(contend(bench.clone(), "ours", 6), contend(other.clone(), "theirs", 6))?;
+    holds.extend(others);
+    holds.sort_by_key(|hold| hold.from);
+    for pair in holds.windows(2) {
+        let [before, after] = pair else { continue };
+        ensure!(before.to <= after.from, "held together: {before:?} and {after:?}");
+        ensure!(before.token < after.token, "tokens did not rise: {before:?} and {after:?}");
+    }
+    let turns = holds.windows(2).filter(|pair| pair[0].who.split('-').next() != pair[1].who.split('-').next()).count();
+    ensure!(turns > 0, "they never took turns: {holds:?}");
+    Ok(())
+}
+
+/// The condition QuorumAgrees has never been anything but true since it was.
+fn check_never_disagreed(quorum: &Quorum) -> anyhow::Result<()> {
+    let versions = quorum.recorder.versions();
+    let agreed = versions.iter().skip_while(|version| condition(version, "QuorumAgrees").0 != "True");
+    for version in agreed {
+        let (holds, reason, message) = condition(version, "QuorumAgrees");
+        ensure!(holds == "True", "the one who was there stopped: {reason}: {message}");
+    }
+    Ok(())
+}
+
+fn in_force(quorum: &RedisQuorum) -> Option<Duration> {
+    quorum.status.as_ref()?.max_ttl_in_force.map(|ttl| ttl.get())
+}
+
+pub(crate) async fn a_newcomer_that_disagrees_refuses_itself_and_stops_nobody(bench: Bench) -> anyhow::Result<()> {
+    let masters = Masters::start(&bench, 4).await?;
+    let list = |name, which: &[usize], max_ttl| masters.manifest(name, 0, &addresses(&masters, which), max_ttl);
+    let quorum = masters.ready(&bench, list("q", &[0, 1, 2], MAX_TTL)).await?;
+    let lock = held_lock(&bench, TTL).await?;
+
+    let stranger = masters.create(&bench, list("stranger", &[0, 1, 3], MAX_TTL)).await?;
+    let message = reason_after(&stranger, 0, SOON, "QuorumAgrees", "OtherMemberList").await?;
+    let theirs = format!("{}/q", bench.namespace);
+    for part in [&theirs, &masters.address(2), &masters.address(3)] {
+        ensure!(message.contains(part.as_str()), "{part} is not named: {message}");
+    }
+    let shorter = masters.create(&bench, list("shorter", &[0, 1, 2], MAX_TTL / 2)).await?;
+    let message = reason_after(&shorter, 0, SOON, "QuorumAgrees", "LargerMaxTTL").await?;
+    for part in [&theirs, "up to 4s", "wait for 2s"] {
+        ensure!(message.contains(part), "{part} is not named: {message}");
+    }
+    // They have waited for their admission, and do not vote all the same.
+    for refused in [&stranger, &shorter] {
+        let all = |version: &Version<RedisQuorum>| {
+            let members = version.object.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
+            members.len() == 3 && members.iter().all(|member| member.state == MemberState::Admitted)
+        };
+        let version = refused.recorder.until(RESTART_LIMIT, "all members are admitted", all).await?;
+        let (holds, _, _) = condition(&version, "QuorumAvailable");
+        ensure!(holds == "False", "QuorumAvailable={holds}");
+        let name = format!("of-{}", refused.name);
+        let mut manifest = claim(&name, &name, Some(&refused.name), Duration::from_secs(1));
+        manifest["spec"]["waitTimeout"] = json!("3s");
+        let vain = Lock::create(&bench, manifest).await?;
+        let is_finished =
+            |version: &Version<_>| crate::locks::reason_of(&version.object, "Finished") == Some("WaitTimeout");
+        let end = vain.recorder.until(SOON, "it waits in vain", is_finished).await?;
+        ensure!(vain.recorder.versions().iter().all(|version| !is_held(&version.object)), "it was granted");
+        ensure!(status(&end.object).fencing_token.is_none(), "{}", message_of(&end.object, "Held"));
+    }
+    check_never_disagreed(&quorum)?;
+    check_held_throughout(&lock.recorder.versions())?;
+    lock.remove().await
+}
+
+pub(crate) async fn a_longer_max_ttl_waits_for_the_fences_of_all(bench: Bench) -> anyhow::Result<()> {
+    let masters = Masters::start(&bench, 3).await?;
+    let list = |name, max_ttl| masters.manifest(name, 0, &addresses(&masters, &[0, 1, 2]), max_ttl);
+    let quorum = masters.ready(&bench, list("q", MAX_TTL)).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    let longer = masters.ready(&bench, list("longer", 2 * MAX_TTL)).await?;
+    let version = longer.recorder.last()?;
+    ensure!(in_force(&version.object) == Some(MAX_TTL), "{:?}", version.object.status);
+    let (_, _, message) = condition(&version, "QuorumAgrees");
+    ensure!(message.contains("maxTTL 8s comes into force when") && message.contains("4s"), "{message}");
+    let wide = Lock::create(&bench, claim("wide", "wide", Some("longer"), 2 * TTL)).await?;
+    let refused = wide.reason("NotAccepted", SOON).await?;
+    ensure!(message_of(&refused.object, "Accepted").contains("not in force yet"), "{:?}", refused.object.status);
+    // Nobody loses a lock by the raise.
+    let patch = json!({"spec": {"maxTTL": "8s"}}).to_string();
+    let mark = longer.recorder.mark();
+    bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", &patch]).await?;
+    for raised in [&quorum, &longer] {
+        let is_raised = |version: &Version<RedisQuorum>| in_force(&version.object) == Some(2 * MAX_TTL);
+        raised.recorder.until(SOON, "maxTTLInForce is 8s", is_raised).await?;
+    }
+    ensure!(longer.recorder.mark() > mark, "it was in force before");
+    wide.held(SOON).await?;
+    check_never_disagreed(&quorum)?;
+    check_never_disagreed(&longer)?;
+    check_held_throughout(&lock.recorder.versions())?;
+    wide.remove().await?;
+    lock.remove().await
+}
+
+pub(crate) async fn a_master_restarted_in_the_middle_of_an_acquisition_does_not_vote(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    let masters = Masters::start(&bench, 3).await?;
+    let manifest = masters.manifest("q", 0, &addresses(&masters, &[0, 1, 2]), MAX_TTL);
+    let quorum = masters.ready(&bench, manifest).await?;
+    masters.signal(0, "STOP").await?;
+    masters.signal(1, "STOP").await?;
+    // Asked again and again: one master says yes, two say nothing.
+    let lock = Lock::create(&bench, claim("job", "job", Some("q"), TTL)).await?;
+    lock.reason("NoQuorum", SOON).await?;
+    let (mark, since) = (quorum.recorder.mark(), masters.restart(1).await?);
+    // The new process says yes at once, and with the other one would be a majority.
+    check_rejoin(&quorum, mark, "vm-1", since).await?;
+    let held = lock.held(SOON).await?.object;
+    let acquired = status(&held).acquired_at.context("no acquiredAt")?.as_millis();
+    let last = quorum.recorder.last()?.object;
+    let admitted = member_of(&last, "vm-1").and_then(|member| member.admitted_at).context("no admittedAt")?.as_millis();
+    ensure!(acquired >= admitted, "its vote was counted {} ms before its admission", admitted - acquired);
+    masters.signal(0, "CONT").await?;
+    lock.remove().await
+}
+
+pub(crate) async fn two_addresses_of_one_process_have_one_vote(bench: Bench) -> anyhow::Result<()> {
+    let masters = Masters::start(&bench, 2).await?;
+    let list: Vec<String> = vec![masters.address(0), masters.address(1), masters.other_address(1)];
+    let manifest: Value = masters.manifest("q", 0, &list, MAX_TTL);
+    let quorum = masters.create(&bench, manifest).await?;
+    // Whichever of the two was seen first votes.
+    let is_twin = |member: &MemberStatus| {
+        member.state == MemberState::Fenced
+            && member.message.as_ref().is_some_and(|message| message.contains("it is the same process as vm-"))
+    };
+    let either = |version: &Version<RedisQuorum>| {
+        let admitted = |name| member_of(&version.object, name).is_some_and(is_admitted);
+        let twin = |name| member_of(&version.object, name).is_some_and(is_twin);
+        admitted("vm-0") && ((admitted("vm-1") && twin("vm-2")) || (admitted("vm-2") && twin("vm-1")))
+    };
+    quorum.recorder.until(RESTART_LIMIT, "one of vm-1 and vm-2 is admitted, the other named as a twin", either).await?;
+    // Two processes are a majority of three members.
+    let lock = Lock::create(&bench, claim("job", "job", Some("q"), TTL)).await?;
+    let held = lock.held(SOON).await?;
+    ensure!(status(&held.object).votes.as_deref() == Some("2/3"), "{:?}", status(&held.object).votes);
+    lock.remove().await?;
+    // One is none, at however many addresses.
+    masters.signal(0, "STOP").await?;
+    let lock = Lock::create(&bench, claim("vain", "job", Some("q"), TTL)).await?;
+    lock.reason("NoQuorum", SOON).await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    ensure!(lock.recorder.versions().iter().all(|version| !is_held(&version.object)), "it was granted");
+    masters.signal(0, "CONT").await?;
+    lock.remove().await
+}

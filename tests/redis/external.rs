@@ -1,0 +1,311 @@
+//! Masters that others run: plain `redis-server` processes, with exactly the user that docs/external.md asks their owner for.
+
+use crate::quorum::{connected, fresh_value, request, settings};
+use crate::server::{password, wait_until};
+use redis::aio::MultiplexedConnection;
+use redlock_operator::redis_member::acl::external_user;
+use redlock_operator::redis_member::{
+    AdminConnection, Claim, Endpoint, OtherClaim, RECORD_KEY, RecordLook, RedisMember, Secret,
+};
+use redlock_operator::redlock::{
+    Acquire, Command, Elector, Electorate, Extend, ExtendRequest, FencingToken, LockMember, MemberError, Redlock, Reply,
+};
+use redlock_operator::time::SystemClock;
+use std::net::TcpListener;
+use std::process::{Child, Command as Program, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+const USER: &str = "redlock";
+const LIST: &str = "a:1 b:1 c:1";
+
+/// A master as its owner runs it: default user open, and the user that the operator is given.
+struct Master {
+    child: Child,
+    port: u16,
+}
+
+impl Master {
+    async fn start() -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut master = Self { child: spawn(port), port };
+        master.ready().await;
+        master
+    }
+
+    async fn restart(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.child = spawn(self.port);
+        self.ready().await;
+    }
+
+    async fn ready(&mut self) {
+        wait_until("redis-server answers", async || self.as_owner("PING").await.is_ok()).await;
+        let user = external_user(USER).replace("PASSWORD", &password().expose().replace(' ', "-"));
+        self.as_owner(&user).await.unwrap();
+    }
+
+    async fn as_owner(&self, command: &str) -> redis::RedisResult<redis::Value> {
+        let client = redis::Client::open(format!("redis://{}/", self.address()))?;
+        run(&mut client.get_multiplexed_async_connection().await?, command).await
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        let password = Secret::new(password().expose().replace(' ', "-"));
+        Endpoint { address: self.address(), username: USER.to_owned(), password, tls: None }
+    }
+
+    async fn watch(&self) -> AdminConnection {
+        AdminConnection::connect(&self.endpoint(), Arc::new(SystemClock), Duration::from_secs(5)).await.unwrap()
+    }
+
+    async fn look(&self, claim: &Claim, uses: Option<u64>) -> RecordLook {
+        self.watch().await.look_at_record(claim, uses.map(Duration::from_secs)).await.unwrap()
+    }
+}
+
+impl Drop for Master {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(port: u16) -> Child {
+    let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+    Program::new(program)
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "::1", "--save", ""])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("redis-server can be started")
+}
+
+async fn run(connection: &mut MultiplexedConnection, command: &str) -> redis::RedisResult<redis::Value> {
+    let mut words = command.split(' ');
+    let mut cmd = redis::cmd(words.next().unwrap());
+    for word in words {
+        cmd.arg(word);
+    }
+    cmd.query_async(connection).await
+}
+
+fn claim(uid: &str, list: &str, fence: u64) -> Claim {
+    Claim {
+        uid: uid.into(),
+        name: format!("locks/{uid}"),
+        list: list.into(),
+        epoch: 1,
+        generation: 1,
+        fence: Duration::from_secs(fence),
+        used: Duration::from_secs(1),
+        lives: Duration::from_secs(60),
+    }
+}
+
+fn kept(seconds: u64) -> Option<Duration> {
+    Some(Duration::from_secs(seconds))
+}
+
+fn token(number: i64) -> FencingToken {
+    FencingToken::new(number).unwrap()
+}
+
+#[test]
+fn the_documentation_has_the_line_for_the_owner_of_a_master() {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/external.md")).unwrap();
+    let line = external_user(USER);
+    assert!(text.lines().any(|text| text == line), "not in docs/external.md: {line}");
+}
+
+#[tokio::test]
+async fn the_documented_user_is_enough_to_vote_and_for_nothing_else() {
+    let master = Master::start().await;
+    let member = Arc::new(RedisMember::new("vm".into(), master.endpoint(), Arc::new(SystemClock)));
+    connected(&member).await;
+    let mut watch = master.watch().await;
+    let seen = watch.observe(&[]).await.unwrap();
+    assert!(seen.is_master && seen.mode == "standalone" && seen.maxmemory_policy == "noeviction", "{seen:?}");
+    assert_eq!(watch.raise_counter(token(500)).await, Ok(token(500)));
+
+    let elector = Elector { member: member.clone(), admitted: Some(seen.run_id) };
+    let electorate = Electorate::single(vec![elector]);
+    let (redlock, value) = (Redlock::new(Arc::new(SystemClock), settings()), fresh_value());
+    let Acquire::Granted(grant) = redlock.acquire(&electorate, request("k", &value)).await else { panic!("granted") };
+    assert_eq!(grant.token, token(501));
+    let extension = ExtendRequest {
+        key: "k".into(),
+        value: value.clone(),
+        ttl: Duration::from_secs(25),
+        valid_until: grant.valid_until,
+    };
+    let extended = redlock.extend(&electorate, vec![extension]).await;
+    assert!(matches!(extended[..], [Extend::Renewed { .. }]), "{extended:?}");
+    let sealed = fresh_value();
+    let commands = vec![
+        Command::RaiseCounter { key: "k".into(), value: value.clone(), token: token(600) },
+        Command::Inspect { key: "k".into() },
+        Command::Seal { key: "k".into(), value, sealed: sealed.clone(), lock_delay: Duration::from_secs(1) },
+        Command::Release { key: "k".into(), value: sealed },
+    ];
+    let replies = member.send(commands).await.unwrap().replies;
+    assert!(
+        matches!(replies[..], [Reply::Raised, Reply::State(_), Reply::Sealed { .. }, Reply::Done(true)]),
+        "{replies:?}"
+    );
+
+    let password = password().expose().replace(' ', "-");
+    let url = format!("redis://{USER}:{password}@{}/", master.address());
+    let mut connection = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    for forbidden in [
+        "ACL SETUSER redlock +@all",
+        "ACL LIST",
+        "CONFIG GET maxmemory-policy",
+        "CONFIG SET save 1",
+        "CLIENT KILL TYPE normal",
+        "CLIENT LIST",
+        "SCRIPT KILL",
+        "SCRIPT FLUSH",
+        "EVAL return 0",
+        "KEYS *",
+        "SCAN 0",
+        "FLUSHALL",
+        "SHUTDOWN NOSAVE",
+        "REPLICAOF 127.0.0.1 1",
+        "MULTI",
+    ] {
+        let error = run(&mut connection, forbidden).await.expect_err(forbidden);
+        assert_eq!(error.code(), Some("NOPERM"), "{forbidden}");
+    }
+}
+
+#[tokio::test]
+async fn a_master_is_reached_by_name_and_by_either_kind_of_address() {
+    let master = Master::start().await;
+    let run_id = master.watch().await.run_id().clone();
+    for host in ["localhost", "127.0.0.1", "[::1]"] {
+        let endpoint = Endpoint { address: format!("{host}:{}", master.port), ..master.endpoint() };
+        let watch = AdminConnection::connect(&endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await;
+        assert_eq!(*watch.unwrap().run_id(), run_id, "{host}");
+    }
+    // Without a password where none is asked for.
+    let endpoint = Endpoint { username: String::new(), password: Secret::new(""), ..master.endpoint() };
+    assert!(AdminConnection::connect(&endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_counter_is_raised_and_never_lowered() {
+    let mut master = Master::start().await;
+    let mut watch = master.watch().await;
+    assert_eq!(watch.raise_counter(token(100)).await, Ok(token(100)));
+    assert_eq!(watch.raise_counter(token(7)).await, Ok(token(100)));
+    master.as_owner("SCRIPT FLUSH").await.unwrap();
+    assert_eq!(watch.raise_counter(FencingToken::MAX).await, Ok(FencingToken::MAX));
+    master.restart().await;
+    assert!(watch.raise_counter(token(8)).await.is_err(), "the connection has ended with its process");
+    assert_eq!(master.watch().await.raise_counter(token(8)).await, Ok(token(8)));
+}
+
+#[tokio::test]
+async fn operators_that_agree_see_each_other() {
+    let mut master = Master::start().await;
+    let (ours, theirs) = (claim("ours", LIST, 30), claim("theirs", LIST, 30));
+    assert_eq!(master.look(&ours, None).await, RecordLook { kept: None, stood: false, others: vec![] });
+    assert_eq!(master.look(&ours, Some(30)).await, RecordLook { kept: kept(30), stood: false, others: vec![] });
+    let look = master.look(&theirs, Some(30)).await;
+    assert_eq!((look.kept, look.stood), (kept(30), false));
+    let [other] = &look.others[..] else { panic!("{look:?}") };
+    let expected = OtherClaim {
+        uid: "ours".into(),
+        name: "locks/ours".into(),
+        list: LIST.into(),
+        fence: Duration::from_secs(30),
+        uses: Duration::from_secs(30),
+        left: other.left,
+    };
+    assert_eq!(*other, expected);
+    assert!(other.left <= Duration::from_secs(60) && other.left > Duration::from_secs(50), "{other:?}");
+    let look = master.look(&ours, Some(30)).await;
+    assert_eq!((look.kept, look.stood, look.others.len()), (kept(30), true, 1));
+    // A process that starts has forgotten.
+    master.restart().await;
+    assert_eq!(master.look(&ours, None).await, RecordLook { kept: None, stood: false, others: vec![] });
+}
+
+#[tokio::test]
+async fn a_newcomer_with_another_list_writes_nothing() {
+    let master = Master::start().await;
+    let ours = claim("ours", LIST, 30);
+    master.look(&ours, Some(30)).await;
+    let look = master.look(&claim("theirs", "a:1 b:1 d:1", 30), Some(30)).await;
+    assert_eq!((look.kept, look.others.len()), (None, 1));
+    assert_eq!(master.look(&ours, Some(30)).await, RecordLook { kept: kept(30), stood: true, others: vec![] });
+}
+
+#[tokio::test]
+async fn nobody_uses_longer_times_than_all_fences_wait_for() {
+    let master = Master::start().await;
+    let ours = claim("ours", LIST, 10);
+    master.look(&ours, Some(10)).await;
+    // Whatever it asks for.
+    let longer = claim("theirs", LIST, 30);
+    assert_eq!(master.look(&longer, Some(30)).await.kept, kept(10));
+    assert_eq!(master.look(&ours, Some(10)).await.kept, kept(10), "it is not stopped by that");
+    let ours = Claim { generation: 2, ..claim("ours", LIST, 30) };
+    master.look(&ours, Some(10)).await;
+    assert_eq!(master.look(&longer, Some(30)).await.kept, kept(30));
+    // Who comes with a shorter fence now is refused.
+    let look = master.look(&claim("late", LIST, 10), Some(10)).await;
+    assert_eq!((look.kept, look.others.len()), (None, 2));
+    assert_eq!(master.look(&ours, Some(30)).await.kept, kept(30));
+}
+
+#[tokio::test]
+async fn what_is_promised_is_promised() {
+    let master = Master::start().await;
+    // Somebody with short fences was quicker on a master that has restarted; here 30 s are in use already.
+    master.look(&claim("late", LIST, 10), Some(10)).await;
+    let ours = Claim { used: Duration::from_secs(30), ..claim("ours", LIST, 30) };
+    assert_eq!(master.look(&ours, Some(10)).await.kept, kept(30));
+    assert_eq!(master.look(&claim("late", LIST, 10), Some(10)).await.kept, None, "and learns of it now");
+}
+
+#[tokio::test]
+async fn a_replica_that_lags_behind_changes_nothing() {
+    let master = Master::start().await;
+    let newer = Claim { generation: 2, ..claim("ours", LIST, 30) };
+    master.look(&newer, Some(30)).await;
+    let older = claim("ours", LIST, 10);
+    assert_eq!(master.look(&older, Some(10)).await, RecordLook { kept: kept(10), stood: true, others: vec![] });
+    let fence = |look: RecordLook| look.others[0].fence;
+    assert_eq!(fence(master.look(&claim("theirs", LIST, 30), None).await), Duration::from_secs(30));
+    let elsewhere = Claim { list: "x:1".into(), ..older };
+    assert_eq!(master.look(&elsewhere, Some(10)).await.kept, None, "it may not vote with its old list");
+    // A later epoch is newer, whatever the generation.
+    let epoch = Claim { epoch: 2, generation: 1, ..claim("ours", LIST, 20) };
+    master.look(&epoch, Some(20)).await;
+    assert_eq!(fence(master.look(&claim("theirs", LIST, 30), None).await), Duration::from_secs(20));
+}
+
+#[tokio::test]
+async fn a_claim_that_is_not_renewed_counts_no_more() {
+    let master = Master::start().await;
+    let gone = Claim { lives: Duration::from_millis(300), ..claim("gone", "x:1", 30) };
+    master.look(&gone, Some(30)).await;
+    assert_eq!(master.look(&claim("ours", LIST, 30), Some(30)).await.kept, None);
+    wait_until("it counts no more", async || master.look(&claim("ours", LIST, 30), Some(30)).await.kept.is_some())
+        .await;
+    assert!(matches!(master.as_owner(&format!("PTTL {RECORD_KEY}")).await, Ok(redis::Value::Int(1..=60_000))));
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_lets_nobody_in() {
+    let master = Master::start().await;
+    master.as_owner(&format!("SET {RECORD_KEY} nonsense")).await.unwrap();
+    let failed = master.watch().await.look_at_record(&claim("ours", LIST, 30), kept(30)).await;
+    assert_eq!(failed, Err(MemberError::Other("RECORD".to_owned())));
+}

@@ -1,0 +1,56 @@
+//! Passwords are changed under a running process.
+
+use crate::server::{Server, endpoint, locker, password};
+use redis::aio::MultiplexedConnection;
+use redlock_operator::redis_member::acl::OPERATOR_USER;
+use redlock_operator::redis_member::{AdminConnection, Endpoint, Opening, PasswordChange, Secret};
+use redlock_operator::redlock::MemberError;
+use redlock_operator::time::SystemClock;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn new() -> Secret {
+    Secret::new("battery horse staple correct")
+}
+
+async fn connect(server: &Server, user: &str, password: Secret) -> Result<AdminConnection, MemberError> {
+    let endpoint = Endpoint { password, ..endpoint(&server.address(), user) };
+    AdminConnection::connect(&endpoint, Arc::new(SystemClock), Duration::from_secs(5)).await
+}
+
+async fn set(connection: &mut MultiplexedConnection) -> Result<String, redis::RedisError> {
+    redis::cmd("SET").arg("k").arg("v").query_async(connection).await
+}
+
+#[tokio::test]
+async fn a_password_is_added_without_a_trace_and_its_removal_ends_what_came_with_it() {
+    let server = Server::start().await;
+    let mut admin = server.admin().await;
+    admin.raise_epoch(3).await.unwrap();
+    let mut admin = server.admin().await;
+    assert_eq!(admin.open(3, &[locker()]).await, Ok(Opening::Opened));
+    let mut holder = server.connect_as(locker().name()).await;
+    assert!(set(&mut holder).await.is_ok());
+
+    let both = [password(), new()];
+    let users = [locker().accepting(&both)];
+    let stale = admin.set_passwords(2, &both, &users, true).await;
+    assert_eq!(stale, Ok(PasswordChange::EpochMoved), "a former leader changes nothing");
+    assert_eq!(admin.set_passwords(3, &both, &users, false).await, Ok(PasswordChange::Changed));
+    assert!(set(&mut holder).await.is_ok(), "a holder notices nothing");
+    for known in both {
+        let seen = connect(&server, OPERATOR_USER, known).await.unwrap().observe(&[locker().name()]).await.unwrap();
+        assert_eq!(seen.open_users, [locker().name()], "what a user may do has not changed");
+    }
+
+    let mut admin = connect(&server, OPERATOR_USER, new()).await.unwrap();
+    let users = [locker().accepting(&[new()])];
+    assert_eq!(admin.set_passwords(3, &[new()], &users, true).await, Ok(PasswordChange::Changed));
+    assert!(set(&mut holder).await.is_err(), "it came with the old password");
+    for user in [OPERATOR_USER, locker().name()] {
+        let old = connect(&server, user, password()).await.unwrap_err();
+        assert_eq!(old, MemberError::Unreachable("authentication failed".to_owned()), "{user}");
+    }
+    let seen = admin.observe(&[locker().name()]).await.unwrap();
+    assert_eq!(seen.open_users, [locker().name()], "this connection has stayed, and the user is open");
+}
