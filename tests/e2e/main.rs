@@ -7,6 +7,7 @@ mod bench;
 #[path = "../chaos/checker.rs"]
 mod checker;
 mod cluster;
+mod crash;
 mod faults;
 mod figures;
 mod foreign;

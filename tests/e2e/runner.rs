@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A test that takes longer, besides the time that it was given, hangs.
-const TEST_LIMIT: Duration = Duration::from_secs(300);
+const TEST_LIMIT: Duration = Duration::from_secs(600);
 
 /// For how long the tests that go on for as long as they are told do so: `CHAOS_SECONDS`.
 pub(crate) fn given_time() -> Duration {
