@@ -29,6 +29,8 @@ usage: local/cluster.sh COMMAND
 faults:
   node-cut N | node-heal N        pull node N's network cable | plug it in again
   apiserver-stop | apiserver-start
+  apiserver-pause | apiserver-resume
+                                  SIGSTOP | SIGCONT to the API server
   kubelet-stop N | kubelet-start N
   kill-container NAMESPACE POD CONTAINER
                                   SIGKILL to the container's first process
@@ -108,6 +110,12 @@ daemon_stop() {
   enter "$1" kill -KILL "$pid"
   # shellcheck disable=SC2310
   wait_until 10 "the end of $2" daemon_gone "$1" "$2"
+}
+# signal_daemon SIGNAL MACHINE NAME
+signal_daemon() {
+  local pid
+  pid=$(daemon_pid "$2" "$3") || die "$3 does not run in $2"
+  enter "$2" kill "-$1" "$pid"
 }
 daemon_gone() { ! daemon_pid "$1" "$2" >/dev/null; }
 
@@ -529,6 +537,8 @@ case ${1:-} in
   node-cut) node_number "${2:-}" && enter cp ip link set "node$2" down ;;
   node-heal) node_number "${2:-}" && enter cp ip link set "node$2" up ;;
   apiserver-stop) daemon_stop cp kube-apiserver ;;
+  apiserver-pause) signal_daemon STOP cp kube-apiserver ;;
+  apiserver-resume) signal_daemon CONT cp kube-apiserver ;;
   apiserver-start) start_apiserver && wait_for_api ;;
   kubelet-stop) node_number "${2:-}" && daemon_stop "node$2" kubelet ;;
   kubelet-start) node_number "${2:-}" && start_kubelet "$2" ;;

@@ -22,3 +22,6 @@ pub mod status;
 pub mod tls;
 
 pub use controller::ensure_default_quorum;
+
+#[cfg(test)]
+mod fuzz;

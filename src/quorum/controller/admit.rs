@@ -18,7 +18,7 @@ use crate::quorum::plan::Plan;
 use crate::quorum::session::{ActError, FLOOR_STEP, Turn, floor_of};
 use crate::quorum::status::{Stamps, admitted_run_id, publish};
 use crate::redis_member::Observation;
-use crate::redlock::FencingToken;
+use crate::redlock::{FencingToken, restored};
 use crate::time::Clock;
 
 /// For the counters of the others: they are taken where they can be had.
@@ -98,13 +98,6 @@ impl Member<'_> {
     }
 }
 
-/// The highest of (a) the counters of `needed` other admitted members, if so many could be had, (b) the floor, and (c) the time
-/// in milliseconds.
-fn restored(counters: &[FencingToken], needed: usize, floor: FencingToken, clock: FencingToken) -> FencingToken {
-    let highest = counters.iter().copied().max().filter(|_| counters.len() >= needed).unwrap_or_default();
-    highest.max(floor).max(clock)
-}
-
 /// A process that could forget while it runs must not vote, whoever configured it so.
 fn check(observation: &Observation) -> Result<(), ActError> {
     if !observation.is_master {
@@ -146,29 +139,5 @@ impl Task<'_> {
             })
         });
         join_all(reads).await.into_iter().flatten().collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn token(number: i64) -> FencingToken {
-        FencingToken::new(number).unwrap()
-    }
-
-    #[test]
-    fn the_counter_is_restored_above_everything_that_may_have_been_given_out() {
-        for (counters, needed, floor, clock, expected) in [
-            (&[50, 90][..], 2, 10, 20, 90),
-            // Too few could be had: together they might not have stored the last token, so they prove nothing.
-            (&[90][..], 2, 10, 20, 20),
-            (&[50, 60][..], 2, 70, 20, 70),
-            (&[][..], 1, 0, 20, 20),
-            (&[][..], 1, 30, 20, 30),
-        ] {
-            let counters: Vec<_> = counters.iter().map(|number| token(*number)).collect();
-            assert_eq!(restored(&counters, needed, token(floor), token(clock)), token(expected));
-        }
     }
 }

@@ -15,7 +15,7 @@ use crate::fence::clock::Rule;
 use crate::quorum::auth::Auth;
 use crate::quorum::build::{redis_conf, users_acl};
 use crate::quorum::plan::{PORT, Plan, validate, voting_users};
-use crate::redis_member::acl::UserRule;
+use crate::redis_member::acl::{OPERATOR_USER, UserRule};
 use crate::redlock::{
     Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings,
 };
