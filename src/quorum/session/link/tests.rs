@@ -279,7 +279,8 @@ async fn a_process_that_started_with_an_older_file_is_reached_and_given_the_new_
     turn.raise_epoch(7).await.unwrap();
     turn.set_passwords(7, &operator, &rules, true).await.unwrap();
     drop(turn);
-    let place = |auth| link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, &users);
+    let place =
+        |auth| link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, &users);
     place(&before);
     until(&link, |view| !view.processes.answers()).await;
     place(&after);
