@@ -1,20 +1,21 @@
 //! What a RedisQuorum shall be: its specification parsed once, so that nothing later has to doubt it.
 
 mod external;
+mod users;
 
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
-use super::auth::Auth;
 use super::expose::{ExposePlan, SUFFIX};
-use super::membership::{Lists, users_since};
+use super::membership::Lists;
 use crate::api::{ClockDrift, MemberPod, RedisQuorum, TlsMode};
-use crate::redis_member::acl::{KeyPrefix, PROBE_USER, UserRule};
+use crate::redis_member::acl::{KeyPrefix, UserRule};
 use crate::redlock::{Drift, Settings};
 
 pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_list};
+pub use users::voting_users;
 
 /// No quorum has more members.
 const MOST: usize = 9;
@@ -189,64 +190,6 @@ impl Plan {
         auth_name(&self.name)
     }
 
-    /// The users of this epoch that can vote on a member, with its own passwords: the operator's first, then the clients'.
-    #[must_use]
-    pub fn user_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
-        self.user_rules_of(auth, member, self.lists.epoch)
-    }
-
-    fn user_rules_of(&self, auth: &Auth, member: &str, epoch: i64) -> Vec<UserRule> {
-        let password = |user: &str| auth.password(member, user);
-        let clients = self
-            .clients
-            .iter()
-            .map(|client| UserRule::client(&client.name, epoch, &client.key_prefix, &password(&client.user(epoch))));
-        let accepting = |rule: UserRule| {
-            let accepted = auth.accepted(member, rule.name());
-            rule.accepting(&accepted)
-        };
-        std::iter::once(self.locker_rule(auth, member, epoch)).chain(clients.map(accepting)).collect()
-    }
-
-    fn locker_rule(&self, auth: &Auth, member: &str, epoch: i64) -> UserRule {
-        let name = UserRule::locker_name(epoch);
-        UserRule::locker(epoch, &auth.password(member, &name)).accepting(&auth.accepted(member, &name))
-    }
-
-    /// The operator's user of the next epoch. Nobody uses it before the status names that epoch.
-    #[must_use]
-    pub fn next_locker(&self, auth: &Auth, member: &str) -> UserRule {
-        self.locker_rule(auth, member, self.lists.epoch + 1)
-    }
-
-    /// The users that are open on a member while it may vote: the operator's, the probe's, and the clients' if clients know of
-    /// this list alone.
-    #[must_use]
-    pub fn open_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
-        let mut rules = self.user_rules(auth, member);
-        if !self.lists.lets_clients_in(member) {
-            rules.truncate(1);
-        }
-        rules.push(UserRule::probe());
-        rules
-    }
-
-    /// The users of earlier epochs, from `since` on.
-    #[must_use]
-    pub fn former_rules(&self, auth: &Auth, member: &str, since: i64) -> Vec<UserRule> {
-        (since..self.lists.epoch).flat_map(|epoch| self.user_rules_of(auth, member, epoch)).collect()
-    }
-
-    /// All users that may be open on a member on which those of epochs before `since` are closed: with them closed it votes for
-    /// nobody.
-    #[must_use]
-    pub fn closing_rules(&self, auth: &Auth, member: &str, since: i64) -> Vec<UserRule> {
-        let mut rules = self.former_rules(auth, member, since);
-        rules.extend(self.user_rules(auth, member));
-        rules.extend([self.next_locker(auth, member), UserRule::probe()]);
-        rules
-    }
-
     /// Name of the Secret with redis.conf and the ACL files.
     #[must_use]
     pub fn config_name(&self) -> String {
@@ -305,19 +248,6 @@ pub fn settings(quorum: &RedisQuorum) -> Settings {
 #[must_use]
 pub fn drift(drift: &ClockDrift) -> Drift {
     Drift { ppm: u32::try_from(drift.ppm).unwrap_or_default(), floor: drift.floor.get() }
-}
-
-/// The users whose state on a member is asked for: all of [`Plan::closing_rules`].
-#[must_use]
-pub fn voting_users(quorum: &RedisQuorum, member: &str) -> Vec<String> {
-    let lists = Lists::of(quorum);
-    let since = users_since(quorum.status.as_ref(), member, &lists);
-    let of_epoch = |epoch: i64| {
-        let clients = quorum.spec.clients.iter().map(move |client| UserRule::client_name(&client.name, epoch));
-        std::iter::once(UserRule::locker_name(epoch)).chain(clients)
-    };
-    let next = [UserRule::locker_name(lists.epoch + 1), PROBE_USER.to_owned()];
-    (since..=lists.epoch).flat_map(of_epoch).chain(next).collect()
 }
 
 /// The names of the members that the specification asks for.

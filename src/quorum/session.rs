@@ -4,12 +4,15 @@
 mod accord;
 mod auth_reader;
 mod clock;
+mod counts;
 mod credentials;
 mod link;
 mod links;
 mod registry;
+mod timed;
 mod tokens;
 mod ttl;
+mod votes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,14 +33,14 @@ pub use tokens::{FLOOR_STEP, FloorError};
 
 use super::accord::claim_of;
 use super::auth::Auth;
-use super::membership::{Lists, former_is_closed, majority};
+use super::membership::Lists;
 use super::status::record_named;
 use super::{in_force, plan};
 use crate::api::RedisQuorum;
 use crate::operator::context::Context;
-use crate::redis_member::{Authorities, Link, TlsError};
-use crate::redlock::{Elector, Electorate, FencingToken, LockMember, MemberError, MemberName, Redlock, ValueSigner};
-use crate::time::{Clock, Monotonic, SystemClock};
+use crate::redis_member::{Authorities, TlsError};
+use crate::redlock::{FencingToken, MemberError, Redlock, ValueSigner};
+use crate::time::{Monotonic, SystemClock};
 use link::Shared;
 use links::Links;
 use tokens::Tokens;
@@ -163,26 +166,6 @@ impl QuorumSession {
         &self.accord
     }
 
-    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9), and while nobody
-    /// who shares them disagrees (rule 8). A member that has no connection yet counts as one that never answers. Those that join
-    /// are asked, too, so that they get the keys, but they are in no list.
-    #[must_use]
-    pub fn electorate(&self) -> Electorate {
-        let quorum = self.quorum();
-        let lists = Lists::of(&quorum);
-        let links = self.links();
-        let members = lists.members();
-        let electors = links.iter().filter(|link| members.iter().any(|name| name == link.name().as_str()));
-        let electors = electors.filter_map(|link| {
-            let admitted = self.voting_run_id(&quorum, link);
-            // The users of this very epoch: those of another one belong to other lists.
-            Some(Elector { member: link.voter(lists.epoch)? as Arc<dyn LockMember>, admitted })
-        });
-        let names = |list: &[String]| list.iter().map(|name| MemberName::from(name.as_str())).collect::<Vec<_>>();
-        let former = lists.former.as_ref().unwrap_or(&lists.voters);
-        Electorate::joint(electors.collect(), names(former), names(&lists.voters)).with_clock_check(self.clocks.clone())
-    }
-
     /// The engine with this quorum's settings.
     #[must_use]
     pub fn redlock(&self) -> Redlock<SystemClock> {
@@ -208,32 +191,6 @@ impl QuorumSession {
         let quorum = self.quorum();
         let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
         in_force.map_or(Duration::ZERO, |in_force| in_force.get().min(quorum.spec.max_ttl.get()))
-    }
-
-    /// Resolves when locks can be taken: the secrets are known, and a majority of the members is admitted and connected.
-    pub async fn ready(&self) {
-        let mut announcements = self.announcements.subscribe();
-        while !self.is_ready() {
-            // Connections say nothing of themselves here, so look again from time to time.
-            let news = async { while announcements.recv().await.is_ok_and(|about| about != self.reference) {} };
-            let _ = tokio::time::timeout(Duration::from_millis(100), news).await;
-        }
-    }
-
-    /// Whether [`QuorumSession::ready`] would resolve at once.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        let quorum = self.quorum();
-        let lists = Lists::of(&quorum);
-        let links = self.links();
-        let connected = |name: &&String| {
-            let Some(link) = links.iter().find(|link| link.name().as_str() == **name) else { return false };
-            let admitted = self.voting_run_id(&quorum, link);
-            let open = link.voter(lists.epoch).map(|voter| voter.link().borrow().clone());
-            matches!((admitted, open), (Some(admitted), Some(Link::Open(run_id))) if admitted == run_id)
-        };
-        let has_majority = |list: &[String]| list.iter().filter(connected).count() >= majority(list);
-        self.auth.borrow().is_some() && lists.in_force().all(has_majority)
     }
 
     /// The highest token that this replica has seen.
@@ -295,18 +252,6 @@ impl QuorumSession {
         }
     }
 
-    /// What restarts a count is noted by every replica, whoever leads later.
-    fn note_fencings(&self, old: &RedisQuorum, new: &RedisQuorum) {
-        for link in self.links().iter() {
-            let name = link.name().as_str();
-            let (before, after) = (record_named(old.status.as_ref(), name), record_named(new.status.as_ref(), name));
-            let concerned = [before.run_id.as_ref(), after.run_id.as_ref()].into_iter().flatten();
-            if let Some(run_id) = concerned.into_iter().find(|run_id| after.restarts_count(&before, run_id)) {
-                link.note_fenced(run_id);
-            }
-        }
-    }
-
     /// The secrets were read, or made.
     pub(crate) fn set_auth(&self, auth: Auth) {
         self.auth.send_replace(Some(auth));
@@ -359,38 +304,6 @@ impl QuorumSession {
             if !link.place(pod.as_deref(), access, epoch, &users) {
                 self.read_secrets.notify_one();
             }
-        }
-    }
-
-    /// Since when this replica has known that the pod with this UID is gone; from now on, if it did not know yet. Every replica
-    /// keeps this of every process that matters, so that a change of leader starts no wait again.
-    pub(crate) fn gone_since(&self, pod_uid: &str) -> Monotonic {
-        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-        *gone.entry(pod_uid.to_owned()).or_insert_with(|| self.context.clock.monotonic())
-    }
-
-    /// The count to the end of a joint change of members. Every replica keeps it, so that a change of leader need not start it
-    /// again; it starts again whenever a member of the old list may be open.
-    fn note_change(&self, quorum: &RedisQuorum) {
-        let epoch = Lists::of(quorum).epoch;
-        let now = self.context.clock.monotonic();
-        let mut since = self.former_closed.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = since.filter(|(of, _)| *of == epoch);
-        *since = former_is_closed(quorum).then(|| known.unwrap_or((epoch, now)));
-    }
-
-    /// Since when this replica has known that the list before `epoch` can promise nothing any more.
-    pub(crate) fn former_closed_since(&self, epoch: i64) -> Option<Monotonic> {
-        let since = self.former_closed.lock().unwrap_or_else(PoisonError::into_inner);
-        since.filter(|(of, _)| *of == epoch).map(|(_, since)| since)
-    }
-
-    /// A pod that is there is not gone, even if this replica's cache once lagged behind the status and did not have it yet.
-    fn note_pod(&self, pod_uid: &str, is_there: bool) {
-        if is_there {
-            self.gone.lock().unwrap_or_else(PoisonError::into_inner).remove(pod_uid);
-        } else {
-            self.gone_since(pod_uid);
         }
     }
 

@@ -12,8 +12,10 @@ use super::*;
 use crate::api::RedisQuorum;
 use crate::fence::Users;
 use crate::fence::clock::Rule;
+use crate::quorum::auth::Auth;
 use crate::quorum::build::{redis_conf, users_acl};
-use crate::quorum::plan::{Plan, validate, voting_users};
+use crate::quorum::plan::{PORT, Plan, validate, voting_users};
+use crate::redis_member::acl::UserRule;
 use crate::redlock::{
     Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings,
 };
