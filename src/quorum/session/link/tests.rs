@@ -15,7 +15,7 @@ use crate::fence::clock::Rule;
 use crate::quorum::auth::Auth;
 use crate::quorum::build::{redis_conf, users_acl};
 use crate::quorum::plan::{PORT, Plan, validate, voting_users};
-use crate::redis_member::acl::UserRule;
+use crate::redis_member::acl::{OPERATOR_USER, UserRule};
 use crate::redlock::{
     Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings,
 };
@@ -281,7 +281,8 @@ async fn a_process_that_started_with_an_older_file_is_reached_and_given_the_new_
     turn.raise_epoch(7).await.unwrap();
     turn.set_passwords(7, &operator, &rules, true).await.unwrap();
     drop(turn);
-    let place = |auth| link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.epoch, &users);
+    let place =
+        |auth| link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, &users);
     place(&before);
     until(&link, |view| !view.processes.answers()).await;
     place(&after);
