@@ -117,7 +117,7 @@ pub fn clock_rule(quorum: &RedisQuorum) -> Rule {
 }
 
 /// The shortest maxTTL that there is.
-const SHORTEST: Duration = Duration::from_secs(1);
+pub(super) const SHORTEST: Duration = Duration::from_secs(1);
 
 /// What may be published where masters are shared with others: a longer time to live comes into force only when their fences wait
 /// for it too, up to `settled`.

@@ -136,7 +136,7 @@ async fn contend(bench: Bench, mut client: LockClient, book: Book) -> anyhow::Re
         holds += 1;
         let who = client.library.name.to_owned();
         // One in three holders vanishes: its hold runs out.
-        if holds % 3 == 0 {
+        if holds.is_multiple_of(3) {
             book.add(Span { who, from: held.from, until });
             let left = u64::try_from(until - bench.wall().0).unwrap_or_default();
             sleep(Duration::from_millis(left)).await;

@@ -83,7 +83,7 @@ fn holds_of(lines: &[Line]) -> Vec<(i64, i64)> {
     let ttl = i64::try_from(OLD_LIST_TTL.as_millis()).unwrap_or_default() * 9 / 10;
     let held = lines.iter().filter_map(|line| Some((line.at, line.text.strip_prefix("held ")?.split(' ').next()?)));
     let holds = held.filter_map(|(from, n)| {
-        let begun = at("try", &format!("{n}"))?;
+        let begun = at("try", n)?;
         Some((from, at("over", n).unwrap_or(from).min(begun + ttl)))
     });
     holds.filter(|(from, to)| from <= to).collect()

@@ -53,6 +53,8 @@ struct Operator {
     seen: BTreeMap<usize, (RunId, u64)>,
     admitted: BTreeMap<usize, RunId>,
     cut: [bool; 3],
+    /// Its claim has stood on every member at some moment.
+    joined: bool,
 }
 
 struct World {
@@ -70,7 +72,7 @@ impl Operator {
     fn new(list: &'static str) -> Self {
         let accord = Accord::new(MEMBERS.map(name));
         let (seen, admitted) = (BTreeMap::new(), BTreeMap::new());
-        Self { accord, list, wanted: 2, published: 1, seen, admitted, cut: [false; 3] }
+        Self { accord, list, wanted: 2, published: 1, seen, admitted, cut: [false; 3], joined: false }
     }
 
     fn fence(&self) -> u64 {
@@ -87,6 +89,7 @@ impl Operator {
             fence: Duration::from_secs(self.fence()),
             used: Duration::from_secs(self.published),
             lives: lives(Duration::from_secs(delay(self.fence()))),
+            joined: false,
         }
     }
 
@@ -157,6 +160,8 @@ impl World {
         let Some((claim, uses)) = operator.accord.question(&member_name, &run_id, at(now)) else { return };
         let look = script(&mut self.processes[member].1, &claim, uses, now);
         operator.accord.saw(&member_name, &run_id, &look, at(now));
+        let everywhere = self.processes.iter().all(|(_, record)| record.contains_key(&index.to_string()));
+        operator.joined |= everywhere || operator.accord.settled(at(now)).is_some();
         let settled = operator.accord.settled(at(now)).unwrap_or_default().as_secs();
         operator.published = operator.wanted.min(operator.published.max(settled)).max(operator.published);
     }
@@ -166,6 +171,7 @@ impl World {
         for (member, member_name) in MEMBERS.iter().enumerate() {
             let run_id = self.run_id(member);
             let voters: Vec<_> = self.operators.iter().filter(|one| one.votes_at(member, &run_id, self.now)).collect();
+            assert!(voters.iter().all(|one| one.joined), "a vote before its claim stood everywhere at {}", self.now);
             for one in &voters {
                 for other in &voters {
                     assert_eq!(one.list, other.list, "two lists at {} at {}", member_name, self.now);
@@ -185,7 +191,7 @@ impl World {
 /// What `quorum.lua` does; tests/redis runs that one.
 fn script(record: &mut BTreeMap<String, Kept>, claim: &Claim, uses: Option<Duration>, now: u64) -> RecordLook {
     record.retain(|_, kept| kept.at + kept.claim.lives.as_secs() > now);
-    let stood = record.get(&claim.uid).is_some_and(|kept| kept.claim.list == claim.list);
+    let stood = record.get(&claim.uid).is_some_and(|kept| kept.claim.list == claim.list && kept.claim.joined);
     let others: Vec<OtherClaim> = record
         .values()
         .filter(|kept| kept.claim.uid != claim.uid)
@@ -201,7 +207,8 @@ fn script(record: &mut BTreeMap<String, Kept>, claim: &Claim, uses: Option<Durat
     let agrees = others.iter().all(|other| other.list == claim.list && other.uses <= claim.fence);
     let Some(uses) = uses.filter(|_| agrees) else { return RecordLook { kept: None, stood, others } };
     let uses = others.iter().map(|other| other.fence).fold(uses, Duration::min).max(claim.used);
-    record.insert(claim.uid.clone(), Kept { claim: claim.clone(), uses, at: now });
+    let claim = Claim { joined: stood || claim.joined, ..claim.clone() };
+    record.insert(claim.uid.clone(), Kept { claim, uses, at: now });
     RecordLook { kept: Some(uses), stood, others }
 }
 
