@@ -1,7 +1,7 @@
 //! DistributedLock: from an object in the API server to a key on a majority of Redis members, and back into its status.
 //!
 //! Pure: [`instance`] (is the holder's container alive?), [`candidate`] (who may hold), [`queue`] (whose turn is it),
-//! [`standing`] (may the holder keep it?), [`decide`] (what next?), [`status`] (what to publish). On every replica:
+//! [`standing`] (may the holder keep it?), [`orphans`] (what did a dead leader leave behind?), [`decide`] (what next?), [`status`] (what to publish). On every replica:
 //! [`holds`], [`renewal`], [`adopt`]. On the leader: [`controller`] wires [`reconcile`], which acts through `grant`,
 //! `ending`, [`labels`] and [`writes`].
 
@@ -18,6 +18,7 @@ pub mod index;
 pub mod instance;
 pub mod labels;
 pub mod nodes;
+pub mod orphans;
 pub mod queue;
 pub mod reconcile;
 pub mod renewal;

@@ -166,7 +166,7 @@ async fn heartbeat(context: Context, health: watch::Sender<Health>, mut filled: 
 }
 
 /// A successor continues only what it finds published, so every validity is written once more.
-async fn publish_validities(holds: &Holds) {
+pub async fn publish_validities(holds: &Holds) {
     holds.announce_all();
     let written = async {
         while holds.is_announcing() {

@@ -92,10 +92,6 @@ names! {
         TTLTooLong,
         /// `ttl` is less than ten times the quorum's `nodeTimeout`.
         TTLTooShort,
-        /// The specification contradicts itself in a way that the API server did not see.
-        InvalidSpec,
-        /// The field is not supported by this version yet.
-        NotSupported,
         /// An older object uses the key with another number of slots.
         KeyShapeConflict,
     }
@@ -130,8 +126,6 @@ names! {
         Expired,
         /// The holder's container or pod is gone.
         HolderGone,
-        /// The claim's pod does not exist, or is not running.
-        HolderNotReady,
         /// The holder failed its liveness check, or its heartbeat stopped.
         HolderUnhealthy,
         /// A person asked the holder to pass the lock on.

@@ -165,7 +165,8 @@ pub struct QuorumRef {
     pub namespace: Option<String>,
 }
 
-/// What of the validity is published. `Published`: `validUntil` is written at renewals, at most once per second.
+/// What of the validity is published. `Published`: `validUntil` is written at renewals, at most once per second, or
+/// more often if it would run out meanwhile (a `ttl` below 3s).
 /// `Transitions`: only when the holder changes, so that a held lock needs no write to the API server.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Validity {

@@ -169,7 +169,11 @@ fn decide_held(view: &View<'_>, held: &Held) -> Step {
 
 fn decide_good(view: &View<'_>, hold: Option<&Hold>) -> Step {
     match hold {
-        None => Step::Lose("this replica knows of no validity to continue".into()),
+        None => Step::Lose(
+            "the operator's new leader found no validity in the status that had not run out, so it cannot know that nobody \
+             else held the key meanwhile"
+                .into(),
+        ),
         Some(Hold { loss: Some(Loss::Refused), trouble, .. }) => Step::Lose(format!(
             "a majority of the members no longer has the key: {}",
             trouble.clone().unwrap_or_default()
@@ -187,15 +191,19 @@ fn decide_good(view: &View<'_>, hold: Option<&Hold>) -> Step {
     }
 }
 
-/// A change of votes or of the quorum's availability is published at once, a mere renewal at most once a second, and with
-/// `validity: Transitions` only when somebody is about to depend on it.
+/// A change of votes or of the quorum's availability is published at once, a mere renewal at most once a second unless what is
+/// published would run out meanwhile (with a TTL below 3 s), and with `validity: Transitions` only when somebody is about to
+/// depend on it.
 fn is_due_for_publication(lock: &DistributedLock, hold: &Hold) -> bool {
     let Some(status) = &lock.status else { return true };
     let published = status.renewed_at.map_or(i64::MIN, |time| time.as_millis());
     let available = is_true(&status.conditions, LockCondition::QuorumAvailable);
     let renewal_is_news = lock.spec.validity == Validity::Published;
+    let interval = i64::try_from(hold.terms.renew_interval.as_millis()).unwrap_or(i64::MAX);
+    let runs_out = status.valid_until.map_or(i64::MIN, |time| time.as_millis());
+    let due = published.saturating_add(PUBLISH_INTERVAL).min(runs_out.saturating_sub(interval.saturating_mul(2)));
     hold.announce
-        || renewal_is_news && hold.renewed_at.0 >= published.saturating_add(PUBLISH_INTERVAL)
+        || renewal_is_news && hold.renewed_at.0 > published && hold.renewed_at.0 >= due
         || hold.votes.is_some_and(|votes| status.votes.as_deref() != Some(votes.to_string().as_str()))
         || available == hold.trouble.is_some()
 }
@@ -238,11 +246,14 @@ fn decide_free(view: &View<'_>) -> Step {
     }
     let draft = draft.accepted();
     if lock.spec.suspend {
-        return rest(draft.waiting(HeldReason::Suspended, "spec.suspend is true", None), None);
+        return rest(
+            draft.waiting(HeldReason::Suspended, "spec.suspend is true: set it to false to queue again", None),
+            None,
+        );
     }
     let patience = patience(view);
     if patience == Some(Duration::ZERO) {
-        let message = "spec.waitTimeout is over";
+        let message = "spec.waitTimeout is over: a claim waits once, create another one to queue again";
         return rest(
             draft.waiting(HeldReason::WaitTimeout, message, None).finished(HeldReason::WaitTimeout, message),
             None,
@@ -254,11 +265,11 @@ fn decide_free(view: &View<'_>) -> Step {
     };
     match &view.place {
         Place::Behind { holder, position } => {
-            let message = format!("held by {holder}");
+            let message = format!("held by {holder}: waits until that is released or runs out, at position {position}");
             return rest(draft.waiting(HeldReason::Queued, &message, Some(*position)), patience);
         }
         Place::Waiting { position } => {
-            let message = format!("{} before it in the queue", position - 1);
+            let message = format!("waits for {} before it in the queue", position - 1);
             return rest(draft.waiting(HeldReason::Queued, &message, Some(*position)), patience);
         }
         Place::First => {}

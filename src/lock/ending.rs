@@ -14,14 +14,16 @@ use super::{
     access,
     decide::{Freed, seal_retry},
     labels,
-    reconcile::{Error, Locks, Progress, holder_nonce},
+    orphans::{self, holder_nonce},
+    queue,
+    reconcile::{Error, Locks, Progress},
     status::{Draft, full_name},
     writes::{locks, request},
 };
 use crate::{
     api::{BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, conditions::HeldReason},
     quorum::session::QuorumSession,
-    redlock::{LockKey, Seal, ValueSigner},
+    redlock::{LockKey, Seal, Seen, ValueSigner},
     time::Clock,
 };
 
@@ -65,11 +67,6 @@ impl Locks {
         // What is published may be older than the last renewal: with Transitions it is that of the grant, and long over.
         let draft = if let Some(hold) = &hold { draft.renewed(hold) } else { draft };
         let status = draft.ending(reason, why).finish();
-        // An election looks for somebody else first.
-        if let Some(container) = lock.status.as_ref().and_then(|status| status.holder.as_ref()?.container_id.as_deref())
-        {
-            self.shun(lock, container);
-        }
         let ending = self.written.replace_status(&self.context.client, lock, status).await?;
         tracing::info!(lock = %full_name(lock), %reason, why, "lock is no longer renewed and runs out");
         self.event(&ending, EventType::Normal, "LockEnding", format!("not renewed any more: {why}"));
@@ -134,6 +131,24 @@ impl Locks {
         let electorate = session.electorate();
         let redlock = session.redlock();
         tokio::join!(redlock.release(&electorate, &key, &value), redlock.release(&electorate, &key, &sealed));
+    }
+
+    /// Deletes what a leader that died on its way left of a lock that is being deleted and has no holder. Once the object is gone,
+    /// nobody could tell the value from a foreign one. Without Redis it runs out: no object waits for members.
+    pub(super) async fn release_orphans(&self, lock: &DistributedLock) {
+        let Some(Reach { session, signer, .. }) = self.reach(lock) else { return };
+        let Ok(access) = access::of(&self.context, lock) else { return };
+        let electorate = session.electorate();
+        for slot in queue::free_slots(lock, &[]) {
+            let key = access.slot_key(slot);
+            let states = session.redlock().inspect(&electorate, &key).await;
+            let seen: Vec<_> =
+                states.into_iter().filter_map(|(member, state)| Some(Seen { member, holder: state.ok()? })).collect();
+            if let Some(value) = orphans::of(lock, &signer, &seen) {
+                session.redlock().release(&electorate, &key, &value).await;
+                tracing::info!(lock = %full_name(lock), "released a grant that no status names");
+            }
+        }
     }
 
     fn reach(&self, lock: &DistributedLock) -> Option<Reach> {

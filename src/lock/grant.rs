@@ -12,8 +12,10 @@ use super::{
     decide::{Contender, Pause},
     foreign,
     holds::{Hold, Terms},
-    labels, queue,
-    reconcile::{Error, Locks, Progress, holder_nonce, leader_label_wanted},
+    labels,
+    orphans::{self, holder_nonce},
+    queue,
+    reconcile::{Error, Locks, Progress, leader_label_wanted},
     status::{Draft, Granted, full_name},
     vitals,
     writes::WriteError,
@@ -22,8 +24,8 @@ use crate::{
     api::{DistributedLock, LockHolder, MilliTime, conditions::HeldReason},
     quorum::session::QuorumSession,
     redlock::{
-        Acquire, AcquireRequest, Grant, KeyState, LockKey, LockValue, MemberFailure, MemberName, Nonce, Seen,
-        ValueSigner, jittered,
+        Acquire, AcquireRequest, Grant, LockKey, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner,
+        jittered,
     },
     time::{Boottime, Clock, UnixMillis},
 };
@@ -226,9 +228,13 @@ impl Locks {
         longest: Option<Duration>,
         seen: &[Seen],
     ) -> Result<Progress, Error> {
-        if let Some(value) = own_orphan(lock, signer, seen) {
+        let own = orphans::of(lock, signer, seen);
+        if own.is_some() {
             // A predecessor died between grant and status write. Its write must become impossible before the key goes.
             self.withdraw(lock).await?;
+        }
+        let peers = self.peers(lock, access);
+        if let Some(value) = own.or_else(|| orphans::of_finished(&peers, signer, seen)) {
             for slot in queue::free_slots(lock, &[]) {
                 session.redlock().release(&session.electorate(), &access.slot_key(slot), &value).await;
             }
@@ -236,9 +242,10 @@ impl Locks {
             return Ok(Progress::Done(Action::requeue(TIMER_SLACK)));
         }
         // The seal is this lock's own, or that of another on the key.
-        let sealed = self.peers(lock, access).iter().any(|peer| {
+        let sealed = peers.iter().any(|peer| {
             let uid = peer.uid().unwrap_or_default();
-            let is_seal = |nonce: &Nonce| stored_values(seen).any(|value| signer.recognise_sealed(&uid, nonce, value));
+            let is_seal =
+                |nonce: &Nonce| orphans::stored_values(seen).any(|value| signer.recognise_sealed(&uid, nonce, value));
             self.sealed_nonce(&uid).is_some_and(|nonce| is_seal(&nonce))
         });
         let left = longest.map_or_else(String::new, |longest| format!(", for at most {} ms more", longest.as_millis()));
@@ -353,15 +360,6 @@ impl Attempt<'_> {
     }
 }
 
-/// A value on the members that was made for this lock and that its status does not name.
-fn own_orphan(lock: &DistributedLock, signer: &ValueSigner, seen: &[Seen]) -> Option<LockValue> {
-    let uid = lock.uid()?;
-    stored_values(seen).find_map(|value| {
-        let nonce = signer.recognise(&uid, value)?;
-        (holder_nonce(lock).as_ref() != Some(&nonce)).then(|| signer.value(&uid, &nonce))
-    })
-}
-
 /// Before the next attempt, so that contenders who failed together do not meet again.
 fn retry_pause(lock: &DistributedLock) -> Duration {
     let retry = &lock.spec.retry;
@@ -372,13 +370,6 @@ fn retry_pause(lock: &DistributedLock) -> Duration {
 fn still_wants_it(lock: &DistributedLock) -> bool {
     let unheld = lock.status.as_ref().is_none_or(|status| status.holder.is_none());
     unheld && lock.metadata.deletion_timestamp.is_none() && !lock.spec.suspend
-}
-
-fn stored_values(seen: &[Seen]) -> impl Iterator<Item = &str> {
-    seen.iter().filter_map(|seen| match &seen.holder {
-        KeyState::String { value, .. } => Some(value.expose()),
-        _ => None,
-    })
 }
 
 fn describe(failures: &[(MemberName, MemberFailure)]) -> String {

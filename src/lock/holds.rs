@@ -81,7 +81,8 @@ pub struct Hold {
     /// The watch has shown it in the lock's status. A grant that is not may still be unknown to everybody else.
     pub published: bool,
     due: Boottime,
-    in_flight: bool,
+    /// The validity that the renewal under way builds on.
+    builds_on: Option<Boottime>,
 }
 
 impl Hold {
@@ -106,7 +107,20 @@ impl Hold {
             announce: false,
             published: false,
             due,
-            in_flight: false,
+            builds_on: None,
+        }
+    }
+
+    /// Takes up a later validity that another replica has published: this one was cut off from the members for a while, or has
+    /// only just started. What a majority has refused stays lost.
+    fn learn(&mut self, published: &Self) {
+        if published.valid_until_wall > self.valid_until_wall && self.loss != Some(Loss::Refused) {
+            self.valid_until = self.valid_until.max(published.valid_until);
+            self.valid_until_wall = published.valid_until_wall;
+            self.renewed_at = self.renewed_at.max(published.renewed_at);
+            if self.loss.take().is_some() {
+                self.due = published.due;
+            }
         }
     }
 
@@ -129,16 +143,16 @@ impl Hold {
 
     /// Takes the outcome of a renewal that began at `started`.
     fn settle(&mut self, outcome: Extend, started: (Boottime, UnixMillis), now: Boottime) {
-        self.in_flight = false;
+        let builds_on = self.builds_on.take();
         if self.loss.is_some() {
             return;
         }
         self.trouble = None;
         match outcome {
-            Extend::Renewed { started: began, valid_until, votes, missing } => {
+            Extend::Renewed { started: began, valid_until, votes, missing, .. } => {
                 let earned = i64::try_from(valid_until.since(began).as_millis()).unwrap_or(i64::MAX);
                 self.valid_until_wall = UnixMillis(self.valid_until_wall.0.max(started.1.0.saturating_add(earned)));
-                self.valid_until = valid_until;
+                self.valid_until = self.valid_until.max(valid_until);
                 self.renewed_at = started.1;
                 self.votes = Some(votes);
                 self.missing = missing;
@@ -148,6 +162,8 @@ impl Hold {
                 self.trouble = Some(format!("{refusals} members say that the key is not ours"));
                 self.loss = Some(Loss::Refused);
             }
+            // What was known has ended; what another replica has published since has not.
+            Extend::TooLate if builds_on.is_some_and(|known| known < self.valid_until) => self.due = now,
             Extend::TooLate => self.loss = Some(Loss::Expired),
             Extend::NoQuorum { failures } => {
                 let failures: Vec<_> =
@@ -174,8 +190,8 @@ impl Default for Holds {
 }
 
 impl Holds {
-    /// Starts to renew a hold. A hold with the same nonce stays as it is: what this replica knows of it is newer. `seen`: the
-    /// watch has shown it, so the watch will also show its end.
+    /// Starts to renew a hold. Of a hold with the same nonce only what is newer than what this replica knows counts. `seen`:
+    /// the watch has shown it, so the watch will also show its end.
     pub fn adopt(&self, mut hold: Hold, seen: bool) {
         hold.published = seen;
         let mut table = self.table();
@@ -185,6 +201,7 @@ impl Holds {
                 known.terms.ttl = hold.terms.ttl;
                 known.terms.renew_interval = hold.terms.renew_interval;
                 known.published |= hold.published;
+                known.learn(&hold);
             }
             _ => {
                 table.insert(hold.terms.uid.clone(), hold);
@@ -257,7 +274,7 @@ impl Holds {
     pub fn next_due(&self) -> Option<Boottime> {
         let table = self.table();
         let open = table.values().filter(|hold| hold.loss.is_none());
-        open.map(|hold| if hold.in_flight { hold.valid_until } else { hold.due.min(hold.valid_until) }).min()
+        open.map(|hold| if hold.builds_on.is_some() { hold.valid_until } else { hold.due.min(hold.valid_until) }).min()
     }
 
     /// Takes the holds whose renewal is due, and declares lost those whose validity has ended.
@@ -268,8 +285,8 @@ impl Holds {
             if now >= hold.valid_until {
                 hold.loss = Some(Loss::Expired);
                 self.tell(&hold.terms.lock);
-            } else if !hold.in_flight && now + BATCH_WINDOW >= hold.due {
-                hold.in_flight = true;
+            } else if hold.builds_on.is_none() && now + BATCH_WINDOW >= hold.due {
+                hold.builds_on = Some(hold.valid_until);
                 due.push(hold.clone());
             }
         }
@@ -279,7 +296,7 @@ impl Holds {
     /// Postpones a renewal that was taken but may not be done now.
     pub fn postpone(&self, uid: &str, until: Boottime) {
         if let Some(hold) = self.table().get_mut(uid) {
-            hold.in_flight = false;
+            hold.builds_on = None;
             hold.due = until;
         }
     }
@@ -288,7 +305,7 @@ impl Holds {
     pub fn condemn(&self, uid: &str, nonce: &Nonce, why: String) {
         let mut table = self.table();
         if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
-            hold.in_flight = false;
+            hold.builds_on = None;
             hold.due = hold.valid_until;
             hold.unwell = Some(why);
             self.tell(&hold.terms.lock);
@@ -315,101 +332,4 @@ impl Holds {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(millis: u64) -> Boottime {
-        Boottime::new(Duration::from_millis(millis))
-    }
-
-    fn hold(nonce: u8, due: u64, valid_until: u64) -> Hold {
-        let terms = Terms {
-            lock: ObjectRef::new("lock").within("ns"),
-            uid: "uid".into(),
-            quorum: ObjectRef::new("main").within("ns"),
-            key: LockKey::new("ns/key"),
-            nonce: Nonce::from_bytes([nonce; 10]),
-            ttl: Duration::from_secs(9),
-            renew_interval: Duration::from_secs(3),
-        };
-        Hold::new(terms, at(valid_until), UnixMillis(0), UnixMillis(0), at(due))
-    }
-
-    fn renewed(started: u64, valid_until: u64) -> Extend {
-        let votes = Votes { yes: 3, of: 3 };
-        Extend::Renewed { started: at(started), valid_until: at(valid_until), votes, missing: Vec::new() }
-    }
-
-    fn nonce(byte: u8) -> Nonce {
-        Nonce::from_bytes([byte; 10])
-    }
-
-    #[test]
-    fn a_hold_is_taken_when_it_is_due_and_only_once() {
-        let holds = Holds::default();
-        holds.adopt(hold(1, 3_000, 9_000), false);
-        assert!(holds.take_due(at(2_900)).is_empty());
-        assert_eq!(holds.take_due(at(2_996)).len(), 1, "within the batch window");
-        assert!(holds.take_due(at(3_100)).is_empty(), "already in flight");
-        assert_eq!(holds.next_due(), Some(at(9_000)), "in flight: only the end of its validity matters");
-    }
-
-    #[test]
-    fn a_renewal_moves_the_validity_and_the_next_renewal_from_its_start() {
-        let holds = Holds::default();
-        holds.adopt(hold(1, 3_000, 9_000), false);
-        holds.take_due(at(3_000));
-        holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(50_000)), at(3_010));
-        let known = holds.get("uid").unwrap();
-        assert_eq!((known.valid_until, known.valid_until_wall), (at(11_800), UnixMillis(58_800)));
-        assert_eq!(holds.next_due(), Some(at(6_000)));
-    }
-
-    #[test]
-    fn a_round_without_a_majority_is_tried_again_soon_and_keeps_the_old_validity() {
-        let holds = Holds::default();
-        holds.adopt(hold(1, 3_000, 9_000), false);
-        holds.take_due(at(3_000));
-        holds.settle("uid", &nonce(1), Extend::NoQuorum { failures: vec![] }, (at(3_000), UnixMillis(0)), at(3_050));
-        assert!(holds.get("uid").unwrap().is_valid(at(8_999)));
-        assert_eq!(holds.next_due(), Some(at(3_300)));
-    }
-
-    #[test]
-    fn a_hold_whose_validity_ended_is_lost_even_while_a_renewal_is_in_flight() {
-        let holds = Holds::default();
-        holds.adopt(hold(1, 3_000, 9_000), false);
-        holds.take_due(at(8_999));
-        holds.take_due(at(9_000));
-        assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Expired));
-    }
-
-    #[test]
-    fn the_outcome_of_an_earlier_grant_does_not_touch_a_later_one() {
-        let holds = Holds::default();
-        holds.adopt(hold(2, 3_000, 9_000), false);
-        holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, (at(3_000), UnixMillis(0)), at(3_010));
-        assert_eq!(holds.get("uid").unwrap().loss, None);
-    }
-
-    #[test]
-    fn adopting_what_is_known_keeps_the_newer_knowledge() {
-        let holds = Holds::default();
-        holds.adopt(hold(1, 3_000, 9_000), false);
-        holds.take_due(at(3_000));
-        holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(0)), at(3_010));
-        holds.adopt(hold(1, 3_000, 9_000), true);
-        let known = holds.get("uid").unwrap();
-        assert_eq!((known.valid_until, known.published), (at(11_800), true));
-    }
-
-    #[test]
-    fn a_grant_that_is_still_being_published_is_not_forgotten_because_the_cache_lags() {
-        let holds = Holds::default();
-        holds.adopt(hold(1, 3_000, 9_000), false);
-        holds.forget_published("uid");
-        assert!(holds.get("uid").is_some());
-        holds.forget_unpublished();
-        assert!(holds.get("uid").is_none());
-    }
-}
+mod tests;

@@ -22,8 +22,9 @@ use super::{
     holds::Holds,
     index::Index,
     labels, nodes,
+    orphans::holder_nonce,
     queue::{self, Place},
-    shunned::Shunned,
+    shunned::{self, Shunned},
     standing,
     status::full_name,
     writes::{WriteError, Written},
@@ -184,6 +185,7 @@ impl Locks {
 
     /// The object goes: no status names a holder any more.
     async fn let_go(&self, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
+        self.release_orphans(lock).await;
         match self.written.set_finalizer(&self.context.client, lock, false).await {
             Ok(_) | Err(WriteError::Gone) => {}
             Err(error) => return Err(error.into()),
@@ -280,8 +282,10 @@ impl Locks {
     /// The candidates without those to pass over, unless there are no others.
     fn without_shunned(&self, lock: &DistributedLock, candidates: Vec<Candidate>) -> Vec<Candidate> {
         let (uid, now) = (lock.uid().unwrap_or_default(), self.context.clock.boottime());
-        let (passed_over, others): (Vec<_>, Vec<_>) =
-            candidates.into_iter().partition(|candidate| self.shunned.contains(&uid, &candidate.container_id, now));
+        let (passed_over, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| {
+            shunned::was_asked_to_go(lock, &candidate.pod_name, self.context.clock.wall())
+                || self.shunned.contains(&uid, &candidate.container_id, now)
+        });
         if others.is_empty() { passed_over } else { others }
     }
 
@@ -385,11 +389,6 @@ fn refused_anew<'a>(before: &DistributedLock, after: &'a DistributedLock) -> Opt
     let now = refusal(after)?;
     let known = said.is_some_and(|said| said.status == now.status && said.reason == now.reason);
     (!known).then_some(now)
-}
-
-/// The nonce of the hold in the status.
-pub fn holder_nonce(lock: &DistributedLock) -> Option<Nonce> {
-    lock.status.as_ref()?.holder.as_ref()?.nonce.as_deref()?.parse().ok()
 }
 
 fn holder_pod_uid(lock: &DistributedLock) -> Option<&str> {

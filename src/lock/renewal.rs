@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     holds::{Hold, Holds},
+    orphans,
     standing::{self, Standing},
     vitals::{self, Vitals},
 };
@@ -16,7 +17,7 @@ use crate::{
     api::{DistributedLock, RedisQuorum},
     operator::{context::Context, leader::Term},
     quorum::session::{QuorumSession, Sessions},
-    redlock::{Extend, ExtendRequest, LockValue},
+    redlock::{Extend, ExtendRequest, LockValue, Seen, ValueSigner},
     time::Clock,
 };
 
@@ -130,23 +131,45 @@ impl Renewal {
             self.context.metrics.count(&self.context.metrics.renewals, outcome_name(&outcome));
             self.holds.settle(&hold.terms.uid, &hold.terms.nonce, outcome.clone(), started, now);
             let value = signer.value(&hold.terms.uid, &hold.terms.nonce);
-            self.repair(&session, hold, value, outcome)
+            self.repair(&session, &signer, hold, value, outcome)
         });
         join_all(repairs.collect::<Vec<_>>()).await;
     }
 
     /// Sets the key again on members that lost it, with what is left of the round that just reached a majority. Never a vote.
-    async fn repair(&self, session: &QuorumSession, hold: &Hold, value: LockValue, outcome: Extend) {
+    async fn repair(
+        &self,
+        session: &QuorumSession,
+        signer: &ValueSigner,
+        hold: &Hold,
+        value: LockValue,
+        outcome: Extend,
+    ) {
         if self.leadership.borrow().is_none() {
             return;
         }
-        let Extend::Renewed { valid_until, missing, .. } = outcome else { return };
+        let Extend::Renewed { valid_until, missing, others, .. } = outcome else { return };
+        if !others.is_empty() && hold.published {
+            self.clear_the_way(session, signer, hold, &others).await;
+        }
         if missing.is_empty() {
             return;
         }
         let repaired =
             session.redlock().repair(&session.electorate(), &hold.terms.key, &value, valid_until, &missing).await;
         tracing::info!(lock = %hold.terms.lock, members = ?repaired, "key set again on members that had lost it");
+    }
+
+    /// A leader that died may have left a value of its own on a minority, which would keep this hold off it. The next renewal finds
+    /// the key missing there and repairs it.
+    async fn clear_the_way(&self, session: &QuorumSession, signer: &ValueSigner, hold: &Hold, others: &[Seen]) {
+        let Some(lock) = self.context.locks.get(&hold.terms.lock) else { return };
+        let peers: Vec<_> = self.context.locks.all().into_iter().filter(|peer| peer.key() == lock.key()).collect();
+        let orphan = orphans::of(&lock, signer, others).or_else(|| orphans::of_finished(&peers, signer, others));
+        if let Some(orphan) = orphan {
+            session.redlock().release(&session.electorate(), &hold.terms.key, &orphan).await;
+            tracing::info!(lock = %hold.terms.lock, "released a grant that no status names");
+        }
     }
 }
 

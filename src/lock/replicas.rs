@@ -13,14 +13,14 @@ use crate::operator::context::{Context, Replica};
 /// Labels that the replicas of one operator share.
 const SHARED_LABELS: [&str; 2] = ["app.kubernetes.io/name", "app.kubernetes.io/instance"];
 
-/// The container instances of other replicas that were seen.
+/// The container instances of other replicas that were seen ready. Before that a replica could not make use of a validity.
 #[derive(Debug, Default)]
 pub struct Replicas {
     seen: Mutex<HashSet<String>>,
 }
 
 impl Replicas {
-    /// Whether this pod shows a replica's container that was not seen before.
+    /// Whether this pod shows a replica's container that was not seen ready before.
     pub fn is_new(&self, context: &Context, pod: &Pod) -> bool {
         let Replica { namespace, pod_name } = &context.replica;
         if pod.namespace().as_deref() != Some(namespace) || pod.name_any() == *pod_name {
@@ -30,12 +30,12 @@ impl Replicas {
         own.is_some_and(|own| is_sibling(&own, pod)) && self.note(pod)
     }
 
-    /// Takes note of the pod's running containers; whether one of them is new.
+    /// Takes note of the pod's ready containers; whether one of them is new.
     fn note(&self, pod: &Pod) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let running = running_containers(pod);
+        let ready = ready_containers(pod);
         // Not `any`: all of them are to be noted.
-        running.into_iter().filter(|id| seen.insert(id.clone())).count() > 0
+        ready.into_iter().filter(|id| seen.insert(id.clone())).count() > 0
     }
 }
 
@@ -45,10 +45,10 @@ fn is_sibling(own: &Pod, other: &Pod) -> bool {
         .all(|label| own.labels().contains_key(*label) && own.labels().get(*label) == other.labels().get(*label))
 }
 
-fn running_containers(pod: &Pod) -> Vec<String> {
+fn ready_containers(pod: &Pod) -> Vec<String> {
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
-    let running = statuses.into_iter().flatten().filter(|c| c.state.as_ref().is_some_and(|s| s.running.is_some()));
-    running.filter_map(|container| container.container_id.clone()).collect()
+    let ready = statuses.into_iter().flatten().filter(|container| container.ready);
+    ready.filter_map(|container| container.container_id.clone()).collect()
 }
 
 #[cfg(test)]

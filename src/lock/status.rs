@@ -138,7 +138,9 @@ impl Draft {
             if votes.yes == votes.of {
                 self.set(LockCondition::FullyReplicated, true, CommonReason::AllMembers, "");
             } else {
-                let message = format!("{votes} members hold the key");
+                let message = format!(
+                    "{votes} members hold the key: the others get it again at the next renewal after they answer"
+                );
                 self.set(LockCondition::FullyReplicated, false, CommonReason::MembersMissing, message);
             }
         }

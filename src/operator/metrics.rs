@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use kube::ResourceExt;
+use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -47,6 +47,17 @@ pub struct StateLabels {
     state: String,
 }
 
+impl MemberLabels {
+    /// Of a member of this quorum.
+    pub fn of(quorum: &ObjectRef<RedisQuorum>, member: &str) -> Self {
+        let namespace = quorum.namespace.clone().unwrap_or_default();
+        Self { namespace, quorum: quorum.name.clone(), member: member.to_owned() }
+    }
+}
+
+/// A histogram for each member.
+pub type Latencies = Family<MemberLabels, Histogram, fn() -> Histogram>;
+
 /// A counter for each outcome.
 pub type Outcomes = Family<Outcome, Counter>;
 
@@ -63,6 +74,8 @@ pub struct Metrics {
     pub renewal_lateness: Histogram,
     /// Holds that ended, by reason; `Expired` are losses.
     pub ended: Outcomes,
+    /// From the writing of a command to a member to its answer. Members of quorums that are gone are taken out.
+    pub member_latency: Latencies,
     /// Writes to the API server, by outcome.
     pub api_writes: Outcomes,
     /// Reconciles that failed and are tried again, by controller.
@@ -93,6 +106,9 @@ impl Default for Metrics {
             renewals: Outcomes::default(),
             renewal_lateness: seconds(&[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5]),
             ended: Outcomes::default(),
+            member_latency: Latencies::new_with_constructor(|| {
+                seconds(&[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5])
+            }),
             api_writes: Outcomes::default(),
             reconcile_errors: Outcomes::default(),
             seen: Seen::default(),
@@ -113,6 +129,8 @@ impl Metrics {
         let help = "How long after it was due a renewal began";
         registry.register_with_unit("renewal_lateness", help, Unit::Seconds, self.renewal_lateness.clone());
         registry.register("holds_ended", "Holds that ended, by reason; Expired are losses", self.ended.clone());
+        let help = "From a command to a member to its answer";
+        registry.register_with_unit("member_latency", help, Unit::Seconds, self.member_latency.clone());
         registry.register("api_writes", "Writes of locks to the API server", self.api_writes.clone());
         registry.register("reconcile_errors", "Reconciles that failed, by controller", self.reconcile_errors.clone());
         registry.register("leader", "1 on the replica that leads", self.seen.leader.clone());

@@ -267,6 +267,7 @@ fn on_error(quorum: Arc<RedisQuorum>, error: &Error, leader: Arc<Leader>) -> Act
     if matches!(error, Error::Conflict) {
         return Action::requeue(AFTER_CONFLICT);
     }
+    leader.context.metrics.count(&leader.context.metrics.reconcile_errors, "quorum");
     let uid = quorum.uid().unwrap_or_default();
     let failures = leader.memory(&uid, |memory| {
         memory.failures = memory.failures.saturating_add(1);

@@ -119,6 +119,8 @@ pub enum Extend {
         votes: Votes,
         /// Members that have lost the key, for a repair.
         missing: Vec<Missing>,
+        /// Members that have something else on the key.
+        others: Vec<Seen>,
     },
     /// So many said that the key does not hold the value that no majority was left: the hold is lost.
     Refused {

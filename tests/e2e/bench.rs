@@ -14,7 +14,7 @@ use crate::{cluster::Cluster, figures::Figures, record::Recorder};
 /// On every namespace of these tests.
 pub(crate) const PART_OF: &str = "app.kubernetes.io/part-of=redlock-e2e";
 /// A namespace must be gone within this time, with everything in it.
-const NAMESPACE_GONE_LIMIT: Duration = Duration::from_secs(90);
+const NAMESPACE_GONE_LIMIT: Duration = Duration::from_secs(180);
 
 /// One test's place.
 #[derive(Clone)]

@@ -18,6 +18,7 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(180);
 /// The cluster under test.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
+    pub(crate) config: Config,
     pub(crate) faults: Faults,
     /// Namespace of the operator.
     pub(crate) operator_namespace: String,
@@ -49,7 +50,8 @@ impl Cluster {
         let redis_image = if external { "redis:7.2" } else { "redlock-operator.local/redis:7.0" };
         let valkey_image = if external { "valkey/valkey:8.0" } else { "redlock-operator.local/valkey:8.0" };
         Ok(Self {
-            client: Client::try_from(config)?,
+            client: Client::try_from(config.clone())?,
+            config,
             faults: if external { Faults::none() } else { Faults::local(root) },
             operator_namespace: env("REDLOCK_NAMESPACE", "redlock-system"),
             redis_image: env("REDIS_IMAGE", redis_image),

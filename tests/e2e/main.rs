@@ -5,6 +5,7 @@
 
 mod bench;
 mod cluster;
+mod crash;
 mod faults;
 mod figures;
 mod foreign;

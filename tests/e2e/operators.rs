@@ -69,6 +69,12 @@ pub(crate) async fn all_available(cluster: &Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What a replica answers on its own HTTP port.
+pub(crate) async fn read(cluster: &Cluster, pod: &str, path: &str) -> anyhow::Result<String> {
+    let namespace = &cluster.operator_namespace;
+    cluster.kubectl(&["get", "--raw", &format!("/api/v1/namespaces/{namespace}/pods/{pod}:8080/proxy/{path}")]).await
+}
+
 /// The log lines of all replicas since `seconds` ago.
 pub(crate) async fn log_since(cluster: &Cluster, seconds: u64) -> anyhow::Result<String> {
     let since = format!("--since={seconds}s");

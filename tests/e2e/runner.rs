@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A test that takes longer hangs.
-const TEST_LIMIT: Duration = Duration::from_secs(300);
+const TEST_LIMIT: Duration = Duration::from_secs(600);
 
 /// One test.
 pub(crate) struct Test {

@@ -1,12 +1,17 @@
 //! Locks in full: queues, times, death and doubt, elections, requests by people, failover of the operator, and many at once.
 
 mod containers;
+mod crash_points;
 mod elections;
+mod face;
 mod failover;
 mod foreign_keys;
 mod health;
 mod labels;
+mod lost_nodes;
 mod many;
+mod namespaces;
+mod outage;
 mod pod_claims;
 mod queue;
 mod requests;
@@ -53,5 +58,22 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere foreign_keys::foreign_keys_that_never_end_are_reported_and_never_deleted,
     local failover::a_frozen_leader_that_comes_back_harms_no_lock,
     local failover::a_leader_cut_off_from_the_api_server_harms_no_lock,
+    anywhere times::lock_delay_keeps_the_next_leader_waiting_too,
+    anywhere health::a_tcp_check_has_to_fail_as_often_as_asked,
+    local lost_nodes::a_leader_on_a_node_that_is_cut_off_is_followed,
+    anywhere namespaces::claims_of_two_namespaces_contend_for_one_verbatim_key,
+    anywhere face::metrics_say_what_the_operator_does,
+    anywhere face::the_operator_may_do_no_more_than_it_has_to,
+    anywhere face::editors_use_locks_and_do_not_write_their_status,
+    local outage::held_locks_outlive_two_minutes_without_an_api_server,
+    local outage::claims_that_change_while_the_operator_is_cut_off_are_settled_afterwards,
+    local crash_points::a_leader_killed_at_any_write_of_a_grant_leaves_no_orphan,
+    local crash_points::a_leader_killed_at_any_write_of_a_renewal_loses_no_lock,
+    local crash_points::a_leader_killed_at_any_write_of_a_repair_loses_no_lock,
+    local crash_points::a_leader_killed_at_any_write_of_a_release_leaves_no_orphan,
+    local crash_points::a_leader_killed_at_any_write_of_a_break_splits_no_lock,
+    local crash_points::a_leader_killed_at_any_write_of_a_forced_break_leaves_no_orphan,
+    local crash_points::a_leader_killed_at_any_write_of_a_step_down_splits_no_lock,
     anywhere many::three_hundred_locks_are_held_and_renewed_at_once,
+    anywhere many::two_thousand_locks_are_held_and_renewed_at_once,
 ];

@@ -127,6 +127,7 @@ impl Replicas {
                 valid_until: NOW + ticks(earned),
                 votes: Votes { yes: 3, of: 3 },
                 missing: Vec::new(),
+                others: Vec::new(),
             },
             None => Extend::TooLate,
         };

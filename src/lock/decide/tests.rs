@@ -172,6 +172,22 @@ fn a_valid_hold_is_kept_and_published_once_a_second() {
 }
 
 #[test]
+fn a_short_lock_is_published_so_often_that_what_is_published_never_runs_out() {
+    // A TTL of 1 s: each renewal, every 333 ms, has to be seen before the validity of the one before ends.
+    let lock = held_lock(
+        json!({"status": {"renewedAt": "2026-01-01T00:00:59.600Z", "validUntil": "2026-01-01T00:01:00.580Z"}}),
+    );
+    let renewed = |at: i64| {
+        let mut hold = hold(WALL.0 + at, 900);
+        hold.terms.renew_interval = Duration::from_millis(333);
+        let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(hold))) else { panic!() };
+        rest.status.renewed_at.map(|at| at.as_millis() - WALL.0)
+    };
+    assert_eq!(renewed(-67), Some(-67));
+    assert_eq!(renewed(-400), Some(-400), "nothing new");
+}
+
+#[test]
 fn with_transitions_a_renewal_is_published_only_when_it_was_asked_for() {
     let lock = held_lock(json!({"spec": {"validity": "Transitions"}}));
     let renewed = hold(WALL.0 - 1_000, 8_000);

@@ -1,12 +1,11 @@
 //! Whose votes count at this moment, and whether there are enough.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::QuorumSession;
 use crate::quorum::membership::{Lists, majority};
 use crate::redis_member::Link;
-use crate::redlock::{Elector, Electorate, LockMember, MemberName};
+use crate::redlock::{Elector, Electorate, MemberName};
 
 impl QuorumSession {
     /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9), and while nobody
@@ -22,7 +21,7 @@ impl QuorumSession {
         let electors = electors.filter_map(|link| {
             let admitted = self.voting_run_id(&quorum, link);
             // The users of this very epoch: those of another one belong to other lists.
-            Some(Elector { member: link.voter(lists.epoch)? as Arc<dyn LockMember>, admitted })
+            Some(Elector { member: self.timed(link.voter(lists.epoch)?), admitted })
         });
         let names = |list: &[String]| list.iter().map(|name| MemberName::from(name.as_str())).collect::<Vec<_>>();
         let former = lists.former.as_ref().unwrap_or(&lists.voters);

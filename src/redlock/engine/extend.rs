@@ -3,7 +3,7 @@ use super::ballot::{Ballot, admitted};
 use super::round::Round;
 use crate::redlock::{
     Answers, ClockSample, Command, Electorate, Extend, ExtendRequest, KeyState, Loss, MemberError, Missing, Progress,
-    Reply, renewed_until,
+    Reply, Seen, renewed_until,
 };
 use crate::time::{Boottime, Clock};
 use futures::future::join_all;
@@ -18,13 +18,14 @@ struct Hold<'a> {
     request: ExtendRequest,
     ballot: Ballot<'a>,
     missing: Vec<Missing>,
+    others: Vec<Seen>,
     /// When a majority had said yes, what that earned; `None` inside if it came too late.
     won: Option<Option<Boottime>>,
 }
 
 impl<'a> Hold<'a> {
     fn new(ballot: &Ballot<'a>, request: ExtendRequest) -> Self {
-        Self { request, ballot: ballot.clone(), missing: Vec::new(), won: None }
+        Self { request, ballot: ballot.clone(), missing: Vec::new(), others: Vec::new(), won: None }
     }
 
     fn command(&self) -> Command {
@@ -38,9 +39,15 @@ impl<'a> Hold<'a> {
                 self.ballot.vote(index, answers, Some(*time), true);
             }
             Some(Reply::Refused { holder, time }) => {
-                if self.ballot.vote(index, answers, Some(*time), false) && *holder == KeyState::Missing {
+                if !self.ballot.vote(index, answers, Some(*time), false) {
+                    return;
+                }
+                let member = self.ballot.name(index).clone();
+                if *holder == KeyState::Missing {
                     let clock = ClockSample { time: *time, sent: answers.sent, received: answers.received };
-                    self.missing.push(Missing { member: self.ballot.name(index).clone(), clock });
+                    self.missing.push(Missing { member, clock });
+                } else {
+                    self.others.push(Seen { member, holder: holder.clone() });
                 }
             }
             Some(Reply::Failed(error)) => self.ballot.fail(index, error.clone()),
@@ -51,7 +58,8 @@ impl<'a> Hold<'a> {
     fn outcome(self, started: Boottime) -> Extend {
         match (self.won, self.ballot.progress()) {
             (Some(Some(valid_until)), _) => {
-                Extend::Renewed { started, valid_until, votes: self.ballot.votes(), missing: self.missing }
+                let (votes, missing, others) = (self.ballot.votes(), self.missing, self.others);
+                Extend::Renewed { started, valid_until, votes, missing, others }
             }
             (Some(None), _) => Extend::TooLate,
             (None, Progress::Lost(Loss::Refused)) => Extend::Refused { refusals: self.ballot.tally().no() },

@@ -310,7 +310,7 @@ async fn an_extension_in_time_renews_with_all_votes() {
     sleep(ms(3_000)).await;
     quorum.members[2].state().delay = ms(8);
     let (outcome, took) = timed(&quorum, extend(&quorum, "a", grant.valid_until)).await;
-    let Extend::Renewed { started, valid_until, votes, missing } = outcome else { panic!("{outcome:?}") };
+    let Extend::Renewed { started, valid_until, votes, missing, .. } = outcome else { panic!("{outcome:?}") };
     assert_eq!((votes, missing.len(), took), (Votes { yes: 3, of: 3 }, 0, ms(8)));
     assert_eq!(valid_until, started + TTL.saturating_sub(ms(102)));
     assert!(valid_until > grant.valid_until);

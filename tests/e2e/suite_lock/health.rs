@@ -115,3 +115,36 @@ pub(crate) async fn a_frozen_leader_with_a_liveness_check_is_followed_in_time(be
     bench.cluster.faults.resume_container(&bench.namespace, &first, "app").await?;
     result
 }
+
+pub(crate) async fn a_tcp_check_has_to_fail_as_often_as_asked(bench: Bench) -> anyhow::Result<()> {
+    const FAILURES: u32 = 3;
+    // The container runs on when its server does not.
+    let script = "trap 'exit 0' TERM; mkdir /tmp/www; httpd -f -p 8080 -h /tmp/www & echo $! >/tmp/pid; \
+        while :; do sleep 3600 & wait $!; done";
+    for name in ["app-0", "app-1"] {
+        let mut pod = worker(&bench, name, "app", script);
+        pod["spec"]["containers"][0]["startupProbe"] = json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1});
+        run(&bench, pod).await?;
+    }
+    let liveness = json!({"tcpSocket": {"port": 8080}, "failureThreshold": FAILURES});
+    // Four renewals in a TTL: three of them may fail before the validity ends.
+    let lock = with(election("app", "app", 2 * TTL), json!({"liveness": liveness, "renewInterval": "1s"}));
+    let lock = Lock::create(&bench, lock).await?;
+    let held = lock.held(SOON).await?;
+    let first = leader(&held.object).context("no leader")?;
+    let second = if first == "app-0" { "app-1" } else { "app-0" };
+    let (start, mark) = (bench.now(), lock.recorder.mark());
+    bench.kubectl(&["exec", &first, "--", "sh", "-c", "kill $(cat /tmp/pid)"]).await?;
+    let asked = bench.now();
+    let ending = lock.reason("Ending", 2 * TTL + SOON).await?;
+    ensure!(ending.at.since(start) >= PROBE_PERIOD, "one failure was enough: {:?}", ending.at.since(start));
+    let message = crate::locks::message_of(&ending.object, "Held");
+    ensure!(message.contains("failed 3 times in a row"), "{message}");
+    let next = led_by(&lock, mark, second, 2 * TTL + SOON).await?;
+    let took = next.at.since(asked);
+    ensure!(took < 2 * TTL + FAILURES * PROBE_PERIOD + SECOND, "the next leader was there only after {took:?}");
+    check_waited(&lock, token(&held.object)?, &next, Duration::ZERO, SECOND)?;
+    // And a pod that does not answer is not chosen when the other one ends.
+    ensure!(leader(&next.object).as_deref() == Some(second), "{:?}", next.object.status);
+    Ok(())
+}

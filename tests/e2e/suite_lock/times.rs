@@ -121,3 +121,18 @@ pub(crate) async fn a_suspended_claim_passes_the_lock_on_and_queues_again(bench:
     ensure!(token(&again.object)? > token(&between.object)?, "the token did not grow");
     Ok(())
 }
+
+pub(crate) async fn lock_delay_keeps_the_next_leader_waiting_too(bench: Bench) -> anyhow::Result<()> {
+    const DELAY: Duration = Duration::from_secs(3);
+    for name in ["app-0", "app-1"] {
+        run(&bench, worker(&bench, name, "app", IDLE)).await?;
+    }
+    let mut lock = with(super::support::election("app", "app", TTL), json!({"lockDelay": "3s"}));
+    lock["spec"]["election"]["preference"] = json!("LowestOrdinal");
+    let lock = Lock::create(&bench, lock).await?;
+    let held = lock.held(SOON).await?;
+    let mark = lock.recorder.mark();
+    bench.kubectl(&["delete", "pod", "app-0", "--grace-period=0", "--force"]).await?;
+    let next = super::support::led_by(&lock, mark, "app-1", TTL + DELAY + SOON).await?;
+    check_waited(&lock, token(&held.object)?, &next, DELAY, SECOND)
+}

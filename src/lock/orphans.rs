@@ -1,0 +1,86 @@
+//! Pure: values on the members that a leader left behind which died between two of its writes. A value says by itself of which
+//! lock it is; whether it is an orphan is said by that lock's status.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+
+use crate::{
+    api::{
+        DistributedLock,
+        conditions::{LockCondition, is_true},
+    },
+    redlock::{KeyState, LockValue, Nonce, Seen, ValueSigner},
+};
+
+/// The values among what was seen.
+pub fn stored_values(seen: &[Seen]) -> impl Iterator<Item = &str> {
+    seen.iter().filter_map(|seen| match &seen.holder {
+        KeyState::String { value, .. } => Some(value.expose()),
+        _ => None,
+    })
+}
+
+/// A value that was made for this lock and that its status does not name.
+pub fn of(lock: &DistributedLock, signer: &ValueSigner, seen: &[Seen]) -> Option<LockValue> {
+    let uid = lock.uid()?;
+    stored_values(seen).find_map(|value| {
+        let nonce = signer.recognise(&uid, value)?;
+        (holder_nonce(lock).as_ref() != Some(&nonce)).then(|| signer.value(&uid, &nonce))
+    })
+}
+
+/// A value of a finished claim: its leader died before it could delete the key. No grant of the claim can be on its way.
+pub fn of_finished(peers: &[Arc<DistributedLock>], signer: &ValueSigner, seen: &[Seen]) -> Option<LockValue> {
+    let finished = |lock: &DistributedLock| {
+        lock.status.as_ref().is_some_and(|status| is_true(&status.conditions, LockCondition::Finished))
+    };
+    peers.iter().filter(|peer| finished(peer)).find_map(|peer| of(peer, signer, seen))
+}
+
+/// The nonce of the hold in the status.
+pub fn holder_nonce(lock: &DistributedLock) -> Option<Nonce> {
+    lock.status.as_ref()?.holder.as_ref()?.nonce.as_deref()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::redlock::StoredValue;
+
+    fn lock(uid: &str, status: serde_json::Value) -> Arc<DistributedLock> {
+        let object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "l", "namespace": "ns", "uid": uid}, "spec": {"key": "k"}, "status": status});
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    fn on_a_member(value: &LockValue) -> Vec<Seen> {
+        let value = StoredValue::new(value.expose());
+        vec![Seen { member: "m".into(), holder: KeyState::String { value, remaining: None } }]
+    }
+
+    #[test]
+    fn a_value_of_this_lock_is_an_orphan_unless_its_status_names_it() {
+        let signer = ValueSigner::new(b"key");
+        let nonce = Nonce::from_bytes([7; 10]);
+        let seen = on_a_member(&signer.value("uid", &nonce));
+        let holder = |nonce: &Nonce| json!({"transitions": 1, "holder": {"identity": "a", "nonce": nonce.to_string()}});
+        assert!(of(&lock("uid", holder(&nonce)), &signer, &seen).is_none());
+        assert!(of(&lock("uid", holder(&Nonce::from_bytes([8; 10]))), &signer, &seen).is_some());
+        assert!(of(&lock("uid", json!({"transitions": 0})), &signer, &seen).is_some());
+        assert!(of(&lock("other", json!({"transitions": 0})), &signer, &seen).is_none());
+        assert!(of(&lock("uid", json!({"transitions": 0})), &ValueSigner::new(b"another key"), &seen).is_none());
+    }
+
+    #[test]
+    fn a_value_of_another_claim_is_an_orphan_once_that_claim_is_finished() {
+        let signer = ValueSigner::new(b"key");
+        let seen = on_a_member(&signer.value("uid", &Nonce::from_bytes([7; 10])));
+        let finished = json!({"transitions": 1, "conditions": [{"type": "Finished", "status": "True", "reason": "Released",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        assert!(of_finished(&[lock("uid", finished)], &signer, &seen).is_some());
+        assert!(of_finished(&[lock("uid", json!({"transitions": 1}))], &signer, &seen).is_none());
+    }
+}

@@ -1,0 +1,96 @@
+//! Documentation that can be checked: conditions, fields, and the tests that tables name.
+#![cfg(feature = "operator")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use redlock_operator::api::{
+    self,
+    conditions::{AcceptedReason, CommonReason, HeldReason},
+};
+use serde_json::Value;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn page(name: &str) -> String {
+    fs::read_to_string(root().join("docs").join(name)).unwrap()
+}
+
+/// What stands between backticks at the beginning of a table's row.
+fn first_cells(text: &str) -> BTreeSet<String> {
+    text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn every_reason_of_every_condition_is_explained_and_no_other() {
+    let reasons = AcceptedReason::ALL.iter().map(|reason| reason.as_str());
+    let reasons = reasons.chain(HeldReason::ALL.iter().map(|reason| reason.as_str()));
+    let reasons: BTreeSet<String> =
+        reasons.chain(CommonReason::ALL.iter().map(|reason| reason.as_str())).map(str::to_owned).collect();
+    assert_eq!(first_cells(&page("conditions.md")), reasons, "docs/conditions.md");
+}
+
+/// Every field below this schema, by its path, with its description.
+fn fields(schema: &Value, path: &str, found: &mut Vec<(String, String)>) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        found.push((path.clone(), field["description"].as_str().unwrap_or_default().to_owned()));
+        fields(field, &path, found);
+    }
+    if schema["items"].is_object() {
+        fields(&schema["items"], path, found);
+    }
+}
+
+/// Kubernetes' own types come with their own texts, or without.
+const KUBERNETES: [&str; 3] = [".affinity.", ".topologySpreadConstraints.", ".tolerations."];
+
+#[test]
+fn kubectl_explains_every_field() {
+    for crd in api::crds() {
+        let crd = serde_json::to_value(crd).unwrap();
+        let mut found = Vec::new();
+        fields(&crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "", &mut found);
+        assert!(found.len() > 40, "only {} fields were found", found.len());
+        let silent: Vec<_> = found
+            .iter()
+            .filter(|(path, text)| text.trim().len() < 8 && !KUBERNETES.iter().any(|of| path.contains(of)))
+            .map(|(path, _)| path)
+            .collect();
+        assert!(silent.is_empty(), "{}: no description of {silent:?}", crd["spec"]["names"]["kind"]);
+    }
+}
+
+fn sources(folder: PathBuf, text: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(path, text);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn tests_that_the_documentation_names_exist() {
+    let mut code = String::new();
+    for folder in ["src", "tests"] {
+        sources(root().join(folder), &mut code);
+    }
+    for page_name in ["complaints.md", "scenarios.md"] {
+        let text = page(page_name);
+        // Names of tests are sentences: nothing else between backticks has so many underscores.
+        let named = text.split('`').skip(1).step_by(2).filter(|word| word.matches('_').count() >= 4);
+        let named: BTreeSet<_> = named.filter(|word| word.chars().all(|c| c.is_alphanumeric() || c == '_')).collect();
+        assert!(named.len() > 20, "docs/{page_name}: only {} names were found", named.len());
+        let missing: Vec<_> = named.iter().filter(|name| !code.contains(&format!("fn {name}("))).collect();
+        assert!(missing.is_empty(), "docs/{page_name} names tests that do not exist: {missing:?}");
+    }
+}

@@ -1,0 +1,227 @@
+//! Counts what one replica writes about one lock, to the API server and to Redis, and cuts the replica off after the n-th write.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+
+use axum::http::{Method, Request};
+use futures::future::{BoxFuture, pending};
+use kube::client::Body;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream, tcp::OwnedReadHalf, tcp::OwnedWriteHalf},
+    sync::watch,
+    task::AbortHandle,
+};
+use tower::{Layer, Service};
+
+/// In the names of all objects and keys whose writes are counted.
+pub(crate) const SUBJECT: &str = "subject";
+
+/// What one replica sends goes through this.
+#[derive(Clone)]
+pub(crate) struct Gate(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    /// The last write that passes was done.
+    cut: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    /// So many more writes pass; without a number all do.
+    left: Option<usize>,
+    writes: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passage {
+    Free,
+    /// Nothing passes after it.
+    Last,
+    Closed,
+}
+
+impl Gate {
+    /// Everything passes.
+    pub(crate) fn open() -> Self {
+        Self(Arc::new(Inner { state: Mutex::default(), cut: watch::channel(false).0 }))
+    }
+
+    /// From now on so many writes pass, and then nothing any more, in either direction.
+    pub(crate) fn arm(&self, writes: usize) {
+        *self.state() = State { left: Some(writes), writes: Vec::new() };
+        if writes == 0 {
+            self.0.cut.send_replace(true);
+        }
+    }
+
+    /// The last write was done.
+    pub(crate) async fn until_cut(&self) {
+        let mut cut = self.0.cut.subscribe();
+        if cut.wait_for(|cut| *cut).await.is_err() {
+            pending::<()>().await;
+        }
+    }
+
+    /// The writes since it was armed.
+    pub(crate) fn writes(&self) -> Vec<String> {
+        self.state().writes.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state().left == Some(0)
+    }
+
+    fn pass(&self, write: Option<String>) -> Passage {
+        let mut state = self.state();
+        match (state.left, write) {
+            (Some(0), _) => Passage::Closed,
+            (Some(left), Some(write)) => {
+                state.left = Some(left - 1);
+                state.writes.push(write);
+                if left == 1 { Passage::Last } else { Passage::Free }
+            }
+            _ => Passage::Free,
+        }
+    }
+
+    fn done(&self, passage: Passage) {
+        if passage == Passage::Last {
+            self.0.cut.send_replace(true);
+        }
+    }
+}
+
+/// Events are left out: whether one was written changes nothing.
+fn api_write(request: &Request<Body>) -> Option<String> {
+    let path = request.uri().path();
+    let about = path.contains(SUBJECT) || path.contains("/redisquorums/");
+    (request.method() != Method::GET && about && !path.ends_with("/events"))
+        .then(|| format!("{} {path}", request.method()))
+}
+
+impl<S> Layer<S> for Gate {
+    type Service = Gated<S>;
+
+    fn layer(&self, inner: S) -> Gated<S> {
+        Gated { gate: self.clone(), inner }
+    }
+}
+
+/// The way to the API server, through a gate.
+pub(crate) struct Gated<S> {
+    gate: Gate,
+    inner: S,
+}
+
+impl<S> Service<Request<Body>> for Gated<S>
+where
+    S: Service<Request<Body>>,
+    S::Future: Send + 'static,
+    S::Response: Send + 'static,
+    S::Error: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let passage = self.gate.pass(api_write(&request));
+        if passage == Passage::Closed {
+            return Box::pin(pending());
+        }
+        let (answer, gate) = (self.inner.call(request), self.gate.clone());
+        Box::pin(async move {
+            let answer = answer.await;
+            gate.done(passage);
+            if gate.is_closed() { pending().await } else { answer }
+        })
+    }
+}
+
+/// The way to one Redis server, through the gate of the moment.
+pub(crate) struct Proxy(AbortHandle);
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Proxy {
+    /// Listens at `near` and passes on to `far`. Connections keep the gate that they were made through.
+    pub(crate) async fn start(near: &str, far: String, gate: watch::Receiver<Gate>) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(near).await?;
+        let task = tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                let Ok(far) = TcpStream::connect(&far).await else { continue };
+                let gate = gate.borrow().clone();
+                let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
+                tokio::spawn(pass_answers(far_read, near_write, gate.clone()));
+                tokio::spawn(pass_commands(near_read, far_write, gate));
+            }
+        });
+        Ok(Self(task.abort_handle()))
+    }
+}
+
+async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, gate: Gate) {
+    let mut buffer = vec![0; 16_384];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        if gate.is_closed() || to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// One command after the other, so that a pipeline can be cut anywhere. The end of the replica's connection ends this one.
+async fn pass_commands(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, gate: Gate) {
+    let mut waiting = Vec::new();
+    let mut buffer = vec![0; 16_384];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        waiting.extend_from_slice(&buffer[..length]);
+        while let Some(length) = command_length(&waiting) {
+            let command: Vec<u8> = waiting.drain(..length).collect();
+            let passage = gate.pass(redis_write(&command));
+            if passage != Passage::Closed && to.write_all(&command).await.is_err() {
+                return;
+            }
+            gate.done(passage);
+        }
+    }
+}
+
+fn redis_write(command: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(command);
+    // Scripts are called by their hash, which is among the words.
+    text.contains(SUBJECT).then(|| text.split("\r\n").skip(4).step_by(2).take(1).collect())
+}
+
+/// Length of the first whole command: an array of strings, as clients send them.
+fn command_length(bytes: &[u8]) -> Option<usize> {
+    let (words, mut at) = number(bytes, b'*', 0)?;
+    for _word in 0..words {
+        let (length, start) = number(bytes, b'$', at)?;
+        at = start + length + 2;
+    }
+    (at <= bytes.len()).then_some(at)
+}
+
+/// The number in a line that begins with `kind`, and where the next line begins.
+fn number(bytes: &[u8], kind: u8, at: usize) -> Option<(usize, usize)> {
+    let line = bytes.get(at..)?.strip_prefix(&[kind])?;
+    let length = line.iter().position(|byte| *byte == b'\r')?;
+    let number = std::str::from_utf8(line.get(..length)?).ok()?.parse().ok()?;
+    (line.len() > length + 1).then_some((number, at + 1 + length + 2))
+}

@@ -1,0 +1,241 @@
+//! A place for replicas that die: three Redis servers on this machine as the members of a quorum, one replica that works on, and
+//! a lock that must not notice anything. The installed operator is away meanwhile.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+    runtime::reflector::ObjectRef,
+};
+use redlock_operator::{
+    api::{MEMBER_LABEL, QUORUM_LABEL, RedisQuorum},
+    quorum::auth::{Auth, SEED_KEY},
+};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{
+    gate::{Gate, Proxy, SUBJECT},
+    redis::Server,
+    replica::{Reach, Replica},
+};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim, is_held, status},
+    operators,
+    pods::{container_security, pod_security},
+    quorums,
+};
+
+/// Loopback addresses of the members, as pods have them.
+const DIRECT: &str = "127.77.0.";
+/// The same members through the gate.
+const GATED: &str = "127.78.0.";
+const MEMBERS: usize = 3;
+const MAX_TTL: Duration = Duration::from_secs(30);
+/// Shorter than a change of leader; twice the shortest that a lock may have, since the cluster is on this machine, too.
+pub(crate) const SHORT: Duration = Duration::from_secs(2);
+/// Replicas of the installed operator.
+const REPLICAS: usize = 2;
+
+/// The place.
+pub(crate) struct World {
+    pub(crate) bench: Bench,
+    pub(crate) servers: Vec<Server>,
+    /// Held all the time.
+    pub(crate) steady: Lock,
+    survivor: Replica,
+    through: watch::Sender<Gate>,
+    _proxies: Vec<Proxy>,
+}
+
+/// Does something in a world, and puts the installed operator back whatever comes of it.
+pub(crate) async fn within(bench: &Bench, what: impl AsyncFnOnce(&World) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    operators::scale(&bench.cluster, 0).await?;
+    let result = match World::open(bench).await {
+        Ok(world) => {
+            let result = what(&world).await;
+            let removed = world.steady.remove().await;
+            result.and(removed)
+        }
+        Err(error) => Err(error),
+    };
+    // The next tests' operator must find nothing of this quorum.
+    let gone = remove_quorum(bench).await;
+    let back = operators::scale(&bench.cluster, REPLICAS).await;
+    result.and(gone).and(back)
+}
+
+async fn remove_quorum(bench: &Bench) -> anyhow::Result<()> {
+    let recorder = bench.record::<RedisQuorum>("q").await?;
+    bench.delete::<RedisQuorum>("q").await?;
+    recorder.until_gone(SOON).await?;
+    Ok(())
+}
+
+impl World {
+    async fn open(bench: &Bench) -> anyhow::Result<Self> {
+        let auth = Auth::random();
+        let (mut servers, mut proxies) = (Vec::new(), Vec::new());
+        let (through, gate) = watch::channel(Gate::open());
+        for number in 1..=MEMBERS {
+            let direct = format!("{DIRECT}{number}");
+            servers.push(Server::start(&direct, &member(number), &bench.namespace, &auth).await?);
+            let near = format!("{GATED}{number}:6379");
+            proxies.push(Proxy::start(&near, format!("{direct}:6379"), gate.clone()).await?);
+        }
+        admit(bench, &auth, &servers).await?;
+        let survivor = Replica::start("survivor", reach(bench, Gate::open(), |_| ())).await?;
+        survivor.lead();
+        let steady = Lock::create(bench, claim("steady", "steady", Some("q"), SHORT)).await?;
+        steady.held(SOON).await?;
+        Ok(Self { bench: bench.clone(), servers, steady, survivor, through, _proxies: proxies })
+    }
+
+    /// A replica that leads instead of the survivor, and whose writes can be counted.
+    pub(crate) async fn victim(&self) -> anyhow::Result<(Replica, Gate)> {
+        let gate = Gate::open();
+        self.through.send_replace(gate.clone());
+        let place: fn(&mut Pod) = |pod| {
+            if let Some(ip) = pod.status.as_mut().and_then(|status| status.pod_ip.as_mut()) {
+                *ip = ip.replace(DIRECT, GATED);
+            }
+        };
+        let victim = Replica::start("victim", reach(&self.bench, gate.clone(), place)).await?;
+        let mark = self.steady.recorder.mark();
+        self.survivor.hand_over().await;
+        victim.lead();
+        let now = self.bench.wall().0;
+        let renewed =
+            |v: &crate::record::Version<_>| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > now);
+        self.steady.recorder.until_after(mark, SOON, "the victim leads", renewed).await?;
+        Ok((victim, gate))
+    }
+
+    /// The replica that works on leads again.
+    pub(crate) fn survivor_leads(&self) {
+        self.survivor.lead();
+    }
+
+    /// The lock that was held all the time has been held all the time.
+    pub(crate) fn check_steady(&self) -> anyhow::Result<()> {
+        let versions = self.steady.recorder.versions();
+        let held: Vec<_> = versions.iter().skip_while(|v| !is_held(&v.object)).map(|v| status(&v.object)).collect();
+        let first = held.first().context("never held")?;
+        let lost = held.iter().find(|now| now.fencing_token != first.fencing_token || now.transitions != 1);
+        ensure!(lost.is_none(), "a lock that nobody touched was lost: {lost:?}");
+        Ok(())
+    }
+
+    /// The key as the test names it.
+    pub(crate) fn key(&self) -> String {
+        format!("{}/{SUBJECT}", self.bench.namespace)
+    }
+
+    /// Every member has on the key what the statuses name, and nothing if they name nobody.
+    pub(crate) async fn keys_agree(&self, locks: &[&Lock]) -> anyhow::Result<()> {
+        let mut found = Vec::new();
+        let agreed = async {
+            loop {
+                let named = locks.iter().find_map(|lock| {
+                    let last = lock.recorder.last().ok().filter(|last| !last.gone)?;
+                    status(&last.object).holder?.nonce
+                });
+                found.clear();
+                for server in &self.servers {
+                    found.push(server.get(&self.key()).await?);
+                }
+                let agrees = |value: &Option<String>| match (value, &named) {
+                    (Some(value), Some(nonce)) => value.starts_with(nonce.as_str()),
+                    (None, None) => true,
+                    _ => false,
+                };
+                if found.iter().all(agrees) {
+                    return Ok::<_, anyhow::Error>(());
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        match tokio::time::timeout(SOON, agreed).await {
+            Ok(agreed) => agreed,
+            Err(_elapsed) => bail!("the members have something else on the key than the statuses name: {found:?}"),
+        }
+    }
+
+    /// A pod that no kubelet knows of.
+    pub(crate) async fn pod(&self, name: &str) -> anyhow::Result<()> {
+        pod(&self.bench, name, json!({"app": SUBJECT}), "").await?;
+        Ok(())
+    }
+
+    /// All those pods have finished, and go.
+    pub(crate) async fn end_pods(&self) -> anyhow::Result<()> {
+        let (pods, selector) = (self.bench.api::<Pod>(), ListParams::default().labels(&format!("app={SUBJECT}")));
+        for pod in pods.list(&selector).await? {
+            let ended = json!({"status": {"phase": "Succeeded"}});
+            pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(ended)).await?;
+            self.bench.delete::<Pod>(&pod.name_any()).await?;
+        }
+        Ok(())
+    }
+}
+
+fn member(number: usize) -> String {
+    format!("q-{}", number - 1)
+}
+
+fn reach(bench: &Bench, gate: Gate, place: fn(&mut Pod)) -> Reach {
+    let quorum = ObjectRef::new("q").within(&bench.namespace);
+    Reach { config: bench.cluster.config.clone(), gate, place, quorum }
+}
+
+/// Says in the API server that these servers are the admitted members of quorum `q`.
+async fn admit(bench: &Bench, auth: &Auth, servers: &[Server]) -> anyhow::Result<()> {
+    let mut manifest = quorums::manifest(bench, "q", MAX_TTL);
+    // The longest that the shortest lock allows: this machine runs a whole cluster beside the replicas.
+    manifest["spec"]["nodeTimeout"] = json!("100ms");
+    let mut quorum: RedisQuorum = bench.create(manifest).await?;
+    let uid = quorum.metadata.uid.clone();
+    let owner = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "name": "q", "uid": uid,
+        "controller": true});
+    let seed = serde_json::to_value(k8s_openapi::ByteString(auth.seed().to_vec()))?;
+    bench
+        .create::<Secret>(json!({"metadata": {"name": "q-auth", "ownerReferences": [owner]}, "data": {SEED_KEY: seed}}))
+        .await?;
+    let mut members = Vec::new();
+    for (index, server) in servers.iter().enumerate() {
+        let (name, ip) = (member(index + 1), format!("{DIRECT}{}", index + 1));
+        let labels = json!({QUORUM_LABEL: "q", MEMBER_LABEL: name});
+        let pod = pod(bench, &format!("{name}-0"), labels, &ip).await?;
+        members.push(json!({"name": name, "podName": format!("{name}-0"), "podUID": pod.metadata.uid,
+            "address": format!("{ip}:6379"), "state": "Admitted", "runID": server.run_id.as_str(),
+            "admittedAt": "2026-01-01T00:00:00.000Z"}));
+    }
+    quorum.status = Some(serde_json::from_value(json!({"quorum": 2, "ready": "3/3", "membershipEpoch": 1,
+        "tokenFloor": 0, "maxTTLInForce": "30s", "members": members}))?);
+    bench.api::<RedisQuorum>().replace_status("q", &PostParams::default(), &quorum).await?;
+    Ok(())
+}
+
+async fn pod(bench: &Bench, name: &str, labels: Value, ip: &str) -> anyhow::Result<Pod> {
+    let container = json!({"name": "app", "image": bench.cluster.redis_image, "securityContext": container_security()});
+    let mut pod: Pod = bench
+        .create(json!({"metadata": {"name": name, "labels": labels}, "spec": {"schedulerName": "nobody",
+            "automountServiceAccountToken": false, "securityContext": pod_security(), "containers": [container]}}))
+        .await?;
+    let started = "2026-01-01T00:00:00Z";
+    let mut running = json!({"phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": started}],
+        "containerStatuses": [{"name": "app", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+            "containerID": format!("test://{name}"), "state": {"running": {"startedAt": started}}}]});
+    if !ip.is_empty() {
+        running["podIP"] = json!(ip);
+        running["podIPs"] = json!([{"ip": ip}]);
+    }
+    pod.status = Some(serde_json::from_value(running)?);
+    let pods: Api<Pod> = bench.api();
+    Ok(pods.replace_status(name, &PostParams::default(), &pod).await?)
+}

@@ -1,0 +1,379 @@
+//! The leader killed after each single write to Redis and to the API server.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use redlock_operator::api::{DistributedLock, leader_label};
+use serde_json::json;
+
+use super::support::{LockVersion, election, leader, with};
+use crate::{
+    bench::Bench,
+    crash::{
+        gate::SUBJECT,
+        world::{self, SHORT, World},
+    },
+    locks::{Lock, SOON, claim, is_held, reason_of, status, token},
+    record::Recorder,
+};
+
+/// Far beyond [`CONVERGES`]: what is left behind by the dead leader is recognised, and does not just run out.
+const LONG: Duration = Duration::from_secs(25);
+/// All is well again within this time after the next one leads.
+const CONVERGES: Duration = Duration::from_secs(8);
+/// Nobody leads for so long after every other crash: what was published runs out, and the keys do not.
+const LEADERLESS: Duration = Duration::from_millis(2500);
+
+/// Something that a leader does in several writes.
+trait Scenario: Sized {
+    /// The leader may do more afterwards, so the crash points have no natural end.
+    const POINTS: usize = 64;
+    /// Everything before it.
+    async fn prepare(world: &World) -> anyhow::Result<Self>;
+    /// What makes the leader write.
+    async fn act(&self, world: &World) -> anyhow::Result<()>;
+    /// How it ends, whoever brings it there.
+    async fn end(&self, world: &World) -> anyhow::Result<()>;
+    fn locks(&self) -> Vec<&Lock>;
+}
+
+async fn at_every_write<S: Scenario>(bench: Bench) -> anyhow::Result<()> {
+    world::within(&bench, async |world| {
+        for writes in 0..S::POINTS {
+            let scene = S::prepare(world).await?;
+            let (victim, gate) = world.victim().await?;
+            gate.arm(writes);
+            scene.act(world).await?;
+            let finished = tokio::select! {
+                () = gate.until_cut() => false,
+                ended = scene.end(world) => ended.map(|()| true)?,
+            };
+            drop(victim);
+            let all = gate.writes();
+            let point = format!("killed after {} writes: {}", all.len(), all.join(", "));
+            if !finished && writes % 2 == 1 {
+                // The time without a leader itself.
+                tokio::time::sleep(LEADERLESS).await;
+            }
+            world.survivor_leads();
+            let outcome = async {
+                tokio::time::timeout(CONVERGES, scene.end(world)).await.context("it does not converge")??;
+                world.keys_agree(&scene.locks()).await?;
+                check_history(&scene.locks())?;
+                world.check_steady()
+            };
+            outcome.await.with_context(|| point.clone())?;
+            clean(world, &scene.locks()).await.with_context(|| format!("{point}; and at its deletion"))?;
+            if finished {
+                println!("         killed after each of {} writes", all.len());
+                return Ok(());
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Deletes everything. No key is left.
+async fn clean(world: &World, locks: &[&Lock]) -> anyhow::Result<()> {
+    // The holders have ended, so that nobody waits for them.
+    world.end_pods().await?;
+    for lock in locks.iter().filter(|lock| lock.recorder.last().is_ok_and(|last| !last.gone)) {
+        lock.remove().await?;
+    }
+    world.keys_agree(&[]).await
+}
+
+/// One hold as its lock published it.
+#[derive(Clone, Debug, Default)]
+struct Published {
+    acquired_at: i64,
+    valid_until: i64,
+    ended_at: Option<i64>,
+}
+
+/// No hold that was published was lost, tokens rose, and no two holds were valid at the same time.
+fn check_history(locks: &[&Lock]) -> anyhow::Result<()> {
+    let mut holds: BTreeMap<i64, Published> = BTreeMap::new();
+    for version in locks.iter().flat_map(|lock| lock.recorder.versions()) {
+        let status = status(&version.object);
+        if let (Some(token), Some(at), Some(until)) = (status.fencing_token, status.acquired_at, status.valid_until) {
+            let hold = holds.entry(token).or_default();
+            hold.acquired_at = at.as_millis();
+            hold.valid_until = hold.valid_until.max(until.as_millis());
+        }
+        for past in status.history {
+            ensure!(past.reason != "Expired", "a held lock was lost: {past:?}");
+            holds.entry(past.fencing_token.context("a hold without a token")?).or_default().ended_at =
+                Some(past.to.as_millis());
+        }
+    }
+    for (before, after) in holds.values().zip(holds.values().skip(1)) {
+        let end = before.ended_at.map_or(before.valid_until, |ended| ended.min(before.valid_until));
+        ensure!(after.acquired_at >= end, "two holders: {before:?}, then under a greater token {after:?}");
+    }
+    Ok(())
+}
+
+/// A lock that does not exist yet, watched.
+async fn future_lock(world: &World) -> anyhow::Result<Lock> {
+    let recorder = world.bench.record::<DistributedLock>(SUBJECT).await?;
+    Ok(Lock { bench: world.bench.clone(), name: SUBJECT.into(), recorder })
+}
+
+async fn annotate(lock: &Lock, name: &str) -> anyhow::Result<()> {
+    let patch = json!({"metadata": {"annotations": {format!("redlock-operator.io/{name}"): "the test"}}});
+    let api = lock.bench.api::<DistributedLock>();
+    api.patch(&lock.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
+
+/// This pod leads, and it alone has the label.
+async fn leads(world: &World, lock: &Lock, pod: &str) -> anyhow::Result<()> {
+    let is_it = |v: &LockVersion| is_held(&v.object) && leader(&v.object).as_deref() == Some(pod);
+    lock.recorder.until(CONVERGES, &format!("{pod} leads"), is_it).await?;
+    let labelled = Recorder::<Pod>::labelled(world.bench.api(), &format!("{}=true", leader_label(SUBJECT))).await?;
+    labelled.until(CONVERGES, &format!("{pod} has the label"), |v| !v.gone && v.object.name_any() == pod).await?;
+    let pods: Api<Pod> = world.bench.api();
+    let selector = format!("{}=true", leader_label(SUBJECT));
+    let all = pods.list(&kube::api::ListParams::default().labels(&selector)).await?;
+    ensure!(all.items.len() == 1, "{} pods have the label", all.items.len());
+    Ok(())
+}
+
+/// An election's first grant.
+struct Grant(Lock);
+
+impl Scenario for Grant {
+    async fn prepare(world: &World) -> anyhow::Result<Self> {
+        world.pod("subject-0").await?;
+        Ok(Self(future_lock(world).await?))
+    }
+
+    async fn act(&self, world: &World) -> anyhow::Result<()> {
+        let elected = with(election(SUBJECT, SUBJECT, LONG), json!({"quorumRef": {"name": "q"}}));
+        world.bench.create::<DistributedLock>(elected).await?;
+        Ok(())
+    }
+
+    async fn end(&self, world: &World) -> anyhow::Result<()> {
+        leads(world, &self.0, "subject-0").await
+    }
+
+    fn locks(&self) -> Vec<&Lock> {
+        vec![&self.0]
+    }
+}
+
+pub(crate) async fn a_leader_killed_at_any_write_of_a_grant_leaves_no_orphan(bench: Bench) -> anyhow::Result<()> {
+    at_every_write::<Grant>(bench).await
+}
+
+/// Two rounds of renewals, published.
+struct Renewal(Lock);
+
+impl Scenario for Renewal {
+    const POINTS: usize = 9;
+
+    async fn prepare(world: &World) -> anyhow::Result<Self> {
+        let lock = Lock::create(&world.bench, claim(SUBJECT, SUBJECT, Some("q"), SHORT)).await?;
+        lock.held(SOON).await?;
+        Ok(Self(lock))
+    }
+
+    async fn act(&self, _world: &World) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    async fn end(&self, world: &World) -> anyhow::Result<()> {
+        let (mark, now) = (self.0.recorder.mark(), world.bench.wall().0 + 1500);
+        let renewed = |v: &LockVersion| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > now);
+        self.0.recorder.until_after(mark, CONVERGES, "renewed", renewed).await?;
+        Ok(())
+    }
+
+    fn locks(&self) -> Vec<&Lock> {
+        vec![&self.0]
+    }
+}
+
+pub(crate) async fn a_leader_killed_at_any_write_of_a_renewal_loses_no_lock(bench: Bench) -> anyhow::Result<()> {
+    at_every_write::<Renewal>(bench).await
+}
+
+/// A key that a member lost is set there again.
+struct Repair(Lock);
+
+impl Scenario for Repair {
+    const POINTS: usize = 11;
+
+    async fn prepare(world: &World) -> anyhow::Result<Self> {
+        let lock = Lock::create(&world.bench, claim(SUBJECT, SUBJECT, Some("q"), SHORT)).await?;
+        let full = |v: &LockVersion| status(&v.object).votes.as_deref() == Some("3/3");
+        lock.recorder.until(SOON, "all votes", full).await?;
+        Ok(Self(lock))
+    }
+
+    async fn act(&self, world: &World) -> anyhow::Result<()> {
+        world.servers[1].delete(&world.key()).await
+    }
+
+    async fn end(&self, world: &World) -> anyhow::Result<()> {
+        world.keys_agree(&[&self.0]).await
+    }
+
+    fn locks(&self) -> Vec<&Lock> {
+        vec![&self.0]
+    }
+}
+
+pub(crate) async fn a_leader_killed_at_any_write_of_a_repair_loses_no_lock(bench: Bench) -> anyhow::Result<()> {
+    at_every_write::<Repair>(bench).await
+}
+
+/// Two claims on one key, the first of them held.
+struct Queue {
+    first: Lock,
+    next: Lock,
+}
+
+impl Queue {
+    async fn of(world: &World, ttl: Duration) -> anyhow::Result<Self> {
+        let first = Lock::create(&world.bench, claim("subject-a", SUBJECT, Some("q"), ttl)).await?;
+        first.held(SOON).await?;
+        let next = Lock::create(&world.bench, claim("subject-b", SUBJECT, Some("q"), ttl)).await?;
+        next.reason("Queued", SOON).await?;
+        Ok(Self { first, next })
+    }
+
+    async fn next_holds(&self) -> anyhow::Result<()> {
+        let next = token(&self.next.held(CONVERGES).await?.object)?;
+        let last = self.first.recorder.versions().iter().filter_map(|v| status(&v.object).fencing_token).max();
+        ensure!(Some(next) > last, "the next token {next} is not greater than {last:?}");
+        Ok(())
+    }
+
+    async fn first_is_broken(&self) -> anyhow::Result<()> {
+        let broken = |v: &LockVersion| reason_of(&v.object, "Finished") == Some("Broken");
+        self.first.recorder.until(CONVERGES, "Finished as Broken", broken).await?;
+        Ok(())
+    }
+}
+
+/// A holder's own word, and the next one's turn.
+struct Release(Queue);
+
+impl Scenario for Release {
+    async fn prepare(world: &World) -> anyhow::Result<Self> {
+        Queue::of(world, LONG).await.map(Self)
+    }
+
+    async fn act(&self, _world: &World) -> anyhow::Result<()> {
+        self.0.first.delete().await
+    }
+
+    async fn end(&self, _world: &World) -> anyhow::Result<()> {
+        self.0.first.recorder.until_gone(CONVERGES).await?;
+        self.0.next_holds().await
+    }
+
+    fn locks(&self) -> Vec<&Lock> {
+        vec![&self.0.first, &self.0.next]
+    }
+}
+
+pub(crate) async fn a_leader_killed_at_any_write_of_a_release_leaves_no_orphan(bench: Bench) -> anyhow::Result<()> {
+    at_every_write::<Release>(bench).await
+}
+
+/// An administrator's break: sealed, waited for, and the next one's turn.
+struct Break(Queue);
+
+impl Scenario for Break {
+    async fn prepare(world: &World) -> anyhow::Result<Self> {
+        Queue::of(world, SHORT).await.map(Self)
+    }
+
+    async fn act(&self, _world: &World) -> anyhow::Result<()> {
+        annotate(&self.0.first, "break").await
+    }
+
+    async fn end(&self, _world: &World) -> anyhow::Result<()> {
+        self.0.first_is_broken().await?;
+        self.0.next_holds().await
+    }
+
+    fn locks(&self) -> Vec<&Lock> {
+        vec![&self.0.first, &self.0.next]
+    }
+}
+
+pub(crate) async fn a_leader_killed_at_any_write_of_a_break_splits_no_lock(bench: Bench) -> anyhow::Result<()> {
+    at_every_write::<Break>(bench).await
+}
+
+/// An administrator's break by force: the key goes at once.
+struct BreakForce(Queue);
+
+impl Scenario for BreakForce {
+    async fn prepare(world: &World) -> anyhow::Result<Self> {
+        Queue::of(world, LONG).await.map(Self)
+    }
+
+    async fn act(&self, _world: &World) -> anyhow::Result<()> {
+        annotate(&self.0.first, "break-force").await
+    }
+
+    async fn end(&self, _world: &World) -> anyhow::Result<()> {
+        self.0.first_is_broken().await?;
+        self.0.next_holds().await
+    }
+
+    fn locks(&self) -> Vec<&Lock> {
+        vec![&self.0.first, &self.0.next]
+    }
+}
+
+pub(crate) async fn a_leader_killed_at_any_write_of_a_forced_break_leaves_no_orphan(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    at_every_write::<BreakForce>(bench).await
+}
+
+/// A leader is asked to step down: sealed, waited for, the label moved, the request cleared.
+struct StepDown(Lock);
+
+impl Scenario for StepDown {
+    async fn prepare(world: &World) -> anyhow::Result<Self> {
+        world.pod("subject-0").await?;
+        world.pod("subject-1").await?;
+        let elected = with(election(SUBJECT, SUBJECT, SHORT), json!({"quorumRef": {"name": "q"}}));
+        let lock = Lock::create(&world.bench, elected).await?;
+        leads(world, &lock, "subject-0").await?;
+        Ok(Self(lock))
+    }
+
+    async fn act(&self, _world: &World) -> anyhow::Result<()> {
+        annotate(&self.0, "step-down").await
+    }
+
+    async fn end(&self, world: &World) -> anyhow::Result<()> {
+        leads(world, &self.0, "subject-1").await?;
+        let asked = |v: &LockVersion| v.object.annotations().keys().any(|name| name.contains("step-down"));
+        ensure!(!asked(&self.0.recorder.last()?), "the request is still there");
+        Ok(())
+    }
+
+    fn locks(&self) -> Vec<&Lock> {
+        vec![&self.0]
+    }
+}
+
+pub(crate) async fn a_leader_killed_at_any_write_of_a_step_down_splits_no_lock(bench: Bench) -> anyhow::Result<()> {
+    at_every_write::<StepDown>(bench).await
+}

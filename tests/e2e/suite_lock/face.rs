@@ -1,0 +1,162 @@
+//! The operator's own face: what it tells, and what it may do.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt, api::ListParams};
+use serde_json::json;
+
+use super::support::{IDLE, election, run, worker};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim},
+    operators,
+};
+
+const TTL: Duration = Duration::from_secs(3);
+
+/// What people and alerts look at, and a sample that has to be there on the leader.
+const FAMILIES: &[(&str, &str)] = &[
+    ("redlock_acquisitions", "redlock_acquisitions_total{outcome=\"granted\"}"),
+    ("redlock_acquire_duration_seconds", "redlock_acquire_duration_seconds_count"),
+    ("redlock_renewals", "redlock_renewals_total{outcome=\"renewed\"}"),
+    ("redlock_renewal_lateness_seconds", "redlock_renewal_lateness_seconds_count"),
+    ("redlock_holds_ended", "redlock_holds_ended_total{outcome=\"Released\"}"),
+    ("redlock_locks_held", "redlock_locks_held "),
+    ("redlock_locks_waiting", "redlock_locks_waiting{outcome=\"Queued\"}"),
+    ("redlock_member_state", "member=\"main-0\",state=\"Admitted\"} 1"),
+    ("redlock_member_fence_remaining_seconds", "member=\"main-2\"} 0"),
+    (
+        "redlock_member_latency_seconds",
+        "redlock_member_latency_seconds_count{namespace=\"redlock-system\",quorum=\"main\",member=\"main-1\"}",
+    ),
+    ("redlock_api_writes", "redlock_api_writes_total{outcome=\"written\"}"),
+    ("redlock_reconcile_errors", "# TYPE redlock_reconcile_errors counter"),
+    ("redlock_leader", "redlock_leader 1"),
+];
+
+pub(crate) async fn metrics_say_what_the_operator_does(bench: Bench) -> anyhow::Result<()> {
+    operators::all_available(&bench.cluster).await?;
+    let released = Lock::create(&bench, claim("released", "a", None, TTL)).await?;
+    released.held(SOON).await?;
+    released.remove().await?;
+    let held = Lock::create(&bench, claim("secret-project", "b", None, TTL)).await?;
+    held.held(SOON).await?;
+    let waiting = Lock::create(&bench, claim("waiting", "b", None, TTL)).await?;
+    waiting.reason("Queued", SOON).await?;
+    let renewed = |v: &super::support::LockVersion| {
+        let status = crate::locks::status(&v.object);
+        status.renewed_at > status.acquired_at
+    };
+    held.recorder.until(SOON, "renewed", renewed).await?;
+    let leases = operators::watch_leader(&bench.cluster).await?;
+    let leader = operators::current(&leases)?.pod;
+    let text = operators::read(&bench.cluster, &leader, "metrics").await?;
+    for (family, sample) in FAMILIES {
+        ensure!(text.contains(&format!("# HELP {family} ")), "no {family}:\n{text}");
+        ensure!(text.contains(sample), "no {sample:?}:\n{text}");
+    }
+    ensure!(!text.contains("secret-project"), "a label names a lock");
+    for path in ["healthz", "readyz"] {
+        ensure!(operators::read(&bench.cluster, &leader, path).await? == "ok\n", "/{path} of a healthy operator");
+    }
+    // The other one renews, and says that it does not lead.
+    let pods: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
+    let pods = pods.list(&ListParams::default().labels(operators::SELECTOR)).await?;
+    let standby = pods.iter().map(ResourceExt::name_any).find(|name| *name != leader).context("no standby")?;
+    let text = operators::read(&bench.cluster, &standby, "metrics").await?;
+    ensure!(text.contains("redlock_leader 0"), "two leaders?\n{text}");
+    ensure!(text.contains("redlock_renewals_total{outcome=\"renewed\"}"), "a standby that does not renew:\n{text}");
+    Ok(())
+}
+
+/// What the operator's account is refused by RBAC: the verb, and what on.
+const FORBIDDEN: &[&str] = &[
+    "list secrets",
+    "watch secrets",
+    "create pods",
+    "update pods",
+    "create pods/exec",
+    "create pods/eviction",
+    "patch pods/status",
+    "create distributedlocks.redlock-operator.io",
+    "delete redisquorums.redlock-operator.io",
+    "delete namespaces",
+    "patch nodes",
+    "list leases.coordination.k8s.io",
+    "create deployments.apps",
+    "get configmaps",
+    "create clusterrolebindings.rbac.authorization.k8s.io",
+    "impersonate users",
+    "create serviceaccounts/token",
+    "delete leases.coordination.k8s.io",
+];
+
+pub(crate) async fn the_operator_may_do_no_more_than_it_has_to(bench: Bench) -> anyhow::Result<()> {
+    let namespace = &bench.cluster.operator_namespace;
+    let operator = format!("--as=system:serviceaccount:{namespace}:{}", operators::NAME);
+    for forbidden in FORBIDDEN {
+        let (verb, what) = forbidden.split_once(' ').context("a verb and a resource")?;
+        let output =
+            bench.cluster.kubectl_output(&["auth", "can-i", verb, what, "-n", &bench.namespace, &operator], "").await?;
+        let answer = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        ensure!(answer == "no", "may the operator {forbidden}? {answer}");
+    }
+    // What RBAC cannot say, the admission policy does.
+    run(&bench, worker(&bench, "app-0", "app", IDLE)).await?;
+    let patches = [
+        (json!({"metadata": {"labels": {"app": "other"}}}), "no pod labels but"),
+        (json!({"metadata": {"labels": {"redlock-operator.io/quorum": "q"}}}), "no pod labels but"),
+        (json!({"metadata": {"annotations": {"a": "b"}}}), "annotations"),
+        (json!({"metadata": {"finalizers": ["example.com/x"]}}), "finalizers"),
+        (json!({"spec": {"containers": [{"name": "app", "image": "other"}]}}), "spec"),
+        (json!({"spec": {"activeDeadlineSeconds": 60}}), "spec"),
+    ];
+    for (patch, word) in &patches {
+        let patch = patch.to_string();
+        let arguments = ["-n", &bench.namespace, "patch", "pod", "app-0", "--patch", &patch, &operator];
+        let output = bench.cluster.kubectl_output(&arguments, "").await?;
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success() && error.contains(word), "the operator patched a pod with {patch}: {error}");
+    }
+    let label = json!({"metadata": {"labels": {"leader.redlock-operator.io/x": "true"}}}).to_string();
+    bench.kubectl(&["patch", "pod", "app-0", "--patch", &label, &operator]).await?;
+    // And it binds nobody else.
+    bench.kubectl(&["label", "pod", "app-0", "app=other", "--overwrite"]).await?;
+    Ok(())
+}
+
+/// A person with the usual role for a namespace uses locks, and does not write what the operator says about them.
+pub(crate) async fn editors_use_locks_and_do_not_write_their_status(bench: Bench) -> anyhow::Result<()> {
+    let editor = "--as=e2e-editor";
+    bench.kubectl(&["create", "rolebinding", "editor", "--clusterrole=edit", "--user=e2e-editor"]).await?;
+    let answer = async |verb: &str, what: &str| {
+        let output =
+            bench.cluster.kubectl_output(&["auth", "can-i", verb, what, "-n", &bench.namespace, editor], "").await?;
+        Ok::<_, anyhow::Error>(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let locks = "distributedlocks.redlock-operator.io";
+    let aggregated = async {
+        // Roles are put together in the background.
+        while answer("create", locks).await? != "yes" {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok::<_, anyhow::Error>(())
+    };
+    tokio::time::timeout(SOON, aggregated).await.context("an editor may not create locks")??;
+    for (verb, what, expected) in [
+        ("delete", locks, "yes"),
+        ("get", "redisquorums.redlock-operator.io", "yes"),
+        ("update", "distributedlocks.redlock-operator.io/status", "no"),
+        ("patch", "redisquorums.redlock-operator.io/status", "no"),
+        ("create", "redisquorums.redlock-operator.io", "no"),
+        ("delete", "redisquorums.redlock-operator.io", "no"),
+    ] {
+        let answer = answer(verb, what).await?;
+        ensure!(answer == expected, "may an editor {verb} {what}? {answer}");
+    }
+    let lock = Lock::create(&bench, election("app", "nobody", TTL)).await?;
+    lock.reason("NoCandidate", SOON).await?;
+    Ok(())
+}

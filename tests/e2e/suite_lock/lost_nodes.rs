@@ -1,0 +1,71 @@
+//! The leader's node is cut off from everybody.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use serde_json::json;
+
+use super::support::{check_waited, election, leader, led_by, message_of_held, past, run, with, worker};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, token},
+    operators,
+};
+
+const TTL: Duration = Duration::from_secs(3);
+/// A third of the TTL: each renewal asks.
+const PROBE_PERIOD: Duration = Duration::from_secs(1);
+const SECOND: Duration = Duration::from_secs(1);
+/// Until the node controller has given a node up (50 s), and the operator after it (15 s).
+const NODE_LIMIT: Duration = Duration::from_secs(120);
+const HTTPD: &str = "mkdir /tmp/www && echo well >/tmp/www/healthz && exec httpd -f -p 8080 -h /tmp/www";
+
+/// With a liveness check the operator notices at once; without one it waits until the node is given up.
+pub(crate) async fn a_leader_on_a_node_that_is_cut_off_is_followed(bench: Bench) -> anyhow::Result<()> {
+    operators::all_available(&bench.cluster).await?;
+    let leases = operators::watch_leader(&bench.cluster).await?;
+    let pods: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
+    let operator = pods.get(&operators::current(&leases)?.pod).await?;
+    let safe = operator.spec.and_then(|spec| spec.node_name).context("the operator's leader has no node")?;
+    let cut = ["node1", "node2", "node3"].into_iter().find(|node| *node != safe).context("no other node")?;
+    for (name, node) in [("app-0", cut), ("app-1", safe.as_str())] {
+        let mut pod = worker(&bench, name, "app", HTTPD);
+        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+        run(&bench, pod).await?;
+    }
+    let lowest = |name: &str, more| {
+        let mut lock = with(election(name, "app", TTL), more);
+        lock["spec"]["election"]["preference"] = json!("LowestOrdinal");
+        lock
+    };
+    let asked = json!({"liveness": {"httpGet": {"path": "/healthz", "port": 8080}}});
+    let asked = Lock::create(&bench, lowest("asked", asked)).await?;
+    let unasked = Lock::create(&bench, lowest("unasked", json!({}))).await?;
+    let mut tokens = Vec::new();
+    for lock in [&asked, &unasked] {
+        let held = lock.held(SOON).await?;
+        ensure!(leader(&held.object).as_deref() == Some("app-0"), "{:?}", held.object.status);
+        tokens.push(token(&held.object)?);
+    }
+    let (start, mark) = (bench.now(), asked.recorder.mark());
+    bench.cluster.faults.cut_node(cut).await?;
+    let cut_within = bench.now().since(start);
+    let next = led_by(&asked, mark, "app-1", TTL + SOON).await?;
+    let took = next.at.since(start);
+    bench.figures.add("node cut off, liveness check -> next leader (ttl 3 s)", took);
+    ensure!(took < cut_within + TTL + PROBE_PERIOD + SECOND, "the next leader was there only after {took:?}");
+    check_waited(&asked, tokens[0], &next, Duration::ZERO, SECOND)?;
+    ensure!(past(&next)?.reason == "HolderUnhealthy", "{:?}", past(&next)?);
+
+    let ending = unasked.reason("Ending", NODE_LIMIT).await?;
+    ensure!(message_of_held(&ending).contains("node"), "{}", message_of_held(&ending));
+    let next = led_by(&unasked, 0, "app-1", TTL + SOON).await?;
+    bench.figures.add("node cut off, nobody asks -> next leader (ttl 3 s)", next.at.since(start));
+    check_waited(&unasked, tokens[1], &next, Duration::ZERO, SECOND)?;
+    ensure!(past(&next)?.reason == "HolderGone", "{:?}", past(&next)?);
+    bench.cluster.faults.heal_nodes().await?;
+    operators::all_available(&bench.cluster).await?;
+    crate::quorums::default_is_ready(&bench.cluster).await
+}

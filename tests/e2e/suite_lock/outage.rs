@@ -1,0 +1,140 @@
+//! Two minutes without an API server: for everybody, and for the operator alone.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, api::ListParams};
+
+use super::support::LockVersion;
+use crate::{
+    bench::Bench,
+    foreign::{Line, Monitor},
+    locks::{Lock, SOON, claim, is_held, status, token},
+    operators,
+    quorums::Quorum,
+};
+
+const AWAY: Duration = Duration::from_secs(120);
+/// Many times shorter than the outage.
+const TTL: Duration = Duration::from_secs(5);
+/// Until watches, controllers and the operator have found the API server again.
+const RECOVERY_LIMIT: Duration = Duration::from_secs(60);
+
+/// Two locks that are held, one claim behind each, and a monitor of the first one's key.
+struct Scene {
+    bench: Bench,
+    held: [Lock; 2],
+    waiting: [Lock; 2],
+    monitor: Monitor,
+}
+
+impl Scene {
+    async fn set(bench: &Bench) -> anyhow::Result<Self> {
+        operators::all_available(&bench.cluster).await?;
+        let quorum = Quorum::ready(bench, "q", TTL).await?;
+        let held = async |name: &str| {
+            let lock = Lock::create(bench, claim(name, name, Some("q"), TTL)).await?;
+            lock.held(SOON).await?;
+            Ok::<_, anyhow::Error>(lock)
+        };
+        let held = [held("job-0").await?, held("job-1").await?];
+        let waiting = async |name: &str, key: &str| {
+            let lock = Lock::create(bench, claim(name, key, Some("q"), TTL)).await?;
+            lock.reason("Queued", SOON).await?;
+            Ok::<_, anyhow::Error>(lock)
+        };
+        let waiting = [waiting("next-0", "job-0").await?, waiting("next-1", "job-1").await?];
+        let key = format!("{}/job-0", bench.namespace);
+        let command = format!("echo $(redis 0 PTTL {key}) $(redis 1 PTTL {key}) $(redis 2 PTTL {key})");
+        let monitor = Monitor::start(&quorum, "monitor", &command).await?;
+        monitor.until(0, SOON, "the key lives on all members", |line| living(line) == 3).await?;
+        Ok(Self { bench: bench.clone(), held, waiting, monitor })
+    }
+
+    /// The outage from `from` to `to`: the first lock was held in Redis, and its status catches up.
+    async fn check_held(&self, from: i64, to: i64) -> anyhow::Result<()> {
+        let start = self.bench.now();
+        let renewed = |v: &LockVersion| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > to);
+        let after = self.held[0].recorder.until(RECOVERY_LIMIT, "renewed after the outage", renewed).await?;
+        self.bench.figures.add("API server back after 2 min -> renewal in status", after.at.since(start));
+        let mut held = self.held[0].recorder.versions().into_iter().skip_while(|v| !is_held(&v.object));
+        let first = status(&held.next().context("never held")?.object);
+        let lost = held.find(|v| !is_held(&v.object) || status(&v.object).fencing_token != first.fencing_token);
+        ensure!(lost.is_none(), "the lock was lost: {lost:?}");
+        let granted = self.waiting[0].recorder.versions().iter().any(|v| is_held(&v.object));
+        ensure!(!granted, "the lock was granted twice");
+        let lines = self.monitor.until(to, SOON, "the monitor goes on", |_| true).await?;
+        let meanwhile: Vec<_> = lines.iter().filter(|line| (from..to).contains(&line.at)).collect();
+        ensure!(meanwhile.len() >= 200, "the monitor looked only {} times", meanwhile.len());
+        let dead: Vec<_> = meanwhile.iter().filter(|line| living(line) < 2).collect();
+        ensure!(dead.is_empty(), "the key did not live on a majority: {dead:?}");
+        Ok(())
+    }
+
+    /// A claim that was deleted is gone, and the one behind it has the lock under a greater token.
+    async fn check_passed_on(&self, index: usize) -> anyhow::Result<()> {
+        let last = self.held[index].recorder.versions().iter().filter_map(|v| token(&v.object).ok()).max();
+        self.held[index].recorder.until_gone(RECOVERY_LIMIT).await?;
+        let next = token(&self.waiting[index].held(RECOVERY_LIMIT).await?.object)?;
+        ensure!(Some(next) > last, "the next token {next} is not greater than {last:?}");
+        Ok(())
+    }
+}
+
+fn living(line: &Line) -> usize {
+    line.text.split(' ').filter(|left| left.parse::<i64>().is_ok_and(|left| left > 0)).count()
+}
+
+pub(crate) async fn held_locks_outlive_two_minutes_without_an_api_server(bench: Bench) -> anyhow::Result<()> {
+    let scene = Scene::set(&bench).await?;
+    bench.cluster.faults.stop_api_server().await?;
+    let stopped = bench.wall().0;
+    // The outage itself: there is nothing to wait for.
+    tokio::time::sleep(AWAY).await;
+    let started = bench.wall().0;
+    bench.cluster.faults.start_api_server().await?;
+    // Before the operator's watches are back.
+    scene.held[1].delete().await?;
+    scene.check_held(stopped, started).await?;
+    scene.check_passed_on(1).await?;
+    scene.held[0].delete().await?;
+    scene.check_passed_on(0).await?;
+    operators::all_available(&bench.cluster).await
+}
+
+/// What `kubectl` did while the operator saw nothing is carried out afterwards, and only then.
+pub(crate) async fn claims_that_change_while_the_operator_is_cut_off_are_settled_afterwards(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    let scene = Scene::set(&bench).await?;
+    let pods: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
+    let pods = pods.list(&ListParams::default().labels(operators::SELECTOR)).await?;
+    let reach = |pod: &Pod| Some((pod.spec.as_ref()?.node_name.clone()?, pod.status.as_ref()?.pod_ip.clone()?));
+    let reach: Vec<_> = pods.iter().filter_map(reach).collect();
+    let from = bench.wall().0;
+    for (node, address) in &reach {
+        bench.cluster.faults.cut_from_api_server(node, address).await?;
+    }
+    let meanwhile = async {
+        scene.held[1].delete().await?;
+        let late = Lock::create(&bench, claim("late", "late", Some("q"), TTL)).await?;
+        // The outage itself, several times as long as the lock.
+        tokio::time::sleep(6 * TTL).await;
+        ensure!(!late.recorder.versions().iter().any(|v| is_held(&v.object)), "who granted it?");
+        ensure!(!scene.held[1].recorder.last()?.gone, "who released it?");
+        Ok(late)
+    };
+    let late = meanwhile.await;
+    let to = bench.wall().0;
+    let mut healed = std::collections::BTreeSet::new();
+    for (node, _) in &reach {
+        if healed.insert(node) {
+            bench.cluster.faults.heal_api_server(node).await?;
+        }
+    }
+    scene.check_held(from, to).await?;
+    scene.check_passed_on(1).await?;
+    late?.held(RECOVERY_LIMIT).await?;
+    operators::all_available(&bench.cluster).await
+}
