@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::plan;
 use super::status::{member_named, record_named};
 use crate::api::{RedisQuorum, RedisQuorumStatus};
+use crate::redlock::counters_needed;
 use crate::time::Monotonic;
 
 mod describe;
@@ -128,7 +129,7 @@ pub fn majority(list: &[String]) -> usize {
 /// So many members, whichever they are, share one with every majority.
 #[must_use]
 pub fn meets_every_majority(list: &[String]) -> usize {
-    list.len() - majority(list) + 1
+    counters_needed(list.len())
 }
 
 fn set(list: &[String]) -> BTreeSet<&str> {

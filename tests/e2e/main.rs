@@ -42,8 +42,8 @@ const SUITES: &[(&str, &[Test])] = &[
     ("main", suite_main::TESTS),
     ("quorum", suite_quorum::TESTS),
     ("lock", suite_lock::TESTS),
-    ("chaos", suite_chaos::TESTS),
     ("clients", suite_clients::TESTS),
+    ("chaos", suite_chaos::TESTS),
     ("uninstall", suite_uninstall::TESTS),
 ];
 

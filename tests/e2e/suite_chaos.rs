@@ -20,11 +20,12 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
+use redlock_operator::time::{Clock as _, SystemClock};
 use serde_json::json;
 use tokio::{
     sync::watch,
     task::JoinSet,
-    time::{Instant, sleep, timeout},
+    time::{sleep, timeout},
 };
 
 use crate::{
@@ -108,10 +109,10 @@ async fn without_a_fence_two_holders_are_seen(bench: Bench) -> anyhow::Result<()
     let (clients, mut tasks) = start_clients(&bench, &history, urls, &mut rng, &keys);
     let mut nemesis =
         Nemesis { bench: bench.clone(), history: history.clone(), clients, target, rng: rng.fork(), changes: 0 };
-    let ends = Instant::now() + length;
-    while Instant::now() < ends {
+    let ends = SystemClock.boottime() + length;
+    while SystemClock.boottime() < ends {
         for kind in shuffled(Kind::PLAIN, &mut rng) {
-            if Instant::now() < ends {
+            if SystemClock.boottime() < ends {
                 inflict(&mut nemesis, kind).await;
                 sleep(rng.millis(200, 1_500)).await;
                 still_running(&mut tasks)?;
@@ -147,10 +148,10 @@ async fn whatever_breaks_no_lock_has_two_holders(bench: Bench) -> anyhow::Result
     let mut nemesis =
         Nemesis { bench: bench.clone(), history: history.clone(), clients, target, rng: rng.fork(), changes: 0 };
     let begun = history::now();
-    let ends = Instant::now() + length;
-    while Instant::now() < ends {
+    let ends = SystemClock.boottime() + length;
+    while SystemClock.boottime() < ends {
         for kind in shuffled(Kind::ALL, &mut rng) {
-            if Instant::now() < ends {
+            if SystemClock.boottime() < ends {
                 inflict(&mut nemesis, kind).await;
                 still_running(&mut outside)?;
                 sleep(rng.millis(200, 1_500)).await;
@@ -203,12 +204,12 @@ async fn recovers(bench: &Bench, quorum: &Quorum, history: &History, begun: i64)
         .filter(|hold| hold.from > begun && !hold.key.ends_with("/app"))
         .map(|hold| hold.key)
         .collect();
-    let ends = Instant::now() + TURN_LIMIT;
+    let ends = SystemClock.boottime() + TURN_LIMIT;
     loop {
         let holds = history.holds();
         let new = |key: &&String| !holds.iter().any(|hold: &Hold| hold.from > since && hold.key == **key);
         let Some(waits) = keys.iter().find(new) else { return Ok(()) };
-        ensure!(Instant::now() < ends, "nobody got {waits} in {TURN_LIMIT:?} after the last fault");
+        ensure!(SystemClock.boottime() < ends, "nobody got {waits} in {TURN_LIMIT:?} after the last fault");
         sleep(Duration::from_millis(200)).await;
     }
 }

@@ -57,10 +57,14 @@ impl Settings {
 /// the one that it was begun for.
 type Count = Option<(u8, bool, bool)>;
 
+/// Wanted, published, count, held.
+type NextOf = (u8, u8, Count, bool);
+/// In force, count.
+type Next = (u8, Count);
+
 /// The crate's decisions: there are few inputs, and each is put to the real function once.
 struct Table {
-    /// Of wanted, published, count, held.
-    next: Vec<((u8, u8, Count, bool), (u8, Count))>,
+    next: Vec<(NextOf, Next)>,
     /// Of wanted, published.
     delay: Vec<((u8, u8), u8)>,
 }

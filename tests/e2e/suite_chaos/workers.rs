@@ -10,8 +10,11 @@ use std::{
 };
 
 use kube::api::{DeleteParams, PostParams};
-use redlock_operator::api::DistributedLock;
-use tokio::time::{Instant, sleep};
+use redlock_operator::{
+    api::DistributedLock,
+    time::{Boottime, Clock as _, SystemClock},
+};
+use tokio::time::sleep;
 
 use super::{
     history::{History, Id, now},
@@ -139,7 +142,7 @@ impl Worker {
                 let holder = Some(self.who.clone());
                 self.stage.history.fault(Fault { kind: PAUSED, from: at, until, holder, ..Fault::default() });
             }
-            let ends = Instant::now() + lasts;
+            let ends = SystemClock.boottime() + lasts;
             let follow = follow(&self.stage.history, &id, token, &mut watch, ends);
             let key = &self.key;
             let change = async {
@@ -148,7 +151,7 @@ impl Worker {
                     Use::Short | Use::Long(_) => self.rng.millis(0, 10),
                 };
                 self.stage.change(key, token, wait).await;
-                while what != Use::Paused && Instant::now() + Duration::from_secs(1) < ends {
+                while what != Use::Paused && SystemClock.boottime() + Duration::from_secs(1) < ends {
                     sleep(Duration::from_secs(1)).await;
                     self.stage.change(key, token, Duration::from_millis(5)).await;
                 }
@@ -214,10 +217,10 @@ fn held(lock: &DistributedLock) -> Option<(i64, Millis)> {
 }
 
 /// Writes down what becomes of a hold, until a moment or its loss.
-async fn follow(history: &History, id: &Id, token: i64, watch: &mut Watch, ends: Instant) {
+async fn follow(history: &History, id: &Id, token: i64, watch: &mut Watch, ends: Boottime) {
     let mut lapsed = false;
     let mut valid = Millis::MIN;
-    while Instant::now() < ends {
+    while SystemClock.boottime() < ends {
         let at = now();
         match watch.now().as_deref().and_then(held) {
             Some((same, until)) if same == token => {
@@ -234,7 +237,7 @@ async fn follow(history: &History, id: &Id, token: i64, watch: &mut Watch, ends:
         }
         let left = u64::try_from(valid - now()).map_or(LOOK, Duration::from_millis);
         let limit = if lapsed { LOOK } else { left + Duration::from_millis(1) };
-        watch.changed_within(limit.min(ends.saturating_duration_since(Instant::now()))).await;
+        watch.changed_within(limit.min(ends.since(SystemClock.boottime()))).await;
     }
 }
 
@@ -251,7 +254,7 @@ pub(crate) async fn follow_election(stage: Arc<Stage>, name: &str, key: &str, tt
                 Hold { who: leader, key: key.to_owned(), token: Some(token), from: now(), until, ..Hold::default() };
             stage.history.held(id.clone(), Hold { ttl: millis(ttl), ..hold });
             tokio::select! {
-                () = follow(&stage.history, &id, token, &mut watch, Instant::now() + far) => {}
+                () = follow(&stage.history, &id, token, &mut watch, SystemClock.boottime() + far) => {}
                 () = stage.until_stopped() => {}
             }
         } else {
