@@ -6,8 +6,7 @@
 
 use std::fmt::Write;
 
-use redlock_operator::quorum::membership::meets_every_majority;
-use redlock_operator::redlock::{FencingToken, restored};
+use redlock_operator::redlock::{FencingToken, counters_needed, restored};
 
 use super::check::{Rules, holds, large, violated};
 use super::core::{Majorities, Yes};
@@ -51,7 +50,7 @@ impl Tokens {
             restore: true,
             restore_late: true,
             reads_admitted: true,
-            needed: meets_every_majority(&vec![String::new(); members]),
+            needed: counters_needed(members),
             floor: true,
             majorities: Majorities::new(members),
         }
