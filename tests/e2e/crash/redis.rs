@@ -52,7 +52,7 @@ impl Server {
         let directory = std::env::temp_dir().join(format!("{namespace}-{name}"));
         std::fs::create_dir_all(&directory)?;
         let operator = auth.password(name, OPERATOR_USER);
-        std::fs::write(directory.join("users.acl"), users_acl(&operator, &users))?;
+        std::fs::write(directory.join("users.acl"), users_acl(std::slice::from_ref(&operator), &users))?;
         let mut command = Command::new(std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned()));
         command.args(["--bind", ip, "--port", "6379", "--save", "", "--appendonly", "no", "--aclfile", "users.acl"]);
         let mut process = command.current_dir(&directory).stdout(Stdio::null()).spawn().context("no redis-server")?;

@@ -12,7 +12,7 @@ use kube::{
 };
 use redlock_operator::{
     api::{MEMBER_LABEL, QUORUM_LABEL, RedisQuorum},
-    quorum::auth::{Auth, SEED_KEY},
+    quorum::auth::Auth,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -201,9 +201,8 @@ async fn admit(bench: &Bench, auth: &Auth, servers: &[Server]) -> anyhow::Result
     let uid = quorum.metadata.uid.clone();
     let owner = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "name": "q", "uid": uid,
         "controller": true});
-    let seed = serde_json::to_value(k8s_openapi::ByteString(auth.seed().to_vec()))?;
     bench
-        .create::<Secret>(json!({"metadata": {"name": "q-auth", "ownerReferences": [owner]}, "data": {SEED_KEY: seed}}))
+        .create::<Secret>(json!({"metadata": {"name": "q-auth", "ownerReferences": [owner]}, "data": auth.data()}))
         .await?;
     let mut members = Vec::new();
     for (index, server) in servers.iter().enumerate() {
