@@ -75,7 +75,7 @@ test: ## Run the tests
 e2e: up ## Run a suite against the cluster (SUITE=main)
 	@local/e2e.sh $(SUITE)
 
-prove: ## Models and simulations at length (MINUTES=30)
+prove: ## Models, simulation, odd input, faults on the cluster (MINUTES=30)
 	@local/prove.sh $(MINUTES)
 
 clean: ## down, and remove .local; leaves target/ (see distclean)

@@ -29,6 +29,8 @@ usage: local/cluster.sh COMMAND
 faults:
   node-cut N | node-heal N        pull node N's network cable | plug it in again
   apiserver-stop | apiserver-start
+  apiserver-pause | apiserver-resume
+                                  SIGSTOP | SIGCONT to the API server
   kubelet-stop N | kubelet-start N
   kill-container NAMESPACE POD CONTAINER
                                   SIGKILL to the container's first process
@@ -36,6 +38,8 @@ faults:
                                   SIGSTOP | SIGCONT to the container's processes
 inside:
   in-node N -- COMMAND...         run a command in node N (ctr, nft, ip, ps, ...)
+  on-node N -- COMMAND...         run a command of this machine on node N, with the
+                                  cluster's DNS: what a client on that node sees
   in-cp -- COMMAND...             run one beside the control plane; reaches pods
                                   and Services by address
 EOF
@@ -106,6 +110,12 @@ daemon_stop() {
   enter "$1" kill -KILL "$pid"
   # shellcheck disable=SC2310
   wait_until 10 "the end of $2" daemon_gone "$1" "$2"
+}
+# signal_daemon SIGNAL MACHINE NAME
+signal_daemon() {
+  local pid
+  pid=$(daemon_pid "$2" "$3") || die "$3 does not run in $2"
+  enter "$2" kill "-$1" "$pid"
 }
 daemon_gone() { ! daemon_pid "$1" "$2" >/dev/null; }
 
@@ -527,6 +537,8 @@ case ${1:-} in
   node-cut) node_number "${2:-}" && enter cp ip link set "node$2" down ;;
   node-heal) node_number "${2:-}" && enter cp ip link set "node$2" up ;;
   apiserver-stop) daemon_stop cp kube-apiserver ;;
+  apiserver-pause) signal_daemon STOP cp kube-apiserver ;;
+  apiserver-resume) signal_daemon CONT cp kube-apiserver ;;
   apiserver-start) start_apiserver && wait_for_api ;;
   kubelet-stop) node_number "${2:-}" && daemon_stop "node$2" kubelet ;;
   kubelet-start) node_number "${2:-}" && start_kubelet "$2" ;;
@@ -537,6 +549,14 @@ case ${1:-} in
     node_number "${2:-}" && node=node$2 && shift 2
     [[ ${1:-} != -- ]] || shift
     enter "$node" "${@:?which command?}"
+    ;;
+  on-node)
+    node_number "${2:-}" && node=node$2 && shift 2
+    [[ ${1:-} != -- ]] || shift
+    printf 'nameserver %s\nsearch svc.cluster.local cluster.local\noptions ndots:5\n' "$DNS_IP" >"$RUN/$node/resolv.conf"
+    # shellcheck disable=SC2016  # for the inner shell to expand
+    enter "$node" unshare --mount sh -c 'mount --bind "$0" /etc/resolv.conf && exec "$@"' \
+      "$RUN/$node/resolv.conf" "${@:?which command?}"
     ;;
   in-cp)
     shift

@@ -12,10 +12,16 @@ cd "$ROOT"
 if [[ ${CLUSTER:-local} == local ]]; then export KUBECONFIG=$KUBECONFIG_LOCAL; fi
 # `make e2e` has done that already, and then it takes a moment.
 if [[ -z ${MAKELEVEL:-} ]]; then make --no-print-directory up; fi
+if [[ $SUITE == clients ]]; then "$ROOT/local/clients.sh"; fi
 
-if [[ ${CLUSTER:-local} == local && $SUITE == quorum ]]; then
-  "$ROOT/local/image.sh" valkey redis-clock
-  "$ROOT/local/cluster.sh" load "$IMAGES"/{valkey,redis-clock}.tar
+case ${CLUSTER:-local}/$SUITE in
+  local/quorum) images=(valkey redis-clock) ;;
+  local/chaos) images=(redis-clock) ;;
+  *) images=() ;;
+esac
+if ((${#images[@]})); then
+  "$ROOT/local/image.sh" "${images[@]}"
+  (cd "$IMAGES" && "$ROOT/local/cluster.sh" load "${images[@]/%/.tar}")
 fi
 step "End-to-end tests, suite $SUITE"
 # Built first: a build beside them would spoil the times that are measured.

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Tries to break the locks, at length: the exhaustive models with their larger bounds, then the simulation with many seeds.
-# Prints the figures of docs/proof.md, and ends with "N passed, N failed".
+# Tries to break the locks, at length: the exhaustive models with their larger bounds, the simulation with many seeds, the
+# parsers with much odd input, and a local cluster under faults. Prints the figures of docs/proof.md, and ends with
+# "N passed, N failed".
 #
-#   local/prove.sh [MINUTES]      SEEDS=n to set the number of seeds
+#   local/prove.sh [MINUTES]      SEEDS=n for the simulation, SEED=n for the order of faults on the cluster
 #
-# MINUTES (30) is the time for the parts that run for as long as they are given; the others take what they take.
+# MINUTES (30) is the time for the cluster; the others take what they take. PARTS="chaos fuzz" runs these alone.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
@@ -36,11 +37,23 @@ simulation() {
   SEEDS=${SEEDS:-10000} cargo test --locked --test simulation -- --nocapture --test-threads=1
 }
 
-part "models" models
-part "simulation" simulation
-# The chaos run on the cluster goes here: part "chaos" chaos "$minutes".
+fuzz() {
+  PROPTEST_CASES=${CASES:-5000} cargo test --locked --quiet --lib fuzz
+}
+
+# One cluster for the run, with the operator as it is in this checkout.
+chaos() {
+  make --no-print-directory up && CHAOS_SECONDS=$((minutes * 60)) local/e2e.sh chaos
+}
+
+for name in ${PARTS:-models simulation fuzz chaos}; do
+  case $name in
+    models | simulation | fuzz | chaos) part "$name" "$name" ;;
+    *) echo "there is no part $name" && failed=$((failed + 1)) ;;
+  esac
+done
 
 echo
-echo "$minutes minutes were given; parts that run for a time: none yet"
+echo "$minutes minutes for the cluster under faults"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -96,6 +96,12 @@ layers() {
     cargo check --locked --quiet --lib --no-default-features --features redis-client
 }
 
+# The end-to-end tests are no test target by default, since they need a cluster.
+lints() {
+  cargo clippy --locked --quiet --all-targets -- -D warnings &&
+    cargo clippy --locked --quiet --test e2e -- -D warnings
+}
+
 docs() { RUSTDOCFLAGS='-D warnings' cargo doc --locked --quiet --no-deps --document-private-items; }
 
 deny() { "$DENY" --log-level warn --all-features check --hide-inclusion-graph bans licenses sources; }
@@ -111,7 +117,7 @@ fi
 run "formatting" cargo fmt --check
 prepare >"$LOGS/prepare.log" 2>&1 &
 PREPARE=$!
-run "clippy" cargo clippy --locked --quiet --all-targets -- -D warnings
+run "clippy" lints
 run "layers build alone" layers
 run "documentation" docs
 run "tools and programs of the cluster" prepared
@@ -124,3 +130,4 @@ run "licences, bans and sources" deny
 run "unit, Redis and generated-file tests" cargo test --locked --quiet
 run "cluster and operator" up
 run "end-to-end tests, suite main" "$ROOT/local/e2e.sh" main
+CHAOS_SECONDS=60 run "faults on the cluster, suite chaos" "$ROOT/local/e2e.sh" chaos

@@ -77,4 +77,6 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 }
 
 #[cfg(test)]
+pub(crate) mod fuzz;
+#[cfg(test)]
 mod tests;

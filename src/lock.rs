@@ -28,3 +28,6 @@ pub mod standing;
 pub mod status;
 pub mod vitals;
 pub mod writes;
+
+#[cfg(test)]
+mod fuzz;

@@ -2,8 +2,8 @@
 //! that lets its members vote (docs/safety.md).
 //!
 //! Every replica keeps a [`session`] per quorum and through it renews locks and watches members; only the leader runs the
-//! [`controller`]. What the controller decides is pure: [`plan`], [`build`], [`status`], [`facts`], [`in_force`], [`rollout`] and
-//! [`crate::fence`].
+//! [`controller`]. What the controller decides is pure: [`plan`], [`build`], [`status`], [`facts`], [`in_force`], [`rollout`],
+//! [`membership`] and [`crate::fence`].
 
 pub mod accord;
 pub mod auth;
@@ -13,6 +13,7 @@ pub mod expose;
 pub mod facts;
 pub mod in_force;
 pub mod lookup;
+pub mod membership;
 pub mod plan;
 pub mod rollout;
 pub mod rotation;
@@ -21,3 +22,6 @@ pub mod status;
 pub mod tls;
 
 pub use controller::ensure_default_quorum;
+
+#[cfg(test)]
+mod fuzz;

@@ -21,3 +21,6 @@ pub use endpoint::{Endpoint, Secret};
 pub use external::{Claim, OtherClaim, RECORD_KEY, RecordLook};
 pub use tls::{Authorities, Fingerprint, TlsClient, TlsError};
 pub use voting::{Link, RedisMember};
+
+#[cfg(test)]
+mod fuzz;

@@ -1,6 +1,6 @@
 //! Documentation that can be checked: conditions, fields, and the tests that tables name.
 #![cfg(feature = "operator")]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::{
     collections::BTreeSet,

@@ -1,7 +1,10 @@
 //! Generated files equal what generates them: `crds/` the Rust types, the chart's copies `crds/`, and
 //! `manifests/install.yaml` the chart. `UPDATE=1 cargo test --test generated` rewrites them.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+#[path = "generated/snippets.rs"]
+mod snippets;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -10,6 +10,8 @@
 
 #[path = "redis/acl.rs"]
 mod acl;
+#[path = "redis/clients.rs"]
+mod clients;
 #[path = "redis/external.rs"]
 mod external;
 #[path = "redis/faults.rs"]

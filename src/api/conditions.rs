@@ -166,6 +166,8 @@ names! {
         Updating,
         /// A person has paused the replacement of members.
         RolloutPaused,
+        /// The member list is changing.
+        MembersChanging,
         /// Nothing to do.
         Settled,
         /// A predecessor of a member is not known to be dead.

@@ -16,8 +16,8 @@ pub(super) fn quorum() -> Vec<Rule> {
         ),
         rule(
             ".members",
-            "self.members == oldSelf.members",
-            "changing members is not supported by this version yet: create another RedisQuorum",
+            "self.members == oldSelf.members || !has(self.external) || size(self.external) == 0",
+            "changing members beside external ones is not supported by this version yet: create another RedisQuorum",
         ),
     ]
 }

@@ -72,7 +72,9 @@ impl Locks {
             self.measure(&outcome, self.context.clock.boottime().since(began));
             match outcome {
                 Acquire::Granted(grant) => {
-                    let attempt = Attempt { session, access, key, slot, contender, nonce, value, grant, wall };
+                    let acquired = self.context.clock.wall();
+                    let attempt =
+                        Attempt { session, access, key, slot, contender, nonce, value, grant, wall, acquired };
                     return self.publish_grant(lock, attempt).await;
                 }
                 Acquire::HeldByOther { .. } => {}
@@ -286,8 +288,10 @@ struct Attempt<'a> {
     nonce: Nonce,
     value: LockValue,
     grant: Grant,
-    /// Wall clock before the first request.
+    /// Wall clock before the first request: validity counts from here.
     wall: UnixMillis,
+    /// Wall clock when a majority had voted for it: before that somebody else may have held the lock.
+    acquired: UnixMillis,
 }
 
 impl Attempt<'_> {
@@ -330,7 +334,7 @@ impl Attempt<'_> {
         Granted {
             holder: self.holder(),
             token: self.grant.token,
-            acquired_at: self.wall,
+            acquired_at: self.acquired,
             valid_until: self.valid_until_wall(),
             votes: self.grant.votes,
             key: self.key.as_str(),

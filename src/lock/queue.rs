@@ -44,9 +44,12 @@ pub fn place(lock: &DistributedLock, peers: &[&DistributedLock], eligible: impl 
     }
 }
 
+/// As the schema has it. An object that came by another way must not cost all memory.
+const MOST_SLOTS: i32 = 100;
+
 /// How many may hold the lock's key at once.
 fn slots(lock: &DistributedLock) -> usize {
-    usize::try_from(lock.spec.slots).unwrap_or(1).max(1)
+    usize::try_from(lock.spec.slots.clamp(1, MOST_SLOTS)).unwrap_or(1)
 }
 
 /// The slots of the key that no peer holds, in order; `None` stands for a key without slots.
@@ -56,7 +59,7 @@ pub fn free_slots(lock: &DistributedLock, peers: &[&DistributedLock]) -> Vec<Opt
     }
     let holder = |peer: &DistributedLock| peer.status.as_ref()?.holder.as_ref()?.slot;
     let taken: Vec<_> = peers.iter().filter_map(|peer| holder(peer)).collect();
-    (0..lock.spec.slots).filter(|slot| !taken.contains(slot)).map(Some).collect()
+    (0..lock.spec.slots.min(MOST_SLOTS)).filter(|slot| !taken.contains(slot)).map(Some).collect()
 }
 
 /// The oldest object that uses the key with another number of slots than `lock`, if it is older than `lock`. Both would hold

@@ -35,7 +35,7 @@ pub struct Granted<'a> {
     pub holder: LockHolder,
     /// Its fencing token.
     pub token: FencingToken,
-    /// Start of the round that earned it, wall clock.
+    /// The end of the round that earned it, wall clock.
     pub acquired_at: UnixMillis,
     /// End of its validity, wall clock.
     pub valid_until: UnixMillis,

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{in_force, plan};
+use super::in_force::{self, SHORTEST};
+use super::membership::Lists;
+use super::plan;
 use crate::api::RedisQuorum;
 use crate::redis_member::{Claim, OtherClaim, RecordLook};
 use crate::redlock::{MemberName, RunId};
@@ -40,11 +42,12 @@ pub fn claim_of(quorum: &RedisQuorum) -> Option<Claim> {
         uid: quorum.uid()?,
         name: format!("{}/{}", quorum.namespace().unwrap_or_default(), quorum.name_any()),
         list: plan::shared_list(quorum),
-        epoch: plan::epoch(quorum),
+        epoch: Lists::of(quorum).epoch,
         generation: quorum.metadata.generation.unwrap_or_default(),
         fence: current.max_ttl,
         used: published.max_ttl,
         lives: lives(current.rejoin_delay()),
+        joined: false,
     })
 }
 
@@ -133,7 +136,8 @@ impl Accord {
     #[must_use]
     pub fn question(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> Option<(Claim, Option<Duration>)> {
         let (claim, seat) = (self.claim.clone()?, self.seats.get(member)?);
-        let waited = self.is_joined(now) || seat.admitted.as_ref() == Some(run_id);
+        let claim = Claim { joined: self.is_joined(now), ..claim };
+        let waited = claim.joined || seat.admitted.as_ref() == Some(run_id);
         let others_tried = self.seats.iter().all(|(name, seat)| seat.tried || name == member);
         let may = waited && others_tried && self.conflict(now).is_none();
         Some((claim, may.then(|| self.allowed(now))))
@@ -202,7 +206,10 @@ impl Accord {
         if let Some(conflict) = self.conflict(now) {
             return Standing::Conflict(conflict);
         }
-        if !self.is_joined(now) {
+        // At first nothing is in force: that is waited for, too.
+        let nothing_yet = |claim: &Claim| claim.used <= SHORTEST && claim.used < claim.fence;
+        let begins = self.claim.as_ref().is_some_and(nothing_yet) && self.settled(now).is_none();
+        if begins || !self.is_joined(now) {
             let open = self.seats.iter().filter(|(_, seat)| seat.kept(now).is_none());
             return Standing::Joining(open.map(|(name, _)| name.clone()).collect());
         }

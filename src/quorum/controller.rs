@@ -4,11 +4,13 @@
 mod admit;
 mod apply;
 mod auth;
+mod change;
 mod clients;
 mod default;
 mod ending;
 mod expose;
 mod external;
+mod leave;
 mod locks;
 mod members;
 mod mend;
@@ -44,6 +46,7 @@ use crate::operator::context::Context;
 use crate::operator::leader::Term;
 use crate::time::{Clock, Monotonic};
 use apply::Applied;
+use change::Changed;
 use mend::{Owned, Settled};
 use publish::Publisher;
 
@@ -96,6 +99,8 @@ struct Memory {
     /// When a process was confirmed closed for good, by run_id.
     closed: HashMap<String, Monotonic>,
     lowering: Option<Lowering>,
+    /// Why a change of the members does not go on, as far as acts on members have failed.
+    change_failures: Vec<String>,
     tls: Option<tls::Remembered>,
     rotation: rotation::Memory,
     failures: u32,
@@ -203,6 +208,7 @@ impl<'a> Task<'a> {
             publisher.learn(&applied, self.progress(plan));
             publisher.learn_rotation(self.rotation_progress(plan, &auth, applied.is_config_kept()));
         }
+        publisher.learn_change(self.change_text(plan));
         // Before the objects: a member is waited for by the second, and needs nothing of them.
         let wake = self.settle_members(plan, &auth, &publisher).await?;
         let applied = self.apply(plan, &auth, &tls).await?;
@@ -212,7 +218,7 @@ impl<'a> Task<'a> {
             look_again = self.roll(plan, &auth, &publisher).await?.unwrap_or(RESYNC);
         }
         // Whom to trust must be written down before anybody serves a certificate of theirs.
-        let reload_again = if applied.is_config_kept() { self.reload_certificates(&tls).await } else { None };
+        let reload_again = if applied.is_config_kept() { self.reload_certificates(plan, &tls).await } else { None };
         let look_again = look_again.min(reload_again.unwrap_or(RESYNC));
         let rotate_again = self.rotate(plan, &auth, applied.is_config_kept()).await?;
         let look_again = look_again.min(rotate_again.unwrap_or(RESYNC));
@@ -220,11 +226,17 @@ impl<'a> Task<'a> {
         publisher.learn_tls(self.tls_report(plan, &tls));
         publisher.learn_rotation(self.rotation_progress(plan, &auth, applied.is_config_kept()));
         self.open_new_clients(plan, &auth).await;
+        let Changed::Nothing { look_again: change_due } = self.change_members(plan, &auth, &publisher).await? else {
+            // Nothing of this plan is true any more.
+            return Ok(Duration::ZERO);
+        };
+        publisher.learn_change(self.change_text(plan));
+        let leaving_due = self.settle_leavers(plan, &publisher).await?;
         publisher.conclude().await?;
         self.session.raise_floor_ahead().await?;
         self.say_scripts().await;
         let wake = settings_due.map_or(wake, |due| wake.min(due));
-        Ok(wake.since(self.now()).min(applied.due).min(look_again))
+        Ok([applied.due, look_again, change_due, leaving_due].into_iter().fold(wake.since(self.now()), Duration::min))
     }
 
     /// A specification that only an edit can mend: say so, and wait for the edit.

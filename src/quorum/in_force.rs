@@ -117,7 +117,7 @@ pub fn clock_rule(quorum: &RedisQuorum) -> Rule {
 }
 
 /// The shortest maxTTL that there is.
-const SHORTEST: Duration = Duration::from_secs(1);
+pub(super) const SHORTEST: Duration = Duration::from_secs(1);
 
 /// What may be published where masters are shared with others: a longer time to live comes into force only when their fences wait
 /// for it too, up to `settled`.
@@ -127,10 +127,20 @@ pub fn shared(next: InForce, quorum: &RedisQuorum, settled: Option<Duration>) ->
     InForce { max_ttl: next.max_ttl.min(published.max(settled.unwrap_or_default())), ..next }
 }
 
+/// Brings into force what everybody who shares the masters has said to wait for, and no more than is wanted.
+pub fn settle(status: &mut RedisQuorumStatus, quorum: &RedisQuorum, settled: Duration) {
+    let larger = whole_millis(settled.min(quorum.spec.max_ttl.get()));
+    if status.max_ttl_in_force.is_some_and(|in_force| in_force < larger) {
+        status.max_ttl_in_force = Some(larger);
+    }
+}
+
 /// A leader's count towards a smaller value. Another leader begins anew: late is safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lowering {
-    target: InForce,
+    /// The specification that it is for. One that was raised and lowered again is another, whether or not anybody looked in between:
+    /// the larger value may have been used again.
+    generation: Option<i64>,
     /// Nothing held with a larger value has been renewed from then on.
     since: Monotonic,
     /// Something was held with a larger value at the last look, so it may have been renewed until the next.
@@ -148,16 +158,16 @@ pub fn next(
     larger_is_held: bool,
     now: Monotonic,
 ) -> (InForce, Option<Monotonic>) {
-    let (wanted, current) = (InForce::wanted(quorum), current(quorum));
+    let (wanted, current, generation) = (InForce::wanted(quorum), current(quorum), quorum.metadata.generation);
     if current == wanted {
         *lowering = None;
         return (wanted, None);
     }
     let since = match lowering {
-        Some(count) if count.target == wanted && !count.held && !larger_is_held => count.since,
+        Some(count) if count.generation == generation && !count.held && !larger_is_held => count.since,
         _ => now,
     };
-    *lowering = Some(Lowering { target: wanted, since, held: larger_is_held });
+    *lowering = Some(Lowering { generation, since, held: larger_is_held });
     let until = since + current.rejoin_delay();
     if now < until {
         return (current, Some(until.min(now + LOOK_AGAIN)));
@@ -241,6 +251,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_settled_is_in_force_with_the_write_that_says_so() {
+        let mut quorum = quorum((30_000, 50, 10_000), Some((10_000, 50, 10_000)));
+        for (settled, expected) in [(5, 10), (20, 20), (60, 30), (20, 30)] {
+            let before = quorum.clone();
+            settle(quorum.status.get_or_insert_default(), &before, Duration::from_secs(settled));
+            assert_eq!(InForce::published(&quorum).unwrap().max_ttl, Duration::from_secs(expected));
+        }
+    }
+
+    #[test]
     fn a_smaller_value_waits_until_nothing_held_with_the_larger_was_renewed_for_its_time() {
         let mut lowered = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
         let mut count = None;
@@ -268,11 +288,22 @@ mod tests {
         let mut first = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
         in_force(&mut first, &mut count, &[(100, false)]);
         let mut second = quorum((20_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        second.metadata.generation = Some(2);
         assert_eq!(in_force(&mut second, &mut count, &[(131, false), (161, false), (162, false)]), [30, 30, 20]);
         // Raised again before it was lowered: nothing is to be waited for.
         let mut back = quorum((30_000, 50, 10_000), Some((30_000, 50, 10_000)));
         assert_eq!(in_force(&mut back, &mut count, &[(163, false)]), [30]);
         assert_eq!(count, None);
+    }
+
+    /// Raised and lowered again before the leader looked: what was granted in between counts.
+    #[test]
+    fn the_same_target_in_another_specification_begins_anew() {
+        let mut count = None;
+        let mut lowered = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        in_force(&mut lowered, &mut count, &[(100, false)]);
+        lowered.metadata.generation = Some(3);
+        assert_eq!(in_force(&mut lowered, &mut count, &[(131, false), (161, false), (162, false)]), [30, 30, 10]);
     }
 
     #[test]

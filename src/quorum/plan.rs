@@ -1,20 +1,24 @@
 //! What a RedisQuorum shall be: its specification parsed once, so that nothing later has to doubt it.
 
 mod external;
+mod users;
 
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
-use super::auth::Auth;
 use super::expose::{ExposePlan, SUFFIX};
+use super::membership::Lists;
 use crate::api::{ClockDrift, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
 use crate::redlock::{Drift, Settings};
 
 pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_list};
+pub use users::voting_users;
 
+/// No quorum has more members.
+const MOST: usize = 9;
 /// Port of every member.
 pub const PORT: u16 = 6379;
 
@@ -146,18 +150,18 @@ pub struct Plan {
     pub uid: String,
     /// Owner of everything in the same namespace.
     pub owner: OwnerReference,
-    /// The operator's own members, by index.
+    /// The operator's own members that vote or shall vote, by index. Those that leave are not among them.
     pub members: Vec<MemberPlan>,
     /// The members that others run, in the order of the specification.
     pub external: Vec<MemberPlan>,
+    /// Whose votes count, and whose shall.
+    pub lists: Lists,
     /// Container image.
     pub image: String,
     /// Settings of the engine.
     pub settings: Settings,
     /// The longest lock.
     pub max_ttl: Duration,
-    /// Membership epoch.
-    pub epoch: i64,
     /// Clients, by name.
     pub clients: Vec<ClientPlan>,
     /// Members speak TLS.
@@ -174,37 +178,16 @@ impl Plan {
         self.members.iter().chain(&self.external)
     }
 
-    /// How many members there are, whoever runs them.
+    /// The member with this name, if it votes or shall vote.
     #[must_use]
-    pub fn size(&self) -> usize {
-        self.members.len() + self.external.len()
-    }
-
-    /// How many votes make a majority.
-    #[must_use]
-    pub fn majority(&self) -> usize {
-        self.size() / 2 + 1
+    pub fn member(&self, name: &str) -> Option<&MemberPlan> {
+        self.all_members().find(|member| member.name == name)
     }
 
     /// Name of the Secret with the seed of all passwords.
     #[must_use]
     pub fn auth_name(&self) -> String {
         auth_name(&self.name)
-    }
-
-    /// The users that can vote on a member, with its own passwords: the operator's first, then the clients'.
-    #[must_use]
-    pub fn user_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
-        let password = |user: &str| auth.password(member, user);
-        let locker = UserRule::locker(self.epoch, &password(&UserRule::locker_name(self.epoch)));
-        let clients = self.clients.iter().map(|client| {
-            UserRule::client(&client.name, self.epoch, &client.key_prefix, &password(&client.user(self.epoch)))
-        });
-        let accepting = |rule: UserRule| {
-            let accepted = auth.accepted(member, rule.name());
-            rule.accepting(&accepted)
-        };
-        std::iter::once(locker).chain(clients).map(accepting).collect()
     }
 
     /// Name of the Secret with redis.conf and the ACL files.
@@ -267,26 +250,36 @@ pub fn drift(drift: &ClockDrift) -> Drift {
     Drift { ppm: u32::try_from(drift.ppm).unwrap_or_default(), floor: drift.floor.get() }
 }
 
-/// The membership epoch of a quorum; the first is 1.
+/// The names of the members that the specification asks for.
 #[must_use]
-pub fn epoch(quorum: &RedisQuorum) -> i64 {
-    quorum.status.as_ref().and_then(|status| status.membership_epoch).unwrap_or(1)
+pub fn wanted(quorum: &RedisQuorum) -> Vec<String> {
+    let count = usize::try_from(quorum.spec.members).unwrap_or(0).min(MOST);
+    let own = (0..count).map(|index| format!("{}-{index}", quorum.name_any()));
+    own.chain(quorum.spec.external.iter().map(|member| member.name.clone())).collect()
 }
 
-/// The users of this membership epoch that can vote: the operator's, and every client's.
-#[must_use]
-pub fn voting_users(quorum: &RedisQuorum) -> Vec<String> {
-    let epoch = epoch(quorum);
-    let clients = quorum.spec.clients.iter().map(|client| UserRule::client_name(&client.name, epoch));
-    std::iter::once(UserRule::locker_name(epoch)).chain(clients).collect()
-}
-
-/// The members of a quorum that the operator runs.
+/// The members of a quorum that the operator runs, and that vote or shall vote.
 #[must_use]
 pub fn members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
-    let count = usize::try_from(quorum.spec.members).unwrap_or(0).min(9);
-    let own = |index| MemberPlan { index, name: format!("{}-{index}", quorum.name_any()), external: None };
-    (0..count).map(own).collect()
+    Lists::of(quorum).members().iter().filter_map(|name| own_member(quorum, name)).collect()
+}
+
+/// All members that there are: also those that leave, until the status forgets them.
+#[must_use]
+pub fn known_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
+    let mut members = all_members(quorum);
+    let published = quorum.status.iter().flat_map(|status| &status.members);
+    let leaving = published.filter(|known| !members.iter().any(|member| member.name == known.name));
+    let leaving: Vec<_> = leaving.filter_map(|known| own_member(quorum, &known.name)).collect();
+    members.extend(leaving);
+    members
+}
+
+/// The operator's own member with this name, whether or not the specification still asks for it.
+fn own_member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
+    let digits = name.strip_prefix(&quorum.name_any())?.strip_prefix('-')?;
+    let index = digits.parse().ok().filter(|index: &usize| *index < MOST && digits.len() == 1)?;
+    Some(MemberPlan { index, name: name.to_owned(), external: None })
 }
 
 /// Parses a specification.
@@ -323,7 +316,7 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         image: spec.image.clone(),
         settings: settings(quorum),
         max_ttl: spec.max_ttl.get(),
-        epoch: epoch(quorum),
+        lists: Lists::of(quorum),
         clients,
         tls: tls(quorum)?,
         expose: ExposePlan::new(&spec.expose).map_err(Invalid::Address)?,
@@ -333,10 +326,10 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
 }
 
 fn supported(quorum: &RedisQuorum) -> Result<(), Invalid> {
-    // Every member that was made is in the status; a list of another length is a membership change.
-    let made = quorum.status.as_ref().map_or(0, |status| status.members.len());
-    if made != 0 && made != all_members(quorum).len() {
-        return Err(Invalid::NotYet("changing members"));
+    // Nobody here can close a user of a master that others run, so whoever lags behind goes on counting the old list there.
+    let lists = Lists::of(quorum);
+    if !lists.is_settled() && lists.members().iter().any(|name| own_member(quorum, name).is_none()) {
+        return Err(Invalid::NotYet("changing members beside external ones"));
     }
     Ok(())
 }

@@ -35,6 +35,8 @@ pub struct View<'a> {
     pub members: &'a [MemberView],
     /// A person has paused the rollout.
     pub paused: bool,
+    /// The member list is changing, and must end first.
+    pub changing: bool,
     /// Held locks that some member lacks, as `namespace/name`.
     pub incomplete_locks: &'a [String],
 }
@@ -72,6 +74,8 @@ pub enum Obstacle {
     Locks(Vec<String>),
     /// These members' templates have not been looked at yet.
     Templates(Vec<String>),
+    /// The change of the member list has ended.
+    Change,
 }
 
 /// Decides the next step of an update.
@@ -106,6 +110,9 @@ fn obstacle(view: &View<'_>) -> Option<Obstacle> {
     let away = names(view.members.iter().filter(|member| member.standing != Standing::Admitted));
     if !away.is_empty() {
         return Some(Obstacle::Members(away));
+    }
+    if view.changing {
+        return Some(Obstacle::Change);
     }
     let unknown = names(view.members.iter().filter(|member| member.outdated.is_none()));
     if !unknown.is_empty() {
@@ -160,10 +167,13 @@ fn described(obstacle: &Obstacle) -> String {
         Obstacle::Members(names) => format!("{} may vote again", listed(names)),
         Obstacle::Locks(names) => format!("every member holds the keys of the held locks {}", listed(names)),
         Obstacle::Templates(names) => format!("the StatefulSets of {} are up to date", listed(names)),
+        Obstacle::Change => "the change of the member list has ended".to_owned(),
     }
 }
 
-fn listed(names: &[String]) -> String {
+/// Names for people, not too many.
+#[must_use]
+pub fn listed(names: &[String]) -> String {
     let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMED) {
         0 => named,
@@ -184,7 +194,7 @@ mod tests {
     }
 
     fn step(members: &[MemberView]) -> RolloutStep {
-        decide(&View { members, paused: false, incomplete_locks: &[] })
+        decide(&View { members, paused: false, changing: false, incomplete_locks: &[] })
     }
 
     const OLD: (bool, Standing) = (true, Standing::Admitted);
@@ -219,7 +229,7 @@ mod tests {
     fn no_member_is_closed_while_a_held_lock_is_not_on_all() {
         let members = three([NEW, OLD, OLD]);
         let locks = ["shop/job".to_owned()];
-        let waits = decide(&View { members: &members, paused: false, incomplete_locks: &locks });
+        let waits = decide(&View { members: &members, paused: false, changing: false, incomplete_locks: &locks });
         assert!(matches!(&waits, RolloutStep::Wait { until: Obstacle::Locks(names), .. } if names == &locks));
         let message = progress(&waits, 3).unwrap().message;
         assert_eq!(
@@ -244,7 +254,7 @@ mod tests {
         // Also while others are out, and with locks that are not everywhere.
         let members = three([NEW, (true, Standing::Out), (false, Standing::Out)]);
         let locks = ["shop/job".to_owned()];
-        let replaced = decide(&View { members: &members, paused: false, incomplete_locks: &locks });
+        let replaced = decide(&View { members: &members, paused: false, changing: false, incomplete_locks: &locks });
         assert_eq!(replaced, RolloutStep::Replace("q-1".into()));
         // Silence ends no admission.
         assert!(matches!(step(&three([(true, Standing::Silent), NEW, NEW])), RolloutStep::Wait { .. }));
@@ -257,12 +267,21 @@ mod tests {
 
     #[test]
     fn a_pause_stops_everything_but_what_was_begun() {
-        let paused = |members: &[MemberView]| decide(&View { members, paused: true, incomplete_locks: &[] });
+        let paused =
+            |members: &[MemberView]| decide(&View { members, paused: true, changing: false, incomplete_locks: &[] });
         assert_eq!(paused(&three([NEW, OLD, OLD])), RolloutStep::Paused { outdated: vec!["q-1".into(), "q-2".into()] });
         assert!(matches!(paused(&three([NEW, (true, Standing::Out), OLD])), RolloutStep::Paused { .. }));
         let begun = three([NEW, (true, Standing::ClosedForUpdate), OLD]);
         assert_eq!(paused(&begun), RolloutStep::Replace("q-1".into()));
         assert_eq!(paused(&three([NEW, NEW, NEW])), RolloutStep::Nothing);
+    }
+
+    #[test]
+    fn nothing_is_closed_while_the_member_list_changes() {
+        let change =
+            |members: &[MemberView]| decide(&View { members, paused: false, changing: true, incomplete_locks: &[] });
+        assert!(matches!(change(&three([OLD, NEW, NEW])), RolloutStep::Wait { until: Obstacle::Change, .. }));
+        assert_eq!(change(&three([NEW, (true, Standing::Out), OLD])), RolloutStep::Replace("q-1".into()));
     }
 
     #[test]

@@ -4,12 +4,15 @@
 mod accord;
 mod auth_reader;
 mod clock;
+mod counts;
 mod credentials;
 mod link;
+mod links;
 mod registry;
 mod timed;
 mod tokens;
 mod ttl;
+mod votes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,14 +33,16 @@ pub use tokens::{FLOOR_STEP, FloorError};
 
 use super::accord::claim_of;
 use super::auth::Auth;
+use super::membership::Lists;
 use super::status::record_named;
 use super::{in_force, plan};
 use crate::api::RedisQuorum;
 use crate::operator::context::Context;
-use crate::redis_member::{Authorities, Link, TlsError};
-use crate::redlock::{Elector, Electorate, FencingToken, MemberError, Redlock, ValueSigner};
-use crate::time::{Clock, Monotonic, SystemClock};
+use crate::redis_member::{Authorities, TlsError};
+use crate::redlock::{FencingToken, MemberError, Redlock, ValueSigner};
+use crate::time::{Monotonic, SystemClock};
 use link::Shared;
+use links::Links;
 use tokens::Tokens;
 
 /// News of a session: somebody should look at the quorum again.
@@ -53,7 +58,7 @@ pub struct QuorumSession {
     authorities: watch::Sender<Option<Authorities>>,
     /// The Secrets are to be read now.
     read_secrets: Arc<Notify>,
-    links: Vec<Arc<MemberLink>>,
+    links: Links,
     clocks: Arc<ClockGuard>,
     accord: SharedAccord,
     /// Users of masters that others run, by member.
@@ -61,6 +66,10 @@ pub struct QuorumSession {
     tokens: Tokens,
     /// Since when this replica has known that the pod with this UID is gone.
     gone: Mutex<HashMap<String, Monotonic>>,
+    /// Since when this replica has known that the list before this membership epoch can promise nothing any more.
+    former_closed: Mutex<Option<(i64, Monotonic)>>,
+    /// Links follow one state of the quorum after the other, never an older one.
+    placing: Mutex<()>,
     announcements: Announcements,
     /// Ends the tasks of this session.
     _end: DropGuard,
@@ -72,16 +81,10 @@ impl QuorumSession {
         let (namespace, uid) = (quorum.namespace()?, quorum.uid()?);
         let reference = ObjectRef::from_obj(quorum.as_ref());
         let stop = CancellationToken::new();
-        let members = plan::all_members(&quorum);
         let accord = SharedAccord::new(&quorum);
-        let clocks = Arc::new(ClockGuard::new(members.len(), in_force::clock_rule(&quorum)));
-        let links: Vec<_> = members
-            .into_iter()
-            .map(|member| {
-                let shared = Shared { clock: context.clock.clone(), clocks: clocks.clone(), accord: accord.clone() };
-                MemberLink::start(shared, member, reference.clone(), announcements.clone(), stop.clone())
-            })
-            .collect();
+        let clocks = Arc::new(ClockGuard::new(0, in_force::clock_rule(&quorum)));
+        let shared = Shared { clock: context.clock.clone(), clocks: clocks.clone(), accord: accord.clone() };
+        let links = Links::new(shared, reference.clone(), announcements.clone(), stop.clone());
         let session = Arc::new(Self {
             context: context.clone(),
             reference,
@@ -96,6 +99,8 @@ impl QuorumSession {
             credentials: Mutex::default(),
             tokens: Tokens::new(&quorum),
             gone: Mutex::default(),
+            former_closed: Mutex::default(),
+            placing: Mutex::default(),
             announcements,
             _end: stop.clone().drop_guard(),
         });
@@ -137,10 +142,16 @@ impl QuorumSession {
         self.newest.subscribe()
     }
 
-    /// The links to the members, by index.
+    /// The links to all members at this moment, those that join or leave included.
     #[must_use]
-    pub fn links(&self) -> &[Arc<MemberLink>] {
-        &self.links
+    pub fn links(&self) -> Arc<[Arc<MemberLink>]> {
+        self.links.list()
+    }
+
+    /// The link to the member with this name.
+    #[must_use]
+    pub fn link(&self, name: &str) -> Option<Arc<MemberLink>> {
+        self.links().iter().find(|link| link.name().as_str() == name).cloned()
     }
 
     /// The clocks of the members.
@@ -153,19 +164,6 @@ impl QuorumSession {
     #[must_use]
     pub const fn accord(&self) -> &SharedAccord {
         &self.accord
-    }
-
-    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9), and while nobody
-    /// who shares them disagrees (rule 8). A member that has no connection yet counts as one that never answers.
-    #[must_use]
-    pub fn electorate(&self) -> Electorate {
-        let quorum = self.quorum();
-        let list: Vec<_> = self.links.iter().map(|link| link.name().clone()).collect();
-        let electors = self.links.iter().filter_map(|link| {
-            let admitted = self.voting_run_id(&quorum, link);
-            Some(Elector { member: self.timed(link.voter()?), admitted })
-        });
-        Electorate::joint(electors.collect(), list.clone(), list).with_clock_check(self.clocks.clone())
     }
 
     /// The engine with this quorum's settings.
@@ -193,28 +191,6 @@ impl QuorumSession {
         let quorum = self.quorum();
         let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
         in_force.map_or(Duration::ZERO, |in_force| in_force.get().min(quorum.spec.max_ttl.get()))
-    }
-
-    /// Resolves when locks can be taken: the secrets are known, and a majority of the members is admitted and connected.
-    pub async fn ready(&self) {
-        let mut announcements = self.announcements.subscribe();
-        while !self.is_ready() {
-            // Connections say nothing of themselves here, so look again from time to time.
-            let news = async { while announcements.recv().await.is_ok_and(|about| about != self.reference) {} };
-            let _ = tokio::time::timeout(Duration::from_millis(100), news).await;
-        }
-    }
-
-    /// Whether [`QuorumSession::ready`] would resolve at once.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        let quorum = self.quorum();
-        let connected = |link: &&Arc<MemberLink>| {
-            let admitted = self.voting_run_id(&quorum, link);
-            let open = link.voter().map(|voter| voter.link().borrow().clone());
-            matches!((admitted, open), (Some(admitted), Some(Link::Open(run_id))) if admitted == run_id)
-        };
-        self.auth.borrow().is_some() && self.links.iter().filter(connected).count() > self.links.len() / 2
     }
 
     /// The highest token that this replica has seen.
@@ -276,18 +252,6 @@ impl QuorumSession {
         }
     }
 
-    /// What restarts a count is noted by every replica, whoever leads later.
-    fn note_fencings(&self, old: &RedisQuorum, new: &RedisQuorum) {
-        for link in &self.links {
-            let name = link.name().as_str();
-            let (before, after) = (record_named(old.status.as_ref(), name), record_named(new.status.as_ref(), name));
-            let concerned = [before.run_id.as_ref(), after.run_id.as_ref()].into_iter().flatten();
-            if let Some(run_id) = concerned.into_iter().find(|run_id| after.restarts_count(&before, run_id)) {
-                link.note_fenced(run_id);
-            }
-        }
-    }
-
     /// The secrets were read, or made.
     pub(crate) fn set_auth(&self, auth: Auth) {
         self.auth.send_replace(Some(auth));
@@ -310,18 +274,20 @@ impl QuorumSession {
         Ok(())
     }
 
-    /// Tells every link where its member is and as whom to connect.
+    /// Makes the links those of the members, and tells each where its member is and as whom to connect.
     pub(super) fn place(&self) {
+        let _one_after_the_other = self.placing.lock().unwrap_or_else(PoisonError::into_inner);
         let quorum = self.quorum();
         let (auth, authorities) = (self.auth(), self.authorities.borrow().clone());
-        let epoch = plan::epoch(&quorum);
-        let users = plan::voting_users(&quorum);
+        let epoch = Lists::of(&quorum).epoch;
         let bound = in_force::InForce::published(&quorum).map(|_| in_force::current(&quorum).max_ttl);
         let namespace = self.reference.namespace.clone().unwrap_or_default();
         self.accord.lock().set_claim(claim_of(&quorum));
-        for link in &self.links {
+        self.note_change(&quorum);
+        self.links.follow(plan::known_members(&quorum));
+        for link in self.links().iter() {
             if link.plan().is_external() {
-                self.place_external(&quorum, link);
+                self.place_external(&quorum, link, epoch);
                 continue;
             }
             let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
@@ -333,26 +299,11 @@ impl QuorumSession {
                 );
             }
             link.bound_ttls(bound);
+            let users = plan::voting_users(&quorum, link.name().as_str());
             let access = Access { auth: auth.as_ref(), authorities: authorities.as_ref(), namespace: &namespace };
             if !link.place(pod.as_deref(), access, epoch, &users) {
                 self.read_secrets.notify_one();
             }
-        }
-    }
-
-    /// Since when this replica has known that the pod with this UID is gone; from now on, if it did not know yet. Every replica
-    /// keeps this of every process that matters, so that a change of leader starts no wait again.
-    pub(crate) fn gone_since(&self, pod_uid: &str) -> Monotonic {
-        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-        *gone.entry(pod_uid.to_owned()).or_insert_with(|| self.context.clock.monotonic())
-    }
-
-    /// A pod that is there is not gone, even if this replica's cache once lagged behind the status and did not have it yet.
-    fn note_pod(&self, pod_uid: &str, is_there: bool) {
-        if is_there {
-            self.gone.lock().unwrap_or_else(PoisonError::into_inner).remove(pod_uid);
-        } else {
-            self.gone_since(pod_uid);
         }
     }
 
@@ -368,12 +319,12 @@ impl QuorumSession {
     /// Whether some member's certificate is not trusted by what is known: there may be newer authorities.
     pub(super) fn is_distrustful(&self) -> bool {
         let untrusted = |link: &Arc<MemberLink>| matches!(link.view().failure, Some(MemberError::Untrusted(_)));
-        self.links.iter().any(untrusted)
+        self.links().iter().any(untrusted)
     }
 
     /// Whether any member accepts the secrets that are known.
     pub(super) fn is_authenticated(&self) -> bool {
-        self.links.iter().any(|link| link.is_seen())
+        self.links().iter().any(|link| link.is_seen())
     }
 }
 

@@ -10,7 +10,7 @@ pub use conditions::{Obstacle, Overview, conditions, refused};
 pub use external::unfit;
 pub use watches::{ClockReport, TtlReport, Watched, watch_conditions};
 
-use super::plan::Plan;
+use super::membership::Lists;
 use crate::api::{
     FenceReason, MemberState, MemberStatus, MilliTime, PredecessorStatus, RedisQuorum, RedisQuorumStatus,
 };
@@ -70,11 +70,16 @@ pub fn admitted_run_id(quorum: &RedisQuorum, name: &str) -> Option<RunId> {
     record.run_id.filter(|_| record.admitted)
 }
 
-/// Admitted members of all members.
+/// Admitted members of all that vote in the newest list.
 #[must_use]
-pub fn ready_column(status: &RedisQuorumStatus, plan: &Plan) -> String {
-    let admitted = status.members.iter().filter(|member| member.state == MemberState::Admitted).count();
-    format!("{admitted}/{}", plan.size())
+pub fn ready_column(status: &RedisQuorumStatus, lists: &Lists) -> String {
+    format!("{}/{}", admitted_of(status, &lists.voters), lists.voters.len())
+}
+
+/// How many of these are admitted.
+fn admitted_of(status: &RedisQuorumStatus, list: &[String]) -> usize {
+    let admitted = |member: &&MemberStatus| member.state == MemberState::Admitted && list.contains(&member.name);
+    status.members.iter().filter(admitted).count()
 }
 
 /// The times that go with a record.
@@ -86,12 +91,20 @@ pub struct Stamps {
     pub admitted_at: Option<MilliTime>,
     /// The epoch of the leader that admits.
     pub operator_epoch: Option<i64>,
+    /// The membership epoch whose users it is opened with; kept from before if the admission is not new.
+    pub epoch: Option<i64>,
+    /// It is about to join the list: its first process is fenced for that.
+    pub joins: bool,
 }
 
 /// Puts a record into the published status of its member.
 pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
     member.state = published_state(record.state);
     member.reason = record.reason.map(published_reason);
+    if stamps.joins && member.reason == Some(FenceReason::FirstStart) {
+        member.reason = Some(FenceReason::Joining);
+    }
+    member.epoch = stamps.epoch.or(member.epoch);
     member.run_id = record.run_id.as_ref().map(ToString::to_string);
     if let Some(process) = &record.process {
         // A master that others run has none.
@@ -125,6 +138,9 @@ pub fn publish_named(status: &mut RedisQuorumStatus, name: &str, record: &Record
 fn message(record: &Record, name: &str) -> Option<String> {
     if record.state == State::Fenced && record.reason == Some(Reason::Updating) {
         return Some(format!("{name} is closed until its pod has been replaced"));
+    }
+    if record.state == State::Fenced && record.reason == Some(Reason::Leaving) {
+        return Some(format!("{name} leaves: it is closed for good, and its pod is removed"));
     }
     if record.state == State::Fenced && record.reason == Some(Reason::ClockJump) {
         return Some(format!(
@@ -167,13 +183,12 @@ const fn published_state(state: State) -> MemberState {
 
 const fn reason_of(reason: FenceReason) -> Reason {
     match reason {
-        FenceReason::FirstStart => Reason::FirstStart,
+        FenceReason::FirstStart | FenceReason::Joining => Reason::FirstStart,
         FenceReason::PredecessorUnconfirmed => Reason::PredecessorUnconfirmed,
         FenceReason::Leaving => Reason::Leaving,
         FenceReason::ClockJump => Reason::ClockJump,
         FenceReason::Updating => Reason::Updating,
-        // Nothing here fences for the others; a version that did so fenced, and that is what counts.
-        FenceReason::Restarted | FenceReason::Joining => Reason::Restarted,
+        FenceReason::Restarted => Reason::Restarted,
     }
 }
 

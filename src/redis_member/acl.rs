@@ -11,7 +11,8 @@ use std::fmt;
 
 /// The operator's own user on every member.
 pub const OPERATOR_USER: &str = "operator";
-/// The user of the kubelet's probes; it needs no password and can do nothing else.
+/// The user of the kubelet's probes. It needs no password: all that it may do is `ECHO`, and that only while the member votes, so
+/// that readiness follows admission whatever the users of the day are called.
 pub const PROBE_USER: &str = "probe";
 
 /// What a closed user may do. Not `off`: with `off` Redisson cannot start, and node-redis never connects, while one
@@ -19,9 +20,13 @@ pub const PROBE_USER: &str = "probe";
 const CLOSED: &str = "-@all +ping";
 /// What the scripts of the locking path need, and nothing more.
 const LOCKER: &str = "-@all +ping +info +evalsha +script|load +get +set +del +pexpire +pttl +time +type";
-/// What the Redlock libraries need, tried with eight of them.
-const CLIENT: &str =
-    "-@all +ping +set +get +del +exists +pexpire +pttl +eval +evalsha +script|load +watch +multi +exec +unwatch";
+/// What the Redlock libraries need (docs/clients.md). The first line is for all of them, the second for LockExtend and
+/// LockRelease of StackExchange.Redis, the third for Redisson, whose locks are hashes and who tells waiters by a channel.
+const CLIENT: &str = "-@all +ping +set +get +del +exists +pexpire +pttl +eval +evalsha +script|load \
+    +expire +watch +multi +exec +unwatch \
+    +hexists +hincrby +publish +subscribe +unsubscribe";
+/// How a probe sees that its member votes.
+const PROBE: &str = "-@all +ping +echo";
 /// What `admin.rs` runs: reading, the operator's own keys, the users, and the end of other connections and of scripts.
 /// The selector allows it to sample the time to live of every key.
 const OPERATOR: &str = "resetchannels ~#* -@all +ping +info +time +scan +get +set +eval +watch +unwatch +multi +exec \
@@ -86,12 +91,14 @@ impl KeyPrefix {
 )]
 pub struct NotAKeyPrefix;
 
-/// A user of the locks, closed or open.
+/// A user that is open only while its member votes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRule {
     name: String,
+    /// None: whoever gives that name.
     passwords: Vec<PasswordHash>,
-    keys: String,
+    /// Keys and channels.
+    scope: String,
     open: &'static str,
 }
 
@@ -102,16 +109,34 @@ impl UserRule {
         Self {
             name: Self::locker_name(epoch),
             passwords: vec![PasswordHash::of(password)],
-            keys: "~*".to_owned(),
+            scope: "~* resetchannels".to_owned(),
             open: LOCKER,
         }
     }
 
-    /// A Redlock client outside the operator: its prefix only.
+    /// A Redlock client outside the operator: its prefix only. Redisson keeps a channel beside every lock, which its
+    /// scripts name as a key, and for a moment the outcome of a release; no lock has such a name, as no key has a brace.
     #[must_use]
     pub fn client(client: &str, epoch: i64, prefix: &KeyPrefix, password: &Secret) -> Self {
-        let name = Self::client_name(client, epoch);
-        Self { name, passwords: vec![PasswordHash::of(password)], keys: format!("~{}*", prefix.as_str()), open: CLIENT }
+        let prefix = prefix.as_str();
+        let channel = format!("redisson_lock__channel:{{{prefix}*");
+        Self {
+            name: Self::client_name(client, epoch),
+            passwords: vec![PasswordHash::of(password)],
+            scope: format!("~{prefix}* ~{channel} ~redisson_unlock_latch:{{{prefix}* resetchannels &{channel}"),
+            open: CLIENT,
+        }
+    }
+
+    /// The kubelet's probes.
+    #[must_use]
+    pub fn probe() -> Self {
+        Self {
+            name: PROBE_USER.to_owned(),
+            passwords: Vec::new(),
+            scope: "resetkeys resetchannels".to_owned(),
+            open: PROBE,
+        }
     }
 
     /// The same user with these passwords, each of which is accepted.
@@ -142,13 +167,8 @@ impl UserRule {
     /// user whatever the process's ACL file said.
     #[must_use]
     pub fn set_user(&self, open: bool) -> Vec<String> {
-        let rules = format!(
-            "{} reset on {} {} resetchannels {}",
-            self.name,
-            shown(&self.passwords),
-            self.keys,
-            if open { self.open } else { CLOSED }
-        );
+        let login = if self.passwords.is_empty() { "nopass".to_owned() } else { shown(&self.passwords) };
+        let rules = format!("{} reset on {login} {} {}", self.name, self.scope, if open { self.open } else { CLOSED });
         rules.split_whitespace().map(str::to_owned).collect()
     }
 
@@ -184,18 +204,17 @@ fn shown(passwords: &[PasswordHash]) -> String {
 /// The commands of a closed user as `ACL GETUSER` shows them.
 pub(super) const CLOSED_AS_SHOWN: &str = CLOSED;
 
-/// The text of `users.acl`: everybody closed but the operator and the probe.
+/// The text of `users.acl`: everybody closed but the operator.
 #[must_use]
 pub fn users_acl(operator_passwords: &[Secret], users: &[UserRule]) -> String {
     let mut lines = vec![
         "user default off".to_owned(),
-        format!("user {PROBE_USER} on nopass resetkeys resetchannels -@all +ping +acl|dryrun"),
         format!("user {OPERATOR_USER} on {} {OPERATOR}", shown(&hashes(operator_passwords))),
     ];
     // `reset` is for SETUSER; a user in the file begins with nothing.
-    lines.extend(
-        users.iter().map(|user| format!("user {}", user.set_user(false).join(" ").replacen(" reset ", " ", 1))),
-    );
+    let closed = |user: &UserRule| format!("user {}", user.set_user(false).join(" ").replacen(" reset ", " ", 1));
+    lines.push(closed(&UserRule::probe()));
+    lines.extend(users.iter().map(closed));
     lines.join("\n") + "\n"
 }
 
@@ -238,9 +257,9 @@ mod tests {
         let text = users_acl(std::slice::from_ref(&secret), &users);
         assert!(!text.contains("s3cret"));
         assert!(text.starts_with("user default off\n") && text.ends_with('\n'));
-        for name in ["locker-e7", "billing-e7"] {
-            let line = text.lines().find(|line| line.starts_with(&format!("user {name} on #"))).unwrap();
-            assert!(line.ends_with("resetchannels -@all +ping"), "{line}");
+        for (name, login) in [("locker-e7", "#"), ("billing-e7", "#"), ("probe", "nopass resetkeys ")] {
+            let line = text.lines().find(|line| line.starts_with(&format!("user {name} on {login}"))).unwrap();
+            assert!(line.ends_with(" -@all +ping"), "{line}");
         }
         for forbidden in ["acl|save", "acl|load", "+config", "+@all", "flushall", "debug"] {
             assert!(!text.contains(forbidden), "{forbidden}");

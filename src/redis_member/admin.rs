@@ -351,7 +351,7 @@ fn first_failure(answers: &[Value]) -> Option<MemberError> {
     })
 }
 
-fn number(value: &Value) -> Result<Option<i64>, MemberError> {
+pub(super) fn number(value: &Value) -> Result<Option<i64>, MemberError> {
     match value {
         Value::Nil => Ok(None),
         Value::Int(number) => Ok(Some(*number)),
@@ -363,7 +363,7 @@ fn number(value: &Value) -> Result<Option<i64>, MemberError> {
 }
 
 /// Whether an `ACL GETUSER` answer shows a user that may do more than a closed one. In doubt it may.
-fn is_open(acl: &Value) -> bool {
+pub(super) fn is_open(acl: &Value) -> bool {
     let Value::Array(fields) = acl else { return *acl != Value::Nil };
     let field = |name: &str| {
         let (pairs, _) = fields.as_chunks::<2>();

@@ -31,6 +31,8 @@ pub struct Claim {
     pub used: Duration,
     /// How long this counts when it is not said again.
     pub lives: Duration,
+    /// It has stood on every external member.
+    pub joined: bool,
 }
 
 /// What another operator says of its quorum.
@@ -55,7 +57,7 @@ pub struct OtherClaim {
 pub struct RecordLook {
     /// The caller's claim stands, and every operator that has come later has seen it: up to this time to live.
     pub kept: Option<Duration>,
-    /// A claim of the caller's quorum with the same list stood before.
+    /// A claim of the caller's quorum with the same list stood before, by one who had seen it on every external member.
     pub stood: bool,
     /// The claims of others.
     pub others: Vec<OtherClaim>,
@@ -80,6 +82,7 @@ impl AdminConnection {
             millis(uses.unwrap_or(claim.used)).to_string(),
             millis(claim.used).to_string(),
             millis(claim.lives).to_string(),
+            u8::from(claim.joined).to_string(),
         ];
         let answer = self.run_script(include_str!("scripts/quorum.lua"), RECORD_KEY, &arguments).await?;
         read_look(&answer).ok_or_else(wire::unexpected)

@@ -56,9 +56,54 @@ impl TryFrom<i64> for FencingToken {
 #[error("{0} is outside the range of fencing tokens, 0 to 2^53 - 1")]
 pub struct TokenOutOfRange(pub i64);
 
+/// So many other members have to tell their counters before these prove anything: with fewer, those that stored the last token may
+/// be missing.
+#[must_use]
+pub const fn counters_needed(members: usize) -> usize {
+    members - members / 2
+}
+
+/// The counter that a process which has forgotten it starts with: above every token that a majority may have given out. The highest
+/// of (a) the `counters` of other admitted members, if `needed` of them could be had, (b) the floor in the status, and (c) the time
+/// in Unix milliseconds.
+///
+/// To be read after the rejoin delay, never before: an acquisition may be in flight until then.
+#[must_use]
+pub fn restored(counters: &[FencingToken], needed: usize, floor: FencingToken, clock: FencingToken) -> FencingToken {
+    let highest = counters.iter().copied().max().filter(|_| counters.len() >= needed).unwrap_or_default();
+    highest.max(floor).max(clock)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn token(number: i64) -> FencingToken {
+        FencingToken::new(number).unwrap()
+    }
+
+    #[test]
+    fn the_counter_is_restored_above_everything_that_may_have_been_given_out() {
+        for (counters, needed, floor, clock, expected) in [
+            (&[50, 90][..], 2, 10, 20, 90),
+            // Too few could be had: together they might not have stored the last token, so they prove nothing.
+            (&[90][..], 2, 10, 20, 20),
+            (&[50, 60][..], 2, 70, 20, 70),
+            (&[][..], 1, 0, 20, 20),
+            (&[][..], 1, 30, 20, 30),
+        ] {
+            let counters: Vec<_> = counters.iter().map(|number| token(*number)).collect();
+            assert_eq!(restored(&counters, needed, token(floor), token(clock)), token(expected));
+        }
+    }
+
+    #[test]
+    fn the_needed_counters_meet_every_majority() {
+        for (members, needed) in [(1, 1), (3, 2), (5, 3), (7, 4), (9, 5)] {
+            assert_eq!(counters_needed(members), needed);
+            assert!(needed + members / 2 + 1 > members, "one of them stored the last token");
+        }
+    }
 
     #[test]
     fn tokens_stay_exact_in_a_double() {

@@ -1,6 +1,7 @@
 //! Faults that need the host: only the local cluster has one that we may use.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     process::Stdio,
     sync::{
@@ -22,12 +23,23 @@ pub(crate) struct Faults {
     api_server_is_away: AtomicBool,
     /// Nodes whose network cable is out.
     cut: Mutex<Vec<String>>,
+    /// What ends the faults that go on, by their number.
+    going_on: Mutex<BTreeMap<u64, Vec<String>>>,
 }
+
+/// A fault that goes on until it is ended.
+#[must_use]
+pub(crate) struct Injected(u64);
 
 impl Faults {
     /// For a cluster of somebody else.
     pub(crate) fn none() -> Self {
-        Self { script: None, api_server_is_away: AtomicBool::new(false), cut: Mutex::default() }
+        Self {
+            script: None,
+            api_server_is_away: AtomicBool::new(false),
+            cut: Mutex::default(),
+            going_on: Mutex::default(),
+        }
     }
 
     /// For the local cluster.
@@ -40,14 +52,57 @@ impl Faults {
         self.script.is_some()
     }
 
-    async fn run(&self, arguments: &[&str]) -> anyhow::Result<()> {
+    /// `local/cluster.sh` with these arguments.
+    pub(crate) fn command(&self, arguments: &[&str]) -> anyhow::Result<Command> {
+        let Some(script) = &self.script else { bail!("this cluster has no faults to inject") };
+        let mut command = Command::new(script);
+        command.args(arguments);
+        Ok(command)
+    }
+
+    /// Begins a fault by one command of `local/cluster.sh`; the other one ends it, at the end of the test at the latest.
+    pub(crate) async fn inject(&self, begin: &[&str], end: &[&str]) -> anyhow::Result<Injected> {
+        let number = {
+            let mut going_on = self.going_on.lock().unwrap_or_else(PoisonError::into_inner);
+            let number = going_on.last_key_value().map_or(0, |(last, _)| last + 1);
+            going_on.insert(number, end.iter().map(|argument| (*argument).to_owned()).collect());
+            number
+        };
+        match self.run(begin).await {
+            Ok(()) => Ok(Injected(number)),
+            Err(error) => {
+                self.going_on.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends a fault.
+    pub(crate) async fn end(&self, Injected(number): Injected) -> anyhow::Result<()> {
+        let end = self.going_on.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        match end {
+            Some(end) => self.run(&end.iter().map(String::as_str).collect::<Vec<_>>()).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Ends whatever still goes on.
+    pub(crate) async fn end_all(&self) -> anyhow::Result<()> {
+        let numbers: Vec<_> = self.going_on.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect();
+        for number in numbers {
+            // What it was done to may be gone.
+            let _gone = self.end(Injected(number)).await;
+        }
+        self.start_api_server().await.and(self.heal_nodes().await)
+    }
+
+    pub(crate) async fn run(&self, arguments: &[&str]) -> anyhow::Result<()> {
         self.output(arguments).await.map(drop)
     }
 
     async fn output(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        let Some(script) = &self.script else { bail!("this cluster has no faults to inject") };
-        let mut command = Command::new(script);
-        command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+        let mut command = self.command(arguments)?;
+        command.stdin(Stdio::null()).kill_on_drop(true);
         let output = timeout(LIMIT, command.output()).await;
         let output = output.with_context(|| format!("cluster.sh {}: not done in {LIMIT:?}", arguments.join(" ")))??;
         ensure!(
@@ -73,6 +128,14 @@ impl Faults {
     /// Runs a shell script beside the control plane, from where pods and nodes are reached by address; gives what it printed.
     pub(crate) async fn beside_the_control_plane(&self, script: &str) -> anyhow::Result<String> {
         self.output(&["in-cp", "--", "bash", "-c", script]).await
+    }
+
+    /// A command of this machine on a node's network, with the cluster's names: its arguments are to be added.
+    pub(crate) fn on_node(&self, node: usize) -> anyhow::Result<Command> {
+        let Some(script) = &self.script else { bail!("this cluster's nodes cannot be entered") };
+        let mut command = Command::new(script);
+        command.args(["on-node", &node.to_string(), "--"]).kill_on_drop(true);
+        Ok(command)
     }
 
     /// SIGKILL to the first process of a container.

@@ -20,6 +20,33 @@ const START_LIMIT: Duration = Duration::from_secs(40);
 const REDIS: &str = r#"redis() { m=$(($1 + 1)); shift; [ ! -e /client/ca.crt ] || set -- --cacert /client/ca.crt "$@"
 redis-cli --no-auth-warning -u "$(sed -n "${m}p" /client/urls)" "$@" 2>&1; }"#;
 
+/// How long a client with an old list holds a lock at most.
+pub(crate) const OLD_LIST_TTL: Duration = Duration::from_secs(3);
+
+const OLD_LIST: &str = r#"
+set -- $(cat /client/urls)
+n=0
+while :; do
+    n=$((n + 1)); yes=0; refused=0
+    echo "try $n"
+    for url in "$@"; do
+        case "$(redis-cli --no-auth-warning -u "$url" SET "$key" "v$n" NX PX "$ttl" 2>&1)" in
+            OK) yes=$((yes + 1)) ;;
+            *NOPERM*) refused=$((refused + 1)) ;;
+        esac
+    done
+    if [ $((yes * 2)) -gt $# ]; then
+        echo "held $n $yes $refused"; sleep 0.3; echo "over $n"
+    else
+        echo "no $n $yes $refused"
+    fi
+    for url in "$@"; do
+        redis-cli --no-auth-warning -u "$url" EVAL \
+            "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end" 1 "$key" "v$n"
+    done > /dev/null 2>&1
+    sleep 0.2
+done"#;
+
 /// A pod that waits for commands.
 pub(crate) struct Client {
     bench: Bench,
@@ -78,6 +105,16 @@ impl Monitor {
     /// Runs this shell script; there is a function `redis MEMBER COMMAND...`.
     pub(crate) async fn run(quorum: &Quorum, name: &str, script: &str) -> anyhow::Result<Self> {
         start(quorum, name, &format!("{REDIS}; {script}")).await?;
+        Ok(Self { bench: quorum.bench.clone(), name: name.into() })
+    }
+
+    /// A Redlock client that reads the list of members once, when it starts, and keeps it whatever happens. It takes the lock on
+    /// `key` again and again, for [`OLD_LIST_TTL`] at most, and prints `try`, then `held` or `no` with the number of votes
+    /// and of refusals, then `over` before it gives the lock up.
+    pub(crate) async fn with_old_list(quorum: &Quorum, name: &str, key: &str) -> anyhow::Result<Self> {
+        let ttl = OLD_LIST_TTL.as_millis();
+        let script = format!("key={key}; ttl={ttl}; {OLD_LIST}");
+        start(quorum, name, &script).await?;
         Ok(Self { bench: quorum.bench.clone(), name: name.into() })
     }
 

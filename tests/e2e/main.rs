@@ -4,23 +4,34 @@
 //! the cluster of `KUBECONFIG`, or else on the local one. The last line is `N passed, N failed`.
 
 mod bench;
+#[path = "../chaos/checker.rs"]
+mod checker;
 mod cluster;
 mod crash;
 mod faults;
 mod figures;
 mod foreign;
 mod history;
+mod libraries;
 mod locks;
 mod masters;
 mod operators;
 mod pods;
 mod quorums;
 mod record;
+#[path = "../simulation/rng.rs"]
+mod rng;
 mod runner;
+mod spans;
+#[path = "../chaos/store.rs"]
+mod store;
+mod suite_chaos;
+mod suite_clients;
 mod suite_lock;
 mod suite_main;
 mod suite_quorum;
 mod suite_uninstall;
+mod votes;
 
 use std::process::ExitCode;
 
@@ -31,18 +42,30 @@ const SUITES: &[(&str, &[Test])] = &[
     ("main", suite_main::TESTS),
     ("quorum", suite_quorum::TESTS),
     ("lock", suite_lock::TESTS),
+    ("clients", suite_clients::TESTS),
+    ("chaos", suite_chaos::TESTS),
     ("uninstall", suite_uninstall::TESTS),
 ];
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
-    let (suite, filter) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
+    let (suite, filter): (String, String) =
+        (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
+    if suite == votes::monitor::COMMAND {
+        return votes::monitor::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    if suite == suite_chaos::outside::ARGUMENT {
+        return match runtime.map(|runtime| runtime.block_on(suite_chaos::outside::run())) {
+            Ok(Ok(())) => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        };
+    }
     let Some((_, tests)) = SUITES.iter().find(|(name, _)| *name == suite) else {
         let names: Vec<_> = SUITES.iter().map(|(name, _)| *name).collect();
         eprintln!("usage: cargo test --test e2e -- SUITE [FILTER]; the suites are: {}", names.join(", "));
         return ExitCode::FAILURE;
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     match runtime.map(|runtime| runtime.block_on(runner::run(tests, &filter))) {
         Ok(Ok(true)) => ExitCode::SUCCESS,
         Ok(Ok(false)) => ExitCode::FAILURE,

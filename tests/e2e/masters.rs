@@ -4,7 +4,11 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use redlock_operator::{api::RedisQuorum, redis_member::acl::external_user};
+use redlock_operator::{
+    api::RedisQuorum,
+    quorum::tls::{authority::Pair, issue},
+    redis_member::acl::external_user,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -25,16 +29,32 @@ pub(crate) struct Masters {
     name: String,
     host: u8,
     password: String,
+    /// What they serve, if they speak TLS.
+    certificate: Option<Pair>,
 }
 
 impl Masters {
     /// Makes the network namespace, and starts so many masters.
     pub(crate) async fn start(bench: &Bench, count: usize) -> anyhow::Result<Self> {
+        Self::start_with(bench, count, None).await
+    }
+
+    /// The same, with TLS and without plain TCP: their certificate is for their IP address, by this authority.
+    pub(crate) async fn start_tls(bench: &Bench, count: usize, authority: &Pair) -> anyhow::Result<Self> {
+        Self::start_with(bench, count, Some(authority)).await
+    }
+
+    async fn start_with(bench: &Bench, count: usize, authority: Option<&Pair>) -> anyhow::Result<Self> {
         let number = rand::random::<u16>();
         // The nodes and the control plane have the lower addresses. One for the masters, the next one for the same masters too.
         let host = 100 + (number % 60) as u8 * 2;
         let password = format!("{:016x}", rand::random::<u64>());
-        let masters = Self { bench: bench.clone(), name: format!("m{number:04x}"), host, password };
+        let mut masters =
+            Self { bench: bench.clone(), name: format!("m{number:04x}"), host, password, certificate: None };
+        if let Some(authority) = authority {
+            let names = [masters.host(0)];
+            masters.certificate = Some(issue::certificate(authority, &names, bench.wall().0 / 1_000)?);
+        }
         let Self { name, .. } = &masters;
         let (first, second) = (masters.host(0), masters.host(1));
         let script = format!(
@@ -91,10 +111,21 @@ impl Masters {
         let user = external_user(USER).replace("PASSWORD", &self.password);
         let user = user.replacen("ACL SETUSER", "user", 1).replacen(" reset ", " ", 1);
         let (directory, port) = (self.directory(), Self::port(index));
+        let (listen, files) = match &self.certificate {
+            None => (format!("'port {port}'"), String::new()),
+            Some(Pair { certificate, key }) => (
+                format!(
+                    "'port 0' 'tls-port {port}' 'tls-cert-file {directory}/tls.crt' 'tls-key-file {directory}/tls.key' \
+                     'tls-auth-clients no'"
+                ),
+                format!("printf %s '{certificate}' >{directory}/tls.crt; printf %s '{key}' >{directory}/tls.key"),
+            ),
+        };
         let script = format!(
             "set -eu
              cd {directory}
-             printf '%s\\n' 'user default off' '{user}' 'port {port}' 'bind *' 'protected-mode no' 'save \"\"' \
+             {files}
+             printf '%s\\n' 'user default off' '{user}' {listen} 'bind *' 'protected-mode no' 'save \"\"' \
                'daemonize yes' 'dir {directory}' 'pidfile {directory}/{index}.pid' 'logfile {directory}/{index}.log' >{index}.conf
              rm -f {index}.pid
              ip netns exec {name} redis-server {index}.conf

@@ -85,6 +85,11 @@ impl Quorum {
         format!("{}-{index}", self.name)
     }
 
+    /// Names of all members.
+    pub(crate) fn members(&self) -> Vec<String> {
+        (0..3).map(|index| self.member(index)).collect()
+    }
+
     /// The first version in which this is true of the member, among those seen after `mark`.
     pub(crate) async fn member_until(
         &self,

@@ -24,7 +24,7 @@ use tokio::{sync::watch, task::AbortHandle, time::timeout};
 const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// Watches that break begin anew at this pace: what happens right after an API server came back is to be seen.
-struct Steady;
+pub(crate) struct Steady;
 
 impl Iterator for Steady {
     type Item = Duration;

@@ -16,8 +16,14 @@ use crate::{
     quorums,
 };
 
-/// A test that takes longer hangs.
+/// A test that takes longer, besides the time that it was given, hangs.
 const TEST_LIMIT: Duration = Duration::from_secs(600);
+
+/// For how long the tests that go on for as long as they are told do so: `CHAOS_SECONDS`.
+pub(crate) fn given_time() -> Duration {
+    let seconds = std::env::var("CHAOS_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(75))
+}
 
 /// One test.
 pub(crate) struct Test {
@@ -103,13 +109,13 @@ pub(crate) async fn run(tests: &[Test], filter: &str) -> anyhow::Result<bool> {
 async fn attempt(test: &Test, bench: &Bench) -> anyhow::Result<()> {
     let running = tokio::spawn((test.run)(bench.clone()));
     let stop = running.abort_handle();
-    let result = match timeout(TEST_LIMIT, running).await {
+    let limit = TEST_LIMIT + given_time();
+    let result = match timeout(limit, running).await {
         Ok(joined) => joined.unwrap_or_else(|panic| Err(anyhow!("{panic}"))),
-        Err(_elapsed) => Err(anyhow!("not done in {TEST_LIMIT:?}")),
+        Err(_elapsed) => Err(anyhow!("not done in {limit:?}")),
     };
     stop.abort();
-    let faults = &bench.cluster.faults;
-    result.and(faults.start_api_server().await).and(faults.heal_nodes().await)
+    result.and(bench.cluster.faults.end_all().await)
 }
 
 /// A test whose namespace is being removed.

@@ -7,6 +7,7 @@ mod external;
 mod fences;
 mod helpers;
 mod lost_node;
+mod membership;
 mod network_policy;
 mod pods;
 mod refusals;
@@ -50,6 +51,8 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere pods::a_drain_takes_one_member_at_a_time,
     anywhere pods::valkey_members_vote_and_are_fenced_like_redis,
     anywhere deletion::a_quorum_made_again_under_its_name_gives_larger_tokens,
+    anywhere membership::one_member_becomes_three_and_no_lock_is_lost_or_split,
+    local membership::three_become_five_then_seven_then_three_though_the_leader_is_killed,
     anywhere deletion::a_quorum_that_goes_names_its_held_locks_and_answers_nothing_but_ping,
     anywhere deletion::a_namespace_with_held_locks_goes,
     local rejoin::thirty_restarts_rejoin_within_a_second_after_the_delay,
@@ -63,6 +66,7 @@ pub(crate) const TESTS: &[Test] = tests![
     local external::a_longer_max_ttl_waits_for_the_fences_of_all,
     local external::a_master_restarted_in_the_middle_of_an_acquisition_does_not_vote,
     local external::two_addresses_of_one_process_have_one_vote,
+    local external::masters_are_spoken_to_by_tls_with_authority_and_name_checked,
     local tls::a_managed_certificate_is_checked_by_name_and_plain_tcp_is_refused,
     anywhere tls::a_certificate_that_is_replaced_is_served_without_a_restart,
     anywhere tls::tls_is_switched_on_and_off_and_no_lock_is_lost,

@@ -8,7 +8,10 @@
 
 mod admission;
 mod check;
+mod clock;
 mod core;
+mod membership;
 mod replicas;
+mod settings;
 mod tokens;
 mod votes;

@@ -6,6 +6,8 @@
 
 use std::fmt::Write;
 
+use redlock_operator::redlock::{FencingToken, counters_needed, restored};
+
 use super::check::{Rules, holds, large, violated};
 use super::core::{Majorities, Yes};
 
@@ -38,7 +40,6 @@ struct Tokens {
 
 impl Tokens {
     fn new(members: usize) -> Self {
-        let majority = members / 2 + 1;
         Self {
             members,
             most_counter: 4,
@@ -49,7 +50,7 @@ impl Tokens {
             restore: true,
             restore_late: true,
             reads_admitted: true,
-            needed: members - majority + 1,
+            needed: counters_needed(members),
             floor: true,
             majorities: Majorities::new(members),
         }
@@ -156,12 +157,14 @@ impl Tokens {
         world.clients[client] = Client { phase: Phase::Held, token, hint: token };
     }
 
-    /// As `restored` in src/quorum/controller/admit.rs decides, but for Unix time, which would cover for the other two.
+    /// Unix time is left out, it would cover for the other two. Without a floor counters that cannot be had are waited for.
     fn restored(&self, world: &World, others: usize) -> Option<u8> {
+        let token = |number: u8| FencingToken::new(number.into()).unwrap();
         let read = (0..self.members).filter(|member| others >> member & 1 == 1);
-        let counters: Vec<u8> = read.map(|member| world.members[member].counter).collect();
-        let highest = counters.iter().copied().max().filter(|_| counters.len() >= self.needed);
-        if self.floor { Some(highest.unwrap_or(0).max(world.floor)) } else { highest }
+        let counters: Vec<_> = read.map(|member| token(world.members[member].counter)).collect();
+        let floor = if self.floor { token(world.floor) } else { FencingToken::ZERO };
+        let restored = restored(&counters, self.needed, floor, FencingToken::ZERO);
+        (self.floor || counters.len() >= self.needed).then(|| u8::try_from(restored.get()).unwrap())
     }
 
     fn apply(&self, world: &mut World, step: Step) -> bool {

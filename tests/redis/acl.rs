@@ -1,8 +1,10 @@
-use crate::quorum::Quorum;
+use crate::quorum::{LEADER, Quorum};
 use crate::server::{PREFIX, Server, client, locker};
 use redis::aio::MultiplexedConnection;
-use redlock_operator::redis_member::acl::{OPERATOR_USER, PROBE_USER};
-use redlock_operator::redis_member::{AdminConnection, Endpoint, Link, RedisMember, ScriptKill, Secret};
+use redlock_operator::redis_member::acl::{OPERATOR_USER, PROBE_USER, UserRule};
+use redlock_operator::redis_member::{
+    AdminConnection, Closing, Endpoint, Link, Opening, RedisMember, ScriptKill, Secret,
+};
 use redlock_operator::redlock::{LockMember, MemberError};
 use redlock_operator::time::SystemClock;
 use std::sync::Arc;
@@ -50,6 +52,121 @@ async fn nobody_can_keep_an_open_state_or_throw_data_away() {
 }
 
 #[tokio::test]
+async fn a_lock_client_reaches_no_key_and_no_channel_outside_its_prefix() {
+    let quorum = Quorum::of(1).await;
+    let mut connection = quorum.servers[0].connect_as(client().name()).await;
+    let own = format!("{PREFIX}job");
+    for key in ["other/job", "shop", "#token", "#epoch", "redlock:shop/job", "redisson_lock_token:{shop/job}"] {
+        for command in [
+            "SET KEY v",
+            "SET KEY v NX PX 1000",
+            "GET KEY",
+            "DEL KEY",
+            "EXISTS KEY",
+            "PTTL KEY",
+            "PEXPIRE KEY 1",
+            "EXPIRE KEY 1",
+            "HEXISTS KEY f",
+            "HINCRBY KEY f 1",
+            "WATCH KEY",
+            "EVAL return(1) 1 KEY",
+            "EVALSHA 0000000000000000000000000000000000000000 1 KEY",
+            "SUBSCRIBE KEY",
+            "PUBLISH KEY v",
+        ] {
+            // A script may neither name a foreign key nor use one that it has not named.
+            let command = command.replace("KEY", key);
+            assert_eq!(code(&mut connection, &command).await, "NOPERM", "{command}");
+        }
+        for call in ["get", "del"] {
+            let mut eval = redis::cmd("EVAL");
+            eval.arg(format!("return redis.call('{call}', ARGV[1])")).arg(1).arg(&own).arg(key);
+            let refused = eval.query_async::<redis::Value>(&mut connection).await.unwrap_err();
+            assert!(refused.to_string().contains("can't access"), "{call} {key}: {refused}");
+        }
+    }
+    // Its own, as Redisson uses them.
+    for command in [
+        "HINCRBY shop/hash f 1",
+        "HEXISTS shop/hash f",
+        "EXPIRE shop/hash 1",
+        "PUBLISH redisson_lock__channel:{shop/hash} 0",
+        "SET redisson_unlock_latch:{shop/hash}:1 1 PX 1000",
+    ] {
+        assert_eq!(code(&mut connection, command).await, "OK", "{command}");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_client_runs_nothing_but_what_lock_clients_need() {
+    let quorum = Quorum::of(1).await;
+    let mut connection = quorum.servers[0].connect_as(client().name()).await;
+    for command in [
+        "CONFIG GET *",
+        "CONFIG SET maxmemory 1",
+        "CONFIG REWRITE",
+        "FLUSHALL",
+        "FLUSHDB",
+        "ACL LIST",
+        "ACL WHOAMI",
+        "ACL SETUSER billing-e7 +@all",
+        "SHUTDOWN NOSAVE",
+        "REPLICAOF 127.0.0.1 1",
+        "SLAVEOF NO ONE",
+        "FAILOVER",
+        "DEBUG SLEEP 1",
+        "DEBUG OBJECT shop/job",
+        "KEYS *",
+        "SCAN 0",
+        "RANDOMKEY",
+        "DBSIZE",
+        "CLIENT LIST",
+        "CLIENT KILL TYPE normal",
+        "CLIENT PAUSE 1000",
+        "CLIENT ID",
+        "SCRIPT FLUSH",
+        "SCRIPT KILL",
+        "PSUBSCRIBE *",
+        "MONITOR",
+        "SYNC",
+        "PSYNC ? -1",
+        "SAVE",
+        "BGSAVE",
+        "BGREWRITEAOF",
+        "SELECT 1",
+        "SWAPDB 0 1",
+        "MOVE shop/job 1",
+        "INFO",
+        "TIME",
+        "COMMAND",
+        "MODULE LIST",
+        "FUNCTION LIST",
+        "OBJECT ENCODING shop/job",
+        "DUMP shop/job",
+        "RESTORE shop/job 0 x",
+        "PERSIST shop/job",
+        "RENAME shop/job shop/other",
+        "COPY shop/job shop/other",
+        "HSET shop/job f v",
+        "INCR shop/job",
+        "LATENCY RESET",
+        "MEMORY USAGE shop/job",
+        "SLOWLOG GET",
+        "CLUSTER NODES",
+        "ECHO x",
+    ] {
+        // DEBUG is refused to everybody, before anybody's permissions are looked at.
+        let refused = if command.starts_with("DEBUG") { "ERR" } else { "NOPERM" };
+        assert_eq!(code(&mut connection, command).await, refused, "{command}");
+        let words: Vec<_> = command.split(' ').map(|word| format!("'{word}'")).collect();
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(format!("return redis.call({})", words.join(","))).arg(0);
+        let refused = eval.query_async::<redis::Value>(&mut connection).await;
+        assert!(refused.is_err(), "{command} by a script: {refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn users_reach_only_what_they_need() {
     let quorum = Quorum::of(1).await;
     let server = &quorum.servers[0];
@@ -69,8 +186,13 @@ async fn users_reach_only_what_they_need() {
     assert_eq!(code(&mut connection, &format!("PTTL {own}")).await, "OK");
     let mut connection = server.connect_as(PROBE_USER).await;
     assert_eq!(code(&mut connection, "PING").await, "OK");
-    assert_eq!(code(&mut connection, &format!("ACL DRYRUN {} GET k", locker().name())).await, "OK");
+    assert_eq!(code(&mut connection, "ECHO votes").await, "NOPERM", "closed, as every member starts");
+    let mut admin = server.admin().await;
+    assert_eq!(admin.open(LEADER, &[UserRule::probe()]).await, Ok(Opening::Opened));
+    assert_eq!(code(&mut connection, "ECHO votes").await, "OK");
     assert_eq!(code(&mut connection, "GET k").await, "NOPERM");
+    assert_eq!(admin.close(LEADER, &[UserRule::probe()]).await, Ok(Closing::Closed));
+    assert_eq!(code(&mut connection, "ECHO votes").await, "NOPERM");
     let url = format!("redis://{}/", server.address());
     let mut nobody = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
     assert_eq!(code(&mut nobody, "PING").await, "NOAUTH", "default is off");

@@ -104,6 +104,7 @@ fn claim(uid: &str, list: &str, fence: u64) -> Claim {
         fence: Duration::from_secs(fence),
         used: Duration::from_secs(1),
         lives: Duration::from_secs(60),
+        joined: false,
     }
 }
 
@@ -229,8 +230,12 @@ async fn operators_that_agree_see_each_other() {
     };
     assert_eq!(*other, expected);
     assert!(other.left <= Duration::from_secs(60) && other.left > Duration::from_secs(50), "{other:?}");
+    // It stands, and counts for other replicas of its operator when it has stood everywhere.
     let look = master.look(&ours, Some(30)).await;
-    assert_eq!((look.kept, look.stood, look.others.len()), (kept(30), true, 1));
+    assert_eq!((look.kept, look.stood, look.others.len()), (kept(30), false, 1));
+    master.look(&Claim { joined: true, ..ours.clone() }, Some(30)).await;
+    master.look(&ours, Some(30)).await;
+    assert!(master.look(&ours, Some(30)).await.stood, "another replica that does not know yet changes nothing");
     // A process that starts has forgotten.
     master.restart().await;
     assert_eq!(master.look(&ours, None).await, RecordLook { kept: None, stood: false, others: vec![] });
@@ -243,7 +248,7 @@ async fn a_newcomer_with_another_list_writes_nothing() {
     master.look(&ours, Some(30)).await;
     let look = master.look(&claim("theirs", "a:1 b:1 d:1", 30), Some(30)).await;
     assert_eq!((look.kept, look.others.len()), (None, 1));
-    assert_eq!(master.look(&ours, Some(30)).await, RecordLook { kept: kept(30), stood: true, others: vec![] });
+    assert_eq!(master.look(&ours, Some(30)).await, RecordLook { kept: kept(30), stood: false, others: vec![] });
 }
 
 #[tokio::test]
@@ -280,7 +285,7 @@ async fn a_replica_that_lags_behind_changes_nothing() {
     let newer = Claim { generation: 2, ..claim("ours", LIST, 30) };
     master.look(&newer, Some(30)).await;
     let older = claim("ours", LIST, 10);
-    assert_eq!(master.look(&older, Some(10)).await, RecordLook { kept: kept(10), stood: true, others: vec![] });
+    assert_eq!(master.look(&older, Some(10)).await, RecordLook { kept: kept(10), stood: false, others: vec![] });
     let fence = |look: RecordLook| look.others[0].fence;
     assert_eq!(fence(master.look(&claim("theirs", LIST, 30), None).await), Duration::from_secs(30));
     let elsewhere = Claim { list: "x:1".into(), ..older };

@@ -24,6 +24,16 @@ pub struct RedisQuorumStatus {
     /// Rises with every change of the member list; part of the Redis users' names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub membership_epoch: Option<i64>,
+    /// The members of which a majority is needed in this epoch. Members of the specification that are not among them are still
+    /// joining.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 9), inner(length(min = 1, max = 63)))]
+    pub voters: Vec<String>,
+    /// While the member list changes: the members of the epoch before, of which a majority is needed as well, until nothing that
+    /// they promised alone can still be true.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 9), inner(length(min = 1, max = 63)))]
+    pub former_voters: Vec<String>,
     /// No fencing token above it has been published. Kept ahead of them in steps, so that tokens rise even when every
     /// member has forgotten its counter.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,6 +138,9 @@ pub struct MemberStatus {
     /// Epoch of the operator that admitted it: a frozen predecessor can open nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_epoch: Option<i64>,
+    /// Users of earlier membership epochs than this one are closed on its process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<i64>,
     /// The process that could vote before this one, until it is known to be dead. Nothing is admitted before that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor: Option<PredecessorStatus>,

@@ -17,8 +17,9 @@ fn claim(fence: u64) -> Claim {
         epoch: 1,
         generation: 1,
         fence: Duration::from_secs(fence),
-        used: Duration::from_secs(1),
+        used: Duration::from_secs(fence),
         lives: Duration::from_secs(70),
+        joined: false,
     }
 }
 
@@ -89,7 +90,8 @@ fn a_newcomer_claims_only_after_its_wait_and_votes_only_when_its_claim_stands_ev
     }
     assert_eq!(asks(&accord, "a", &process("a"), 1), Some(30));
     assert_eq!(asks(&accord, "a", &run("a2"), 1), None, "another process waits first");
-    for member in ["a", "b"] {
+    for member in ["a", "b", "a"] {
+        assert!(!accord.question(&name(member), &process(member), at(1)).unwrap().0.joined);
         accord.saw(&name(member), &process(member), &look(Some(30), false, &[]), at(1));
     }
     assert_eq!(accord.standing(at(1)), Standing::Joining(vec![name("c")]));
@@ -99,6 +101,7 @@ fn a_newcomer_claims_only_after_its_wait_and_votes_only_when_its_claim_stands_ev
     assert_eq!(accord.settled(at(2)), Some(30 * SECOND));
     assert_eq!(accord.standing(at(2)), Standing::Agreed(vec![]));
     assert!(!accord.saw(&name("c"), &process("c"), &look(Some(30), true, &[]), at(3)), "no news");
+    assert!(accord.question(&name("c"), &process("c"), at(3)).unwrap().0.joined);
 }
 
 #[test]
@@ -151,6 +154,19 @@ fn another_replica_goes_on_with_a_claim_that_stands() {
     let mut lapsed = self::accord(30);
     lapsed.saw(&name("a"), &process("a"), &look(None, false, &[]), at(0));
     assert!(!lapsed.may_vote(at(0)));
+}
+
+#[test]
+fn what_nothing_of_is_in_force_is_not_agreed_yet() {
+    let mut accord = accord(30);
+    accord.set_claim(Some(Claim { used: SECOND, ..claim(30) }));
+    accord.saw(&name("a"), &process("a"), &look(Some(30), true, &[]), at(0));
+    assert!(accord.may_vote(at(0)), "another replica has joined");
+    assert_eq!(accord.standing(at(0)), Standing::Joining(vec![name("b"), name("c")]));
+    for member in ["b", "c"] {
+        accord.saw(&name(member), &process(member), &look(Some(30), true, &[]), at(0));
+    }
+    assert_eq!((accord.standing(at(0)), accord.settled(at(0))), (Standing::Agreed(vec![]), Some(30 * SECOND)));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Secret;
 
 use super::{Transport, client_labels, owned, quorum_labels};
 use crate::quorum::auth::Auth;
-use crate::quorum::plan::{ClientPlan, PORT, Plan};
+use crate::quorum::plan::{ClientPlan, MemberPlan, PORT, Plan};
 use crate::quorum::tls::AUTHORITIES_KEY;
 
 /// The Secret that holds the seeds of a quorum.
@@ -19,19 +19,22 @@ pub fn auth_secret(plan: &Plan, auth: &Auth) -> Secret {
     }
 }
 
-/// What a client needs: its user, its key prefix, one URL per member, and with TLS whom to trust. In another namespace it has no owner (garbage
-/// collection would take a cross-namespace owner for a missing one and delete it at once), only labels.
+/// What a client needs: its user, its key prefix, one URL per member that votes, and with TLS whom to trust. In another namespace it
+/// has no owner (garbage collection would take a cross-namespace owner for a missing one and delete it at once), only labels.
 #[must_use]
 pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &ClientPlan, namespace: &str) -> Secret {
-    let user = client.user(plan.epoch);
+    let user = client.user(plan.lists.epoch);
+    let votes = |(_, member): &(usize, &MemberPlan)| plan.lists.voters.contains(&member.name);
     let urls: String = plan
         .members
         .iter()
-        .map(|member| {
+        .enumerate()
+        .filter(votes)
+        .map(|(position, member)| {
             let password = auth.password(&member.name, &user);
-            let tls = transport.tls.get(member.index).copied().unwrap_or_default();
+            let tls = transport.tls.get(position).copied().unwrap_or_default();
             let scheme = if tls { "rediss" } else { "redis" };
-            let given = transport.addresses.get(member.index).and_then(Option::as_ref);
+            let given = transport.addresses.get(position).and_then(Option::as_ref);
             let name = || format!("{}:{PORT}", member.dns_name(&plan.namespace));
             let address = given.map_or_else(name, ToString::to_string);
             format!("{scheme}://{user}:{}@{address}\n", password.expose())

@@ -15,7 +15,7 @@ use super::{REDIS_CONTAINER, member_labels, owned, quorum_selector};
 use crate::api::MEMBER_LABEL;
 use crate::quorum::plan::{MemberPlan, PORT, Plan, TlsPlan};
 use crate::quorum::tls::{CERTIFICATE_KEY, PRIVATE_KEY_KEY};
-use crate::redis_member::acl::{PROBE_USER, UserRule};
+use crate::redis_member::acl::PROBE_USER;
 
 /// The user `redis` of the official images, and of Debian's.
 const REDIS_UID: i64 = 999;
@@ -131,15 +131,13 @@ pub(super) fn resources(plan: &Plan) -> ResourceRequirements {
     })
 }
 
-/// Ready when admitted, for people, drains and rollouts; clients resolve the member all the same. `ACL DRYRUN` answers in words and
-/// with exit code 0 either way, so the words are compared.
+/// Ready when admitted, for people, drains and rollouts; clients resolve the member all the same. Only a member that votes echoes:
+/// the probe's user is opened and closed with the others, and has the same name in every membership epoch.
 fn readiness(plan: &Plan) -> Probe {
-    let locker = UserRule::locker_name(plan.epoch);
     // To itself, over loopback, with nothing to hide: which certificate is served is the operator's concern.
     let tls = if plan.tls.is_some() { " --tls --insecure" } else { "" };
-    let script = format!(
-        "[ \"$(REDISCLI_AUTH=x redis-cli{tls} --user {PROBE_USER} --no-auth-warning ACL DRYRUN {locker} SET x y)\" = OK ]"
-    );
+    let script =
+        format!("[ \"$(REDISCLI_AUTH=x redis-cli{tls} --user {PROBE_USER} --no-auth-warning ECHO votes)\" = votes ]");
     Probe {
         exec: Some(ExecAction { command: Some(vec!["sh".into(), "-c".into(), script]) }),
         period_seconds: Some(2),

@@ -13,11 +13,12 @@ use super::{Error, Task};
 use crate::api::{MilliTime, RedisQuorum};
 use crate::fence::{FenceStep, Process, Reason};
 use crate::quorum::in_force;
+use crate::quorum::membership::{Lists, meets_every_majority};
 use crate::quorum::plan::Plan;
 use crate::quorum::session::{ActError, FLOOR_STEP, Turn, floor_of};
 use crate::quorum::status::{Stamps, admitted_run_id, publish};
 use crate::redis_member::Observation;
-use crate::redlock::FencingToken;
+use crate::redlock::{FencingToken, restored};
 use crate::time::Clock;
 
 /// For the counters of the others: they are taken where they can be had.
@@ -29,6 +30,10 @@ impl Member<'_> {
         let mut turn = self.link.turn(&seen.run_id).await?;
         check(&turn.observe().await?)?;
         let quorum = self.task.read().await?;
+        // Other lists mean other users.
+        if Lists::of(&quorum) != self.plan.lists {
+            return Err(Error::Conflict);
+        }
         let record = self.record(&quorum);
         let again = self.task.look(self.link, &quorum, &record).await?;
         let decided_again = self.step(&quorum, &record, &again);
@@ -53,9 +58,10 @@ impl Member<'_> {
     async fn record_admission(&self, quorum: &RedisQuorum, look: &Look, counter: FencingToken) -> Result<(), Error> {
         let record = self.record(quorum).after(FenceStep::Admit, look.seen.as_ref(), &look.verdict);
         let stamps = Stamps {
-            rejoin_at: None,
             admitted_at: MilliTime::from_millis(self.task.leader.context.clock.wall().0),
             operator_epoch: Some(self.task.leader.term.epoch),
+            epoch: Some(self.plan.lists.epoch),
+            ..Stamps::default()
         };
         let floor = floor_of(quorum).max(counter.saturating_add(FLOOR_STEP));
         let written = self.publisher.write_on(quorum, |status| {
@@ -71,7 +77,7 @@ impl Member<'_> {
     /// Opens on the connection of the check, once. A failure leaves the state of the users unknown, so the process is fenced and
     /// counted anew.
     async fn open(&self, mut turn: Turn<'_>, counter: FencingToken, look: &Look) -> Result<(), Error> {
-        let rules = self.plan.user_rules(self.auth, &self.member.name);
+        let rules = self.plan.open_rules(self.auth, &self.member.name);
         let Err(error) = turn.open(self.task.leader.term.epoch, &rules, counter).await else { return Ok(()) };
         drop(turn);
         tracing::warn!(member = %self.member.name, %error, "opening failed, fencing again");
@@ -90,13 +96,6 @@ impl Member<'_> {
         let quorum = self.task.session.quorum();
         self.task.leader.context.event(quorum.as_ref(), EventType::Normal, "Admitted", note).await;
     }
-}
-
-/// The highest of (a) the counters of `needed` other admitted members, if so many could be had, (b) the floor, and (c) the time
-/// in milliseconds.
-fn restored(counters: &[FencingToken], needed: usize, floor: FencingToken, clock: FencingToken) -> FencingToken {
-    let highest = counters.iter().copied().max().filter(|_| counters.len() >= needed).unwrap_or_default();
-    highest.max(floor).max(clock)
 }
 
 /// A process that could forget while it runs must not vote, whoever configured it so.
@@ -123,41 +122,22 @@ impl Task<'_> {
     pub(super) async fn restored_counter(&self, plan: &Plan, quorum: &RedisQuorum, member: &str) -> FencingToken {
         let counters = self.counters_of_others(quorum, member).await;
         let clock = FencingToken::new(self.leader.context.clock.wall().0).unwrap_or_default();
-        let needed = plan.size() - plan.majority() + 1;
-        restored(&counters, needed, floor_of(quorum), clock)
+        let list = plan.lists.knows_tokens();
+        let counters = counters.into_iter().filter(|(name, _)| list.contains(name)).map(|(_, counter)| counter);
+        restored(&counters.collect::<Vec<_>>(), meets_every_majority(list), floor_of(quorum), clock)
     }
 
     /// The counters of the other admitted members, each read from the process that is admitted.
-    async fn counters_of_others(&self, quorum: &RedisQuorum, name: &str) -> Vec<FencingToken> {
-        let others = self.session.links().iter().filter(|link| link.name().as_str() != name && link.is_seen());
+    pub(super) async fn counters_of_others(&self, quorum: &RedisQuorum, name: &str) -> Vec<(String, FencingToken)> {
+        let links = self.session.links();
+        let others = links.iter().filter(|link| link.name().as_str() != name && link.is_seen());
         let reads = others.filter_map(|link| {
             let run_id = admitted_run_id(quorum, link.name().as_str())?;
-            Some(async move { timeout(COUNTERS_TIMEOUT, link.counter(&run_id)).await.ok()?.ok() })
+            Some(async move {
+                let counter = timeout(COUNTERS_TIMEOUT, link.counter(&run_id)).await.ok()?.ok()?;
+                Some((link.name().to_string(), counter))
+            })
         });
         join_all(reads).await.into_iter().flatten().collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn token(number: i64) -> FencingToken {
-        FencingToken::new(number).unwrap()
-    }
-
-    #[test]
-    fn the_counter_is_restored_above_everything_that_may_have_been_given_out() {
-        for (counters, needed, floor, clock, expected) in [
-            (&[50, 90][..], 2, 10, 20, 90),
-            // Too few could be had: together they might not have stored the last token, so they prove nothing.
-            (&[90][..], 2, 10, 20, 20),
-            (&[50, 60][..], 2, 70, 20, 70),
-            (&[][..], 1, 0, 20, 20),
-            (&[][..], 1, 30, 20, 30),
-        ] {
-            let counters: Vec<_> = counters.iter().map(|number| token(*number)).collect();
-            assert_eq!(restored(&counters, needed, token(floor), token(clock)), token(expected));
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Clients outside the operator: their users on running members, and their Secrets in other namespaces.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -10,7 +10,8 @@ use super::{Error, Task, request};
 use crate::api::{ACCEPT_CLIENTS_ANNOTATION, CLIENT_LABEL, FIELD_MANAGER, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL};
 use crate::quorum::auth::Auth;
 use crate::quorum::build::{Transport, client_secret, users_acl};
-use crate::quorum::plan::{ClientPlan, MemberPlan, Plan, voting_users};
+use crate::quorum::membership::{Lists, is_closed};
+use crate::quorum::plan::{ClientPlan, MemberPlan, Plan};
 use crate::quorum::session::{ActError, MemberLink};
 use crate::quorum::status::admitted_run_id;
 use crate::redis_member::acl::{KeyPrefix, OPERATOR_USER, PROBE_USER, UserRule};
@@ -25,20 +26,24 @@ struct Difference {
 }
 
 impl Task<'_> {
-    /// Opens the users of clients that were added after their member was admitted. Guarded by the epoch, and only on the process
+    /// Opens the users that their member lacks: of clients that were added after it was admitted, or that waited for the end of a
+    /// change of the members. Guarded by the epoch, and only on the process
     /// that is admitted: it has been open all along, so nothing is waited for.
     pub(super) async fn open_new_clients(&self, plan: &Plan, auth: &Auth) {
         let quorum = self.session.quorum();
-        let users = voting_users(&quorum);
-        for (member, link) in plan.members.iter().zip(self.session.links()) {
+        if Lists::of(&quorum) != plan.lists {
+            return;
+        }
+        let locker = UserRule::locker_name(plan.lists.epoch);
+        for (member, link) in self.linked(plan) {
             let view = link.view();
             let Some(observation) = view.observation.filter(|_| link.is_seen()) else { continue };
             let admitted = admitted_run_id(&quorum, &member.name).filter(|run_id| *run_id == observation.run_id);
             let is_open = |user: &str| observation.open_users.iter().any(|open| open == user);
-            let locker_open = users.first().is_some_and(|locker| is_open(locker));
+            let locker_open = is_open(&locker);
             let raised = view.raised == Some(self.leader.term.epoch);
             let (Some(run_id), true, true) = (admitted, locker_open, raised) else { continue };
-            let mut missing = plan.user_rules(auth, &member.name);
+            let mut missing = plan.open_rules(auth, &member.name);
             missing.retain(|rule| !is_open(rule.name()));
             if missing.is_empty() {
                 continue;
@@ -57,16 +62,20 @@ impl Task<'_> {
         let api = self.secrets(&plan.namespace);
         let Some(config) = request(api.get_opt(&plan.config_name())).await? else { return Ok(Vec::new()) };
         let quorum = self.session.quorum();
+        let closed = |member: &MemberPlan| is_closed(quorum.status.as_ref(), &member.name, &plan.lists);
+        if plan.lists.is_joint() && !plan.members.iter().all(closed) {
+            return Ok(vec!["users of the list before are being closed".to_owned()]);
+        }
         let (mut waiting, mut gone) = (Vec::new(), Vec::new());
-        for (member, link) in plan.members.iter().zip(self.session.links()) {
-            let old = config.data.as_ref().and_then(|data| data.get(&member.acl_key()));
-            let old = old.map(|text| String::from_utf8_lossy(&text.0).into_owned()).unwrap_or_default();
-            let difference = difference(&old, &users_acl(plan, auth, member));
+        for (member, link) in self.linked(plan) {
+            let mut difference = difference(&acl_file(&config, member), &users_acl(plan, auth, member));
             gone.extend(difference.removed.iter().cloned());
+            // Those of earlier epochs were closed when the list was changed.
+            difference.removed.retain(|user| split_user(user).is_none_or(|(_, epoch)| epoch >= plan.lists.epoch));
             if difference == Difference::default() || admitted_run_id(&quorum, &member.name).is_none() {
                 continue;
             }
-            if let Err(error) = self.change_on(plan, auth, member, link, &difference).await {
+            if let Err(error) = self.change_on(plan, auth, member, &link, &difference).await {
                 waiting.push(format!("{} still has the old rights of clients: {error}", member.name));
             }
         }
@@ -74,6 +83,23 @@ impl Task<'_> {
             self.delete_secrets_of(plan, &gone).await?;
         }
         Ok(waiting)
+    }
+
+    /// The users of earlier epochs that the ACL files remember, closed, by member.
+    pub(super) async fn former_users_on_file(
+        &self,
+        plan: &Plan,
+        auth: &Auth,
+    ) -> Result<HashMap<String, Vec<UserRule>>, Error> {
+        let config = request(self.secrets(&plan.namespace).get_opt(&plan.config_name())).await?.unwrap_or_default();
+        let of_member = |member: &MemberPlan| {
+            let text = acl_file(&config, member);
+            let users = users_of(&text)
+                .into_keys()
+                .filter(|user| split_user(user).is_some_and(|(_, epoch)| epoch < plan.lists.epoch));
+            users.filter_map(|user| closed_rule(auth, &member.name, user)).collect()
+        };
+        Ok(plan.members.iter().map(|member| (member.name.clone(), of_member(member))).collect())
     }
 
     async fn change_on(
@@ -101,6 +127,9 @@ impl Task<'_> {
         let api = self.secrets(&plan.namespace);
         for user in users {
             let Some((client, _)) = split_user(user) else { continue };
+            if plan.clients.iter().any(|known| known.name == client) {
+                continue;
+            }
             let name = format!("{}-client-{client}", plan.name);
             let ours = |secret: &Secret| secret.owner_references().iter().any(|owner| owner.uid == plan.uid);
             if request(api.get_opt(&name)).await?.as_ref().is_some_and(ours) {
@@ -165,6 +194,12 @@ impl Task<'_> {
 fn is_copy(secret: &Secret, plan: &Plan, client: &ClientPlan) -> bool {
     let has = |label: &str, value: &str| secret.labels().get(label).is_some_and(|found| found == value);
     has(QUORUM_LABEL, &plan.name) && has(QUORUM_NAMESPACE_LABEL, &plan.namespace) && has(CLIENT_LABEL, &client.name)
+}
+
+/// The ACL file of a member as the Secret has it; empty without one.
+fn acl_file(config: &Secret, member: &MemberPlan) -> String {
+    let text = config.data.as_ref().and_then(|data| data.get(&member.acl_key()));
+    text.map(|text| String::from_utf8_lossy(&text.0).into_owned()).unwrap_or_default()
 }
 
 fn difference(old: &str, new: &str) -> Difference {

@@ -11,6 +11,7 @@ use crate::api::conditions::{CommonReason, QuorumCondition, find_condition, set_
 use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
 use crate::fence::ending::{EndStep, EndView, decide_end};
 use crate::fence::{FenceStep, Process, Reach, Reason};
+use crate::quorum::membership::users_since;
 use crate::quorum::plan::{self, Plan};
 use crate::quorum::session::MemberLink;
 use crate::quorum::status::{Stamps, record_named};
@@ -22,7 +23,7 @@ use crate::time::{Clock, Monotonic};
 const NAMED: usize = 10;
 
 /// How one member stands on its way to its end.
-enum Standing {
+pub(super) enum Standing {
     Ended,
     /// Waits, at the latest until then, for what the text says.
     Waits(Option<Monotonic>, String),
@@ -37,7 +38,7 @@ impl Task<'_> {
         }
         let plan = plan_of_what_is(&quorum);
         let (mut wake, mut waits) = (RESYNC, Vec::new());
-        for link in self.session.links() {
+        for link in self.session.links().iter() {
             match self.end_member(plan.as_ref(), link).await? {
                 Standing::Ended => {}
                 Standing::Waits(until, what) => {
@@ -57,7 +58,7 @@ impl Task<'_> {
         Ok(wake)
     }
 
-    async fn end_member(&self, plan: Option<&Plan>, link: &MemberLink) -> Result<Standing, Error> {
+    pub(super) async fn end_member(&self, plan: Option<&Plan>, link: &MemberLink) -> Result<Standing, Error> {
         let name = link.name();
         if link.plan().is_external() {
             return Ok(match self.end_external(link).await? {
@@ -127,7 +128,8 @@ impl Task<'_> {
             }
         })
         .await?;
-        turn.close(epoch, &plan.user_rules(&auth, name)).await?;
+        let since = users_since(quorum.status.as_ref(), name, &plan.lists);
+        turn.close(epoch, &plan.closing_rules(&auth, name, since)).await?;
         let now = self.now();
         self.leader.memory(self.session.uid(), |memory| memory.closed.insert(sight.run_id.to_string(), now));
         Ok(now + rejoin_delay)

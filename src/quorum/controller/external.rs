@@ -79,7 +79,11 @@ impl Task<'_> {
 
     /// What no record says of external members: where they are, and what keeps them from voting.
     pub(super) fn refresh_external(&self, status: &mut RedisQuorumStatus) {
-        for link in self.session.links() {
+        // In the same write as the condition that says so: who sees that all agree may use what they agree on.
+        if let Some(settled) = self.session.accord().lock().settled(self.leader.context.clock.boottime()) {
+            in_force::settle(status, &self.session.quorum(), settled);
+        }
+        for link in self.session.links().iter() {
             let Some(external) = &link.plan().external else { continue };
             let (name, view) = (link.name(), link.view());
             let unfit = status::unfit(Some(status), name.as_str(), view.observation.as_ref());
@@ -161,9 +165,10 @@ impl External<'_> {
         turn.raise_counter(counter).await?;
         let next = record.after(FenceStep::Admit, Some(seen), &PREDECESSOR);
         let stamps = Stamps {
-            rejoin_at: None,
             admitted_at: MilliTime::from_millis(self.task.leader.context.clock.wall().0),
             operator_epoch: Some(self.task.leader.term.epoch),
+            epoch: Some(self.plan.lists.epoch),
+            ..Stamps::default()
         };
         let floor = floor_of(&quorum).max(counter.saturating_add(FLOOR_STEP));
         self.publisher

@@ -8,6 +8,8 @@ use super::Task;
 use crate::api::conditions::{LockCondition, is_true};
 use crate::api::{DistributedLock, RedisQuorum};
 use crate::quorum::lookup;
+use crate::quorum::plan::Plan;
+use crate::redlock::Votes;
 
 impl Task<'_> {
     /// Names of the locks that are held, sorted.
@@ -16,10 +18,15 @@ impl Task<'_> {
     }
 
     /// Names of the held locks that some member lacks, sorted.
-    pub(super) fn incomplete_locks(&self, quorum: &RedisQuorum) -> Vec<String> {
+    pub(super) fn incomplete_locks(&self, plan: &Plan, quorum: &RedisQuorum) -> Vec<String> {
+        // The count as well: a status from before a member joined says of the others only that they have the key.
+        let members = plan.all_members().count();
+        let all = Votes { yes: members, of: members }.to_string();
         self.locks_of(quorum, |lock| {
             let held = lock.status.as_ref().filter(|status| status.holder.is_some());
-            held.is_some_and(|status| !is_true(&status.conditions, LockCondition::FullyReplicated))
+            held.is_some_and(|status| {
+                !is_true(&status.conditions, LockCondition::FullyReplicated) || status.votes.as_ref() != Some(&all)
+            })
         })
     }
 

@@ -13,10 +13,12 @@ use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use crate::fence::predecessor::{Facts, PodFacts, judge};
 use crate::fence::{Evidence, FenceStep, Process, Reach, Reason, Record, Verdict, View, decide};
 use crate::quorum::auth::Auth;
+use crate::quorum::membership::users_since;
 use crate::quorum::plan::{MemberPlan, Plan};
 use crate::quorum::session::{LinkView, MemberLink};
 use crate::quorum::status::{Stamps, publish, record_named};
 use crate::quorum::{facts, in_force};
+use crate::redis_member::acl::UserRule;
 use crate::time::Monotonic;
 
 /// Steps in one reconciliation: raise the epoch, record the process, its predecessor's death, the admission. More are a quarrel,
@@ -55,8 +57,8 @@ impl Task<'_> {
         publisher: &Publisher<'_>,
     ) -> Result<Monotonic, Error> {
         let mut wake = self.now() + RESYNC;
-        for (member, link) in plan.members.iter().zip(self.session.links()) {
-            let member = Member { task: self, plan, auth, publisher, member, link };
+        for (member, link) in self.linked(plan) {
+            let member = Member { task: self, plan, auth, publisher, member, link: &link };
             match member.settle().await {
                 Ok(until) => wake = wake.min(until.unwrap_or(wake)),
                 // One member that fails must not keep the others waiting.
@@ -68,6 +70,11 @@ impl Task<'_> {
             }
         }
         Ok(wake.min(self.settle_external(plan, publisher).await?))
+    }
+
+    /// The members that vote or shall vote, with their links.
+    pub(super) fn linked<'p>(&self, plan: &'p Plan) -> Vec<(&'p MemberPlan, Arc<MemberLink>)> {
+        plan.members.iter().filter_map(|member| Some((member, self.session.link(&member.name)?))).collect()
     }
 
     /// What this replica sees of a member, and what it knows of the process that votes or voted last under `record`.
@@ -230,7 +237,7 @@ impl Member<'_> {
     /// Only after the record says Fenced; the count starts when it is confirmed.
     pub(super) async fn close(&self, look: &Look) -> Result<(), Error> {
         let Some(seen) = &look.seen else { return Ok(()) };
-        let rules = self.plan.user_rules(self.auth, &self.member.name);
+        let rules = self.closing_rules();
         Ok(self.link.turn(&seen.run_id).await?.close(self.task.leader.term.epoch, &rules).await?)
     }
 
@@ -238,9 +245,14 @@ impl Member<'_> {
     /// confirms nothing for its successor, which goes on waiting for its death.
     fn close_former(&self, record: &Record) {
         if let Some(before) = record.may_be_open() {
-            let rules = self.plan.user_rules(self.auth, &self.member.name);
-            self.link.close_former(&before.run_id, self.task.leader.term.epoch, rules);
+            self.link.close_former(&before.run_id, self.task.leader.term.epoch, self.closing_rules());
         }
+    }
+
+    fn closing_rules(&self) -> Vec<UserRule> {
+        let quorum = self.task.session.quorum();
+        let since = users_since(quorum.status.as_ref(), &self.member.name, &self.plan.lists);
+        self.plan.closing_rules(self.auth, &self.member.name, since)
     }
 
     /// Writes the record that a step leads to.
@@ -252,7 +264,8 @@ impl Member<'_> {
         look: &Look,
     ) -> Result<(), Error> {
         let next = record.after(step, look.seen.as_ref(), &look.verdict);
-        let stamps = Stamps { rejoin_at: self.rejoin_at(step, quorum, look), ..Stamps::default() };
+        let joins = self.plan.lists.learns(&self.member.name);
+        let stamps = Stamps { rejoin_at: self.rejoin_at(step, quorum, look), joins, ..Stamps::default() };
         self.publisher
             .write_on(quorum, |status| {
                 if let Some(member) = status.members.iter_mut().find(|member| member.name == self.member.name) {

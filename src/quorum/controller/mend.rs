@@ -120,6 +120,12 @@ impl Task<'_> {
         self.kept(object).is_some_and(|kept| kept.is == canonical(object))
     }
 
+    /// The object shall be no more: its end is nobody's fault.
+    pub(super) fn forget_settled<K: Resource<DynamicType = ()>>(&self, name: &str) {
+        let key = (K::kind(&()).into_owned(), name.to_owned());
+        self.leader.memory(self.session.uid(), |memory| memory.settled.remove(&key));
+    }
+
     fn kept<K: Resource<DynamicType = ()>>(&self, object: &K) -> Option<Kept> {
         self.leader.memory(self.session.uid(), |memory| memory.settled.get(&key_of(object)).cloned())
     }

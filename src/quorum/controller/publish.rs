@@ -13,6 +13,7 @@ use super::{Error, Task, request, rotation};
 use crate::api::{MemberState, MemberStatus, MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
 use crate::fence::count_from;
 use crate::quorum::in_force;
+use crate::quorum::membership::Lists;
 use crate::quorum::plan::Plan;
 use crate::quorum::rollout::Progress;
 use crate::quorum::status::{self, Obstacle, Overview};
@@ -38,6 +39,11 @@ impl<'a> Publisher<'a> {
         self.overview.rollout = rollout;
         self.overview.blocked_clients.clone_from(&applied.blocked_clients);
         self.overview.obstacle.clone_from(&applied.obstacle);
+    }
+
+    /// What a change of the members is doing.
+    pub(super) fn learn_change(&mut self, change: Option<String>) {
+        self.overview.change = change;
     }
 
     pub(super) fn learn_rotation(&mut self, rotation: Option<String>) {
@@ -88,7 +94,7 @@ impl<'a> Publisher<'a> {
 
     fn announce_counts(&self, status: &mut RedisQuorumStatus) {
         let (now, delay) = (self.task.now(), in_force::rejoin_delay_of(&self.task.session.quorum()));
-        for link in self.task.session.links() {
+        for link in self.task.session.links().iter() {
             let Some(member) = status.members.iter_mut().find(|member| member.name == link.name().as_str()) else {
                 continue;
             };
@@ -104,7 +110,10 @@ impl<'a> Publisher<'a> {
     }
 
     fn basics(&self, status: &mut RedisQuorumStatus) {
-        status.membership_epoch.get_or_insert(self.plan.epoch);
+        if status.voters.is_empty() {
+            status.voters.clone_from(&self.plan.lists.voters);
+        }
+        status.membership_epoch.get_or_insert(self.plan.lists.epoch);
         for member in self.plan.all_members() {
             if !status.members.iter().any(|known| known.name == member.name) {
                 status.members.push(MemberStatus { name: member.name.clone(), ..MemberStatus::default() });
@@ -117,7 +126,8 @@ impl<'a> Publisher<'a> {
         self.basics(status);
         let mut external = self.task.external_addresses(self.plan);
         external.resize(self.plan.members.len(), None);
-        for ((member, link), external) in self.plan.members.iter().zip(self.task.session.links()).zip(external) {
+        for (member, external) in self.plan.members.iter().zip(external) {
+            let Some(link) = self.task.session.link(&member.name) else { continue };
             if let Some(published) = status.members.iter_mut().find(|known| known.name == member.name) {
                 published.pod_name = Some(member.pod_name());
                 published.address = link.view().address.or_else(|| published.address.take());
@@ -128,12 +138,14 @@ impl<'a> Publisher<'a> {
         let generation = self.task.session.quorum().metadata.generation;
         status.observed_generation = generation;
         status.password_rotation = self.task.session.auth().as_ref().and_then(rotation::published);
-        status.quorum = i32::try_from(self.plan.majority()).ok();
-        status.ready = Some(status::ready_column(status, self.plan));
+        // Of this very status: it may be the one that changes them.
+        let lists = Lists::of_status(Some(status), self.plan.lists.wanted.clone());
+        status.quorum = i32::try_from(lists.majority()).ok();
+        status.ready = Some(status::ready_column(status, &lists));
         let agreement =
             status::agreement(&self.task.session.accord().lock(), self.plan, self.task.leader.context.clock.boottime());
         let overview = Overview { agreement: Some(agreement), ..self.overview.clone() };
-        status::conditions(status, self.plan, &overview, generation, self.task.wall());
+        status::conditions(status, &lists, &overview, generation, self.task.wall());
         status::watch_conditions(status, &self.task.watched(), generation, self.task.wall());
     }
 }

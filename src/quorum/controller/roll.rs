@@ -13,6 +13,7 @@ use super::{Error, Task, request};
 use crate::api::{ROLLOUT_ANNOTATION, RedisQuorum};
 use crate::fence::{FenceStep, Reason, State};
 use crate::quorum::auth::Auth;
+use crate::quorum::membership::Lists;
 use crate::quorum::plan::{MemberPlan, Plan};
 use crate::quorum::rollout::{self, MemberView, Obstacle, Progress, RolloutStep, Standing, View};
 use crate::quorum::session::ActError;
@@ -40,13 +41,13 @@ impl Task<'_> {
         };
         // Asked of the API server: a leader that was frozen must not act on what was true before.
         let quorum = self.read().await?;
-        let mut members = plan.members.iter().zip(self.session.links());
-        let found = members.find(|(member, _)| member.name == *name);
-        let (Some((member, link)), true) = (found, self.rollout_step(plan, &quorum) == step) else {
+        let (found, link) = (plan.member(name), self.session.link(name));
+        let is_still = Lists::of(&quorum) == plan.lists && self.rollout_step(plan, &quorum) == step;
+        let (Some(member), Some(link), true) = (found, link, is_still) else {
             return Ok(Some(LOCKS_PERIOD));
         };
         if matches!(step, RolloutStep::CloseAndReplace(_)) {
-            let member = Member { task: self, plan, auth, publisher, member, link };
+            let member = Member { task: self, plan, auth, publisher, member, link: &link };
             match member.close_for_update(&quorum).await {
                 Ok(true) => {}
                 Ok(false) => return Ok(Some(LOCKS_PERIOD)),
@@ -67,11 +68,13 @@ impl Task<'_> {
         rollout::progress(&self.rollout_step(plan, &self.session.quorum()), plan.members.len())
     }
 
-    fn rollout_step(&self, plan: &Plan, quorum: &RedisQuorum) -> RolloutStep {
+    pub(super) fn rollout_step(&self, plan: &Plan, quorum: &RedisQuorum) -> RolloutStep {
         let members: Vec<_> = plan.all_members().map(|member| self.member_view(plan, member, quorum)).collect();
-        let incomplete_locks = self.incomplete_locks(quorum);
+        let incomplete_locks = self.incomplete_locks(plan, quorum);
         let paused = quorum.annotations().get(ROLLOUT_ANNOTATION).is_some_and(|value| value == "paused");
-        rollout::decide(&View { members: &members, paused, incomplete_locks: &incomplete_locks })
+        // What has only begun to learn waits for the update, and what is joint the update waits for.
+        let changing = plan.lists.is_joint();
+        rollout::decide(&View { members: &members, paused, changing, incomplete_locks: &incomplete_locks })
     }
 
     fn member_view(&self, plan: &Plan, member: &MemberPlan, quorum: &RedisQuorum) -> MemberView {

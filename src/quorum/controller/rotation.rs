@@ -41,6 +41,10 @@ impl Task<'_> {
         files_written: bool,
     ) -> Result<Option<Duration>, Error> {
         let settles = self.settles(auth);
+        // Neither disturbs the other: a change waits for passwords that are under way before it is joint.
+        if plan.lists.is_joint() {
+            return Ok(None);
+        }
         for _ in 0..=plan.members.len() {
             let quorum = self.session.quorum();
             let step = self.rotation_step(plan, auth, &quorum, files_written);
@@ -64,9 +68,9 @@ impl Task<'_> {
                     return self.change_auth(plan, auth, next, note).await;
                 }
                 RotationStep::Confirm { name, cut } => {
-                    let found = plan.members.iter().zip(self.session.links()).find(|(member, _)| member.name == name);
+                    let found = self.linked(plan).into_iter().find(|(member, _)| member.name == name);
                     let Some((member, link)) = found else { return Ok(None) };
-                    if let Err(error) = self.confirm(plan, auth, member, link, cut).await {
+                    if let Err(error) = self.confirm(plan, auth, member, &link, cut).await {
                         tracing::info!(member = %name, %error, "passwords not set yet");
                         return Ok(Some(AFTER_FAILURE));
                     }
@@ -100,7 +104,7 @@ impl Task<'_> {
     }
 
     fn rotation_members(&self, plan: &Plan, auth: &Auth, quorum: &RedisQuorum) -> Vec<MemberView> {
-        let of = |(member, link): (&MemberPlan, &std::sync::Arc<MemberLink>)| {
+        let of = |(member, link): (&MemberPlan, std::sync::Arc<MemberLink>)| {
             let record = record_named(quorum.status.as_ref(), &member.name);
             let view = link.view();
             let run_id = view.sight.filter(|_| view.processes.answers()).map(|sight| sight.run_id);
@@ -112,7 +116,7 @@ impl Task<'_> {
                 confirmed,
             }
         };
-        plan.members.iter().zip(self.session.links()).map(of).collect()
+        self.linked(plan).into_iter().map(of).collect()
     }
 
     async fn confirm(
@@ -125,7 +129,9 @@ impl Task<'_> {
     ) -> Result<(), ActError> {
         let sight = link.view().sight.ok_or(ActError::OtherProcess)?;
         let operator = auth.accepted(&member.name, OPERATOR_USER);
-        let users = plan.user_rules(auth, &member.name);
+        // The next epoch's user may be open already, and waits for a change of the members.
+        let mut users = plan.user_rules(auth, &member.name);
+        users.push(plan.next_locker(auth, &member.name));
         link.turn(&sight.run_id).await?.set_passwords(self.leader.term.epoch, &operator, &users, cut).await?;
         tracing::info!(member = %member.name, generation = auth.generation(), cut, "passwords set");
         self.leader.memory(self.session.uid(), |memory| {

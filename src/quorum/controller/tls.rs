@@ -17,7 +17,7 @@ use crate::api::conditions::CommonReason;
 use crate::api::{FIELD_MANAGER, MEMBER_LABEL};
 use crate::quorum::build::{TLS_DIRECTORY, Transport, tls_secret};
 use crate::quorum::facts;
-use crate::quorum::plan::{Plan, TlsPlan};
+use crate::quorum::plan::{MemberPlan, Plan, TlsPlan};
 use crate::quorum::session::{ActError, MemberLink, authorities_of};
 use crate::quorum::status::Obstacle;
 use crate::quorum::tls::authority::{Authority, Pair, advance};
@@ -60,14 +60,14 @@ impl Tls {
 impl Task<'_> {
     /// Reads or makes the certificate, and lets this replica trust it.
     pub(super) async fn ensure_tls(&self, plan: &Plan) -> Result<Tls, Error> {
-        let tls: Vec<bool> = plan.members.iter().map(|member| self.speaks_tls(plan, member.index)).collect();
+        let tls: Vec<bool> = plan.members.iter().map(|member| self.speaks_tls(plan, member)).collect();
         if plan.tls.is_none() && !tls.contains(&true) {
             return Ok(Tls { transport: Transport { tls, ..Transport::default() }, certificate: None });
         }
         let remembered = self.remembered(plan).await?;
         let (certificate, published) = (remembered.certificate, remembered.published);
         let authorities = match &certificate {
-            Some(Ok(certificate)) if self.all_serve(certificate, &tls) => Some(certificate.authorities.clone()),
+            Some(Ok(certificate)) if self.all_serve(plan, certificate, &tls) => Some(certificate.authorities.clone()),
             Some(Ok(certificate)) => Some(union(&certificate.authorities, published.as_deref().unwrap_or_default())),
             _ => published,
         };
@@ -81,20 +81,22 @@ impl Task<'_> {
     }
 
     /// Whether a member's pod speaks TLS, or will when there is one.
-    fn speaks_tls(&self, plan: &Plan, index: usize) -> bool {
-        self.pod_speaks_tls(plan, index).unwrap_or(plan.tls.is_some())
+    fn speaks_tls(&self, plan: &Plan, member: &MemberPlan) -> bool {
+        self.pod_speaks_tls(plan, member).unwrap_or(plan.tls.is_some())
     }
 
-    fn pod_speaks_tls(&self, plan: &Plan, index: usize) -> Option<bool> {
-        let member = plan.members.get(index)?;
+    fn pod_speaks_tls(&self, plan: &Plan, member: &MemberPlan) -> Option<bool> {
         let pod = self.leader.context.pods.named(&plan.namespace, &member.pod_name())?;
         (pod.labels().get(MEMBER_LABEL) == Some(&member.name)).then(|| facts::speaks_tls(&pod))
     }
 
     /// Whether nobody serves anything older than this certificate. A member of which nothing is known may do so.
-    fn all_serve(&self, certificate: &Certificate, tls: &[bool]) -> bool {
-        let serves = |link: &Arc<MemberLink>| link.view().certificate == Some(certificate.fingerprint);
-        self.session.links().iter().zip(tls).all(|(link, tls)| !tls || serves(link))
+    fn all_serve(&self, plan: &Plan, certificate: &Certificate, tls: &[bool]) -> bool {
+        let serves = |member: &MemberPlan| {
+            let link = self.session.link(&member.name);
+            link.is_some_and(|link| link.view().certificate == Some(certificate.fingerprint))
+        };
+        plan.members.iter().zip(tls).all(|(member, tls)| !tls || serves(member))
     }
 
     async fn remembered(&self, plan: &Plan) -> Result<Remembered, Error> {
@@ -198,14 +200,15 @@ impl Task<'_> {
     }
 
     /// Has members that serve an older certificate read the new one; when to look again, if any does.
-    pub(super) async fn reload_certificates(&self, tls: &Tls) -> Option<Duration> {
+    pub(super) async fn reload_certificates(&self, plan: &Plan, tls: &Tls) -> Option<Duration> {
         let Some(Ok(certificate)) = &tls.certificate else { return None };
         let mut look_again = None;
-        for (link, _) in self.session.links().iter().zip(&tls.transport.tls).filter(|(_, tls)| **tls) {
+        for (member, _) in plan.members.iter().zip(&tls.transport.tls).filter(|(_, tls)| **tls) {
+            let Some(link) = self.session.link(&member.name) else { continue };
             if link.view().certificate == Some(certificate.fingerprint) || !link.is_seen() {
                 continue;
             }
-            match self.reload(link, certificate).await {
+            match self.reload(&link, certificate).await {
                 Ok(true) => {
                     self.say("CertificateReloaded", format!("{} serves the newest certificate", link.name())).await;
                 }
@@ -235,16 +238,16 @@ impl Task<'_> {
 
     /// What the condition says; `None` without TLS.
     pub(super) fn tls_report(&self, plan: &Plan, tls: &Tls) -> Option<Report> {
-        let served = |(member, link): (&crate::quorum::plan::MemberPlan, &Arc<MemberLink>)| {
+        let served = |(member, link): (&MemberPlan, Arc<MemberLink>)| {
             let view = link.view();
             let failure = match view.failure {
                 Some(MemberError::Untrusted(text)) => Some(text),
                 _ => None,
             };
-            let tls = self.pod_speaks_tls(plan, member.index);
+            let tls = self.pod_speaks_tls(plan, member);
             Served { member: member.name.clone(), tls, certificate: view.certificate, failure }
         };
-        let members: Vec<Served> = plan.members.iter().zip(self.session.links()).map(served).collect();
+        let members: Vec<Served> = self.linked(plan).into_iter().map(served).collect();
         Some(report(tls.certificate.as_ref()?, &members))
     }
 

@@ -57,7 +57,7 @@ impl Task<'_> {
 
     /// Tells of scripts that kept a member from voting (rule 11).
     pub(super) async fn say_scripts(&self) {
-        for link in self.session.links() {
+        for link in self.session.links().iter() {
             let name = link.name();
             let (reason, note) = match link.take_script_news() {
                 None => continue,

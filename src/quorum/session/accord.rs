@@ -39,18 +39,18 @@ impl QuorumSession {
     pub(super) fn set_credentials(&self, found: BTreeMap<String, Credentials>, missing: &BTreeMap<String, String>) {
         self.credentials.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
         self.place();
-        for link in self.links.iter().filter(|link| !link.is_seen()) {
+        for link in self.links().iter().filter(|link| !link.is_seen()) {
             if let Some(trouble) = missing.get(link.name().as_str()) {
                 link.note_missed(trouble);
             }
         }
     }
 
-    pub(super) fn place_external(&self, quorum: &RedisQuorum, link: &MemberLink) {
+    pub(super) fn place_external(&self, quorum: &RedisQuorum, link: &MemberLink, epoch: i64) {
         let name = link.name();
         let admitted = admitted_run_id(quorum, name.as_str());
         self.accord.lock().admitted(name, admitted.clone());
         let known = self.credentials.lock().unwrap_or_else(PoisonError::into_inner).get(name.as_str()).cloned();
-        link.place_external(known, admitted);
+        link.place_external(known, admitted, epoch);
     }
 }

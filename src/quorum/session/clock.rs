@@ -11,11 +11,11 @@ use crate::time::Boottime;
 
 /// What is known of the clocks of one quorum; shared by the links, which read them, and by the votes.
 pub struct ClockGuard {
-    members: usize,
     state: Mutex<State>,
 }
 
 struct State {
+    members: usize,
     rule: Rule,
     watched: BTreeMap<MemberName, Watched>,
     own: Option<OwnClocks>,
@@ -36,8 +36,13 @@ impl ClockGuard {
     /// For a quorum of so many members.
     #[must_use]
     pub const fn new(members: usize, rule: Rule) -> Self {
-        let state = State { rule, watched: BTreeMap::new(), own: None, together: None };
-        Self { members, state: Mutex::new(state) }
+        let state = State { members, rule, watched: BTreeMap::new(), own: None, together: None };
+        Self { state: Mutex::new(state) }
+    }
+
+    /// So many members there are from now on.
+    pub fn set_members(&self, members: usize) {
+        self.state().members = members;
     }
 
     /// What was known of a member's clock counts no more.
@@ -77,7 +82,7 @@ impl ClockGuard {
                 state.watched.insert(member.clone(), watched);
             }
         }
-        state.attribute(self.members, sample.received)
+        state.attribute(sample.received)
     }
 
     /// A member does not answer, so it is no witness.
@@ -113,11 +118,11 @@ impl State {
         self.watched.retain(|_, watched| watched.convicted.is_some());
     }
 
-    fn attribute(&mut self, members: usize, now: Boottime) -> bool {
+    fn attribute(&mut self, now: Boottime) -> bool {
         // Those whose step is known are judged no more, and a silent one can neither show a step nor the lack of one.
         let open: Vec<_> = self.watched.values().filter(|one| one.answers && one.convicted.is_none()).collect();
         let clocks: Vec<&ClockWatch> = open.iter().map(|watched| &watched.clock).collect();
-        match attribute(&clocks, members) {
+        match attribute(&clocks, self.members) {
             Attribution::Nobody | Attribution::Open => false,
             Attribution::Observer(step) => {
                 tracing::warn!(%step, "all members' clocks moved alike against ours: judged from now on anew");

@@ -5,12 +5,12 @@
 mod acts;
 mod external;
 mod looks;
+mod place;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use kube::runtime::reflector::ObjectRef;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -18,18 +18,14 @@ use tokio_util::sync::CancellationToken;
 pub use acts::{ActError, Turn};
 pub use external::Credentials;
 pub use looks::ScriptNews;
+pub(super) use place::Access;
 
 use super::{Announcements, ClockGuard, SharedAccord};
-use crate::api::{MEMBER_LABEL, RedisQuorum};
+use crate::api::RedisQuorum;
 use crate::fence::clock::OwnClocks;
 use crate::fence::{ProcessWatch, Sight};
-use crate::quorum::auth::Auth;
-use crate::quorum::facts;
-use crate::quorum::plan::{MemberPlan, PORT};
-use crate::redis_member::acl::{OPERATOR_USER, UserRule};
-use crate::redis_member::{
-    AdminConnection, Authorities, Endpoint, Fingerprint, Observation, RedisMember, Secret, TlsClient,
-};
+use crate::quorum::plan::MemberPlan;
+use crate::redis_member::{AdminConnection, Endpoint, Fingerprint, Observation, RedisMember, Secret};
 use crate::redlock::{MemberError, MemberName, RunId};
 use crate::time::{Clock, Monotonic, SystemClock};
 
@@ -99,17 +95,6 @@ pub(super) struct Shared {
     pub(super) accord: SharedAccord,
 }
 
-/// What it takes to connect to members.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Access<'a> {
-    /// Their passwords.
-    pub(super) auth: Option<&'a Auth>,
-    /// Whose certificates are trusted.
-    pub(super) authorities: Option<&'a Authorities>,
-    /// The namespace in their names.
-    pub(super) namespace: &'a str,
-}
-
 /// One member, as this replica is connected to it.
 pub struct MemberLink {
     plan: MemberPlan,
@@ -120,12 +105,15 @@ pub struct MemberLink {
     accord: SharedAccord,
     /// The process that the status admits.
     admitted: Mutex<Option<RunId>>,
-    voter: Mutex<Option<Arc<RedisMember>>>,
+    /// Of one membership epoch. Another epoch has another one, so that an electorate from before never votes as a user of after.
+    voter: Mutex<Option<(i64, Arc<RedisMember>)>>,
     place: watch::Sender<Option<Place>>,
     seen: Mutex<Seen>,
     /// Probes and acts take turns, so that no look from before an act is taken for one after it.
     turn: tokio::sync::Mutex<()>,
     announcements: Announcements,
+    /// Ends the watching.
+    stop: CancellationToken,
 }
 
 impl MemberLink {
@@ -149,10 +137,22 @@ impl MemberLink {
             seen: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             announcements,
+            stop: stop.clone(),
         });
         let watching = link.clone().watch();
         tokio::spawn(async move { stop.run_until_cancelled(watching).await });
         link
+    }
+
+    /// The member is no more: it is watched no longer. Whoever still has this link has a member that never answers again.
+    pub(super) fn end(&self) {
+        self.stop.cancel();
+        self.voter.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_ended(&self) -> bool {
+        self.stop.is_cancelled()
     }
 
     /// The member's name.
@@ -165,12 +165,6 @@ impl MemberLink {
     #[must_use]
     pub fn plan(&self) -> &MemberPlan {
         &self.plan
-    }
-
-    /// The voting connection, once the member has had an address.
-    #[must_use]
-    pub fn voter(&self) -> Option<Arc<RedisMember>> {
-        self.voter.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What is known now.
@@ -206,54 +200,6 @@ impl MemberLink {
     /// Some leader fenced this process after it had been admitted: its count starts again.
     pub(super) fn note_fenced(&self, run_id: &RunId) {
         self.seen().fenced = Some((run_id.clone(), self.clock.monotonic()));
-    }
-
-    /// Where the member is now: in this pod, if in any. A pod that speaks TLS has no place until it is known whom to trust; false
-    /// then.
-    pub(super) fn place(&self, pod: Option<&Pod>, access: Access<'_>, epoch: i64, users: &[String]) -> bool {
-        // A pod that somebody else made under this name must not be given the passwords.
-        let pod = pod.filter(|pod| pod.labels().get(MEMBER_LABEL) == Some(&self.plan.name));
-        let wants_tls = pod.is_some_and(facts::speaks_tls);
-        let tls = access.authorities.filter(|_| wants_tls);
-        let tls = tls.and_then(|authorities| authorities.server(&self.plan.dns_name(access.namespace)).ok());
-        let known = tls.is_some() == wants_tls;
-        let located = pod.filter(|_| known).and_then(|pod| Some((pod.uid()?, facts::pod_ip(pod)?)));
-        self.place_at(located.map(|(uid, ip)| (uid, address(&ip))), tls, access.auth, epoch, users);
-        known
-    }
-
-    fn place_at(
-        &self,
-        located: Option<(String, String)>,
-        tls: Option<TlsClient>,
-        auth: Option<&Auth>,
-        epoch: i64,
-        users: &[String],
-    ) {
-        let place = auth.zip(located).map(|(auth, (pod_uid, address))| {
-            let endpoint = |username: String| Endpoint {
-                address: address.clone(),
-                password: auth.password(&self.plan.name, &username),
-                username,
-                tls: tls.clone(),
-            };
-            self.place_voter(endpoint(UserRule::locker_name(epoch)));
-            let other_password = auth.other_password(&self.plan.name, OPERATOR_USER);
-            Place { pod_uid, admin: endpoint(OPERATOR_USER.to_owned()), other_password, users: users.to_vec() }
-        });
-        self.place.send_if_modified(|current| {
-            let moved = *current != place;
-            *current = place;
-            moved
-        });
-    }
-
-    fn place_voter(&self, endpoint: Endpoint) {
-        let mut voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*voter {
-            Some(voter) => voter.set_endpoint(endpoint),
-            None => *voter = Some(Arc::new(RedisMember::new(self.name.clone(), endpoint, self.clock.clone()))),
-        }
     }
 
     /// Watches the member wherever it is.
@@ -407,10 +353,6 @@ impl MemberLink {
 fn looks_the_same(one: &Observation, other: &Observation) -> bool {
     (&one.open_users, one.is_master, &one.maxmemory_policy)
         == (&other.open_users, other.is_master, &other.maxmemory_policy)
-}
-
-fn address(ip: &str) -> String {
-    if ip.contains(':') { format!("[{ip}]:{PORT}") } else { format!("{ip}:{PORT}") }
 }
 
 #[cfg(test)]

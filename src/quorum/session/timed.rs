@@ -42,7 +42,7 @@ impl QuorumSession {
 
 impl Drop for QuorumSession {
     fn drop(&mut self) {
-        for link in &self.links {
+        for link in self.links().iter() {
             let labels = MemberLabels::of(&self.reference, link.name().as_str());
             self.context.metrics.member_latency.remove(&labels);
         }

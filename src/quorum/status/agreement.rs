@@ -119,8 +119,9 @@ mod tests {
             epoch: 1,
             generation: 1,
             fence: Duration::from_secs(fence),
-            used: Duration::from_secs(1),
+            used: Duration::from_secs(fence),
             lives: Duration::from_secs(70),
+            joined: false,
         }));
         let others = other.map(|(list, fence, uses)| OtherClaim {
             uid: "x".into(),

@@ -5,8 +5,9 @@ use k8s_openapi::jiff::Timestamp;
 use super::agreement::Agreement;
 use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_condition};
 use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
-use crate::quorum::plan::Plan;
+use crate::quorum::membership::{Lists, majority};
 use crate::quorum::rollout::Progress;
+use crate::quorum::status::admitted_of;
 use crate::quorum::tls::Report;
 
 /// What the conditions are made from, beside the status itself.
@@ -14,6 +15,8 @@ use crate::quorum::tls::Report;
 pub struct Overview {
     /// An update that is not over.
     pub rollout: Option<Progress>,
+    /// What a change of the members is doing.
+    pub change: Option<String>,
     /// Client Secrets that could not be written, with the reason.
     pub blocked_clients: Vec<String>,
     /// A rotation of passwords, and what it waits for.
@@ -48,17 +51,17 @@ type Draft = (QuorumCondition, Status, CommonReason, String);
 /// Sets the conditions of a quorum that can be carried out. What is watched has conditions of its own.
 pub fn conditions(
     status: &mut RedisQuorumStatus,
-    plan: &Plan,
+    lists: &Lists,
     overview: &Overview,
     generation: Option<i64>,
     now: Timestamp,
 ) {
     let drafts = [
-        ready(status, plan, overview),
-        available(status, plan, overview),
-        fault_tolerant(status, plan),
-        progressing(status, overview),
-        clients_ready(overview),
+        ready(status, lists, overview),
+        available(status, lists, overview),
+        fault_tolerant(status, lists),
+        progressing(status, lists, overview),
+        clients_ready(lists, overview),
     ];
     for (type_, holds, reason, message) in drafts {
         set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
@@ -85,80 +88,94 @@ pub fn refused(status: &mut RedisQuorumStatus, obstacle: &Obstacle, generation: 
     }
 }
 
-fn admitted(status: &RedisQuorumStatus) -> usize {
-    status.members.iter().filter(|member| member.state == MemberState::Admitted).count()
-}
-
-fn ready(status: &RedisQuorumStatus, plan: &Plan, overview: &Overview) -> Draft {
+fn ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Draft {
     let draft = |holds: bool, reason, message: String| (QuorumCondition::Ready, holds.into(), reason, message);
     if let Some(obstacle) = &overview.obstacle {
         return draft(false, obstacle.reason, obstacle.message.clone());
     }
-    let all = plan.size();
-    if admitted(status) == all
-        && let Some(Agreement { reason, message, .. }) = overview.disagreement()
-    {
-        return draft(false, *reason, message.clone());
+    if lists.in_force().all(|list| admitted_of(status, list) == list.len()) {
+        if let Some(Agreement { reason, message, .. }) = overview.disagreement() {
+            return draft(false, *reason, message.clone());
+        }
+        return draft(true, CommonReason::AllAdmitted, format!("all {} members may vote", lists.voters.len()));
     }
-    if admitted(status) == all {
-        return draft(true, CommonReason::AllAdmitted, format!("all {all} members may vote"));
-    }
-    draft(false, waiting_reason(status), waiting_for(status))
+    let counts = |member: &MemberStatus| lists.counts(&member.name);
+    draft(false, waiting_reason(status, counts), waiting_for(status, counts))
 }
 
-fn available(status: &RedisQuorumStatus, plan: &Plan, overview: &Overview) -> Draft {
-    let (have, all, need) = (admitted(status), plan.size(), plan.majority());
-    let reason = match have {
-        _ if have == all => CommonReason::AllAdmitted,
-        _ if have >= need => CommonReason::MajorityAdmitted,
-        _ => CommonReason::MajorityLost,
+/// How many may vote, of how many, and how many are needed, in each list.
+fn counted(status: &RedisQuorumStatus, lists: &Lists) -> (Vec<(usize, usize, usize)>, String) {
+    let counts: Vec<_> = lists.in_force().map(|list| (admitted_of(status, list), list.len(), majority(list))).collect();
+    let texts = counts.iter().map(|(have, all, need)| format!("{have} of {all} members may vote, {need} are needed"));
+    let text = texts.collect::<Vec<_>>().join("; of the members before the change ");
+    (counts, text)
+}
+
+fn available(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Draft {
+    let (counts, mut message) = counted(status, lists);
+    let holds = counts.iter().all(|(have, _, need)| have >= need);
+    let reason = match holds {
+        true if counts.iter().all(|(have, all, _)| have == all) => CommonReason::AllAdmitted,
+        true => CommonReason::MajorityAdmitted,
+        false => CommonReason::MajorityLost,
     };
-    let mut message = format!("{have} of {all} members may vote, {need} are needed");
-    if have < need {
-        message = format!("{message}: {}", waiting_for(status));
+    if !holds {
+        message = format!("{message}: {}", waiting_for(status, |member| lists.counts(&member.name)));
     }
-    if have >= need
-        && let Some(Agreement { reason, message, .. }) = overview.disagreement()
-    {
+    if holds && let Some(Agreement { reason, message, .. }) = overview.disagreement() {
         return (QuorumCondition::QuorumAvailable, Status::False, *reason, message.clone());
     }
-    (QuorumCondition::QuorumAvailable, (have >= need).into(), reason, message)
+    (QuorumCondition::QuorumAvailable, holds.into(), reason, message)
 }
 
-fn fault_tolerant(status: &RedisQuorumStatus, plan: &Plan) -> Draft {
-    let (have, all, need) = (admitted(status), plan.size(), plan.majority());
+fn fault_tolerant(status: &RedisQuorumStatus, lists: &Lists) -> Draft {
+    let (counts, message) = counted(status, lists);
     let draft = |holds: bool, reason, message: String| (QuorumCondition::FaultTolerant, holds.into(), reason, message);
-    if all == 1 {
+    if counts.iter().any(|(_, all, _)| *all == 1) {
         let message = "with one member every loss of it stops all locks: write members: 3".to_owned();
         return draft(false, CommonReason::SingleMember, message);
     }
-    let message = format!("{have} of {all} members may vote, {need} are needed");
-    match have {
-        _ if have == all => draft(true, CommonReason::AllAdmitted, message),
-        _ if have > need => draft(true, CommonReason::MajorityAdmitted, message),
-        _ => draft(false, CommonReason::MembersMissing, message),
+    if counts.iter().all(|(have, all, _)| have == all) {
+        return draft(true, CommonReason::AllAdmitted, message);
+    }
+    match counts.iter().all(|(have, _, need)| have > need) {
+        true => draft(true, CommonReason::MajorityAdmitted, message),
+        false => draft(false, CommonReason::MembersMissing, message),
     }
 }
 
-fn progressing(status: &RedisQuorumStatus, overview: &Overview) -> Draft {
+fn progressing(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Draft {
     let draft = |holds: bool, reason, message: String| (QuorumCondition::Progressing, holds.into(), reason, message);
+    let all = |_: &MemberStatus| true;
     let settled = status.members.iter().all(|member| member.state == MemberState::Admitted);
-    let waiting = if settled { String::new() } else { format!("; {}", waiting_for(status)) };
+    let waiting = (!settled).then(|| waiting_for(status, all));
+    let told = |parts: [Option<&String>; 3]| parts.into_iter().flatten().cloned().collect::<Vec<_>>().join("; ");
+    let update = overview.rollout.as_ref().map(|Progress { message, .. }| message);
+    if !lists.is_settled() {
+        let message = told([overview.change.as_ref(), update, waiting.as_ref()]);
+        return draft(true, CommonReason::MembersChanging, message);
+    }
     match &overview.rollout {
-        Some(Progress { paused: true, message }) => {
-            return draft(!settled, CommonReason::RolloutPaused, format!("{message}{waiting}"));
+        Some(Progress { paused: true, .. }) => {
+            draft(!settled, CommonReason::RolloutPaused, told([update, waiting.as_ref(), None]))
         }
-        Some(Progress { message, .. }) => return draft(true, CommonReason::Updating, format!("{message}{waiting}")),
-        None if !settled => return draft(true, waiting_reason(status), waiting_for(status)),
-        None => {}
+        Some(_) => draft(true, CommonReason::Updating, told([update, waiting.as_ref(), None])),
+        None if !settled => draft(true, waiting_reason(status, all), waiting_for(status, all)),
+        None => match &overview.rotation {
+            Some(message) => draft(true, CommonReason::RotatingPasswords, message.clone()),
+            None => draft(false, CommonReason::Settled, "nothing to do".to_owned()),
+        },
     }
-    if let Some(message) = &overview.rotation {
-        return draft(true, CommonReason::RotatingPasswords, message.clone());
-    }
-    draft(false, CommonReason::Settled, "nothing to do".to_owned())
 }
 
-fn clients_ready(overview: &Overview) -> Draft {
+fn clients_ready(lists: &Lists, overview: &Overview) -> Draft {
+    if lists.is_joint() {
+        let message =
+            "the members change: clients are let in again when every promise of the list before has run out, \
+                       with the user and the addresses that are in their Secrets then"
+                .to_owned();
+        return (QuorumCondition::ClientsReady, Status::False, CommonReason::MembersChanging, message);
+    }
     if overview.blocked_clients.is_empty() {
         let message = "every client has its Secret".to_owned();
         return (QuorumCondition::ClientsReady, Status::True, CommonReason::AsExpected, message);
@@ -167,22 +184,24 @@ fn clients_ready(overview: &Overview) -> Draft {
     (QuorumCondition::ClientsReady, Status::False, CommonReason::ClientSecretBlocked, message)
 }
 
-fn waiting_reason(status: &RedisQuorumStatus) -> CommonReason {
+fn waiting_reason(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -> bool) -> CommonReason {
+    let members = || status.members.iter().filter(|member| is_meant(member));
     let unconfirmed = |member: &MemberStatus| member.reason == Some(FenceReason::PredecessorUnconfirmed);
-    if status.members.iter().any(unconfirmed) {
+    if members().any(unconfirmed) {
         CommonReason::PredecessorUnconfirmed
-    } else if status.members.iter().any(|member| member.state == MemberState::Fenced) {
+    } else if members().any(|member| member.state == MemberState::Fenced) {
         CommonReason::MembersFenced
     } else {
         CommonReason::MembersStarting
     }
 }
 
-fn waiting_for(status: &RedisQuorumStatus) -> String {
-    let waits = status.members.iter().filter_map(|member| {
+fn waiting_for(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -> bool) -> String {
+    let waits = status.members.iter().filter(|member| is_meant(member)).filter_map(|member| {
         let name = &member.name;
         Some(match (member.state, member.rejoin_at) {
             (MemberState::Admitted, _) => return None,
+            _ if member.reason == Some(FenceReason::Leaving) => format!("{name} leaves"),
             (MemberState::Starting | MemberState::Unreachable, _) if member.message.is_some() => {
                 format!("{name} does not answer: {}", member.message.as_deref().unwrap_or_default())
             }

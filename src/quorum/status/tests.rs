@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
-use crate::quorum::plan::validate;
+use crate::quorum::plan;
 use crate::quorum::rollout::Progress;
 
 fn process(name: &str) -> Process {
@@ -86,9 +86,9 @@ fn votes_count_for_admitted_processes_only() {
 fn summary(members: serde_json::Value, overview: &Overview) -> Vec<String> {
     let mut quorum = quorum(members);
     let status = quorum.status.take().unwrap();
-    let plan = validate(&quorum).unwrap();
+    let lists = Lists::of_status(Some(&status), plan::wanted(&quorum));
     let mut status = status;
-    conditions(&mut status, &plan, overview, Some(1), Timestamp::UNIX_EPOCH);
+    conditions(&mut status, &lists, overview, Some(1), Timestamp::UNIX_EPOCH);
     status.conditions.iter().map(|one| format!("{}={}/{}", one.type_, one.status, one.reason)).collect()
 }
 
@@ -135,6 +135,7 @@ fn old_templates_blocked_clients_and_obstacles_are_named() {
         rotation: None,
         tls: None,
         obstacle: Some(Obstacle { reason: CommonReason::InvalidSpec, message: "Service main-0 exists".into() }),
+        change: None,
         agreement: None,
     };
     let all = summary(members(["Admitted", "Admitted", "Admitted"]), &overview);
@@ -169,4 +170,76 @@ fn a_refused_quorum_says_nothing_of_its_votes() {
     let state = |type_| find_condition(&status.conditions, type_).map(|one| one.status.clone());
     assert_eq!(state(QuorumCondition::Ready).as_deref(), Some("False"));
     assert_eq!(state(QuorumCondition::QuorumAvailable).as_deref(), Some("Unknown"));
+}
+
+/// The conditions while `voters` and `former` are in force.
+fn summary_of_change(states: &[&str], voters: &[usize], former: &[usize]) -> Vec<String> {
+    let names = |list: &[usize]| list.iter().map(|index| format!("main-{index}")).collect::<Vec<_>>();
+    let members = states
+        .iter()
+        .enumerate()
+        .map(|(index, state)| json!({"name": format!("main-{index}"), "state": state, "runID": "x"}));
+    let members: Vec<_> = members.collect();
+    let mut status: RedisQuorumStatus =
+        serde_json::from_value(json!({"members": members, "voters": names(voters), "formerVoters": names(former)}))
+            .unwrap();
+    let lists = Lists::of_status(Some(&status), names(&[0, 1, 2]));
+    let overview = Overview { change: Some("from 1 to 3 members".into()), ..Overview::default() };
+    conditions(&mut status, &lists, &overview, Some(1), Timestamp::UNIX_EPOCH);
+    let mut summary: Vec<_> =
+        status.conditions.iter().map(|one| format!("{}={}/{}", one.type_, one.status, one.reason)).collect();
+    summary.push(ready_column(&status, &lists));
+    summary
+}
+
+#[test]
+fn while_the_members_change_the_conditions_are_about_the_lists_that_count() {
+    // Two members join: they have no vote, so nothing is missing, and nothing is gained.
+    let learning = summary_of_change(&["Admitted", "Fenced", "Admitted"], &[0], &[]);
+    assert_eq!(
+        learning,
+        [
+            "Ready=True/AllAdmitted",
+            "QuorumAvailable=True/AllAdmitted",
+            "FaultTolerant=False/SingleMember",
+            "Progressing=True/MembersChanging",
+            "ClientsReady=True/AsExpected",
+            "1/1",
+        ]
+    );
+    // Both lists count: with the only old member away there is no majority, however many new ones there are.
+    let joint = summary_of_change(&["Fenced", "Admitted", "Admitted"], &[0, 1, 2], &[0]);
+    assert_eq!(
+        joint,
+        [
+            "Ready=False/MembersFenced",
+            "QuorumAvailable=False/MajorityLost",
+            "FaultTolerant=False/SingleMember",
+            "Progressing=True/MembersChanging",
+            "ClientsReady=False/MembersChanging",
+            "2/3",
+        ]
+    );
+    // It leaves: its fence is nobody's trouble.
+    let left = summary_of_change(&["Admitted", "Admitted", "Admitted", "Fenced"], &[0, 1, 2], &[]);
+    assert_eq!(
+        left[..4],
+        [
+            "Ready=True/AllAdmitted",
+            "QuorumAvailable=True/AllAdmitted",
+            "FaultTolerant=True/AllAdmitted",
+            "Progressing=True/MembersFenced",
+        ]
+    );
+}
+
+#[test]
+fn a_member_that_joins_is_fenced_for_that_and_a_restart_is_a_restart() {
+    let mut member = MemberStatus { name: "main-3".into(), ..MemberStatus::default() };
+    let first = Record { state: State::Fenced, reason: Some(Reason::FirstStart), ..Record::default() };
+    let stamps = Stamps { joins: true, ..Stamps::default() };
+    publish(&mut member, &first, stamps);
+    assert_eq!((member.reason, record_of(&member).reason), (Some(FenceReason::Joining), Some(Reason::FirstStart)));
+    publish(&mut member, &Record { reason: Some(Reason::Restarted), ..first }, stamps);
+    assert_eq!(member.reason, Some(FenceReason::Restarted));
 }

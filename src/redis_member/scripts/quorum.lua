@@ -32,21 +32,22 @@ end
 -- What is promised is promised, whoever comes now.
 uses = math.max(uses, used)
 local own = alive[uid]
-local stood = own and own.list == list
+local same = own and own.list == list
+local joined = same and own.joined == 1
 local epoch, generation = tonumber(ARGV[5]), tonumber(ARGV[6])
 if own and (own.epoch > epoch or (own.epoch == epoch and own.generation > generation)) then
   -- Another replica of the caller knows better. What it has said counts for the caller while it goes on saying so.
-  local kept = stood and agrees and now - own.at <= own.lives / 2
-  return {kept and 1 or 0, math.min(uses, own.uses), stood and 1 or 0, others}
+  local kept = same and agrees and now - own.at <= own.lives / 2
+  return {kept and 1 or 0, math.min(uses, own.uses), joined and 1 or 0, others}
 end
 if ARGV[2] ~= '1' or not agrees then
-  return {0, uses, stood and 1 or 0, others}
+  return {0, uses, joined and 1 or 0, others}
 end
 alive[uid] = {name = ARGV[3], list = list, epoch = epoch, generation = generation, fence = fence, uses = uses,
-  lives = tonumber(ARGV[10]), at = now}
+  lives = tonumber(ARGV[10]), at = now, joined = (joined or ARGV[11] == '1') and 1 or 0}
 local longest = 0
 for _, record in pairs(alive) do
   longest = math.max(longest, record.at + record.lives - now)
 end
 redis.call('SET', KEYS[1], cjson.encode(alive), 'PX', string.format('%.0f', longest))
-return {1, uses, stood and 1 or 0, others}
+return {1, uses, joined and 1 or 0, others}

@@ -201,9 +201,8 @@ async fn admit(bench: &Bench, auth: &Auth, servers: &[Server]) -> anyhow::Result
     let uid = quorum.metadata.uid.clone();
     let owner = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "name": "q", "uid": uid,
         "controller": true});
-    bench
-        .create::<Secret>(json!({"metadata": {"name": "q-auth", "ownerReferences": [owner]}, "data": auth.data()}))
-        .await?;
+    let data = serde_json::to_value(auth.data())?;
+    bench.create::<Secret>(json!({"metadata": {"name": "q-auth", "ownerReferences": [owner]}, "data": data})).await?;
     let mut members = Vec::new();
     for (index, server) in servers.iter().enumerate() {
         let (name, ip) = (member(index + 1), format!("{DIRECT}{}", index + 1));

@@ -21,15 +21,14 @@ pub(crate) async fn foreign_keys_that_never_end_are_reported_and_never_deleted(b
         ("endless", "SET KEY some-value", "time to live"),
         ("timestamp", "SET KEY 1795284168.123", "timestamp"),
         ("long", "SET KEY some-value PX 600000", "maxTTL"),
+        // As Redisson does, which would then give it a time to live.
+        ("hash", "HINCRBY KEY 8743c9c0:1 1", "a hash"),
     ];
-    // Redisson's hashes do not even get there.
-    let hash = client.redis(0, &["HSET", &format!("{}/hash", bench.namespace), "8743c9c0:1", "1"]).await?;
-    ensure!(hash.contains("NOPERM"), "a client may write hashes: {hash}");
     let mut locks = Vec::new();
     for (name, write, _) in cases {
         let write = write.replace("KEY", &format!("{}/{name}", bench.namespace));
         let answer = client.shell(&format!("redis 0 {write}; redis 1 {write}")).await?;
-        ensure!(answer == "OK\nOK", "{name}: {answer}");
+        ensure!(answer == "OK\nOK" || answer == "1\n1", "{name}: {answer}");
         locks.push(Lock::create(&bench, claim(name, name, Some("q"), MAX_TTL)).await?);
     }
     for (lock, (_, _, word)) in locks.iter().zip(cases) {

@@ -8,7 +8,6 @@ use crate::{
     bench::Bench,
     locks::{SOON, claim},
     operators,
-    quorums::manifest,
 };
 
 /// A manifest's kind and spec, and what its message must contain.
@@ -111,8 +110,18 @@ pub(crate) async fn a_malformed_manifest_is_refused_with_what_to_write_instead(b
 }
 
 pub(crate) async fn what_is_not_supported_yet_is_refused(bench: Bench) -> anyhow::Result<()> {
-    bench.create::<RedisQuorum>(manifest(&bench, "q", SOON)).await?;
-    for (change, field) in [(json!({"members": 5}), "changing members")] {
+    let external = json!([{"name": "x", "address": "x.example:6379"}, {"name": "y", "address": "y.example:6379"}]);
+    let spec = json!({"members": 1, "external": external});
+    bench.create::<RedisQuorum>(json!({"metadata": {"name": "q"}, "spec": spec})).await?;
+    let fewer = json!({"members": 3, "external": null});
+    for (change, field) in [
+        (json!({"members": 3}), "changing members beside external ones"),
+        (
+            json!({"members": 1, "external": [external[0], {"name": "z", "address": "z.example:6379"}]}),
+            "changing external members",
+        ),
+        (fewer, "changing external members"),
+    ] {
         let patch = json!({"spec": change}).to_string();
         let arguments = ["-n", &bench.namespace, "patch", "rq", "q", "--type=merge", "--patch", &patch];
         let told = bench.cluster.kubectl_output(&arguments, "").await?;

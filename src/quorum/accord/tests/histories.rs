@@ -53,6 +53,8 @@ struct Operator {
     seen: BTreeMap<usize, (RunId, u64)>,
     admitted: BTreeMap<usize, RunId>,
     cut: [bool; 3],
+    /// Its claim has stood on every member at some moment.
+    joined: bool,
 }
 
 struct World {
@@ -70,7 +72,7 @@ impl Operator {
     fn new(list: &'static str) -> Self {
         let accord = Accord::new(MEMBERS.map(name));
         let (seen, admitted) = (BTreeMap::new(), BTreeMap::new());
-        Self { accord, list, wanted: 2, published: 1, seen, admitted, cut: [false; 3] }
+        Self { accord, list, wanted: 2, published: 1, seen, admitted, cut: [false; 3], joined: false }
     }
 
     fn fence(&self) -> u64 {
@@ -87,6 +89,7 @@ impl Operator {
             fence: Duration::from_secs(self.fence()),
             used: Duration::from_secs(self.published),
             lives: lives(Duration::from_secs(delay(self.fence()))),
+            joined: false,
         }
     }
 
@@ -157,23 +160,26 @@ impl World {
         let Some((claim, uses)) = operator.accord.question(&member_name, &run_id, at(now)) else { return };
         let look = script(&mut self.processes[member].1, &claim, uses, now);
         operator.accord.saw(&member_name, &run_id, &look, at(now));
+        let everywhere = self.processes.iter().all(|(_, record)| record.contains_key(&index.to_string()));
+        operator.joined |= everywhere || operator.accord.settled(at(now)).is_some();
         let settled = operator.accord.settled(at(now)).unwrap_or_default().as_secs();
         operator.published = operator.wanted.min(operator.published.max(settled)).max(operator.published);
     }
 
     /// What votes of two operators at one process rest on.
     fn check(&self) {
-        for member in 0..3 {
+        for (member, member_name) in MEMBERS.iter().enumerate() {
             let run_id = self.run_id(member);
             let voters: Vec<_> = self.operators.iter().filter(|one| one.votes_at(member, &run_id, self.now)).collect();
+            assert!(voters.iter().all(|one| one.joined), "a vote before its claim stood everywhere at {}", self.now);
             for one in &voters {
                 for other in &voters {
-                    assert_eq!(one.list, other.list, "two lists at {} at {}", MEMBERS[member], self.now);
+                    assert_eq!(one.list, other.list, "two lists at {} at {}", member_name, self.now);
                     assert!(
                         one.published <= other.fence(),
                         "{} s are used at {}, where fences wait for {} s",
                         one.published,
-                        MEMBERS[member],
+                        member_name,
                         other.fence()
                     );
                 }
@@ -185,7 +191,7 @@ impl World {
 /// What `quorum.lua` does; tests/redis runs that one.
 fn script(record: &mut BTreeMap<String, Kept>, claim: &Claim, uses: Option<Duration>, now: u64) -> RecordLook {
     record.retain(|_, kept| kept.at + kept.claim.lives.as_secs() > now);
-    let stood = record.get(&claim.uid).is_some_and(|kept| kept.claim.list == claim.list);
+    let stood = record.get(&claim.uid).is_some_and(|kept| kept.claim.list == claim.list && kept.claim.joined);
     let others: Vec<OtherClaim> = record
         .values()
         .filter(|kept| kept.claim.uid != claim.uid)
@@ -201,7 +207,8 @@ fn script(record: &mut BTreeMap<String, Kept>, claim: &Claim, uses: Option<Durat
     let agrees = others.iter().all(|other| other.list == claim.list && other.uses <= claim.fence);
     let Some(uses) = uses.filter(|_| agrees) else { return RecordLook { kept: None, stood, others } };
     let uses = others.iter().map(|other| other.fence).fold(uses, Duration::min).max(claim.used);
-    record.insert(claim.uid.clone(), Kept { claim: claim.clone(), uses, at: now });
+    let claim = Claim { joined: stood || claim.joined, ..claim.clone() };
+    record.insert(claim.uid.clone(), Kept { claim, uses, at: now });
     RecordLook { kept: Some(uses), stood, others }
 }
 
@@ -237,4 +244,34 @@ fn operators_that_agree_come_to_vote_and_to_the_longest_time_to_live() {
         assert!(operator.accord.may_vote(at(world.now)));
         assert_eq!(operator.published, 30);
     }
+}
+
+/// A master restarts, and somebody whose fences wait for less comes there before the one who uses more.
+#[test]
+fn what_is_in_use_is_said_however_short_the_fences_of_a_newcomer_are() {
+    let mut world = World::new();
+    world.happens(&Happening::Raise(0, 30));
+    let seconds = |world: &mut World, count: u64, looks: &[(usize, usize)]| {
+        for _ in 0..count {
+            looks.iter().for_each(|(operator, member)| world.look(*operator, *member));
+            world.check();
+            world.now += 1;
+        }
+    };
+    let all = |operator: usize| [(operator, 0), (operator, 1), (operator, 2)];
+    seconds(&mut world, 40, &all(0));
+    assert_eq!(world.operators[0].published, 30);
+    for cut in
+        [Happening::Cut(0, 0, true), Happening::Restart(0), Happening::Cut(1, 1, true), Happening::Cut(1, 2, true)]
+    {
+        world.happens(&cut);
+    }
+    seconds(&mut world, 5, &[all(1), all(0)].concat());
+    assert!(world.processes[0].1.contains_key("1"), "the newcomer has claimed there");
+    for heal in [Happening::Cut(0, 0, false), Happening::Cut(1, 1, false), Happening::Cut(1, 2, false)] {
+        world.happens(&heal);
+    }
+    seconds(&mut world, 40, &[all(0), all(1)].concat());
+    assert!(world.operators[0].accord.may_vote(at(world.now)));
+    assert!(!world.operators[1].accord.may_vote(at(world.now)));
 }

@@ -166,11 +166,24 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Closes users of clients that are no more, on a process that goes on voting.
+    /// Closes users that are no more, on a process that goes on voting, and confirms it.
     pub async fn close_some(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
         match self.admin.close(epoch, users).await? {
-            Closing::EpochMoved => Err(ActError::Deposed),
-            Closing::Closed => Ok(()),
+            Closing::EpochMoved => return Err(ActError::Deposed),
+            Closing::Closed => {}
+        }
+        let names: Vec<&str> = users.iter().map(UserRule::name).collect();
+        match self.admin.observe(&names).await?.open_users.is_empty() {
+            true => Ok(()),
+            false => Err(ActError::Member(MemberError::Other("users are still open".to_owned()))),
+        }
+    }
+
+    /// Raises the counter of a process that votes to this token, if it is lower, and confirms it.
+    pub async fn restore_counter(&mut self, token: FencingToken) -> Result<(), ActError> {
+        match self.admin.restore_counter(token).await? >= token {
+            true => Ok(()),
+            false => Err(ActError::Member(MemberError::Other("the counter is still lower".to_owned()))),
         }
     }
 

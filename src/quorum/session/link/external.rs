@@ -23,12 +23,17 @@ pub struct Credentials {
 impl MemberLink {
     /// Where the member is, and which process of it the status admits. Without credentials the member is not asked, or asked as
     /// before: the Secret may have been deleted by mistake.
-    pub(in crate::quorum::session) fn place_external(&self, user: Option<Credentials>, admitted: Option<RunId>) {
+    pub(in crate::quorum::session) fn place_external(
+        &self,
+        user: Option<Credentials>,
+        admitted: Option<RunId>,
+        epoch: i64,
+    ) {
         let Some(external) = &self.plan.external else { return };
         self.note_admitted(admitted);
         let Some(Credentials { username, password, tls }) = user else { return };
         let endpoint = Endpoint { address: external.address.clone(), username, password, tls };
-        self.place_voter(endpoint.clone());
+        self.place_voter(epoch, endpoint.clone());
         let place = Some(Place { pod_uid: String::new(), admin: endpoint, other_password: None, users: Vec::new() });
         self.place.send_if_modified(|current| {
             let moved = *current != place;

@@ -12,12 +12,15 @@ use super::*;
 use crate::api::RedisQuorum;
 use crate::fence::Users;
 use crate::fence::clock::Rule;
+use crate::quorum::auth::Auth;
 use crate::quorum::build::{redis_conf, users_acl};
-use crate::quorum::plan::{Plan, validate, voting_users};
+use crate::quorum::plan::{PORT, Plan, validate, voting_users};
+use crate::redis_member::acl::{OPERATOR_USER, UserRule};
 use crate::redlock::{
     Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings,
 };
 
+mod epochs;
 mod watches;
 
 /// Every network operation of these tests is over long before.
@@ -85,7 +88,7 @@ fn plan() -> (Plan, Vec<String>) {
     let spec = r#"{"members": 1, "clients": [{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]}"#;
     let mut quorum = RedisQuorum::new("main", serde_json::from_str(spec).unwrap());
     (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
-    (validate(&quorum).unwrap(), voting_users(&quorum))
+    (validate(&quorum).unwrap(), voting_users(&quorum, "main-0"))
 }
 
 /// A link to a member, and what ends it.
@@ -96,7 +99,7 @@ async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> 
     let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };
     let shared = shared(Arc::new(ClockGuard::new(1, rule)));
     let link = MemberLink::start(shared, plan.members[0].clone(), quorum, news, stop.clone());
-    link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.epoch, users);
+    link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, users);
     until(&link, |view| view.processes.answers()).await;
     (link, stop.drop_guard())
 }
@@ -133,17 +136,19 @@ async fn a_member_is_closed_at_boot_and_votes_only_between_opening_and_closing()
     assert_eq!(sight.users, Users::Closed);
     assert_eq!(vote(&link, &sight.run_id, "k").await, None, "fenced");
 
-    let rules = plan.user_rules(&auth, "main-0");
+    let rules = plan.open_rules(&auth, "main-0");
     link.turn(&sight.run_id).await.unwrap().raise_epoch(7).await.unwrap();
     assert_eq!(link.view().raised, Some(7));
     link.turn(&sight.run_id).await.unwrap().open(7, &rules, token(1_000)).await.unwrap();
     let view = link.view();
     assert_eq!(view.sight.unwrap().users, Users::Open, "seen at once, not at the next probe");
-    assert_eq!(view.observation.unwrap().open_users, users);
+    assert_eq!(view.observation.unwrap().open_users, ["locker-e1", "billing-e1", "probe"]);
     assert_eq!(vote(&link, &sight.run_id, "k").await, Some(token(1_001)));
     assert_eq!(link.counter(&sight.run_id).await, Ok(token(1_001)));
 
-    link.turn(&sight.run_id).await.unwrap().close(7, &rules).await.unwrap();
+    let all = plan.closing_rules(&auth, "main-0", 1);
+    assert_eq!(all.iter().map(UserRule::name).collect::<Vec<_>>(), users, "all that may be open is asked about");
+    link.turn(&sight.run_id).await.unwrap().close(7, &all).await.unwrap();
     let view = link.view();
     assert_eq!(view.sight.unwrap().users, Users::Closed);
     assert!(view.fenced_since.is_some(), "the count starts again");
@@ -213,7 +218,7 @@ async fn a_former_process_that_still_runs_is_closed_where_it_was() {
     until(&spy, |view| view.sight.as_ref().is_some_and(|sight| sight.users == Users::Open)).await;
 
     // Its pod was deleted by force, and another one has its name.
-    link.place_at(Some(("pod-2".into(), new.address())), None, Some(&auth), plan.epoch, &users);
+    link.place_at(Some(("pod-2".into(), new.address())), None, Some(&auth), plan.lists.epoch, &users);
     link.close_former(&before, 7, rules);
     let view = until(&link, |view| view.pod_uid.as_deref() == Some("pod-2") && view.processes.answers()).await;
     assert_ne!(view.sight.unwrap().run_id, before);
@@ -227,7 +232,7 @@ async fn secrets_of_another_member_open_no_connection() {
     let member = Member::new(&plan, &auth);
     let (link, _end) = linked(&member, &plan, &users, &auth).await;
     // A reused pod IP: the same process, asked as if it were another member.
-    link.place_at(Some(("pod-2".into(), member.address())), None, Some(&Auth::random()), plan.epoch, &users);
+    link.place_at(Some(("pod-2".into(), member.address())), None, Some(&Auth::random()), plan.lists.epoch, &users);
     let lost = until(&link, |view| !view.processes.answers()).await;
     assert_eq!(lost.pod_uid.as_deref(), Some("pod-2"));
     sleep(Duration::from_millis(700)).await;
@@ -236,7 +241,11 @@ async fn secrets_of_another_member_open_no_connection() {
 
 /// One acquisition on this member alone, as the operator does it; the token, if granted.
 async fn vote(link: &MemberLink, admitted: &RunId, key: &str) -> Option<FencingToken> {
-    let elector = Elector { member: link.voter().unwrap() as Arc<dyn LockMember>, admitted: Some(admitted.clone()) };
+    vote_by(link.voter(1).unwrap(), admitted, key).await
+}
+
+async fn vote_by(voter: Arc<RedisMember>, admitted: &RunId, key: &str) -> Option<FencingToken> {
+    let elector = Elector { member: voter as Arc<dyn LockMember>, admitted: Some(admitted.clone()) };
     let redlock =
         Redlock::new(Arc::new(SystemClock), Settings { node_timeout: Duration::from_secs(1), ..Settings::default() });
     let electorate = Electorate::single(vec![elector]);
@@ -254,4 +263,35 @@ async fn vote(link: &MemberLink, admitted: &RunId, key: &str) -> Option<FencingT
         sleep(Duration::from_millis(50)).await;
     }
     None
+}
+
+#[tokio::test]
+async fn a_process_that_started_with_an_older_file_is_reached_and_given_the_new_passwords() {
+    let (plan, users) = plan();
+    let before = Auth::random();
+    let removing = before.begin("t").advance().advance();
+    let after = removing.advance();
+    // The kubelet has not brought the file with the new passwords into the pod yet.
+    let member = Member::new(&plan, &before);
+    let (link, _end) = linked(&member, &plan, &users, &removing).await;
+    let run_id = link.view().sight.unwrap().run_id;
+    let operator = removing.accepted("main-0", OPERATOR_USER);
+    let rules = plan.user_rules(&removing, "main-0");
+    let mut turn = link.turn(&run_id).await.unwrap();
+    turn.raise_epoch(7).await.unwrap();
+    turn.set_passwords(7, &operator, &rules, true).await.unwrap();
+    drop(turn);
+    let place =
+        |auth| link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, &users);
+    place(&before);
+    until(&link, |view| !view.processes.answers()).await;
+    place(&after);
+    until(&link, |view| view.processes.answers()).await;
+
+    // Users that are opened later have the new ones as well.
+    let mut turn = link.turn(&run_id).await.unwrap();
+    turn.raise_epoch(8).await.unwrap();
+    turn.open(8, &plan.user_rules(&after, "main-0"), token(1)).await.unwrap();
+    drop(turn);
+    assert!(vote(&link, &run_id, "shop/a").await.is_some());
 }

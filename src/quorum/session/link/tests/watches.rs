@@ -39,7 +39,7 @@ impl Quorum {
     async fn new() -> Self {
         let mut quorum = RedisQuorum::new("main", Default::default());
         (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
-        let (plan, users, auth) = (validate(&quorum).unwrap(), voting_users(&quorum), Auth::random());
+        let (plan, users, auth) = (validate(&quorum).unwrap(), voting_users(&quorum, "main-0"), Auth::random());
         let rule = Rule { drift: plan.settings.drift, window: plan.max_ttl };
         let clocks = Arc::new(ClockGuard::new(3, rule));
         let mut of = Self { members: vec![], links: vec![], clocks, admitted: vec![], _ends: vec![] };
@@ -52,7 +52,13 @@ impl Quorum {
             let shared = shared(of.clocks.clone());
             let news = broadcast::channel(64).0;
             let link = MemberLink::start(shared, plan.members[index].clone(), reference, news, stop.clone());
-            link.place_at(Some((format!("pod-{index}"), member.address())), None, Some(&auth), plan.epoch, &users);
+            link.place_at(
+                Some((format!("pod-{index}"), member.address())),
+                None,
+                Some(&auth),
+                plan.lists.epoch,
+                &users,
+            );
             let run_id = until(&link, |view| view.processes.answers()).await.sight.unwrap().run_id;
             let mut turn = link.turn(&run_id).await.unwrap();
             turn.raise_epoch(EPOCH).await.unwrap();
@@ -77,7 +83,7 @@ impl Quorum {
     /// One acquisition, with or without the clock check.
     async fn acquire(&self, value: &str, checked: bool) -> Acquire {
         let electors = self.links.iter().zip(&self.admitted).map(|(link, admitted)| Elector {
-            member: link.voter().unwrap() as Arc<dyn LockMember>,
+            member: link.voter(1).unwrap() as Arc<dyn LockMember>,
             admitted: Some(admitted.clone()),
         });
         let mut electorate = Electorate::single(electors.collect());
@@ -119,7 +125,7 @@ fn about(step: i64, expected: i64) {
 }
 
 async fn until_votes(link: &MemberLink) {
-    let voter = link.voter().unwrap();
+    let voter = link.voter(1).unwrap();
     let mut state = voter.link();
     let open = state.wait_for(|state| matches!(state, crate::redis_member::Link::Open(_)));
     tokio::time::timeout(PATIENCE, open).await.expect("the voter connects").unwrap();

@@ -1,0 +1,51 @@
+//! Objects while the members change.
+
+use super::*;
+
+/// Three members of epoch 7, two more that join it, and the objects at each part of that change.
+#[test]
+fn a_change_of_the_members_makes_objects_for_all_and_changes_no_template() {
+    let spec = |members: i32| json!({"members": members, "clients": [{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]});
+    let at = |members: i32, status: Value| {
+        let mut quorum = quorum(spec(members));
+        quorum.status = Some(serde_json::from_value(status).unwrap());
+        validate(&quorum).unwrap()
+    };
+    let (three, five) = (["blue-0", "blue-1", "blue-2"], ["blue-0", "blue-1", "blue-2", "blue-3", "blue-4"]);
+    let before = at(3, json!({"membershipEpoch": 7, "voters": three}));
+    let learning = at(5, json!({"membershipEpoch": 7, "voters": three}));
+    let joint = at(5, json!({"membershipEpoch": 8, "voters": five, "formerVoters": three}));
+    let after = at(5, json!({"membershipEpoch": 8, "voters": five}));
+    let back = at(3, json!({"membershipEpoch": 8, "voters": five}));
+    let template = |plan: &Plan, index: usize| {
+        serde_json::to_string(&build(plan, &auth()).stateful_sets[index].spec.as_ref().unwrap().template).unwrap()
+    };
+    let budget = |plan: &Plan| {
+        let selector = build(plan, &auth()).disruption_budget.unwrap().spec.unwrap().selector.unwrap();
+        selector.match_expressions.unwrap()[0].values.clone().unwrap().len()
+    };
+    let open = |plan: &Plan, member: &str| {
+        plan.open_rules(&auth(), member).iter().map(|rule| rule.name().to_owned()).collect::<Vec<_>>()
+    };
+    for (plan, sets, urls, user, budgeted) in [
+        (&before, 3, 3, "billing-e7", 3),
+        (&learning, 5, 3, "billing-e7", 3),
+        (&joint, 5, 5, "billing-e8", 5),
+        (&after, 5, 5, "billing-e8", 5),
+        (&back, 5, 5, "billing-e8", 5),
+    ] {
+        let objects = build(plan, &auth());
+        assert_eq!((objects.stateful_sets.len(), objects.services.len()), (sets, sets));
+        let client = client_secret(plan, &auth(), &Transport::default(), &plan.clients[0], "vault");
+        assert_eq!((text(&client, "urls").lines().count(), text(&client, "username").as_str()), (urls, user));
+        assert_eq!(budget(plan), budgeted);
+        assert_eq!(template(plan, 0), template(&before, 0));
+        assert!(objects.config.data.unwrap().contains_key(&format!("users-{}.acl", sets - 1)));
+    }
+    assert_eq!(open(&learning, "blue-0"), ["locker-e7", "billing-e7", "probe"]);
+    assert_eq!(open(&learning, "blue-4"), ["locker-e7", "probe"], "clients do not know of it");
+    assert_eq!(open(&joint, "blue-0"), ["locker-e8", "probe"], "clients know one list only");
+    assert_eq!(open(&after, "blue-4"), ["locker-e8", "billing-e8", "probe"]);
+    let closing: Vec<_> = joint.closing_rules(&auth(), "blue-0", 7).iter().map(|rule| rule.name().to_owned()).collect();
+    assert_eq!(closing, ["locker-e7", "billing-e7", "locker-e8", "billing-e8", "locker-e9", "probe"]);
+}

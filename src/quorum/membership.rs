@@ -1,0 +1,291 @@
+//! Changes of the member list (`docs/algorithm.md`, "Changing the members"): which lists are in force, and what is the one next
+//! step of a change? Pure.
+//!
+//! A change has three parts. New members **learn**: they are fenced and admitted like any other, and get the keys of all held
+//! locks, but their votes do not count. Then one write of the status makes the change **joint**: from there on a majority of the
+//! old list and of the new one is needed, under users of a new epoch, and those of the epoch before are closed on the old
+//! members. When everything has expired that the old list may have promised alone, one more write **ends** it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::plan;
+use super::status::{member_named, record_named};
+use crate::api::{RedisQuorum, RedisQuorumStatus};
+use crate::redlock::counters_needed;
+use crate::time::Monotonic;
+
+mod describe;
+
+pub use describe::describe;
+
+/// The member lists of a quorum at one moment, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lists {
+    /// The membership epoch. The first is 1.
+    pub epoch: i64,
+    /// A majority of these is needed.
+    pub voters: Vec<String>,
+    /// While a change is joint: and a majority of these.
+    pub former: Option<Vec<String>>,
+    /// What the specification asks for.
+    pub wanted: Vec<String>,
+}
+
+impl Lists {
+    /// The lists of this state of a quorum.
+    #[must_use]
+    pub fn of(quorum: &RedisQuorum) -> Self {
+        Self::of_status(quorum.status.as_ref(), plan::wanted(quorum))
+    }
+
+    /// The lists that a status names. One that names none is of a version without changes: everybody in it votes.
+    #[must_use]
+    pub fn of_status(status: Option<&RedisQuorumStatus>, wanted: Vec<String>) -> Self {
+        let named = |list: &[String]| (!list.is_empty()).then(|| list.to_vec());
+        let made = || named(&status?.members.iter().map(|member| member.name.clone()).collect::<Vec<_>>());
+        Self {
+            epoch: status.and_then(|status| status.membership_epoch).unwrap_or(1),
+            voters: status.and_then(|status| named(&status.voters)).or_else(made).unwrap_or_else(|| wanted.clone()),
+            former: status.and_then(|status| named(&status.former_voters)),
+            wanted,
+        }
+    }
+
+    /// The lists of which a majority is needed: one, or two while a change is joint.
+    pub fn in_force(&self) -> impl Iterator<Item = &[String]> + Clone {
+        std::iter::once(self.voters.as_slice()).chain(self.former.as_deref())
+    }
+
+    /// Two lists are in force.
+    #[must_use]
+    pub fn is_joint(&self) -> bool {
+        self.former.is_some()
+    }
+
+    /// Nothing is changing.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        !self.is_joint() && set(&self.voters) == set(&self.wanted)
+    }
+
+    /// Whether the votes of this member count.
+    #[must_use]
+    pub fn counts(&self, name: &str) -> bool {
+        self.in_force().any(|list| list.iter().any(|member| member == name))
+    }
+
+    /// Whether the member learns: it shall vote and does not yet.
+    #[must_use]
+    pub fn learns(&self, name: &str) -> bool {
+        !self.counts(name) && self.wanted.iter().any(|member| member == name)
+    }
+
+    /// Clients outside know one list only, so they wait while two are in force.
+    #[must_use]
+    pub fn lets_clients_in(&self, name: &str) -> bool {
+        !self.is_joint() && self.voters.iter().any(|member| member == name)
+    }
+
+    /// Every member that votes or shall vote, each once. A member that is not among them leaves.
+    #[must_use]
+    pub fn members(&self) -> Vec<String> {
+        let mut names = self.wanted.clone();
+        for name in self.in_force().flatten() {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+
+    /// The list of which a majority has stored every token so far. While two lists count it is the old one: tokens from before the
+    /// switch are on no other.
+    #[must_use]
+    pub fn knows_tokens(&self) -> &[String] {
+        self.former.as_ref().unwrap_or(&self.voters)
+    }
+
+    /// How many votes make a majority of the newest list.
+    #[must_use]
+    pub fn majority(&self) -> usize {
+        majority(&self.voters)
+    }
+
+    /// Writes the beginning of the joint part.
+    pub fn switch(&self, status: &mut RedisQuorumStatus) {
+        status.membership_epoch = Some(self.epoch + 1);
+        status.former_voters.clone_from(&self.voters);
+        status.voters.clone_from(&self.wanted);
+    }
+}
+
+/// How many votes make a majority of a list.
+#[must_use]
+pub fn majority(list: &[String]) -> usize {
+    list.len() / 2 + 1
+}
+
+/// So many members, whichever they are, share one with every majority.
+#[must_use]
+pub fn meets_every_majority(list: &[String]) -> usize {
+    counters_needed(list.len())
+}
+
+fn set(list: &[String]) -> BTreeSet<&str> {
+    list.iter().map(String::as_str).collect()
+}
+
+/// Users of earlier epochs than this are closed on every process of the member that may run.
+#[must_use]
+pub fn users_since(status: Option<&RedisQuorumStatus>, name: &str, lists: &Lists) -> i64 {
+    // A version without changes recorded none, and had one epoch only.
+    let unknown = if lists.is_joint() { lists.epoch - 1 } else { lists.epoch };
+    member_named(status, name).and_then(|member| member.epoch).unwrap_or(unknown)
+}
+
+/// Whether nobody can vote under the epoch before with this member: its users are closed on the process that may be open, or no
+/// process may be. It stays so, since everything that is admitted from now on is opened under the epoch of now.
+#[must_use]
+pub fn is_closed(status: Option<&RedisQuorumStatus>, name: &str, lists: &Lists) -> bool {
+    users_since(status, name, lists) >= lists.epoch || record_named(status, name).may_be_open().is_none()
+}
+
+/// Whether the old list of a joint change can promise nothing any more.
+#[must_use]
+pub fn former_is_closed(quorum: &RedisQuorum) -> bool {
+    let lists = Lists::of(quorum);
+    let closed = |name: &String| is_closed(quorum.status.as_ref(), name, &lists);
+    lists.former.as_ref().is_some_and(|former| former.iter().all(closed))
+}
+
+/// One member, as far as a change cares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberView {
+    /// Its name.
+    pub name: String,
+    /// It may vote, answers, is open, and obeys this leader only.
+    pub admitted: bool,
+    /// The operator's user of the next epoch is open on it.
+    pub ready_for_next: bool,
+    /// See [`is_closed`].
+    pub closed: bool,
+}
+
+/// All that the decision depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// Now.
+    pub now: Monotonic,
+    /// The lists.
+    pub lists: &'a Lists,
+    /// All of [`Lists::members`].
+    pub members: &'a [MemberView],
+    /// Held locks that one of these members lacks, as `namespace/name`.
+    pub incomplete_locks: &'a [String],
+    /// Something else changes the members, and ends first.
+    pub busy: Option<Busy>,
+    /// Since when this replica has known that the old list can promise nothing any more.
+    pub former_closed_since: Option<Monotonic>,
+    /// How long a promise lives.
+    pub rejoin_delay: Duration,
+}
+
+/// What else may be under way on the members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// Pods are replaced by those of a newer template, and nobody has paused that.
+    Update,
+    /// Passwords are given to the members, or taken from them.
+    Passwords,
+}
+
+/// The one next step.
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeStep {
+    /// The list is what it shall be.
+    Nothing,
+    /// Only news can change the decision.
+    Wait(Obstacle),
+    /// Open the operator's user of the next epoch on these members.
+    OpenNext(Vec<String>),
+    /// Write the next epoch, with both lists: [`Lists::switch`].
+    Switch,
+    /// Close the users of the epoch before on these members, and record it.
+    Close(Vec<String>),
+    /// Promises of the old list run out until then.
+    WaitUntil(Monotonic),
+    /// Raise the counters of the new list, and end the joint part.
+    Finish,
+}
+
+/// What a change waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// These members may not vote, or do not answer.
+    Members(Vec<String>),
+    /// Something else ends first.
+    Busy(Busy),
+    /// These locks are not on all members.
+    Locks(Vec<String>),
+    /// On a process of these members users of the epoch before may be open, and nobody can close them.
+    Unclosed(Vec<String>),
+}
+
+/// Decides the next step of a change.
+pub fn decide(view: &View<'_>) -> ChangeStep {
+    let lists = view.lists;
+    match &lists.former {
+        Some(former) => joint(view, former),
+        None if lists.is_settled() => ChangeStep::Nothing,
+        None => learning(view),
+    }
+}
+
+/// Before the switch every member, old and new, has what a majority of the new list may be asked for.
+fn learning(view: &View<'_>) -> ChangeStep {
+    let away = names(view, |member| !member.admitted);
+    if !away.is_empty() {
+        return ChangeStep::Wait(Obstacle::Members(away));
+    }
+    if let Some(busy) = view.busy {
+        return ChangeStep::Wait(Obstacle::Busy(busy));
+    }
+    if !view.incomplete_locks.is_empty() {
+        return ChangeStep::Wait(Obstacle::Locks(view.incomplete_locks.to_vec()));
+    }
+    let unready = names(view, |member| !member.ready_for_next);
+    if unready.is_empty() { ChangeStep::Switch } else { ChangeStep::OpenNext(unready) }
+}
+
+fn joint(view: &View<'_>, former: &[String]) -> ChangeStep {
+    // Those that only join voted for nobody under the epoch before, so nobody waits for them.
+    let closable = names(view, |member| !member.closed && member.admitted);
+    if !closable.is_empty() {
+        return ChangeStep::Close(closable);
+    }
+    let unclosed = names(view, |member| !member.closed && former.contains(&member.name));
+    if !unclosed.is_empty() {
+        return ChangeStep::Wait(Obstacle::Unclosed(unclosed));
+    }
+    // Without a count nothing is known to be over.
+    let until = view.former_closed_since.unwrap_or(view.now) + view.rejoin_delay;
+    if view.former_closed_since.is_none() || view.now < until {
+        return ChangeStep::WaitUntil(until);
+    }
+    let is_admitted = |name: &&String| view.members.iter().any(|member| member.name == **name && member.admitted);
+    let few = |list: &[String], need: usize| list.iter().filter(is_admitted).count() < need;
+    let voters = &view.lists.voters;
+    if few(former, meets_every_majority(former)) || few(voters, majority(voters)) {
+        return ChangeStep::Wait(Obstacle::Members(names(view, |member| !member.admitted)));
+    }
+    ChangeStep::Finish
+}
+
+fn names(view: &View<'_>, is_meant: impl Fn(&MemberView) -> bool) -> Vec<String> {
+    view.members.iter().filter(|member| is_meant(member)).map(|member| member.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,385 @@
+use serde_json::json;
+
+use super::*;
+
+const DELAY: Duration = Duration::from_secs(10);
+
+fn at(seconds: u64) -> Monotonic {
+    Monotonic::new(Duration::from_secs(seconds))
+}
+
+fn name(index: usize) -> String {
+    format!("main-{index}")
+}
+
+/// A quorum as its status has it, and what a leader sees beside it.
+struct World {
+    quorum: RedisQuorum,
+    now: u64,
+    /// Whose process runs, by index.
+    up: [bool; 9],
+    /// Where the operator's user of the next epoch is open.
+    next_open: BTreeSet<String>,
+    closed_since: Option<u64>,
+    incomplete_locks: Vec<String>,
+    busy: Option<Busy>,
+}
+
+impl World {
+    /// So many admitted members, and nothing to change.
+    fn settled(members: i32) -> Self {
+        let mut quorum = RedisQuorum::new("main", Default::default());
+        quorum.spec.members = members;
+        let mut world = Self {
+            quorum,
+            now: 100,
+            up: [true; 9],
+            next_open: BTreeSet::new(),
+            closed_since: None,
+            incomplete_locks: Vec::new(),
+            busy: None,
+        };
+        let lists = world.lists();
+        let status = world.quorum.status.get_or_insert_default();
+        (status.membership_epoch, status.voters) = (Some(1), lists.voters.clone());
+        lists.voters.iter().for_each(|name| world.admit(name));
+        assert_eq!(world.step(), ChangeStep::Nothing);
+        world
+    }
+
+    fn lists(&self) -> Lists {
+        Lists::of(&self.quorum)
+    }
+
+    fn status(&mut self) -> &mut RedisQuorumStatus {
+        self.quorum.status.get_or_insert_default()
+    }
+
+    /// What the fence does, under the epoch of now.
+    fn admit(&mut self, name: &str) {
+        let epoch = self.lists().epoch;
+        self.forget(name);
+        let record = json!({"name": name, "state": "Admitted", "runID": format!("{name} at {}", self.now), "podUID": "p",
+            "admittedAt": "2026-01-01T00:00:00.000Z", "epoch": epoch});
+        self.status().members.push(serde_json::from_value(record).unwrap());
+    }
+
+    fn admit_all(&mut self) {
+        for name in self.lists().members() {
+            if record_named(self.quorum.status.as_ref(), &name).run_id.is_none() {
+                self.admit(&name);
+            }
+        }
+    }
+
+    /// The process before may still run.
+    fn fence(&mut self, name: &str, unconfirmed: bool) {
+        let epoch = member_named(self.quorum.status.as_ref(), name).and_then(|member| member.epoch);
+        self.forget(name);
+        let mut record = json!({"name": name, "state": "Fenced", "runID": "next", "epoch": epoch});
+        if unconfirmed {
+            record["predecessor"] = json!({"runID": "before", "podUID": "p"});
+        }
+        self.status().members.push(serde_json::from_value(record).unwrap());
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.status().members.retain(|member| member.name != name);
+        self.next_open.remove(name);
+    }
+
+    fn step(&self) -> ChangeStep {
+        let lists = self.lists();
+        let status = self.quorum.status.as_ref();
+        let view = |name: &String| {
+            let index: usize = name.trim_start_matches("main-").parse().unwrap();
+            MemberView {
+                admitted: record_named(status, name).admitted && self.up[index],
+                ready_for_next: self.next_open.contains(name),
+                closed: is_closed(status, name, &lists),
+                name: name.clone(),
+            }
+        };
+        let members: Vec<_> = lists.members().iter().map(view).collect();
+        decide(&View {
+            now: at(self.now),
+            lists: &lists,
+            members: &members,
+            incomplete_locks: &self.incomplete_locks,
+            busy: self.busy,
+            former_closed_since: self.closed_since.map(at),
+            rejoin_delay: DELAY,
+        })
+    }
+
+    /// Carries out one step.
+    fn act(&mut self) -> ChangeStep {
+        let step = self.step();
+        match &step {
+            ChangeStep::Nothing | ChangeStep::Wait(_) => {}
+            ChangeStep::OpenNext(names) => self.next_open.extend(names.iter().cloned()),
+            ChangeStep::Switch => {
+                let lists = self.lists();
+                lists.switch(self.status());
+                self.next_open.clear();
+            }
+            ChangeStep::Close(names) => {
+                let epoch = self.lists().epoch;
+                for member in self.status().members.iter_mut().filter(|member| names.contains(&member.name)) {
+                    member.epoch = Some(epoch);
+                }
+            }
+            ChangeStep::WaitUntil(until) => self.now = until.since_boot().as_secs(),
+            ChangeStep::Finish => self.status().former_voters.clear(),
+        }
+        self.closed_since = former_is_closed(&self.quorum).then(|| self.closed_since.unwrap_or(self.now));
+        step
+    }
+
+    fn act_times(&mut self, times: usize) {
+        for _ in 0..times {
+            let _ = self.act();
+        }
+    }
+
+    /// All steps to the end, by their names.
+    fn run(&mut self) -> Vec<String> {
+        let mut steps = Vec::new();
+        for _ in 0..20 {
+            let step = self.act();
+            if matches!(step, ChangeStep::Nothing | ChangeStep::Wait(_)) {
+                break;
+            }
+            let text = format!("{step:?}");
+            steps.push(text.split('(').next().unwrap_or_default().to_owned());
+        }
+        steps
+    }
+}
+
+const WHOLE: [&str; 5] = ["OpenNext", "Switch", "Close", "WaitUntil", "Finish"];
+
+#[test]
+fn any_number_changes_to_any_other_in_one_step() {
+    for from in [1, 3, 5, 7, 9] {
+        for to in [1, 3, 5, 7, 9] {
+            let mut world = World::settled(from);
+            world.quorum.spec.members = to;
+            if from < to {
+                let joining: Vec<_> =
+                    (usize::try_from(from).unwrap()..usize::try_from(to).unwrap()).map(name).collect();
+                assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Members(joining)), "{from} to {to}");
+            }
+            world.admit_all();
+            let steps = world.run();
+            let lists = world.lists();
+            if from == to {
+                assert_eq!((steps.len(), lists.epoch), (0, 1));
+            } else {
+                assert_eq!(steps, WHOLE, "{from} to {to}");
+                assert_eq!((lists.epoch, lists.is_settled()), (2, true));
+                assert_eq!(lists.voters, (0..usize::try_from(to).unwrap()).map(name).collect::<Vec<_>>());
+            }
+        }
+    }
+}
+
+#[test]
+fn several_changes_follow_each_other() {
+    let mut world = World::settled(3);
+    for (to, epoch) in [(5, 2), (7, 3), (3, 4), (5, 5), (3, 6)] {
+        world.quorum.spec.members = to;
+        world.admit_all();
+        assert_eq!(world.run(), WHOLE);
+        assert_eq!(world.lists().epoch, epoch);
+        // What left is forgotten, and is another member when it comes again.
+        let members = world.lists().members();
+        world.status().members.retain(|member| members.contains(&member.name));
+    }
+}
+
+#[test]
+fn a_learner_has_no_vote_and_an_old_member_keeps_its_own() {
+    let mut world = World::settled(1);
+    world.quorum.spec.members = 3;
+    let lists = world.lists();
+    assert_eq!(lists.in_force().collect::<Vec<_>>(), [[name(0)]]);
+    assert!(lists.learns(&name(1)) && !lists.counts(&name(1)) && lists.counts(&name(0)));
+    assert!(lists.lets_clients_in(&name(0)) && !lists.lets_clients_in(&name(1)));
+    world.admit_all();
+    world.act_times(2);
+    let lists = world.lists();
+    assert_eq!(lists.in_force().map(<[String]>::len).collect::<Vec<_>>(), [3, 1]);
+    assert!((0..3).all(|index| lists.counts(&name(index)) && !lists.lets_clients_in(&name(index))));
+    world.run();
+    assert!((0..3).all(|index| world.lists().lets_clients_in(&name(index))));
+}
+
+#[test]
+fn a_change_begins_only_when_every_lock_is_on_every_member_and_no_update_is_under_way() {
+    let mut world = World::settled(3);
+    world.quorum.spec.members = 5;
+    world.admit_all();
+    world.busy = Some(Busy::Passwords);
+    world.incomplete_locks = vec!["shop/job".into()];
+    assert_eq!(world.run(), [""; 0]);
+    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Busy(Busy::Passwords)));
+    world.busy = Some(Busy::Update);
+    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Busy(Busy::Update)));
+    world.busy = None;
+    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Locks(vec!["shop/job".into()])));
+    world.incomplete_locks.clear();
+    world.up[1] = false;
+    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Members(vec![name(1)])));
+    world.up[1] = true;
+    assert!(matches!(world.act(), ChangeStep::OpenNext(_)));
+    // It restarts before the switch, so its next process knows the user of the next epoch only when it was opened again.
+    world.admit(&name(2));
+    assert_eq!(world.act(), ChangeStep::OpenNext(vec![name(2)]));
+    assert_eq!(world.act(), ChangeStep::Switch);
+}
+
+#[test]
+fn an_edit_before_the_switch_takes_effect_at_once_and_one_after_it_waits() {
+    let mut world = World::settled(3);
+    world.quorum.spec.members = 5;
+    assert!(matches!(world.step(), ChangeStep::Wait(_)));
+    world.quorum.spec.members = 3;
+    assert_eq!(world.step(), ChangeStep::Nothing);
+    world.quorum.spec.members = 5;
+    world.admit_all();
+    world.act_times(1);
+    assert_eq!(world.act(), ChangeStep::Switch);
+    world.quorum.spec.members = 7;
+    assert!(matches!(world.act(), ChangeStep::Close(_)));
+    assert_eq!(world.run(), WHOLE[3..]);
+    assert_eq!((world.lists().voters.len(), world.lists().is_settled()), (5, false));
+    world.admit_all();
+    assert_eq!(world.run(), WHOLE);
+    assert_eq!((world.lists().voters.len(), world.lists().epoch), (7, 3));
+}
+
+#[test]
+fn an_old_member_that_cannot_be_closed_stops_the_change() {
+    let mut world = World::settled(3);
+    world.quorum.spec.members = 5;
+    world.admit_all();
+    world.act_times(2);
+    world.fence(&name(2), true);
+    // A member that only joins is in no majority of the old list.
+    world.fence(&name(4), true);
+    assert_eq!(world.act(), ChangeStep::Close([0, 1, 3].map(name).to_vec()));
+    world.now += 1_000;
+    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Unclosed(vec![name(2)])));
+    let text = describe(&world.lists(), &world.step(), &["main-2: no answer".into()]).unwrap();
+    for part in ["from 3 to 5 members", "main-2 may still run", "known to be dead", "no answer"] {
+        assert!(text.contains(part), "{text}");
+    }
+    // Its death is known: nobody is left who could vote for the old list, and the wait begins now.
+    world.fence(&name(2), false);
+    world.closed_since = former_is_closed(&world.quorum).then_some(world.now);
+    assert_eq!(world.step(), ChangeStep::WaitUntil(at(world.now) + DELAY));
+}
+
+#[test]
+fn the_wait_begins_when_the_last_old_member_is_closed_and_is_never_cut_short() {
+    let mut world = World::settled(3);
+    world.quorum.spec.members = 1;
+    assert_eq!(world.run(), WHOLE);
+    let mut world = World::settled(3);
+    world.quorum.spec.members = 1;
+    world.act_times(3);
+    let until = at(world.now) + DELAY;
+    assert_eq!(world.step(), ChangeStep::WaitUntil(until));
+    world.now += 9;
+    assert_eq!(world.step(), ChangeStep::WaitUntil(until));
+    // A replica that has just learnt of it counts from now.
+    world.closed_since = None;
+    assert_eq!(world.step(), ChangeStep::WaitUntil(at(world.now) + DELAY));
+    world.closed_since = Some(world.now - 9);
+    world.now += 1;
+    assert_eq!(world.step(), ChangeStep::Finish);
+}
+
+#[test]
+fn the_end_needs_the_counters_of_the_old_list_and_a_majority_of_the_new_one() {
+    let mut world = World::settled(3);
+    world.quorum.spec.members = 5;
+    world.admit_all();
+    world.act_times(4);
+    assert_eq!(world.step(), ChangeStep::Finish);
+    world.up[..2].fill(false);
+    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Members(vec![name(0), name(1)])));
+    world.up[1] = true;
+    world.up[3..5].fill(false);
+    assert_eq!(world.step(), ChangeStep::Wait(Obstacle::Members([0, 3, 4].map(name).to_vec())));
+    world.up[3] = true;
+    assert_eq!(world.step(), ChangeStep::Finish);
+}
+
+#[test]
+fn a_process_that_is_admitted_in_the_meantime_knows_no_earlier_user() {
+    let mut world = World::settled(3);
+    world.quorum.spec.members = 1;
+    world.act_times(2);
+    world.fence(&name(0), false);
+    assert!(is_closed(world.quorum.status.as_ref(), &name(0), &world.lists()));
+    world.admit(&name(0));
+    assert_eq!(world.act(), ChangeStep::Close(vec![name(1), name(2)]));
+    assert!(former_is_closed(&world.quorum));
+}
+
+#[test]
+fn a_status_of_a_version_without_changes_has_one_list_of_all() {
+    let mut world = World::settled(3);
+    world.status().voters.clear();
+    for member in &mut world.status().members {
+        member.epoch = None;
+    }
+    world.quorum.spec.members = 5;
+    assert_eq!(world.lists().voters.len(), 3);
+    // The first write names it, before it names the members that join.
+    let voters = world.lists().voters;
+    world.status().voters = voters;
+    world.admit_all();
+    world.act_times(2);
+    assert!(!former_is_closed(&world.quorum), "opened under the first epoch");
+    assert_eq!(world.act(), ChangeStep::Close((0..5).map(name).collect()));
+    assert_eq!(world.run(), WHOLE[3..]);
+}
+
+#[test]
+fn the_order_of_a_list_is_no_change() {
+    let lists = Lists {
+        epoch: 4,
+        voters: vec!["a".into(), "b".into(), "c".into()],
+        former: None,
+        wanted: vec!["c".into(), "a".into(), "b".into()],
+    };
+    assert!(lists.is_settled());
+    assert_eq!(describe(&lists, &ChangeStep::Nothing, &[]), None);
+}
+
+#[test]
+fn every_part_of_a_change_is_told() {
+    let mut world = World::settled(1);
+    world.quorum.spec.members = 3;
+    let mut told = Vec::new();
+    for _ in 0..8 {
+        told.extend(describe(&world.lists(), &world.step(), &[]));
+        world.admit_all();
+        world.act_times(1);
+    }
+    told.dedup();
+    let said = [
+        "from 1 to 3 members: it begins when main-1, main-2 may vote",
+        "from 1 to 3 members: it begins",
+        "from 1 to 3 members: users of the list before are being closed on main-1, main-2, main-0",
+        "from 1 to 3 members: promises of the list before run out, clients are let in when they have",
+        "from 1 to 3 members: it ends",
+    ];
+    assert_eq!(told.len(), said.len(), "{told:#?}");
+    for (told, said) in told.iter().zip(said) {
+        assert!(told.starts_with(&said[..said.len().min(60)]), "{told} is not {said}");
+    }
+}

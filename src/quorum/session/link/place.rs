@@ -1,0 +1,92 @@
+//! Where a member is, and as whom it is asked.
+
+use std::sync::{Arc, PoisonError};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
+use super::{MemberLink, Place};
+use crate::api::MEMBER_LABEL;
+use crate::quorum::auth::Auth;
+use crate::quorum::facts;
+use crate::quorum::plan::PORT;
+use crate::redis_member::acl::{OPERATOR_USER, UserRule};
+use crate::redis_member::{Authorities, Endpoint, RedisMember, TlsClient};
+
+/// What it takes to connect to members.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::quorum::session) struct Access<'a> {
+    /// Their passwords.
+    pub(in crate::quorum::session) auth: Option<&'a Auth>,
+    /// Whose certificates are trusted.
+    pub(in crate::quorum::session) authorities: Option<&'a Authorities>,
+    /// The namespace in their names.
+    pub(in crate::quorum::session) namespace: &'a str,
+}
+
+impl MemberLink {
+    /// The voting connection under this membership epoch, once the member has had an address in it.
+    #[must_use]
+    pub fn voter(&self, epoch: i64) -> Option<Arc<RedisMember>> {
+        let voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
+        voter.as_ref().filter(|(of, _)| *of == epoch).map(|(_, voter)| voter.clone())
+    }
+
+    /// Where the member is now: in this pod, if in any. A pod that speaks TLS has no place until it is known whom to trust; false
+    /// then.
+    pub(in crate::quorum::session) fn place(
+        &self,
+        pod: Option<&Pod>,
+        access: Access<'_>,
+        epoch: i64,
+        users: &[String],
+    ) -> bool {
+        // A pod that somebody else made under this name must not be given the passwords.
+        let pod = pod.filter(|pod| pod.labels().get(MEMBER_LABEL) == Some(&self.plan.name));
+        let wants_tls = pod.is_some_and(facts::speaks_tls);
+        let tls = access.authorities.filter(|_| wants_tls);
+        let tls = tls.and_then(|authorities| authorities.server(&self.plan.dns_name(access.namespace)).ok());
+        let known = tls.is_some() == wants_tls;
+        let located = pod.filter(|_| known).and_then(|pod| Some((pod.uid()?, facts::pod_ip(pod)?)));
+        self.place_at(located.map(|(uid, ip)| (uid, address(&ip))), tls, access.auth, epoch, users);
+        known
+    }
+
+    pub(super) fn place_at(
+        &self,
+        located: Option<(String, String)>,
+        tls: Option<TlsClient>,
+        auth: Option<&Auth>,
+        epoch: i64,
+        users: &[String],
+    ) {
+        let place = auth.zip(located).map(|(auth, (pod_uid, address))| {
+            let endpoint = |username: String| Endpoint {
+                address: address.clone(),
+                password: auth.password(&self.plan.name, &username),
+                username,
+                tls: tls.clone(),
+            };
+            self.place_voter(epoch, endpoint(UserRule::locker_name(epoch)));
+            let other_password = auth.other_password(&self.plan.name, OPERATOR_USER);
+            Place { pod_uid, admin: endpoint(OPERATOR_USER.to_owned()), other_password, users: users.to_vec() }
+        });
+        self.place.send_if_modified(|current| {
+            let moved = *current != place;
+            *current = place;
+            moved
+        });
+    }
+
+    pub(super) fn place_voter(&self, epoch: i64, endpoint: Endpoint) {
+        let mut voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*voter {
+            Some((of, voter)) if *of == epoch => voter.set_endpoint(endpoint),
+            _ => *voter = Some((epoch, Arc::new(RedisMember::new(self.name.clone(), endpoint, self.clock.clone())))),
+        }
+    }
+}
+
+fn address(ip: &str) -> String {
+    if ip.contains(':') { format!("[{ip}]:{PORT}") } else { format!("{ip}:{PORT}") }
+}

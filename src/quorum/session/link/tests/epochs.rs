@@ -1,0 +1,61 @@
+//! A change of the member list, on one member that votes throughout.
+
+use serde_json::json;
+
+use super::*;
+
+const TERM: i64 = 7;
+
+/// The plan of a quorum of one member with this status, and the users that its link asks about.
+fn plan_with(status: serde_json::Value) -> (Plan, Vec<String>) {
+    let spec = r#"{"members": 3, "clients": [{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]}"#;
+    let mut quorum = RedisQuorum::new("main", serde_json::from_str(spec).unwrap());
+    (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
+    quorum.status = Some(serde_json::from_value(status).unwrap());
+    (validate(&quorum).unwrap(), voting_users(&quorum, "main-0"))
+}
+
+fn open_users(link: &MemberLink) -> Vec<String> {
+    link.view().observation.map(|observation| observation.open_users).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn who_has_the_list_before_is_shut_out_and_nobody_else() {
+    let all = ["main-0", "main-1", "main-2"];
+    let member_of = |epoch: i64| json!([{"name": "main-0", "epoch": epoch}]);
+    let (learning, users) = plan_with(json!({"membershipEpoch": 1, "voters": ["main-0"], "members": member_of(1)}));
+    let auth = Auth::random();
+    let member = Member::new(&learning, &auth);
+    let (link, _end) = linked(&member, &learning, &users, &auth).await;
+    let run_id = link.view().sight.unwrap().run_id;
+    let mut turn = link.turn(&run_id).await.unwrap();
+    turn.raise_epoch(TERM).await.unwrap();
+    turn.open(TERM, &learning.open_rules(&auth, "main-0"), token(1_000)).await.unwrap();
+    turn.open_more(TERM, &[learning.next_locker(&auth, "main-0")]).await.unwrap();
+    drop(turn);
+    assert_eq!(open_users(&link), ["locker-e1", "billing-e1", "locker-e2", "probe"]);
+    // An electorate that was made now and is used later.
+    let lagging = link.voter(1).unwrap();
+    assert_eq!(vote_by(lagging.clone(), &run_id, "a").await, Some(token(1_001)));
+
+    let joint = json!({"membershipEpoch": 2, "voters": all, "formerVoters": ["main-0"], "members": member_of(1)});
+    let (joint, users) = plan_with(joint);
+    link.place_at(Some(("pod-1".into(), member.address())), None, Some(&auth), joint.lists.epoch, &users);
+    assert!(link.voter(1).is_none(), "nobody asks for votes of the epoch before any more");
+    assert_eq!(vote_by(lagging.clone(), &run_id, "b").await, Some(token(1_002)), "until they are closed");
+    let former = joint.former_rules(&auth, "main-0", 1);
+    link.turn(&run_id).await.unwrap().close_some(TERM, &former).await.unwrap();
+    assert_eq!(vote_by(lagging, &run_id, "c").await, None, "an old connection votes no more");
+    assert_eq!(vote_by(link.voter(2).unwrap(), &run_id, "c").await, Some(token(1_003)));
+    let seen = until(&link, |view| view.observation.as_ref().is_some_and(|seen| seen.open_users.len() == 2)).await;
+    assert_eq!(seen.observation.unwrap().open_users, ["locker-e2", "probe"]);
+    assert!(seen.fenced_since.is_none(), "it votes on, so no count begins");
+
+    // The end: the counter rises and never falls, and the clients of the new list are let in.
+    link.turn(&run_id).await.unwrap().restore_counter(token(5_000)).await.unwrap();
+    link.turn(&run_id).await.unwrap().restore_counter(token(4_000)).await.unwrap();
+    let (ended, _) = plan_with(json!({"membershipEpoch": 2, "voters": all, "members": member_of(2)}));
+    link.turn(&run_id).await.unwrap().open_more(TERM, &ended.open_rules(&auth, "main-0")).await.unwrap();
+    assert_eq!(open_users(&link), ["locker-e2", "billing-e2", "probe"]);
+    assert_eq!(vote_by(link.voter(2).unwrap(), &run_id, "d").await, Some(token(5_001)));
+}

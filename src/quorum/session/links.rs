@@ -1,0 +1,110 @@
+//! The links of one session: one for each member that the quorum's specification or status names, whether or not it votes.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::runtime::reflector::ObjectRef;
+use tokio_util::sync::CancellationToken;
+
+use super::link::Shared;
+use super::{Announcements, MemberLink};
+use crate::api::RedisQuorum;
+use crate::quorum::plan::MemberPlan;
+
+/// A list that follows the members.
+pub(super) struct Links {
+    shared: Shared,
+    quorum: ObjectRef<RedisQuorum>,
+    announcements: Announcements,
+    /// Ends all of them.
+    stop: CancellationToken,
+    list: Mutex<Arc<[Arc<MemberLink>]>>,
+}
+
+impl Links {
+    /// No links yet.
+    pub(super) fn new(
+        shared: Shared,
+        quorum: ObjectRef<RedisQuorum>,
+        announcements: Announcements,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { shared, quorum, announcements, stop, list: Mutex::new(Arc::new([])) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<[Arc<MemberLink>]>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All links, in the order of the members.
+    pub(super) fn list(&self) -> Arc<[Arc<MemberLink>]> {
+        self.lock().clone()
+    }
+
+    /// Starts the links of new members, and ends those of members that are no more or are somewhere else under the same name. The
+    /// others stay as they are: what they have seen is what a fence counts from.
+    pub(super) fn follow(&self, members: Vec<MemberPlan>) {
+        let mut list = self.lock();
+        if list.iter().map(|link| link.plan()).eq(&members) {
+            return;
+        }
+        let mut former = list.to_vec();
+        let next = members.into_iter().map(|member| match former.iter().position(|link| *link.plan() == member) {
+            Some(known) => former.swap_remove(known),
+            None => MemberLink::start(
+                self.shared.clone(),
+                member,
+                self.quorum.clone(),
+                self.announcements.clone(),
+                self.stop.child_token(),
+            ),
+        });
+        let next: Arc<[Arc<MemberLink>]> = next.collect();
+        for link in former {
+            link.end();
+            self.shared.clocks.forget(link.name());
+        }
+        self.shared.clocks.set_members(next.len());
+        *list = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fence::clock::Rule;
+    use crate::quorum::session::{ClockGuard, accord::SharedAccord};
+    use crate::redlock::Drift;
+    use crate::time::SystemClock;
+
+    fn members(indexes: &[usize]) -> Vec<MemberPlan> {
+        indexes
+            .iter()
+            .map(|index| MemberPlan { index: *index, name: format!("main-{index}"), external: None })
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn links_of_members_that_stay_are_kept_and_the_others_end() {
+        let rule = Rule { drift: Drift::default(), window: std::time::Duration::from_secs(30) };
+        let quorum = RedisQuorum::new("main", Default::default());
+        let shared = Shared {
+            clock: Arc::new(SystemClock),
+            clocks: Arc::new(ClockGuard::new(0, rule)),
+            accord: SharedAccord::new(&quorum),
+        };
+        let (news, _) = tokio::sync::broadcast::channel(8);
+        let links = Links::new(shared, ObjectRef::new("main").within("locks"), news, CancellationToken::new());
+        links.follow(members(&[0, 1, 2]));
+        let before = links.list();
+        links.follow(members(&[2, 3, 0]));
+        let after = links.list();
+        let names: Vec<_> = after.iter().map(|link| link.name().to_string()).collect();
+        assert_eq!(names, ["main-2", "main-3", "main-0"]);
+        // What they have seen is what a fence counts from.
+        assert!(Arc::ptr_eq(&after[0], &before[2]) && Arc::ptr_eq(&after[2], &before[0]));
+        let ended = |link: &MemberLink| link.has_ended();
+        assert!(ended(&before[1]) && !ended(&before[0]) && !ended(&before[2]));
+        links.stop.cancel();
+        assert!(after.iter().all(|link| ended(link)), "they end with their session");
+    }
+}

@@ -1,0 +1,56 @@
+//! Whose votes count at this moment, and whether there are enough.
+
+use std::time::Duration;
+
+use super::QuorumSession;
+use crate::quorum::membership::{Lists, majority};
+use crate::redis_member::Link;
+use crate::redlock::{Elector, Electorate, MemberName};
+
+impl QuorumSession {
+    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9), and while nobody
+    /// who shares them disagrees (rule 8). A member that has no connection yet counts as one that never answers. Those that join
+    /// are asked, too, so that they get the keys, but they are in no list.
+    #[must_use]
+    pub fn electorate(&self) -> Electorate {
+        let quorum = self.quorum();
+        let lists = Lists::of(&quorum);
+        let links = self.links();
+        let members = lists.members();
+        let electors = links.iter().filter(|link| members.iter().any(|name| name == link.name().as_str()));
+        let electors = electors.filter_map(|link| {
+            let admitted = self.voting_run_id(&quorum, link);
+            // The users of this very epoch: those of another one belong to other lists.
+            Some(Elector { member: self.timed(link.voter(lists.epoch)?), admitted })
+        });
+        let names = |list: &[String]| list.iter().map(|name| MemberName::from(name.as_str())).collect::<Vec<_>>();
+        let former = lists.former.as_ref().unwrap_or(&lists.voters);
+        Electorate::joint(electors.collect(), names(former), names(&lists.voters)).with_clock_check(self.clocks.clone())
+    }
+
+    /// Resolves when locks can be taken: the secrets are known, and a majority of the members is admitted and connected.
+    pub async fn ready(&self) {
+        let mut announcements = self.announcements.subscribe();
+        while !self.is_ready() {
+            // Connections say nothing of themselves here, so look again from time to time.
+            let news = async { while announcements.recv().await.is_ok_and(|about| about != self.reference) {} };
+            let _ = tokio::time::timeout(Duration::from_millis(100), news).await;
+        }
+    }
+
+    /// Whether [`QuorumSession::ready`] would resolve at once.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let quorum = self.quorum();
+        let lists = Lists::of(&quorum);
+        let links = self.links();
+        let connected = |name: &&String| {
+            let Some(link) = links.iter().find(|link| link.name().as_str() == **name) else { return false };
+            let admitted = self.voting_run_id(&quorum, link);
+            let open = link.voter(lists.epoch).map(|voter| voter.link().borrow().clone());
+            matches!((admitted, open), (Some(admitted), Some(Link::Open(run_id))) if admitted == run_id)
+        };
+        let has_majority = |list: &[String]| list.iter().filter(connected).count() >= majority(list);
+        self.auth.borrow().is_some() && lists.in_force().all(has_majority)
+    }
+}

@@ -1,0 +1,123 @@
+//! Whatever a member answers, nothing panics, and nothing but the exact shape of a vote is a vote.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use redis::Value;
+
+use super::acl::CLOSED_AS_SHOWN;
+use super::admin::{is_open, number};
+use super::wire;
+use crate::redlock::{Command, FencingToken, LockKey, LockValue, Reply, ValueSigner};
+use crate::time::UnixMicros;
+
+fn bytes() -> BoxedStrategy<Vec<u8>> {
+    let known =
+        ["missing", "string", "other", "1", "-1", "9223372036854775808", "commands", "selectors", CLOSED_AS_SHOWN];
+    prop_oneof![
+        vec(any::<u8>(), 0..24),
+        "[0-9]{1,19}".prop_map(String::into_bytes),
+        prop::sample::select(known.to_vec()).prop_map(|text| text.as_bytes().to_vec()),
+    ]
+    .boxed()
+}
+
+fn answer() -> BoxedStrategy<Value> {
+    let leaf = prop_oneof![
+        Just(Value::Nil),
+        Just(Value::Okay),
+        prop_oneof![-2..3_i64, any::<i64>()].prop_map(Value::Int),
+        bytes().prop_map(Value::BulkString),
+        ".{0,8}".prop_map(Value::SimpleString),
+        any::<f64>().prop_map(Value::Double),
+        any::<bool>().prop_map(Value::Boolean),
+    ];
+    leaf.prop_recursive(2, 12, 6, |inner| vec(inner, 0..7).prop_map(Value::Array)).boxed()
+}
+
+fn commands() -> [Command; 7] {
+    let (key, value) = (LockKey::new("k"), LockValue::from_text("v"));
+    let (ttl, px) = (Duration::from_secs(1), Duration::from_secs(1));
+    [
+        Command::Acquire { key: key.clone(), value: value.clone(), ttl, hint: FencingToken::ZERO },
+        Command::RaiseCounter { key: key.clone(), value: value.clone(), token: FencingToken::ZERO },
+        Command::Extend { key: key.clone(), value: value.clone(), ttl },
+        Command::Repair { key: key.clone(), value: value.clone(), px, not_after: UnixMicros(1) },
+        Command::Seal { key: key.clone(), value: value.clone(), sealed: value.clone(), lock_delay: ttl },
+        Command::Release { key: key.clone(), value },
+        Command::Inspect { key },
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_answer_is_read(value in answer()) {
+        let first = match &value {
+            Value::Array(parts) => parts.first().cloned(),
+            other => Some(other.clone()),
+        };
+        for command in commands() {
+            let reply = wire::decode(&command, &value);
+            if matches!(reply, Reply::Acquired { .. } | Reply::Extended { .. } | Reply::Raised | Reply::Sealed { .. }) {
+                prop_assert_eq!(&first, &Some(Value::Int(1)), "{:?} is no yes to {:?}", &value, command);
+            }
+        }
+        let _ = number(&value);
+        let _ = wire::read_preamble(std::slice::from_ref(&value));
+    }
+
+    #[test]
+    fn any_info_is_read(info in "([ -~]|\r\n|run_id:|:|é){0,30}", name in "[a-z_]{0,8}") {
+        let _both = (wire::info_field(&info, &name), wire::run_id(&info));
+    }
+
+    #[test]
+    fn a_field_is_found_among_others(
+        fields in prop::collection::btree_map("[a-z_]{1,12}", "[ -~]{0,20}", 1..9),
+        pick: prop::sample::Index,
+    ) {
+        let info: String = fields.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect();
+        let (name, value) = fields.iter().nth(pick.index(fields.len())).unwrap();
+        prop_assert_eq!(wire::info_field(&info, name), Some(value.as_str()));
+        prop_assert_eq!(wire::info_field(&info, &format!("{name}x")).is_some(), fields.contains_key(&format!("{name}x")));
+    }
+
+    #[test]
+    fn a_time_is_read_back(seconds in 0..4_000_000_000_i64, micros in 0..1_000_000_i64) {
+        let bulk = |number: i64| Value::BulkString(number.to_string().into_bytes());
+        prop_assert_eq!(wire::time(&bulk(seconds), &bulk(micros)), Some(UnixMicros(seconds * 1_000_000 + micros)));
+    }
+
+    /// One more command, a selector, another text: all of it is open. Only a user that is not there, or closed to the letter, is not.
+    #[test]
+    fn a_user_that_is_not_closed_to_the_letter_is_open(
+        commands in prop_oneof![Just(CLOSED_AS_SHOWN.to_owned()), ".{0,30}", " ?[+][a-z]{3,5}".prop_map(|more| CLOSED_AS_SHOWN.to_owned() + &more)],
+        selectors in vec(answer(), 0..2),
+        others in vec((bytes(), answer()), 0..3),
+    ) {
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let is_closed = commands == CLOSED_AS_SHOWN && selectors.is_empty();
+        let others = others.into_iter().filter(|(name, _)| name != b"commands" && name != b"selectors");
+        let mut fields: Vec<_> = others.flat_map(|(name, value)| [Value::BulkString(name), value]).collect();
+        fields.extend([bulk("commands"), bulk(&commands), bulk("selectors"), Value::Array(selectors)]);
+        prop_assert_eq!(is_open(&Value::Array(fields)), !is_closed);
+    }
+
+    #[test]
+    fn any_other_answer_about_a_user_is_open(value in answer()) {
+        prop_assert_eq!(is_open(&value), value != Value::Nil);
+    }
+
+    #[test]
+    fn any_value_on_a_key_is_recognised_or_not(value in bytes(), key in bytes(), uid in ".{0,40}") {
+        let signer = ValueSigner::new(&key);
+        let text = String::from_utf8_lossy(&value);
+        prop_assert_eq!(signer.recognise(&uid, &text), None, "nobody can guess one");
+        let nonce = crate::redlock::Nonce::random();
+        let ours = signer.value(&uid, &nonce);
+        prop_assert_eq!(signer.recognise(&uid, ours.expose()), Some(nonce));
+        prop_assert!(signer.recognise_sealed(&uid, &nonce, signer.sealed(&ours).expose()));
+        prop_assert!(!signer.recognise_sealed(&uid, &nonce, &text));
+    }
+}

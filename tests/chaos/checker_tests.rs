@@ -1,0 +1,140 @@
+use super::checker::{Fault, Hold, Loss, LossKind, Millis, Verdict, check};
+
+fn hold(who: &str, token: Option<i64>, from: Millis, until: Millis) -> Hold {
+    Hold { who: who.into(), key: "k".into(), token, from, until, ttl: 2_000, ..Hold::default() }
+}
+
+fn released(hold: Hold, at: Millis) -> Hold {
+    Hold { released: Some(at), ..hold }
+}
+
+fn lost(at: Millis, kind: LossKind) -> Hold {
+    Hold { losses: vec![Loss { at, kind }], ..hold("a", Some(1), 0, at) }
+}
+
+fn members(names: &[&str], from: Millis, until: Millis) -> Fault {
+    Fault { from, until, members: names.iter().map(|name| (*name).to_owned()).collect(), ..Fault::default() }
+}
+
+fn operators(names: &[&str], from: Millis, until: Millis) -> Fault {
+    Fault { from, until, operators: names.iter().map(|name| (*name).to_owned()).collect(), ..Fault::default() }
+}
+
+fn of(holds: &[Hold]) -> (usize, usize) {
+    let Verdict { overlaps, reversals, .. } = check(holds, &[], 2, 2);
+    (overlaps.len(), reversals.len())
+}
+
+fn explained(kind: LossKind, faults: &[Fault]) -> bool {
+    check(&[lost(100_000, kind)], faults, 2, 2).unexplained.is_empty()
+}
+
+#[test]
+fn holds_after_one_another_are_fine() {
+    let holds = [
+        hold("c", Some(3), 40, 60),
+        released(hold("a", Some(1), 0, 90), 20),
+        hold("b", None, 20, 40),
+        // Heard of it when it was over.
+        hold("d", Some(2), 50, 30),
+    ];
+    assert_eq!(check(&holds, &[], 2, 2), Verdict::default());
+}
+
+#[test]
+fn two_holders_at_once_are_seen() {
+    assert_eq!(of(&[hold("a", None, 0, 20), hold("b", None, 19, 40)]), (1, 0));
+    // Whichever began first, also at the same moment, and one inside the other.
+    assert_eq!(of(&[hold("b", None, 19, 40), hold("a", None, 0, 20)]), (1, 0));
+    assert_eq!(of(&[hold("a", None, 5, 20), hold("b", None, 5, 20)]), (1, 0));
+    assert_eq!(of(&[hold("a", None, 0, 100), hold("b", None, 10, 20), hold("c", None, 50, 60)]), (2, 0));
+    // Releasing before the other one began is what counts, not the validity.
+    assert_eq!(of(&[released(hold("a", None, 0, 20), 19), hold("b", None, 18, 40)]), (1, 0));
+    let other = Hold { key: "other".into(), ..hold("b", None, 10, 20) };
+    assert_eq!(of(&[hold("a", None, 0, 20), other]), (0, 0), "keys are independent");
+}
+
+/// docs/safety.md, "What is not promised".
+#[test]
+fn a_stepped_clock_excepts_clients_outside_until_the_member_is_fenced() {
+    let stepped = [Fault { from: 15, until: 19, clock: true, ..Fault::default() }];
+    let of = |later: Hold| {
+        let verdict = check(&[hold("a", Some(1), 0, 40), later], &stepped, 2, 2);
+        (verdict.overlaps.len(), verdict.excepted.len())
+    };
+    assert_eq!(of(hold("x", None, 15, 30)), (0, 1));
+    assert_eq!(of(hold("x", None, 19, 30)), (0, 1));
+    assert_eq!(of(hold("x", None, 20, 30)), (1, 0), "the member is fenced by then");
+    assert_eq!(of(hold("x", None, 14, 30)), (1, 0), "that was before");
+    assert_eq!(of(hold("b", Some(2), 15, 30)), (1, 0), "the operator sees the clock");
+}
+
+#[test]
+fn a_validity_that_goes_on_after_somebody_else_had_the_lock_is_seen() {
+    // The holder lapsed at 20, and was told at 50 that it is valid until 80.
+    let resumed = Hold { losses: vec![Loss { at: 20, kind: LossKind::Lapsed }], ..hold("a", None, 0, 80) };
+    assert_eq!(of(&[resumed, hold("b", None, 30, 40)]), (1, 0));
+}
+
+#[test]
+fn tokens_that_do_not_rise_are_seen() {
+    assert_eq!(of(&[hold("a", Some(2), 0, 10), hold("b", Some(1), 10, 20)]), (0, 1));
+    assert_eq!(of(&[hold("a", Some(2), 0, 10), hold("b", Some(2), 10, 20)]), (0, 1), "nor may they be equal");
+    // Clients without a token are between them.
+    assert_eq!(of(&[hold("a", Some(2), 0, 10), hold("x", None, 10, 20), hold("b", Some(1), 20, 30)]), (0, 1));
+    // Compared with the highest, not with the last.
+    assert_eq!(of(&[hold("a", Some(5), 0, 1), hold("b", Some(1), 1, 2), hold("c", Some(4), 2, 3)]), (0, 2));
+}
+
+#[test]
+fn a_loss_without_a_fault_is_seen() {
+    assert!(!explained(LossKind::Taken, &[]));
+    assert!(!explained(LossKind::Lapsed, &[]));
+}
+
+#[test]
+fn one_member_explains_nothing_and_a_majority_does() {
+    for kind in [LossKind::Taken, LossKind::Lapsed] {
+        assert!(!explained(kind, &[members(&["q-0"], 98_000, 99_000)]));
+        assert!(!explained(kind, &[members(&["q-0"], 95_000, 96_000), members(&["q-0"], 98_000, 99_000)]));
+        assert!(explained(kind, &[members(&["q-0", "q-1"], 98_000, 99_000)]));
+        assert!(explained(kind, &[members(&["q-0"], 95_000, 96_000), members(&["q-1"], 98_000, 99_000)]));
+        // Too long ago, or later.
+        assert!(!explained(kind, &[members(&["q-0", "q-1"], 80_000, 92_999)]));
+        assert!(!explained(kind, &[members(&["q-0", "q-1"], 100_001, 100_100)]));
+    }
+}
+
+#[test]
+fn one_operator_explains_a_late_publication_and_not_a_loss() {
+    let one = [operators(&["p"], 98_000, 99_000)];
+    assert!(explained(LossKind::Lapsed, &one));
+    assert!(!explained(LossKind::Taken, &one));
+    assert!(explained(LossKind::Taken, &[operators(&["p", "o"], 98_000, 99_000)]));
+    // Nobody set the key again on a member that came back long before.
+    let both =
+        [operators(&["p"], 85_000, 86_000), members(&["q-0"], 80_000, 81_000), members(&["q-1"], 99_000, 99_500)];
+    assert!(explained(LossKind::Taken, &both));
+    assert!(!explained(LossKind::Taken, &both[1..]));
+}
+
+#[test]
+fn the_api_server_explains_a_late_publication_and_not_a_loss() {
+    let away = [Fault { from: 90_000, until: 95_000, api_server: true, ..Fault::default() }];
+    assert!(explained(LossKind::Lapsed, &away));
+    assert!(!explained(LossKind::Taken, &away));
+}
+
+#[test]
+fn what_hit_the_holder_itself_explains_its_loss_alone() {
+    let hit = |who: &str| [Fault { from: 99_000, until: 99_000, holder: Some(who.into()), ..Fault::default() }];
+    assert!(explained(LossKind::Taken, &hit("a")));
+    assert!(!explained(LossKind::Taken, &hit("b")));
+}
+
+#[test]
+fn losses_are_counted_by_kind() {
+    let holds = [lost(100, LossKind::Taken), lost(200, LossKind::Lapsed), lost(300, LossKind::Lapsed)];
+    let Verdict { taken, lapsed, unexplained, .. } = check(&holds, &[], 2, 2);
+    assert_eq!((taken, lapsed, unexplained.len()), (1, 2, 3));
+}

@@ -1,0 +1,72 @@
+// node-redlock for the end-to-end tests. Commands come on stdin, one per line; tests/e2e/libraries.rs says which.
+
+import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+// [snippet]
+import Redis from "ioredis";
+import Redlock from "redlock";
+
+function connect(urls, ca) {
+  const members = urls.map((url) => {
+    const member = new Redis(url, {
+      enableReadyCheck: false, // it asks INFO, which lock clients may not
+      autoResendUnfulfilledCommands: false, // a SET must not come again after a reconnect, when nobody waits for it
+      maxRetriesPerRequest: 0, // a member that is away has not voted: do not wait for it
+      commandTimeout: 200,
+      connectTimeout: 500,
+      retryStrategy: () => 200,
+      ...(ca && { tls: { ca } }),
+    });
+    member.on("error", () => {}); // without a listener Node prints, or ends
+    return member;
+  });
+  return { members, redlock: new Redlock(members, { retryCount: 0 }) };
+}
+
+async function reindex(redlock, key) {
+  // Throws an ExecutionError when somebody else has it, or too few members answer.
+  let lock = await redlock.acquire([key], 2_000);
+  if (lock.expiration < Date.now()) return false; // it took too long: nobody checks but you
+  /* work, until lock.expiration */
+  lock = await lock.extend(2_000); // throws when the lock is lost
+  /* work */
+  await lock.release();
+  return true;
+}
+// [end]
+
+const ca = process.env.REDLOCK_CA && readFileSync(process.env.REDLOCK_CA);
+const { members, redlock } = connect(process.env.REDLOCK_URLS.trim().split(/\s+/), ca);
+let lock;
+
+const held = () => (lock.expiration > Date.now() ? `held ${Date.now()} ${lock.expiration}` : "refused");
+
+async function answer(command, ...words) {
+  switch (command) {
+    case "acquire":
+      lock = await redlock.acquire([words[0]], Number(words[1]));
+      return held();
+    case "example":
+      return String(await reindex(redlock, words[0]));
+    case "extend":
+      lock = await lock.extend(Number(words[0]));
+      return held();
+    case "release":
+      await lock.release();
+      return "released";
+    case "raw":
+      return `ok ${await members[Number(words[0])].call(...words.slice(1))}`;
+    default:
+      return "unsupported";
+  }
+}
+
+const taken = { acquire: "refused", example: "false" };
+for await (const line of createInterface({ input: process.stdin })) {
+  const words = line.split(" ");
+  const said = await answer(...words).catch((error) =>
+    error.name === "ExecutionError" && words[0] in taken ? taken[words[0]] : `error ${error.name} ${error.message}`,
+  );
+  console.log(said.replaceAll("\n", " "));
+}
+process.exit(0);

@@ -1,0 +1,87 @@
+"""pottery for the end-to-end tests. Commands come on stdin, one per line; tests/e2e/libraries.rs says which."""
+
+import os
+import sys
+import time
+
+# [snippet]
+import redis
+from pottery import Redlock
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+
+class PlainRedlock(Redlock):
+    """pottery puts "redlock:" before every key: here the key is the one that was asked for. Acquire it with
+    blocking=False, in a loop of your own: the blocking way takes the key apart at its colon."""
+
+    @property
+    def key(self):
+        return self.plain_key
+
+    @key.setter
+    def key(self, value):
+        self.plain_key = value
+
+
+def connect(urls, ca=None):
+    options = {"socket_timeout": 0.2, "socket_connect_timeout": 0.5, "retry": Retry(NoBackoff(), 0)}
+    if ca:
+        options["ssl_ca_certs"] = ca
+    return {redis.Redis.from_url(url, **options) for url in urls}
+
+
+def reindex(masters, key):
+    lock = PlainRedlock(key=key, masters=masters, auto_release_time=2)
+    if not lock.acquire(blocking=False):
+        return False  # somebody else has it, or too few members answer
+    ...  # work, for at most lock.locked() seconds
+    lock.extend()  # raises when the lock is lost; three times at most, unless num_extensions says otherwise
+    ...  # work
+    lock.release()
+    return True
+
+
+# [end]
+
+
+def now():
+    return int(time.time() * 1000)
+
+
+def held(lock):
+    asked = now()
+    remaining = int(lock.locked() * 1000)
+    return f"held {now()} {asked + remaining}" if remaining else "refused"
+
+
+def answer(masters, state, command, *words):
+    if command == "acquire":
+        ttl = int(words[1]) / 1000
+        lock = PlainRedlock(key=words[0], masters=masters, auto_release_time=ttl, num_extensions=1000)
+        if not lock.acquire(blocking=False):
+            return "refused"
+        state["lock"] = lock
+        return held(lock)
+    if command == "example":
+        return str(reindex(masters, words[0])).lower()
+    if command == "extend":
+        state["lock"].extend()
+        return held(state["lock"])
+    if command == "release":
+        state.pop("lock").release()
+        return "released"
+    return "unsupported"
+
+
+def main():
+    masters = connect(os.environ["REDLOCK_URLS"].split(), os.environ.get("REDLOCK_CA"))
+    state = {}
+    for line in sys.stdin:
+        try:
+            print(answer(masters, state, *line.split()), flush=True)
+        except Exception as error:  # the test reads what went wrong
+            print(f"error {type(error).__name__} {error}".replace("\n", " "), flush=True)
+
+
+main()

@@ -1,0 +1,156 @@
+// redsync for the end-to-end tests. Commands come on stdin, one per line; tests/e2e/libraries.rs says which.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+)
+
+// [snippet]
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"strings"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+func connect(urls []string, ca []byte) (*redsync.Redsync, []*redis.Client, error) {
+	var members []*redis.Client
+	var pools []redsyncredis.Pool
+	for _, url := range urls {
+		options, err := redis.ParseURL(url)
+		if err != nil {
+			return nil, nil, err
+		}
+		if ca != nil {
+			roots := x509.NewCertPool()
+			roots.AppendCertsFromPEM(ca)
+			options.TLSConfig = &tls.Config{RootCAs: roots, ServerName: strings.Split(options.Addr, ":")[0]}
+		}
+		options.MaxRetries = -1 // a SET that is sent again is refused by its own key
+		options.DialTimeout, options.ReadTimeout = 500*time.Millisecond, 200*time.Millisecond
+		// Questions to Redis that a lock client may not ask.
+		options.DisableIdentity = true
+		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		member := redis.NewClient(options)
+		members, pools = append(members, member), append(pools, goredis.NewPool(member))
+	}
+	return redsync.New(pools...), members, nil
+}
+
+func reindex(locks *redsync.Redsync, key string) bool {
+	// Not with redsync.WithSetNXOnExtend: it takes back a lock that has ended.
+	lock := locks.NewMutex(key, redsync.WithExpiry(2*time.Second), redsync.WithTries(1))
+	if lock.Lock() != nil {
+		return false // somebody else has it, or too few members answer
+	}
+	defer lock.Unlock()
+	// Work, until lock.Until(), which is set anew by:
+	if extended, _ := lock.Extend(); !extended {
+		return false // the lock is lost
+	}
+	// Work.
+	return time.Now().Before(lock.Until())
+}
+
+// [end]
+
+type client struct {
+	locks   *redsync.Redsync
+	members []*redis.Client
+	lock    *redsync.Mutex
+}
+
+func (c *client) held() string {
+	now := time.Now()
+	if !now.Before(c.lock.Until()) {
+		return "refused"
+	}
+	return fmt.Sprintf("held %d %d", now.UnixMilli(), c.lock.Until().UnixMilli())
+}
+
+func (c *client) answer(words []string) (string, error) {
+	ctx := context.Background()
+	switch words[0] {
+	case "acquire":
+		ttl, err := strconv.Atoi(words[2])
+		if err != nil {
+			return "", err
+		}
+		expiry := redsync.WithExpiry(time.Duration(ttl) * time.Millisecond)
+		c.lock = c.locks.NewMutex(words[1], expiry, redsync.WithTries(1), redsync.WithTimeoutFactor(0.1))
+		if c.lock.Lock() != nil {
+			return "refused", nil
+		}
+		return c.held(), nil
+	case "example":
+		return fmt.Sprint(reindex(c.locks, words[1])), nil
+	case "extend":
+		if ok, err := c.lock.Extend(); !ok {
+			return "", errors.Join(errors.New("not extended"), err)
+		}
+		return c.held(), nil
+	case "release":
+		if ok, err := c.lock.Unlock(); !ok {
+			return "", errors.Join(errors.New("not released"), err)
+		}
+		return "released", nil
+	case "raw":
+		member, err := strconv.Atoi(words[1])
+		if err != nil {
+			return "", err
+		}
+		var command []any
+		for _, word := range words[2:] {
+			command = append(command, word)
+		}
+		answer, err := c.members[member].Do(ctx, command...).Result()
+		if err == redis.Nil {
+			return "ok", nil
+		}
+		return fmt.Sprint("ok ", answer), err
+	}
+	return "unsupported", nil
+}
+
+func run() error {
+	var ca []byte
+	if file := os.Getenv("REDLOCK_CA"); file != "" {
+		read, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		ca = read
+	}
+	locks, members, err := connect(strings.Fields(os.Getenv("REDLOCK_URLS")), ca)
+	if err != nil {
+		return err
+	}
+	c := &client{locks: locks, members: members}
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		said, err := c.answer(strings.Fields(lines.Text()))
+		if err != nil {
+			said = fmt.Sprint("error ", err)
+		}
+		fmt.Println(strings.ReplaceAll(said, "\n", " "))
+	}
+	return lines.Err()
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

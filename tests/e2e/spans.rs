@@ -1,0 +1,24 @@
+//! Who held a lock from when to when, and that no two did at once.
+
+use anyhow::ensure;
+
+/// One hold. Times are in milliseconds of Unix time; all that is compared runs on one machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(crate) who: String,
+    /// When the holder knew that it had the lock.
+    pub(crate) from: i64,
+    /// The end of its validity, or when it began to release if that was earlier.
+    pub(crate) until: i64,
+}
+
+/// No two holds overlap.
+pub(crate) fn check_exclusion(spans: &[Span]) -> anyhow::Result<()> {
+    let mut spans: Vec<_> = spans.iter().filter(|span| span.from < span.until).collect();
+    spans.sort_by_key(|span| span.from);
+    for pair in spans.windows(2) {
+        let [earlier, later] = pair else { continue };
+        ensure!(later.from >= earlier.until, "two holders for {} ms: {pair:?}", earlier.until - later.from);
+    }
+    Ok(())
+}

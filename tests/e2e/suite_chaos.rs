@@ -1,0 +1,281 @@
+//! Everything at once: claims, an election and clients outside contend while things break in an order that a seed decides.
+//! `CHAOS_SECONDS` says for how long, `SEED` repeats the order (not the timing). What every holder believed goes to `checker`.
+
+mod clients;
+mod history;
+mod kinds;
+mod members;
+mod nemesis;
+pub(crate) mod outside;
+mod plain;
+mod probe;
+mod report;
+mod watched;
+mod workers;
+
+use std::{
+    sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use redlock_operator::time::{Clock as _, SystemClock};
+use serde_json::json;
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    bench::Bench,
+    checker::Hold,
+    locks::{Lock, SOON},
+    operators,
+    pods::application,
+    quorums::{Quorum, is_ready, manifest},
+    record::Recorder,
+    rng::Rng,
+    runner::{Test, given_time, tests},
+};
+use clients::Clients;
+use history::History;
+use kinds::Kind;
+use nemesis::{Nemesis, Target};
+use outside::Orders;
+use report::Report;
+use workers::{Stage, Worker, follow_election};
+
+pub(crate) const TESTS: &[Test] = tests![
+    local self::without_a_fence_two_holders_are_seen,
+    local self::whatever_breaks_no_lock_has_two_holders,
+];
+
+const MAX_TTL: Duration = Duration::from_secs(3);
+const NODES: usize = 3;
+/// When nothing breaks any more, all is well again within this time.
+const RECOVERY_LIMIT: Duration = Duration::from_secs(180);
+/// For one holder after another to get its turn.
+const TURN_LIMIT: Duration = Duration::from_secs(90);
+/// The control run needs not go on for long.
+const CONTROL_LIMIT: Duration = Duration::from_secs(120);
+
+fn seed() -> u64 {
+    std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| u64::from(rand::random::<u16>()))
+}
+
+/// A client on each node, for as long as the tasks are not dropped.
+fn start_clients(
+    bench: &Bench,
+    history: &Arc<History>,
+    urls: watch::Receiver<Vec<String>>,
+    rng: &mut Rng,
+    keys: &[(String, u64)],
+) -> (Arc<Clients>, JoinSet<anyhow::Result<()>>) {
+    let clients = Clients::new(bench.cluster.clone(), history.clone(), urls);
+    let mut tasks = JoinSet::new();
+    for node in 1..=NODES {
+        let (clients, keys, seed) = (clients.clone(), keys.to_vec(), rng.next());
+        tasks.spawn(async move {
+            let orders = |life: u64| Orders {
+                name: format!("outside{node}.{life}"),
+                keys: keys.clone(),
+                seed: seed.wrapping_add(life),
+                ttl: (800, 3_000),
+            };
+            clients.keep(node, orders).await
+        });
+    }
+    (clients, tasks)
+}
+
+/// A client that ends by itself ends the test.
+fn still_running(tasks: &mut JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> {
+    match tasks.try_join_next() {
+        Some(ended) => ended?.context("clients outside"),
+        None => Ok(()),
+    }
+}
+
+/// What people do today: plain Redis servers, which vote as soon as they start. The same clients, nemesis and judge.
+async fn without_a_fence_two_holders_are_seen(bench: Bench) -> anyhow::Result<()> {
+    let (seed, length) = (seed(), (given_time() / 3).min(CONTROL_LIMIT));
+    println!("seed {seed}, {} s, without a fence", length.as_secs());
+    let (mut rng, history) = (Rng::new(seed), Arc::new(History::default()));
+    let (target, urls) = plain::start(&bench).await?;
+    let (_known, urls) = watch::channel(urls);
+    let keys: Vec<_> = (0..3).map(|number| (format!("fast-{number}"), 40)).collect();
+    let (clients, mut tasks) = start_clients(&bench, &history, urls, &mut rng, &keys);
+    let mut nemesis =
+        Nemesis { bench: bench.clone(), history: history.clone(), clients, target, rng: rng.fork(), changes: 0 };
+    let ends = SystemClock.boottime() + length;
+    while SystemClock.boottime() < ends {
+        for kind in shuffled(Kind::PLAIN, &mut rng) {
+            if SystemClock.boottime() < ends {
+                inflict(&mut nemesis, kind).await;
+                sleep(rng.millis(200, 1_500)).await;
+                still_running(&mut tasks)?;
+            }
+        }
+    }
+    let report = Report::new(seed, length, history.holds(), history.faults(), &[]);
+    println!("{report}");
+    ensure!(report.overlaps() > 0, "without a fence the judge must see two holders, or it cannot see");
+    Ok(())
+}
+
+async fn inflict(nemesis: &mut Nemesis, kind: Kind) {
+    if let Err(error) = nemesis.inflict(kind).await {
+        println!("  not done: {}: {error:#}", kind.name());
+    }
+}
+
+fn shuffled(kinds: &[Kind], rng: &mut Rng) -> Vec<Kind> {
+    let mut deck: Vec<_> = kinds.iter().map(|kind| (rng.next(), *kind)).collect();
+    deck.sort();
+    deck.into_iter().map(|(_, kind)| kind).collect()
+}
+
+async fn whatever_breaks_no_lock_has_two_holders(bench: Bench) -> anyhow::Result<()> {
+    let (seed, length) = (seed(), given_time());
+    println!("seed {seed}, {} s", length.as_secs());
+    let mut rng = Rng::new(seed);
+    let scene = Scene::set(&bench, &mut rng).await?;
+    let Scene { quorum, stage, clients, mut outside, mut inside } = scene;
+    let history = stage.history.clone();
+    let target = Target { pods: (0..3).map(|number| format!("q-{number}-0")).collect(), supervised: false };
+    let mut nemesis =
+        Nemesis { bench: bench.clone(), history: history.clone(), clients, target, rng: rng.fork(), changes: 0 };
+    let begun = history::now();
+    let ends = SystemClock.boottime() + length;
+    while SystemClock.boottime() < ends {
+        for kind in shuffled(Kind::ALL, &mut rng) {
+            if SystemClock.boottime() < ends {
+                inflict(&mut nemesis, kind).await;
+                still_running(&mut outside)?;
+                sleep(rng.millis(200, 1_500)).await;
+                if rng.percent(60) {
+                    // Otherwise the next fault meets what the last one left.
+                    let _unready = timeout(rng.millis(1_000, 15_000), ready_again(&quorum)).await;
+                }
+            }
+        }
+    }
+    recovers(&bench, &quorum, &history, begun).await?;
+    stage.stop.store(true, Ordering::SeqCst);
+    while let Some(ended) = timeout(TURN_LIMIT, inside.join_next()).await.context("workers that do not end")? {
+        ended?;
+    }
+    outside.shutdown().await;
+
+    let (slow, faults): (Vec<_>, Vec<_>) = history.faults().into_iter().partition(|fault| fault.kind == probe::SLOW);
+    let (pauses, faults): (Vec<_>, Vec<_>) = faults.into_iter().partition(|fault| fault.kind == workers::PAUSED);
+    let seen = [report::outages(&quorum.recorder.versions()), pauses.clone(), slow.clone()].concat();
+    let report = Report::new(seed, length, history.holds(), faults, &seen);
+    println!("{report}");
+    println!("writes to the API server that took longer than {:?}: {}", probe::LIMIT, slow.len());
+    let [checks, trusts] =
+        [0, 1].map(|store| stage.stores[store].lock().unwrap_or_else(PoisonError::into_inner).count());
+    println!("holders that stood still until their lock was long gone: {}", pauses.len());
+    report::say_store("checks tokens", checks);
+    report::say_store("trusts its writers", trusts);
+    report.must_hold()?;
+    ensure!(checks.written > 0 && checks.lost == 0, "a store that checks tokens lost {}", checks.lost);
+    ensure!(pauses.is_empty() || trusts.lost > 0, "holders stood still, and nothing was lost: the store cannot see");
+    Ok(())
+}
+
+async fn ready_again(quorum: &Quorum) -> anyhow::Result<()> {
+    let mark = quorum.recorder.mark().saturating_sub(1);
+    quorum.recorder.until_after(mark, RECOVERY_LIMIT, "Ready", is_ready).await?;
+    Ok(())
+}
+
+/// Nothing breaks any more: all members vote, and every key has new holders.
+async fn recovers(bench: &Bench, quorum: &Quorum, history: &History, begun: i64) -> anyhow::Result<()> {
+    bench.cluster.faults.end_all().await?;
+    operators::all_available(&bench.cluster).await?;
+    ready_again(quorum).await.context("after the last fault")?;
+    let since = history::now();
+    let keys: std::collections::BTreeSet<_> = history
+        .holds()
+        .into_iter()
+        .filter(|hold| hold.from > begun && !hold.key.ends_with("/app"))
+        .map(|hold| hold.key)
+        .collect();
+    let ends = SystemClock.boottime() + TURN_LIMIT;
+    loop {
+        let holds = history.holds();
+        let new = |key: &&String| !holds.iter().any(|hold: &Hold| hold.from > since && hold.key == **key);
+        let Some(waits) = keys.iter().find(new) else { return Ok(()) };
+        ensure!(SystemClock.boottime() < ends, "nobody got {waits} in {TURN_LIMIT:?} after the last fault");
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+struct Scene {
+    quorum: Quorum,
+    stage: Arc<Stage>,
+    clients: Arc<Clients>,
+    outside: JoinSet<anyhow::Result<()>>,
+    inside: JoinSet<()>,
+}
+
+impl Scene {
+    async fn set(bench: &Bench, rng: &mut Rng) -> anyhow::Result<Self> {
+        operators::all_available(&bench.cluster).await?;
+        let history = Arc::new(History::default());
+        let mut wanted = manifest(bench, "q", MAX_TTL);
+        wanted["spec"]["image"] = bench.cluster.redis_clock_image.clone().into();
+        // Two cores for everything: an answer may take its time.
+        wanted["spec"]["nodeTimeout"] = "100ms".into();
+        let deployments: Recorder<Deployment> = bench.record("app").await?;
+        bench.create::<Deployment>(application("app", 3, &bench.cluster.redis_image)).await?;
+        let quorum = Quorum::ready_as(bench, wanted, MAX_TTL).await?;
+        let available =
+            |deployment: &Deployment| deployment.status.as_ref().and_then(|status| status.available_replicas);
+        deployments.until(RECOVERY_LIMIT, "available", |version| available(&version.object) == Some(3)).await?;
+
+        let namespace = &bench.namespace;
+        let mut keys: Vec<_> = (0..3).map(|number| (format!("{namespace}/fast-{number}"), 40)).collect();
+        keys.extend((0..2).map(|number| (format!("{namespace}/shared-{number}"), 200)));
+        keys.push((format!("{namespace}/app"), 2_000));
+        let (known, urls) = watch::channel(members::urls(bench).await?);
+        let (clients, outside) = start_clients(bench, &history, urls, rng, &keys);
+
+        let stage = Stage::new(bench, history);
+        let mut inside = JoinSet::new();
+        for (key, count, long) in [
+            ("inside", 3, false),
+            ("shared-0", 2, false),
+            ("shared-1", 2, false),
+            ("long-0", 2, true),
+            ("long-1", 2, true),
+        ] {
+            for number in 0..count {
+                let (stage, who, key) = (stage.clone(), format!("{key}-{number}"), key.to_owned());
+                inside.spawn(Worker { stage, who, key, long, rng: rng.fork() }.work());
+            }
+        }
+        let ttl = Duration::from_secs(3);
+        let election = json!({"metadata": {"name": "app"}, "spec": {
+            "quorumRef": {"name": "q"},
+            "ttl": "3s",
+            "election": {"selector": {"matchLabels": {"app": "app"}}},
+        }});
+        Lock::create(bench, election).await?.held(SOON + MAX_TTL).await?;
+        let (key, following) = (format!("{namespace}/app"), stage.clone());
+        inside.spawn(async move { follow_election(following, "app", &key, ttl).await });
+        let (probed, stopped) = (bench.clone(), stage.clone());
+        inside.spawn(async move {
+            tokio::select! { () = probe::watch(probed, &stopped.history) => {}, () = stopped.until_stopped() => {} }
+        });
+        let following = members::follow(bench.clone(), known);
+        let stopped = stage.clone();
+        inside.spawn(async move {
+            tokio::select! { () = following => {}, () = stopped.until_stopped() => {} }
+        });
+        Ok(Self { quorum, stage, clients, outside, inside })
+    }
+}

@@ -1,0 +1,86 @@
+//! What all holders saw, as it comes in.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use redlock_operator::time::{Clock as _, SystemClock};
+
+use super::outside::Line;
+use crate::checker::{Fault, Hold, Loss, LossKind, Millis};
+
+/// Names one hold: its holder, and its number among the holds of that holder.
+pub(crate) type Id = (String, u64);
+
+#[derive(Default)]
+struct Log {
+    holds: BTreeMap<Id, Hold>,
+    faults: Vec<Fault>,
+}
+
+/// Holds and faults of one run.
+#[derive(Default)]
+pub(crate) struct History(Mutex<Log>);
+
+/// Now, on the clock of the history.
+pub(crate) fn now() -> Millis {
+    SystemClock.wall().0
+}
+
+impl History {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn held(&self, id: Id, hold: Hold) {
+        self.log().holds.insert(id, hold);
+    }
+
+    /// Changes what is known of a hold.
+    pub(crate) fn change(&self, id: &Id, change: impl FnOnce(&mut Hold)) {
+        if let Some(hold) = self.log().holds.get_mut(id) {
+            change(hold);
+        }
+    }
+
+    pub(crate) fn released(&self, id: &Id) {
+        self.change(id, |hold| hold.released = hold.released.or(Some(now())));
+    }
+
+    pub(crate) fn lost(&self, id: &Id, at: Millis, kind: LossKind) {
+        self.change(id, |hold| hold.losses.push(Loss { at, kind }));
+    }
+
+    /// The holder was killed: whatever it held, it believes in nothing any more.
+    pub(crate) fn died(&self, who: &str, at: Millis) {
+        let mut log = self.log();
+        for hold in log.holds.values_mut().filter(|hold| hold.who == who && hold.end() > at) {
+            hold.released = Some(at);
+        }
+    }
+
+    pub(crate) fn fault(&self, fault: Fault) {
+        self.log().faults.push(fault);
+    }
+
+    /// What a client outside told.
+    pub(crate) fn told(&self, line: Line) {
+        match line {
+            Line::Started { .. } => {}
+            Line::Held { who, hold, key, from, until, ttl } => {
+                let id = (who.clone(), hold);
+                self.held(id, Hold { who, key, from, until, ttl, ..Hold::default() });
+            }
+            Line::Released { who, hold, at } => self.change(&(who, hold), |hold| hold.released = Some(at)),
+        }
+    }
+
+    pub(crate) fn holds(&self) -> Vec<Hold> {
+        self.log().holds.values().cloned().collect()
+    }
+
+    pub(crate) fn faults(&self) -> Vec<Fault> {
+        self.log().faults.clone()
+    }
+}

@@ -1,0 +1,58 @@
+//! Where clients outside reach the members: what the quorum's Secret says, with the pods' addresses in place of names, since a node
+//! of the local cluster does not ask the cluster's DNS.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::{
+    ResourceExt as _,
+    api::ListParams,
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, watcher},
+    },
+};
+use redlock_operator::api::MEMBER_LABEL;
+use tokio::sync::watch;
+
+use crate::{bench::Bench, record::Steady};
+
+/// One for each member, in their order.
+pub(crate) async fn urls(bench: &Bench) -> anyhow::Result<Vec<String>> {
+    let secret = bench.api::<Secret>().get("q-client-outside").await?;
+    let urls = secret.data.and_then(|mut data| data.remove("urls")).context("no urls in the Secret")?;
+    let pods = bench.api::<Pod>().list(&ListParams::default().labels(MEMBER_LABEL)).await?;
+    let addresses: BTreeMap<_, _> = pods
+        .into_iter()
+        .filter_map(|pod| Some((pod.labels().get(MEMBER_LABEL)?.clone(), pod.status?.pod_ip?)))
+        .collect();
+    String::from_utf8(urls.0)?
+        .lines()
+        .map(|url| {
+            let (user, host) = url.split_once('@').context("no host")?;
+            let (name, port) = host.split_once(':').context("no port")?;
+            let member = name.split('.').next().unwrap_or(name);
+            // A member without a pod: nobody listens there.
+            let address = addresses.get(member).map_or("127.0.0.1", String::as_str);
+            Ok(format!("{user}@{address}:{port}"))
+        })
+        .collect()
+}
+
+/// Tells the URLs again whenever a pod changes.
+pub(crate) async fn follow(bench: Bench, known: watch::Sender<Vec<String>>) {
+    let config = watcher::Config::default().labels(MEMBER_LABEL).timeout(20);
+    let mut pods = watcher(bench.api::<Pod>(), config).backoff(Steady).boxed();
+    while pods.next().await.is_some() {
+        // An API server that is away now is heard of by the next event.
+        if let Ok(urls) = urls(&bench).await {
+            known.send_if_modified(|before| {
+                let changed = *before != urls;
+                *before = urls;
+                changed
+            });
+        }
+    }
+}

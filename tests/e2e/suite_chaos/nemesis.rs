@@ -1,0 +1,394 @@
+//! Breaks things, one kind after the other in an order that the seed decides, and writes down what it broke and when.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, bail, ensure};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
+use kube::{Api, ResourceExt as _, api::ListParams};
+use redlock_operator::api::{MemberState, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
+use tokio::time::sleep;
+
+use super::{
+    clients::Clients,
+    history::{History, now},
+    kinds::Kind,
+    workers,
+};
+use crate::{bench::Bench, checker::Fault, faults::Injected, operators, quorums::member_of, rng::Rng};
+
+/// An operator that was killed works again within this time, in milliseconds.
+const OPERATOR_BACK: i64 = 5_000;
+/// A stepped clock is found at the next reading, and the member fenced by the leader, of which there may be none for a while.
+const FENCED_LIMIT: Duration = Duration::from_secs(30);
+/// Nodes of the local cluster.
+const NODES: u64 = 3;
+
+/// The servers that vote.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// Their pods, with a container named `redis`.
+    pub(crate) pods: Vec<String>,
+    /// Redis is not the container's first process: something starts it again at once, as systemd would.
+    pub(crate) supervised: bool,
+}
+
+pub(crate) struct Nemesis {
+    pub(crate) bench: Bench,
+    pub(crate) history: Arc<History>,
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) target: Target,
+    pub(crate) rng: Rng,
+    /// Counts what must differ from the last time.
+    pub(crate) changes: u64,
+}
+
+/// What a fault does, while it lasts and afterwards.
+struct Done(Fault);
+
+impl Nemesis {
+    /// One fault from beginning to end. What could not be done, because an earlier one is still felt, is no fault.
+    pub(crate) async fn inflict(&mut self, kind: Kind) -> anyhow::Result<()> {
+        let from = now();
+        let Done(fault) = self.perform(kind).await?;
+        let until = fault.until.max(now());
+        self.history.fault(Fault { kind: kind.name(), from, until, ..fault });
+        Ok(())
+    }
+
+    async fn perform(&mut self, kind: Kind) -> anyhow::Result<Done> {
+        let any = self.any(self.target.pods.len());
+        let next = (any + 1) % self.target.pods.len();
+        match kind {
+            Kind::KillMember => self.kill(&[any]).await,
+            Kind::KillTwoMembers => self.kill(&[any, next]).await,
+            Kind::KillAllMembers => self.kill(&(0..self.target.pods.len()).collect::<Vec<_>>()).await,
+            Kind::FreezeMember => self.freeze(&[any]).await,
+            Kind::FreezeTwoMembers => self.freeze(&[any, next]).await,
+            Kind::DeletePod => self.delete(any, &["--wait=false"]).await,
+            Kind::ForceDeletePod => self.delete_by_force(any).await,
+            Kind::CutMember => self.cut(any, &["ip saddr {} drop", "ip daddr {} drop"]).await,
+            Kind::DeafMember => self.cut(any, &["ip daddr {} drop"]).await,
+            Kind::MuteMember => self.cut(any, &["ip saddr {} drop"]).await,
+            // Handshakes and keep-alives pass, what carries data does not.
+            Kind::HalfOpenMember => {
+                let rules = ["ip daddr {} tcp flags & psh == psh drop", "ip saddr {} tcp flags & psh == psh drop"];
+                self.cut(any, &rules).await
+            }
+            Kind::CutNode | Kind::DeafNode => self.cut_node(kind).await,
+            Kind::StepClockAhead => self.step_clock(any, 20_000).await,
+            Kind::StepClockBack => self.step_clock(any, -20_000).await,
+            Kind::BusyScript => self.busy(any).await,
+            Kind::Roll => {
+                let cpu = format!("{}m", 10 + self.changes % 7);
+                self.patch(&format!(r#"{{"spec":{{"pod":{{"resources":{{"requests":{{"cpu":"{cpu}"}}}}}}}}}}"#)).await
+            }
+            Kind::ChangeMaxTtl => {
+                let ttl = 3 + self.changes % 3;
+                self.patch(&format!(r#"{{"spec":{{"maxTTL":"{ttl}s"}}}}"#)).await
+            }
+            Kind::KillLeader | Kind::KillFollower | Kind::KillOperators => self.kill_operators(kind).await,
+            Kind::DeleteOperatorPod => self.delete_operator().await,
+            Kind::FreezeLeader => self.freeze_leader().await,
+            Kind::CutLeaderFromApiServer => self.cut_leader("6443").await,
+            Kind::CutLeaderFromMembers => self.cut_leader("6379").await,
+            Kind::KillApiServer => self.kill_api_server().await,
+            Kind::FreezeApiServer => self.api_server(&["apiserver-pause"], &["apiserver-resume"]).await,
+            Kind::DeafApiServer => {
+                let cut = "table ip chaos { chain cut { type filter hook input priority 0; iifname br0 tcp dport 6443 drop; }; }";
+                let heal = ["in-cp", "--", "nft", "delete", "table", "ip", "chaos"];
+                self.api_server(&["in-cp", "--", "nft", cut], &heal).await
+            }
+            Kind::RestartKubelet => {
+                let node = format!("node{}", 1 + self.rng.below(NODES));
+                self.bench.cluster.faults.restart_kubelet(&node).await?;
+                Ok(Done(Fault::default()))
+            }
+            Kind::KillElected => self.kill_elected().await,
+            Kind::KillClient | Kind::FreezeClient => self.hit_client(kind).await,
+        }
+    }
+
+    fn any(&mut self, of: usize) -> usize {
+        usize::try_from(self.rng.below(of as u64)).unwrap_or(0)
+    }
+
+    fn members(&self, indexes: &[usize]) -> BTreeSet<String> {
+        indexes.iter().map(|index| format!("q-{index}")).collect()
+    }
+
+    /// Members that are out, while it lasts.
+    fn out(&self, indexes: &[usize]) -> Done {
+        Done(Fault { members: self.members(indexes), ..Fault::default() })
+    }
+
+    async fn lasts(&mut self, least: u64, most: u64) {
+        sleep(self.rng.millis(least, most)).await;
+    }
+
+    async fn end(&self, injected: Vec<Injected>) {
+        for one in injected {
+            // A container that was frozen may be gone by now.
+            let _gone = self.bench.cluster.faults.end(one).await;
+        }
+    }
+
+    async fn kill(&mut self, indexes: &[usize]) -> anyhow::Result<Done> {
+        let (bench, target) = (&self.bench, &self.target);
+        let kills = indexes.iter().map(async |index| {
+            let pod = &target.pods[*index];
+            if target.supervised {
+                let script = "kill -9 $(pidof redis-server)";
+                return bench.kubectl(&["exec", pod, "--", "sh", "-c", script]).await.map(drop);
+            }
+            bench.cluster.faults.kill_container(&bench.namespace, pod, "redis").await
+        });
+        let results = futures::future::join_all(kills).await;
+        // One that is not running cannot be killed, and is out all the same.
+        ensure!(results.iter().any(Result::is_ok), "nothing was killed: {results:?}");
+        Ok(self.out(indexes))
+    }
+
+    async fn freeze(&mut self, indexes: &[usize]) -> anyhow::Result<Done> {
+        let mut injected = Vec::new();
+        for index in indexes {
+            let (namespace, pod) = (&self.bench.namespace, &self.target.pods[*index]);
+            let (pause, resume) =
+                (["pause-container", namespace, pod, "redis"], ["resume-container", namespace, pod, "redis"]);
+            let frozen = self.bench.cluster.faults.inject(&pause, &resume).await;
+            match frozen {
+                Ok(one) => injected.push(one),
+                Err(error) if injected.is_empty() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        self.lasts(500, 4_000).await;
+        self.end(injected).await;
+        Ok(self.out(indexes))
+    }
+
+    async fn delete(&mut self, index: usize, how: &[&str]) -> anyhow::Result<Done> {
+        let arguments = [&["delete", "pod", &self.target.pods[index]], how].concat();
+        self.bench.kubectl(&arguments).await?;
+        Ok(self.out(&[index]))
+    }
+
+    /// The successor waits for a person's word, who makes sure first that the old process has ended. Otherwise it waits for two
+    /// minutes.
+    async fn delete_by_force(&mut self, index: usize) -> anyhow::Result<Done> {
+        let pod = self.bench.api::<Pod>().get(&self.target.pods[index]).await?;
+        let uid = pod.uid().context("no UID")?;
+        let node = pod.spec.and_then(|spec| spec.node_name).context("no node")?;
+        let statuses = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
+        let id = statuses.into_iter().find_map(|status| status.container_id).context("no container")?;
+        let id = id.trim_start_matches("containerd://").to_owned();
+        let done = self.delete(index, &["--force", "--grace-period=0"]).await?;
+        let ended = format!("! ctr --namespace k8s.io tasks ls | grep {id} | grep -q RUNNING");
+        let look = ["in-node", node.trim_start_matches("node"), "--", "sh", "-c", &ended];
+        while self.bench.cluster.faults.run(&look).await.is_err() {
+            self.lasts(200, 200).await;
+        }
+        let annotation = format!("{PREDECESSOR_DEAD_ANNOTATION}={uid}");
+        self.bench.kubectl(&["annotate", "--overwrite", "rq", "q", &annotation]).await?;
+        Ok(done)
+    }
+
+    /// Node and address of a pod.
+    async fn place(&self, namespace: &str, pod: &str) -> anyhow::Result<(String, String)> {
+        let pods: Api<Pod> = Api::namespaced(self.bench.cluster.client.clone(), namespace);
+        let pod = pods.get(pod).await?;
+        let node = pod.spec.and_then(|spec| spec.node_name).context("no node")?;
+        let address = pod.status.and_then(|status| status.pod_ip).context("no address")?;
+        Ok((node.trim_start_matches("node").to_owned(), address))
+    }
+
+    /// Drops on a node what one of these rules says, coming and going. `{}` is the address.
+    async fn drop_on(&mut self, node: &str, address: &str, rules: &[&str]) -> anyhow::Result<Injected> {
+        self.changes += 1;
+        let table = format!("chaos{}", self.changes);
+        let rules: String = rules.iter().map(|rule| rule.replace("{}", address) + "; ").collect();
+        let chain = |hook: &str| format!("chain {hook} {{ type filter hook {hook} priority 0; {rules} }}; ");
+        let cut = format!("table ip {table} {{ {}{} }}", chain("prerouting"), chain("postrouting"));
+        let heal = ["in-node", node, "--", "nft", "delete", "table", "ip", &table];
+        self.bench.cluster.faults.inject(&["in-node", node, "--", "nft", &cut], &heal).await
+    }
+
+    async fn cut(&mut self, index: usize, rules: &[&str]) -> anyhow::Result<Done> {
+        let (namespace, pod) = (self.bench.namespace.clone(), self.target.pods[index].clone());
+        let (node, address) = self.place(&namespace, &pod).await?;
+        let cut = self.drop_on(&node, &address, rules).await?;
+        self.lasts(500, 5_000).await;
+        self.end(vec![cut]).await;
+        Ok(self.out(&[index]))
+    }
+
+    async fn cut_node(&mut self, kind: Kind) -> anyhow::Result<Done> {
+        let number = 1 + self.rng.below(NODES);
+        let mut fault = Fault::default();
+        for (index, pod) in self.target.pods.clone().iter().enumerate() {
+            if self.place(&self.bench.namespace, pod).await.is_ok_and(|(node, _)| node == number.to_string()) {
+                fault.members.extend(self.members(&[index]));
+            }
+        }
+        for pod in self.operators().await? {
+            if pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(&format!("node{number}")) {
+                fault.operators.insert(pod.name_any());
+            }
+        }
+        let node = number.to_string();
+        let cut = if kind == Kind::CutNode {
+            self.bench.cluster.faults.inject(&["node-cut", &node], &["node-heal", &node]).await?
+        } else {
+            self.drop_on(&node, "", &["iifname eth0 drop"]).await?
+        };
+        // Shorter than what it takes to call the node lost: that is another test's matter.
+        self.lasts(1_000, 8_000).await;
+        self.end(vec![cut]).await;
+        fault.until = now() + OPERATOR_BACK;
+        Ok(Done(fault))
+    }
+
+    async fn step_clock(&mut self, index: usize, by: i64) -> anyhow::Result<Done> {
+        let from = now();
+        let step = format!("echo $(($(cat /data/clock 2>/dev/null || echo 0) + {by})) > /data/clock");
+        self.bench.kubectl(&["exec", &self.target.pods[index], "-c", "redis", "--", "sh", "-c", &step]).await?;
+        let fenced = tokio::time::timeout(FENCED_LIMIT, self.fenced(index)).await;
+        fenced.context("a member whose clock was stepped is not fenced")??;
+        Ok(Done(Fault { clock: by > 0, from, members: self.members(&[index]), ..Fault::default() }))
+    }
+
+    /// The status says that the member may not vote, and then it is closed.
+    async fn fenced(&mut self, index: usize) -> anyhow::Result<()> {
+        let name = format!("q-{index}");
+        loop {
+            let quorum: RedisQuorum = self.bench.api().get("q").await?;
+            if member_of(&quorum, &name).is_none_or(|member| member.state != MemberState::Admitted) {
+                // The users are closed after the write of the status, and clients' connections with them.
+                self.lasts(1_000, 1_000).await;
+                return Ok(());
+            }
+            self.lasts(50, 50).await;
+        }
+    }
+
+    /// Under a client's user, as anybody could. It is answered by an error when the operator ends it.
+    async fn busy(&mut self, index: usize) -> anyhow::Result<Done> {
+        let urls = super::members::urls(&self.bench).await?;
+        let url = urls.get(index).context("no such member")?;
+        let url = url.replace(url.split_once('@').context("no host")?.1, "127.0.0.1:6379");
+        let script = "timeout 5 redis-cli --no-auth-warning -u \"$0\" EVAL 'while true do end' 0 2>&1 || true";
+        let pod = &self.target.pods[index];
+        let answer = self.bench.kubectl(&["exec", pod, "-c", "redis", "--", "sh", "-c", script, &url]).await?;
+        ensure!(!answer.contains("NOPERM"), "the member is fenced, and runs no scripts");
+        Ok(self.out(&[index]))
+    }
+
+    /// Locks do not notice.
+    async fn patch(&mut self, patch: &str) -> anyhow::Result<Done> {
+        self.changes += 1;
+        self.bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", patch]).await?;
+        Ok(Done(Fault::default()))
+    }
+
+    async fn operators(&self) -> anyhow::Result<Vec<Pod>> {
+        let pods: Api<Pod> = Api::namespaced(self.bench.cluster.client.clone(), &self.bench.cluster.operator_namespace);
+        Ok(pods.list(&ListParams::default().labels(operators::SELECTOR)).await?.items)
+    }
+
+    async fn leader(&self) -> anyhow::Result<String> {
+        let leases: Api<Lease> =
+            Api::namespaced(self.bench.cluster.client.clone(), &self.bench.cluster.operator_namespace);
+        let lease = leases.get(operators::NAME).await?;
+        lease.spec.and_then(|spec| spec.holder_identity).filter(|name| !name.is_empty()).context("nobody leads")
+    }
+
+    fn operators_out(pods: impl IntoIterator<Item = String>) -> Done {
+        Done(Fault { operators: pods.into_iter().collect(), until: now() + OPERATOR_BACK, ..Fault::default() })
+    }
+
+    async fn kill_operators(&mut self, kind: Kind) -> anyhow::Result<Done> {
+        let (leader, pods) = (self.leader().await?, self.operators().await?);
+        let mut killed = BTreeSet::new();
+        for pod in pods.iter().map(|pod| pod.name_any()) {
+            let is_meant = match kind {
+                Kind::KillLeader => pod == leader,
+                Kind::KillFollower => pod != leader,
+                _ => true,
+            };
+            let namespace = &self.bench.cluster.operator_namespace;
+            if is_meant && self.bench.cluster.faults.kill_container(namespace, &pod, "operator").await.is_ok() {
+                killed.insert(pod);
+            }
+        }
+        ensure!(!killed.is_empty(), "no operator was running");
+        Ok(Self::operators_out(killed))
+    }
+
+    async fn delete_operator(&mut self) -> anyhow::Result<Done> {
+        let pods = self.operators().await?;
+        ensure!(!pods.is_empty(), "no operator is there");
+        let pod = pods[self.any(pods.len())].name_any();
+        let namespace = &self.bench.cluster.operator_namespace;
+        let delete = ["-n", namespace, "delete", "pod", &pod, "--force", "--grace-period=0"];
+        self.bench.cluster.kubectl(&delete).await?;
+        Ok(Self::operators_out([pod]))
+    }
+
+    async fn freeze_leader(&mut self) -> anyhow::Result<Done> {
+        let leader = self.leader().await?;
+        let namespace = self.bench.cluster.operator_namespace.clone();
+        let container = [namespace.as_str(), leader.as_str(), "operator"];
+        let [pause, resume] = ["pause-container", "resume-container"].map(|what| [&[what], &container[..]].concat());
+        let frozen = self.bench.cluster.faults.inject(&pause, &resume).await?;
+        self.lasts(1_000, 12_000).await;
+        self.end(vec![frozen]).await;
+        Ok(Self::operators_out([leader]))
+    }
+
+    async fn cut_leader(&mut self, port: &str) -> anyhow::Result<Done> {
+        let (leader, namespace) = (self.leader().await?, self.bench.cluster.operator_namespace.clone());
+        let (node, address) = self.place(&namespace, &leader).await?;
+        let cut = self.drop_on(&node, &address, &[&format!("ip saddr {{}} tcp dport {port} drop")]).await?;
+        self.lasts(1_000, 12_000).await;
+        self.end(vec![cut]).await;
+        Ok(Self::operators_out([leader]))
+    }
+
+    async fn kill_api_server(&mut self) -> anyhow::Result<Done> {
+        self.bench.cluster.faults.stop_api_server().await?;
+        self.lasts(0, 4_000).await;
+        self.bench.cluster.faults.start_api_server().await?;
+        Ok(Done(Fault { api_server: true, until: now() + OPERATOR_BACK, ..Fault::default() }))
+    }
+
+    async fn api_server(&mut self, begin: &[&str], end: &[&str]) -> anyhow::Result<Done> {
+        let away = self.bench.cluster.faults.inject(begin, end).await?;
+        self.lasts(1_000, 8_000).await;
+        self.end(vec![away]).await;
+        Ok(Done(Fault { api_server: true, until: now() + OPERATOR_BACK, ..Fault::default() }))
+    }
+
+    /// It holds the lock no more from the moment of its death.
+    async fn kill_elected(&mut self) -> anyhow::Result<Done> {
+        let election = self.bench.api().get("app").await?;
+        let leader = workers::leader(&election).context("no pod leads")?;
+        let at = now();
+        self.bench.cluster.faults.kill_container(&self.bench.namespace, &leader, "app").await?;
+        self.history.died(&leader, at);
+        Ok(Done(Fault { holder: Some(leader), ..Fault::default() }))
+    }
+
+    async fn hit_client(&mut self, kind: Kind) -> anyhow::Result<Done> {
+        let number = 1 + self.any(usize::try_from(NODES)?);
+        let Some(pid) = self.clients.pid(number) else { bail!("no client runs on node{number}") };
+        let (node, pid) = (number.to_string(), pid.to_string());
+        let kill = |signal: &'static str| ["in-node", &node, "--", "kill", signal, &pid];
+        if kind == Kind::KillClient {
+            self.bench.cluster.faults.run(&kill("-KILL")).await?;
+        } else {
+            let frozen = self.bench.cluster.faults.inject(&kill("-STOP"), &kill("-CONT")).await?;
+            self.lasts(500, 6_000).await;
+            self.end(vec![frozen]).await;
+        }
+        Ok(Done(Fault::default()))
+    }
+}

@@ -1,0 +1,57 @@
+//! What people have without an operator: three Redis servers that are started again when they end, and vote at once.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+use super::nemesis::Target;
+use crate::{
+    bench::Bench,
+    pods::{container_security, pod_security},
+};
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// Started again at once, as systemd or a container runtime would.
+const SUPERVISOR: &str = "trap 'exit 0' TERM; while :; do redis-server --save '' --protected-mode no & wait $!; done";
+
+/// Starts them; gives them and their URLs.
+pub(crate) async fn start(bench: &Bench) -> anyhow::Result<(Target, Vec<String>)> {
+    let target = Target { pods: (0..3).map(|number| format!("plain-{number}")).collect(), supervised: true };
+    for name in &target.pods {
+        bench.create::<Pod>(pod(name, &bench.cluster.redis_image)).await?;
+    }
+    let mut urls = Vec::new();
+    for name in &target.pods {
+        let recorder = bench.record::<Pod>(name).await?;
+        let ready = recorder.until(START_LIMIT, "ready", |version| is_ready(&version.object)).await?;
+        let address = ready.object.status.and_then(|status| status.pod_ip).context("no address")?;
+        urls.push(format!("redis://{address}:6379"));
+    }
+    Ok((target, urls))
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn pod(name: &str, image: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": false,
+            "securityContext": pod_security(),
+            "containers": [{
+                "name": "redis",
+                "image": image,
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["sh", "-c", SUPERVISOR],
+                "readinessProbe": {"tcpSocket": {"port": 6379}, "periodSeconds": 1},
+                "securityContext": container_security(),
+            }],
+        },
+    })
+}

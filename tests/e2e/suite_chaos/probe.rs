@@ -1,0 +1,34 @@
+//! How long a write to the API server takes, from a client that nothing cuts off: on a busy machine a validity may be published late
+//! without any fault, and then this is what explains it.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::history::{History, now};
+use crate::{bench::Bench, checker::Fault};
+
+/// What a slow write is called.
+pub(crate) const SLOW: &str = "the API server was slow";
+/// A validity is published every second, and a write of it is one of several steps.
+pub(crate) const LIMIT: Duration = Duration::from_millis(400);
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Writes again and again.
+pub(crate) async fn watch(bench: Bench, history: &History) {
+    let maps = bench.api::<ConfigMap>();
+    let limit = i64::try_from(LIMIT.as_millis()).unwrap_or(i64::MAX);
+    for number in 0_u64.. {
+        let from = now();
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "probe"}, "data": {"n": number.to_string()}});
+        let written = maps.patch("probe", &PatchParams::apply("chaos").force(), &Patch::Apply(object)).await;
+        let until = now();
+        if written.is_err() || until - from > limit {
+            history.fault(Fault { kind: SLOW, from, until, api_server: true, ..Fault::default() });
+        }
+        sleep(PAUSE).await;
+    }
+}

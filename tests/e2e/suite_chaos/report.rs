@@ -1,0 +1,110 @@
+//! The figures of a run, as docs/proof.md has them, and what must hold of them.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use anyhow::ensure;
+use redlock_operator::api::{MemberState, RedisQuorum};
+
+use crate::{
+    checker::{self, Fault, Hold, Verdict},
+    record::Version,
+    store::Counts,
+};
+
+/// Per second, for a run of half an hour to have 20,000.
+const GRANTS: f64 = 11.2;
+/// One in so many seconds, for 200 in half an hour.
+const FAULT_EVERY: u64 = 9;
+const KINDS: usize = 15;
+/// Not more of one kind are printed.
+const SHOWN: usize = 8;
+
+pub(crate) struct Report {
+    pub(crate) seed: u64,
+    pub(crate) length: Duration,
+    holds: Vec<Hold>,
+    faults: Vec<Fault>,
+    kinds: BTreeMap<&'static str, usize>,
+    verdict: Verdict,
+}
+
+impl Report {
+    /// `faults` are those that were inflicted; `seen` explains losses besides.
+    pub(crate) fn new(seed: u64, length: Duration, holds: Vec<Hold>, faults: Vec<Fault>, seen: &[Fault]) -> Self {
+        let verdict = checker::check(&holds, &[&faults[..], seen].concat(), 2, 2);
+        let mut kinds = BTreeMap::new();
+        for fault in &faults {
+            *kinds.entry(fault.kind).or_default() += 1;
+        }
+        Self { seed, length, holds, faults, kinds, verdict }
+    }
+
+    fn grants(&self, with_token: bool) -> usize {
+        self.holds.iter().filter(|hold| hold.token.is_some() == with_token && hold.from < hold.until).count()
+    }
+
+    pub(crate) fn overlaps(&self) -> usize {
+        self.verdict.overlaps.len()
+    }
+
+    /// Every kind of violation, and enough of everything that the run says something.
+    pub(crate) fn must_hold(&self) -> anyhow::Result<()> {
+        let Verdict { overlaps, reversals, unexplained, .. } = &self.verdict;
+        let wrong: Vec<_> =
+            overlaps.iter().chain(reversals).chain(unexplained).take(SHOWN).map(String::as_str).collect();
+        if !wrong.is_empty() {
+            println!("faults, in milliseconds:");
+            self.faults.iter().for_each(|fault| println!("  {} .. {} {}", fault.from, fault.until, fault.kind));
+        }
+        ensure!(wrong.is_empty(), "seed {}:\n{}", self.seed, wrong.join("\n"));
+        let grants = self.grants(true) + self.grants(false);
+        ensure!(
+            grants as f64 >= GRANTS * self.length.as_secs_f64(),
+            "{grants} grants in {:?} are too few to say much",
+            self.length
+        );
+        let faults = self.faults.len();
+        ensure!(faults as u64 >= self.length.as_secs() / FAULT_EVERY, "only {faults} faults in {:?}", self.length);
+        ensure!(self.kinds.len() >= KINDS.min(faults / 2), "only {} kinds among {faults} faults", self.kinds.len());
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Verdict { overlaps, excepted, reversals, unexplained, lapsed, taken } = &self.verdict;
+        writeln!(f, "seed {}, {} s", self.seed, self.length.as_secs())?;
+        writeln!(f, "grants: {} from the operator, {} of clients outside", self.grants(true), self.grants(false))?;
+        writeln!(f, "faults: {} of {} kinds", self.faults.len(), self.kinds.len())?;
+        self.kinds.iter().try_for_each(|(kind, count)| writeln!(f, "  {count:>4} × {kind}"))?;
+        writeln!(f, "losses: {taken} locks lost, {lapsed} validities not published in time")?;
+        let excepted = excepted.len();
+        writeln!(
+            f,
+            "not promised: {excepted} overlaps, of clients outside right after a clock was stepped (docs/safety.md)"
+        )?;
+        write!(
+            f,
+            "violations: {} overlaps, {} token reversals, {} unexplained losses",
+            overlaps.len(),
+            reversals.len(),
+            unexplained.len()
+        )
+    }
+}
+
+pub(crate) fn say_store(name: &str, counts: Counts) {
+    let Counts { written, lost, refused } = counts;
+    println!("store that {name}: {written} additions acknowledged, {lost} of them lost, {refused} requests refused");
+}
+
+/// When members were out, as the quorum's status told.
+pub(crate) fn outages(versions: &[Version<RedisQuorum>]) -> Vec<Fault> {
+    let ends = versions.iter().skip(1).map(|next| next.wall.0).chain([i64::MAX]);
+    let of = |(version, until): (&Version<RedisQuorum>, i64)| {
+        let members = version.object.status.iter().flat_map(|status| &status.members);
+        let out = members.filter(|member| member.state != MemberState::Admitted).map(|member| member.name.clone());
+        Fault { kind: "seen", from: version.wall.0, until, members: out.collect(), ..Fault::default() }
+    };
+    versions.iter().zip(ends).map(of).filter(|fault| !fault.members.is_empty()).collect()
+}

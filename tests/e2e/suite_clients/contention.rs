@@ -1,0 +1,171 @@
+//! All libraries and two claims at once, on one key: with all members, and while these restart one after the other.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use redlock_operator::api::{MemberState, MemberStatus};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    bench::Bench,
+    libraries::{Held, LIBRARIES, LockClient},
+    locks::{Lock, claim, status},
+    quorums::Quorum,
+    spans::{Span, check_exclusion},
+};
+
+const MAX_TTL: Duration = Duration::from_secs(3);
+/// Short, as some holds are left to run out.
+const TTL: Duration = Duration::from_secs(1);
+const KEY: &str = "contended";
+const CLAIMANTS: usize = 2;
+/// Everybody has to hold this often.
+const HOLDS: usize = 5;
+/// All of them together need less than this.
+const LIMIT: Duration = Duration::from_secs(200);
+const RESTART_LIMIT: Duration = Duration::from_secs(60);
+const LEAST_RESTARTS: usize = 3;
+
+/// All holds so far.
+#[derive(Clone, Default)]
+struct Book(Arc<Mutex<Vec<Span>>>);
+
+impl Book {
+    fn add(&self, span: Span) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(span);
+    }
+
+    fn spans(&self) -> Vec<Span> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Everybody has held often enough.
+    fn is_full(&self) -> bool {
+        let spans = self.spans();
+        let mut names: Vec<_> = spans.iter().map(|span| &span.who).collect();
+        names.sort();
+        names.chunk_by(|a, b| a == b).filter(|holds| holds.len() >= HOLDS).count() == LIBRARIES.len() + CLAIMANTS
+    }
+}
+
+pub(crate) async fn libraries_and_claims_on_one_key_are_never_two_holders(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    all_contend(&bench, &quorum, &Book::default()).await
+}
+
+pub(crate) async fn libraries_on_one_key_are_never_two_holders_while_members_restart(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let book = Book::default();
+    let ((), restarts) = tokio::try_join!(all_contend(&bench, &quorum, &book), restart(&bench, &quorum, &book))?;
+    ensure!(restarts >= LEAST_RESTARTS, "only {restarts} restarts");
+    println!("{restarts} restarts of members meanwhile");
+    Ok(())
+}
+
+/// Kills one member after the other, each time when all are admitted, until the book is full; gives the number of kills.
+async fn restart(bench: &Bench, quorum: &Quorum, book: &Book) -> anyhow::Result<usize> {
+    let mut restarts = 0;
+    while !book.is_full() {
+        let (mark, member) = (quorum.recorder.mark(), restarts % 3);
+        bench.cluster.faults.kill_container(&bench.namespace, &format!("q-{member}-0"), "redis").await?;
+        let state = |wanted: MemberState| move |m: &MemberStatus| m.state == wanted;
+        quorum.member_until(mark, member, RESTART_LIMIT, "is fenced", state(MemberState::Fenced)).await?;
+        let fenced = quorum.recorder.mark();
+        quorum.member_until(fenced, member, RESTART_LIMIT, "is admitted", state(MemberState::Admitted)).await?;
+        restarts += 1;
+    }
+    Ok(restarts)
+}
+
+async fn all_contend(bench: &Bench, quorum: &Quorum, book: &Book) -> anyhow::Result<()> {
+    let mut tasks = JoinSet::new();
+    let mut clients = Vec::new();
+    for library in LIBRARIES {
+        clients.push(LockClient::start(quorum, library).await?);
+    }
+    for client in clients {
+        tasks.spawn(contend(bench.clone(), client, book.clone()));
+    }
+    for number in 0..CLAIMANTS {
+        tasks.spawn(claimant(bench.clone(), number, book.clone()));
+    }
+    let all = timeout(LIMIT, async {
+        while let Some(ended) = tasks.join_next().await {
+            ended??;
+        }
+        Ok::<_, anyhow::Error>(())
+    });
+    let all = all.await;
+    let spans = book.spans();
+    check_exclusion(&spans)?;
+    all.with_context(|| format!("not everybody has held {HOLDS} times within {LIMIT:?}: {spans:?}"))??;
+    println!("{} holds of one key by {} libraries and {CLAIMANTS} claimants", spans.len(), LIBRARIES.len());
+    Ok(())
+}
+
+fn millis(from: u64, to: u64) -> Duration {
+    Duration::from_millis(rand::random_range(from..to))
+}
+
+/// Takes the lock again and again, as a program would that does its work and then something else.
+async fn contend(bench: Bench, mut client: LockClient, book: Book) -> anyhow::Result<()> {
+    let key = format!("{}/{KEY}", bench.namespace);
+    let mut holds = 0_usize;
+    while !book.is_full() {
+        // With a member away some libraries tell of the failure, and not of the lock.
+        let Ok(Some(held)) = client.acquire(&key, TTL).await else {
+            sleep(millis(20, 120)).await;
+            continue;
+        };
+        sleep(millis(20, 200)).await;
+        let mut until = held.until;
+        let now = bench.wall().0;
+        if client.library.extends && holds % 3 == 1 && now < until {
+            // Whoever fails to extend stops: some libraries release then.
+            until = client.extend(TTL).await.map_or(until.min(now), |Held { until, .. }| until);
+            sleep(millis(20, 200)).await;
+        }
+        holds += 1;
+        let who = client.library.name.to_owned();
+        // One in three holders vanishes: its hold runs out.
+        if holds.is_multiple_of(3) {
+            book.add(Span { who, from: held.from, until });
+            let left = u64::try_from(until - bench.wall().0).unwrap_or_default();
+            sleep(Duration::from_millis(left)).await;
+        } else {
+            let now = bench.wall().0;
+            book.add(Span { who, from: held.from, until: until.min(now) });
+            // Late on a busy machine it may have run out, which some libraries call an error.
+            let _released = client.release().await;
+        }
+        sleep(millis(100, 600)).await;
+    }
+    Ok(())
+}
+
+/// Claims come and go, with the same in between.
+async fn claimant(bench: Bench, number: usize, book: Book) -> anyhow::Result<()> {
+    let mut round = 0;
+    while !book.is_full() {
+        let lock = Lock::create(&bench, claim(&format!("claim-{number}-{round}"), KEY, Some("q"), TTL)).await?;
+        let held = status(&lock.held(LIMIT).await?.object);
+        sleep(millis(20, 400)).await;
+        let now = bench.wall().0;
+        let valid = status(&lock.recorder.last()?.object).valid_until.context("the claim was not renewed")?;
+        let from = held.acquired_at.context("no acquiredAt")?.as_millis();
+        ensure!(valid.as_millis() > from, "a validity that ends before it begins: {valid}");
+        book.add(Span { who: format!("claim {number}"), from, until: valid.as_millis().min(now) });
+        lock.remove().await?;
+        sleep(millis(100, 600)).await;
+        round += 1;
+    }
+    Ok(())
+}

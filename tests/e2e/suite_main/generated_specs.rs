@@ -1,0 +1,341 @@
+//! Specifications by chance, good and bad: the API server refuses what the documentation says it refuses, nothing else; what it
+//! takes the operator takes too; and whatever was taken neither ends an operator nor keeps it busy. `SEED` repeats them.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use kube::{
+    Api, ResourceExt as _,
+    api::{ApiResource, DynamicObject, PostParams},
+};
+use redlock_operator::{
+    api::{DistributedLock, GoDuration, RedisQuorum},
+    quorum::plan,
+};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    bench::Bench,
+    locks::SOON,
+    operators,
+    quorums::{Quorum, manifest},
+    record::Recorder,
+    rng::Rng,
+};
+
+const EACH: usize = 150;
+/// So many of those that were taken are carried out.
+const LOCKS: usize = 24;
+const QUORUMS: usize = 4;
+const MAX_TTL: Duration = Duration::from_secs(3);
+const QUIET: Duration = Duration::from_secs(4);
+/// A lock that is held is published once a second, and once more when something happens to it.
+const VERSIONS_WHILE_QUIET: usize = 8;
+
+/// A field, and what is written there; every third value or so cannot be taken by itself.
+type Field = (&'static str, fn() -> Vec<Value>);
+
+const LOCK: &[Field] = &[
+    ("key", || vec![json!("k"), json!("a/b:c.d_e-f"), json!("k"), json!("a b"), json!(""), json!("k".repeat(201))]),
+    ("ttl", || {
+        let good = ["1s", "1h", "3600s", "10s", "1m30s"].map(Value::from);
+        [good.to_vec(), ["999ms", "61m", "ten", "1.5s", "-1s", ""].map(Value::from).to_vec()].concat()
+    }),
+    ("renewInterval", || vec![json!("100ms"), json!("500ms"), json!("5s"), json!("6s"), json!("99ms")]),
+    ("minHold", || vec![json!("0s"), json!("5s"), json!("20s")]),
+    ("maxHold", || vec![json!("10s"), json!("1ms"), json!("0s")]),
+    ("waitTimeout", || vec![json!("5s"), json!("1m"), json!("0s")]),
+    ("lockDelay", || vec![json!("0s"), json!("1h"), json!("61m")]),
+    ("retry", || {
+        let good = [json!({}), json!({"delay": "1m"}), json!({"delay": "10ms", "jitter": "10ms"})];
+        let bad = [json!({"delay": "9ms", "jitter": "0s"}), json!({"delay": "50ms"}), json!({"delay": "61s"})];
+        [good, bad].concat()
+    }),
+    ("priority", || vec![json!(0), json!(1_000_000), json!(-1_000_000), json!(1_000_001), json!("1")]),
+    ("slots", || vec![json!(1), json!(2), json!(100), json!(0), json!(101)]),
+    ("liveness", || {
+        let http = json!({"path": "/healthz", "port": 8080});
+        let good = [json!({"httpGet": http.clone()}), json!({"tcpSocket": {"port": 65535}, "failureThreshold": 3})];
+        let bad = [json!({}), json!({"httpGet": http, "tcpSocket": {"port": 1}}), json!({"tcpSocket": {"port": 0}})];
+        [good.to_vec(), bad.to_vec()].concat()
+    }),
+    ("ttlAfterFinished", || vec![json!("5s"), json!("0s")]),
+    ("suspend", || vec![json!(true), json!(false)]),
+    ("validity", || vec![json!("Published"), json!("Transitions"), json!("Sometimes")]),
+];
+
+const CLAIM: fn() -> Vec<Value> = || {
+    let good = [json!({"identity": "a"}), json!({"podName": "a-0"}), json!({"identity": "a", "heartbeat": "1s"})];
+    let bad = [json!({}), json!({"identity": "a", "podName": "a-0"}), json!({"identity": "a", "heartbeat": "999ms"})];
+    [good.to_vec(), good.to_vec(), bad.to_vec()].concat()
+};
+
+const ELECTION: fn() -> Vec<Value> = || {
+    let exists = json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]});
+    let good = [json!({"selector": {"matchLabels": {"app": "a"}}}), json!({"selector": exists})];
+    [good.to_vec(), good.to_vec(), vec![json!({"selector": {}}), json!({"selector": {"matchLabels": {}}})]].concat()
+};
+
+const QUORUM: &[Field] = &[
+    ("members", || vec![json!(1), json!(3), json!(9), json!(2), json!(11), json!(-1)]),
+    ("maxTTL", || vec![json!("1s"), json!("1h"), json!("30s"), json!("999ms"), json!("3601s"), json!("soon")]),
+    ("nodeTimeout", || vec![json!("5ms"), json!("5s"), json!("50ms"), json!("4ms"), json!("5001ms")]),
+    ("clockDrift", || {
+        let good = [json!({"ppm": 0}), json!({"ppm": 100_000, "floor": "1s"}), json!({"floor": "0s"})];
+        [good.to_vec(), vec![json!({"ppm": 100_001}), json!({"ppm": -1}), json!({"floor": "1001ms"})]].concat()
+    }),
+    ("keys", || vec![json!("Namespaced"), json!("Verbatim"), json!("Other")]),
+    ("image", || vec![json!("redis:7.2"), json!("x"), json!("")]),
+    ("allowedNamespaces", || {
+        let labels = json!({"matchLabels": {"a": "b"}});
+        let good = [json!({"from": "All"}), json!({"from": "Selector", "selector": labels.clone()})];
+        [good.to_vec(), vec![json!({"from": "Selector"}), json!({"from": "All", "selector": labels})]].concat()
+    }),
+    ("clients", || {
+        let client = |name: &str, prefix: &str| json!({"name": name, "namespace": "shop", "keyPrefix": prefix});
+        vec![
+            json!([client("a", "shop/")]),
+            json!([client("a", "shop/a/"), client("b-2", "shop/b/c.d/")]),
+            json!([client("a", "other/")]),
+            json!([client("locker", "shop/")]),
+            json!([client("a", "shop")]),
+            json!([client("A", "shop/")]),
+            json!([client("a", "shop/* ~*/")]),
+            json!([client("a", "shop/"), client("a", "shop/b/")]),
+        ]
+    }),
+];
+
+/// A duration's milliseconds; nothing if it cannot be read.
+fn millis(spec: &Value, path: &str, default: u64) -> Option<u64> {
+    match spec.pointer(path) {
+        None => Some(default),
+        Some(text) => Some(u64::try_from(text.as_str()?.parse::<GoDuration>().ok()?.get().as_millis()).ok()?),
+    }
+}
+
+fn one_of(value: Option<&Value>, known: &[&str]) -> bool {
+    value.is_none_or(|value| value.as_str().is_some_and(|value| known.contains(&value)))
+}
+
+fn within(value: Option<&Value>, least: i64, most: i64) -> bool {
+    value.is_none_or(|value| value.as_i64().is_some_and(|value| (least..=most).contains(&value)))
+}
+
+/// What the documentation of the API says of a lock.
+fn lock_is_good(spec: &Value) -> bool {
+    let has = |path: &str| spec.pointer(path).is_some();
+    let time = |path: &str, default: u64, least: u64, most: u64| {
+        millis(spec, path, default).is_some_and(|millis| (least..=most).contains(&millis))
+    };
+    let (claim, election, any) = (has("/claim"), has("/election"), u64::MAX);
+    let key = spec.get("key").and_then(Value::as_str);
+    let key_is_good = |key: &str| {
+        (1..=200).contains(&key.len())
+            && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte))
+    };
+    let selects = |name: &str| {
+        let of = spec.pointer(&format!("/election/selector/{name}"));
+        of.is_some_and(|of| {
+            of.as_object().is_some_and(|map| !map.is_empty()) || of.as_array().is_some_and(|list| !list.is_empty())
+        })
+    };
+    let ttl = millis(spec, "/ttl", 10_000).unwrap_or(0);
+    let jitter = millis(spec, "/retry/jitter", 100).unwrap_or(any);
+    claim != election
+        && (!claim || key.is_some() && has("/claim/identity") != has("/claim/podName"))
+        && (!election || selects("matchLabels") || selects("matchExpressions"))
+        && (!has("/key") || key.is_some_and(key_is_good))
+        && time("/ttl", 10_000, 1_000, 3_600_000)
+        && time("/claim/heartbeat", 1_000, 1_000, any)
+        && (!has("/renewInterval") || time("/renewInterval", 0, 100, ttl / 2))
+        && time("/minHold", 0, 0, if has("/maxHold") { millis(spec, "/maxHold", 0).unwrap_or(0) } else { any })
+        && time("/maxHold", 1, 1, any)
+        && (!has("/waitTimeout") || claim && time("/waitTimeout", 0, 1, any))
+        && time("/lockDelay", 0, 0, 3_600_000)
+        && time("/retry/delay", 200, 10.max(jitter), 60_000)
+        && within(spec.get("priority"), -1_000_000, 1_000_000)
+        && within(spec.get("slots"), 1, 100)
+        && (!has("/liveness") || election || has("/claim/podName"))
+        && (!has("/liveness") || has("/liveness/httpGet") != has("/liveness/tcpSocket"))
+        && within(spec.pointer("/liveness/tcpSocket/port"), 1, 65_535)
+        && (!has("/ttlAfterFinished") || claim)
+        && one_of(spec.get("validity"), &["Published", "Transitions"])
+}
+
+/// What the documentation of the API says of a quorum.
+fn quorum_is_good(spec: &Value) -> bool {
+    let time = |path: &str, default: u64, least: u64, most: u64| {
+        millis(spec, path, default).is_some_and(|millis| (least..=most).contains(&millis))
+    };
+    let from = spec.pointer("/allowedNamespaces/from").and_then(Value::as_str) == Some("Selector");
+    let clients: &[Value] = spec.get("clients").and_then(Value::as_array).map_or(&[], Vec::as_slice);
+    let text = |client: &Value, field: &str| client[field].as_str().unwrap_or_default().to_owned();
+    let namespaced = spec.get("keys").is_none_or(|keys| keys == "Namespaced");
+    let client_is_good = |client: &Value| {
+        let (name, prefix) = (text(client, "name"), text(client, "keyPrefix"));
+        let part =
+            |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            && name != "locker"
+            && prefix.strip_suffix('/').is_some_and(|parts| parts.split('/').all(part))
+            && (!namespaced || prefix.split('/').next() == Some(&text(client, "namespace")))
+    };
+    let names: std::collections::BTreeSet<_> = clients.iter().map(|client| text(client, "name")).collect();
+    spec.get("members").is_none_or(|members| [1, 3, 5, 7, 9].contains(&members.as_i64().unwrap_or(0)))
+        && time("/maxTTL", 30_000, 1_000, 3_600_000)
+        && time("/nodeTimeout", 50, 5, 5_000)
+        && time("/clockDrift/floor", 2, 0, 1_000)
+        && within(spec.pointer("/clockDrift/ppm"), 0, 100_000)
+        && one_of(spec.get("keys"), &["Namespaced", "Verbatim"])
+        && spec.get("image").is_none_or(|image| image != "")
+        && from == spec.pointer("/allowedNamespaces/selector").is_some()
+        && clients.iter().all(client_is_good)
+        && names.len() == clients.len()
+}
+
+fn pick(rng: &mut Rng, values: Vec<Value>) -> Value {
+    let index = usize::try_from(rng.below(values.len() as u64)).unwrap_or(0);
+    values.into_iter().nth(index).unwrap_or_default()
+}
+
+/// Each of the fields with this chance in percent, so that about half of the specifications are good.
+fn generate(rng: &mut Rng, fields: &[Field], chance: u64) -> Map<String, Value> {
+    let mut spec = Map::new();
+    for (name, values) in fields {
+        if rng.percent(chance) {
+            spec.insert((*name).to_owned(), pick(rng, values()));
+        }
+    }
+    spec
+}
+
+fn lock_spec(rng: &mut Rng) -> Value {
+    let mut spec = generate(rng, LOCK, 8);
+    let kind = rng.below(20);
+    if kind < 12 || kind == 19 {
+        spec.insert("claim".into(), pick(rng, CLAIM()));
+        if rng.percent(90) {
+            spec.entry("key").or_insert_with(|| json!("k"));
+        }
+    }
+    if (12..18).contains(&kind) || kind == 19 {
+        spec.insert("election".into(), pick(rng, ELECTION()));
+    }
+    Value::Object(spec)
+}
+
+/// Asks the API server for its verdict. Gives the name of what was taken.
+async fn judged(api: &Api<DynamicObject>, object: &Value, dry_run: bool) -> anyhow::Result<Result<(), String>> {
+    let parameters = PostParams { dry_run, field_manager: None };
+    match api.create(&parameters, &serde_json::from_value(object.clone())?).await {
+        Ok(_) => Ok(Ok(())),
+        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => Ok(Err(status.message.clone())),
+        Err(error) => bail!("neither taken nor refused: {error}"),
+    }
+}
+
+/// Those that were taken. The API server's verdict is the one that is expected.
+async fn taken(
+    api: &Api<DynamicObject>,
+    kind: &str,
+    mut spec: impl FnMut() -> Value,
+    is_good: fn(&Value) -> bool,
+) -> anyhow::Result<Vec<Value>> {
+    let mut good = Vec::new();
+    for number in 0..EACH {
+        let spec = spec();
+        let name = format!("{}-{number}", kind.to_lowercase());
+        let object = json!({
+            "apiVersion": "redlock-operator.io/v1alpha1", "kind": kind, "spec": spec,
+            "metadata": {"name": name, "labels": {"generated": "yes"}},
+        });
+        match (judged(api, &object, true).await?, is_good(&object["spec"])) {
+            (Ok(()), true) => good.push(object),
+            (Err(_), false) => {}
+            (Ok(()), false) => bail!("taken, and must be refused: {object}"),
+            (Err(why), true) => bail!("refused, and is right: {object}: {why}"),
+        }
+    }
+    ensure!(
+        (EACH / 6..EACH * 5 / 6).contains(&good.len()),
+        "{} of {EACH} were good: that tests one side only",
+        good.len()
+    );
+    Ok(good)
+}
+
+pub(crate) async fn generated_specifications_are_judged_as_documented(bench: Bench) -> anyhow::Result<()> {
+    let seed =
+        std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| rand::random::<u16>().into());
+    println!("seed {seed}");
+    let mut rng = Rng::new(seed);
+    let before = operators::restarts(&bench.cluster).await?;
+    let mut quorum = manifest(&bench, "q", MAX_TTL);
+    quorum["spec"]["members"] = json!(1);
+    let _quorum = Quorum::ready_as(&bench, quorum, MAX_TTL).await?;
+
+    let api = |resource: &ApiResource| {
+        Api::<DynamicObject>::namespaced_with(bench.cluster.client.clone(), &bench.namespace, resource)
+    };
+    let (locks, quorums) =
+        (api(&ApiResource::erase::<DistributedLock>(&())), api(&ApiResource::erase::<RedisQuorum>(&())));
+    let good_locks = taken(&locks, "DistributedLock", || lock_spec(&mut rng), lock_is_good).await?;
+    let mut rng = rng.fork();
+    let good_quorums =
+        taken(&quorums, "RedisQuorum", || Value::Object(generate(&mut rng, QUORUM, 20)), quorum_is_good).await?;
+    for object in &good_quorums {
+        let mut quorum: RedisQuorum = serde_json::from_value(object.clone())?;
+        (quorum.metadata.namespace, quorum.metadata.uid) = (Some(bench.namespace.clone()), Some("uid".into()));
+        plan::validate(&quorum)
+            .with_context(|| format!("taken by the API server and not by the operator: {object}"))?;
+    }
+    carried_out(&bench, &locks, &quorums, good_locks, good_quorums).await?;
+    ensure!(operators::restarts(&bench.cluster).await? == before, "an operator pod was restarted");
+    Ok(())
+}
+
+/// Each gets a status that is about it, and then the operator rests.
+async fn carried_out(
+    bench: &Bench,
+    locks: &Api<DynamicObject>,
+    quorums: &Api<DynamicObject>,
+    good_locks: Vec<Value>,
+    good_quorums: Vec<Value>,
+) -> anyhow::Result<()> {
+    let seen_locks = Recorder::<DistributedLock>::labelled(bench.api(), "generated=yes").await?;
+    let seen_quorums = Recorder::<RedisQuorum>::labelled(bench.api(), "generated=yes").await?;
+    let mut names = Vec::new();
+    for mut object in good_locks.into_iter().take(LOCKS) {
+        object["spec"]["quorumRef"] = json!({"name": "q"});
+        judged(locks, &object, false).await?.map_err(anyhow::Error::msg)?;
+        names.push(object["metadata"]["name"].as_str().context("no name")?.to_owned());
+    }
+    for mut object in good_quorums.into_iter().take(QUORUMS) {
+        object["spec"]["members"] = json!(1);
+        judged(quorums, &object, false).await?.map_err(anyhow::Error::msg)?;
+        let name = object["metadata"]["name"].as_str().context("no name")?.to_owned();
+        let known = |quorum: &RedisQuorum| {
+            quorum.name_any() == name && quorum.status.as_ref().is_some_and(|s| !s.conditions.is_empty())
+        };
+        seen_quorums.until(SOON, &format!("{name} has conditions"), |version| known(&version.object)).await?;
+    }
+    for name in names {
+        let known = |lock: &DistributedLock| {
+            lock.name_any() == name && lock.status.as_ref().is_some_and(|status| status.observed_generation.is_some())
+        };
+        seen_locks
+            .until(SOON, &format!("{name} has a status"), |version| version.gone || known(&version.object))
+            .await?;
+    }
+    let (mark, quorum_mark) = (seen_locks.mark(), seen_quorums.mark());
+    // What is not to happen would happen now.
+    tokio::time::sleep(QUIET).await;
+    let versions = seen_locks.versions().into_iter().skip(mark).map(|version| version.object.name_any());
+    let versions = versions.chain(seen_quorums.versions().into_iter().skip(quorum_mark).map(|v| v.object.name_any()));
+    let mut counts = std::collections::BTreeMap::<String, usize>::new();
+    versions.for_each(|name| *counts.entry(name).or_default() += 1);
+    let busy: Vec<_> = counts.iter().filter(|(_, count)| **count > VERSIONS_WHILE_QUIET).collect();
+    ensure!(busy.is_empty(), "written again and again in {QUIET:?}: {busy:?}");
+    Ok(())
+}

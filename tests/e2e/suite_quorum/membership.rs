@@ -1,0 +1,258 @@
+//! The number of members changes under locks: none is lost, and none is split, whoever still has the old list.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod, core::v1::Service};
+use kube::{ResourceExt, api::ListParams};
+use redlock_operator::api::{FenceReason, RedisQuorum};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use super::helpers::{condition, held_lock, is_fenced_for, reason_after, settled_after};
+use crate::{
+    bench::Bench,
+    foreign::{Client, Line, Monitor, OLD_LIST_TTL},
+    history::check_held_throughout,
+    locks::{Lock, SOON, claim, token},
+    operators,
+    quorums::{Quorum, manifest},
+    record::Version,
+};
+
+const CHANGE_LIMIT: Duration = Duration::from_secs(120);
+/// A turn comes within this time, also while the leader changes and a client outside contends.
+const TURN_LIMIT: Duration = Duration::from_secs(60);
+
+/// One holder after the other, on one key.
+struct Turns {
+    stop: Arc<AtomicBool>,
+    task: JoinHandle<anyhow::Result<Vec<Turn>>>,
+}
+
+/// From when it was seen to be held until it was given up, in milliseconds of the wall clock.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    from: i64,
+    to: i64,
+    token: i64,
+}
+
+impl Turns {
+    fn start(bench: &Bench, ttl: Duration) -> Self {
+        let (bench, stop) = (bench.clone(), Arc::new(AtomicBool::new(false)));
+        let stopped = stop.clone();
+        let task = tokio::spawn(async move {
+            let mut turns = Vec::new();
+            while !stopped.load(Ordering::SeqCst) {
+                let lock =
+                    Lock::create(&bench, claim(&format!("turn-{}", turns.len()), "turns", Some("q"), ttl)).await?;
+                let held = lock.held(TURN_LIMIT).await?;
+                // It works a little.
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                turns.push(Turn { from: held.wall.0, to: bench.wall().0, token: token(&held.object)? });
+                lock.remove().await?;
+            }
+            Ok(turns)
+        });
+        Self { stop, task }
+    }
+
+    /// All turns, each with a larger token than the one before.
+    async fn end(self) -> anyhow::Result<Vec<Turn>> {
+        self.stop.store(true, Ordering::SeqCst);
+        let turns = self.task.await??;
+        for pair in turns.windows(2) {
+            ensure!(pair[1].token > pair[0].token, "tokens do not rise: {pair:?}");
+        }
+        Ok(turns)
+    }
+}
+
+/// When a client with an old list held the lock: from when it said so to when it gave it up, and no longer than it may believe.
+fn holds_of(lines: &[Line]) -> Vec<(i64, i64)> {
+    let at = |what: &str, n: &str| {
+        lines.iter().find(|line| line.text.starts_with(&format!("{what} {n}"))).map(|line| line.at)
+    };
+    let ttl = i64::try_from(OLD_LIST_TTL.as_millis()).unwrap_or_default() * 9 / 10;
+    let held = lines.iter().filter_map(|line| Some((line.at, line.text.strip_prefix("held ")?.split(' ').next()?)));
+    let holds = held.filter_map(|(from, n)| {
+        let begun = at("try", n)?;
+        Some((from, at("over", n).unwrap_or(from).min(begun + ttl)))
+    });
+    holds.filter(|(from, to)| from <= to).collect()
+}
+
+/// Nobody held the lock together with somebody else.
+fn check_exclusion(turns: &[Turn], lines: &[Line]) -> anyhow::Result<usize> {
+    let holds = holds_of(lines);
+    for (from, to) in &holds {
+        let both = turns.iter().find(|turn| turn.from <= *to && *from <= turn.to);
+        ensure!(both.is_none(), "the client with the old list held from {from} to {to}, together with {both:?}");
+    }
+    Ok(holds.len())
+}
+
+/// The client with the old list is refused by every member of it.
+async fn shut_out(monitor: &Monitor, after: i64, members: usize) -> anyhow::Result<Vec<Line>> {
+    let refused = move |line: &Line| line.text.starts_with("no ") && line.text.ends_with(&format!(" 0 {members}"));
+    monitor.until(after, SOON, "every member refuses it", refused).await
+}
+
+async fn resize(quorum: &Quorum, members: usize) -> anyhow::Result<usize> {
+    let mark = quorum.recorder.mark();
+    let patch = format!(r#"{{"spec":{{"members":{members}}}}}"#);
+    quorum.bench.kubectl(&["patch", "rq", &quorum.name, "--type=merge", "--patch", &patch]).await?;
+    Ok(mark)
+}
+
+fn voters(version: &Version<RedisQuorum>) -> (usize, usize, i64) {
+    let status = version.object.status.clone().unwrap_or_default();
+    (status.voters.len(), status.former_voters.len(), status.membership_epoch.unwrap_or_default())
+}
+
+/// Both lists count.
+async fn joint(quorum: &Quorum, mark: usize, from: usize, to: usize) -> anyhow::Result<Version<RedisQuorum>> {
+    let what = format!("joint, from {from} to {to}");
+    quorum.recorder.until_after(mark, CHANGE_LIMIT, &what, |v| (voters(v).0, voters(v).1) == (to, from)).await
+}
+
+/// The change has ended: the new list counts alone, and nothing is left of members that are in no list.
+async fn changed(quorum: &Quorum, mark: usize, members: usize, epoch: i64) -> anyhow::Result<()> {
+    let what = format!("{members} members in epoch {epoch}");
+    let ended = |v: &Version<RedisQuorum>| voters(v) == (members, 0, epoch);
+    quorum.recorder.until_after(mark, CHANGE_LIMIT, &what, ended).await?;
+    let alone = |v: &Version<RedisQuorum>| {
+        let status = v.object.status.clone().unwrap_or_default();
+        let (_, settled, _) = condition(v, "Progressing");
+        status.members.len() == members && status.ready == Some(format!("{members}/{members}")) && settled == "Settled"
+    };
+    quorum
+        .recorder
+        .until_after(mark, CHANGE_LIMIT, "settled, and who left is forgotten", |v| ended(v) && alone(v))
+        .await?;
+    let bench = &quorum.bench;
+    let labels = ListParams::default().labels("redlock-operator.io/quorum=q");
+    let sets = bench.api::<StatefulSet>().list(&labels).await?.items.len();
+    let services = bench.api::<Service>().list(&labels).await?.items.len();
+    ensure!(
+        (sets, services) == (members, members),
+        "{sets} StatefulSets and {services} Services for {members} members"
+    );
+    Ok(())
+}
+
+async fn uids(bench: &Bench, members: usize) -> anyhow::Result<Vec<String>> {
+    let mut uids = Vec::new();
+    for index in 0..members {
+        uids.push(bench.api::<Pod>().get(&format!("q-{index}-0")).await?.uid().context("no UID")?);
+    }
+    Ok(uids)
+}
+
+/// A client that reads its Secret now can take a lock on all members.
+async fn clients_are_let_in(client: &Client, bench: &Bench, members: usize) -> anyhow::Result<()> {
+    let key = format!("{}/now", bench.namespace);
+    for member in 0..members {
+        let answer = client.redis(member, &["SET", &key, "x", "NX", "PX", "100"]).await?;
+        ensure!(answer == "OK", "member {member} answers a client with the new list: {answer}");
+    }
+    Ok(())
+}
+
+/// Every version in which two lists counted had the clients shut out, and the epoch only rises.
+fn check_epochs(quorum: &Quorum) -> anyhow::Result<()> {
+    let mut last = 0;
+    for version in quorum.recorder.versions() {
+        let (_, former, epoch) = voters(&version);
+        ensure!(epoch >= last, "the epoch fell from {last} to {epoch}");
+        last = epoch;
+        let (holds, reason, _) = condition(&version, "ClientsReady");
+        ensure!(former == 0 || (holds == "False" && reason == "MembersChanging"), "joint, and ClientsReady is {holds}");
+    }
+    Ok(())
+}
+
+pub(crate) async fn one_member_becomes_three_and_no_lock_is_lost_or_split(bench: Bench) -> anyhow::Result<()> {
+    let max_ttl = Duration::from_secs(4);
+    let mut single = manifest(&bench, "q", max_ttl);
+    single["spec"]["members"] = json!(1);
+    let quorum = Quorum::ready_as(&bench, single, max_ttl).await?;
+    let lock = held_lock(&bench, Duration::from_secs(3)).await?;
+    let outside = Monitor::with_old_list(&quorum, "old-list", &format!("{}/turns", bench.namespace)).await?;
+    outside.until(0, SOON, "it holds the lock once", |line| line.text.starts_with("held ")).await?;
+    let turns = Turns::start(&bench, Duration::from_secs(3));
+    let before = uids(&bench, 1).await?;
+
+    let start = bench.now();
+    let mark = resize(&quorum, 3).await?;
+    let joins = |member: &_| is_fenced_for(member, FenceReason::Joining);
+    let (seen, _) = quorum.member_until(mark, 2, CHANGE_LIMIT, "is fenced as Joining", joins).await?;
+    ensure!(voters(&seen) == (1, 0, 1), "a member that joins has a vote: {:?}", voters(&seen));
+    let waits = reason_after(&quorum, mark, SOON, "Progressing", "MembersChanging").await?;
+    ensure!(waits.contains("from 1 to 3 members"), "{waits}");
+    let switched = joint(&quorum, mark, 1, 3).await?;
+    changed(&quorum, mark, 3, 2).await?;
+    bench.figures.add("1 -> 3 members, under locks", bench.now().since(start));
+    shut_out(&outside, bench.wall().0, 1).await?;
+    ensure!(uids(&bench, 1).await? == before, "the old member was restarted");
+
+    // It goes on for a while with three members, then the old client must not have been let in again.
+    tokio::time::sleep(max_ttl).await;
+    let lines = shut_out(&outside, bench.wall().0, 1).await?;
+    let turns = turns.end().await?;
+    let held = check_exclusion(&turns, &lines)?;
+    let late = turns.iter().filter(|turn| turn.from > switched.wall.0).count();
+    ensure!(held > 0 && late > 2, "{held} holds outside, {} turns, {late} after the switch", turns.len());
+    ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
+    clients_are_let_in(&Client::start(&quorum).await?, &bench, 3).await?;
+    check_epochs(&quorum)
+}
+
+pub(crate) async fn three_become_five_then_seven_then_three_though_the_leader_is_killed(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    operators::all_available(&bench.cluster).await?;
+    // Longer than a change of leader takes.
+    let ttl = Duration::from_secs(10);
+    let quorum = Quorum::ready(&bench, "q", ttl).await?;
+    let lock = held_lock(&bench, ttl).await?;
+    let key = format!("{}/turns", bench.namespace);
+    let of_three = Monitor::with_old_list(&quorum, "old-list-3", &key).await?;
+    of_three.until(0, SOON, "it holds the lock once", |line| line.text.starts_with("held ")).await?;
+    let turns = Turns::start(&bench, ttl);
+    let before = uids(&bench, 3).await?;
+    let leases = operators::watch_leader(&bench.cluster).await?;
+
+    let mark = resize(&quorum, 5).await?;
+    joint(&quorum, mark, 3, 5).await?;
+    let leader = operators::current(&leases)?;
+    bench.cluster.faults.kill_container(&bench.cluster.operator_namespace, &leader.pod, "operator").await?;
+    operators::until_next_term(&leases, &leader).await?;
+    changed(&quorum, mark, 5, 2).await?;
+    shut_out(&of_three, bench.wall().0, 3).await?;
+    let of_five = Monitor::with_old_list(&quorum, "old-list-5", &key).await?;
+    of_five.until(0, TURN_LIMIT, "it holds the lock once", |line| line.text.starts_with("held ")).await?;
+
+    let mark = resize(&quorum, 7).await?;
+    changed(&quorum, mark, 7, 3).await?;
+    shut_out(&of_five, bench.wall().0, 5).await?;
+    let mark = resize(&quorum, 3).await?;
+    joint(&quorum, mark, 7, 3).await?;
+    changed(&quorum, mark, 3, 4).await?;
+    settled_after(&quorum, quorum.recorder.mark().saturating_sub(1), SOON).await?;
+
+    ensure!(uids(&bench, 3).await? == before, "a member that was in every list was restarted");
+    let turns = turns.end().await?;
+    let (three, five) = (of_three.lines().await?, of_five.lines().await?);
+    let held = (check_exclusion(&turns, &three)?, check_exclusion(&turns, &five)?);
+    ensure!(held.0 > 0 && held.1 > 0 && turns.len() > 20, "{held:?} holds outside, {} turns", turns.len());
+    ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
+    check_epochs(&quorum)
+}

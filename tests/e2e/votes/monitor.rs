@@ -1,0 +1,179 @@
+//! The process of a vote monitor: this program, started once more on a node's network.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, aio::MultiplexedConnection};
+use redlock_operator::{
+    redis_member::acl::OPERATOR_USER,
+    time::{Clock as _, SystemClock},
+};
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+use tokio_rustls::TlsConnector;
+
+use super::Attempt;
+
+/// The argument that makes this program a monitor.
+pub(crate) const COMMAND: &str = "vote-monitor";
+/// Between two attempts on one member.
+const PERIOD: Duration = Duration::from_millis(20);
+/// An answer that takes longer is waited for in the background: another process may be at the address by now.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// One member, and how to ask it for votes.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Target {
+    pub(super) member: String,
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// With TLS: whom to trust, in PEM.
+    pub(super) authorities: Option<String>,
+    pub(super) user: String,
+    pub(super) password: String,
+    /// The operator may ask a process who it is, the client may not.
+    pub(super) operator_password: String,
+    pub(super) key_prefix: String,
+}
+
+/// The targets as they are now.
+type Targets = Arc<Mutex<Vec<Target>>>;
+
+/// Reads the targets, a JSON array, from each line of stdin, and asks those of the last one until stdin ends.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let (targets, mut known) = (Targets::default(), BTreeSet::new());
+    for line in io::stdin().lines() {
+        let read: Vec<Target> = serde_json::from_str(&line?)?;
+        targets.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&read);
+        for member in read.into_iter().map(|target| target.member).filter(|member| known.insert(member.clone())) {
+            runtime.spawn(watch(member, targets.clone()));
+        }
+    }
+    // Attempts that wait for a member are of no use to anybody now.
+    runtime.shutdown_background();
+    Ok(())
+}
+
+/// What [`report`] printed.
+pub(super) fn parse(line: &str) -> Option<Attempt> {
+    let [member, run_id, sent, received, answer] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
+    let (sent, received) = (sent.parse().ok()?, received.parse().ok()?);
+    Some(Attempt { member: member.into(), run_id: run_id.into(), sent, received, voted: answer == "voted" })
+}
+
+fn current(targets: &Targets, member: &str) -> Option<Target> {
+    let targets = targets.lock().unwrap_or_else(PoisonError::into_inner);
+    targets.iter().find(|target| target.member == member).cloned()
+}
+
+async fn watch(member: String, targets: Targets) {
+    let mut number = 0_u64;
+    loop {
+        if let Some(target) = current(&targets, &member)
+            && let Ok(Ok((connection, run_id))) = timeout(PATIENCE, connect(&target)).await
+        {
+            let is_current = || current(&targets, &member).as_ref() == Some(&target);
+            ask(&target, &connection, &run_id, &mut number, is_current).await;
+        }
+        sleep(PERIOD).await;
+    }
+}
+
+/// A connection, which cannot outlive its process, and the `run_id` of that process.
+async fn connect(target: &Target) -> anyhow::Result<(MultiplexedConnection, String)> {
+    let stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
+    stream.set_nodelay(true)?;
+    let mut connection = match &target.authorities {
+        None => log_in(target, stream).await?,
+        Some(authorities) => {
+            let name = ServerName::try_from(target.host.clone())?;
+            log_in(target, connector(authorities)?.connect(name, stream).await?).await?
+        }
+    };
+    let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await?;
+    let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).context("no run_id")?.trim().to_owned();
+    let client = redis::cmd("AUTH").arg(&target.user).arg(&target.password).to_owned();
+    client.query_async::<()>(&mut connection).await?;
+    Ok((connection, run_id))
+}
+
+fn connector(authorities: &str) -> anyhow::Result<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authorities.as_bytes()).flatten());
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// As the operator, to begin with.
+async fn log_in<S>(target: &Target, stream: S) -> anyhow::Result<MultiplexedConnection>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let operator = RedisConnectionInfo::default().set_username(OPERATOR_USER).set_password(&target.operator_password);
+    // Late answers count, too.
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    let (connection, driver) =
+        MultiplexedConnection::new_with_config(&operator.set_skip_set_lib_name(), stream, config).await?;
+    tokio::spawn(driver);
+    Ok(connection)
+}
+
+/// Asks for votes until the connection breaks, an answer takes too long, or somebody else is to be asked.
+async fn ask(
+    target: &Target,
+    connection: &MultiplexedConnection,
+    run_id: &str,
+    number: &mut u64,
+    is_current: impl Fn() -> bool,
+) {
+    while is_current() {
+        *number += 1;
+        let mut set = redis::cmd("SET");
+        set.arg(format!("{}vote-{number}", target.key_prefix)).arg("x").arg("NX").arg("PX").arg(20);
+        let (mut connection, member, run_id) = (connection.clone(), target.member.clone(), run_id.to_owned());
+        let mut answer = Box::pin(async move {
+            let sent = SystemClock.wall().0;
+            let answer = set.query_async::<redis::Value>(&mut connection).await;
+            report(&member, &run_id, sent, &answer)
+        });
+        match timeout(PATIENCE, &mut answer).await {
+            Ok(true) => sleep(PERIOD).await,
+            Ok(false) => return,
+            Err(_elapsed) => {
+                tokio::spawn(answer);
+                return;
+            }
+        }
+    }
+}
+
+/// Prints one answer; false if there was none.
+fn report(member: &str, run_id: &str, sent: i64, answer: &redis::RedisResult<redis::Value>) -> bool {
+    let received = SystemClock.wall().0;
+    let answer = match answer {
+        // `nil`, somebody else's key, is a vote as well: the process answers to clients.
+        Ok(_) => "voted",
+        Err(error) if error.code().is_some() => "refused",
+        Err(_) => return false,
+    };
+    println!("{member} {run_id} {sent} {received} {answer}");
+    true
+}

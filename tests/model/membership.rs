@@ -1,0 +1,348 @@
+//! A change of the member list: members that join, leave, restart and are fenced; two clients that may be replicas of the operator or
+//! clients outside, and that learn of the change late or never. The leader's steps are those of `membership::decide`.
+//!
+//! Abstractions: what was closed on a member is recorded in the same step; a leader that is frozen is the subject of the model of
+//! the fence; whether every lock is on every member, which only keeps locks from getting lost, is not asked.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex};
+
+use redlock_operator::quorum::membership::majority;
+
+use super::check::{Rules, holds, large, violated};
+use super::core::{admits, granted, rejoin_ticks, renewed, ticks};
+
+mod apply;
+mod leader;
+mod tests;
+mod tokens;
+
+const MOST: usize = 5;
+
+/// Who a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A replica of the operator: it needs the majorities of the lists that the status names.
+    Replica,
+    /// A client outside, with the list of its Secret.
+    Outside,
+}
+
+/// The rules, each with its switch.
+#[derive(Clone)]
+struct Change {
+    /// Numbers of members; those of one class stand together.
+    old: Vec<usize>,
+    new: Vec<usize>,
+    members: usize,
+    kinds: [Kind; 2],
+    ttl: u8,
+    /// Ticks from the first sight to the admission, and from the last closing to the end.
+    delay: u8,
+    /// Between the switch and the end both lists count; else the new one alone does.
+    joint: bool,
+    /// Users of the epoch before are closed; else their closing is only recorded.
+    close: bool,
+    /// So many members of the old list have to be closed.
+    closed_needed: usize,
+    /// Ticks from the last closing to the end.
+    wait: u8,
+    /// Clients with the new list are let in at the end; else at the switch.
+    clients_wait: bool,
+    /// A round uses connections of the epoch that its lists are of.
+    bound_to_epoch: bool,
+    /// How often members restart.
+    restarts: u8,
+    admits: Vec<bool>,
+    /// What has been decided already.
+    decisions: Arc<Mutex<HashMap<u32, Vec<Step>>>>,
+    /// Votes that make a majority of the old list and of the new one.
+    needed: [usize; 2],
+}
+
+impl Change {
+    fn new(old: &[usize], new: &[usize], kinds: [Kind; 2], ttl: u8) -> Self {
+        let delay = rejoin_ticks(ttl);
+        Self {
+            old: old.to_vec(),
+            new: new.to_vec(),
+            members: old.iter().chain(new).max().unwrap() + 1,
+            kinds,
+            ttl,
+            delay,
+            joint: true,
+            close: true,
+            closed_needed: old.len(),
+            wait: delay,
+            clients_wait: true,
+            bound_to_epoch: true,
+            restarts: 1,
+            admits: (0..=delay).map(|seen_for| admits(seen_for, delay)).collect(),
+            decisions: Arc::default(),
+            needed: [old, new].map(|list| majority(&list.iter().map(|member| name(*member)).collect::<Vec<_>>())),
+        }
+    }
+}
+
+/// How far the change is, and how far a client knows of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Stage {
+    #[default]
+    Old,
+    Joint,
+    New,
+}
+
+const NOBODY: u8 = 0;
+
+/// In [`Member::fence`]: admitted, restarted and not yet seen, or seen for so many ticks and two.
+const ADMITTED: u8 = 0;
+const UNSEEN: u8 = 1;
+const SEEN: u8 = 2;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Member {
+    /// [`NOBODY`], or a client's number plus one.
+    owner: u8,
+    ttl: u8,
+    fence: u8,
+    /// Users of the epoch before are open, and the operator's of the next one.
+    open: [bool; 2],
+    /// The status says that users of the epoch before are closed.
+    recorded: bool,
+    /// A yes in the round under way of each client.
+    votes: [bool; 2],
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Phase {
+    #[default]
+    Idle,
+    Acquiring,
+    Held,
+    Extending,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Client {
+    phase: Phase,
+    knows: Stage,
+    /// What it knew when the round under way began.
+    round: Stage,
+    elapsed: u8,
+    valid: u8,
+    superseded: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct World {
+    stage: Stage,
+    members: [Member; MOST],
+    clients: [Client; 2],
+    /// Since the old list was known to promise nothing any more, and one.
+    closed_for: u8,
+    restarts: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Tick,
+    Learn(usize),
+    Acquire(usize),
+    Set(usize, usize),
+    Grant(usize),
+    GiveUp(usize),
+    Extend(usize),
+    Extended(usize, usize),
+    Repaired(usize, usize),
+    Renew(usize),
+    Restart(usize),
+    Sight(usize),
+    Admit(usize),
+    /// The leader opens the user of the next epoch.
+    OpenNext(usize),
+    Switch,
+    /// The leader closes the users of the epoch before.
+    Close(usize),
+    Finish,
+}
+
+fn name(member: usize) -> String {
+    format!("main-{member}")
+}
+
+impl Change {
+    /// Whether the yes votes are what the client needs.
+    fn won(&self, world: &World, client: usize) -> bool {
+        let has = |list: &[usize], needed: usize| {
+            list.iter().filter(|member| world.members[**member].votes[client]).count() >= needed
+        };
+        let old = || has(&self.old, self.needed[0]);
+        let new = || has(&self.new, self.needed[1]);
+        match (world.clients[client].round, self.kinds[client]) {
+            (Stage::Old, _) => old(),
+            (Stage::Joint, Kind::Replica) if self.joint => old() && new(),
+            _ => new(),
+        }
+    }
+
+    /// Whether the member executes what the client asks for as its user.
+    fn serves(&self, world: &World, client: usize, at: usize) -> bool {
+        let member = &world.members[at];
+        let now = &world.clients[client];
+        let in_round = matches!(now.phase, Phase::Acquiring | Phase::Extending);
+        let epoch = if in_round && self.bound_to_epoch { now.round } else { now.knows };
+        let may = match (self.kinds[client], epoch) {
+            (Kind::Replica, Stage::Old) => member.open[0],
+            (Kind::Replica, _) => member.open[1],
+            (Kind::Outside, Stage::Old) => member.open[0] && self.old.contains(&at),
+            (Kind::Outside, _) => {
+                member.open[1] && self.new.contains(&at) && (world.stage == Stage::New || !self.clients_wait)
+            }
+        };
+        may && member.fence == ADMITTED
+    }
+}
+
+fn number(client: usize) -> u8 {
+    u8::try_from(client + 1).unwrap()
+}
+
+impl Rules for Change {
+    type State = World;
+    type Step = Step;
+
+    /// The members that join have just started; the leader has not yet seen them.
+    fn starts(&self) -> Vec<World> {
+        let mut world = World::default();
+        for at in 0..self.members {
+            let member = &mut world.members[at];
+            match self.old.contains(&at) {
+                true => member.open[0] = true,
+                false => member.fence = UNSEEN,
+            }
+        }
+        vec![world]
+    }
+
+    fn steps(&self, world: &World, steps: &mut Vec<Step>) {
+        steps.push(Step::Tick);
+        for (client, now) in world.clients.iter().enumerate() {
+            steps.push(Step::Learn(client));
+            match now.phase {
+                Phase::Idle => steps.push(Step::Acquire(client)),
+                Phase::Acquiring => steps.extend([Step::Grant(client), Step::GiveUp(client)]),
+                Phase::Held => steps.extend([Step::Extend(client), Step::GiveUp(client)]),
+                Phase::Extending => steps.extend([Step::Renew(client), Step::GiveUp(client)]),
+            }
+            for member in 0..self.members {
+                match now.phase {
+                    Phase::Idle => {}
+                    Phase::Acquiring => steps.push(Step::Set(client, member)),
+                    Phase::Held => steps.push(Step::Repaired(client, member)),
+                    Phase::Extending => steps.push(Step::Extended(client, member)),
+                }
+            }
+        }
+        for member in 0..self.members {
+            steps.extend([Step::Restart(member), Step::Sight(member), Step::Admit(member)]);
+        }
+        steps.extend(self.leads_to(world));
+    }
+
+    fn take(&self, world: &World, step: Step) -> Option<World> {
+        let mut next = *world;
+        if !self.apply(&mut next, step) {
+            return None;
+        }
+        next.closed_for = if self.former_closed(&next) { next.closed_for.max(1) } else { 0 };
+        Some(next)
+    }
+
+    fn canonical(&self, world: World) -> World {
+        let class = |member: usize| (self.old.contains(&member), self.new.contains(&member));
+        let sorted = |mut world: World| {
+            let mut from = 0;
+            while from < self.members {
+                let to = (from..self.members).find(|member| class(*member) != class(from)).unwrap_or(self.members);
+                world.members[from..to].sort_unstable();
+                from = to;
+            }
+            world
+        };
+        if self.kinds[0] != self.kinds[1] {
+            return sorted(world);
+        }
+        let mut swapped = world;
+        swapped.clients.swap(0, 1);
+        for member in &mut swapped.members[..self.members] {
+            member.owner = [NOBODY, 2, 1][usize::from(member.owner)];
+            member.votes.swap(0, 1);
+        }
+        sorted(world).min(sorted(swapped))
+    }
+
+    fn violation(&self, world: &World) -> Option<&'static str> {
+        let holds = |client: &Client| client.valid > 0;
+        let revived = |client: &Client| holds(client) && client.superseded;
+        if world.clients.iter().all(holds) {
+            Some("two clients are inside their validity")
+        } else if world.clients.iter().any(revived) {
+            Some("a holder is valid again although another was granted the lock in between")
+        } else {
+            None
+        }
+    }
+
+    /// The change has ended, and the lock is held by somebody who knows that.
+    fn goal(&self, world: &World) -> bool {
+        world.stage == Stage::New && world.clients.iter().any(|client| client.valid > 0 && client.knows == Stage::New)
+    }
+
+    fn tell(&self, step: Step) -> String {
+        let who = |client: usize| ["A", "B"][client];
+        match step {
+            Step::Tick => "a tick passes".into(),
+            Step::Learn(c) => format!("{} learns of the change", who(c)),
+            Step::Acquire(c) => format!("{} starts to acquire", who(c)),
+            Step::Set(c, m) => format!("m{} sets {}'s key: yes", m + 1, who(c)),
+            Step::Grant(c) => format!("{} has its majority: granted", who(c)),
+            Step::GiveUp(c) => format!("{} gives up or releases", who(c)),
+            Step::Extend(c) => format!("{} starts to extend", who(c)),
+            Step::Extended(c, m) => format!("m{} extends {}'s key: yes", m + 1, who(c)),
+            Step::Repaired(c, m) => format!("m{} is repaired for {} (not counted)", m + 1, who(c)),
+            Step::Renew(c) => format!("{}'s extension has its majority", who(c)),
+            Step::Restart(m) => format!("m{} restarts and has forgotten everything", m + 1),
+            Step::Sight(m) => format!("the operator sees m{}'s new process", m + 1),
+            Step::Admit(m) => format!("m{} is admitted", m + 1),
+            Step::OpenNext(m) => format!("the next epoch's user is opened on m{}", m + 1),
+            Step::Switch => "the status names both lists".into(),
+            Step::Close(m) => format!("users of the epoch before are closed on m{}", m + 1),
+            Step::Finish => "the status names the new list alone".into(),
+        }
+    }
+
+    fn show(&self, world: &World) -> String {
+        let mut text = format!("{:?} [", world.stage);
+        for (at, member) in world.members[..self.members].iter().enumerate() {
+            let space = if at > 0 { " " } else { "" };
+            let holder = ["-", "A", "B"][usize::from(member.owner)];
+            let ttl = if member.ttl > 0 { member.ttl.to_string() } else { String::new() };
+            let fence = match member.fence {
+                ADMITTED => String::new(),
+                UNSEEN => "!new".into(),
+                seen => format!("!{}", seen - SEEN),
+            };
+            let open: String =
+                ["e", "f"].iter().zip(member.open).filter(|(_, open)| *open).map(|(user, _)| *user).collect();
+            write!(text, "{space}{holder}{ttl}{fence}/{open}").unwrap();
+        }
+        text.push(']');
+        for (name, client) in ["A", "B"].iter().zip(&world.clients) {
+            let valid = if client.valid > 0 { format!(", valid for {}", client.valid) } else { String::new() };
+            write!(text, " {name}({:?}) {:?}{valid}", client.knows, client.phase).unwrap();
+        }
+        text
+    }
+}

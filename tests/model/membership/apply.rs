@@ -1,0 +1,193 @@
+//! What each step does.
+
+use super::*;
+
+impl Change {
+    /// Changes the world, and tells whether the step was possible.
+    pub(super) fn apply(&self, world: &mut World, step: Step) -> bool {
+        match step {
+            Step::Tick => {
+                self.tick(world);
+                true
+            }
+            Step::Learn(client) => self.learn(world, client),
+            Step::Acquire(client) | Step::Extend(client) => {
+                for member in &mut world.members {
+                    member.votes[client] = false;
+                }
+                let now = &mut world.clients[client];
+                (now.round, now.elapsed) = (now.knows, 0);
+                now.phase = if now.phase == Phase::Idle { Phase::Acquiring } else { Phase::Extending };
+                true
+            }
+            Step::Set(client, at) => {
+                let free = self.serves(world, client, at) && world.members[at].owner == NOBODY;
+                if free {
+                    let member = &mut world.members[at];
+                    (member.owner, member.ttl, member.votes[client]) = (number(client), self.ttl, true);
+                }
+                free
+            }
+            Step::Extended(client, at) => {
+                let ours = self.serves(world, client, at) && world.members[at].owner == number(client);
+                let member = &mut world.members[at];
+                let fresh = ours && !member.votes[client];
+                if fresh {
+                    (member.ttl, member.votes[client]) = (self.ttl, true);
+                }
+                fresh
+            }
+            Step::Repaired(client, at) => {
+                let free = self.serves(world, client, at) && world.members[at].owner == NOBODY;
+                if free && self.kinds[client] == Kind::Replica {
+                    let valid = world.clients[client].valid;
+                    (world.members[at].owner, world.members[at].ttl) = (number(client), valid);
+                }
+                free && self.kinds[client] == Kind::Replica
+            }
+            Step::Grant(client) => self.grant(world, client),
+            Step::Renew(client) => self.renew(world, client),
+            Step::GiveUp(client) => {
+                Self::over(world, client);
+                true
+            }
+            _ => self.lead(world, step),
+        }
+    }
+
+    /// A replica learns what the status says next, a client outside reads its Secret.
+    fn learn(&self, world: &mut World, client: usize) -> bool {
+        let knows = &mut world.clients[client].knows;
+        let before = *knows;
+        *knows = match (before, world.stage, self.kinds[client]) {
+            (_, Stage::Old, _) => before,
+            (Stage::Old, Stage::Joint | Stage::New, Kind::Replica) => Stage::Joint,
+            (Stage::Joint, Stage::New, Kind::Replica) | (Stage::Old, _, Kind::Outside) => Stage::New,
+            _ => before,
+        };
+        *knows != before
+    }
+
+    fn end_round(world: &mut World, client: usize) {
+        for member in &mut world.members {
+            member.votes[client] = false;
+        }
+        let client = &mut world.clients[client];
+        (client.elapsed, client.round) = (0, Stage::Old);
+    }
+
+    fn over(world: &mut World, client: usize) {
+        for member in world.members.iter_mut().filter(|member| member.owner == number(client)) {
+            (member.owner, member.ttl) = (NOBODY, 0);
+        }
+        Self::end_round(world, client);
+        world.clients[client] = Client { knows: world.clients[client].knows, ..Client::default() };
+    }
+
+    fn grant(&self, world: &mut World, client: usize) -> bool {
+        let Some(valid) = granted(self.ttl, world.clients[client].elapsed).filter(|_| self.won(world, client)) else {
+            return false;
+        };
+        Self::end_round(world, client);
+        let other = &mut world.clients[1 - client];
+        other.superseded |= matches!(other.phase, Phase::Held | Phase::Extending);
+        let now = &mut world.clients[client];
+        (now.phase, now.valid, now.superseded) = (Phase::Held, valid, false);
+        true
+    }
+
+    fn renew(&self, world: &mut World, client: usize) -> bool {
+        let Client { elapsed, valid, .. } = world.clients[client];
+        if !self.won(world, client) {
+            return false;
+        }
+        match renewed(self.ttl, elapsed, valid) {
+            Some(earned) => {
+                Self::end_round(world, client);
+                (world.clients[client].phase, world.clients[client].valid) = (Phase::Held, earned);
+            }
+            None => Self::over(world, client),
+        }
+        true
+    }
+
+    fn tick(&self, world: &mut World) {
+        for member in &mut world.members[..self.members] {
+            member.ttl = member.ttl.saturating_sub(1);
+            if member.ttl == 0 {
+                member.owner = NOBODY;
+            }
+            if member.fence >= SEEN {
+                member.fence = (member.fence + 1).min(SEEN + self.delay);
+            }
+        }
+        if world.closed_for > 0 {
+            world.closed_for = (world.closed_for + 1).min(self.delay + 1);
+        }
+        for client in 0..2 {
+            let now = &mut world.clients[client];
+            now.elapsed = if matches!(now.phase, Phase::Idle | Phase::Held) { 0 } else { now.elapsed + 1 };
+            let ran_out = now.valid == 1;
+            now.valid = now.valid.saturating_sub(1);
+            if ran_out || (now.phase == Phase::Acquiring && now.elapsed >= self.ttl) {
+                Self::over(world, client);
+            }
+        }
+    }
+
+    /// Restarts, the fence, and the change.
+    fn lead(&self, world: &mut World, step: Step) -> bool {
+        let stage = world.stage;
+        let restarts_left = world.restarts < self.restarts;
+        match step {
+            Step::Restart(at) => {
+                let member = &mut world.members[at];
+                let possible = restarts_left && member.fence != UNSEEN;
+                if possible {
+                    // The votes that it has given are on their way, or were counted.
+                    *member =
+                        Member { fence: UNSEEN, recorded: member.recorded, votes: member.votes, ..Member::default() };
+                    world.restarts += 1;
+                }
+                possible
+            }
+            Step::Sight(at) => {
+                let unseen = world.members[at].fence == UNSEEN;
+                if unseen {
+                    world.members[at].fence = SEEN;
+                }
+                unseen
+            }
+            Step::Admit(at) => {
+                let member = &mut world.members[at];
+                let leaves = stage == Stage::New && !self.new.contains(&at);
+                let possible = member.fence >= SEEN && self.admits[usize::from(member.fence - SEEN)] && !leaves;
+                if possible {
+                    member.fence = ADMITTED;
+                    member.open = [stage == Stage::Old, stage != Stage::Old];
+                    member.recorded = stage != Stage::Old;
+                }
+                possible
+            }
+            Step::OpenNext(at) => {
+                world.members[at].open[1] = true;
+                true
+            }
+            Step::Switch => {
+                world.stage = Stage::Joint;
+                true
+            }
+            Step::Close(at) => {
+                let member = &mut world.members[at];
+                member.open[0] &= !self.close;
+                member.recorded = true;
+                true
+            }
+            Step::Finish => {
+                world.stage = Stage::New;
+                true
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The configurations: all rules on, then each of them off.
+
+use super::*;
+
+const ONE: &[usize] = &[0];
+const THREE: &[usize] = &[0, 1, 2];
+const FIVE: &[usize] = &[0, 1, 2, 3, 4];
+
+/// The old list is kept by a client outside, or by a replica that is cut off.
+const OUTSIDE: [Kind; 2] = [Kind::Outside, Kind::Replica];
+const REPLICAS: [Kind; 2] = [Kind::Replica, Kind::Replica];
+const STRANGERS: [Kind; 2] = [Kind::Outside, Kind::Outside];
+
+fn grows(kinds: [Kind; 2], ttl: u8) -> Change {
+    Change::new(ONE, THREE, kinds, ttl)
+}
+
+fn shrinks(kinds: [Kind; 2], ttl: u8) -> Change {
+    Change::new(THREE, ONE, kinds, ttl)
+}
+
+#[test]
+fn with_all_rules_a_change_splits_no_lock() {
+    for (name, kinds) in [("outside and replica", OUTSIDE), ("replicas", REPLICAS), ("outside", STRANGERS)] {
+        holds(&format!("membership, 1 to 3, ttl 1, {name}"), grows(kinds, 1));
+        holds(&format!("membership, 3 to 1, ttl 1, {name}"), shrinks(kinds, 1));
+        if large() {
+            holds(&format!("membership, 1 to 3, ttl 2, {name}"), grows(kinds, 2));
+            holds(&format!("membership, 3 to 1, ttl 2, {name}"), shrinks(kinds, 2));
+            holds(&format!("membership, 1 to 3, {name}, 2 restarts"), Change { restarts: 2, ..grows(kinds, 1) });
+            holds(&format!("membership, 3 to 5, {name}"), Change::new(THREE, FIVE, kinds, 1));
+            holds(&format!("membership, 5 to 3, {name}"), Change::new(FIVE, THREE, kinds, 1));
+        }
+    }
+}
+
+#[test]
+fn a_list_that_is_replaced_as_a_whole() {
+    holds("membership, {1} to {2}", Change { restarts: 2, ..Change::new(ONE, &[1], OUTSIDE, 1) });
+}
+
+#[test]
+fn without_a_majority_of_both_lists() {
+    violated("the new list alone counts at once", Change { joint: false, ..grows(REPLICAS, 1) });
+}
+
+#[test]
+fn without_closing_the_users_of_the_epoch_before() {
+    violated("users of the epoch before stay open", Change { close: false, ..grows(OUTSIDE, 1) });
+    violated("users of the epoch before stay open, for a replica", Change { close: false, ..grows(REPLICAS, 1) });
+}
+
+#[test]
+fn with_too_few_old_members_closed() {
+    // One of three: two are left, which are a majority of the old list.
+    let rules = Change { closed_needed: 1, restarts: 0, ..Change::new(THREE, &[2, 3, 4], OUTSIDE, 1) };
+    violated("one of three old members is closed", rules);
+}
+
+#[test]
+fn with_a_wait_one_tick_short() {
+    let rules = grows(OUTSIDE, 1);
+    let wait = rules.wait - 1;
+    violated("the wait is one tick short", Change { wait, ..rules });
+}
+
+#[test]
+fn with_clients_let_in_at_the_switch() {
+    violated("clients of the new list are let in at the switch", Change { clients_wait: false, ..grows(STRANGERS, 1) });
+}
+
+#[test]
+fn with_connections_that_follow_the_epoch() {
+    violated("a round of the old list votes as the new user", Change { bound_to_epoch: false, ..grows(REPLICAS, 1) });
+}

@@ -1,0 +1,222 @@
+//! Tokens through a change: every grant is one step here, since what may come between its parts is the subject of the model of
+//! tokens. What counts is which members store a token when the lists change.
+
+use std::fmt::Write;
+
+use redlock_operator::quorum::membership::{majority, meets_every_majority};
+
+use super::{Stage, name};
+use crate::check::{Rules, holds, violated};
+
+const MOST: usize = 5;
+
+#[derive(Clone)]
+struct Tokens {
+    old: Vec<usize>,
+    new: Vec<usize>,
+    members: usize,
+    /// The counters of the new list are raised at the end.
+    raise: bool,
+    /// So many counters fewer than needed are read at the end.
+    too_few: usize,
+    /// While both lists count a member that restarts reads the counters of the new list.
+    new_list: bool,
+    grants: u8,
+    restarts: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct World {
+    stage: Stage,
+    counters: [u8; MOST],
+    last: u8,
+    falls: bool,
+    grants: u8,
+    restarts: u8,
+}
+
+/// Sets of members, one bit each.
+type Set = u8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Grant(Set),
+    Switch,
+    /// The counters of these are read, and those of the others are raised.
+    Finish(Set, Set),
+    /// A member restarts, and is admitted with the counters of these.
+    Restart(usize, Set),
+}
+
+fn size(list: &[usize], set: Set) -> usize {
+    list.iter().filter(|member| set & (1 << **member) != 0).count()
+}
+
+fn names(list: &[usize]) -> Vec<String> {
+    list.iter().map(|member| name(*member)).collect()
+}
+
+impl Tokens {
+    fn new(old: &[usize], new: &[usize]) -> Self {
+        Self {
+            old: old.to_vec(),
+            new: new.to_vec(),
+            members: old.iter().chain(new).max().unwrap() + 1,
+            raise: true,
+            too_few: 0,
+            new_list: false,
+            grants: 3,
+            restarts: 1,
+        }
+    }
+
+    fn lists(&self, stage: Stage) -> Vec<&[usize]> {
+        match stage {
+            Stage::Old => vec![&self.old],
+            Stage::Joint => vec![&self.old, &self.new],
+            Stage::New => vec![&self.new],
+        }
+    }
+
+    fn highest(world: &World, set: Set) -> u8 {
+        (0..MOST).filter(|member| set & (1 << member) != 0).map(|member| world.counters[member]).max().unwrap_or(0)
+    }
+
+    fn raise_to(world: &mut World, set: Set, token: u8) {
+        for member in (0..MOST).filter(|member| set & (1 << member) != 0) {
+            world.counters[member] = world.counters[member].max(token);
+        }
+    }
+}
+
+impl Rules for Tokens {
+    type State = World;
+    type Step = Step;
+
+    fn starts(&self) -> Vec<World> {
+        vec![World::default()]
+    }
+
+    fn steps(&self, world: &World, steps: &mut Vec<Step>) {
+        let sets = || 1..(1_u8 << self.members);
+        let lists = self.lists(world.stage);
+        let wins = |set: &Set| lists.iter().all(|list| size(list, *set) >= majority(&names(list)));
+        if world.grants < self.grants {
+            steps.extend(sets().filter(wins).map(Step::Grant));
+        }
+        match world.stage {
+            Stage::Old => steps.push(Step::Switch),
+            Stage::Joint => {
+                let needed = meets_every_majority(&names(&self.old)) - self.too_few;
+                let read = sets()
+                    .filter(|set| size(&self.old, *set) == needed && size(&self.old, !*set) == self.old.len() - needed);
+                let raised: Vec<Set> =
+                    sets().filter(|set| size(&self.new, *set) >= majority(&names(&self.new))).collect();
+                for read in read {
+                    steps.extend(raised.iter().map(|raised| Step::Finish(read, *raised)));
+                }
+            }
+            Stage::New => {}
+        }
+        if world.restarts < self.restarts {
+            let list = match world.stage {
+                Stage::Joint if self.new_list => &self.new,
+                Stage::Old | Stage::Joint => &self.old,
+                Stage::New => &self.new,
+            };
+            for member in 0..self.members {
+                let needed = meets_every_majority(&names(list));
+                let suffice = |set: &Set| set & (1 << member) == 0 && size(list, *set) >= needed;
+                steps.extend(sets().filter(suffice).map(|set| Step::Restart(member, set)));
+            }
+        }
+    }
+
+    fn take(&self, world: &World, step: Step) -> Option<World> {
+        let mut next = *world;
+        match step {
+            Step::Grant(set) => {
+                let token = Self::highest(world, set) + 1;
+                Self::raise_to(&mut next, set, token);
+                next.falls = token <= world.last;
+                next.last = token;
+                next.grants += 1;
+            }
+            Step::Switch => next.stage = Stage::Joint,
+            Step::Finish(read, raised) => {
+                if self.raise {
+                    Self::raise_to(&mut next, raised, Self::highest(world, read));
+                }
+                next.stage = Stage::New;
+            }
+            Step::Restart(member, set) => {
+                next.counters[member] = Self::highest(world, set);
+                next.restarts += 1;
+            }
+        }
+        Some(next)
+    }
+
+    fn violation(&self, world: &World) -> Option<&'static str> {
+        world.falls.then_some("a later grant has no larger token")
+    }
+
+    fn goal(&self, world: &World) -> bool {
+        world.stage == Stage::New && world.grants == self.grants
+    }
+
+    fn tell(&self, step: Step) -> String {
+        let listed = |set: Set| {
+            let named =
+                (0..self.members).filter(|member| set & (1 << member) != 0).map(|member| (member + 1).to_string());
+            format!("{{{}}}", named.collect::<Vec<_>>().join(", "))
+        };
+        match step {
+            Step::Grant(set) => format!("granted by {}", listed(set)),
+            Step::Switch => "both lists count".into(),
+            Step::Finish(read, raised) => {
+                format!("the end: counters of {} read, those of {} raised", listed(read), listed(raised))
+            }
+            Step::Restart(member, set) => format!("m{} restarts, with the counters of {}", member + 1, listed(set)),
+        }
+    }
+
+    fn show(&self, world: &World) -> String {
+        let mut text = format!("{:?} last token {} counters", world.stage, world.last);
+        for counter in &world.counters[..self.members] {
+            write!(text, " {counter}").unwrap();
+        }
+        text
+    }
+}
+
+#[test]
+fn with_all_rules_tokens_rise_through_a_change() {
+    for (name, old, new) in [
+        ("1 to 3", &[0][..], &[0, 1, 2][..]),
+        ("3 to 1", &[0, 1, 2], &[0]),
+        ("3 to 5", &[0, 1, 2], &[0, 1, 2, 3, 4]),
+        ("5 to 3", &[0, 1, 2, 3, 4], &[0, 1, 2]),
+        ("three of five replaced", &[0, 1, 2], &[2, 3, 4]),
+    ] {
+        holds(&format!("tokens through a change, {name}"), Tokens::new(old, new));
+    }
+}
+
+#[test]
+fn without_raised_counters() {
+    violated("counters are not raised", Tokens { raise: false, ..Tokens::new(&[0, 1, 2, 3, 4], &[0, 1, 2]) });
+}
+
+#[test]
+fn with_too_few_counters_read() {
+    violated("one counter too few is read", Tokens { too_few: 1, ..Tokens::new(&[0, 1, 2, 3, 4], &[0, 1, 2]) });
+}
+
+#[test]
+fn with_the_counters_of_the_new_list_too_early() {
+    violated(
+        "a restart reads the new list too early",
+        Tokens { new_list: true, ..Tokens::new(&[0, 1, 2], &[0, 3, 4]) },
+    );
+}

@@ -1,0 +1,368 @@
+//! Settings that change: `maxTTL` is raised and lowered while a lock is held, promised and forgotten. One member is enough: whatever
+//! it promised and forgot must have run out when its next process is admitted.
+//!
+//! The leader's decisions are `in_force::next` and `in_force::rejoin_delay_of`, the admission is `fence::decide`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redlock_operator::api::{GoDuration, RedisQuorum, RedisQuorumSpec};
+use redlock_operator::quorum::in_force::{self, InForce, Lowering};
+use redlock_operator::time::Monotonic;
+
+use super::check::{Rules, holds, large, violated};
+use super::core::{admits, granted};
+
+const SMALL: u8 = 1;
+const LARGE: u8 = 3;
+/// Longer than any wait: times are not told apart beyond.
+const LONG: u8 = LARGE + 1;
+const NOW: u64 = 1_000;
+
+#[derive(Clone)]
+struct Settings {
+    /// Bounds.
+    changes: u8,
+    restarts: u8,
+    /// A smaller value is published when nothing held with the larger one has been renewed for its time, not at once.
+    lowers_late: bool,
+    /// The leader looks at what is held.
+    looks_at_holds: bool,
+    /// A larger value is used only when it is published.
+    publishes_first: bool,
+    /// A count is for one specification, not for any that asks for the same.
+    counts_by_specification: bool,
+    /// What is published, and admitted, is written on the version that was read.
+    versions: bool,
+    table: Arc<Table>,
+}
+
+impl Settings {
+    fn new() -> Self {
+        let (changes, restarts) = if large() { (4, 2) } else { (3, 1) };
+        Self {
+            changes,
+            restarts,
+            lowers_late: true,
+            looks_at_holds: true,
+            publishes_first: true,
+            counts_by_specification: true,
+            versions: true,
+            table: Arc::new(Table::new()),
+        }
+    }
+}
+
+/// The leader's count: begun so many ticks ago, whether the last look saw something held, and whether the specification is still
+/// the one that it was begun for.
+type Count = Option<(u8, bool, bool)>;
+
+/// Wanted, published, count, held.
+type NextOf = (u8, u8, Count, bool);
+/// In force, count.
+type Next = (u8, Count);
+
+/// The crate's decisions: there are few inputs, and each is put to the real function once.
+struct Table {
+    next: Vec<(NextOf, Next)>,
+    /// Of wanted, published.
+    delay: Vec<((u8, u8), u8)>,
+}
+
+fn quorum(wanted: u8, published: u8) -> RedisQuorum {
+    let mut quorum = RedisQuorum::new("main", RedisQuorumSpec::default());
+    quorum.metadata.generation = Some(2);
+    let spec = &mut quorum.spec;
+    (spec.clock_drift.ppm, spec.clock_drift.floor) = (0, GoDuration::from_millis(0));
+    (spec.node_timeout, spec.max_ttl) = (GoDuration::from_millis(0), GoDuration::from_secs(wanted.into()));
+    let values = InForce { max_ttl: Duration::from_secs(published.into()), ..InForce::wanted(&quorum) };
+    values.publish(quorum.status.get_or_insert_default());
+    quorum
+}
+
+fn moment(ago: u8) -> Monotonic {
+    Monotonic::new(Duration::from_secs(NOW - u64::from(ago)))
+}
+
+/// A count exists only while a smaller value is wanted than is in force.
+fn lowering(count: Count) -> Option<Lowering> {
+    let (ago, held, is_for_this) = count?;
+    let (mut quorum, mut lowering) = (quorum(SMALL, LARGE), None);
+    if !is_for_this {
+        quorum.metadata.generation = Some(1);
+    }
+    let _ = in_force::next(&quorum, &mut lowering, held, moment(ago));
+    lowering
+}
+
+fn ticks_of(duration: Duration) -> u8 {
+    u8::try_from(duration.as_secs()).unwrap()
+}
+
+impl Table {
+    fn new() -> Self {
+        let values = [SMALL, LARGE];
+        let begun = (0..=LONG).flat_map(|ago| [(ago, false), (ago, true)]);
+        let begun = begun.flat_map(|(ago, held)| [Some((ago, held, true)), Some((ago, held, false))]);
+        let counts: Vec<Count> = std::iter::once(None).chain(begun).collect();
+        let mut table = Self { next: Vec::new(), delay: Vec::new() };
+        for (wanted, published) in values.into_iter().flat_map(|wanted| values.map(|published| (wanted, published))) {
+            let quorum = quorum(wanted, published);
+            table.delay.push(((wanted, published), ticks_of(in_force::rejoin_delay_of(&quorum))));
+            for (count, held) in counts.iter().flat_map(|count| [(*count, false), (*count, true)]) {
+                let mut after = lowering(count);
+                let (next, _) = in_force::next(&quorum, &mut after, held, moment(0));
+                let same = counts.iter().find(|known| lowering(**known) == after).copied();
+                table.next.push(((wanted, published, count, held), (ticks_of(next.max_ttl), same.expect("a count"))));
+            }
+        }
+        table
+    }
+
+    fn next(&self, input: (u8, u8, Count, bool)) -> (u8, Count) {
+        self.next.iter().find(|(known, _)| *known == input).expect("an input").1
+    }
+
+    fn delay(&self, wanted: u8, published: u8) -> u8 {
+        self.delay.iter().find(|(known, _)| *known == (wanted, published)).expect("an input").1
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct World {
+    wanted: u8,
+    published: u8,
+    count: Count,
+    /// What a leader is about to publish, and whether the quorum is still as it was when that was decided.
+    to_publish: Option<(u8, bool)>,
+    /// The delay that a leader has read, and whether the quorum is still so.
+    delay_read: Option<(u8, bool)>,
+    /// A grant that is not written down yet: its ttl, and its age.
+    granting: Option<(u8, u8)>,
+    /// What is held: its ttl, and what is left of it.
+    held: Option<(u8, u8)>,
+    /// What is left of the member's promise, and of what it forgot.
+    promised: u8,
+    forgotten: u8,
+    /// For how long the process has been seen; nothing once it is admitted.
+    fenced_for: Option<u8>,
+    changes: u8,
+    restarts: u8,
+    admitted_early: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Tick,
+    Want(u8),
+    Look,
+    Publish,
+    OtherLeader,
+    Grant(u8),
+    Granted,
+    Renew,
+    Release,
+    Restart,
+    ReadDelay,
+    Admit,
+}
+
+impl World {
+    /// A write to the quorum: what was decided on the version before is stale.
+    fn changed(&mut self) {
+        for decided in [&mut self.to_publish, &mut self.delay_read] {
+            *decided = decided.map(|(value, _)| (value, false));
+        }
+    }
+
+    fn promise(&mut self, ttl: u8) {
+        if self.fenced_for.is_none() {
+            self.promised = self.promised.max(ttl);
+        }
+    }
+
+    fn tick(&mut self) {
+        self.count = self.count.map(|(ago, held, same)| ((ago + 1).min(LONG), held, same));
+        self.granting = self.granting.map(|(ttl, age)| (ttl, age + 1)).filter(|(ttl, age)| age < ttl);
+        self.held = self.held.map(|(ttl, left)| (ttl, left - 1)).filter(|(_, left)| *left > 0);
+        self.promised = self.promised.saturating_sub(1);
+        self.forgotten = self.forgotten.saturating_sub(1);
+        self.fenced_for = self.fenced_for.map(|ticks| (ticks + 1).min(LONG));
+    }
+}
+
+impl Settings {
+    fn look(&self, world: &mut World) {
+        let longer = world.held.is_some_and(|(ttl, _)| ttl > world.wanted);
+        let seen = longer && self.looks_at_holds;
+        let (value, count) = if self.lowers_late {
+            self.table.next((world.wanted, world.published, world.count, seen))
+        } else {
+            (world.wanted, None)
+        };
+        world.count = count;
+        world.to_publish = Some((value, true)).filter(|(value, _)| *value != world.published);
+    }
+
+    fn apply(&self, world: &mut World, step: Step) -> Option<()> {
+        match step {
+            Step::Tick => world.tick(),
+            Step::Want(value) => {
+                (world.wanted, world.changes) = (value, world.changes + 1);
+                world.count = world.count.map(|(ago, held, same)| (ago, held, same && !self.counts_by_specification));
+                world.changed();
+            }
+            Step::Look => self.look(world),
+            Step::Publish => {
+                let (value, is_fresh) = world.to_publish.take()?;
+                (is_fresh || !self.versions).then_some(())?;
+                world.published = value;
+                world.changed();
+            }
+            Step::OtherLeader => world.count = None,
+            Step::Grant(ttl) => {
+                world.granting = Some((ttl, 0));
+                world.promise(ttl);
+            }
+            Step::Granted => {
+                let (ttl, age) = world.granting.take()?;
+                world.held = Some((ttl, granted(ttl, age)?));
+            }
+            Step::Renew => {
+                let (ttl, _) = world.held?;
+                world.held = Some((ttl, ttl));
+                world.promise(ttl);
+            }
+            // Nobody believes in what was promised any more.
+            Step::Release => (world.held, world.promised, world.forgotten) = (None, 0, 0),
+            Step::Restart => {
+                world.restarts += 1;
+                world.forgotten = world.forgotten.max(world.promised);
+                (world.promised, world.fenced_for) = (0, Some(0));
+            }
+            Step::ReadDelay => world.delay_read = Some((self.table.delay(world.wanted, world.published), true)),
+            Step::Admit => {
+                let (delay, is_fresh) = world.delay_read.take()?;
+                (is_fresh || !self.versions).then_some(())?;
+                admits(world.fenced_for?, delay).then_some(())?;
+                world.admitted_early = world.forgotten > 0;
+                world.fenced_for = None;
+                world.changed();
+            }
+        }
+        Some(())
+    }
+}
+
+impl Rules for Settings {
+    type State = World;
+    type Step = Step;
+
+    fn starts(&self) -> Vec<World> {
+        [SMALL, LARGE].map(|value| World { wanted: value, published: value, ..World::default() }).to_vec()
+    }
+
+    fn steps(&self, world: &World, steps: &mut Vec<Step>) {
+        steps.extend([Step::Tick, Step::Look]);
+        if world.changes < self.changes {
+            steps.push(Step::Want(SMALL + LARGE - world.wanted));
+        }
+        if world.to_publish.is_some() {
+            steps.push(Step::Publish);
+        }
+        if world.count.is_some() {
+            steps.push(Step::OtherLeader);
+        }
+        let in_force = if self.publishes_first { world.published.min(world.wanted) } else { world.wanted };
+        if world.held.is_none() && world.granting.is_none() {
+            steps.extend([SMALL, LARGE].into_iter().filter(|ttl| *ttl <= in_force).map(Step::Grant));
+        }
+        if world.granting.is_some() {
+            steps.push(Step::Granted);
+        }
+        if world.held.is_some() {
+            steps.extend([Step::Renew, Step::Release]);
+        }
+        if world.restarts < self.restarts {
+            steps.push(Step::Restart);
+        }
+        if world.fenced_for.is_some() {
+            steps.extend([Step::ReadDelay, Step::Admit]);
+        }
+    }
+
+    fn take(&self, world: &World, step: Step) -> Option<World> {
+        let mut next = *world;
+        self.apply(&mut next, step)?;
+        (next != *world).then_some(next)
+    }
+
+    fn violation(&self, world: &World) -> Option<&'static str> {
+        world.admitted_early.then_some("a process is admitted before what its predecessor promised has run out")
+    }
+
+    /// Lowered after a raise, a restart survived, and a lock held again.
+    fn goal(&self, world: &World) -> bool {
+        world.changes >= 2
+            && world.published == SMALL
+            && world.restarts > 0
+            && world.fenced_for.is_none()
+            && world.held.is_some()
+    }
+
+    fn tell(&self, step: Step) -> String {
+        match step {
+            Step::Tick => "a tick passes".into(),
+            Step::Want(value) => format!("somebody writes maxTTL: {value}"),
+            Step::Look => "the leader looks, and decides what is to be in force".into(),
+            Step::Publish => "what was decided is published".into(),
+            Step::OtherLeader => "another leader counts anew".into(),
+            Step::Grant(ttl) => format!("the member votes for a lock with ttl {ttl}"),
+            Step::Granted => "the grant is written down".into(),
+            Step::Renew => "it is renewed".into(),
+            Step::Release => "it is released".into(),
+            Step::Restart => "the member restarts and forgets, fenced".into(),
+            Step::ReadDelay => "the leader reads how long to wait".into(),
+            Step::Admit => "the process is admitted".into(),
+        }
+    }
+
+    fn show(&self, world: &World) -> String {
+        format!(
+            "[maxTTL {} published {} promised {} forgotten {} held {:?} fenced for {:?}]",
+            world.wanted, world.published, world.promised, world.forgotten, world.held, world.fenced_for
+        )
+    }
+}
+
+#[test]
+fn settings_change_while_locks_are_held() {
+    holds("settings", Settings::new());
+}
+
+#[test]
+fn settings_lowered_at_once() {
+    violated("settings, a smaller maxTTL published at once", Settings { lowers_late: false, ..Settings::new() });
+}
+
+#[test]
+fn settings_lowered_while_a_longer_lock_is_renewed() {
+    violated("settings, holds not looked at", Settings { looks_at_holds: false, ..Settings::new() });
+}
+
+/// The model found this one in the product.
+#[test]
+fn settings_raised_and_lowered_before_anybody_looks() {
+    let rules = Settings { counts_by_specification: false, ..Settings::new() };
+    violated("settings, a count goes on for another specification", rules);
+}
+
+#[test]
+fn settings_used_before_they_are_published() {
+    violated("settings, a larger maxTTL used at once", Settings { publishes_first: false, ..Settings::new() });
+}
+
+#[test]
+fn settings_written_without_a_version() {
+    violated("settings, writes without resourceVersion", Settings { versions: false, ..Settings::new() });
+}

@@ -1,0 +1,337 @@
+//! Lock clients that the package registries here do not have. What each sends, in its order, is told by its source, which is
+//! named with it; here it is sent by the user that `spec.clients` gives. docs/clients.md says what each of them needs.
+
+use crate::quorum::{LEADER, Quorum, fresh_value};
+use crate::server::{PREFIX, Server, client, locker, password};
+use redis::aio::MultiplexedConnection;
+use redlock_operator::redis_member::Opening;
+use redlock_operator::redlock::{Acquire, KeyState};
+
+/// Commands and the answers that are expected to them. In a command `{key}`, `{value}`, `{other}` and the names of scripts
+/// stand for one word each, and `{sha:SCRIPT}` for the hash of a script.
+type Steps = &'static [(&'static str, &'static str)];
+
+/// What one library sends.
+struct Dialect {
+    name: &'static str,
+    login: &'static str,
+    /// The key that it uses for the lock `job`, within the client's prefix.
+    key: &'static str,
+    /// Sent when it connects.
+    connect: Steps,
+    /// Sent when it connects unless it is told not to, and refused: docs/clients.md says how it is told.
+    refused: &'static [&'static str],
+    /// Taking a lock that is free, and the second time and later, when it is somebody else's.
+    take: Steps,
+    taken: Steps,
+    /// Nothing if it cannot.
+    extend: Steps,
+    release: Steps,
+    /// Releasing what somebody else holds, which all of them do after a failed attempt, or may do late.
+    release_others: Steps,
+}
+
+/// The scripts, each with the Redis commands of its source in their order.
+const SCRIPTS: &[(&str, &str)] = &[
+    ("{release}", "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 0 end return redis.call('del', KEYS[1])"),
+    (
+        "{take-or-renew}",
+        "local free = redis.call('exists', KEYS[1]) == 0 and ARGV[3] == 'yes' \
+         if free or redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2]) end",
+    ),
+    ("{left}", "local value = redis.call('get', KEYS[1]) return {value, redis.call('pttl', KEYS[1])}"),
+    (
+        "{take-over}",
+        "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end \
+         return redis.call('set', KEYS[1], ARGV[2], 'px', ARGV[3], 'nx')",
+    ),
+    (
+        "{renew-or-take}",
+        "local current = redis.call('get', KEYS[1]) \
+         if current == false then return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2]) and 1 or 0 end \
+         if current ~= ARGV[1] then return -1 end return redis.call('pexpire', KEYS[1], ARGV[2])",
+    ),
+];
+
+const EVAL_RELEASE: Steps = &[("EVAL {release} 1 {key} {value}", "1")];
+const EVAL_RELEASE_OTHERS: Steps = &[("EVAL {release} 1 {key} {value}", "0")];
+const SHA_RELEASE: Steps = &[("EVALSHA {sha:{release}} 1 {key} {value}", "1")];
+const SHA_RELEASE_OTHERS: Steps = &[("EVALSHA {sha:{release}} 1 {key} {value}", "0")];
+/// StackExchange.Redis sends a script's text once, after loading it, and its hash from then on
+/// (StackExchange/StackExchange.Redis, src/StackExchange.Redis/RedisDatabase.cs, `ScriptEvalMessage`).
+const STACK_EXCHANGE_RELEASE: Steps =
+    &[("SCRIPT LOAD {release}", "{sha:{release}}"), ("EVAL {release} 1 {key} {value}", "1")];
+/// The handshake of StackExchange.Redis: src/StackExchange.Redis/ServerEndPoint.cs, `HandshakeAsync`, `AutoConfigureAsync` and
+/// `GetTracerMessage`. It takes a refused ECHO for a failed login; without ECHO it sends PING.
+const STACK_EXCHANGE_REFUSED: &[&str] = &[
+    "CLIENT SETNAME worker",
+    "CLIENT ID",
+    "CONFIG GET timeout",
+    "CONFIG GET slave-read-only",
+    "CONFIG GET databases",
+    "INFO replication",
+    "INFO server",
+    "CLUSTER NODES",
+    "GET __Booksleeve_TieBreak",
+    "SUBSCRIBE __Booksleeve_MasterChanged",
+    "ECHO unique-id",
+];
+
+const DIALECTS: &[Dialect] = &[
+    // leandromoreira/redlock-rb, lib/redlock/client.rb and scripts.rb, over redis-client.
+    Dialect {
+        name: "redlock-rb",
+        login: "HELLO 3 AUTH {user} {password}",
+        key: "job",
+        connect: &[],
+        refused: &[],
+        take: &[
+            ("EVALSHA {sha:{take-or-renew}} 1 {key} {value} 9000 yes", "NOSCRIPT"),
+            ("SCRIPT LOAD {release}", "{sha:{release}}"),
+            ("SCRIPT LOAD {take-or-renew}", "{sha:{take-or-renew}}"),
+            ("SCRIPT LOAD {left}", "{sha:{left}}"),
+            ("EVALSHA {sha:{take-or-renew}} 1 {key} {value} 9000 yes", "OK"),
+        ],
+        taken: &[("EVALSHA {sha:{take-or-renew}} 1 {key} {value} 9000 yes", "nil")],
+        extend: &[("EVALSHA {sha:{take-or-renew}} 1 {key} {value} 20000 no", "OK")],
+        release: SHA_RELEASE,
+        release_others: SHA_RELEASE_OTHERS,
+    },
+    // ronnylt/redlock-php, src/RedLock.php, over phpredis; the library itself does not log in.
+    Dialect {
+        name: "redlock-php",
+        login: "AUTH {user} {password}",
+        key: "job",
+        connect: &[],
+        refused: &[],
+        take: &[("SET {key} {value} NX PX 9000", "OK")],
+        taken: &[("SET {key} {value} NX PX 9000", "nil")],
+        extend: &[],
+        release: EVAL_RELEASE,
+        release_others: EVAL_RELEASE_OTHERS,
+    },
+    // php-lock/lock 2.3.0, src/mutex/RedisMutex.php, SpinlockMutex.php and PHPRedisMutex.php, with phpredis' OPT_PREFIX.
+    Dialect {
+        name: "PHPRedisMutex",
+        login: "AUTH {user} {password}",
+        key: "lock_job",
+        connect: &[],
+        refused: &[],
+        take: &[("SET {key} {value} NX PX 9000", "OK")],
+        taken: &[("SET {key} {value} NX PX 9000", "nil")],
+        extend: &[],
+        release: EVAL_RELEASE,
+        release_others: EVAL_RELEASE_OTHERS,
+    },
+    // sbertrang/redis-distlock, lib/Redis/DistLock.pm, over Redis.pm.
+    Dialect {
+        name: "Redis::DistLock",
+        login: "AUTH {user} {password}",
+        key: "job",
+        connect: &[("SCRIPT LOAD {release}", "{sha:{release}}")],
+        refused: &["INFO"],
+        take: &[("SET {key} {value} NX PX 9000", "OK")],
+        taken: &[("SET {key} {value} NX PX 9000", "nil")],
+        extend: &[],
+        release: SHA_RELEASE,
+        release_others: SHA_RELEASE_OTHERS,
+    },
+    // jacket-code/redlock-cpp, redlock-cpp/redlock.cpp, over hiredis; the library itself does not log in. Its extension
+    // puts another value on the key.
+    Dialect {
+        name: "Redlock-cpp",
+        login: "AUTH {user} {password}",
+        key: "job",
+        connect: &[],
+        refused: &[],
+        take: &[("set {key} {other} px 9000 nx", "OK")],
+        taken: &[("set {key} {other} px 9000 nx", "nil")],
+        extend: &[("EVAL {take-over} 1 {key} {other} {value} 20000", "OK")],
+        release: EVAL_RELEASE,
+        release_others: EVAL_RELEASE_OTHERS,
+    },
+    // KidFashion/redlock-cs, src/redlock-cs/Redlock.cs, over StackExchange.Redis.
+    Dialect {
+        name: "Redlock-cs",
+        login: "AUTH {user} {password}",
+        key: "job",
+        connect: &[("PING", "PONG")],
+        refused: STACK_EXCHANGE_REFUSED,
+        take: &[("SET {key} {value} EX 9 NX", "OK")],
+        taken: &[("SET {key} {value} PX 9500 NX", "nil")],
+        extend: &[],
+        release: STACK_EXCHANGE_RELEASE,
+        release_others: SHA_RELEASE_OTHERS,
+    },
+    // samcook/RedLock.net, RedLockNet.SERedis/RedLock.cs and Lua/*.lua, over StackExchange.Redis, with RedisKeyFormat "{0}".
+    Dialect {
+        name: "RedLock.net",
+        login: "AUTH {user} {password}",
+        key: "job",
+        connect: &[("PING", "PONG")],
+        refused: STACK_EXCHANGE_REFUSED,
+        take: &[("SET {key} {value} EX 9 NX", "OK")],
+        taken: &[("SET {key} {value} PX 9500 NX", "nil")],
+        extend: &[
+            ("SCRIPT LOAD {renew-or-take}", "{sha:{renew-or-take}}"),
+            ("EVAL {renew-or-take} 1 {key} {value} 20000", "1"),
+        ],
+        release: STACK_EXCHANGE_RELEASE,
+        release_others: SHA_RELEASE_OTHERS,
+    },
+    // StackExchange/StackExchange.Redis, src/StackExchange.Redis/RedisDatabase.cs, RedisTransaction.cs and Condition.cs:
+    // LockTake, LockQuery, LockExtend and LockRelease.
+    Dialect {
+        name: "StackExchange.Redis",
+        login: "AUTH {user} {password}",
+        key: "job",
+        connect: &[("PING", "PONG")],
+        refused: STACK_EXCHANGE_REFUSED,
+        take: &[("SET {key} {value} EX 9 NX", "OK"), ("GET {key}", "{value}")],
+        taken: &[("SET {key} {value} EX 9 NX", "nil")],
+        // Whole seconds by EXPIRE, others by PEXPIRE.
+        extend: &[
+            ("WATCH {key}", "OK"),
+            ("GET {key}", "{value}"),
+            ("MULTI", "OK"),
+            ("EXPIRE {key} 15", "QUEUED"),
+            ("EXEC", "1"),
+            ("WATCH {key}", "OK"),
+            ("GET {key}", "{value}"),
+            ("MULTI", "OK"),
+            ("PEXPIRE {key} 20500", "QUEUED"),
+            ("EXEC", "1"),
+        ],
+        release: &[
+            ("WATCH {key}", "OK"),
+            ("GET {key}", "{value}"),
+            ("MULTI", "OK"),
+            ("DEL {key}", "QUEUED"),
+            ("EXEC", "1"),
+        ],
+        release_others: &[("WATCH {key}", "OK"), ("UNWATCH", "OK")],
+    },
+];
+
+/// One library's connection to one member.
+struct Speaker {
+    connection: MultiplexedConnection,
+    dialect: &'static Dialect,
+    key: String,
+}
+
+impl Speaker {
+    async fn connect(server: &Server, dialect: &'static Dialect) -> Self {
+        let client = redis::Client::open(format!("redis://{}/", server.address())).unwrap();
+        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut speaker = Self { connection, dialect, key: format!("{PREFIX}{}", dialect.key) };
+        let logged_in = speaker.say(dialect.login).await;
+        assert!(!logged_in.starts_with("WRONG") && !logged_in.starts_with("NO"), "{}: {logged_in}", dialect.name);
+        for command in dialect.refused {
+            assert_eq!(speaker.say(command).await, "NOPERM", "{}: {command}", dialect.name);
+        }
+        speaker.go(dialect.connect).await;
+        speaker
+    }
+
+    fn word(&self, word: &str) -> String {
+        if let Some(script) = word.strip_prefix("{sha:").and_then(|rest| rest.strip_suffix('}')) {
+            return redis::Script::new(&self.word(script)).get_hash().to_owned();
+        }
+        match word {
+            "{key}" => self.key.clone(),
+            "{value}" => format!("the value of {}", self.dialect.name),
+            "{other}" => format!("the first value of {}", self.dialect.name),
+            "{user}" => client().name().to_owned(),
+            "{password}" => password().expose().to_owned(),
+            _ => SCRIPTS.iter().find(|(name, _)| *name == word).map_or(word, |(_, script)| script).to_owned(),
+        }
+    }
+
+    /// Sends one command; the answer as text, of an error its code.
+    async fn say(&mut self, command: &str) -> String {
+        let words: Vec<String> = command.split(' ').map(|word| self.word(word)).collect();
+        let mut cmd = redis::Cmd::new();
+        words.iter().for_each(|word| {
+            cmd.arg(word);
+        });
+        match cmd.query_async::<redis::Value>(&mut self.connection).await {
+            Ok(value) => text(&value),
+            Err(error) => error.code().unwrap_or("?").to_owned(),
+        }
+    }
+
+    async fn go(&mut self, steps: Steps) {
+        for (command, expected) in steps {
+            let expected = self.word(expected);
+            assert_eq!(self.say(command).await, expected, "{}: {command}", self.dialect.name);
+        }
+    }
+}
+
+fn text(value: &redis::Value) -> String {
+    match value {
+        redis::Value::Nil => "nil".to_owned(),
+        redis::Value::Okay => "OK".to_owned(),
+        redis::Value::Int(number) => number.to_string(),
+        redis::Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        redis::Value::SimpleString(text) => text.clone(),
+        redis::Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(","),
+        other => format!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn lock_clients_of_other_languages_and_the_operator_exclude_each_other() {
+    for dialect in DIALECTS {
+        let quorum = Quorum::of(3).await;
+        let mut speakers = Vec::new();
+        for server in &quorum.servers {
+            speakers.push(Speaker::connect(server, dialect).await);
+        }
+        let key = speakers[0].key.clone();
+        for speaker in &mut speakers {
+            speaker.go(dialect.take).await;
+        }
+        let outcome = quorum.acquire(&key, &fresh_value()).await;
+        let Acquire::HeldByOther { seen, .. } = outcome else { panic!("{}: {outcome:?}", dialect.name) };
+        let KeyState::String { value, .. } = &seen[0].holder else { panic!("{}: {seen:?}", dialect.name) };
+        assert!(value.expose().contains(dialect.name), "{}: the value that is seen", dialect.name);
+        for speaker in &mut speakers {
+            speaker.go(dialect.extend).await;
+            let left: i64 = speaker.say("PTTL {key}").await.parse().unwrap();
+            let least = if dialect.extend.is_empty() { 5_000 } else { 15_000 };
+            assert!(left > least, "{}: {left} ms left", dialect.name);
+            let others = speaker.say("EVAL {release} 1 {key} somebody").await;
+            assert_eq!(others, "0", "{}", dialect.name);
+            speaker.go(dialect.release).await;
+        }
+        quorum.is_empty().await;
+
+        let ours = fresh_value();
+        quorum.granted(&key, &ours).await;
+        for speaker in &mut speakers {
+            speaker.go(dialect.taken).await;
+            speaker.go(dialect.release_others).await;
+        }
+        assert_eq!(quorum.release(&key, &ours).await, 3, "{}: the operator's key was not left alone", dialect.name);
+    }
+}
+
+#[tokio::test]
+async fn lock_clients_of_other_languages_stay_connected_to_a_fenced_member() {
+    for dialect in DIALECTS {
+        let quorum = Quorum::of(1).await;
+        let mut speaker = Speaker::connect(&quorum.servers[0], dialect).await;
+        speaker.go(dialect.take).await;
+        let mut admin = quorum.servers[0].admin().await;
+        admin.close(LEADER, &[locker(), client()]).await.unwrap();
+        for (command, _) in dialect.taken.iter().chain(dialect.extend).chain(dialect.release) {
+            let refused = if *command == "EXEC" { "EXECABORT" } else { "NOPERM" };
+            assert_eq!(speaker.say(command).await, refused, "{}: {command}", dialect.name);
+        }
+        assert_eq!(speaker.say("PING").await, "PONG", "{}", dialect.name);
+        assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(Opening::Opened));
+        assert_ne!(speaker.say(dialect.taken[0].0).await, "NOPERM", "{}", dialect.name);
+    }
+}
