@@ -1,6 +1,6 @@
 //! What can go wrong, and how it is made to.
 
-/// A kind of fault. Changes of the member list belong here as soon as there are any.
+/// A kind of fault. Changes of the member list are not among them yet: clients outside would have to follow the quorum's Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     KillMember,
