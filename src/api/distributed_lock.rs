@@ -82,7 +82,9 @@ pub struct DistributedLockSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_delay: Option<GoDuration>,
 
-    /// What of the validity is published in the status.
+    /// What of the validity is published in the status. `Published`: `validUntil` is written at renewals, at most once per second, or
+    /// more often if it would run out meanwhile (a `ttl` below 3s). `Transitions`: only when the holder changes, so that a held
+    /// lock needs no write to the API server.
     pub validity: Validity,
 
     /// How often the operator tries to take the lock from clients outside it.
@@ -165,9 +167,7 @@ pub struct QuorumRef {
     pub namespace: Option<String>,
 }
 
-/// What of the validity is published. `Published`: `validUntil` is written at renewals, at most once per second, or
-/// more often if it would run out meanwhile (a `ttl` below 3s).
-/// `Transitions`: only when the holder changes, so that a held lock needs no write to the API server.
+/// What of the validity is published.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Validity {
     /// At renewals.

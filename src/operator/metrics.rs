@@ -115,6 +115,10 @@ impl Default for Metrics {
             registry: Mutex::new(Registry::with_prefix("redlock")),
         };
         metrics.register();
+        // There from the beginning, so that an alert on the first error has something to rise from.
+        for controller in ["lock", "quorum"] {
+            drop(metrics.reconcile_errors.get_or_create(&Outcome { outcome: controller }));
+        }
         metrics
     }
 }

@@ -94,7 +94,7 @@ pub struct LockHolder {
 pub struct Ending {
     /// Since when it is not renewed.
     pub since: MilliTime,
-    /// Why.
+    /// Why it ends: a reason of the condition Held, e.g. `SteppedDown`.
     #[schemars(length(min = 1, max = 64))]
     pub reason: String,
     /// When it is over at the latest; absent until a majority has confirmed it.
