@@ -28,6 +28,6 @@ pub use outcome::{
     Acquire, AcquireRequest, Extend, ExtendRequest, Grant, MemberFailure, Missing, Released, Seal, Seen, Votes,
 };
 pub use tally::{Loss, Progress, Tally, Vote};
-pub use token::{FencingToken, TokenOutOfRange, counters_needed, restored};
+pub use token::{FencingToken, TokenOutOfRange, restored};
 pub use validity::{Drift, granted_until, rejoin_delay, renewed_until, validity};
 pub use value::{LockValue, Nonce, NotANonce, ValueSigner};

@@ -6,7 +6,8 @@
 
 use std::fmt::Write;
 
-use redlock_operator::redlock::{FencingToken, counters_needed, restored};
+use redlock_operator::quorum::membership::meets_every_majority;
+use redlock_operator::redlock::{FencingToken, restored};
 
 use super::check::{Rules, holds, large, violated};
 use super::core::{Majorities, Yes};
@@ -50,7 +51,7 @@ impl Tokens {
             restore: true,
             restore_late: true,
             reads_admitted: true,
-            needed: counters_needed(members),
+            needed: meets_every_majority(&vec![String::new(); members]),
             floor: true,
             majorities: Majorities::new(members),
         }
