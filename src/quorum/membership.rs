@@ -12,7 +12,6 @@ use std::time::Duration;
 use super::plan;
 use super::status::{member_named, record_named};
 use crate::api::{RedisQuorum, RedisQuorumStatus};
-use crate::redlock::counters_needed;
 use crate::time::Monotonic;
 
 mod describe;
@@ -129,7 +128,7 @@ pub fn majority(list: &[String]) -> usize {
 /// So many members, whichever they are, share one with every majority.
 #[must_use]
 pub fn meets_every_majority(list: &[String]) -> usize {
-    counters_needed(list.len())
+    list.len() - majority(list) + 1
 }
 
 fn set(list: &[String]) -> BTreeSet<&str> {
