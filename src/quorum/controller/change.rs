@@ -1,4 +1,4 @@
-//! Changes of the members carried out: what [`membership`] decides. The status is the memory of how far a change is, and every
+//! Changes of the members carried out: what [`crate::quorum::membership`] decides. The status is the memory of how far a change is, and every
 //! write of it names the version that the step was decided on.
 
 use std::time::Duration;
