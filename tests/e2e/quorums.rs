@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{Api, ResourceExt};
 use redlock_operator::api::{DEFAULT_QUORUM_ANNOTATION, MemberState, MemberStatus, RedisQuorum, conditions::is_true};
 use serde_json::{Value, json};
 
@@ -21,12 +21,11 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(150);
 /// Waits for the quorum that locks use when they name none.
 pub(crate) async fn default_is_ready(cluster: &Cluster) -> anyhow::Result<()> {
     let quorums: Api<RedisQuorum> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
-    let list = quorums.list(&ListParams::default()).await?;
-    let default = list.iter().find(|q| q.annotations().get(DEFAULT_QUORUM_ANNOTATION).is_some_and(|v| v == "true"));
-    let name = default.map(ResourceExt::name_any).with_context(|| {
-        format!("no RedisQuorum in namespace {} is annotated as the default", cluster.operator_namespace)
-    })?;
-    Recorder::of(quorums, &name).await?.until(DEFAULT_LIMIT, "Ready", is_ready).await?;
+    let is_default =
+        |quorum: &RedisQuorum| quorum.annotations().get(DEFAULT_QUORUM_ANNOTATION).is_some_and(|value| value == "true");
+    let what = "a RedisQuorum that is annotated as the default, and Ready";
+    let all = Recorder::labelled(quorums, "").await?;
+    all.until(DEFAULT_LIMIT, what, |version| is_default(&version.object) && is_ready(version)).await?;
     Ok(())
 }
 
