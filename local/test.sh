@@ -130,4 +130,3 @@ run "licences, bans and sources" deny
 run "unit, Redis and generated-file tests" cargo test --locked --quiet
 run "cluster and operator" up
 run "end-to-end tests, suite main" "$ROOT/local/e2e.sh" main
-CHAOS_SECONDS=60 run "faults on the cluster, suite chaos" "$ROOT/local/e2e.sh" chaos
