@@ -103,6 +103,28 @@ daemon() {
   ' - "$RUN/log/$machine-$name.log" "$RUN" "$@" >"$RUN/$machine/$name.pid"
 }
 
+# supervised MACHINE COMMAND...: a daemon that is started again when it ends. The scheduler does so of its own accord when it cannot make
+# sense of what it sees after an outage of the API server.
+supervised() {
+  local machine=$1 name=${2##*/}
+  shift
+  if daemon_pid "$machine" "$name" >/dev/null; then return; fi
+  # shellcheck disable=SC2016  # for the inner shells to expand
+  enter "$machine" bash -c '
+    log=$1 cd=$2; shift 2; cd "$cd"
+    setsid bash -c "$1" - "${@:2}" </dev/null >>"$log" 2>&1 9>&- &
+  ' - "$RUN/log/$machine-$name.log" "$RUN" '
+    pid=$1; shift
+    while :; do
+      nice -n -10 "$@" &
+      echo $! >"$pid"
+      wait $!
+      sleep 1
+    done
+  ' "$RUN/$machine/$name.pid" "$@"
+  wait_until 10 "$name" daemon_pid "$machine" "$name"
+}
+
 # daemon_stop MACHINE NAME: kill it, as a crash would, and wait until it is gone.
 daemon_stop() {
   local pid
@@ -216,13 +238,13 @@ start_apiserver() {
 }
 
 start_controllers() {
-  daemon cp "$BIN/kube-controller-manager" \
+  supervised cp "$BIN/kube-controller-manager" \
     --kubeconfig="$PKI/kube-controller-manager.kubeconfig" --leader-elect=false --bind-address=127.0.0.1 \
     --cert-dir="$RUN/cp" --use-service-account-credentials \
     --service-account-private-key-file="$PKI/service-accounts.key" --root-ca-file="$PKI/ca.crt" \
     --cluster-signing-cert-file="$PKI/ca.crt" --cluster-signing-key-file="$PKI/ca.key" \
     --node-monitor-period=2s --node-monitor-grace-period=20s
-  daemon cp "$BIN/kube-scheduler" \
+  supervised cp "$BIN/kube-scheduler" \
     --kubeconfig="$PKI/kube-scheduler.kubeconfig" --leader-elect=false --bind-address=127.0.0.1 \
     --cert-dir="$RUN/cp"
 }
