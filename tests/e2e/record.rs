@@ -126,6 +126,15 @@ where
         self.versions().pop().with_context(|| format!("{}: never seen", self.what))
     }
 
+    /// What was seen after `mark` versions, once there is something; never anything if the watch has ended.
+    pub(crate) async fn after(&self, mark: usize) -> Vec<Version<K>> {
+        let mut count = self.count.clone();
+        if count.wait_for(|count| *count > mark).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(mark..).unwrap_or_default().to_vec()
+    }
+
     /// How many versions were seen: with [`Self::until_after`], names a moment to look from.
     pub(crate) fn mark(&self) -> usize {
         *self.count.borrow()
