@@ -94,6 +94,17 @@ fn check_one_restart_at_a_time(quorum: &Quorum, mark: usize) -> anyhow::Result<(
     Ok(())
 }
 
+/// Nobody can close its members, so their pods have to go first.
+pub(crate) async fn a_quorum_whose_passwords_are_lost_can_be_deleted(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    operators::scale(&bench.cluster, 0).await?;
+    let deleted = bench.kubectl(&["delete", "secret/q-auth", "rq/q", "--wait=false"]).await;
+    operators::scale(&bench.cluster, 2).await?;
+    deleted?;
+    quorum.recorder.until_gone(LOSS_LIMIT).await?;
+    Ok(())
+}
+
 /// The leader is frozen, the Secret goes, and another replica that has never read it leads: the frozen one has the only copy.
 pub(crate) async fn a_replica_with_a_copy_of_a_lost_secret_writes_it_back(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
