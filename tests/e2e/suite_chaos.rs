@@ -34,6 +34,7 @@ use crate::{
     locks::{Lock, SOON},
     operators,
     pods::application,
+    poll,
     quorums::{Quorum, is_ready, manifest},
     record::Recorder,
     rng::Rng,
@@ -204,14 +205,14 @@ async fn recovers(bench: &Bench, quorum: &Quorum, history: &History, begun: i64)
         .filter(|hold| hold.from > begun && !hold.key.ends_with("/app"))
         .map(|hold| hold.key)
         .collect();
-    let ends = SystemClock.boottime() + TURN_LIMIT;
-    loop {
+    let waits = || {
         let holds = history.holds();
-        let new = |key: &&String| !holds.iter().any(|hold: &Hold| hold.from > since && hold.key == **key);
-        let Some(waits) = keys.iter().find(new) else { return Ok(()) };
-        ensure!(SystemClock.boottime() < ends, "nobody got {waits} in {TURN_LIMIT:?} after the last fault");
-        sleep(Duration::from_millis(200)).await;
-    }
+        let had = |key: &str| holds.iter().any(|hold: &Hold| hold.from > since && hold.key == key);
+        keys.iter().find(|key| !had(key))
+    };
+    let turns = || async { Ok(waits().is_none().then_some(())) };
+    let had = poll::until(TURN_LIMIT, "every key has a new holder after the last fault", turns).await;
+    had.with_context(|| format!("{:?} has none", waits()))
 }
 
 struct Scene {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     ResourceExt as _,
     api::ListParams,
@@ -17,19 +17,18 @@ use kube::{
 use redlock_operator::api::MEMBER_LABEL;
 use tokio::sync::watch;
 
-use crate::{bench::Bench, record::Steady};
+use crate::{bench::Bench, quorums::client_urls, record::Steady};
 
 /// One for each member, in their order.
 pub(crate) async fn urls(bench: &Bench) -> anyhow::Result<Vec<String>> {
-    let secret = bench.api::<Secret>().get("q-client-outside").await?;
-    let urls = secret.data.and_then(|mut data| data.remove("urls")).context("no urls in the Secret")?;
     let pods = bench.api::<Pod>().list(&ListParams::default().labels(MEMBER_LABEL)).await?;
     let addresses: BTreeMap<_, _> = pods
         .into_iter()
         .filter_map(|pod| Some((pod.labels().get(MEMBER_LABEL)?.clone(), pod.status?.pod_ip?)))
         .collect();
-    String::from_utf8(urls.0)?
-        .lines()
+    client_urls(bench)
+        .await?
+        .iter()
         .map(|url| {
             let (user, host) = url.split_once('@').context("no host")?;
             let (name, port) = host.split_once(':').context("no port")?;

@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
-use kube::{Api, ResourceExt as _, api::ListParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt as _};
 use redlock_operator::api::{MemberState, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use tokio::time::sleep;
 
@@ -12,9 +12,8 @@ use super::{
     clients::Clients,
     history::{History, now},
     kinds::Kind,
-    workers,
 };
-use crate::{bench::Bench, checker::Fault, faults::Injected, operators, quorums::member_of, rng::Rng};
+use crate::{bench::Bench, checker::Fault, faults::Injected, locks, operators, quorums::member_of, rng::Rng};
 
 /// An operator that was killed works again within this time, in milliseconds.
 const OPERATOR_BACK: i64 = 5_000;
@@ -229,7 +228,7 @@ impl Nemesis {
                 fault.members.extend(self.members(&[index]));
             }
         }
-        for pod in self.operators().await? {
+        for pod in operators::pods(&self.bench.cluster).await? {
             if pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(&format!("node{number}")) {
                 fault.operators.insert(pod.name_any());
             }
@@ -285,20 +284,12 @@ impl Nemesis {
     /// Locks do not notice.
     async fn patch(&mut self, patch: &str) -> anyhow::Result<Done> {
         self.changes += 1;
-        self.bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", patch]).await?;
+        self.bench.patch("rq", "q", patch).await?;
         Ok(Done(Fault::default()))
     }
 
-    async fn operators(&self) -> anyhow::Result<Vec<Pod>> {
-        let pods: Api<Pod> = Api::namespaced(self.bench.cluster.client.clone(), &self.bench.cluster.operator_namespace);
-        Ok(pods.list(&ListParams::default().labels(operators::SELECTOR)).await?.items)
-    }
-
     async fn leader(&self) -> anyhow::Result<String> {
-        let leases: Api<Lease> =
-            Api::namespaced(self.bench.cluster.client.clone(), &self.bench.cluster.operator_namespace);
-        let lease = leases.get(operators::NAME).await?;
-        lease.spec.and_then(|spec| spec.holder_identity).filter(|name| !name.is_empty()).context("nobody leads")
+        Ok(operators::leader(&self.bench.cluster).await?.pod)
     }
 
     fn operators_out(pods: impl IntoIterator<Item = String>) -> Done {
@@ -306,7 +297,7 @@ impl Nemesis {
     }
 
     async fn kill_operators(&mut self, kind: Kind) -> anyhow::Result<Done> {
-        let (leader, pods) = (self.leader().await?, self.operators().await?);
+        let (leader, pods) = (self.leader().await?, operators::pods(&self.bench.cluster).await?);
         let mut killed = BTreeSet::new();
         for pod in pods.iter().map(|pod| pod.name_any()) {
             let is_meant = match kind {
@@ -324,7 +315,7 @@ impl Nemesis {
     }
 
     async fn delete_operator(&mut self) -> anyhow::Result<Done> {
-        let pods = self.operators().await?;
+        let pods = operators::pods(&self.bench.cluster).await?;
         ensure!(!pods.is_empty(), "no operator is there");
         let pod = pods[self.any(pods.len())].name_any();
         let namespace = &self.bench.cluster.operator_namespace;
@@ -370,7 +361,7 @@ impl Nemesis {
     /// It holds the lock no more from the moment of its death.
     async fn kill_elected(&mut self) -> anyhow::Result<Done> {
         let election = self.bench.api().get("app").await?;
-        let leader = workers::leader(&election).context("no pod leads")?;
+        let leader = locks::leader(&election).context("no pod leads")?;
         let at = now();
         self.bench.cluster.faults.kill_container(&self.bench.namespace, &leader, "app").await?;
         self.history.died(&leader, at);
