@@ -58,7 +58,7 @@ impl Stage {
         })
     }
 
-    fn stopped(&self) -> bool {
+    pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }
 
@@ -206,7 +206,7 @@ impl Worker {
     }
 }
 
-fn millis(duration: Duration) -> Millis {
+pub(crate) fn millis(duration: Duration) -> Millis {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
