@@ -108,9 +108,12 @@ impl Quorum {
     }
 }
 
-/// What the Secret of the client `outside` of the quorum `q` says: one for each member, in their order.
+/// Of the client `outside` of the quorum `q`.
+pub(crate) const CLIENT_SECRET: &str = "q-client-outside";
+
+/// What that Secret says: one for each member, in their order.
 pub(crate) async fn client_urls(bench: &Bench) -> anyhow::Result<Vec<String>> {
-    let secret = bench.api::<Secret>().get("q-client-outside").await?;
+    let secret = bench.api::<Secret>().get(CLIENT_SECRET).await?;
     let urls = secret.data.and_then(|mut data| data.remove("urls")).context("no urls in the Secret")?;
     Ok(String::from_utf8(urls.0)?.lines().map(str::to_owned).collect())
 }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::Pod;
+use futures::{StreamExt as _, stream::select};
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
     ResourceExt as _,
     api::ListParams,
@@ -17,9 +17,13 @@ use kube::{
 use redlock_operator::api::MEMBER_LABEL;
 use tokio::sync::watch;
 
-use crate::{bench::Bench, quorums::client_urls, record::Steady};
+use crate::{
+    bench::Bench,
+    quorums::{CLIENT_SECRET, client_urls},
+    record::Steady,
+};
 
-/// One for each member, in their order.
+/// One for each member that votes, in their order.
 pub(crate) async fn urls(bench: &Bench) -> anyhow::Result<Vec<String>> {
     let pods = bench.api::<Pod>().list(&ListParams::default().labels(MEMBER_LABEL)).await?;
     let addresses: BTreeMap<_, _> = pods
@@ -40,11 +44,13 @@ pub(crate) async fn urls(bench: &Bench) -> anyhow::Result<Vec<String>> {
         .collect()
 }
 
-/// Tells the URLs again whenever a pod changes.
+/// Tells the URLs again whenever a pod changes, or the quorum's Secret for its clients.
 pub(crate) async fn follow(bench: Bench, known: watch::Sender<Vec<String>>) {
-    let config = watcher::Config::default().labels(MEMBER_LABEL).timeout(20);
-    let mut pods = watcher(bench.api::<Pod>(), config).backoff(Steady).boxed();
-    while pods.next().await.is_some() {
+    let config = watcher::Config::default().timeout(20);
+    let pods = watcher(bench.api::<Pod>(), config.clone().labels(MEMBER_LABEL)).backoff(Steady).map(drop);
+    let secret = watcher(bench.api::<Secret>(), config.fields(&format!("metadata.name={CLIENT_SECRET}")));
+    let mut news = select(pods, secret.backoff(Steady).map(drop)).boxed();
+    while news.next().await.is_some() {
         // An API server that is away now is heard of by the next event.
         if let Ok(urls) = urls(&bench).await {
             known.send_if_modified(|before| {

@@ -21,6 +21,9 @@ const OPERATOR_BACK: i64 = 5_000;
 const FENCED_LIMIT: Duration = Duration::from_secs(30);
 /// Nodes of the local cluster.
 const NODES: u64 = 3;
+/// The quorum has so many members, or so many.
+const FEW: i32 = 3;
+const MANY: i32 = 5;
 
 /// The servers that vote.
 #[derive(Clone, Debug)]
@@ -47,11 +50,26 @@ struct Done(Fault);
 impl Nemesis {
     /// One fault from beginning to end. What could not be done, because an earlier one is still felt, is no fault.
     pub(crate) async fn inflict(&mut self, kind: Kind) -> anyhow::Result<()> {
+        self.find_target().await;
         let from = now();
         let Done(fault) = self.perform(kind).await?;
         let until = fault.until.max(now());
         self.history.fault(Fault { kind: kind.name(), from, until, ..fault });
         Ok(())
+    }
+
+    /// The members may be others than at the last fault. Without an API server they are those of before.
+    async fn find_target(&mut self) {
+        if self.target.supervised {
+            return;
+        }
+        let Ok(quorum) = self.bench.api::<RedisQuorum>().get("q").await else { return };
+        let mut pods: Vec<_> =
+            quorum.status.into_iter().flat_map(|status| status.members).map(|member| member.name + "-0").collect();
+        pods.sort();
+        if !pods.is_empty() {
+            self.target.pods = pods;
+        }
     }
 
     async fn perform(&mut self, kind: Kind) -> anyhow::Result<Done> {
@@ -85,6 +103,11 @@ impl Nemesis {
                 let ttl = 3 + self.changes % 3;
                 self.patch(&format!(r#"{{"spec":{{"maxTTL":"{ttl}s"}}}}"#)).await
             }
+            Kind::ChangeMembers => {
+                let quorum: RedisQuorum = self.bench.api().get("q").await?;
+                let members = if quorum.spec.members == FEW { MANY } else { FEW };
+                self.patch(&format!(r#"{{"spec":{{"members":{members}}}}}"#)).await
+            }
             Kind::KillLeader | Kind::KillFollower | Kind::KillOperators => self.kill_operators(kind).await,
             Kind::DeleteOperatorPod => self.delete_operator().await,
             Kind::FreezeLeader => self.freeze_leader().await,
@@ -111,8 +134,13 @@ impl Nemesis {
         usize::try_from(self.rng.below(of as u64)).unwrap_or(0)
     }
 
+    fn member(&self, index: usize) -> String {
+        let pod = &self.target.pods[index];
+        pod.strip_suffix("-0").unwrap_or(pod).to_owned()
+    }
+
     fn members(&self, indexes: &[usize]) -> BTreeSet<String> {
-        indexes.iter().map(|index| format!("q-{index}")).collect()
+        indexes.iter().map(|index| self.member(*index)).collect()
     }
 
     /// Members that are out, while it lasts.
@@ -257,7 +285,7 @@ impl Nemesis {
 
     /// The status says that the member may not vote, and then it is closed.
     async fn fenced(&mut self, index: usize) -> anyhow::Result<()> {
-        let name = format!("q-{index}");
+        let name = self.member(index);
         loop {
             let quorum: RedisQuorum = self.bench.api().get("q").await?;
             if member_of(&quorum, &name).is_none_or(|member| member.state != MemberState::Admitted) {
