@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::ListParams};
 
 use super::support::LockVersion;
 use crate::{
@@ -108,8 +107,7 @@ pub(crate) async fn claims_that_change_while_the_operator_is_cut_off_are_settled
     bench: Bench,
 ) -> anyhow::Result<()> {
     let scene = Scene::set(&bench).await?;
-    let pods: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
-    let pods = pods.list(&ListParams::default().labels(operators::SELECTOR)).await?;
+    let pods = operators::pods(&bench.cluster).await?;
     let reach = |pod: &Pod| Some((pod.spec.as_ref()?.node_name.clone()?, pod.status.as_ref()?.pod_ip.clone()?));
     let reach: Vec<_> = pods.iter().filter_map(reach).collect();
     let from = bench.wall().0;

@@ -100,9 +100,7 @@ pub(crate) async fn a_malformed_manifest_is_refused_with_what_to_write_instead(b
 
     bench.create::<DistributedLock>(claim("fine", "key", None, SOON)).await?;
     let change = r#"{"spec": {"key": "other"}}"#;
-    let patch = ["-n", &bench.namespace, "patch", "dlock", "fine", "--type=merge", "--patch", change];
-    let output = bench.cluster.kubectl_output(&patch, "").await?;
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = bench.patch_refused("dlock", "fine", change).await?;
     let wanted = "key cannot be changed, added or removed: create another DistributedLock";
     ensure!(told.contains(wanted), "a changed key: {told}");
     ensure!(operators::restarts(&bench.cluster).await? == before, "an operator pod was restarted");
@@ -123,9 +121,7 @@ pub(crate) async fn what_is_not_supported_yet_is_refused(bench: Bench) -> anyhow
         (fewer, "changing external members"),
     ] {
         let patch = json!({"spec": change}).to_string();
-        let arguments = ["-n", &bench.namespace, "patch", "rq", "q", "--type=merge", "--patch", &patch];
-        let told = bench.cluster.kubectl_output(&arguments, "").await?;
-        let told = String::from_utf8_lossy(&told.stderr).into_owned();
+        let told = bench.patch_refused("rq", "q", &patch).await?;
         ensure!(told.contains(&format!("{field} is not supported by this version yet")), "{patch}: {told}");
     }
     Ok(())

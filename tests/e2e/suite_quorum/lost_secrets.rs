@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::{Api, api::ListParams};
+use k8s_openapi::api::core::v1::Secret;
 use redlock_operator::api::{FenceReason, MemberState, MemberStatus};
 
 use super::helpers::{RESTART_LIMIT, condition, delay, held_lock, is_admitted, is_fenced_for, pod_uids, reason_after};
@@ -121,9 +120,8 @@ pub(crate) async fn a_replica_with_a_copy_of_a_lost_secret_writes_it_back(bench:
 
 async fn write_back(bench: &Bench, quorum: &Quorum) -> anyhow::Result<()> {
     let (faults, namespace) = (&bench.cluster.faults, &bench.cluster.operator_namespace);
-    let operators: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), namespace);
-    let left = operators.list(&ListParams::default().labels(operators::SELECTOR)).await?;
-    let living = left.items.into_iter().find(|pod| pod.metadata.deletion_timestamp.is_none());
+    let left = operators::pods(&bench.cluster).await?;
+    let living = left.into_iter().find(|pod| pod.metadata.deletion_timestamp.is_none());
     let name = living.and_then(|pod| pod.metadata.name).context("no replica is left")?;
     let leases = operators::watch_leader(&bench.cluster).await?;
     operators::until_leads(&leases, &name).await?;
