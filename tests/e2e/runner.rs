@@ -121,7 +121,9 @@ async fn attempt(test: &Test, bench: &Bench, votes: bool) -> anyhow::Result<()> 
     stop.abort();
     let ended = bench.cluster.faults.end_all().await;
     let tally = bench.end_votes().await;
-    if let Ok(Some(tally)) = &tally {
+    if let Ok(Some(tally)) = &tally
+        && !tally.0.is_empty()
+    {
         println!("votes    {tally}");
     }
     result.and(ended).and(tally.map(drop))

@@ -50,35 +50,34 @@ fn learn<K: kube::Resource<DynamicType = ()>>(last: &mut Last<K>, news: Vec<Vers
     count
 }
 
-/// The members of a quorum; `None` if it has no such client, or while status and Secrets are of different times.
+/// The members of a quorum that the operator runs, those that join or leave included; `None` if it has no such client.
 fn targets_of(quorum: &RedisQuorum, secrets: &Last<Secret>) -> Option<Vec<Target>> {
     let (name, namespace) = (quorum.name_any(), quorum.namespace()?);
     let data = |suffix: &str| secrets.get(&format!("{name}-{suffix}"))?.data.as_ref();
     let text = |key: &str| String::from_utf8(data(&format!("client-{CLIENT}"))?.get(key)?.0.clone()).ok();
     let (auth, urls, user) = (Auth::from_data(data("auth")?)?, text("urls")?, text("username")?);
     let status = quorum.status.as_ref()?;
-    if !user.ends_with(&format!("-e{}", status.membership_epoch?)) {
-        return None;
-    }
-    // The order of the URLs.
-    let mut members = status.voters.clone();
-    members.sort();
-    let authorities = text("ca.crt");
-    let target = |(member, url): (String, &str)| {
-        // With `expose` it has another address, which leads to the same member.
-        let (scheme, rest) = url.split_once("://")?;
-        let password = rest.split_once('@')?.0.split_once(':')?.1;
-        Some(Target {
-            operator_password: auth.password(&member, OPERATOR_USER).expose().to_owned(),
-            host: format!("{member}.{namespace}.svc"),
-            member,
-            port: PORT,
-            authorities: authorities.clone().filter(|_| scheme == "rediss"),
-            user: user.clone(),
-            password: password.to_owned(),
-            key_prefix: format!("{namespace}/"),
-        })
+    // Those of the URLs, in their order. Members that join or leave have none.
+    let mut voters = status.voters.clone();
+    voters.sort();
+    let speaks_tls = |member: &String| {
+        let position = voters.iter().position(|voter| voter == member);
+        let url = position.and_then(|position| urls.lines().nth(position)).or_else(|| urls.lines().next());
+        url.is_some_and(|url| url.starts_with("rediss:"))
     };
-    let all = members.len() == urls.lines().count();
-    members.into_iter().zip(urls.lines()).map(target).collect::<Option<_>>().filter(|_| all)
+    let is_own = |member: &String| !quorum.spec.external.iter().any(|external| external.name == *member);
+    let authorities = text("ca.crt");
+    let target = |member: String| Target {
+        operator_password: auth.password(&member, OPERATOR_USER).expose().to_owned(),
+        // With `expose` clients have another address, which leads to the same member.
+        host: format!("{member}.{namespace}.svc"),
+        port: PORT,
+        authorities: authorities.clone().filter(|_| speaks_tls(&member)),
+        user: user.clone(),
+        password: auth.password(&member, &user).expose().to_owned(),
+        key_prefix: format!("{namespace}/"),
+        member,
+    };
+    let members = status.members.iter().map(|member| member.name.clone());
+    Some(members.filter(is_own).map(target).collect())
 }
