@@ -185,8 +185,7 @@ node_network() {
 # The host reaches the API server alone, through a loopback port: one socat
 # listens there, another stands inside the control plane, and a socket file,
 # which knows no network namespaces, joins them.
-# What ps shows, and how clear_away knows it, also from another worktree that links to this .local.
-FORWARDER_NAME="socat for $(dirname "$(realpath "$LOCAL")")"
+FORWARDER_NAME="socat for ${LOCAL%/.local}" # what ps shows, and how clear_away knows it
 port_forward() {
   local port
   daemon cp socat "UNIX-LISTEN:api.sock,fork,unlink-early,backlog=128,mode=0600" TCP:127.0.0.1:6443,nodelay

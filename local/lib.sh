@@ -3,7 +3,8 @@
 # shellcheck disable=SC2034  # the variables are for those that source this
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-LOCAL=$ROOT/.local       # all that is built or runs, ignored by git
+# All that is built or runs, ignored by git. A worktree may link to that of another.
+LOCAL=$(realpath -m "$ROOT/.local")
 BIN=$LOCAL/bin           # kube, coredns, helm and the links to kube
 IMAGES=$LOCAL/images     # one tar per image
 PKI=$LOCAL/pki           # kept from one `up` to the next
