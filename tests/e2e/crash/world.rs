@@ -99,6 +99,18 @@ impl World {
 
     /// A replica that leads instead of the survivor, and whose writes can be counted.
     pub(crate) async fn victim(&self) -> anyhow::Result<(Replica, Gate)> {
+        let (victim, gate) = self.standby().await?;
+        let mark = self.steady.recorder.mark();
+        self.hand_over_to(&victim).await;
+        let now = self.bench.wall().0;
+        let renewed =
+            |v: &crate::record::Version<_>| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > now);
+        self.steady.recorder.until_after(mark, SOON, "the victim leads", renewed).await?;
+        Ok((victim, gate))
+    }
+
+    /// A replica that does not lead yet, and what it writes and hears goes through this gate.
+    pub(crate) async fn standby(&self) -> anyhow::Result<(Replica, Gate)> {
         let gate = Gate::open();
         self.through.send_replace(gate.clone());
         let place: fn(&mut Pod) = |pod| {
@@ -106,15 +118,14 @@ impl World {
                 *ip = ip.replace(DIRECT, GATED);
             }
         };
-        let victim = Replica::start("victim", reach(&self.bench, gate.clone(), place)).await?;
-        let mark = self.steady.recorder.mark();
+        let replica = Replica::start("victim", reach(&self.bench, gate.clone(), place)).await?;
+        Ok((replica, gate))
+    }
+
+    /// The replica leads instead of the survivor.
+    pub(crate) async fn hand_over_to(&self, replica: &Replica) {
         self.survivor.hand_over().await;
-        victim.lead();
-        let now = self.bench.wall().0;
-        let renewed =
-            |v: &crate::record::Version<_>| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > now);
-        self.steady.recorder.until_after(mark, SOON, "the victim leads", renewed).await?;
-        Ok((victim, gate))
+        replica.lead();
     }
 
     /// The replica that works on leads again.
