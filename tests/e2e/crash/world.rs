@@ -38,8 +38,8 @@ const MEMBERS: usize = 3;
 const MAX_TTL: Duration = Duration::from_secs(30);
 /// Shorter than a change of leader; twice the shortest that a lock may have, since the cluster is on this machine, too.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
-/// Of the lock that must not notice anything: the shortest that a lock may have.
-const STEADY: Duration = Duration::from_secs(1);
+/// The shortest that a lock may have. It takes a machine with nothing else to do.
+pub(crate) const SHORTEST: Duration = Duration::from_secs(1);
 /// Replicas of the installed operator.
 const REPLICAS: usize = 2;
 
@@ -55,9 +55,14 @@ pub(crate) struct World {
 }
 
 /// Does something in a world, and puts the installed operator back whatever comes of it.
-pub(crate) async fn within(bench: &Bench, what: impl AsyncFnOnce(&World) -> anyhow::Result<()>) -> anyhow::Result<()> {
+/// `steady` is the ttl of the lock that is held all the time.
+pub(crate) async fn within(
+    bench: &Bench,
+    steady: Duration,
+    what: impl AsyncFnOnce(&World) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     operators::scale(&bench.cluster, 0).await?;
-    let result = match World::open(bench).await {
+    let result = match World::open(bench, steady).await {
         Ok(world) => {
             let result = what(&world).await;
             let removed = world.steady.remove().await;
@@ -79,7 +84,7 @@ async fn remove_quorum(bench: &Bench) -> anyhow::Result<()> {
 }
 
 impl World {
-    async fn open(bench: &Bench) -> anyhow::Result<Self> {
+    async fn open(bench: &Bench, steady: Duration) -> anyhow::Result<Self> {
         let auth = Auth::random();
         let (mut servers, mut proxies) = (Vec::new(), Vec::new());
         let (through, gate) = watch::channel(Gate::open());
@@ -92,7 +97,7 @@ impl World {
         admit(bench, &auth, &servers).await?;
         let survivor = Replica::start("survivor", reach(bench, Gate::open(), |_| ())).await?;
         survivor.lead();
-        let steady = Lock::create(bench, claim("steady", "steady", Some("q"), STEADY)).await?;
+        let steady = Lock::create(bench, claim("steady", "steady", Some("q"), steady)).await?;
         steady.held(SOON).await?;
         Ok(Self { bench: bench.clone(), servers, steady, survivor, through, _proxies: proxies })
     }
