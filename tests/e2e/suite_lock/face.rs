@@ -63,9 +63,12 @@ pub(crate) async fn metrics_say_what_the_operator_does(bench: Bench) -> anyhow::
     // The other one renews, and says that it does not lead.
     let pods = operators::pods(&bench.cluster).await?;
     let standby = pods.iter().map(ResourceExt::name_any).find(|name| *name != leader).context("no standby")?;
-    let text = operators::read(&bench.cluster, &standby, "metrics").await?;
-    ensure!(text.contains("redlock_leader 0"), "two leaders?\n{text}");
-    ensure!(text.contains("redlock_renewals_total{outcome=\"renewed\"}"), "a standby that does not renew:\n{text}");
+    poll::until(SOON, "the standby renews", async || {
+        let text = operators::read(&bench.cluster, &standby, "metrics").await?;
+        ensure!(text.contains("redlock_leader 0"), "two leaders?\n{text}");
+        Ok(text.contains("redlock_renewals_total{outcome=\"renewed\"}").then_some(()))
+    })
+    .await?;
     Ok(())
 }
 
