@@ -262,7 +262,6 @@ impl<'a> Task<'a> {
         let leaving_due = self.settle_leavers(plan, &publisher).await?;
         publisher.conclude().await?;
         self.session.raise_floor_ahead().await?;
-        self.say_scripts().await;
         let wake = settings_due.map_or(wake, |due| wake.min(due));
         Ok([applied.due, look_again, change_due, leaving_due].into_iter().fold(wake.since(self.now()), Duration::min))
     }

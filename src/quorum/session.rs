@@ -9,6 +9,7 @@ mod credentials;
 mod link;
 mod links;
 mod registry;
+mod scripts;
 mod timed;
 mod tokens;
 mod ttl;
