@@ -5,10 +5,11 @@ use crate::server::{password, wait_until};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::external_user;
 use redlock_operator::redis_member::{
-    AdminConnection, Claim, Endpoint, OtherClaim, RECORD_KEY, RecordLook, RedisMember, Secret,
+    AdminConnection, Claim, Endpoint, Guard, OtherClaim, RECORD_KEY, RecordLook, RedisMember, Secret,
 };
 use redlock_operator::redlock::{
-    Acquire, Command, Elector, Electorate, Extend, ExtendRequest, FencingToken, LockMember, MemberError, Redlock, Reply,
+    Acquire, Command, Elector, Electorate, Extend, ExtendRequest, FencingToken, LockMember, LockValue, MemberError,
+    Redlock, Reply,
 };
 use redlock_operator::time::SystemClock;
 use std::net::TcpListener;
@@ -99,7 +100,9 @@ fn claim(uid: &str, list: &str, fence: u64) -> Claim {
         uid: uid.into(),
         name: format!("locks/{uid}"),
         list: list.into(),
+        newest: false,
         epoch: 1,
+        phase: 3,
         generation: 1,
         fence: Duration::from_secs(fence),
         used: Duration::from_secs(1),
@@ -110,6 +113,11 @@ fn claim(uid: &str, list: &str, fence: u64) -> Claim {
 
 fn kept(seconds: u64) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
+}
+
+/// Nobody else, and a claim in the first epoch.
+fn stands(seconds: u64) -> RecordLook {
+    RecordLook { kept: kept(seconds), epoch: 1, list: LIST.into(), ..RecordLook::default() }
 }
 
 fn token(number: i64) -> FencingToken {
@@ -215,8 +223,8 @@ async fn a_counter_is_raised_and_never_lowered() {
 async fn operators_that_agree_see_each_other() {
     let mut master = Master::start().await;
     let (ours, theirs) = (claim("ours", LIST, 30), claim("theirs", LIST, 30));
-    assert_eq!(master.look(&ours, None).await, RecordLook { kept: None, stood: false, others: vec![] });
-    assert_eq!(master.look(&ours, Some(30)).await, RecordLook { kept: kept(30), stood: false, others: vec![] });
+    assert_eq!(master.look(&ours, None).await, RecordLook::default());
+    assert_eq!(master.look(&ours, Some(30)).await, stands(30));
     let look = master.look(&theirs, Some(30)).await;
     assert_eq!((look.kept, look.stood), (kept(30), false));
     let [other] = &look.others[..] else { panic!("{look:?}") };
@@ -224,6 +232,7 @@ async fn operators_that_agree_see_each_other() {
         uid: "ours".into(),
         name: "locks/ours".into(),
         list: LIST.into(),
+        newest: false,
         fence: Duration::from_secs(30),
         uses: Duration::from_secs(30),
         left: other.left,
@@ -238,7 +247,7 @@ async fn operators_that_agree_see_each_other() {
     assert!(master.look(&ours, Some(30)).await.stood, "another replica that does not know yet changes nothing");
     // A process that starts has forgotten.
     master.restart().await;
-    assert_eq!(master.look(&ours, None).await, RecordLook { kept: None, stood: false, others: vec![] });
+    assert_eq!(master.look(&ours, None).await, RecordLook::default());
 }
 
 #[tokio::test]
@@ -248,7 +257,7 @@ async fn a_newcomer_with_another_list_writes_nothing() {
     master.look(&ours, Some(30)).await;
     let look = master.look(&claim("theirs", "a:1 b:1 d:1", 30), Some(30)).await;
     assert_eq!((look.kept, look.others.len()), (None, 1));
-    assert_eq!(master.look(&ours, Some(30)).await, RecordLook { kept: kept(30), stood: false, others: vec![] });
+    assert_eq!(master.look(&ours, Some(30)).await, stands(30));
 }
 
 #[tokio::test]
@@ -285,7 +294,7 @@ async fn a_replica_that_lags_behind_changes_nothing() {
     let newer = Claim { generation: 2, ..claim("ours", LIST, 30) };
     master.look(&newer, Some(30)).await;
     let older = claim("ours", LIST, 10);
-    assert_eq!(master.look(&older, Some(10)).await, RecordLook { kept: kept(10), stood: false, others: vec![] });
+    assert_eq!(master.look(&older, Some(10)).await, stands(10));
     let fence = |look: RecordLook| look.others[0].fence;
     assert_eq!(fence(master.look(&claim("theirs", LIST, 30), None).await), Duration::from_secs(30));
     let elsewhere = Claim { list: "x:1".into(), ..older };
@@ -304,7 +313,9 @@ async fn a_claim_that_is_not_renewed_counts_no_more() {
     assert_eq!(master.look(&claim("ours", LIST, 30), Some(30)).await.kept, None);
     wait_until("it counts no more", async || master.look(&claim("ours", LIST, 30), Some(30)).await.kept.is_some())
         .await;
-    assert!(matches!(master.as_owner(&format!("PTTL {RECORD_KEY}")).await, Ok(redis::Value::Int(1..=60_000))));
+    let week = i64::try_from(Duration::from_secs(7 * 24 * 60 * 60).as_millis()).unwrap();
+    let left = master.as_owner(&format!("PTTL {RECORD_KEY}")).await;
+    assert!(matches!(left, Ok(redis::Value::Int(left)) if left > 60_000 && left <= week), "{left:?}");
 }
 
 #[tokio::test]
@@ -313,4 +324,118 @@ async fn a_record_that_cannot_be_read_lets_nobody_in() {
     master.as_owner(&format!("SET {RECORD_KEY} nonsense")).await.unwrap();
     let failed = master.watch().await.look_at_record(&claim("ours", LIST, 30), kept(30)).await;
     assert_eq!(failed, Err(MemberError::Other("RECORD".to_owned())));
+}
+
+/// One that votes for the quorum `uid` under this membership epoch.
+async fn voter(master: &Master, uid: &str, epoch: i64) -> Arc<RedisMember> {
+    let guard = Guard { uid: uid.into(), epoch };
+    let member = Arc::new(RedisMember::guarded("vm".into(), master.endpoint(), Arc::new(SystemClock), guard));
+    connected(&member).await;
+    member
+}
+
+async fn ask(member: &RedisMember, commands: Vec<Command>) -> Vec<Reply> {
+    member.send(commands).await.unwrap().replies
+}
+
+fn acquire(key: &str, value: &LockValue) -> Command {
+    let ttl = Duration::from_secs(25);
+    Command::Acquire { key: key.into(), value: value.clone(), ttl, hint: FencingToken::ZERO }
+}
+
+fn extend(key: &str, value: &LockValue) -> Command {
+    Command::Extend { key: key.into(), value: value.clone(), ttl: Duration::from_secs(25) }
+}
+
+#[tokio::test]
+async fn nobody_votes_under_an_epoch_that_the_record_knows_to_be_over() {
+    let mut master = Master::start().await;
+    let (old, new, other) =
+        (voter(&master, "ours", 1).await, voter(&master, "ours", 2).await, voter(&master, "theirs", 1).await);
+    let (held, later) = (fresh_value(), fresh_value());
+    master.look(&claim("theirs", LIST, 30), Some(30)).await;
+    master.look(&claim("ours", LIST, 30), Some(30)).await;
+    let replies = ask(&old, vec![acquire("a", &held), extend("a", &held)]).await;
+    assert!(matches!(replies[..], [Reply::Acquired { .. }, Reply::Extended { .. }]), "{replies:?}");
+
+    let next = Claim { epoch: 2, lives: Duration::from_millis(200), ..claim("ours", LIST, 30) };
+    assert_eq!(master.look(&next, Some(30)).await.epoch, 2);
+    let refused = vec![Reply::Failed(MemberError::Fenced), Reply::Failed(MemberError::Fenced)];
+    assert_eq!(ask(&old, vec![acquire("b", &later), extend("a", &held)]).await, refused);
+    let replies = ask(&new, vec![extend("a", &held), acquire("b", &later)]).await;
+    assert!(matches!(replies[..], [Reply::Extended { .. }, Reply::Acquired { .. }]), "{replies:?}");
+    let replies = ask(&other, vec![acquire("c", &later)]).await;
+    assert!(
+        matches!(replies[..], [Reply::Acquired { .. }]),
+        "an epoch of another quorum is another epoch: {replies:?}"
+    );
+    // What is no vote goes on.
+    let release = Command::Release { key: "a".into(), value: held.clone() };
+    assert_eq!(ask(&old, vec![release]).await, [Reply::Done(true)]);
+
+    // The claim runs out, the epoch is remembered.
+    let mut last = claim("theirs", LIST, 30);
+    last.generation = 2;
+    wait_until("the claim has run out", async || master.look(&last, Some(30)).await.others.is_empty()).await;
+    assert_eq!(ask(&old, vec![acquire("d", &later), extend("b", &later)]).await, refused);
+    let look = master.look(&claim("ours", LIST, 30), Some(30)).await;
+    assert_eq!((look.kept, look.stood, look.epoch), (None, false, 2), "who lags behind makes no claim either");
+    assert_eq!(master.look(&next, Some(30)).await.kept, kept(30));
+
+    // Only the process that starts anew has forgotten, and nobody who lags behind has admitted that one.
+    master.restart().await;
+    wait_until("the next process does not know", async || {
+        let answers = old.send(vec![acquire("a", &held)]).await;
+        answers.is_ok_and(|answers| matches!(answers.replies[..], [Reply::Acquired { .. }]))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_voted_by_nobody() {
+    let master = Master::start().await;
+    let voter = voter(&master, "ours", 1).await;
+    master.as_owner(&format!("SET {RECORD_KEY} nonsense")).await.unwrap();
+    let refused = Reply::Failed(MemberError::Other("RECORD".to_owned()));
+    assert_eq!(ask(&voter, vec![acquire("a", &fresh_value())]).await, [refused]);
+}
+
+const NEXT: &str = "a:1 b:1 d:1";
+
+/// In the middle of a change from the one list to the other.
+fn changing(uid: &str) -> Claim {
+    Claim { list: format!("{NEXT}|{LIST}"), epoch: 2, phase: 1, ..claim(uid, LIST, 30) }
+}
+
+#[tokio::test]
+async fn operators_agree_while_they_share_a_list() {
+    let master = Master::start().await;
+    let ours = Claim { joined: true, ..claim("ours", LIST, 30) };
+    master.look(&ours, Some(30)).await;
+    let look = master.look(&changing("theirs"), Some(30)).await;
+    assert_eq!((look.kept, look.list), (kept(30), changing("theirs").list), "it has a majority of ours, too");
+    assert_eq!(master.look(&ours, Some(30)).await.kept, kept(30));
+    let ahead = Claim { list: NEXT.into(), epoch: 2, ..claim("ahead", LIST, 30) };
+    assert_eq!(master.look(&ahead, Some(30)).await.kept, None, "not with us");
+
+    // Nobody gives up the list that somebody else counts alone.
+    let ends = Claim { newest: true, phase: 2, ..changing("theirs") };
+    let look = master.look(&ends, Some(30)).await;
+    assert_eq!((look.kept, look.newest), (kept(30), false), "it goes on voting with both");
+    let look = master.look(&changing("ours"), Some(30)).await;
+    assert_eq!((look.kept, look.stood), (kept(30), true), "what stood goes on");
+    assert!(master.look(&ends, Some(30)).await.newest);
+
+    // From then on nobody comes who counts the old one alone, and nobody goes back.
+    assert_eq!(master.look(&claim("late", LIST, 30), Some(30)).await.kept, None);
+    let back = Claim { list: format!("{LIST}|{NEXT}"), newest: true, phase: 2, ..changing("ours") };
+    let look = master.look(&back, Some(30)).await;
+    assert_eq!((look.kept, look.newest), (kept(30), false));
+    assert_eq!(master.look(&Claim { list: LIST.into(), epoch: 3, ..ours }, Some(30)).await.kept, None);
+    let done = Claim { list: NEXT.into(), phase: 3, ..changing("theirs") };
+    assert_eq!(master.look(&done, Some(30)).await.kept, kept(30));
+    assert_eq!(master.look(&ahead, Some(30)).await.kept, kept(30));
+    // An earlier step of the same change is behind.
+    let look = master.look(&changing("theirs"), Some(30)).await;
+    assert_eq!((look.kept, look.list.as_str()), (kept(30), NEXT), "and what another replica has said counts for it");
 }

@@ -14,7 +14,9 @@ fn claim(fence: u64) -> Claim {
         uid: "ours".into(),
         name: "locks/ours".into(),
         list: LIST.into(),
+        newest: false,
         epoch: 1,
+        phase: 3,
         generation: 1,
         fence: Duration::from_secs(fence),
         used: Duration::from_secs(fence),
@@ -28,6 +30,7 @@ fn other(list: &str, fence: u64, uses: u64) -> OtherClaim {
         uid: "theirs".into(),
         name: "shop/theirs".into(),
         list: list.into(),
+        newest: false,
         fence: Duration::from_secs(fence),
         uses: Duration::from_secs(uses),
         left: Duration::from_secs(60),
@@ -48,7 +51,8 @@ fn process(member: &str) -> RunId {
 }
 
 fn look(kept: Option<u64>, stood: bool, others: &[OtherClaim]) -> RecordLook {
-    RecordLook { kept: kept.map(Duration::from_secs), stood, others: others.to_vec() }
+    let kept = kept.map(Duration::from_secs);
+    RecordLook { kept, stood, others: others.to_vec(), epoch: 1, list: LIST.into(), newest: false }
 }
 
 fn accord(fence: u64) -> Accord {

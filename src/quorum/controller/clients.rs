@@ -62,7 +62,7 @@ impl Task<'_> {
         let api = self.secrets(&plan.namespace);
         let Some(config) = request(api.get_opt(&plan.config_name())).await? else { return Ok(Vec::new()) };
         let quorum = self.session.quorum();
-        let closed = |member: &MemberPlan| is_closed(quorum.status.as_ref(), &member.name, &plan.lists);
+        let closed = |member: &MemberPlan| is_closed(&quorum, &member.name, &plan.lists);
         if plan.lists.is_joint() && !plan.members.iter().all(closed) {
             return Ok(vec!["users of the list before are being closed".to_owned()]);
         }

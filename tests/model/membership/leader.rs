@@ -15,9 +15,9 @@ impl Change {
         let names = |list: &[usize]| list.iter().map(|member| name(*member)).collect::<Vec<_>>();
         let (old, new) = (names(&self.old), names(&self.new));
         match world.stage {
-            Stage::Old => Lists { epoch: 1, voters: old, former: None, wanted: new },
-            Stage::Joint => Lists { epoch: 2, voters: new.clone(), former: Some(old), wanted: new },
-            Stage::New => Lists { epoch: 2, voters: new.clone(), former: None, wanted: new },
+            Stage::Old => Lists { epoch: 1, voters: old, former: None, announced: None, wanted: new },
+            Stage::Joint => Lists { epoch: 2, voters: new.clone(), former: Some(old), announced: None, wanted: new },
+            Stage::New => Lists { epoch: 2, voters: new.clone(), former: None, announced: None, wanted: new },
         }
     }
 
@@ -50,7 +50,9 @@ impl Change {
             ChangeStep::Switch => vec![Step::Switch],
             ChangeStep::Close(names) => each(&names, Step::Close),
             ChangeStep::Finish => vec![Step::Finish],
-            ChangeStep::Nothing | ChangeStep::Wait(_) | ChangeStep::WaitUntil(_) => Vec::new(),
+            ChangeStep::Nothing | ChangeStep::Wait(_) | ChangeStep::WaitUntil(_) | ChangeStep::Announce(_) => {
+                Vec::new()
+            }
         };
         self.decisions.lock().unwrap().insert(key, steps.clone());
         steps
@@ -67,6 +69,7 @@ impl Change {
                     admitted: member.fence == ADMITTED,
                     ready_for_next: member.open[1],
                     closed: Self::closed(member) || enough,
+                    dead: false,
                 }
             })
             .filter(|member| lists.members().contains(&member.name))
@@ -79,6 +82,7 @@ impl Change {
             members: &members,
             incomplete_locks: &[],
             busy: None,
+            others: None,
             former_closed_since: since.map(|since| Monotonic::new(Duration::from_secs(since))),
             rejoin_delay: ticks(self.wait),
         })
