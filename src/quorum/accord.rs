@@ -19,11 +19,19 @@ use crate::redis_member::{Claim, OtherClaim, RecordLook, share};
 use crate::redlock::{MemberName, RunId};
 use crate::time::Boottime;
 
+mod seat;
+
+pub use seat::Role;
+use seat::{Look, Seat};
+
 /// A member's votes count for so long after its record was last seen to hold our claim.
 pub const FRESH: Duration = Duration::from_secs(5);
 
 /// Added to twice the rejoin delay. See [`lives`].
 const MARGIN: Duration = Duration::from_secs(10);
+
+/// Who has renewed a claim last believes in it for less time than the record says it: what stands last is the record.
+const BELIEVED_SHORTER: Duration = MARGIN;
 
 /// How long a claim counts that is not renewed any more: votes count for [`FRESH`] after it was renewed last, and what was promised
 /// with them lives for less than the rejoin delay. Twice that, and a margin, so that a member's clock may run fast, and an
@@ -63,56 +71,6 @@ pub fn claim_of(quorum: &RedisQuorum) -> Option<Claim> {
     })
 }
 
-/// What an external member is to the quorum.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Role {
-    /// It is in a list that is in force.
-    #[default]
-    Voter,
-    /// It shall be. It is to hold our claim by then, and stops nobody until then.
-    Learner,
-    /// It is in no list any more. Our claim there runs out.
-    Leaver,
-}
-
-impl Role {
-    /// What the lists make of a member.
-    #[must_use]
-    pub fn of(lists: &Lists, name: &str) -> Self {
-        match (lists.counts(name), lists.learns(name)) {
-            (true, _) => Self::Voter,
-            (false, true) => Self::Learner,
-            (false, false) => Self::Leaver,
-        }
-    }
-}
-
-/// One external member, as this replica knows its record.
-#[derive(Clone, Debug, Default)]
-struct Seat {
-    role: Role,
-    /// It has been asked, or has failed to answer.
-    tried: bool,
-    /// The process that the status admits.
-    admitted: Option<RunId>,
-    look: Option<Look>,
-    /// What others said here, by UID, and until when it counts. Kept when the process is another one, which has forgotten it.
-    others: BTreeMap<String, (OtherClaim, Boottime)>,
-    trouble: Option<String>,
-}
-
-/// The last look at a record.
-#[derive(Clone, Debug)]
-struct Look {
-    run_id: RunId,
-    at: Boottime,
-    kept: Option<Duration>,
-    /// What the claim says that stands there.
-    list: String,
-    newest: bool,
-    epoch: i64,
-}
-
 /// Why nobody votes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Conflict {
@@ -140,6 +98,8 @@ pub enum Standing {
 pub struct Accord {
     claim: Option<Claim>,
     seats: BTreeMap<MemberName, Seat>,
+    /// The lists in force, those of our own members included.
+    lists: Vec<Vec<MemberName>>,
     /// Our claim has stood on every external member, and has not lapsed since: until then, unless it is renewed.
     joined_until: Option<Boottime>,
 }
@@ -148,12 +108,14 @@ impl Accord {
     /// For these external members, which vote.
     #[must_use]
     pub fn new(external: impl IntoIterator<Item = MemberName>) -> Self {
-        let seats = external.into_iter().map(|name| (name, Seat::default())).collect();
-        Self { claim: None, seats, joined_until: None }
+        let seats: BTreeMap<_, _> = external.into_iter().map(|name| (name, Seat::default())).collect();
+        let lists = vec![seats.keys().cloned().collect()];
+        Self { claim: None, seats, lists, joined_until: None }
     }
 
-    /// The external members that there are from now on. What is known of those that stay is kept.
-    pub fn set_members(&mut self, external: impl IntoIterator<Item = (MemberName, Role)>) {
+    /// The external members that there are from now on, and the lists in force. What is known of those that stay is kept.
+    pub fn set_members(&mut self, external: impl IntoIterator<Item = (MemberName, Role)>, lists: Vec<Vec<MemberName>>) {
+        self.lists = lists;
         let mut former = std::mem::take(&mut self.seats);
         for (name, role) in external {
             let seat = former.remove(&name).unwrap_or_default();
@@ -218,14 +180,16 @@ impl Accord {
             run_id: run_id.clone(),
             at: now,
             kept: look.kept,
+            stood: look.stood,
             list: look.list.clone(),
             newest: look.newest,
             epoch: look.epoch,
         });
-        // A claim of ours that another replica has kept alive: it has not lapsed, so this replica need not join anew.
-        let all_kept = self.kept_everywhere(now).is_some();
-        if look.stood || all_kept || (look.kept.is_some() && self.is_joined(now)) {
-            self.joined_until = self.claim.as_ref().map(|claim| now + claim.lives);
+        // Alone it joins where its claim stands on every one. A claim of ours that stands on a majority has not lapsed, whoever made it,
+        // so nobody need join anew.
+        let goes_on = self.is_joined(now) && self.on_majorities(now, |look| look.kept.is_some());
+        if goes_on || self.kept_everywhere(now).is_some() || self.on_majorities(now, |look| look.stood) {
+            self.joined_until = self.claim.as_ref().map(|claim| now + claim.lives.saturating_sub(BELIEVED_SHORTER));
         }
         recovered || before != self.summary(now)
     }
@@ -254,7 +218,20 @@ impl Accord {
     #[must_use]
     pub fn counts(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> bool {
         let Some(seat) = self.seats.get(member) else { return true };
-        seat.look.as_ref().is_some_and(|look| look.run_id == *run_id && look.is_fresh(now) && look.kept.is_some())
+        let stands = |look: &Look| look.run_id == *run_id && look.is_fresh(now) && look.kept.is_some();
+        let look = seat.look.as_ref().filter(|look| stands(look));
+        look.zip(self.claim.as_ref()).is_some_and(|(look, claim)| look.is_so(claim))
+    }
+
+    /// Whether a majority of each list has an admitted process with such a record, as of a moment ago. Our own members have none.
+    fn on_majorities(&self, now: Boottime, is_such: impl Fn(&Look) -> bool) -> bool {
+        let has = |name: &&MemberName| {
+            let Some(seat) = self.seats.get(*name) else { return true };
+            let look =
+                seat.look.as_ref().filter(|look| look.is_fresh(now) && seat.admitted.as_ref() == Some(&look.run_id));
+            look.is_some_and(&is_such)
+        };
+        self.is_shared() && self.lists.iter().all(|list| list.iter().filter(has).count() > list.len() / 2)
     }
 
     /// The longest time to live that may be brought into force: every external member says so at this moment. `None` while one
@@ -380,18 +357,6 @@ impl Accord {
 
     fn summary(&self, now: Boottime) -> (Standing, Option<Duration>) {
         (self.standing(now), self.settled(now))
-    }
-}
-
-impl Seat {
-    fn kept(&self, now: Boottime) -> Option<Duration> {
-        self.look.as_ref().filter(|look| look.is_fresh(now))?.kept
-    }
-}
-
-impl Look {
-    fn is_fresh(&self, now: Boottime) -> bool {
-        now.since(self.at) <= FRESH
     }
 }
 

@@ -203,8 +203,8 @@ pub struct Others<'a> {
     pub unclaimed: &'a [String],
     /// Operators that do not count the new list, or not for long, as `namespace/name`.
     pub behind: &'a [String],
-    /// Members of the old list with which nobody can vote who has not heard what the status says is announced: their records say
-    /// it, or nobody else can use them.
+    /// Members with which nobody can vote who has not heard what the status says is announced: their records say it, or nobody
+    /// else can use them.
     pub told: &'a [String],
 }
 
@@ -275,7 +275,7 @@ pub enum Obstacle {
     Unclaimed(Vec<String>),
     /// The RedisQuorums of these operators do not count the new list yet.
     Operators(Vec<String>),
-    /// The records of these members of the old list do not say yet what is announced.
+    /// The records of these members do not say yet what is announced.
     Untold(Vec<String>),
 }
 
@@ -341,9 +341,17 @@ fn announce(lists: &Lists, former: &[String], others: &Others<'_>) -> ChangeStep
     if !others.behind.is_empty() {
         return ChangeStep::Wait(Obstacle::Operators(others.behind.to_vec()));
     }
-    let (told, untold): (Vec<_>, Vec<_>) = former.iter().cloned().partition(|member| others.told.contains(member));
-    if told.len() < meets_every_majority(former) {
-        return ChangeStep::Wait(Obstacle::Untold(untold));
+    let untold = |list: &[String]| -> Vec<String> {
+        list.iter().filter(|member| !others.told.contains(member)).cloned().collect()
+    };
+    let (of_former, of_voters) = (untold(former), untold(&lists.voters));
+    // And a majority of the new list, whose votes go on counting at the end.
+    if former.len() - of_former.len() < meets_every_majority(former)
+        || lists.voters.len() - of_voters.len() < lists.majority()
+    {
+        let mut untold = of_former;
+        untold.extend(of_voters);
+        return ChangeStep::Wait(Obstacle::Untold(untold.into_iter().collect::<BTreeSet<_>>().into_iter().collect()));
     }
     match announced {
         Announced::BothLists => ChangeStep::Announce(Announced::NewList),

@@ -13,5 +13,6 @@ mod core;
 mod membership;
 mod replicas;
 mod settings;
+mod shared;
 mod tokens;
 mod votes;

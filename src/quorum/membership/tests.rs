@@ -2,6 +2,8 @@ use serde_json::json;
 
 use super::*;
 
+mod external;
+
 const DELAY: Duration = Duration::from_secs(10);
 
 fn at(seconds: u64) -> Monotonic {

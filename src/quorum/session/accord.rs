@@ -32,8 +32,9 @@ impl SharedAccord {
             let role = Role::of(&lists, &member.name);
             (MemberName::from(member.name), role)
         });
+        let in_force = lists.in_force().map(|list| list.iter().map(|name| MemberName::from(name.as_str())).collect());
         let mut accord = self.lock();
-        accord.set_members(roles);
+        accord.set_members(roles, in_force.collect());
         accord.set_claim(claim_of(quorum));
     }
 
