@@ -91,37 +91,41 @@ daemon_pid() {
   printf '%s\n' "$pid"
 }
 
+# launch MACHINE NAME COMMAND...: start a command in a machine and leave it alone; prints its PID there.
+launch() {
+  # shellcheck disable=SC2016  # for the inner shell to expand
+  enter "$1" bash -c '
+    log=$1 cd=$2; shift 2; cd "$cd"
+    setsid nice -n -10 "$@" </dev/null >>"$log" 2>&1 9>&- & echo $!
+  ' - "$RUN/log/$1-$2.log" "$RUN" "${@:3}"
+}
+
 # daemon MACHINE COMMAND...: start a daemon in a machine unless it runs already.
 daemon() {
   local machine=$1 name=${2##*/}
   shift
   if daemon_pid "$machine" "$name" >/dev/null; then return; fi
-  # shellcheck disable=SC2016  # for the inner shell to expand
-  enter "$machine" bash -c '
-    log=$1 cd=$2; shift 2; cd "$cd"
-    setsid nice -n -10 "$@" </dev/null >>"$log" 2>&1 9>&- & echo $!
-  ' - "$RUN/log/$machine-$name.log" "$RUN" "$@" >"$RUN/$machine/$name.pid"
+  launch "$machine" "$name" "$@" >"$RUN/$machine/$name.pid"
 }
 
 # supervised MACHINE COMMAND...: a daemon that is started again when it ends. The scheduler does so of its own accord when it cannot make
-# sense of what it sees after an outage of the API server.
+# sense of what it sees after an outage of the API server. The lock is for an `up` in the second between two lives.
 supervised() {
   local machine=$1 name=${2##*/}
   shift
   if daemon_pid "$machine" "$name" >/dev/null; then return; fi
-  # shellcheck disable=SC2016  # for the inner shells to expand
-  enter "$machine" bash -c '
-    log=$1 cd=$2; shift 2; cd "$cd"
-    setsid bash -c "$1" - "${@:2}" </dev/null >>"$log" 2>&1 9>&- &
-  ' - "$RUN/log/$machine-$name.log" "$RUN" '
+  # shellcheck disable=SC2016  # for the inner shell to expand
+  launch "$machine" "$name" bash -c '
     pid=$1; shift
+    exec 8>"$pid.lock"
+    flock -n 8 || exit
     while :; do
-      nice -n -10 "$@" &
+      "$@" 8>&- &
       echo $! >"$pid"
       wait $!
       sleep 1
     done
-  ' "$RUN/$machine/$name.pid" "$@"
+  ' - "$RUN/$machine/$name.pid" "$@" >/dev/null
   wait_until 10 "$name" daemon_pid "$machine" "$name"
 }
 
@@ -181,7 +185,7 @@ node_network() {
 # The host reaches the API server alone, through a loopback port: one socat
 # listens there, another stands inside the control plane, and a socket file,
 # which knows no network namespaces, joins them.
-FORWARDER_NAME="socat for $ROOT" # what ps shows, and how clear_away knows it
+FORWARDER_NAME="socat for ${LOCAL%/.local}" # what ps shows, and how clear_away knows it
 port_forward() {
   local port
   daemon cp socat "UNIX-LISTEN:api.sock,fork,unlink-early,backlog=128,mode=0600" TCP:127.0.0.1:6443,nodelay

@@ -12,7 +12,7 @@ cd "$ROOT"
 if [[ ${CLUSTER:-local} == local ]]; then export KUBECONFIG=$KUBECONFIG_LOCAL; fi
 # `make e2e` has done that already, and then it takes a moment.
 if [[ -z ${MAKELEVEL:-} ]]; then make --no-print-directory up; fi
-if [[ $SUITE == clients ]]; then "$ROOT/local/clients.sh"; fi
+if [[ $SUITE == clients || $SUITE == chaos ]]; then "$ROOT/local/clients.sh"; fi
 
 case ${CLUSTER:-local}/$SUITE in
   local/quorum) images=(valkey redis-clock) ;;

@@ -156,7 +156,7 @@ image_operator() {
   save operator "$OPERATOR_IMAGE" 65532:65532 /redlock
 }
 
-(($#)) || die "usage: image.sh [redis] [pause] [coredns] [operator[=BINARY]]"
+(($#)) || die "usage: image.sh [redis] [redis-clock] [valkey] [pause] [coredns] [operator[=BINARY]]"
 step "Images: $*"
 for image in "$@"; do
   case $image in

@@ -3,7 +3,8 @@
 # shellcheck disable=SC2034  # the variables are for those that source this
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-LOCAL=$ROOT/.local       # all that is built or runs, ignored by git
+# All that is built or runs, ignored by git. A worktree may link to that of another.
+LOCAL=$(realpath -m "$ROOT/.local")
 BIN=$LOCAL/bin           # kube, coredns, helm and the links to kube
 IMAGES=$LOCAL/images     # one tar per image
 PKI=$LOCAL/pki           # kept from one `up` to the next
@@ -14,7 +15,7 @@ export PATH=$BIN:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$P
 
 # Names on this machine carry a hash of the checkout's path, so two checkouts
 # can each have a cluster without touching the other's.
-CLUSTER_ID=rl$(cksum <<<"$ROOT" | awk '{ printf "%04x", $1 % 65536 }')
+CLUSTER_ID=rl$(cksum <<<"${LOCAL%/.local}" | awk '{ printf "%04x", $1 % 65536 }')
 
 REDIS_IMAGE=redlock-operator.local/redis:7.0
 REDIS_CLOCK_IMAGE=redlock-operator.local/redis-clock:7.0

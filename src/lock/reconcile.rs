@@ -283,7 +283,7 @@ impl Locks {
     fn without_shunned(&self, lock: &DistributedLock, candidates: Vec<Candidate>) -> Vec<Candidate> {
         let (uid, now) = (lock.uid().unwrap_or_default(), self.context.clock.boottime());
         let (passed_over, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| {
-            shunned::was_asked_to_go(lock, &candidate.pod_name, self.context.clock.wall())
+            shunned::was_asked_to_go(lock, &candidate.pod_name)
                 || self.shunned.contains(&uid, &candidate.container_id, now)
         });
         if others.is_empty() { passed_over } else { others }

@@ -9,25 +9,18 @@ use std::{
 
 use crate::{
     api::{DistributedLock, conditions::HeldReason},
-    time::{Boottime, UnixMillis},
+    time::Boottime,
 };
 
-/// Ends that say: somebody else. Not that the holder is gone, or that nobody could tell.
-const ASKED_TO_GO: [HeldReason; 5] = [
-    HeldReason::SteppedDown,
-    HeldReason::Broken,
-    HeldReason::HolderUnhealthy,
-    HeldReason::MaxHoldReached,
-    HeldReason::Suspended,
-];
+/// Ends that say: somebody else. Not that the holder is gone, that nobody could tell, or that nobody is to hold it.
+const ASKED_TO_GO: [HeldReason; 4] =
+    [HeldReason::SteppedDown, HeldReason::Broken, HeldReason::HolderUnhealthy, HeldReason::MaxHoldReached];
 
-/// Whether this pod's hold was ended against it less than a TTL ago. Read off the history, so that every leader knows.
-pub fn was_asked_to_go(lock: &DistributedLock, pod_name: &str, now: UnixMillis) -> bool {
+/// Whether the last hold was this pod's, and was ended against it: it is another one's turn, however long nobody could be elected
+/// meanwhile. Read off the history, so that every leader knows.
+pub fn was_asked_to_go(lock: &DistributedLock, pod_name: &str) -> bool {
     let Some(last) = lock.status.as_ref().and_then(|status| status.history.first()) else { return false };
-    let since = u128::try_from(now.0.saturating_sub(last.to.as_millis())).unwrap_or(0);
-    last.identity == pod_name
-        && ASKED_TO_GO.iter().any(|reason| last.reason == reason.as_str())
-        && since < lock.spec.ttl.get().as_millis()
+    last.identity == pod_name && ASKED_TO_GO.iter().any(|reason| last.reason == reason.as_str())
 }
 
 /// By lock and container instance, until when.
@@ -54,17 +47,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whose_hold_was_ended_is_passed_over_for_a_ttl_and_whose_container_died_is_not() {
-        let lock = |reason: &str| -> DistributedLock {
+    fn whose_hold_was_ended_is_passed_over_and_whose_container_died_is_not() {
+        let passed_over = |reason: &str, pod| {
             let end = serde_json::json!({"identity": "a-0", "to": "1970-01-01T00:00:10.000Z", "reason": reason});
             let object = serde_json::json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
                 "metadata": {"name": "l"}, "spec": {"ttl": "5s"}, "status": {"transitions": 1, "history": [end]}});
-            serde_json::from_value(object).unwrap()
+            was_asked_to_go(&serde_json::from_value(object).unwrap(), pod)
         };
-        let passed_over = |reason, pod, now| was_asked_to_go(&lock(reason), pod, UnixMillis(now));
-        assert!(passed_over("SteppedDown", "a-0", 10_000) && passed_over("SteppedDown", "a-0", 14_999));
-        assert!(!passed_over("SteppedDown", "a-0", 15_000) && !passed_over("SteppedDown", "a-1", 10_000));
-        assert!(!passed_over("HolderGone", "a-0", 10_000));
+        assert!(passed_over("SteppedDown", "a-0") && !passed_over("SteppedDown", "a-1"));
+        assert!(!passed_over("HolderGone", "a-0") && !passed_over("Suspended", "a-0"));
     }
 
     #[test]

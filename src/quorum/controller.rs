@@ -21,14 +21,17 @@ mod tls;
 mod watches;
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::controller::{Action, Controller};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::time::{interval, timeout};
 use tokio_stream::wrappers::IntervalStream;
@@ -88,6 +91,23 @@ impl From<kube::Error> for Error {
 /// A request to the API server, with a deadline.
 pub(crate) async fn request<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
     Ok(timeout(REQUEST_TIMEOUT, call).await.map_err(|_| Error::TimedOut)??)
+}
+
+/// Deletes this very object, by its UID: one that has taken its place meanwhile is another one. Whether it was there; that it is
+/// gone or replaced is as good.
+async fn delete<K>(client: &Client, object: &K) -> Result<bool, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    let preconditions = Preconditions { uid: object.uid(), resource_version: None };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+    match request(api.delete(&object.name_any(), &params)).await {
+        Ok(_) => Ok(true),
+        Err(Error::Conflict) => Ok(false),
+        Err(Error::Api(error)) if matches!(error.as_ref(), kube::Error::Api(status) if status.code == 404) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// What the leader remembers of one quorum during its term.

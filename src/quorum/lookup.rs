@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::{
+    ResourceExt,
+    core::{Selector, SelectorExt},
+    runtime::reflector::ObjectRef,
+};
 
 use crate::api::{
     AllowedNamespaces, DEFAULT_QUORUM_ANNOTATION, DistributedLock, KeyLayout, NamespacesFrom, RedisQuorum,
@@ -101,22 +105,9 @@ pub fn is_allowed(quorum: &RedisQuorum, namespace: &str, object: Option<&Namespa
     }
 }
 
+/// One that cannot be read (the schema lets none in) allows nothing.
 fn selects(selector: &LabelSelector, object: &Namespace) -> bool {
-    let labels = object.labels();
-    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    let met = |requirement: &LabelSelectorRequirement| {
-        let value = labels.get(&requirement.key);
-        let listed = value.is_some_and(|value| requirement.values.iter().flatten().any(|one| one == value));
-        match requirement.operator.as_str() {
-            "In" => listed,
-            "NotIn" => !listed,
-            "Exists" => value.is_some(),
-            "DoesNotExist" => value.is_none(),
-            // An operator that nobody knows allows nothing.
-            _ => false,
-        }
-    };
-    equal && selector.match_expressions.iter().flatten().all(met)
+    Selector::try_from(selector.clone()).is_ok_and(|selector| selector.matches(object.labels()))
 }
 
 /// The Redis key of a lock.

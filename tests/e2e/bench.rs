@@ -120,6 +120,19 @@ impl Bench {
         self.cluster.kubectl(&all).await
     }
 
+    /// Merges a patch into an object in the test's namespace.
+    pub(crate) async fn patch(&self, kind: &str, name: &str, patch: &str) -> anyhow::Result<()> {
+        self.kubectl(&["patch", kind, name, "--type=merge", "--patch", patch]).await.map(drop)
+    }
+
+    /// The same for a patch that must be refused; gives the message.
+    pub(crate) async fn patch_refused(&self, kind: &str, name: &str, patch: &str) -> anyhow::Result<String> {
+        let arguments = ["-n", &self.namespace, "patch", kind, name, "--type=merge", "--patch", patch];
+        let output = self.cluster.kubectl_output(&arguments, "").await?;
+        ensure!(!output.status.success(), "kubectl patch {kind} {name} took this: {patch}");
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
     /// `kubectl apply` of a manifest that must be refused; gives the message.
     pub(crate) async fn refused(&self, manifest: &str) -> anyhow::Result<String> {
         let output = self.cluster.kubectl_output(&["-n", &self.namespace, "apply", "-f", "-"], manifest).await?;

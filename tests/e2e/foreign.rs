@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::{
     bench::Bench,
-    pods::{container_security, pod_security},
+    pods::{container_security, is_ready, pod_security},
+    poll,
     quorums::Quorum,
 };
 
@@ -138,18 +139,12 @@ impl Monitor {
         what: &str,
         is_so: impl Fn(&Line) -> bool,
     ) -> anyhow::Result<Vec<Line>> {
-        let found = async {
-            loop {
-                let lines = self.lines().await?;
-                if lines.iter().any(|line| line.at > after && is_so(line)) {
-                    return Ok::<_, anyhow::Error>(lines);
-                }
-                // Logs cannot be waited for otherwise: `kubectl logs --follow` would have to be read in the same way.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        };
-        let lines = tokio::time::timeout(limit, found).await;
-        lines.with_context(|| format!("the log of pod {}: not within {limit:?}: {what}", self.name))?
+        // Logs cannot be waited for otherwise: `kubectl logs --follow` would have to be read in the same way.
+        poll::until(limit, &format!("in the log of pod {}: {what}", self.name), || async {
+            let lines = self.lines().await?;
+            Ok(lines.iter().any(|line| line.at > after && is_so(line)).then_some(lines))
+        })
+        .await
     }
 }
 
@@ -163,11 +158,6 @@ async fn start(quorum: &Quorum, name: &str, script: &str) -> anyhow::Result<()> 
     let ready = pods.until(START_LIMIT, "the pod is ready", |version| is_ready(&version.object)).await?;
     ensure!(!ready.gone, "pod {name} was deleted");
     Ok(())
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 fn pod(name: &str, secret: &str, image: &str, script: &str) -> Value {

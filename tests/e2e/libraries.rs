@@ -106,11 +106,21 @@ impl LockClient {
 
     async fn ask_held(&mut self, command: &str) -> anyhow::Result<Option<Held>> {
         let answer = self.ask(command).await?;
+        self.held(&answer).with_context(|| command.to_owned())
+    }
+
+    fn held(&self, answer: &str) -> anyhow::Result<Option<Held>> {
         match answer.split(' ').collect::<Vec<_>>()[..] {
             ["held", from, until] => Ok(Some(Held { from: from.parse()?, until: until.parse()? })),
             ["refused"] => Ok(None),
-            _ => bail!("{}: {command}: {answer} (see {})", self.library.name, self.log.display()),
+            _ => bail!("{}: {answer} (see {})", self.library.name, self.log.display()),
         }
+    }
+
+    /// Tries once to take a lock; `None` if it is not given, or if the library failed.
+    pub(crate) async fn attempt(&mut self, key: &str, ttl: Duration) -> anyhow::Result<Option<Held>> {
+        let answer = self.ask(&format!("acquire {key} {}", ttl.as_millis())).await?;
+        if answer.starts_with("error") { Ok(None) } else { self.held(&answer) }
     }
 
     /// Tries once to take a lock; `None` if it is not given.

@@ -79,6 +79,11 @@ pub(crate) fn is_held(lock: &DistributedLock) -> bool {
     lock.status.as_ref().is_some_and(|status| is_true(&status.conditions, "Held"))
 }
 
+/// The pod that leads.
+pub(crate) fn leader(lock: &DistributedLock) -> Option<String> {
+    status(lock).holder?.pod_name
+}
+
 /// The reason of a condition.
 pub(crate) fn reason_of<'a>(lock: &'a DistributedLock, condition: &'static str) -> Option<&'a str> {
     find_condition(&lock.status.as_ref()?.conditions, condition).map(|condition| condition.reason.as_str())

@@ -17,6 +17,7 @@ mod locks;
 mod masters;
 mod operators;
 mod pods;
+mod poll;
 mod quorums;
 mod record;
 #[path = "../simulation/rng.rs"]

@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
 use redlock_operator::{
-    api::RedisQuorum,
     quorum::tls::{authority::Pair, issue},
     redis_member::acl::external_user,
 };
@@ -14,7 +12,6 @@ use serde_json::{Value, json};
 use crate::{
     bench::Bench,
     quorums::{Quorum, is_ready},
-    record::Recorder,
 };
 
 /// From nothing to Ready, on top of maxTTL.
@@ -181,10 +178,7 @@ impl Masters {
         if !exists {
             bench.create::<k8s_openapi::api::core::v1::Secret>(secret).await?;
         }
-        let name = manifest["metadata"]["name"].as_str().context("a quorum without a name")?.to_owned();
-        let recorder: Recorder<RedisQuorum> = bench.record(&name).await?;
-        bench.create::<RedisQuorum>(manifest).await?;
-        Ok(Quorum { bench: bench.clone(), name, recorder })
+        Quorum::create(bench, manifest).await
     }
 
     /// The same, and waits until it is Ready.

@@ -28,9 +28,18 @@ fn leader_of(lease: &Lease) -> Option<Leader> {
     Some(Leader { pod, term: spec.lease_transitions.unwrap_or_default() })
 }
 
+fn leases(cluster: &Cluster) -> Api<Lease> {
+    Api::namespaced(cluster.client.clone(), &cluster.operator_namespace)
+}
+
 /// Watches who leads.
 pub(crate) async fn watch_leader(cluster: &Cluster) -> anyhow::Result<Recorder<Lease>> {
-    Recorder::of(Api::namespaced(cluster.client.clone(), &cluster.operator_namespace), NAME).await
+    Recorder::of(leases(cluster), NAME).await
+}
+
+/// Asks who leads.
+pub(crate) async fn leader(cluster: &Cluster) -> anyhow::Result<Leader> {
+    leader_of(&leases(cluster).get(NAME).await?).context("no replica of the operator leads")
 }
 
 /// Who leads now.
@@ -46,11 +55,15 @@ pub(crate) async fn until_next_term(leases: &Recorder<Lease>, before: &Leader) -
     next(&version.object).context("no leader")
 }
 
+/// The pods of all replicas.
+pub(crate) async fn pods(cluster: &Cluster) -> anyhow::Result<Vec<Pod>> {
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
+    Ok(pods.list(&ListParams::default().labels(SELECTOR)).await?.items)
+}
+
 /// How often the containers of all operator pods were restarted, by pod.
 pub(crate) async fn restarts(cluster: &Cluster) -> anyhow::Result<Vec<(Option<String>, i32)>> {
-    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
-    let mut restarts: Vec<_> = pods
-        .list(&ListParams::default().labels(SELECTOR))
+    let mut restarts: Vec<_> = pods(cluster)
         .await?
         .into_iter()
         .map(|pod| {

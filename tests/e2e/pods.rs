@@ -1,5 +1,6 @@
 //! Pods that tests run: they meet the pod security standard `restricted`.
 
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 /// User of the Redis images.
@@ -14,6 +15,12 @@ pub(crate) fn pod_security() -> Value {
 /// Of a container.
 pub(crate) fn container_security() -> Value {
     json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
+}
+
+/// The pod is Ready.
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// A Deployment whose pods say their name: `CONFIG GET dbfilename` on port 6379. Redis stands for an application.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 use redlock_operator::api::{DEFAULT_QUORUM_ANNOTATION, MemberState, MemberStatus, RedisQuorum, conditions::is_true};
 use serde_json::{Value, json};
@@ -63,13 +64,11 @@ impl Quorum {
         max_ttl: Duration,
         fields: Value,
     ) -> anyhow::Result<Self> {
-        let recorder = bench.record::<RedisQuorum>(name).await?;
         let mut manifest = manifest(bench, name, max_ttl);
         for (field, value) in fields.as_object().into_iter().flatten() {
             manifest["spec"][field] = value.clone();
         }
-        bench.create::<RedisQuorum>(manifest).await?;
-        Ok(Self { bench: bench.clone(), name: name.into(), recorder })
+        Self::create(bench, manifest).await
     }
 
     /// Creates it and waits until all members are admitted.
@@ -107,6 +106,16 @@ impl Quorum {
         let status = member_of(&version.object, &name).cloned().context("the member was there a moment ago")?;
         Ok((version, status))
     }
+}
+
+/// Of the client `outside` of the quorum `q`.
+pub(crate) const CLIENT_SECRET: &str = "q-client-outside";
+
+/// What that Secret says: one for each member, in their order.
+pub(crate) async fn client_urls(bench: &Bench) -> anyhow::Result<Vec<String>> {
+    let secret = bench.api::<Secret>().get(CLIENT_SECRET).await?;
+    let urls = secret.data.and_then(|mut data| data.remove("urls")).context("no urls in the Secret")?;
+    Ok(String::from_utf8(urls.0)?.lines().map(str::to_owned).collect())
 }
 
 /// What the status says of a member.

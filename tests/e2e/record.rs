@@ -149,26 +149,42 @@ where
         what: &str,
         is_so: impl Fn(&Version<K>) -> bool,
     ) -> anyhow::Result<Version<K>> {
-        let found = async {
-            let (mut count, mut next) = (self.count.clone(), mark);
-            loop {
-                count.borrow_and_update();
-                let fresh: Vec<_> = {
-                    let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
-                    versions.get(next..).unwrap_or_default().to_vec()
-                };
-                next += fresh.len();
-                if let Some(version) = fresh.into_iter().find(&is_so) {
-                    return Ok(version);
-                }
-                if count.changed().await.is_err() {
-                    bail!("the watch of {} ended", self.what);
-                }
-            }
-        };
-        match timeout(limit, found).await {
+        match timeout(limit, self.find_after(mark, is_so)).await {
             Ok(found) => found,
             Err(_elapsed) => bail!("{}: not within {limit:?}: {what}. Last seen:\n{}", self.what, self.describe_last()),
+        }
+    }
+
+    async fn find_after(&self, mark: usize, is_so: impl Fn(&Version<K>) -> bool) -> anyhow::Result<Version<K>> {
+        let (mut count, mut next) = (self.count.clone(), mark);
+        loop {
+            count.borrow_and_update();
+            let fresh: Vec<_> = {
+                let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+                versions.get(next..).unwrap_or_default().to_vec()
+            };
+            next += fresh.len();
+            if let Some(version) = fresh.into_iter().find(&is_so) {
+                return Ok(version);
+            }
+            if count.changed().await.is_err() {
+                bail!("the watch of {} ended", self.what);
+            }
+        }
+    }
+
+    /// For so long nothing for which this is true is seen, nor was among those seen after `mark` versions.
+    pub(crate) async fn never_during(
+        &self,
+        mark: usize,
+        lasts: Duration,
+        what: &str,
+        is_so: impl Fn(&Version<K>) -> bool,
+    ) -> anyhow::Result<()> {
+        match timeout(lasts, self.find_after(mark, is_so)).await {
+            Ok(Ok(_seen)) => bail!("{}: {what}. Last seen:\n{}", self.what, self.describe_last()),
+            Ok(Err(error)) => Err(error),
+            Err(_elapsed) => Ok(()),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Who held a lock from when to when, and that no two did at once.
 
+use std::time::Duration;
+
 use anyhow::ensure;
 
 /// One hold. Times are in milliseconds of Unix time; all that is compared runs on one machine.
@@ -10,6 +12,11 @@ pub(crate) struct Span {
     pub(crate) from: i64,
     /// The end of its validity, or when it began to release if that was earlier.
     pub(crate) until: i64,
+}
+
+/// Milliseconds of a duration.
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// No two holds overlap.

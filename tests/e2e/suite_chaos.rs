@@ -4,6 +4,7 @@
 mod clients;
 mod history;
 mod kinds;
+mod library_clients;
 mod members;
 mod nemesis;
 pub(crate) mod outside;
@@ -20,7 +21,10 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
-use redlock_operator::time::{Clock as _, SystemClock};
+use redlock_operator::{
+    api::RedisQuorum,
+    time::{Clock as _, SystemClock},
+};
 use serde_json::json;
 use tokio::{
     sync::watch,
@@ -34,8 +38,9 @@ use crate::{
     locks::{Lock, SOON},
     operators,
     pods::application,
+    poll,
     quorums::{Quorum, is_ready, manifest},
-    record::Recorder,
+    record::{Recorder, Version},
     rng::Rng,
     runner::{Test, given_time, tests},
 };
@@ -163,6 +168,7 @@ async fn whatever_breaks_no_lock_has_two_holders(bench: Bench) -> anyhow::Result
         }
     }
     recovers(&bench, &quorum, &history, begun).await?;
+    settles(&quorum).await?;
     stage.stop.store(true, Ordering::SeqCst);
     while let Some(ended) = timeout(TURN_LIMIT, inside.join_next()).await.context("workers that do not end")? {
         ended?;
@@ -192,6 +198,18 @@ async fn ready_again(quorum: &Quorum) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The last change of the members comes to its end.
+async fn settles(quorum: &Quorum) -> anyhow::Result<()> {
+    let mark = quorum.recorder.mark().saturating_sub(1);
+    let is_settled = |version: &Version<RedisQuorum>| {
+        let wanted = usize::try_from(version.object.spec.members).ok();
+        let status = version.object.status.as_ref();
+        status.is_some_and(|status| status.former_voters.is_empty() && Some(status.members.len()) == wanted)
+    };
+    quorum.recorder.until_after(mark, RECOVERY_LIMIT, "the members are those that are wanted", is_settled).await?;
+    Ok(())
+}
+
 /// Nothing breaks any more: all members vote, and every key has new holders.
 async fn recovers(bench: &Bench, quorum: &Quorum, history: &History, begun: i64) -> anyhow::Result<()> {
     bench.cluster.faults.end_all().await?;
@@ -204,18 +222,18 @@ async fn recovers(bench: &Bench, quorum: &Quorum, history: &History, begun: i64)
         .filter(|hold| hold.from > begun && !hold.key.ends_with("/app"))
         .map(|hold| hold.key)
         .collect();
-    let ends = SystemClock.boottime() + TURN_LIMIT;
-    loop {
+    let waits = || {
         let holds = history.holds();
-        let new = |key: &&String| !holds.iter().any(|hold: &Hold| hold.from > since && hold.key == **key);
-        let Some(waits) = keys.iter().find(new) else { return Ok(()) };
-        ensure!(SystemClock.boottime() < ends, "nobody got {waits} in {TURN_LIMIT:?} after the last fault");
-        sleep(Duration::from_millis(200)).await;
-    }
+        let had = |key: &str| holds.iter().any(|hold: &Hold| hold.from > since && hold.key == key);
+        keys.iter().find(|key| !had(key))
+    };
+    let turns = || async { Ok(waits().is_none().then_some(())) };
+    let had = poll::until(TURN_LIMIT, "every key has a new holder after the last fault", turns).await;
+    had.with_context(|| format!("{:?} has none", waits()))
 }
 
 struct Scene {
-    quorum: Quorum,
+    quorum: Arc<Quorum>,
     stage: Arc<Stage>,
     clients: Arc<Clients>,
     outside: JoinSet<anyhow::Result<()>>,
@@ -232,7 +250,7 @@ impl Scene {
         wanted["spec"]["nodeTimeout"] = "100ms".into();
         let deployments: Recorder<Deployment> = bench.record("app").await?;
         bench.create::<Deployment>(application("app", 3, &bench.cluster.redis_image)).await?;
-        let quorum = Quorum::ready_as(bench, wanted, MAX_TTL).await?;
+        let quorum = Arc::new(Quorum::ready_as(bench, wanted, MAX_TTL).await?);
         let available =
             |deployment: &Deployment| deployment.status.as_ref().and_then(|status| status.available_replicas);
         deployments.until(RECOVERY_LIMIT, "available", |version| available(&version.object) == Some(3)).await?;
@@ -258,6 +276,8 @@ impl Scene {
                 inside.spawn(Worker { stage, who, key, long, rng: rng.fork() }.work());
             }
         }
+        let contended: Vec<_> = keys.iter().map(|(key, _)| key.clone()).filter(|key| !key.ends_with("/app")).collect();
+        library_clients::start(&stage, &quorum, &contended, rng, &mut inside);
         let ttl = Duration::from_secs(3);
         let election = json!({"metadata": {"name": "app"}, "spec": {
             "quorumRef": {"name": "q"},

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 use redlock_operator::quorum::membership::majority;
 
 use super::check::{Rules, holds, large, violated};
-use super::core::{admits, granted, rejoin_ticks, renewed, ticks};
+use super::core::{granted, rejoin_ticks, renewed, ticks};
+use super::exclusion::{self, ADMITTED, NOBODY, Phase, SEEN, UNSEEN, admissions, number, show_member, show_valid};
 
 mod apply;
 mod leader;
@@ -78,7 +79,7 @@ impl Change {
             clients_wait: true,
             bound_to_epoch: true,
             restarts: 1,
-            admits: (0..=delay).map(|seen_for| admits(seen_for, delay)).collect(),
+            admits: admissions(delay),
             decisions: Arc::default(),
             needed: [old, new].map(|list| majority(&list.iter().map(|member| name(*member)).collect::<Vec<_>>())),
         }
@@ -94,18 +95,12 @@ enum Stage {
     New,
 }
 
-const NOBODY: u8 = 0;
-
-/// In [`Member::fence`]: admitted, restarted and not yet seen, or seen for so many ticks and two.
-const ADMITTED: u8 = 0;
-const UNSEEN: u8 = 1;
-const SEEN: u8 = 2;
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Member {
     /// [`NOBODY`], or a client's number plus one.
     owner: u8,
     ttl: u8,
+    /// [`ADMITTED`], [`UNSEEN`], or [`SEEN`] and more.
     fence: u8,
     /// Users of the epoch before are open, and the operator's of the next one.
     open: [bool; 2],
@@ -113,15 +108,6 @@ struct Member {
     recorded: bool,
     /// A yes in the round under way of each client.
     votes: [bool; 2],
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Phase {
-    #[default]
-    Idle,
-    Acquiring,
-    Held,
-    Extending,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -205,10 +191,6 @@ impl Change {
     }
 }
 
-fn number(client: usize) -> u8 {
-    u8::try_from(client + 1).unwrap()
-}
-
 impl Rules for Change {
     type State = World;
     type Step = Step;
@@ -284,15 +266,7 @@ impl Rules for Change {
     }
 
     fn violation(&self, world: &World) -> Option<&'static str> {
-        let holds = |client: &Client| client.valid > 0;
-        let revived = |client: &Client| holds(client) && client.superseded;
-        if world.clients.iter().all(holds) {
-            Some("two clients are inside their validity")
-        } else if world.clients.iter().any(revived) {
-            Some("a holder is valid again although another was granted the lock in between")
-        } else {
-            None
-        }
+        exclusion::violation(world.clients.map(|client| (client.valid, client.superseded)))
     }
 
     /// The change has ended, and the lock is held by somebody who knows that.
@@ -327,20 +301,13 @@ impl Rules for Change {
         let mut text = format!("{:?} [", world.stage);
         for (at, member) in world.members[..self.members].iter().enumerate() {
             let space = if at > 0 { " " } else { "" };
-            let holder = ["-", "A", "B"][usize::from(member.owner)];
-            let ttl = if member.ttl > 0 { member.ttl.to_string() } else { String::new() };
-            let fence = match member.fence {
-                ADMITTED => String::new(),
-                UNSEEN => "!new".into(),
-                seen => format!("!{}", seen - SEEN),
-            };
             let open: String =
                 ["e", "f"].iter().zip(member.open).filter(|(_, open)| *open).map(|(user, _)| *user).collect();
-            write!(text, "{space}{holder}{ttl}{fence}/{open}").unwrap();
+            write!(text, "{space}{}/{open}", show_member(member.owner, member.ttl, member.fence)).unwrap();
         }
         text.push(']');
         for (name, client) in ["A", "B"].iter().zip(&world.clients) {
-            let valid = if client.valid > 0 { format!(", valid for {}", client.valid) } else { String::new() };
+            let valid = show_valid(client.valid);
             write!(text, " {name}({:?}) {:?}{valid}", client.knows, client.phase).unwrap();
         }
         text

@@ -6,7 +6,8 @@
 use std::fmt::Write;
 
 use super::check::{Rules, holds, large, violated};
-use super::core::{Majorities, Yes, admits, granted, rejoin_ticks, renewed};
+use super::core::{Majorities, Yes, granted, rejoin_ticks, renewed};
+use super::exclusion::{self, ADMITTED, NOBODY, Phase, SEEN, UNSEEN, admissions, number, show_member, show_valid};
 
 mod apply;
 mod tests;
@@ -83,24 +84,19 @@ impl Votes {
     }
 
     fn with_delay(self, delay: u8) -> Self {
-        Self { delay, admits: (0..=delay).map(|seen_for| admits(seen_for, delay)).collect(), ..self }
+        Self { delay, admits: admissions(delay), ..self }
     }
 }
 
-/// Whose value a member's key holds.
-const NOBODY: u8 = 0;
+/// Owner of what a member that was frozen has set for an attempt that was given up.
 const GHOST: u8 = 3;
-
-/// In [`Member::fence`]: admitted, restarted and not yet seen, or seen for so many ticks and two.
-const ADMITTED: u8 = 0;
-const UNSEEN: u8 = 1;
-const SEEN: u8 = 2;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Member {
     /// [`NOBODY`], a client's number plus one, or [`GHOST`].
     owner: u8,
     ttl: u8,
+    /// [`ADMITTED`], [`UNSEEN`], or [`SEEN`] and more.
     fence: u8,
     /// Its clock was stepped, and nobody has noticed.
     stepped: bool,
@@ -110,15 +106,6 @@ struct Member {
     other: [bool; 2],
     /// Only with [`Votes::track`]: it restarted at some time.
     forgot: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Phase {
-    #[default]
-    Idle,
-    Acquiring,
-    Held,
-    Extending,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -219,13 +206,7 @@ impl Votes {
 
     fn tick(&self, world: &mut World) {
         for member in &mut world.members[..self.members] {
-            member.ttl = member.ttl.saturating_sub(1);
-            if member.ttl == 0 {
-                member.owner = NOBODY;
-            }
-            if member.fence >= SEEN {
-                member.fence = (member.fence + 1).min(SEEN + self.delay);
-            }
+            exclusion::tick(&mut member.owner, &mut member.ttl, &mut member.fence, self.delay);
         }
         for client in 0..2 {
             let now = &mut world.clients[client];
@@ -245,10 +226,6 @@ impl Votes {
             }
         }
     }
-}
-
-fn number(client: usize) -> u8 {
-    u8::try_from(client + 1).unwrap()
 }
 
 impl Rules for Votes {
@@ -327,15 +304,7 @@ impl Rules for Votes {
     }
 
     fn violation(&self, world: &World) -> Option<&'static str> {
-        let holds = |client: &Client| client.valid > 0;
-        let revived = |client: &Client| holds(client) && client.superseded;
-        if world.clients.iter().all(holds) {
-            Some("two clients are inside their validity")
-        } else if world.clients.iter().any(revived) {
-            Some("a holder is valid again although another was granted the lock in between")
-        } else {
-            None
-        }
+        exclusion::violation(world.clients.map(|client| (client.valid, client.superseded)))
     }
 
     fn goal(&self, world: &World) -> bool {
@@ -376,18 +345,11 @@ impl Rules for Votes {
         let mut text = String::from("[");
         for member in &world.members[..self.members] {
             let space = if text.len() > 1 { " " } else { "" };
-            let holder = ["-", "A", "B", "?"][usize::from(member.owner)];
-            let ttl = if member.ttl > 0 { member.ttl.to_string() } else { String::new() };
-            let fence = match member.fence {
-                ADMITTED => String::new(),
-                UNSEEN => "!new".into(),
-                seen => format!("!{}", seen - SEEN),
-            };
-            write!(text, "{space}{holder}{ttl}{fence}").unwrap();
+            write!(text, "{space}{}", show_member(member.owner, member.ttl, member.fence)).unwrap();
         }
         text.push(']');
         for (name, client) in ["A", "B"].iter().zip(&world.clients).filter(|(_, client)| client.phase != Phase::Idle) {
-            let valid = if client.valid > 0 { format!(", valid for {}", client.valid) } else { String::new() };
+            let valid = show_valid(client.valid);
             write!(text, " {name} {:?}{valid}", client.phase).unwrap();
         }
         text

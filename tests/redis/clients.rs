@@ -77,14 +77,35 @@ const STACK_EXCHANGE_REFUSED: &[&str] = &[
     "ECHO unique-id",
 ];
 
+/// What most of them have in common: they log in, and do the algorithm as it is written down.
+const PLAIN: Dialect = Dialect {
+    name: "",
+    login: "AUTH {user} {password}",
+    key: "job",
+    connect: &[],
+    refused: &[],
+    take: &[("SET {key} {value} NX PX 9000", "OK")],
+    taken: &[("SET {key} {value} NX PX 9000", "nil")],
+    extend: &[],
+    release: EVAL_RELEASE,
+    release_others: EVAL_RELEASE_OTHERS,
+};
+/// The same over StackExchange.Redis.
+const STACK_EXCHANGE: Dialect = Dialect {
+    connect: &[("PING", "PONG")],
+    refused: STACK_EXCHANGE_REFUSED,
+    take: &[("SET {key} {value} EX 9 NX", "OK")],
+    taken: &[("SET {key} {value} PX 9500 NX", "nil")],
+    release: STACK_EXCHANGE_RELEASE,
+    release_others: SHA_RELEASE_OTHERS,
+    ..PLAIN
+};
+
 const DIALECTS: &[Dialect] = &[
     // leandromoreira/redlock-rb, lib/redlock/client.rb and scripts.rb, over redis-client.
     Dialect {
         name: "redlock-rb",
         login: "HELLO 3 AUTH {user} {password}",
-        key: "job",
-        connect: &[],
-        refused: &[],
         take: &[
             ("EVALSHA {sha:{take-or-renew}} 1 {key} {value} 9000 yes", "NOSCRIPT"),
             ("SCRIPT LOAD {release}", "{sha:{release}}"),
@@ -96,97 +117,45 @@ const DIALECTS: &[Dialect] = &[
         extend: &[("EVALSHA {sha:{take-or-renew}} 1 {key} {value} 20000 no", "OK")],
         release: SHA_RELEASE,
         release_others: SHA_RELEASE_OTHERS,
+        ..PLAIN
     },
     // ronnylt/redlock-php, src/RedLock.php, over phpredis; the library itself does not log in.
-    Dialect {
-        name: "redlock-php",
-        login: "AUTH {user} {password}",
-        key: "job",
-        connect: &[],
-        refused: &[],
-        take: &[("SET {key} {value} NX PX 9000", "OK")],
-        taken: &[("SET {key} {value} NX PX 9000", "nil")],
-        extend: &[],
-        release: EVAL_RELEASE,
-        release_others: EVAL_RELEASE_OTHERS,
-    },
+    Dialect { name: "redlock-php", ..PLAIN },
     // php-lock/lock 2.3.0, src/mutex/RedisMutex.php, SpinlockMutex.php and PHPRedisMutex.php, with phpredis' OPT_PREFIX.
-    Dialect {
-        name: "PHPRedisMutex",
-        login: "AUTH {user} {password}",
-        key: "lock_job",
-        connect: &[],
-        refused: &[],
-        take: &[("SET {key} {value} NX PX 9000", "OK")],
-        taken: &[("SET {key} {value} NX PX 9000", "nil")],
-        extend: &[],
-        release: EVAL_RELEASE,
-        release_others: EVAL_RELEASE_OTHERS,
-    },
+    Dialect { name: "PHPRedisMutex", key: "lock_job", ..PLAIN },
     // sbertrang/redis-distlock, lib/Redis/DistLock.pm, over Redis.pm.
     Dialect {
         name: "Redis::DistLock",
-        login: "AUTH {user} {password}",
-        key: "job",
         connect: &[("SCRIPT LOAD {release}", "{sha:{release}}")],
         refused: &["INFO"],
-        take: &[("SET {key} {value} NX PX 9000", "OK")],
-        taken: &[("SET {key} {value} NX PX 9000", "nil")],
-        extend: &[],
         release: SHA_RELEASE,
         release_others: SHA_RELEASE_OTHERS,
+        ..PLAIN
     },
     // jacket-code/redlock-cpp, redlock-cpp/redlock.cpp, over hiredis; the library itself does not log in. Its extension
     // puts another value on the key.
     Dialect {
         name: "Redlock-cpp",
-        login: "AUTH {user} {password}",
-        key: "job",
-        connect: &[],
-        refused: &[],
         take: &[("set {key} {other} px 9000 nx", "OK")],
         taken: &[("set {key} {other} px 9000 nx", "nil")],
         extend: &[("EVAL {take-over} 1 {key} {other} {value} 20000", "OK")],
-        release: EVAL_RELEASE,
-        release_others: EVAL_RELEASE_OTHERS,
+        ..PLAIN
     },
     // KidFashion/redlock-cs, src/redlock-cs/Redlock.cs, over StackExchange.Redis.
-    Dialect {
-        name: "Redlock-cs",
-        login: "AUTH {user} {password}",
-        key: "job",
-        connect: &[("PING", "PONG")],
-        refused: STACK_EXCHANGE_REFUSED,
-        take: &[("SET {key} {value} EX 9 NX", "OK")],
-        taken: &[("SET {key} {value} PX 9500 NX", "nil")],
-        extend: &[],
-        release: STACK_EXCHANGE_RELEASE,
-        release_others: SHA_RELEASE_OTHERS,
-    },
+    Dialect { name: "Redlock-cs", ..STACK_EXCHANGE },
     // samcook/RedLock.net, RedLockNet.SERedis/RedLock.cs and Lua/*.lua, over StackExchange.Redis, with RedisKeyFormat "{0}".
     Dialect {
         name: "RedLock.net",
-        login: "AUTH {user} {password}",
-        key: "job",
-        connect: &[("PING", "PONG")],
-        refused: STACK_EXCHANGE_REFUSED,
-        take: &[("SET {key} {value} EX 9 NX", "OK")],
-        taken: &[("SET {key} {value} PX 9500 NX", "nil")],
         extend: &[
             ("SCRIPT LOAD {renew-or-take}", "{sha:{renew-or-take}}"),
             ("EVAL {renew-or-take} 1 {key} {value} 20000", "1"),
         ],
-        release: STACK_EXCHANGE_RELEASE,
-        release_others: SHA_RELEASE_OTHERS,
+        ..STACK_EXCHANGE
     },
     // StackExchange/StackExchange.Redis, src/StackExchange.Redis/RedisDatabase.cs, RedisTransaction.cs and Condition.cs:
     // LockTake, LockQuery, LockExtend and LockRelease.
     Dialect {
         name: "StackExchange.Redis",
-        login: "AUTH {user} {password}",
-        key: "job",
-        connect: &[("PING", "PONG")],
-        refused: STACK_EXCHANGE_REFUSED,
         take: &[("SET {key} {value} EX 9 NX", "OK"), ("GET {key}", "{value}")],
         taken: &[("SET {key} {value} EX 9 NX", "nil")],
         // Whole seconds by EXPIRE, others by PEXPIRE.
@@ -210,6 +179,7 @@ const DIALECTS: &[Dialect] = &[
             ("EXEC", "1"),
         ],
         release_others: &[("WATCH {key}", "OK"), ("UNWATCH", "OK")],
+        ..STACK_EXCHANGE
     },
 ];
 

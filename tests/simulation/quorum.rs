@@ -155,7 +155,7 @@ impl Quorum {
     }
 }
 
-/// What a clock watch would do, which the operator does not have yet: compare a member's clock with what it was at the admission.
+/// A stand-in for the operator's clock watch, which compares any two readings: here with the member's clock at its admission.
 #[derive(Default)]
 struct Clocks(Mutex<BTreeMap<RunId, (i64, Boottime)>>);
 

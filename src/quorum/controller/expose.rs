@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{DeleteParams, Preconditions};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 
-use super::{Error, Task, request};
+use super::{Error, Task, delete};
 use crate::api::QUORUM_LABEL;
 use crate::quorum::expose::{Address, SUFFIX, balancer_host};
 use crate::quorum::facts;
@@ -45,7 +44,6 @@ impl Task<'_> {
     /// Removes Services of this quorum by which members are reached from outside, but for those of the plan.
     pub(super) async fn hide(&self, plan: &Plan) -> Result<(), Error> {
         let wanted = |name: &str| plan.expose.is_some() && plan.members.iter().any(|m| m.external_name() == name);
-        let api: Api<Service> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
         for service in self.leader.owned.services.all() {
             let name = service.name_any();
             let ours = service.namespace().as_deref() == Some(plan.namespace.as_str())
@@ -55,13 +53,8 @@ impl Task<'_> {
             if !ours || ends || !name.ends_with(SUFFIX) || wanted(&name) {
                 continue;
             }
-            let preconditions = Preconditions { uid: service.uid(), resource_version: None };
-            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            match request(api.delete(&name, &params)).await {
-                Ok(_) => tracing::info!(quorum = %self.session.reference(), service = %name, "no longer exposed"),
-                Err(Error::Conflict) => {}
-                Err(Error::Api(error)) if matches!(error.as_ref(), kube::Error::Api(status) if status.code == 404) => {}
-                Err(error) => return Err(error),
+            if delete(&self.leader.context.client, service.as_ref()).await? {
+                tracing::info!(quorum = %self.session.reference(), service = %name, "no longer exposed");
             }
         }
         Ok(())

@@ -6,13 +6,12 @@ use std::time::Duration;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::ending::Standing;
 use super::publish::Publisher;
-use super::{Error, RESYNC, Task, request};
+use super::{Error, RESYNC, Task, delete, request};
 use crate::quorum::plan::Plan;
 
 /// Between two looks at a member that leaves: the end of its objects wakes nobody.
@@ -60,13 +59,7 @@ impl Task<'_> {
         }
         if found.meta().deletion_timestamp.is_none() {
             self.forget_settled::<K>(name);
-            let preconditions = Preconditions { uid: found.uid(), resource_version: None };
-            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-            match request(api.delete(name, &params)).await {
-                Ok(_) | Err(Error::Conflict) => {}
-                Err(Error::Api(error)) if matches!(error.as_ref(), kube::Error::Api(status) if status.code == 404) => {}
-                Err(error) => return Err(error),
-            }
+            delete(&self.leader.context.client, &found).await?;
         }
         Ok(false)
     }

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Preconditions};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 
 use super::members::Member;
 use super::publish::Publisher;
-use super::{Error, Task, request};
+use super::{Error, Task, delete};
 use crate::api::{ROLLOUT_ANNOTATION, RedisQuorum};
 use crate::fence::{FenceStep, Reason, State};
 use crate::quorum::auth::Auth;
@@ -97,24 +96,13 @@ impl Task<'_> {
         MemberView { name: member.name.clone(), outdated, standing }
     }
 
-    /// By its UID: a pod that has taken its place meanwhile is another one, and of the newest template.
     async fn delete_pod(&self, plan: &Plan, member: &MemberPlan) -> Result<(), Error> {
         let name = member.pod_name();
         let Some(pod) = self.leader.context.pods.named(&plan.namespace, &name) else { return Ok(()) };
-        let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        let api: Api<Pod> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
-        match request(api.delete(&name, &params)).await {
-            Ok(_) => {
-                tracing::info!(quorum = %self.session.reference(), pod = %name, "deleted, for the newer template");
-                Ok(())
-            }
-            Err(Error::Conflict) => Ok(()),
-            Err(Error::Api(error)) if matches!(error.as_ref(), kube::Error::Api(status) if status.code == 404) => {
-                Ok(())
-            }
-            Err(error) => Err(error),
+        if delete(&self.leader.context.client, pod.as_ref()).await? {
+            tracing::info!(quorum = %self.session.reference(), pod = %name, "deleted, for the newer template");
         }
+        Ok(())
     }
 }
 

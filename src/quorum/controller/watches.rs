@@ -3,13 +3,11 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Preconditions};
+use kube::ResourceExt;
 use kube::runtime::events::EventType;
-use kube::{Api, ResourceExt};
 
 use super::members::{Look, Member};
-use super::{Error, Task, request};
+use super::{Error, Task, delete};
 use crate::api::{DistributedLock, RedisQuorum};
 use crate::quorum::in_force::{self, InForce};
 use crate::quorum::lookup;
@@ -91,15 +89,8 @@ impl Member<'_> {
         if pod.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
-        let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        let api: Api<Pod> = Api::namespaced(self.task.leader.context.client.clone(), namespace);
-        match request(api.delete(&name, &params)).await {
-            Ok(_) => tracing::info!(pod = %name, run_id = %seen.run_id, "deleted: its clock was stepped"),
-            // Gone, or another one already.
-            Err(Error::Conflict) => {}
-            Err(Error::Api(error)) if matches!(error.as_ref(), kube::Error::Api(status) if status.code == 404) => {}
-            Err(error) => return Err(error),
+        if delete(&self.task.leader.context.client, pod.as_ref()).await? {
+            tracing::info!(pod = %name, run_id = %seen.run_id, "deleted: its clock was stepped");
         }
         Ok(())
     }

@@ -29,6 +29,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::gate::Gate;
+use crate::poll;
 
 const START_LIMIT: Duration = Duration::from_secs(20);
 
@@ -111,12 +112,7 @@ async fn start(
     };
     tokio::spawn(renewal.run(CancellationToken::new()));
     tokio::spawn(lock::adopt::follow(context.clone(), holds.clone()));
-    let session = loop {
-        match sessions.get(&reach.quorum) {
-            Some(session) => break session,
-            None => tokio::time::sleep(Duration::from_millis(20)).await,
-        }
-    };
+    let session = poll::until(START_LIMIT, "a session", || async { Ok(sessions.get(&reach.quorum)) }).await?;
     session.ready().await;
     tokio::spawn(lead(context, sessions, holds, leadership));
     Ok(())

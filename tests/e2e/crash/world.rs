@@ -38,6 +38,8 @@ const MEMBERS: usize = 3;
 const MAX_TTL: Duration = Duration::from_secs(30);
 /// Shorter than a change of leader; twice the shortest that a lock may have, since the cluster is on this machine, too.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
+/// Of the lock that must not notice anything: the shortest that a lock may have.
+const STEADY: Duration = Duration::from_secs(1);
 /// Replicas of the installed operator.
 const REPLICAS: usize = 2;
 
@@ -90,7 +92,7 @@ impl World {
         admit(bench, &auth, &servers).await?;
         let survivor = Replica::start("survivor", reach(bench, Gate::open(), |_| ())).await?;
         survivor.lead();
-        let steady = Lock::create(bench, claim("steady", "steady", Some("q"), SHORT)).await?;
+        let steady = Lock::create(bench, claim("steady", "steady", Some("q"), STEADY)).await?;
         steady.held(SOON).await?;
         Ok(Self { bench: bench.clone(), servers, steady, survivor, through, _proxies: proxies })
     }

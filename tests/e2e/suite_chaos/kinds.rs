@@ -1,6 +1,6 @@
 //! What can go wrong, and how it is made to.
 
-/// A kind of fault. Changes of the member list are not among them yet: clients outside would have to follow the quorum's Secret.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     KillMember,
@@ -21,6 +21,7 @@ pub(crate) enum Kind {
     BusyScript,
     Roll,
     ChangeMaxTtl,
+    ChangeMembers,
     KillLeader,
     KillFollower,
     KillOperators,
@@ -58,6 +59,7 @@ impl Kind {
         Self::BusyScript,
         Self::Roll,
         Self::ChangeMaxTtl,
+        Self::ChangeMembers,
         Self::KillLeader,
         Self::KillFollower,
         Self::KillOperators,
@@ -109,6 +111,7 @@ impl Kind {
             Self::BusyScript => "a script that does not end",
             Self::Roll => "the quorum rolled",
             Self::ChangeMaxTtl => "maxTTL changed",
+            Self::ChangeMembers => "members changed, from three to five or back",
             Self::KillLeader => "the leading operator killed",
             Self::KillFollower => "another operator killed",
             Self::KillOperators => "all operators killed",

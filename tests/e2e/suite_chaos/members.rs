@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use futures::StreamExt as _;
+use futures::{StreamExt as _, stream::select};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
     ResourceExt as _,
@@ -17,19 +17,22 @@ use kube::{
 use redlock_operator::api::MEMBER_LABEL;
 use tokio::sync::watch;
 
-use crate::{bench::Bench, record::Steady};
+use crate::{
+    bench::Bench,
+    quorums::{CLIENT_SECRET, client_urls},
+    record::Steady,
+};
 
-/// One for each member, in their order.
+/// One for each member that votes, in their order.
 pub(crate) async fn urls(bench: &Bench) -> anyhow::Result<Vec<String>> {
-    let secret = bench.api::<Secret>().get("q-client-outside").await?;
-    let urls = secret.data.and_then(|mut data| data.remove("urls")).context("no urls in the Secret")?;
     let pods = bench.api::<Pod>().list(&ListParams::default().labels(MEMBER_LABEL)).await?;
     let addresses: BTreeMap<_, _> = pods
         .into_iter()
         .filter_map(|pod| Some((pod.labels().get(MEMBER_LABEL)?.clone(), pod.status?.pod_ip?)))
         .collect();
-    String::from_utf8(urls.0)?
-        .lines()
+    client_urls(bench)
+        .await?
+        .iter()
         .map(|url| {
             let (user, host) = url.split_once('@').context("no host")?;
             let (name, port) = host.split_once(':').context("no port")?;
@@ -41,11 +44,13 @@ pub(crate) async fn urls(bench: &Bench) -> anyhow::Result<Vec<String>> {
         .collect()
 }
 
-/// Tells the URLs again whenever a pod changes.
+/// Tells the URLs again whenever a pod changes, or the quorum's Secret for its clients.
 pub(crate) async fn follow(bench: Bench, known: watch::Sender<Vec<String>>) {
-    let config = watcher::Config::default().labels(MEMBER_LABEL).timeout(20);
-    let mut pods = watcher(bench.api::<Pod>(), config).backoff(Steady).boxed();
-    while pods.next().await.is_some() {
+    let config = watcher::Config::default().timeout(20);
+    let pods = watcher(bench.api::<Pod>(), config.clone().labels(MEMBER_LABEL)).backoff(Steady).map(drop);
+    let secret = watcher(bench.api::<Secret>(), config.fields(&format!("metadata.name={CLIENT_SECRET}")));
+    let mut news = select(pods, secret.backoff(Steady).map(drop)).boxed();
+    while news.next().await.is_some() {
         // An API server that is away now is heard of by the next event.
         if let Ok(urls) = urls(&bench).await {
             known.send_if_modified(|before| {

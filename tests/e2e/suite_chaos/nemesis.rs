@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
-use kube::{Api, ResourceExt as _, api::ListParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt as _};
 use redlock_operator::api::{MemberState, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
 use tokio::time::sleep;
 
@@ -12,9 +12,8 @@ use super::{
     clients::Clients,
     history::{History, now},
     kinds::Kind,
-    workers,
 };
-use crate::{bench::Bench, checker::Fault, faults::Injected, operators, quorums::member_of, rng::Rng};
+use crate::{bench::Bench, checker::Fault, faults::Injected, locks, operators, quorums::member_of, rng::Rng};
 
 /// An operator that was killed works again within this time, in milliseconds.
 const OPERATOR_BACK: i64 = 5_000;
@@ -22,6 +21,9 @@ const OPERATOR_BACK: i64 = 5_000;
 const FENCED_LIMIT: Duration = Duration::from_secs(30);
 /// Nodes of the local cluster.
 const NODES: u64 = 3;
+/// The quorum has so many members, or so many.
+const FEW: i32 = 3;
+const MANY: i32 = 5;
 
 /// The servers that vote.
 #[derive(Clone, Debug)]
@@ -48,11 +50,26 @@ struct Done(Fault);
 impl Nemesis {
     /// One fault from beginning to end. What could not be done, because an earlier one is still felt, is no fault.
     pub(crate) async fn inflict(&mut self, kind: Kind) -> anyhow::Result<()> {
+        self.find_target().await;
         let from = now();
         let Done(fault) = self.perform(kind).await?;
         let until = fault.until.max(now());
         self.history.fault(Fault { kind: kind.name(), from, until, ..fault });
         Ok(())
+    }
+
+    /// The members may be others than at the last fault. Without an API server they are those of before.
+    async fn find_target(&mut self) {
+        if self.target.supervised {
+            return;
+        }
+        let Ok(quorum) = self.bench.api::<RedisQuorum>().get("q").await else { return };
+        let mut pods: Vec<_> =
+            quorum.status.into_iter().flat_map(|status| status.members).map(|member| member.name + "-0").collect();
+        pods.sort();
+        if !pods.is_empty() {
+            self.target.pods = pods;
+        }
     }
 
     async fn perform(&mut self, kind: Kind) -> anyhow::Result<Done> {
@@ -86,6 +103,11 @@ impl Nemesis {
                 let ttl = 3 + self.changes % 3;
                 self.patch(&format!(r#"{{"spec":{{"maxTTL":"{ttl}s"}}}}"#)).await
             }
+            Kind::ChangeMembers => {
+                let quorum: RedisQuorum = self.bench.api().get("q").await?;
+                let members = if quorum.spec.members == FEW { MANY } else { FEW };
+                self.patch(&format!(r#"{{"spec":{{"members":{members}}}}}"#)).await
+            }
             Kind::KillLeader | Kind::KillFollower | Kind::KillOperators => self.kill_operators(kind).await,
             Kind::DeleteOperatorPod => self.delete_operator().await,
             Kind::FreezeLeader => self.freeze_leader().await,
@@ -112,8 +134,13 @@ impl Nemesis {
         usize::try_from(self.rng.below(of as u64)).unwrap_or(0)
     }
 
+    fn member(&self, index: usize) -> String {
+        let pod = &self.target.pods[index];
+        pod.strip_suffix("-0").unwrap_or(pod).to_owned()
+    }
+
     fn members(&self, indexes: &[usize]) -> BTreeSet<String> {
-        indexes.iter().map(|index| format!("q-{index}")).collect()
+        indexes.iter().map(|index| self.member(*index)).collect()
     }
 
     /// Members that are out, while it lasts.
@@ -229,7 +256,7 @@ impl Nemesis {
                 fault.members.extend(self.members(&[index]));
             }
         }
-        for pod in self.operators().await? {
+        for pod in operators::pods(&self.bench.cluster).await? {
             if pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(&format!("node{number}")) {
                 fault.operators.insert(pod.name_any());
             }
@@ -258,7 +285,7 @@ impl Nemesis {
 
     /// The status says that the member may not vote, and then it is closed.
     async fn fenced(&mut self, index: usize) -> anyhow::Result<()> {
-        let name = format!("q-{index}");
+        let name = self.member(index);
         loop {
             let quorum: RedisQuorum = self.bench.api().get("q").await?;
             if member_of(&quorum, &name).is_none_or(|member| member.state != MemberState::Admitted) {
@@ -285,20 +312,12 @@ impl Nemesis {
     /// Locks do not notice.
     async fn patch(&mut self, patch: &str) -> anyhow::Result<Done> {
         self.changes += 1;
-        self.bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", patch]).await?;
+        self.bench.patch("rq", "q", patch).await?;
         Ok(Done(Fault::default()))
     }
 
-    async fn operators(&self) -> anyhow::Result<Vec<Pod>> {
-        let pods: Api<Pod> = Api::namespaced(self.bench.cluster.client.clone(), &self.bench.cluster.operator_namespace);
-        Ok(pods.list(&ListParams::default().labels(operators::SELECTOR)).await?.items)
-    }
-
     async fn leader(&self) -> anyhow::Result<String> {
-        let leases: Api<Lease> =
-            Api::namespaced(self.bench.cluster.client.clone(), &self.bench.cluster.operator_namespace);
-        let lease = leases.get(operators::NAME).await?;
-        lease.spec.and_then(|spec| spec.holder_identity).filter(|name| !name.is_empty()).context("nobody leads")
+        Ok(operators::leader(&self.bench.cluster).await?.pod)
     }
 
     fn operators_out(pods: impl IntoIterator<Item = String>) -> Done {
@@ -306,7 +325,7 @@ impl Nemesis {
     }
 
     async fn kill_operators(&mut self, kind: Kind) -> anyhow::Result<Done> {
-        let (leader, pods) = (self.leader().await?, self.operators().await?);
+        let (leader, pods) = (self.leader().await?, operators::pods(&self.bench.cluster).await?);
         let mut killed = BTreeSet::new();
         for pod in pods.iter().map(|pod| pod.name_any()) {
             let is_meant = match kind {
@@ -324,7 +343,7 @@ impl Nemesis {
     }
 
     async fn delete_operator(&mut self) -> anyhow::Result<Done> {
-        let pods = self.operators().await?;
+        let pods = operators::pods(&self.bench.cluster).await?;
         ensure!(!pods.is_empty(), "no operator is there");
         let pod = pods[self.any(pods.len())].name_any();
         let namespace = &self.bench.cluster.operator_namespace;
@@ -370,7 +389,7 @@ impl Nemesis {
     /// It holds the lock no more from the moment of its death.
     async fn kill_elected(&mut self) -> anyhow::Result<Done> {
         let election = self.bench.api().get("app").await?;
-        let leader = workers::leader(&election).context("no pod leads")?;
+        let leader = locks::leader(&election).context("no pod leads")?;
         let at = now();
         self.bench.cluster.faults.kill_container(&self.bench.namespace, &leader, "app").await?;
         self.history.died(&leader, at);

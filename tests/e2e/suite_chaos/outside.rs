@@ -18,7 +18,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::rng::Rng;
+use crate::{rng::Rng, spans::millis};
 
 /// The argument that makes this program such a client.
 pub(crate) const ARGUMENT: &str = "redlock-client";
@@ -135,10 +135,6 @@ impl Worker {
         self.members.delete(&self.key, &value).await;
         held
     }
-}
-
-fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn tell(line: &Line) {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::nemesis::Target;
 use crate::{
     bench::Bench,
-    pods::{container_security, pod_security},
+    pods::{container_security, is_ready, pod_security},
 };
 
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -30,11 +30,6 @@ pub(crate) async fn start(bench: &Bench) -> anyhow::Result<(Target, Vec<String>)
         urls.push(format!("redis://{address}:6379"));
     }
     Ok((target, urls))
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 fn pod(name: &str, image: &str) -> Value {

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::history::{History, now};
-use crate::{bench::Bench, checker::Fault};
+use crate::{bench::Bench, checker::Fault, spans::millis};
 
 /// What a slow write is called.
 pub(crate) const SLOW: &str = "the API server was slow";
@@ -20,13 +20,12 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Writes again and again.
 pub(crate) async fn watch(bench: Bench, history: &History) {
     let maps = bench.api::<ConfigMap>();
-    let limit = i64::try_from(LIMIT.as_millis()).unwrap_or(i64::MAX);
     for number in 0_u64.. {
         let from = now();
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "probe"}, "data": {"n": number.to_string()}});
         let written = maps.patch("probe", &PatchParams::apply("chaos").force(), &Patch::Apply(object)).await;
         let until = now();
-        if written.is_err() || until - from > limit {
+        if written.is_err() || until - from > millis(LIMIT) {
             history.fault(Fault { kind: SLOW, from, until, api_server: true, ..Fault::default() });
         }
         sleep(PAUSE).await;

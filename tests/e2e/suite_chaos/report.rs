@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use anyhow::ensure;
 use redlock_operator::api::{MemberState, RedisQuorum};
 
+use super::library_clients;
 use crate::{
     checker::{self, Fault, Hold, Verdict},
     record::Version,
@@ -75,6 +76,10 @@ impl fmt::Display for Report {
         let Verdict { overlaps, excepted, reversals, unexplained, lapsed, taken } = &self.verdict;
         writeln!(f, "seed {}, {} s", self.seed, self.length.as_secs())?;
         writeln!(f, "grants: {} from the operator, {} of clients outside", self.grants(true), self.grants(false))?;
+        for library in library_clients::contending() {
+            let of = |hold: &&Hold| hold.who.starts_with(library.name) && hold.from < hold.until;
+            writeln!(f, "  {:>6} by {}", self.holds.iter().filter(of).count(), library.name)?;
+        }
         writeln!(f, "faults: {} of {} kinds", self.faults.len(), self.kinds.len())?;
         self.kinds.iter().try_for_each(|(kind, count)| writeln!(f, "  {count:>4} × {kind}"))?;
         writeln!(f, "losses: {taken} locks lost, {lapsed} validities not published in time")?;
@@ -98,12 +103,15 @@ pub(crate) fn say_store(name: &str, counts: Counts) {
     println!("store that {name}: {written} additions acknowledged, {lost} of them lost, {refused} requests refused");
 }
 
-/// When members were out, as the quorum's status told.
+/// When members that vote were out, as the quorum's status told. Those that join or leave cost nobody a lock.
 pub(crate) fn outages(versions: &[Version<RedisQuorum>]) -> Vec<Fault> {
     let ends = versions.iter().skip(1).map(|next| next.wall.0).chain([i64::MAX]);
     let of = |(version, until): (&Version<RedisQuorum>, i64)| {
-        let members = version.object.status.iter().flat_map(|status| &status.members);
-        let out = members.filter(|member| member.state != MemberState::Admitted).map(|member| member.name.clone());
+        let out = version.object.status.iter().flat_map(|status| {
+            let votes = |name: &String| status.voters.contains(name) || status.former_voters.contains(name);
+            let members = status.members.iter().filter(move |member| votes(&member.name));
+            members.filter(|member| member.state != MemberState::Admitted).map(|member| member.name.clone())
+        });
         Fault { kind: "seen", from: version.wall.0, until, members: out.collect(), ..Fault::default() }
     };
     versions.iter().zip(ends).map(of).filter(|fault| !fault.members.is_empty()).collect()

@@ -23,8 +23,9 @@ use super::{
 use crate::{
     bench::Bench,
     checker::{Fault, Hold, LossKind, Millis},
-    locks::{claim, is_held, status},
+    locks::{claim, is_held, leader, status},
     rng::Rng,
+    spans::millis,
     store::Store,
 };
 
@@ -58,7 +59,7 @@ impl Stage {
         })
     }
 
-    fn stopped(&self) -> bool {
+    pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }
 
@@ -206,10 +207,6 @@ impl Worker {
     }
 }
 
-fn millis(duration: Duration) -> Millis {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
-}
-
 /// Token and validity, if it is held.
 fn held(lock: &DistributedLock) -> Option<(i64, Millis)> {
     let status = is_held(lock).then(|| status(lock))?;
@@ -261,9 +258,4 @@ pub(crate) async fn follow_election(stage: Arc<Stage>, name: &str, key: &str, tt
             watch.changed_within(LOOK).await;
         }
     }
-}
-
-/// The pod that leads.
-pub(crate) fn leader(lock: &DistributedLock) -> Option<String> {
-    status(lock).holder?.pod_name
 }

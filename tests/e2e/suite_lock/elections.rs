@@ -106,6 +106,7 @@ pub(crate) async fn readiness_alone_never_hands_over(bench: Bench) -> anyhow::Re
     let mark = first.mark();
     bench.kubectl(&["exec", "app-0", "--", "rm", "/tmp/ready"]).await?;
     first.until_after(mark, SOON, "no longer ready", |v| !is_ready(&v.object)).await?;
+    // Nothing is to happen, for longer than a hold lives that is not renewed.
     tokio::time::sleep(2 * TTL).await;
     crate::history::check_held_throughout(&lock.recorder.versions())?;
     Ok(())

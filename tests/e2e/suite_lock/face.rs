@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::ResourceExt;
 use serde_json::json;
 
 use super::support::{IDLE, election, run, worker};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim},
-    operators,
+    operators, poll,
 };
 
 const TTL: Duration = Duration::from_secs(3);
@@ -62,12 +61,14 @@ pub(crate) async fn metrics_say_what_the_operator_does(bench: Bench) -> anyhow::
         ensure!(operators::read(&bench.cluster, &leader, path).await? == "ok\n", "/{path} of a healthy operator");
     }
     // The other one renews, and says that it does not lead.
-    let pods: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
-    let pods = pods.list(&ListParams::default().labels(operators::SELECTOR)).await?;
+    let pods = operators::pods(&bench.cluster).await?;
     let standby = pods.iter().map(ResourceExt::name_any).find(|name| *name != leader).context("no standby")?;
-    let text = operators::read(&bench.cluster, &standby, "metrics").await?;
-    ensure!(text.contains("redlock_leader 0"), "two leaders?\n{text}");
-    ensure!(text.contains("redlock_renewals_total{outcome=\"renewed\"}"), "a standby that does not renew:\n{text}");
+    poll::until(SOON, "the standby renews", async || {
+        let text = operators::read(&bench.cluster, &standby, "metrics").await?;
+        ensure!(text.contains("redlock_leader 0"), "two leaders?\n{text}");
+        Ok(text.contains("redlock_renewals_total{outcome=\"renewed\"}").then_some(()))
+    })
+    .await?;
     Ok(())
 }
 
@@ -140,14 +141,9 @@ pub(crate) async fn editors_use_locks_and_do_not_write_their_status(bench: Bench
     bench.kubectl(&["create", "rolebinding", "editor", "--clusterrole=edit", "--user=e2e-editor"]).await?;
     let answer = async |verb: &str, what: &str| can_i(&bench, verb, what, editor).await;
     let locks = "distributedlocks.redlock-operator.io";
-    let aggregated = async {
-        // Roles are put together in the background.
-        while answer("create", locks).await? != "yes" {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        Ok::<_, anyhow::Error>(())
-    };
-    tokio::time::timeout(SOON, aggregated).await.context("an editor may not create locks")??;
+    // Roles are put together in the background.
+    let may = || async { Ok((answer("create", locks).await? == "yes").then_some(())) };
+    poll::until(SOON, "an editor may create locks", may).await?;
     for (verb, what, expected) in [
         ("delete", locks, "yes"),
         ("get", "redisquorums.redlock-operator.io", "yes"),

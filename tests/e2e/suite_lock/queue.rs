@@ -73,7 +73,7 @@ pub(crate) async fn claims_that_cannot_hold_block_nobody(bench: Bench) -> anyhow
     ensure!(took < Duration::from_secs(1), "the claim was held only after {took:?}");
 
     let patch = json!({"spec": {"suspend": false}}).to_string();
-    bench.kubectl(&["patch", "dlock", "b-suspended", "--type=merge", "--patch", &patch]).await?;
+    bench.patch("dlock", "b-suspended", &patch).await?;
     suspended.reason("Queued", SOON).await?;
     Ok(())
 }

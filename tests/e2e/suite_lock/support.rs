@@ -13,6 +13,7 @@ use crate::{
     pods::{container_security, pod_security},
     record::{Recorder, Version},
 };
+pub(crate) use crate::{locks::leader, pods::is_ready, spans::millis};
 
 /// A pod with an image that the node has is ready within this time.
 pub(crate) const POD_LIMIT: Duration = Duration::from_secs(60);
@@ -60,11 +61,6 @@ pub(crate) async fn create(bench: &Bench, pod: Value) -> anyhow::Result<Recorder
     Ok(recorder)
 }
 
-pub(crate) fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
 /// What the pod's status says of a container.
 pub(crate) fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
     let containers = pod.status.as_ref()?.container_statuses.as_deref()?;
@@ -98,20 +94,10 @@ pub(crate) fn with(mut manifest: Value, more: Value) -> Value {
     manifest
 }
 
-/// The pod that leads.
-pub(crate) fn leader(lock: &DistributedLock) -> Option<String> {
-    status(lock).holder?.pod_name
-}
-
 /// The first version after `mark` in which this pod has the lock.
 pub(crate) async fn led_by(lock: &Lock, mark: usize, pod: &str, limit: Duration) -> anyhow::Result<LockVersion> {
     let is_it = |v: &LockVersion| is_held(&v.object) && leader(&v.object).as_deref() == Some(pod);
     lock.recorder.until_after(mark, limit, &format!("{pod} leads"), is_it).await
-}
-
-/// Milliseconds of a duration.
-pub(crate) fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// The latest validity that was ever published under this token, on the wall clock.

@@ -105,7 +105,7 @@ pub(crate) async fn a_suspended_claim_passes_the_lock_on_and_queues_again(bench:
     next.reason("Queued", SOON).await?;
     let suspend = async |suspend: bool| {
         let patch = json!({"spec": {"suspend": suspend}}).to_string();
-        bench.kubectl(&["patch", "dlock", "first", "--type=merge", "--patch", &patch]).await
+        bench.patch("dlock", "first", &patch).await
     };
     suspend(true).await?;
     first.reason("Ending", SOON).await?;

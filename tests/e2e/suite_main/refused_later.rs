@@ -56,7 +56,7 @@ async fn check(bench: &Bench, elsewhere: &Bench, quorum: &Quorum) -> anyhow::Res
     stays_quiet(bench, &refusals.map(|(lock, ..)| lock)).await?;
 
     let patch = json!({"spec": {"maxTTL": "6s", "allowedNamespaces": {"from": "All"}}}).to_string();
-    bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", &patch]).await?;
+    bench.patch("rq", "q", &patch).await?;
     not_allowed.held(SOON).await.context("allowedNamespaces now allows it")?;
     too_long.held(SOON).await.context("maxTTL is large enough now")?;
     bench.create::<RedisQuorum>(crate::quorums::manifest(bench, "later", MAX_TTL)).await?;

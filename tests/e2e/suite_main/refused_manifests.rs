@@ -100,9 +100,7 @@ pub(crate) async fn a_malformed_manifest_is_refused_with_what_to_write_instead(b
 
     bench.create::<DistributedLock>(claim("fine", "key", None, SOON)).await?;
     let change = r#"{"spec": {"key": "other"}}"#;
-    let patch = ["-n", &bench.namespace, "patch", "dlock", "fine", "--type=merge", "--patch", change];
-    let output = bench.cluster.kubectl_output(&patch, "").await?;
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = bench.patch_refused("dlock", "fine", change).await?;
     let wanted = "key cannot be changed, added or removed: create another DistributedLock";
     ensure!(told.contains(wanted), "a changed key: {told}");
     ensure!(operators::restarts(&bench.cluster).await? == before, "an operator pod was restarted");
@@ -114,10 +112,7 @@ pub(crate) async fn another_address_under_the_name_of_a_master_is_refused(bench:
     let spec = json!({"members": 1, "external": external});
     bench.create::<RedisQuorum>(json!({"metadata": {"name": "q"}, "spec": spec})).await?;
     let moved = json!([external[0], {"name": "y", "address": "z.example:6379"}]);
-    let patch = json!({"spec": {"external": moved}}).to_string();
-    let arguments = ["-n", &bench.namespace, "patch", "rq", "q", "--type=merge", "--patch", &patch];
-    let told = bench.cluster.kubectl_output(&arguments, "").await?;
-    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    let told = bench.patch_refused("rq", "q", &json!({"spec": {"external": moved}}).to_string()).await?;
     ensure!(told.contains("another address is another master") && told.contains("give it another name"), "{told}");
     Ok(())
 }

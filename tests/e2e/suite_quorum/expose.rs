@@ -117,7 +117,7 @@ pub(crate) async fn node_ports_are_reached_from_outside_the_cluster_with_the_cer
     // And back.
     let services = bench.record::<Service>("q-1-external").await?;
     let hidden = r#"{"spec": {"expose": null}}"#;
-    bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", hidden]).await?;
+    bench.patch("rq", "q", hidden).await?;
     services.until_gone(SOON).await?;
     let policies = bench.record::<NetworkPolicy>("q").await?;
     let closed = |policy: &NetworkPolicy| {

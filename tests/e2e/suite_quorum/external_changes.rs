@@ -73,8 +73,7 @@ pub(crate) async fn a_master_of_others_is_replaced_and_no_lock_is_lost_or_split(
     let lock = held_lock(&bench, TTL).await?;
     let turns = tokio::spawn(contend(bench.clone(), "turn", 12));
     let moved = json!({"spec": {"external": [masters.member("vm-0", 3)]}}).to_string();
-    let told = bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", &moved]).await;
-    let told = told.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    let told = bench.patch_refused("rq", "q", &moved).await?;
     ensure!(told.contains("give it another name"), "another address under the same name: {told}");
 
     let mark = edit(&quorum, &masters, 0, &[1, 2, 3]).await?;

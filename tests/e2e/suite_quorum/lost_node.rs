@@ -63,17 +63,9 @@ impl LostMember {
 
     /// It is not admitted for as long as this takes.
     async fn stays_out_during(&self, wait: Duration) -> anyhow::Result<()> {
-        let mark = self.quorum.recorder.mark();
-        tokio::time::sleep(wait).await;
-        let opened = self
-            .quorum
-            .recorder
-            .versions()
-            .into_iter()
-            .skip(mark)
-            .any(|version| member_of(&version.object, "q-1").is_some_and(is_admitted));
-        ensure!(!opened, "admitted while its predecessor may run");
-        Ok(())
+        let recorder = &self.quorum.recorder;
+        let opened = |version: &Version<_>| member_of(&version.object, "q-1").is_some_and(is_admitted);
+        recorder.never_during(recorder.mark(), wait, "admitted while its predecessor may run", opened).await
     }
 
     /// After `evidence`, which came after `mark`, the successor is admitted, and no sooner than the delay. The lock was held throughout.

@@ -108,7 +108,7 @@ async fn shut_out(monitor: &Monitor, after: i64, members: usize) -> anyhow::Resu
 async fn resize(quorum: &Quorum, members: usize) -> anyhow::Result<usize> {
     let mark = quorum.recorder.mark();
     let patch = format!(r#"{{"spec":{{"members":{members}}}}}"#);
-    quorum.bench.kubectl(&["patch", "rq", &quorum.name, "--type=merge", "--patch", &patch]).await?;
+    quorum.bench.patch("rq", &quorum.name, &patch).await?;
     Ok(mark)
 }
 

@@ -11,6 +11,7 @@ use crate::{
     bench::Bench,
     operators,
     pods::{container_security, pod_security},
+    poll,
     quorums::{Quorum, is_ready, manifest},
 };
 
@@ -22,9 +23,10 @@ pub(crate) async fn objects_of_others_are_refused_and_kept(bench: Bench) -> anyh
     let quorum = Quorum::create(&bench, manifest(&bench, "q", MAX_TTL)).await?;
     let message = reason_after(&quorum, 0, RESTART_LIMIT, "Ready", "InvalidSpec").await?;
     ensure!(message.contains("Service q-1 exists and belongs to somebody else"), "{message}");
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    let after = bench.api::<Service>().get("q-1").await?;
-    ensure!(after.metadata.resource_version == before.metadata.resource_version, "somebody's Service was changed");
+    let services = bench.api::<Service>();
+    let same =
+        || async { Ok(services.get("q-1").await?.metadata.resource_version == before.metadata.resource_version) };
+    poll::stays(Duration::from_secs(3), "somebody's Service is as it was", same).await?;
     bench.delete::<Service>("q-1").await?;
     quorum.recorder.until(RESTART_LIMIT, "Ready", is_ready).await?;
     Ok(())

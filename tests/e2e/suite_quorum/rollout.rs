@@ -14,6 +14,7 @@ use crate::{
     bench::Bench,
     history::check_held_throughout,
     locks::{SOON, status},
+    poll,
     quorums::{Quorum, member_of},
     record::Version,
 };
@@ -25,10 +26,6 @@ const ROLLOUT_LIMIT: Duration = Duration::from_secs(150);
 const QUIET: Duration = Duration::from_secs(5);
 const OTHER_RESOURCES: &str = r#"{"spec":{"pod":{"resources":{"requests":{"cpu":"11m","memory":"32Mi"}}}}}"#;
 
-async fn patch(bench: &Bench, patch: &str) -> anyhow::Result<()> {
-    bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", patch]).await.map(drop)
-}
-
 async fn requested_cpu(bench: &Bench, index: usize) -> anyhow::Result<Option<String>> {
     let pod = bench.api::<Pod>().get(&format!("q-{index}-0")).await?;
     let container = pod.spec.and_then(|spec| spec.containers.into_iter().next()).context("no container")?;
@@ -39,7 +36,7 @@ pub(crate) async fn members_are_updated_one_at_a_time_and_no_lock_is_lost(bench:
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
     let (mark, start) = (quorum.recorder.mark(), bench.now());
-    patch(&bench, OTHER_RESOURCES).await?;
+    bench.patch("rq", "q", OTHER_RESOURCES).await?;
     for index in 0..3 {
         let updating = |m: &_| is_fenced_for(m, FenceReason::Updating);
         let (seen, _) = quorum.member_until(mark, index, ROLLOUT_LIMIT, "is fenced as Updating", updating).await?;
@@ -70,9 +67,10 @@ pub(crate) async fn a_bad_image_stops_at_the_first_member_and_is_undone(bench: B
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
     let (before, mark) = (pod_uids(&bench).await?, quorum.recorder.mark());
-    patch(&bench, r#"{"spec":{"image":"redlock-operator.local/no-such-image:1"}}"#).await?;
+    bench.patch("rq", "q", r#"{"spec":{"image":"redlock-operator.local/no-such-image:1"}}"#).await?;
     let pending = |m: &redlock_operator::api::MemberStatus| m.state == MemberState::Pending;
     quorum.member_until(mark, 0, ROLLOUT_LIMIT, "has no running pod", pending).await?;
+    // Whatever it might do next, it has had the time: pods are replaced for good.
     tokio::time::sleep(delay(MAX_TTL) + QUIET).await;
     let during = pod_uids(&bench).await?;
     ensure!(during[0] != before[0] && during[1..] == before[1..], "not only the first member: {before:?}, {during:?}");
@@ -82,7 +80,7 @@ pub(crate) async fn a_bad_image_stops_at_the_first_member_and_is_undone(bench: B
     ensure!(message.contains("q-1 is next, when q-0 may vote again"), "{message}");
 
     let mark = quorum.recorder.mark();
-    patch(&bench, &format!(r#"{{"spec":{{"image":"{}"}}}}"#, bench.cluster.redis_image)).await?;
+    bench.patch("rq", "q", &format!(r#"{{"spec":{{"image":"{}"}}}}"#, bench.cluster.redis_image)).await?;
     quorum.member_until(mark, 0, RESTART_LIMIT, "is admitted with the old image", is_admitted).await?;
     settled_after(&quorum, mark, RESTART_LIMIT).await?;
     let after = pod_uids(&bench).await?;
@@ -96,14 +94,14 @@ pub(crate) async fn a_paused_update_waits_and_goes_on(bench: Bench) -> anyhow::R
     let before = pod_uids(&bench).await?;
     bench.kubectl(&["annotate", "rq", "q", "redlock-operator.io/rollout=paused"]).await?;
     let mark = quorum.recorder.mark();
-    patch(&bench, OTHER_RESOURCES).await?;
+    bench.patch("rq", "q", OTHER_RESOURCES).await?;
     let all = |v: &Version<_>| {
         let (_, reason, message) = condition(v, "Progressing");
         reason == "RolloutPaused" && message.contains("3 of 3 members run the old pod template")
     };
     quorum.recorder.until_after(mark, SOON, "paused before the first member", all).await?;
-    tokio::time::sleep(QUIET).await;
-    ensure!(pod_uids(&bench).await? == before, "a paused update replaced pods");
+    let same = || async { Ok(pod_uids(&bench).await? == before) };
+    poll::stays(QUIET, "a paused update replaces no pod", same).await?;
 
     // Paused again in the middle: the member that is under way comes back, the others stay as they are.
     let mark = quorum.recorder.mark();
@@ -113,9 +111,10 @@ pub(crate) async fn a_paused_update_waits_and_goes_on(bench: Bench) -> anyhow::R
     bench.kubectl(&["annotate", "rq", "q", "redlock-operator.io/rollout=paused"]).await?;
     let mark = quorum.recorder.mark();
     quorum.member_until(mark, 0, RESTART_LIMIT, "is admitted again", is_admitted).await?;
-    tokio::time::sleep(QUIET).await;
     let during = pod_uids(&bench).await?;
     ensure!(during[0] != before[0] && during[1..] == before[1..], "{before:?}, then {during:?}");
+    let same = || async { Ok(pod_uids(&bench).await? == during) };
+    poll::stays(QUIET, "an update that is paused again replaces no further pod", same).await?;
 
     let mark = quorum.recorder.mark();
     bench.kubectl(&["annotate", "rq", "q", "redlock-operator.io/rollout-"]).await?;

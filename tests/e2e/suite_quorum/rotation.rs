@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::Api;
 use redlock_operator::api::{PasswordStage, RedisQuorum};
 
 use super::helpers::{check_one_at_a_time, held_lock, pod_uids, reason_after, settled_after};
 use crate::{
-    bench::Bench, foreign::Client, history::check_held_throughout, locks::SOON, operators, quorums::Quorum,
+    bench::Bench,
+    foreign::Client,
+    history::check_held_throughout,
+    locks::SOON,
+    operators,
+    quorums::{Quorum, client_urls},
     record::Version,
 };
 
@@ -31,12 +36,6 @@ async fn annotate(bench: &Bench, text: &str) -> anyhow::Result<()> {
     bench.kubectl(&["annotate", "--overwrite", "rq", "q", &annotation]).await.map(drop)
 }
 
-async fn urls(bench: &Bench) -> anyhow::Result<Vec<String>> {
-    let secret = bench.api::<Secret>().get("q-client-outside").await?;
-    let urls = secret.data.and_then(|mut data| data.remove("urls")).context("no urls")?.0;
-    Ok(String::from_utf8(urls)?.lines().map(str::to_owned).collect())
-}
-
 /// What each member answers to a SET with these urls.
 async fn try_all(client: &Client, bench: &Bench, urls: &[String]) -> anyhow::Result<Vec<String>> {
     let mut answers = Vec::new();
@@ -51,7 +50,7 @@ pub(crate) async fn passwords_are_rotated_and_no_lock_is_lost(bench: Bench) -> a
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
     let client = Client::start(&quorum).await?;
-    let (before, pods, old) = (quorum.recorder.last()?.object, pod_uids(&bench).await?, urls(&bench).await?);
+    let (before, pods, old) = (quorum.recorder.last()?.object, pod_uids(&bench).await?, client_urls(&bench).await?);
 
     let (mark, start) = (quorum.recorder.mark(), bench.now());
     annotate(&bench, "first").await?;
@@ -68,7 +67,7 @@ pub(crate) async fn passwords_are_rotated_and_no_lock_is_lost(bench: Bench) -> a
         urls.is_some_and(|urls| urls != (old.join("\n") + "\n").into_bytes())
     };
     secrets.until(SOON, "the client's Secret has new passwords", |version| newer(&version.object)).await?;
-    let new = urls(&bench).await?;
+    let new = client_urls(&bench).await?;
     ensure!(old.iter().all(|url| !new.contains(url)), "a member has its old password in the client's Secret");
     for (what, urls) in [("old", &old), ("new", &new)] {
         let answers = try_all(&client, &bench, urls).await?;

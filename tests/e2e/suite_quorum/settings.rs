@@ -18,10 +18,6 @@ const SMALL: Duration = Duration::from_secs(4);
 const LARGE: Duration = Duration::from_secs(12);
 const TTL: Duration = Duration::from_secs(3);
 
-async fn patch(bench: &Bench, patch: &str) -> anyhow::Result<()> {
-    bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", patch]).await.map(drop)
-}
-
 fn in_force(version: &Version<RedisQuorum>) -> Option<Duration> {
     version.object.status.as_ref()?.max_ttl_in_force.map(redlock_operator::api::GoDuration::get)
 }
@@ -49,7 +45,7 @@ pub(crate) async fn max_ttl_is_raised_and_lowered_while_locks_are_held(bench: Be
     long.recorder.until(SOON, "refused for its ttl", refused).await?;
 
     let mark = quorum.recorder.mark();
-    patch(&bench, r#"{"spec":{"maxTTL":"12s"}}"#).await?;
+    bench.patch("rq", "q", r#"{"spec":{"maxTTL":"12s"}}"#).await?;
     let shown = quorum.recorder.until_after(mark, SOON, "12s in force", |v| in_force(v) == Some(LARGE)).await?;
     let granted = long.held(SOON).await?;
     ensure!(granted.wall.0 >= shown.wall.0, "a lock was held with the larger maxTTL before the status showed it");
@@ -57,7 +53,7 @@ pub(crate) async fn max_ttl_is_raised_and_lowered_while_locks_are_held(bench: Be
 
     // The lock with the larger ttl goes on, and as long as it is renewed fences wait for it.
     let mark = quorum.recorder.mark();
-    patch(&bench, r#"{"spec":{"maxTTL":"4s"}}"#).await?;
+    bench.patch("rq", "q", r#"{"spec":{"maxTTL":"4s"}}"#).await?;
     rejoins_after(&quorum, LARGE).await?;
     ensure!(in_force(&quorum.recorder.last()?) == Some(LARGE), "lowered while a lock with the larger ttl was renewed");
     ensure!(
@@ -94,10 +90,10 @@ pub(crate) async fn drift_and_node_timeout_are_changed_while_locks_are_held(benc
         }),
     ] {
         let mark = quorum.recorder.mark();
-        patch(&bench, change).await?;
+        bench.patch("rq", "q", change).await?;
         quorum.recorder.until_after(mark, SOON, change, |v| is_shown(v, true)).await?;
         let mark = quorum.recorder.mark();
-        patch(&bench, back).await?;
+        bench.patch("rq", "q", back).await?;
         let lowered = quorum.recorder.until_after(mark, RESTART_LIMIT, back, |v| is_shown(v, false)).await?;
         ensure!(!lowered.gone, "the quorum is gone");
     }

@@ -17,6 +17,7 @@ use crate::{
     foreign::Client,
     history::check_held_throughout,
     locks::SOON,
+    poll,
     quorums::{Quorum, is_ready},
     record::Version,
 };
@@ -141,7 +142,7 @@ pub(crate) async fn a_certificate_that_is_replaced_is_served_without_a_restart(b
 
 async fn switch(bench: &Bench, mode: &str) -> anyhow::Result<()> {
     let patch = format!("{{\"spec\":{{\"tls\":{{\"mode\":\"{mode}\",\"secretRef\":null}}}}}}");
-    bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", &patch]).await.map(drop)
+    bench.patch("rq", "q", &patch).await
 }
 
 pub(crate) async fn tls_is_switched_on_and_off_and_no_lock_is_lost(bench: Bench) -> anyhow::Result<()> {
@@ -153,11 +154,11 @@ pub(crate) async fn tls_is_switched_on_and_off_and_no_lock_is_lost(bench: Bench)
     // Without a certificate it does not begin.
     let mark = quorum.recorder.mark();
     let missing = r#"{"spec":{"tls":{"mode":"Secret","secretRef":{"name":"missing"}}}}"#;
-    bench.kubectl(&["patch", "rq", "q", "--type=merge", "--patch", missing]).await?;
+    bench.patch("rq", "q", missing).await?;
     let refused = reason_after(&quorum, mark, SOON, "Ready", "CertificateInvalid").await?;
     ensure!(refused.contains("the Secret missing of spec.tls.secretRef does not exist"), "{refused}");
-    tokio::time::sleep(TTL).await;
-    ensure!(pod_uids(&bench).await? == before, "a member was replaced without a certificate");
+    let same = || async { Ok(pod_uids(&bench).await? == before) };
+    poll::stays(TTL, "no member is replaced without a certificate", same).await?;
 
     for mode in ["Managed", "Disabled"] {
         let mark = quorum.recorder.mark();

@@ -113,13 +113,7 @@ impl Change {
 
     fn tick(&self, world: &mut World) {
         for member in &mut world.members[..self.members] {
-            member.ttl = member.ttl.saturating_sub(1);
-            if member.ttl == 0 {
-                member.owner = NOBODY;
-            }
-            if member.fence >= SEEN {
-                member.fence = (member.fence + 1).min(SEEN + self.delay);
-            }
+            exclusion::tick(&mut member.owner, &mut member.ttl, &mut member.fence, self.delay);
         }
         if world.closed_for > 0 {
             world.closed_for = (world.closed_for + 1).min(self.delay + 1);

@@ -1,0 +1,168 @@
+//! Grants, refusals, tokens, and what an attempt leaves behind.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_quorum_grants_in_one_round_trip() {
+    let quorum = Quorum::of(3);
+    let (grant, took) = timed(&quorum, granted(&quorum, "a")).await;
+    assert_eq!(took, ms(1));
+    assert_eq!(grant.token, FencingToken::new(1).unwrap());
+    // 1 % of 10 s, and 2 ms
+    assert_eq!(grant.valid_until, grant.started + TTL.saturating_sub(ms(102)));
+    assert_eq!(quorum.holders("k", "a"), 3);
+    assert!(quorum.members.iter().all(|member| releases(member) == 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_majority_decides_without_waiting_for_a_frozen_minority() {
+    for (size, frozen) in [(3, 1), (5, 2)] {
+        let quorum = Quorum::of(size);
+        quorum.members[..frozen].iter().for_each(|member| member.freeze(true));
+        let (grant, took) = timed(&quorum, granted(&quorum, "a")).await;
+        assert_eq!(took, ms(1), "{frozen} of {size}");
+        assert_eq!(grant.votes, Votes { yes: size - frozen, of: size });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_majority_costs_one_node_timeout_and_is_named() {
+    let quorum = Quorum::of(3);
+    quorum.members[..2].iter().for_each(|member| member.freeze(true));
+    let (outcome, took) = timed(&quorum, acquire(&quorum, "a")).await;
+    assert_eq!(took, TIMEOUT);
+    let timed_out = |name: &str| (name.into(), MemberFailure::Member(MemberError::TimedOut));
+    assert_eq!(outcome, Acquire::NoQuorum { refusals: 0, failures: vec![timed_out("m0"), timed_out("m1")] });
+    // The releases wait behind the SETs.
+    assert_eq!(quorum.members.iter().map(|member| releases(member)).collect::<Vec<_>>(), [1, 1, 1]);
+    quorum.members.iter().for_each(|member| member.freeze(false));
+    sleep(ms(5)).await;
+    assert_eq!(quorum.holders("k", "a"), 0);
+    assert!(quorum.members.iter().all(|member| member.state().executed == 2), "set and deleted, in this order");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_attempt_says_what_it_saw_and_releases_everywhere() {
+    let quorum = Quorum::of(3);
+    quorum.members[..2].iter().for_each(|member| member.set("k", "other", ms(4_000)));
+    let (outcome, took) = timed(&quorum, acquire(&quorum, "a")).await;
+    assert_eq!(took, ms(1));
+    let Acquire::HeldByOther { refusals: 2, longest, seen } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(longest, Some(ms(3_999)));
+    assert_eq!(seen.len(), 2);
+    let holder = KeyState::String { value: StoredValue::new("other"), remaining: Some(ms(3_999)) };
+    assert_eq!(seen[0].holder, holder);
+    sleep(ms(5)).await;
+    assert_eq!((quorum.holders("k", "a"), quorum.holders("k", "other")), (0, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn taken_and_unreachable_are_not_mixed_up() {
+    // One says taken, one is dead, one is slow: lost at once, but why is open until the slow one has answered.
+    for (slow_says_taken, held_by_other) in [(true, true), (false, false)] {
+        let quorum = Quorum::of(3);
+        quorum.members[0].set("k", "other", TTL);
+        quorum.members[1].state().down = Some(MemberError::Unreachable("connection refused".to_owned()));
+        quorum.members[2].state().delay = ms(30);
+        if slow_says_taken {
+            quorum.members[2].set("k", "other", TTL);
+        }
+        let (outcome, took) = timed(&quorum, acquire(&quorum, "a")).await;
+        assert_eq!(took, ms(30));
+        assert_eq!(matches!(outcome, Acquire::HeldByOther { refusals: 2, .. }), held_by_other, "{outcome:?}");
+        assert_eq!(matches!(outcome, Acquire::NoQuorum { refusals: 1, .. }), !held_by_other, "{outcome:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_attempt_is_released_before_the_reason_is_known() {
+    let quorum = Quorum::of(3);
+    quorum.members[0].set("k", "other", TTL);
+    quorum.members[1].state().down = Some(MemberError::Fenced);
+    quorum.members[2].freeze(true);
+    let attempt = acquire(&quorum, "a");
+    tokio::pin!(attempt);
+    assert!(tokio::time::timeout(ms(5), &mut attempt).await.is_err());
+    assert!(quorum.members.iter().all(|member| releases(member) == 1));
+    assert!(matches!(attempt.await, Acquire::NoQuorum { refusals: 1, .. }));
+    assert!(quorum.members.iter().all(|member| releases(member) == 1), "released once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vote_that_comes_after_the_decision_is_not_counted() {
+    let quorum = Quorum::of(3);
+    // The late member would give a higher token; the majority's is published.
+    quorum.members[2].state().delay = ms(20);
+    quorum.members[2].state().counter = 40;
+    let grant = granted(&quorum, "a").await;
+    assert_eq!((grant.token.get(), grant.votes), (1, Votes { yes: 2, of: 3 }));
+    sleep(ms(30)).await;
+    assert_eq!(quorum.holders("k", "a"), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_dropped_releases_everywhere() {
+    let quorum = Quorum::of(3);
+    quorum.members[..2].iter().for_each(|member| member.freeze(true));
+    assert!(tokio::time::timeout(ms(10), acquire(&quorum, "a")).await.is_err());
+    quorum.members.iter().for_each(|member| member.freeze(false));
+    sleep(ms(5)).await;
+    assert_eq!(quorum.holders("k", "a"), 0);
+    assert!(quorum.members.iter().all(|member| releases(member) == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_leaves_no_validity_is_expired_and_released() {
+    let quorum = Quorum::of(3);
+    quorum.members.iter().for_each(|member| member.state().delay = ms(30));
+    let short = AcquireRequest { ttl: ms(32), ..request("a") };
+    let outcome = engine(&quorum).acquire(&quorum.electorate, short).await;
+    assert_eq!(outcome, Acquire::Expired);
+    assert!(quorum.members.iter().all(|member| releases(member) == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn differing_counters_cost_a_second_round_that_a_majority_confirms() {
+    let quorum = Quorum::of(3);
+    quorum.members[0].state().counter = 6;
+    quorum.members[2].freeze(true);
+    let (grant, took) = timed(&quorum, granted(&quorum, "a")).await;
+    assert_eq!((grant.token.get(), took), (7, ms(2)));
+    assert_eq!(quorum.members[1].state().counter, 7, "written back");
+    // The validity counts both rounds.
+    assert_eq!(grant.valid_until, grant.started + TTL.saturating_sub(ms(102)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_back_counts_only_where_the_key_is_still_ours() {
+    let quorum = Quorum::of(3);
+    quorum.members[0].state().counter = 6;
+    quorum.members[2].freeze(true);
+    // Member 1 votes with 1 after 10 ms, and loses the key before the write-back reaches it after 20 ms.
+    quorum.members.iter().for_each(|member| member.state().delay = ms(10));
+    let attempt = acquire(&quorum, "a");
+    let lose = async {
+        sleep(ms(15)).await;
+        quorum.members[1].set("k", "other", TTL);
+    };
+    let (outcome, ()) = tokio::join!(attempt, lose);
+    assert!(matches!(outcome, Acquire::NoQuorum { refusals: 1, .. }), "{outcome:?}");
+    assert!(quorum.members.iter().all(|member| releases(member) == 1));
+    assert_eq!(quorum.members[1].state().counter, 1, "a member that has lost the key stores no token");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_rise_from_holder_to_holder_through_any_majority() {
+    let quorum = Quorum::of(5);
+    let mut last = FencingToken::ZERO;
+    for turn in 0..20 {
+        let frozen = [turn % 5, (turn * 3 + 1) % 5];
+        frozen.iter().for_each(|index| quorum.members[*index].freeze(true));
+        let text = format!("v{turn}");
+        let grant = granted(&quorum, &text).await;
+        assert!(grant.token > last, "turn {turn}: {} after {last}", grant.token);
+        last = grant.token;
+        frozen.iter().for_each(|index| quorum.members[*index].freeze(false));
+        engine(&quorum).release(&quorum.electorate, &"k".into(), &value(&text)).await;
+    }
+}

@@ -1,0 +1,81 @@
+//! Seals and releases, and looking at a key.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_sealed_hold_can_be_extended_by_nobody_and_ends_when_the_seal_says() {
+    let quorum = Quorum::of(3);
+    let grant = granted(&quorum, "a").await;
+    sleep(ms(4_000)).await;
+    let redlock = engine(&quorum);
+    let (key, held, sealed) = ("k".into(), value("a"), value("sealed"));
+    let seal = || redlock.seal(&quorum.electorate, &key, &held, &sealed, ms(2_000));
+    let Seal::Sealed { longest, until } = seal().await else { panic!() };
+    assert_eq!(longest, ms(7_999), "6 s left, less 1 ms on the way, and 2 s of lock delay");
+    assert!(until > grant.valid_until);
+    assert_eq!(extend(&quorum, "a", grant.valid_until).await, Extend::Refused { refusals: 3 });
+    assert!(matches!(acquire(&quorum, "b").await, Acquire::HeldByOther { .. }));
+    // Sealing again adds no further delay.
+    sleep(ms(1_000)).await;
+    let Seal::Sealed { longest: again, .. } = seal().await else { panic!() };
+    assert!(again < ms(7_000), "{again:?}");
+    sleep(until.since(quorum.clock.boottime())).await;
+    granted(&quorum, "c").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seal_needs_a_majority_and_knows_when_the_hold_is_gone() {
+    let quorum = Quorum::of(3);
+    granted(&quorum, "a").await;
+    let redlock = engine(&quorum);
+    let (key, held, sealed) = ("k".into(), value("a"), value("sealed"));
+    let seal = || redlock.seal(&quorum.electorate, &key, &held, &sealed, Duration::ZERO);
+    quorum.members[0].state().keys.clear();
+    quorum.members[1].freeze(true);
+    // One has lost the key: that is no confirmation, a repair may be under way to it.
+    let outcome = seal().await;
+    assert!(matches!(outcome, Seal::NoQuorum { .. }), "{outcome:?}");
+    quorum.members[1].freeze(false);
+    sleep(ms(5)).await;
+    assert!(matches!(seal().await, Seal::Sealed { .. }));
+    quorum.members[1].state().keys.clear();
+    assert_eq!(seal().await, Seal::Gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_reaches_everybody_and_waits_for_nobody_long() {
+    let quorum = Quorum::of(3);
+    granted(&quorum, "a").await;
+    quorum.members[0].freeze(true);
+    quorum.members[1].state().down = Some(MemberError::Fenced);
+    let redlock = engine(&quorum);
+    let (released, took) = timed(&quorum, redlock.release(&quorum.electorate, &"k".into(), &value("a"))).await;
+    assert_eq!((released.deleted, took), (1, TIMEOUT));
+    let failures =
+        vec![("m0".into(), MemberError::TimedOut.into()), ("m1".into(), MemberFailure::Member(MemberError::Fenced))];
+    assert_eq!(released.failures, failures);
+    quorum.members[0].freeze(false);
+    sleep(ms(5)).await;
+    assert_eq!(quorum.members[0].value("k"), None);
+    quorum.members[1].state().down = None;
+    let again = redlock.release(&quorum.electorate, &"k".into(), &value("a")).await;
+    assert_eq!((again.deleted, again.failures.len()), (1, 0), "idempotent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inspection_tells_of_each_admitted_member() {
+    let quorum = Quorum::of(3);
+    quorum.members[0].set("k", "a", TTL);
+    quorum.members[1].restart();
+    quorum.members[2].freeze(true);
+    let states = engine(&quorum).inspect(&quorum.electorate, &"k".into()).await;
+    let held = KeyState::String { value: StoredValue::new("a"), remaining: Some(ms(9_999)) };
+    assert_eq!(
+        states,
+        vec![
+            ("m0".into(), Ok(held)),
+            ("m1".into(), Err(MemberFailure::NotAdmitted)),
+            ("m2".into(), Err(MemberFailure::Member(MemberError::TimedOut))),
+        ]
+    );
+}
