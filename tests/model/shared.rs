@@ -473,12 +473,15 @@ const OTHER: &[usize] = &[1];
 fn with_all_rules_two_operators_change_the_list_of_shared_masters() {
     holds("shared masters, {1} to {2}", Shared::new(ONE, OTHER));
     holds("shared masters, {1} to {2}, in opposite directions", Shared::opposite(ONE, OTHER));
+    holds("shared masters, 1 to 3", Shared { restarts: 0, ..Shared::new(ONE, &[0, 1, 2]) });
+    holds(
+        "shared masters, 1 to 3, claims run out",
+        Shared { restarts: 0, lapses: true, ..Shared::new(ONE, &[0, 1, 2]) },
+    );
     if large() {
-        holds("shared masters, 1 to 3", Shared { restarts: 0, ..Shared::new(ONE, &[0, 1, 2]) });
-        holds(
-            "shared masters, 1 to 3, claims run out",
-            Shared { restarts: 0, lapses: true, ..Shared::new(ONE, &[0, 1, 2]) },
-        );
+        holds("shared masters, 1 to 3, 1 restart", Shared::new(ONE, &[0, 1, 2]));
+        holds("shared masters, 3 to 1", Shared { restarts: 0, ..Shared::new(&[0, 1, 2], ONE) });
+        holds("shared masters, 3 to 1, opposite", Shared { restarts: 0, ..Shared::opposite(&[0, 1, 2], ONE) });
     }
 }
 
