@@ -10,8 +10,8 @@ use super::publish::{self, Publisher};
 use super::{Error, RESYNC, Task};
 use crate::api::{Announced, MemberState, MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum, RedisQuorumStatus};
 use crate::fence::ending::EndStep;
-use crate::fence::external::{ExternalView, PREDECESSOR, decide_external, decide_external_end};
-use crate::fence::{FenceStep, Process, Reach, Reason, Record, Verdict};
+use crate::fence::external::{ExternalView, PREDECESSOR, decide_external, decide_external_end, predecessor};
+use crate::fence::{FenceStep, Process, Reach, Reason, Record};
 use crate::quorum::in_force;
 use crate::quorum::membership::{Lists, MemberView, Others, is_closed, is_declared_dead};
 use crate::quorum::plan::{MemberPlan, Plan};
@@ -288,10 +288,8 @@ impl External<'_> {
     }
 
     async fn write(&self, step: FenceStep, quorum: &RedisQuorum, record: &Record, look: &Look) -> Result<(), Error> {
-        // The same process, if it is only out of sight or fenced: who has not heard of that may still count its votes.
-        let before = record.may_be_open().map(|process| &process.run_id);
-        let is_another = look.seen.as_ref().is_some_and(|seen| before.is_some_and(|before| *before != seen.run_id));
-        let next = record.after(step, look.seen.as_ref(), if is_another { &PREDECESSOR } else { &Verdict::None });
+        let before = predecessor(record, look.seen.as_ref().map(|seen| &seen.run_id));
+        let next = record.after(step, look.seen.as_ref(), &before);
         let rejoin_at = match step {
             FenceStep::WriteFenced { rejoin_at, .. } => rejoin_at.and_then(|at| self.task.wall_time(at, look.now)),
             _ => None,
