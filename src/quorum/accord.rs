@@ -149,8 +149,11 @@ impl Accord {
     pub fn question(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> Option<(Claim, Option<Duration>)> {
         let seat = self.seats.get(member).filter(|seat| seat.role != Role::Leaver)?;
         let claim = self.claim.clone()?;
-        let claim = Claim { joined: self.is_joined(now), ..claim };
-        let waited = claim.joined || seat.admitted.as_ref() == Some(run_id);
+        let is_admitted = seat.admitted.as_ref() == Some(run_id);
+        let is_joined = self.is_joined(now);
+        // It is read off processes that are admitted only; and on a member that joins everybody is a newcomer.
+        let claim = Claim { joined: is_joined && is_admitted, ..claim };
+        let waited = is_admitted || (is_joined && seat.role == Role::Voter);
         let others_tried = self.needed().all(|(name, seat)| seat.tried || name == member);
         let may = waited && others_tried && self.conflict(now).is_none();
         Some((claim, may.then(|| self.allowed(now))))
@@ -238,7 +241,7 @@ impl Accord {
     /// of them does not.
     #[must_use]
     pub fn settled(&self, now: Boottime) -> Option<Duration> {
-        self.kept_everywhere(now).filter(|_| self.may_vote(now))
+        self.kept_everywhere(now).filter(|_| self.is_shared() && self.may_vote(now))
     }
 
     /// For people.

@@ -324,6 +324,10 @@ fn a_member_that_shall_vote_holds_our_claim_first_and_stops_nobody() {
     assert!(accord.may_vote(at(1)));
     assert_eq!(accord.refused_by(&name("d"), at(1)).map(|other| &other.list), Some(&stranger.list));
     assert!(!accord.counts(&name("d"), &process("d"), at(1)));
+    accord.saw(&name("d"), &process("d"), &look(None, false, &[]), at(2));
+    assert_eq!(asks(&accord, "d", &process("d"), 2), None, "whoever was there before comes first");
+    accord.admitted(&name("d"), Some(process("d")));
+    assert_eq!(asks(&accord, "d", &process("d"), 2), Some(30));
     accord.saw(&name("d"), &process("d"), &look(Some(30), false, &[]), at(2));
     assert!(accord.counts(&name("d"), &process("d"), at(2)) && accord.refused_by(&name("d"), at(2)).is_none());
     accord.set_members(seats(Role::Leaver), lists);
