@@ -5,11 +5,10 @@ use crate::server::{password, wait_until};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::external_user;
 use redlock_operator::redis_member::{
-    AdminConnection, Claim, Endpoint, Guard, OtherClaim, RECORD_KEY, RecordLook, RedisMember, Secret,
+    AdminConnection, Claim, Endpoint, OtherClaim, RECORD_KEY, RecordLook, RedisMember, Secret,
 };
 use redlock_operator::redlock::{
-    Acquire, Command, Elector, Electorate, Extend, ExtendRequest, FencingToken, LockMember, LockValue, MemberError,
-    Redlock, Reply,
+    Acquire, Command, Elector, Electorate, Extend, ExtendRequest, FencingToken, LockMember, MemberError, Redlock, Reply,
 };
 use redlock_operator::time::SystemClock;
 use std::net::TcpListener;
@@ -18,23 +17,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const USER: &str = "redlock";
-const LIST: &str = "a:1 b:1 c:1";
+pub(crate) const LIST: &str = "a:1 b:1 c:1";
 
 /// A master as its owner runs it: default user open, and the user that the operator is given.
-struct Master {
+pub(crate) struct Master {
     child: Child,
     port: u16,
 }
 
 impl Master {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut master = Self { child: spawn(port), port };
         master.ready().await;
         master
     }
 
-    async fn restart(&mut self) {
+    pub(crate) async fn restart(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         self.child = spawn(self.port);
@@ -47,25 +46,25 @@ impl Master {
         self.as_owner(&user).await.unwrap();
     }
 
-    async fn as_owner(&self, command: &str) -> redis::RedisResult<redis::Value> {
+    pub(crate) async fn as_owner(&self, command: &str) -> redis::RedisResult<redis::Value> {
         let client = redis::Client::open(format!("redis://{}/", self.address()))?;
         run(&mut client.get_multiplexed_async_connection().await?, command).await
     }
 
-    fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    fn endpoint(&self) -> Endpoint {
+    pub(crate) fn endpoint(&self) -> Endpoint {
         let password = Secret::new(password().expose().replace(' ', "-"));
         Endpoint { address: self.address(), username: USER.to_owned(), password, tls: None }
     }
 
-    async fn watch(&self) -> AdminConnection {
+    pub(crate) async fn watch(&self) -> AdminConnection {
         AdminConnection::connect(&self.endpoint(), Arc::new(SystemClock), Duration::from_secs(5)).await.unwrap()
     }
 
-    async fn look(&self, claim: &Claim, uses: Option<u64>) -> RecordLook {
+    pub(crate) async fn look(&self, claim: &Claim, uses: Option<u64>) -> RecordLook {
         self.watch().await.look_at_record(claim, uses.map(Duration::from_secs)).await.unwrap()
     }
 }
@@ -95,7 +94,7 @@ async fn run(connection: &mut MultiplexedConnection, command: &str) -> redis::Re
     cmd.query_async(connection).await
 }
 
-fn claim(uid: &str, list: &str, fence: u64) -> Claim {
+pub(crate) fn claim(uid: &str, list: &str, fence: u64) -> Claim {
     Claim {
         uid: uid.into(),
         name: format!("locks/{uid}"),
@@ -111,7 +110,7 @@ fn claim(uid: &str, list: &str, fence: u64) -> Claim {
     }
 }
 
-fn kept(seconds: u64) -> Option<Duration> {
+pub(crate) fn kept(seconds: u64) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
@@ -120,7 +119,7 @@ fn stands(seconds: u64) -> RecordLook {
     RecordLook { kept: kept(seconds), epoch: 1, list: LIST.into(), ..RecordLook::default() }
 }
 
-fn token(number: i64) -> FencingToken {
+pub(crate) fn token(number: i64) -> FencingToken {
     FencingToken::new(number).unwrap()
 }
 
@@ -324,118 +323,4 @@ async fn a_record_that_cannot_be_read_lets_nobody_in() {
     master.as_owner(&format!("SET {RECORD_KEY} nonsense")).await.unwrap();
     let failed = master.watch().await.look_at_record(&claim("ours", LIST, 30), kept(30)).await;
     assert_eq!(failed, Err(MemberError::Other("RECORD".to_owned())));
-}
-
-/// One that votes for the quorum `uid` under this membership epoch.
-async fn voter(master: &Master, uid: &str, epoch: i64) -> Arc<RedisMember> {
-    let guard = Guard { uid: uid.into(), epoch };
-    let member = Arc::new(RedisMember::guarded("vm".into(), master.endpoint(), Arc::new(SystemClock), guard));
-    connected(&member).await;
-    member
-}
-
-async fn ask(member: &RedisMember, commands: Vec<Command>) -> Vec<Reply> {
-    member.send(commands).await.unwrap().replies
-}
-
-fn acquire(key: &str, value: &LockValue) -> Command {
-    let ttl = Duration::from_secs(25);
-    Command::Acquire { key: key.into(), value: value.clone(), ttl, hint: FencingToken::ZERO }
-}
-
-fn extend(key: &str, value: &LockValue) -> Command {
-    Command::Extend { key: key.into(), value: value.clone(), ttl: Duration::from_secs(25) }
-}
-
-#[tokio::test]
-async fn nobody_votes_under_an_epoch_that_the_record_knows_to_be_over() {
-    let mut master = Master::start().await;
-    let (old, new, other) =
-        (voter(&master, "ours", 1).await, voter(&master, "ours", 2).await, voter(&master, "theirs", 1).await);
-    let (held, later) = (fresh_value(), fresh_value());
-    master.look(&claim("theirs", LIST, 30), Some(30)).await;
-    master.look(&claim("ours", LIST, 30), Some(30)).await;
-    let replies = ask(&old, vec![acquire("a", &held), extend("a", &held)]).await;
-    assert!(matches!(replies[..], [Reply::Acquired { .. }, Reply::Extended { .. }]), "{replies:?}");
-
-    let next = Claim { epoch: 2, lives: Duration::from_millis(200), ..claim("ours", LIST, 30) };
-    assert_eq!(master.look(&next, Some(30)).await.epoch, 2);
-    let refused = vec![Reply::Failed(MemberError::Fenced), Reply::Failed(MemberError::Fenced)];
-    assert_eq!(ask(&old, vec![acquire("b", &later), extend("a", &held)]).await, refused);
-    let replies = ask(&new, vec![extend("a", &held), acquire("b", &later)]).await;
-    assert!(matches!(replies[..], [Reply::Extended { .. }, Reply::Acquired { .. }]), "{replies:?}");
-    let replies = ask(&other, vec![acquire("c", &later)]).await;
-    assert!(
-        matches!(replies[..], [Reply::Acquired { .. }]),
-        "an epoch of another quorum is another epoch: {replies:?}"
-    );
-    // What is no vote goes on.
-    let release = Command::Release { key: "a".into(), value: held.clone() };
-    assert_eq!(ask(&old, vec![release]).await, [Reply::Done(true)]);
-
-    // The claim runs out, the epoch is remembered.
-    let mut last = claim("theirs", LIST, 30);
-    last.generation = 2;
-    wait_until("the claim has run out", async || master.look(&last, Some(30)).await.others.is_empty()).await;
-    assert_eq!(ask(&old, vec![acquire("d", &later), extend("b", &later)]).await, refused);
-    let look = master.look(&claim("ours", LIST, 30), Some(30)).await;
-    assert_eq!((look.kept, look.stood, look.epoch), (None, false, 2), "who lags behind makes no claim either");
-    assert_eq!(master.look(&next, Some(30)).await.kept, kept(30));
-
-    // Only the process that starts anew has forgotten, and nobody who lags behind has admitted that one.
-    master.restart().await;
-    wait_until("the next process does not know", async || {
-        let answers = old.send(vec![acquire("a", &held)]).await;
-        answers.is_ok_and(|answers| matches!(answers.replies[..], [Reply::Acquired { .. }]))
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_record_that_cannot_be_read_is_voted_by_nobody() {
-    let master = Master::start().await;
-    let voter = voter(&master, "ours", 1).await;
-    master.as_owner(&format!("SET {RECORD_KEY} nonsense")).await.unwrap();
-    let refused = Reply::Failed(MemberError::Other("RECORD".to_owned()));
-    assert_eq!(ask(&voter, vec![acquire("a", &fresh_value())]).await, [refused]);
-}
-
-const NEXT: &str = "a:1 b:1 d:1";
-
-/// In the middle of a change from the one list to the other.
-fn changing(uid: &str) -> Claim {
-    Claim { list: format!("{NEXT}|{LIST}"), epoch: 2, phase: 1, ..claim(uid, LIST, 30) }
-}
-
-#[tokio::test]
-async fn operators_agree_while_they_share_a_list() {
-    let master = Master::start().await;
-    let ours = Claim { joined: true, ..claim("ours", LIST, 30) };
-    master.look(&ours, Some(30)).await;
-    let look = master.look(&changing("theirs"), Some(30)).await;
-    assert_eq!((look.kept, look.list), (kept(30), changing("theirs").list), "it has a majority of ours, too");
-    assert_eq!(master.look(&ours, Some(30)).await.kept, kept(30));
-    let ahead = Claim { list: NEXT.into(), epoch: 2, ..claim("ahead", LIST, 30) };
-    assert_eq!(master.look(&ahead, Some(30)).await.kept, None, "not with us");
-
-    // Nobody gives up the list that somebody else counts alone.
-    let ends = Claim { newest: true, phase: 2, ..changing("theirs") };
-    let look = master.look(&ends, Some(30)).await;
-    assert_eq!((look.kept, look.newest), (kept(30), false), "it goes on voting with both");
-    let look = master.look(&changing("ours"), Some(30)).await;
-    assert_eq!((look.kept, look.stood), (kept(30), true), "what stood goes on");
-    assert!(master.look(&ends, Some(30)).await.newest);
-
-    // From then on nobody comes who counts the old one alone, and nobody goes back.
-    assert_eq!(master.look(&claim("late", LIST, 30), Some(30)).await.kept, None);
-    let back = Claim { list: format!("{LIST}|{NEXT}"), newest: true, phase: 2, ..changing("ours") };
-    let look = master.look(&back, Some(30)).await;
-    assert_eq!((look.kept, look.newest), (kept(30), false));
-    assert_eq!(master.look(&Claim { list: LIST.into(), epoch: 3, ..ours }, Some(30)).await.kept, None);
-    let done = Claim { list: NEXT.into(), phase: 3, ..changing("theirs") };
-    assert_eq!(master.look(&done, Some(30)).await.kept, kept(30));
-    assert_eq!(master.look(&ahead, Some(30)).await.kept, kept(30));
-    // An earlier step of the same change is behind.
-    let look = master.look(&changing("theirs"), Some(30)).await;
-    assert_eq!((look.kept, look.list.as_str()), (kept(30), NEXT), "and what another replica has said counts for it");
 }
