@@ -182,6 +182,9 @@ mod tests {
         has(&say(true, 30, None), Status::True, CommonReason::AsExpected, &parts);
         let shared = say(true, 30, Some(("vm.example:6379", 10, 10)));
         has(&shared, Status::True, CommonReason::AsExpected, &["shop/theirs", "maxTTL 30s comes into force", "10s"]);
+        let changes = say(true, 30, Some(("new.example:6379|vm.example:6379", 30, 30)));
+        let parts = ["shop/theirs changes to new.example:6379: write the same addresses here"];
+        has(&changes, Status::True, CommonReason::AsExpected, &parts);
         let alone = agreement(&Accord::new([]), &plan(), Boottime::default());
         has(&alone, Status::True, CommonReason::NotShared, &[]);
     }

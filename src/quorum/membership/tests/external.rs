@@ -157,3 +157,27 @@ fn a_name_belongs_to_one_master_until_it_has_left() {
         known_members(&quorum).into_iter().map(|member| (member.name.clone(), member.address("locks"))).collect();
     assert_eq!(known.last().unwrap(), &("a".to_owned(), "a.example:6379".to_owned()));
 }
+
+#[test]
+fn what_a_change_of_shared_masters_waits_for_is_told() {
+    let text = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let lists = Lists {
+        epoch: 2,
+        voters: text(&["b", "c", "d"]),
+        former: Some(text(&["a", "b", "c"])),
+        announced: None,
+        wanted: text(&["b", "c", "d"]),
+    };
+    for (step, told) in [
+        (ChangeStep::Wait(Obstacle::Unclaimed(text(&["d"]))), "the records of d hold the claim"),
+        (
+            ChangeStep::Wait(Obstacle::Operators(text(&["shop/q"]))),
+            "RedisQuorum shop/q has the new members too: edit it",
+        ),
+        (ChangeStep::Wait(Obstacle::Untold(text(&["a", "b"]))), "the records of a, b tell other operators"),
+        (ChangeStep::Announce(Announced::BothLists), "other operators are told"),
+    ] {
+        let said = describe(&lists, &step, &[]).unwrap();
+        assert!(said.starts_with("the members change to b, c, d: ") && said.contains(told), "{said}");
+    }
+}
