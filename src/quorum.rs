@@ -3,7 +3,7 @@
 //!
 //! Every replica keeps a [`session`] per quorum and through it renews locks and watches members; only the leader runs the
 //! [`controller`]. What the controller decides is pure: [`plan`], [`build`], [`status`], [`facts`], [`in_force`], [`rollout`],
-//! [`membership`] and [`crate::fence`].
+//! [`membership`], [`secrets`] and [`crate::fence`].
 
 pub mod accord;
 pub mod auth;
@@ -17,6 +17,7 @@ pub mod membership;
 pub mod plan;
 pub mod rollout;
 pub mod rotation;
+pub mod secrets;
 pub mod session;
 pub mod status;
 pub mod tls;

@@ -14,6 +14,7 @@ use sha2::Sha256;
 
 use crate::redis_member::Secret;
 use crate::redlock::ValueSigner;
+use crate::time::UnixMillis;
 
 /// Key of the seed in the auth Secret.
 pub const SEED_KEY: &str = "seed";
@@ -24,6 +25,8 @@ const PROOF_KEY: &str = "passwords-proof";
 
 /// Bytes of a seed.
 const SEED_BYTES: usize = 32;
+/// Bytes of an id: enough to tell one from another, and too few to be of any other use.
+const ID_BYTES: usize = 5;
 
 type Seed = [u8; SEED_BYTES];
 
@@ -44,6 +47,9 @@ struct Passwords {
     rotation: Option<Rotation>,
     /// The last request that was carried out.
     rotated: Option<String>,
+    /// When they were made in place of lost ones, in milliseconds of Unix time; 0 for the first ones of a quorum.
+    #[serde(default)]
+    made_anew: i64,
 }
 
 /// A rotation under way.
@@ -72,6 +78,20 @@ impl Auth {
     #[must_use]
     pub fn random() -> Self {
         Self { seed: rand::random(), passwords: Passwords::default() }
+    }
+
+    /// Fresh secrets in place of lost ones, which members still run with. `now` is Unix time, and only has to be later than that of
+    /// secrets that were made so before.
+    #[must_use]
+    pub fn anew(now: UnixMillis) -> Self {
+        let passwords = Passwords { made_anew: now.0.max(1), ..Passwords::default() };
+        Self { seed: rand::random(), passwords }
+    }
+
+    /// Which secrets these are, for everybody to see; `None` for the first ones of a quorum, so that nothing shows in its objects.
+    #[must_use]
+    pub fn id(&self) -> Option<String> {
+        (self.passwords.made_anew != 0).then(|| hex(&derive(&self.seed, &["id"])[..ID_BYTES]))
     }
 
     /// From the seed in the auth Secret; `None` if it is none.
@@ -107,10 +127,12 @@ impl Auth {
         derive(&self.seed, &[&key, &hex(passwords)]).to_vec()
     }
 
-    /// Whether this is a later state of the same secrets.
+    /// Whether this is a later state of the same secrets, or was made when the others were lost. From then on members are started
+    /// with these, so the others do not come back, whoever still has a copy of them.
     #[must_use]
     pub fn supersedes(&self, other: &Self) -> bool {
-        self.seed == other.seed && self.generation() > other.generation()
+        self.passwords.made_anew > other.passwords.made_anew
+            || (self.seed == other.seed && self.generation() > other.generation())
     }
 
     /// Rises with every change of the passwords.
@@ -293,6 +315,23 @@ mod tests {
         }
         assert!(!after.supersedes(&Auth::random()));
         assert!(after.begin("u").advance().advance().advance().supersedes(&after));
+    }
+
+    #[test]
+    fn secrets_made_in_place_of_lost_ones_are_known_and_win() {
+        let (lost, anew) = (Auth::random().begin("t"), Auth::anew(UnixMillis(1_000)));
+        assert_eq!(lost.id(), None, "nothing shows in the objects of other quorums");
+        assert_eq!(Auth::from_data(&anew.data()), Some(anew.clone()));
+        assert!(anew.supersedes(&lost) && !lost.advance().supersedes(&anew));
+        let rotated = anew.begin("t").advance().advance().advance();
+        assert_eq!((rotated.id(), anew.id().unwrap().len()), (anew.id(), 2 * ID_BYTES));
+        assert!(rotated.supersedes(&anew) && rotated.supersedes(&lost) && !lost.supersedes(&rotated));
+        let again = Auth::anew(UnixMillis(2_000));
+        assert!(again.supersedes(&rotated) && !rotated.supersedes(&again) && again.id() != anew.id());
+        // Without the proof it is an edit.
+        let mut data = anew.data();
+        data.insert(SEED_KEY.to_owned(), ByteString(vec![7; 32]));
+        assert_eq!(Auth::from_data(&data), None);
     }
 
     #[test]

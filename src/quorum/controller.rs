@@ -49,6 +49,7 @@ use crate::operator::context::Context;
 use crate::operator::leader::Term;
 use crate::time::{Clock, Monotonic};
 use apply::Applied;
+use auth::Secrets;
 use change::Changed;
 use mend::{Owned, Settled};
 use publish::Publisher;
@@ -123,6 +124,8 @@ struct Memory {
     change_failures: Vec<String>,
     tls: Option<tls::Remembered>,
     rotation: rotation::Memory,
+    /// Since when the auth Secret has been missing, with no copy here.
+    auth_missing_since: Option<Monotonic>,
     failures: u32,
 }
 
@@ -217,13 +220,17 @@ impl<'a> Task<'a> {
         }
         self.hold_finalizer().await?;
         let mut publisher = Publisher::new(self, plan);
-        let Some(auth) = self.ensure_auth(plan).await? else {
-            publish::refuse(self, auth::lost(plan)).await?;
-            return Ok(LONGEST_BACKOFF);
+        let auth = match self.ensure_auth(plan).await? {
+            Secrets::Known(auth) => auth,
+            Secrets::Lost { obstacle, look_again } => {
+                publish::refuse(self, obstacle).await?;
+                return Ok(look_again);
+            }
         };
         let settings_due = publisher.begin().await?;
         let tls = self.ensure_tls(plan).await?;
         publisher.learn_tls(self.tls_report(plan, &tls));
+        publisher.learn_loss(self.loss(plan, &auth));
         if let Some(applied) = self.applied() {
             publisher.learn(&applied, self.progress(plan));
             publisher.learn_rotation(self.rotation_progress(plan, &auth, applied.is_config_kept()));
@@ -244,6 +251,7 @@ impl<'a> Task<'a> {
         let look_again = look_again.min(rotate_again.unwrap_or(RESYNC));
         publisher.learn(&applied, self.progress(plan));
         publisher.learn_tls(self.tls_report(plan, &tls));
+        publisher.learn_loss(self.loss(plan, &auth));
         publisher.learn_rotation(self.rotation_progress(plan, &auth, applied.is_config_kept()));
         self.open_new_clients(plan, &auth).await;
         let Changed::Nothing { look_again: change_due } = self.change_members(plan, &auth, &publisher).await? else {
@@ -254,7 +262,6 @@ impl<'a> Task<'a> {
         let leaving_due = self.settle_leavers(plan, &publisher).await?;
         publisher.conclude().await?;
         self.session.raise_floor_ahead().await?;
-        self.say_scripts().await;
         let wake = settings_due.map_or(wake, |due| wake.min(due));
         Ok([applied.due, look_again, change_due, leaving_due].into_iter().fold(wake.since(self.now()), Duration::min))
     }

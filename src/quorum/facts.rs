@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use kube::ResourceExt;
 
-use super::build::{REDIS_CONTAINER, TLS_VOLUME};
+use super::build::{ACL_FILE, CONFIG_VOLUME, REDIS_CONTAINER, TLS_VOLUME};
 use crate::fence::predecessor::{NodeFacts, PodFacts};
 use crate::time::Monotonic;
 
@@ -39,6 +39,15 @@ pub fn runs(pod: &Pod) -> bool {
 pub fn speaks_tls(pod: &Pod) -> bool {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
     volumes.is_some_and(|volumes| volumes.iter().any(|volume| volume.name == TLS_VOLUME))
+}
+
+/// The key of the ACL file that a member's pod mounts, which tells the secrets that its first process was started with. Nobody can
+/// change the volumes of a pod.
+#[must_use]
+pub fn acl_key(pod: &Pod) -> Option<&str> {
+    let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
+    let config = volumes.iter().find(|volume| volume.name == CONFIG_VOLUME)?.secret.as_ref()?;
+    config.items.as_ref()?.iter().find(|item| item.path == ACL_FILE).map(|item| item.key.as_str())
 }
 
 /// The address of a pod.

@@ -26,6 +26,9 @@ pub enum Standing {
     ClosedForUpdate,
     /// It may not vote: there is nothing to lose.
     Out,
+    /// Its process was started with secrets that were lost since, and refuses the ones that took their place: nobody can close it,
+    /// and its votes count for nobody here.
+    Lost,
 }
 
 /// All that the decision depends on.
@@ -99,6 +102,13 @@ pub fn decide(view: &View<'_>) -> RolloutStep {
     if let Some(member) = view.members.iter().find(idle) {
         return RolloutStep::Replace(member.name.clone());
     }
+    let lost = |member: &&MemberView| is_outdated(member) && member.standing == Standing::Lost;
+    if let Some(member) = view.members.iter().find(lost) {
+        return match obstacle_to_lost(view) {
+            Some(until) => RolloutStep::Wait { outdated, until },
+            None => RolloutStep::Replace(member.name.clone()),
+        };
+    }
     match obstacle(view) {
         Some(until) => RolloutStep::Wait { outdated, until },
         None => RolloutStep::CloseAndReplace(outdated.into_iter().next().unwrap_or_default()),
@@ -119,6 +129,25 @@ fn obstacle(view: &View<'_>) -> Option<Obstacle> {
         return Some(Obstacle::Templates(unknown));
     }
     (!view.incomplete_locks.is_empty()).then(|| Obstacle::Locks(view.incomplete_locks.to_vec()))
+}
+
+/// A lost member is restarted as by a crash: its successor waits like any other. Nothing that it holds can be repaired elsewhere first,
+/// so neither locks nor a change of the member list are waited for, which need its vote or its closing and get neither. But one at a time:
+/// everybody whose process is not of before has to be back.
+fn obstacle_to_lost(view: &View<'_>) -> Option<Obstacle> {
+    let is_of_before = |member: &MemberView| match member.standing {
+        Standing::Lost => true,
+        // Nobody reaches it, so nobody knows yet that it is lost: others must not wait for its node.
+        Standing::Silent => member.outdated == Some(true),
+        Standing::Admitted | Standing::ClosedForUpdate | Standing::Out => false,
+    };
+    let newer = || view.members.iter().filter(|member| !is_of_before(member));
+    let away = names(newer().filter(|member| member.standing != Standing::Admitted));
+    if !away.is_empty() {
+        return Some(Obstacle::Members(away));
+    }
+    let unknown = names(newer().filter(|member| member.outdated.is_none()));
+    (!unknown.is_empty()).then_some(Obstacle::Templates(unknown))
 }
 
 fn names<'a>(members: impl Iterator<Item = &'a MemberView>) -> Vec<String> {
@@ -282,6 +311,46 @@ mod tests {
             |members: &[MemberView]| decide(&View { members, paused: false, changing: true, incomplete_locks: &[] });
         assert!(matches!(change(&three([OLD, NEW, NEW])), RolloutStep::Wait { until: Obstacle::Change, .. }));
         assert_eq!(change(&three([NEW, (true, Standing::Out), OLD])), RolloutStep::Replace("q-1".into()));
+    }
+
+    const LOST: (bool, Standing) = (true, Standing::Lost);
+
+    #[test]
+    fn lost_members_are_replaced_one_at_a_time_without_being_closed() {
+        assert_eq!(step(&three([LOST, LOST, LOST])), RolloutStep::Replace("q-0".into()));
+        for standing in [Standing::Out, Standing::Silent, Standing::ClosedForUpdate] {
+            let waits = step(&three([(false, standing), LOST, LOST]));
+            assert!(matches!(&waits, RolloutStep::Wait { until: Obstacle::Members(names), .. } if names == &["q-0"]));
+        }
+        assert_eq!(step(&three([NEW, LOST, LOST])), RolloutStep::Replace("q-1".into()));
+        assert_eq!(step(&three([NEW, NEW, LOST])), RolloutStep::Replace("q-2".into()));
+        assert_eq!(step(&three([NEW, NEW, NEW])), RolloutStep::Nothing);
+        // Its process has started anew in its pod, and knows the new secrets: closed first, like any other.
+        assert_eq!(step(&three([NEW, NEW, OLD])), RolloutStep::CloseAndReplace("q-2".into()));
+        assert_eq!(step(&three([NEW, LOST, OLD])), RolloutStep::Replace("q-1".into()));
+    }
+
+    #[test]
+    fn a_lost_member_that_goes_is_waited_for() {
+        // Its pod ends, or there is none: not lost any more, and not yet back.
+        let mut members = three([(true, Standing::Silent), LOST, LOST]);
+        members[0].outdated = None;
+        assert!(
+            matches!(step(&members), RolloutStep::Wait { until: Obstacle::Members(names), .. } if names == ["q-0"])
+        );
+        members[0].standing = Standing::Admitted;
+        assert!(matches!(step(&members), RolloutStep::Wait { until: Obstacle::Templates(_), .. }));
+        // One with an old pod on a node that is cut off may be away for ever.
+        assert_eq!(step(&three([(true, Standing::Silent), LOST, LOST])), RolloutStep::Replace("q-1".into()));
+        assert!(matches!(step(&three([(true, Standing::Silent), NEW, NEW])), RolloutStep::Wait { .. }));
+    }
+
+    #[test]
+    fn lost_members_wait_for_no_lock_and_no_change_but_for_a_person() {
+        let (members, locks) = (three([LOST, LOST, LOST]), ["shop/job".to_owned()]);
+        let view = View { members: &members, paused: false, changing: true, incomplete_locks: &locks };
+        assert_eq!(decide(&view), RolloutStep::Replace("q-0".into()));
+        assert!(matches!(decide(&View { paused: true, ..view }), RolloutStep::Paused { .. }));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod credentials;
 mod link;
 mod links;
 mod registry;
+mod scripts;
 mod timed;
 mod tokens;
 mod ttl;
@@ -23,7 +24,7 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use accord::SharedAccord;
-pub(crate) use auth_reader::{auth_of, authorities_of};
+pub(crate) use auth_reader::{auth_of, authorities_of, says_lost};
 pub use clock::ClockGuard;
 use link::Access;
 pub use link::{ActError, Credentials, LinkView, MemberLink, ScriptNews, Turn};
@@ -236,7 +237,7 @@ impl QuorumSession {
             if newer {
                 self.note_fencings(newest, &quorum);
                 let rotation = |quorum: &RedisQuorum| quorum.status.as_ref()?.password_rotation.clone();
-                if rotation(newest) != rotation(&quorum) {
+                if rotation(newest) != rotation(&quorum) || says_lost(newest) != says_lost(&quorum) {
                     self.read_secrets.notify_one();
                 }
                 *newest = quorum.clone();
@@ -323,7 +324,10 @@ impl QuorumSession {
 
     /// Whether any member accepts the secrets that are known.
     pub(super) fn is_authenticated(&self) -> bool {
-        self.links().iter().any(|link| link.is_seen())
+        let links = self.links();
+        let mut own = links.iter().filter(|link| !link.plan().is_external()).peekable();
+        // Masters of others are logged in to with users of theirs, so they tell nothing.
+        if own.peek().is_some() { own.any(|link| link.is_seen()) } else { links.iter().any(|link| link.is_seen()) }
     }
 }
 

@@ -179,7 +179,7 @@ pub(super) fn error(error: &RedisError) -> MemberError {
         ErrorKind::Server(ServerErrorKind::BusyLoading) => MemberError::Loading,
         ErrorKind::Io if error.is_timeout() => MemberError::TimedOut,
         ErrorKind::Io => MemberError::Unreachable(io_text(error)),
-        ErrorKind::AuthenticationFailed => MemberError::Unreachable("authentication failed".to_owned()),
+        ErrorKind::AuthenticationFailed => MemberError::Refused,
         _ => match error.code() {
             Some("BUSY") => MemberError::Busy,
             Some("OOM") => MemberError::OutOfMemory,

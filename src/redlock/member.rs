@@ -204,6 +204,9 @@ pub enum MemberError {
     /// No connection, or the connection broke: the commands may or may not have been executed.
     #[error("unreachable: {0}")]
     Unreachable(String),
+    /// The process does not know this password. It is alive, and nothing else was sent to it.
+    #[error("the password is refused")]
+    Refused,
     /// TLS failed, or the certificate is refused: nothing was sent.
     #[error("TLS: {0}")]
     Untrusted(String),

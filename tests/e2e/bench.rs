@@ -8,8 +8,14 @@ use kube::{Api, Resource, ResourceExt, api::PostParams};
 use redlock_operator::time::{Boottime, Clock as _, SystemClock, UnixMillis};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
-use crate::{cluster::Cluster, figures::Figures, record::Recorder};
+use crate::{
+    cluster::Cluster,
+    figures::Figures,
+    record::Recorder,
+    votes::{Tally, VoteMonitor},
+};
 
 /// On every namespace of these tests.
 pub(crate) const PART_OF: &str = "app.kubernetes.io/part-of=redlock-e2e";
@@ -25,6 +31,8 @@ pub(crate) struct Inner {
     pub(crate) figures: Arc<Figures>,
     /// The test's namespace.
     pub(crate) namespace: String,
+    /// Asks the quorums in it for votes.
+    votes: OnceCell<VoteMonitor>,
 }
 
 impl Deref for Bench {
@@ -40,7 +48,7 @@ impl Bench {
     pub(crate) async fn open(test: &str, cluster: Arc<Cluster>, figures: Arc<Figures>) -> anyhow::Result<Self> {
         let short: String = test.replace('_', "-").chars().take(40).collect();
         let namespace = format!("e2e-{}-{:04x}", short.trim_end_matches('-'), rand::random::<u16>());
-        let bench = Self(Arc::new(Inner { cluster, figures, namespace }));
+        let bench = Self(Arc::new(Inner { cluster, figures, namespace, votes: OnceCell::new() }));
         bench.make_namespace(&bench.namespace, &[]).await?;
         Ok(bench)
     }
@@ -97,6 +105,19 @@ impl Bench {
         let deleted = self.api::<K>().delete(name, &kube::api::DeleteParams::background()).await;
         deleted.with_context(|| format!("failed to delete {} {name}", K::kind(&())))?;
         Ok(())
+    }
+
+    /// The client that asks every member of every quorum in the namespace for votes, all the time. The end of the test checks them.
+    pub(crate) async fn votes(&self) -> anyhow::Result<&VoteMonitor> {
+        self.votes.get_or_try_init(|| VoteMonitor::start(self)).await
+    }
+
+    /// Checks the votes, if there is somebody who asked for any.
+    pub(crate) async fn end_votes(&self) -> anyhow::Result<Option<Tally>> {
+        match self.votes.get() {
+            Some(votes) => votes.end(self).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Watches one object in the test's namespace.

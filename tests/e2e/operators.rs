@@ -55,6 +55,15 @@ pub(crate) async fn until_next_term(leases: &Recorder<Lease>, before: &Leader) -
     next(&version.object).context("no leader")
 }
 
+/// Waits until this replica leads.
+pub(crate) async fn until_leads(leases: &Recorder<Lease>, pod: &str) -> anyhow::Result<()> {
+    let leads = |lease: &Lease| leader_of(lease).is_some_and(|leader| leader.pod == pod);
+    // The last version: it may have led before.
+    let mark = leases.mark().saturating_sub(1);
+    leases.until_after(mark, LEADER_LIMIT, &format!("{pod} leads"), |version| leads(&version.object)).await?;
+    Ok(())
+}
+
 /// The pods of all replicas.
 pub(crate) async fn pods(cluster: &Cluster) -> anyhow::Result<Vec<Pod>> {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);

@@ -83,9 +83,9 @@ impl Quorum {
         format!("{}-{index}", self.name)
     }
 
-    /// Names of all members.
-    pub(crate) fn members(&self) -> Vec<String> {
-        (0..3).map(|index| self.member(index)).collect()
+    /// Names of the members whose votes count now.
+    pub(crate) fn members(&self) -> anyhow::Result<Vec<String>> {
+        Ok(self.recorder.last()?.object.status.unwrap_or_default().voters)
     }
 
     /// The first version in which this is true of the member, among those seen after `mark`.

@@ -1,6 +1,7 @@
 //! Watches that remember every version they saw and when. Tests wait on them and look back at them; nothing is polled.
 
 use std::{
+    collections::{HashMap, HashSet},
     fmt::Debug,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -50,6 +51,18 @@ pub(crate) struct Version<K> {
     pub(crate) object: K,
 }
 
+impl<K> Version<K> {
+    fn now(gone: bool, object: K) -> Self {
+        Self { at: SystemClock.boottime(), wall: SystemClock.wall(), gone, object }
+    }
+}
+
+/// The objects that there are after all these versions.
+fn present<K: Resource>(versions: &[Version<K>]) -> impl Iterator<Item = &K> {
+    let last: HashMap<_, _> = versions.iter().filter_map(|version| Some((version.object.uid()?, version))).collect();
+    last.into_values().filter(|version| !version.gone).map(|version| &version.object)
+}
+
 /// Remembers every version of the watched objects, oldest first.
 pub(crate) struct Recorder<K> {
     what: String,
@@ -93,20 +106,28 @@ where
         let mut events = watcher(api, config).backoff(Steady).boxed();
         let (kept, mut started) = (versions.clone(), Some(started));
         let task = tokio::spawn(async move {
+            let mut listed = HashSet::new();
             while let Some(event) = events.next().await {
-                let (gone, object) = match event {
-                    Ok(Event::Apply(object) | Event::InitApply(object)) => (false, object),
-                    Ok(Event::Delete(object)) => (true, object),
-                    Ok(Event::InitDone) => {
-                        let _waited = started.take().map(|started| started.send(()));
-                        continue;
-                    }
-                    // Watches break when an API server goes, and begin anew.
-                    Ok(Event::Init) | Err(_) => continue,
-                };
-                let version = Version { at: SystemClock.boottime(), wall: SystemClock.wall(), gone, object };
                 let mut versions = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                versions.push(version);
+                match event {
+                    Ok(Event::Apply(object)) => versions.push(Version::now(false, object)),
+                    Ok(Event::Delete(object)) => versions.push(Version::now(true, object)),
+                    // Watches break when an API server goes, and begin anew. What is not in the new list has gone meanwhile.
+                    Ok(Event::Init) => listed.clear(),
+                    Ok(Event::InitApply(object)) => {
+                        listed.extend(object.uid());
+                        versions.push(Version::now(false, object));
+                    }
+                    Ok(Event::InitDone) => {
+                        let missing: Vec<_> = present(&versions)
+                            .filter(|object| object.uid().is_some_and(|uid| !listed.contains(&uid)))
+                            .cloned()
+                            .collect();
+                        versions.extend(missing.into_iter().map(|object| Version::now(true, object)));
+                        let _waited = started.take().map(|started| started.send(()));
+                    }
+                    Err(_) => continue,
+                }
                 seen.send_replace(versions.len());
             }
         });
@@ -124,6 +145,15 @@ where
     /// What was seen last.
     pub(crate) fn last(&self) -> anyhow::Result<Version<K>> {
         self.versions().pop().with_context(|| format!("{}: never seen", self.what))
+    }
+
+    /// What was seen after `mark` versions, once there is something; never anything if the watch has ended.
+    pub(crate) async fn after(&self, mark: usize) -> Vec<Version<K>> {
+        let mut count = self.count.clone();
+        if count.wait_for(|count| *count > mark).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner).get(mark..).unwrap_or_default().to_vec()
     }
 
     /// How many versions were seen: with [`Self::until_after`], names a moment to look from.

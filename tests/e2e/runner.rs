@@ -63,8 +63,9 @@ struct Tally {
     failed: usize,
 }
 
-/// Runs the tests whose name contains `filter`; true if none failed.
-pub(crate) async fn run(tests: &[Test], filter: &str) -> anyhow::Result<bool> {
+/// Runs the tests whose name contains `filter`; true if none failed. With `votes` a client asks all members for votes beside each test,
+/// and none may be given between a start and its admission.
+pub(crate) async fn run(tests: &[Test], filter: &str, votes: bool) -> anyhow::Result<bool> {
     let cluster = Arc::new(Cluster::find().await?);
     let figures = Arc::new(Figures::default());
     warn_of_leftovers(&cluster).await?;
@@ -85,7 +86,7 @@ pub(crate) async fn run(tests: &[Test], filter: &str) -> anyhow::Result<bool> {
                 continue;
             }
         };
-        let result = attempt(test, &bench).await;
+        let result = attempt(test, &bench, votes && cluster.faults.available()).await;
         let took = SystemClock.boottime().since(start).as_secs_f64();
         match &result {
             Ok(()) => println!("ok       {} ({took:.1} s)", test.name),
@@ -106,7 +107,10 @@ pub(crate) async fn run(tests: &[Test], filter: &str) -> anyhow::Result<bool> {
     Ok(failed == 0 && passed > 0)
 }
 
-async fn attempt(test: &Test, bench: &Bench) -> anyhow::Result<()> {
+async fn attempt(test: &Test, bench: &Bench, votes: bool) -> anyhow::Result<()> {
+    if votes {
+        bench.votes().await?;
+    }
     let running = tokio::spawn((test.run)(bench.clone()));
     let stop = running.abort_handle();
     let limit = TEST_LIMIT + given_time();
@@ -115,7 +119,14 @@ async fn attempt(test: &Test, bench: &Bench) -> anyhow::Result<()> {
         Err(_elapsed) => Err(anyhow!("not done in {limit:?}")),
     };
     stop.abort();
-    result.and(bench.cluster.faults.end_all().await)
+    let ended = bench.cluster.faults.end_all().await;
+    let tally = bench.end_votes().await;
+    if let Ok(Some(tally)) = &tally
+        && !tally.0.is_empty()
+    {
+        println!("votes    {tally}");
+    }
+    result.and(ended).and(tally.map(drop))
 }
 
 /// A test whose namespace is being removed.

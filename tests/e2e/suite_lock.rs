@@ -16,6 +16,7 @@ mod pod_claims;
 mod queue;
 mod requests;
 mod slots;
+mod stale_lists;
 mod support;
 mod times;
 mod transitions;
@@ -74,6 +75,8 @@ pub(crate) const TESTS: &[Test] = tests![
     local crash_points::a_leader_killed_at_any_write_of_a_break_splits_no_lock,
     local crash_points::a_leader_killed_at_any_write_of_a_forced_break_leaves_no_orphan,
     local crash_points::a_leader_killed_at_any_write_of_a_step_down_splits_no_lock,
+    local stale_lists::a_leader_that_has_not_heard_of_a_grant_does_not_undo_it,
+    local stale_lists::a_leader_that_has_not_heard_of_a_release_harms_nobody,
     anywhere many::three_hundred_locks_are_held_and_renewed_at_once,
     anywhere many::two_thousand_locks_are_held_and_renewed_at_once,
 ];

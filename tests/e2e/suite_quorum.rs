@@ -8,6 +8,7 @@ mod external_changes;
 mod fences;
 mod helpers;
 mod lost_node;
+mod lost_secrets;
 mod membership;
 mod network_policy;
 mod pods;
@@ -28,6 +29,9 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere drift::whatever_is_deleted_is_made_again,
     anywhere drift::whatever_is_edited_or_added_is_mended,
     anywhere drift::secrets_are_mended_without_new_passwords,
+    anywhere lost_secrets::lost_passwords_are_made_anew_and_members_restarted_one_by_one,
+    anywhere lost_secrets::a_quorum_whose_passwords_are_lost_can_be_deleted,
+    local lost_secrets::a_replica_with_a_copy_of_a_lost_secret_writes_it_back,
     anywhere refusals::objects_of_others_are_refused_and_kept,
     anywhere refusals::the_operator_may_delete_no_other_pods,
     anywhere network_policy::only_the_operator_and_clients_reach_redis,

@@ -1,6 +1,7 @@
 //! Votes that members give to clients outside the operator: every one of them must come from an admitted process.
 
 pub(crate) mod monitor;
+mod targets;
 
 use std::{
     collections::BTreeMap,
@@ -12,21 +13,27 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::api::core::v1::Secret;
-use redlock_operator::{
-    api::{MemberState, MemberStatus, RedisQuorum},
-    quorum::auth::Auth,
-    redis_member::acl::OPERATOR_USER,
-};
+use kube::api::ListParams;
+use redlock_operator::api::{MemberState, MemberStatus, RedisQuorum};
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
-    process::{Child, ChildStdin},
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Child,
     sync::watch,
+    task::{AbortHandle, JoinHandle},
     time::timeout,
 };
 
-use self::monitor::Target;
-use crate::{libraries::Login, locks::SOON, quorums::Quorum, record::Version};
+use crate::{
+    bench::Bench,
+    locks::SOON,
+    quorums::Quorum,
+    record::{Recorder, Version},
+};
 
+/// Where it runs.
+const NODE: usize = 1;
+/// A process that was killed is followed by one that is admitted within this time.
+const ADMITTED_LIMIT: Duration = Duration::from_secs(60);
 /// A member is closed within this time after the status says that it is fenced: the record comes first.
 const CLOSED_LIMIT: i64 = 2_000;
 
@@ -42,18 +49,30 @@ pub(crate) struct Attempt {
     pub(crate) voted: bool,
 }
 
-/// A client that asks every member for a vote every 20 ms, in a process of its own on a node's network. It ends with this.
+/// A client that asks every member of every quorum in a namespace for a vote every 20 ms, in a process of its own on a node's network, as
+/// the quorum's client `outside`. It follows the quorums: new ones, other members, passwords, certificates.
 pub(crate) struct VoteMonitor {
     attempts: Arc<Mutex<Vec<Attempt>>>,
     count: watch::Receiver<usize>,
-    stdin: ChildStdin,
+    quorums: Arc<Recorder<RedisQuorum>>,
+    /// Its end closes the input of the process, and that is its end.
+    follow: AbortHandle,
+    reading: Mutex<Option<JoinHandle<()>>>,
     _child: Child,
 }
 
+impl Drop for VoteMonitor {
+    fn drop(&mut self) {
+        self.follow.abort();
+    }
+}
+
 impl VoteMonitor {
-    /// Starts it as the quorum's client `outside` on this node, and waits until every member has answered.
-    pub(crate) async fn start(quorum: &Quorum, node: usize) -> anyhow::Result<Self> {
-        let mut command = quorum.bench.cluster.faults.on_node(node)?;
+    /// Starts it, before there is any quorum.
+    pub(crate) async fn start(bench: &Bench) -> anyhow::Result<Self> {
+        let quorums = Arc::new(Recorder::labelled(bench.api::<RedisQuorum>(), "").await?);
+        let secrets = Recorder::labelled(bench.api::<Secret>(), "").await?;
+        let mut command = bench.cluster.faults.on_node(NODE)?;
         command.arg(std::env::current_exe()?).arg(monitor::COMMAND);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdin = child.stdin.take().context("no stdin")?;
@@ -61,7 +80,7 @@ impl VoteMonitor {
         let attempts = Arc::new(Mutex::new(Vec::new()));
         let (seen, count) = watch::channel(0);
         let kept = attempts.clone();
-        tokio::spawn(async move {
+        let reading = tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 let Some(attempt) = monitor::parse(&line) else { continue };
                 let mut attempts = kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,24 +88,17 @@ impl VoteMonitor {
                 seen.send_replace(attempts.len());
             }
         });
-        let mut monitor = Self { attempts, count, stdin, _child: child };
-        for target in monitor.follow(quorum).await? {
-            monitor.until(SOON, "an answer", |attempt| attempt.member == target).await?;
-        }
-        Ok(monitor)
-    }
-
-    /// Reads the client's Secret and goes on with what it says: new members, passwords or certificates. Gives the names of the
-    /// members.
-    pub(crate) async fn follow(&mut self, quorum: &Quorum) -> anyhow::Result<Vec<String>> {
-        let targets = targets(quorum).await?;
-        self.stdin.write_all(format!("{}\n", serde_json::to_string(&targets)?).as_bytes()).await?;
-        Ok(targets.into_iter().map(|target| target.member).collect())
+        let follow = tokio::spawn(targets::follow(quorums.clone(), secrets, stdin)).abort_handle();
+        Ok(Self { attempts, count, quorums, follow, reading: Mutex::new(Some(reading)), _child: child })
     }
 
     /// Everything so far.
     pub(crate) fn attempts(&self) -> Vec<Attempt> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.attempts_after(0)
+    }
+
+    fn attempts_after(&self, mark: usize) -> Vec<Attempt> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner).get(mark..).unwrap_or_default().to_vec()
     }
 
     /// The first attempt for which this is true, once there is one.
@@ -100,7 +112,7 @@ impl VoteMonitor {
             let (mut count, mut next) = (self.count.clone(), 0);
             loop {
                 count.borrow_and_update();
-                let fresh = self.attempts().split_off(next);
+                let fresh = self.attempts_after(next);
                 next += fresh.len();
                 if let Some(attempt) = fresh.into_iter().find(&is_so) {
                     return Ok(attempt);
@@ -113,37 +125,48 @@ impl VoteMonitor {
         let found = timeout(limit, found).await;
         found.with_context(|| format!("the vote monitor has not seen within {limit:?}: {what}"))?
     }
+
+    /// The process of a member that is admitted, in a version seen after `mark`, votes.
+    pub(crate) async fn until_voted(&self, quorum: &Quorum, mark: usize, member: usize) -> anyhow::Result<()> {
+        let admitted = |m: &MemberStatus| m.state == MemberState::Admitted;
+        let (_, status) = quorum.member_until(mark, member, ADMITTED_LIMIT, "is admitted", admitted).await?;
+        let run_id = status.run_id.context("no runID")?;
+        let votes = |attempt: &Attempt| attempt.voted && attempt.run_id == run_id;
+        self.until(SOON, "a vote of the admitted process", votes).await.map(drop)
+    }
+
+    /// The process of a member that is admitted now, or next, votes.
+    pub(crate) async fn until_it_votes(&self, quorum: &Quorum, member: usize) -> anyhow::Result<()> {
+        self.until_voted(quorum, quorum.recorder.mark().saturating_sub(1), member).await
+    }
+
+    /// Ends it, and checks everything that it saw. Admissions are on record before they have any effect, so whatever was voted on is in
+    /// the versions when they have come as far as the API server is now.
+    pub(crate) async fn end(&self, bench: &Bench) -> anyhow::Result<Tally> {
+        self.follow.abort();
+        let reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(reading) = reading {
+            timeout(SOON, reading).await.context("the vote monitor does not end")??;
+        }
+        for quorum in bench.api::<RedisQuorum>().list(&ListParams::default()).await? {
+            let is_it =
+                |seen: &RedisQuorum| seen.metadata.uid == quorum.metadata.uid && version(seen) >= version(&quorum);
+            self.quorums.until(SOON, "what the API server has", |seen| is_it(&seen.object)).await?;
+        }
+        let (versions, attempts) = (self.quorums.versions(), self.attempts());
+        let votes = |version: &Version<RedisQuorum>| {
+            let known = version.object.spec.clients.iter().any(|client| client.name == targets::CLIENT);
+            let members = version.object.status.iter().flat_map(|status| &status.members);
+            known && members.into_iter().any(|member| member.state == MemberState::Admitted)
+        };
+        let blind = attempts.is_empty() && versions.iter().any(votes);
+        ensure!(!blind, "the vote monitor has seen nothing of a quorum that votes");
+        check_votes(&versions, &attempts)
+    }
 }
 
-async fn targets(quorum: &Quorum) -> anyhow::Result<Vec<Target>> {
-    let bench = &quorum.bench;
-    let login = Login::of(quorum).await?;
-    let secret = bench.api::<Secret>().get(&format!("{}-auth", quorum.name)).await?;
-    let auth = Auth::from_data(&secret.data.unwrap_or_default()).context("the auth Secret is not the operator's")?;
-    let authorities = login.ca.map(String::from_utf8).transpose()?;
-    login.urls.lines().map(|url| target(url, &bench.namespace, &auth, authorities.as_ref())).collect()
-}
-
-/// From `redis://user:password@member.namespace.svc:port`.
-fn target(url: &str, namespace: &str, auth: &Auth, authorities: Option<&String>) -> anyhow::Result<Target> {
-    let parts = || {
-        let (scheme, rest) = url.split_once("://")?;
-        let (login, address) = rest.split_once('@')?;
-        Some((scheme, login.split_once(':')?, address.rsplit_once(':')?))
-    };
-    // Not with the URL: it has a password.
-    let (scheme, (user, password), (host, port)) = parts().context("a URL of another form")?;
-    let member = host.split('.').next().unwrap_or(host).to_owned();
-    Ok(Target {
-        operator_password: auth.password(&member, OPERATOR_USER).expose().to_owned(),
-        member,
-        host: host.to_owned(),
-        port: port.parse()?,
-        authorities: authorities.filter(|_| scheme == "rediss").cloned(),
-        user: user.to_owned(),
-        password: password.to_owned(),
-        key_prefix: format!("{namespace}/"),
-    })
+fn version(quorum: &RedisQuorum) -> Option<u64> {
+    quorum.metadata.resource_version.as_ref()?.parse().ok()
 }
 
 /// What was seen of one process.
@@ -164,17 +187,19 @@ impl Tally {
     }
 
     /// Of all processes together.
-    pub(crate) fn votes(&self) -> usize {
-        self.0.values().map(|count| count.votes).sum()
+    pub(crate) fn all(&self) -> Count {
+        let add =
+            |all: Count, one: &Count| Count { votes: all.votes + one.votes, refusals: all.refusals + one.refusals };
+        self.0.values().fold(Count::default(), add)
     }
 }
 
+/// Only [`check_votes`] makes one.
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut lines = self.0.iter();
-        lines.try_for_each(|((member, run_id), Count { votes, refusals })| {
-            writeln!(f, "  {member} {}: {votes} votes, {refusals} refusals", run_id.get(..8).unwrap_or(run_id))
-        })
+        let Count { votes, refusals } = self.all();
+        let (tries, processes) = (votes + refusals, self.0.len());
+        write!(f, "{tries} tries on {processes} processes: {votes} votes, none between a start and its admission")
     }
 }
 

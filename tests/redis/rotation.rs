@@ -49,7 +49,7 @@ async fn a_password_is_added_without_a_trace_and_its_removal_ends_what_came_with
     assert!(set(&mut holder).await.is_err(), "it came with the old password");
     for user in [OPERATOR_USER, locker().name()] {
         let old = connect(&server, user, password()).await.unwrap_err();
-        assert_eq!(old, MemberError::Unreachable("authentication failed".to_owned()), "{user}");
+        assert_eq!(old, MemberError::Refused, "{user}");
     }
     let seen = admin.observe(&[locker().name()]).await.unwrap();
     assert_eq!(seen.open_users, [locker().name()], "this connection has stayed, and the user is open");

@@ -17,6 +17,13 @@ pub(super) const fn conf_key(tls: bool) -> &'static str {
     if tls { "redis-tls.conf" } else { "redis.conf" }
 }
 
+/// Key of the ACL file that a member's pod mounts. After secrets were lost it names those that took their place: so the template is
+/// another one, a pod tells which secrets its first process knows, and it cannot start with an older file.
+#[must_use]
+pub fn mounted_acl_key(auth: &Auth, member: &MemberPlan) -> String {
+    auth.id().map_or_else(|| member.acl_key(), |id| format!("users-{}-{id}.acl", member.index))
+}
+
 /// redis.conf and one ACL file per member. The file of a member is the closed state of its fence. The authorities are for the
 /// operator's own replicas: they are what members' certificates have been checked by, whatever has become of the Secret since.
 pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> Secret {
@@ -26,7 +33,10 @@ pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> 
         data.insert(AUTHORITIES_KEY.to_owned(), ByteString(authorities.clone().into_bytes()));
     }
     for member in &plan.members {
-        data.insert(member.acl_key(), ByteString(users_acl(plan, auth, member).into_bytes()));
+        // By its plain name, too: the memory of who has rights, and what pods from before read when their process starts anew.
+        for key in [member.acl_key(), mounted_acl_key(auth, member)] {
+            data.insert(key, ByteString(users_acl(plan, auth, member).into_bytes()));
+        }
     }
     Secret {
         metadata: owned(plan, plan.config_name(), quorum_labels(plan)),

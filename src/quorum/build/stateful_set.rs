@@ -10,16 +10,20 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::config::conf_key;
+use super::config::{conf_key, mounted_acl_key};
 use super::{REDIS_CONTAINER, member_labels, owned, quorum_selector};
 use crate::api::MEMBER_LABEL;
+use crate::quorum::auth::Auth;
 use crate::quorum::plan::{MemberPlan, PORT, Plan, TlsPlan};
 use crate::quorum::tls::{CERTIFICATE_KEY, PRIVATE_KEY_KEY};
 use crate::redis_member::acl::PROBE_USER;
 
 /// The user `redis` of the official images, and of Debian's.
 const REDIS_UID: i64 = 999;
-const CONFIG_VOLUME: &str = "config";
+/// The volume with the configuration.
+pub const CONFIG_VOLUME: &str = "config";
+/// The ACL file in it.
+pub const ACL_FILE: &str = "users.acl";
 const DATA_VOLUME: &str = "data";
 /// The volume by which a pod that speaks TLS is known: nobody can change a pod's volumes.
 pub const TLS_VOLUME: &str = "tls";
@@ -27,7 +31,7 @@ pub const TLS_VOLUME: &str = "tls";
 pub const TLS_DIRECTORY: &str = "/etc/redis-tls";
 
 /// One member: a StatefulSet of its own, so that members are named, placed and replaced one by one.
-pub(super) fn member(plan: &Plan, member: &MemberPlan) -> StatefulSet {
+pub(super) fn member(plan: &Plan, auth: &Auth, member: &MemberPlan) -> StatefulSet {
     let selector = BTreeMap::from([(MEMBER_LABEL.to_owned(), member.name.clone())]);
     StatefulSet {
         metadata: owned(plan, member.name.clone(), member_labels(plan, member)),
@@ -37,20 +41,20 @@ pub(super) fn member(plan: &Plan, member: &MemberPlan) -> StatefulSet {
             selector: LabelSelector { match_labels: Some(selector), ..LabelSelector::default() },
             // The operator, not the StatefulSet controller, knows when a member may be replaced.
             update_strategy: Some(StatefulSetUpdateStrategy { type_: Some("OnDelete".into()), rolling_update: None }),
-            template: template(plan, member),
+            template: template(plan, auth, member),
             ..StatefulSetSpec::default()
         }),
         status: None,
     }
 }
 
-fn template(plan: &Plan, member: &MemberPlan) -> PodTemplateSpec {
+fn template(plan: &Plan, auth: &Auth, member: &MemberPlan) -> PodTemplateSpec {
     let pod = &plan.pod;
     PodTemplateSpec {
         metadata: Some(ObjectMeta { labels: Some(member_labels(plan, member)), ..ObjectMeta::default() }),
         spec: Some(PodSpec {
             containers: vec![redis(plan)],
-            volumes: Some(volumes(plan, member)),
+            volumes: Some(volumes(plan, auth, member)),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             // Redis keeps nothing, so there is nothing to wait for.
@@ -161,22 +165,25 @@ fn liveness() -> Probe {
 }
 
 /// Mounted read-only: the fence is that every start finds the closed ACL file.
-fn config_volume(plan: &Plan, member: &MemberPlan) -> Volume {
+fn config_volume(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Volume {
     let item = |key: &str, path: &str| KeyToPath { key: key.into(), path: path.into(), mode: None };
     Volume {
         name: CONFIG_VOLUME.into(),
         secret: Some(SecretVolumeSource {
             secret_name: Some(plan.config_name()),
             default_mode: Some(0o440),
-            items: Some(vec![item(conf_key(plan.tls.is_some()), "redis.conf"), item(&member.acl_key(), "users.acl")]),
+            items: Some(vec![
+                item(conf_key(plan.tls.is_some()), "redis.conf"),
+                item(&mounted_acl_key(auth, member), ACL_FILE),
+            ]),
             optional: None,
         }),
         ..Volume::default()
     }
 }
 
-fn volumes(plan: &Plan, member: &MemberPlan) -> Vec<Volume> {
-    let mut volumes = vec![config_volume(plan, member), data_volume()];
+fn volumes(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Vec<Volume> {
+    let mut volumes = vec![config_volume(plan, auth, member), data_volume()];
     volumes.extend(plan.tls.as_ref().map(tls_volume));
     volumes
 }

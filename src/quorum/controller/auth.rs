@@ -1,60 +1,131 @@
-//! The auth Secret: made once, written back from memory, never made anew under running members.
+//! The auth Secret: made once, written back from memory, and made anew only when no copy of it is left ([`secrets`]).
+
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
+use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
 
-use super::{Error, Task, request};
+use super::{Error, LONGEST_BACKOFF, Task, request};
 use crate::api::FIELD_MANAGER;
 use crate::api::conditions::CommonReason;
 use crate::quorum::auth::Auth;
-use crate::quorum::build::auth_secret;
-use crate::quorum::plan::Plan;
-use crate::quorum::session::auth_of;
+use crate::quorum::build::{auth_secret, mounted_acl_key};
+use crate::quorum::facts;
+use crate::quorum::plan::{MemberPlan, Plan};
+use crate::quorum::secrets::{self, Found, MemberView, SecretsStep, StartedWith, View};
+use crate::quorum::session::{auth_of, says_lost};
 use crate::quorum::status::Obstacle;
+use crate::time::Clock;
+
+/// What there is to work with.
+pub(super) enum Secrets {
+    /// The quorum's secrets.
+    Known(Auth),
+    /// None, and nothing may be done.
+    Lost {
+        /// What the status says.
+        obstacle: Obstacle,
+        /// When to look again.
+        look_again: Duration,
+    },
+}
 
 impl Task<'_> {
-    /// The quorum's secrets; `None` if they are lost, and nothing may be done.
-    pub(super) async fn ensure_auth(&self, plan: &Plan) -> Result<Option<Auth>, Error> {
+    /// The quorum's secrets, kept or made.
+    pub(super) async fn ensure_auth(&self, plan: &Plan) -> Result<Secrets, Error> {
         let api: Api<Secret> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
         let known = self.session.auth();
-        if known.is_some() && self.recently_applied(self.now()).is_some() {
-            return Ok(known);
+        if let Some(known) = known.clone().filter(|_| self.recently_applied(self.now()).is_some()) {
+            return Ok(Secrets::Known(known));
         }
-        let found = request(api.get_opt(&plan.auth_name())).await?;
-        match (&found, known) {
-            (Some(secret), known) => match (auth_of(secret, &plan.uid), known) {
-                (Some(stored), None) => {
-                    self.session.set_auth(stored.clone());
-                    Ok(Some(stored))
+        let stored = request(api.get_opt(&plan.auth_name())).await?;
+        let found = match &stored {
+            None => Found::Nothing,
+            Some(secret) => auth_of(secret, &plan.uid).map_or(Found::Useless, Found::Secrets),
+        };
+        let has_members = known.is_none() && stored.is_none() && self.has_members(plan).await?;
+        let now = self.now();
+        let is_missing = stored.is_none() && known.is_none() && says_lost(&self.session.quorum());
+        let missing_since = self.leader.memory(self.session.uid(), |memory| {
+            memory.auth_missing_since = is_missing.then(|| memory.auth_missing_since.unwrap_or(now));
+            memory.auth_missing_since
+        });
+        let made =
+            match secrets::decide(&View { found: &found, known: known.as_ref(), has_members, missing_since, now }) {
+                SecretsStep::Keep(auth) => return Ok(Secrets::Known(auth)),
+                SecretsStep::Overwrite(auth) => {
+                    if let Some(secret) = &stored {
+                        self.replace(&api, plan, secret, &auth).await?;
+                    }
+                    return Ok(Secrets::Known(auth));
                 }
-                (Some(stored), Some(known)) if stored == known => Ok(Some(known)),
-                // Another leader was further with a rotation.
-                (Some(stored), Some(known)) if stored.supersedes(&known) => {
-                    self.session.set_auth(stored.clone());
-                    Ok(Some(stored))
+                SecretsStep::WriteBack(auth) => {
+                    self.create(&api, plan, &auth).await?;
+                    tracing::warn!(quorum = %plan.name, "the auth Secret was gone, written back from memory");
+                    return Ok(Secrets::Known(auth));
                 }
-                // Edited, or somebody else's: the members run with what is in memory.
-                (_, Some(known)) => {
-                    self.replace(&api, plan, secret, &known).await?;
-                    Ok(Some(known))
+                SecretsStep::AwaitCopy { until } => {
+                    return Ok(Secrets::Lost { obstacle: gone(plan), look_again: until.since(now) });
                 }
-                (None, None) => Ok(None),
-            },
-            (None, Some(known)) => {
-                self.create(&api, plan, &known).await?;
-                tracing::warn!(quorum = %plan.name, "the auth Secret was gone, written back from memory");
-                Ok(Some(known))
+                SecretsStep::AwaitPerson => {
+                    return Ok(Secrets::Lost { obstacle: useless(plan), look_again: LONGEST_BACKOFF });
+                }
+                SecretsStep::Adopt(stored) => stored,
+                SecretsStep::MakeFirst => self.make(&api, plan, Auth::random()).await?,
+                SecretsStep::MakeAnew => {
+                    let anew = self.make(&api, plan, Auth::anew(self.leader.context.clock.wall())).await?;
+                    self.say_made_anew(plan).await;
+                    anew
+                }
+            };
+        self.session.set_auth(made.clone());
+        Ok(Secrets::Known(made))
+    }
+
+    async fn make(&self, api: &Api<Secret>, plan: &Plan, auth: Auth) -> Result<Auth, Error> {
+        self.create(api, plan, &auth).await.map(|()| auth)
+    }
+
+    async fn say_made_anew(&self, plan: &Plan) {
+        let note = format!(
+            "the Secret {} was gone and no replica had a copy: new passwords are made, and the members are restarted with them one by one",
+            plan.auth_name()
+        );
+        tracing::warn!(quorum = %self.session.reference(), note);
+        self.leader.context.event(self.session.quorum().as_ref(), EventType::Warning, "AuthLost", note).await;
+    }
+
+    /// What the status says while members run with lost secrets.
+    pub(super) fn loss(&self, plan: &Plan, auth: &Auth) -> Option<String> {
+        let view = |member: &MemberPlan| MemberView {
+            started_with: self.started_with(plan, auth, member),
+            answers: self.session.link(&member.name).is_some_and(|link| link.is_seen()),
+        };
+        let members: Vec<MemberView> = plan.members.iter().map(view).collect();
+        secrets::loss(auth, says_lost(&self.session.quorum()), &members, self.progress(plan).as_ref())
+    }
+
+    /// Which secrets the first process of a member's pod was started with.
+    pub(super) fn started_with(&self, plan: &Plan, auth: &Auth, member: &MemberPlan) -> StartedWith {
+        match self.leader.context.pods.named(&plan.namespace, &member.pod_name()) {
+            Some(pod) if pod.metadata.deletion_timestamp.is_none() => {
+                let same = facts::acl_key(&pod) == Some(mounted_acl_key(auth, member).as_str());
+                if same { StartedWith::These } else { StartedWith::Others }
             }
-            (None, None) if self.has_members(plan).await? => Ok(None),
-            (None, None) => {
-                let fresh = Auth::random();
-                self.create(&api, plan, &fresh).await?;
-                self.session.set_auth(fresh.clone());
-                Ok(Some(fresh))
-            }
+            _ => StartedWith::Nothing,
         }
+    }
+
+    /// Whether the member's process was started with secrets that are lost, and refuses those that took their place: nobody can do
+    /// anything to it, and its pod is going to be replaced.
+    pub(super) fn is_lost(&self, plan: &Plan, auth: &Auth, member: &MemberPlan) -> bool {
+        let pod = self.leader.context.pods.named(&plan.namespace, &member.pod_name());
+        let uid = pod.and_then(|pod| pod.uid());
+        let refuses = self.session.link(&member.name).is_some_and(|link| link.view().is_refused_by(uid.as_deref()));
+        refuses && self.started_with(plan, auth, member) == StartedWith::Others
     }
 
     /// Fails with a conflict if somebody else was quicker; the next reconciliation reads what they made.
@@ -101,14 +172,22 @@ impl Task<'_> {
     }
 }
 
-/// What the status says when the secrets are lost.
-pub(super) fn lost(plan: &Plan) -> Obstacle {
-    Obstacle {
-        reason: CommonReason::AuthLost,
-        message: format!(
-            "the Secret {} is gone or is not this quorum's, and no operator replica has a copy: restore it from a backup, or \
-             delete this RedisQuorum and create it again",
-            plan.auth_name()
-        ),
-    }
+/// What the status says while a copy is waited for.
+fn gone(plan: &Plan) -> Obstacle {
+    let message = format!(
+        "the Secret {} is gone and this replica has no copy: if no other one has, new passwords are made in some seconds, and the members \
+         restarted with them one by one",
+        plan.auth_name()
+    );
+    Obstacle { reason: CommonReason::AuthLost, message }
+}
+
+/// What the status says when there is a Secret, of no use.
+fn useless(plan: &Plan) -> Obstacle {
+    let message = format!(
+        "the Secret {} is not this quorum's, or was edited, and no operator replica has a copy: restore it from a backup; or delete it, \
+         and new passwords are made and the members restarted with them one by one",
+        plan.auth_name()
+    );
+    Obstacle { reason: CommonReason::AuthLost, message }
 }

@@ -12,6 +12,7 @@ use crate::quorum::auth::Auth;
 use crate::quorum::build::{Transport, client_secret, users_acl};
 use crate::quorum::membership::{Lists, is_closed};
 use crate::quorum::plan::{ClientPlan, MemberPlan, Plan};
+use crate::quorum::secrets::StartedWith;
 use crate::quorum::session::{ActError, MemberLink};
 use crate::quorum::status::admitted_run_id;
 use crate::redis_member::acl::{KeyPrefix, OPERATOR_USER, PROBE_USER, UserRule};
@@ -62,7 +63,11 @@ impl Task<'_> {
         let api = self.secrets(&plan.namespace);
         let Some(config) = request(api.get_opt(&plan.config_name())).await? else { return Ok(Vec::new()) };
         let quorum = self.session.quorum();
-        let closed = |member: &MemberPlan| is_closed(&quorum, &member.name, &plan.lists);
+        // Who does not run with these secrets is closed by its restart, which needs the files.
+        let closed = |member: &MemberPlan| {
+            let is_restarted = || self.started_with(plan, auth, member) != StartedWith::These;
+            is_closed(&quorum, &member.name, &plan.lists) || (auth.id().is_some() && is_restarted())
+        };
         if plan.lists.is_joint() && !plan.members.iter().all(closed) {
             return Ok(vec!["users of the list before are being closed".to_owned()]);
         }
@@ -72,7 +77,8 @@ impl Task<'_> {
             gone.extend(difference.removed.iter().cloned());
             // Those of earlier epochs were closed when the list was changed.
             difference.removed.retain(|user| split_user(user).is_none_or(|(_, epoch)| epoch >= plan.lists.epoch));
-            if difference == Difference::default() || admitted_run_id(&quorum, &member.name).is_none() {
+            let votes = admitted_run_id(&quorum, &member.name).is_some() && !self.is_lost(plan, auth, member);
+            if difference == Difference::default() || !votes {
                 continue;
             }
             if let Err(error) = self.change_on(plan, auth, member, &link, &difference).await {

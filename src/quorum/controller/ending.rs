@@ -3,17 +3,19 @@
 
 use std::time::Duration;
 
-use kube::ResourceExt;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::events::EventType;
+use kube::{Api, ResourceExt};
 
-use super::{Error, RESYNC, Task, publish};
+use super::{Error, RESYNC, Task, publish, request};
 use crate::api::conditions::{CommonReason, QuorumCondition, find_condition, set_condition};
 use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
 use crate::fence::ending::{EndStep, EndView, decide_end};
 use crate::fence::{FenceStep, Process, Reach, Reason};
 use crate::quorum::membership::users_since;
 use crate::quorum::plan::{self, Plan};
-use crate::quorum::session::MemberLink;
+use crate::quorum::session::{MemberLink, auth_of};
 use crate::quorum::status::{Stamps, record_named};
 use crate::quorum::{facts, in_force};
 use crate::redlock::MemberName;
@@ -88,12 +90,31 @@ impl Task<'_> {
         Ok(match step {
             EndStep::Ended => Standing::Ended,
             EndStep::Wait { until } => Standing::Waits(Some(until), format!("{name} is closed, its locks run out")),
-            EndStep::Unconfirmed { node, until } => Standing::Waits(until, unconfirmed(name, threat, node.as_deref())),
+            EndStep::Unconfirmed { node, until } => {
+                let pod_uid = current.as_ref().map(|pod| pod.uid.as_str());
+                if let Some(plan) = plan
+                    && self.nobody_can_close(plan, view.is_refused_by(pod_uid)).await?
+                {
+                    // Then its end is what there is to wait for.
+                    self.remove::<StatefulSet>(plan, name.as_str()).await?;
+                }
+                Standing::Waits(until, unconfirmed(name, threat, node.as_deref()))
+            }
             EndStep::Close => match (plan, &reach) {
                 (Some(plan), Reach::Seen(_)) => self.close_for_good(plan, link, rejoin_delay).await,
                 _ => Standing::Waits(None, format!("{name} is to be closed")),
             },
         })
+    }
+
+    /// Whether the member's secrets are lost: it refuses those that are known, or there are none.
+    async fn nobody_can_close(&self, plan: &Plan, is_refused: bool) -> Result<bool, Error> {
+        if self.session.auth().is_some() {
+            return Ok(is_refused);
+        }
+        let secrets: Api<Secret> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
+        let found = request(secrets.get_opt(&plan.auth_name())).await?;
+        Ok(found.is_none_or(|secret| auth_of(&secret, &plan.uid).is_none()))
     }
 
     /// A failure is waited out: the member is tried again, or proves dead.

@@ -48,7 +48,7 @@ impl Task<'_> {
 
     /// Deletes an object of a member, if it is ours; whether there is none any more. Asked of the API server: a watch that has
     /// just begun knows of nothing.
-    async fn remove<K>(&self, plan: &Plan, name: &str) -> Result<bool, Error>
+    pub(super) async fn remove<K>(&self, plan: &Plan, name: &str) -> Result<bool, Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
     {

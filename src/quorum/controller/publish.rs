@@ -50,6 +50,11 @@ impl<'a> Publisher<'a> {
         self.overview.rotation = rotation;
     }
 
+    /// Members that run with lost secrets.
+    pub(super) fn learn_loss(&mut self, loss: Option<String>) {
+        self.overview.loss = loss;
+    }
+
     pub(super) fn learn_tls(&mut self, tls: Option<Report>) {
         self.overview.tls = tls;
     }

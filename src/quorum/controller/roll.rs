@@ -88,11 +88,15 @@ impl Task<'_> {
             // Nobody here replaces it, and it has to vote while another one is replaced.
             return MemberView { name: member.name.clone(), outdated: Some(false), standing };
         }
+        let auth = self.session.auth();
+        let lost = record.admitted && auth.is_some_and(|auth| self.is_lost(plan, &auth, member));
         let set = self.leader.owned.stateful_sets.named(&plan.namespace, &member.name);
         let pod = self.leader.context.pods.named(&plan.namespace, &member.pod_name());
         // An edit by somebody, or an older template than the one just written: it says nothing of what the pod shall be.
         let set = set.filter(|set| self.is_settled(set.as_ref()));
         let outdated = set.zip(pod).and_then(|(set, pod)| is_outdated(&set, &pod));
+        // Not while it ends: it is waited for then.
+        let standing = if lost && outdated == Some(true) { Standing::Lost } else { standing };
         MemberView { name: member.name.clone(), outdated, standing }
     }
 

@@ -4,14 +4,12 @@
 use std::time::Duration;
 
 use kube::ResourceExt;
-use kube::runtime::events::EventType;
 
 use super::members::{Look, Member};
 use super::{Error, Task, delete};
 use crate::api::{DistributedLock, RedisQuorum};
 use crate::quorum::in_force::{self, InForce};
 use crate::quorum::lookup;
-use crate::quorum::session::ScriptNews;
 use crate::quorum::status::{TtlReport, Watched};
 use crate::time::{Clock, Monotonic};
 
@@ -52,29 +50,6 @@ impl Task<'_> {
             // One whose quorum cannot be told may be one of ours.
             used.map_or(true, |used| used.uid() == quorum.uid())
         })
-    }
-
-    /// Tells of scripts that kept a member from voting (rule 11).
-    pub(super) async fn say_scripts(&self) {
-        for link in self.session.links().iter() {
-            let name = link.name();
-            let (reason, note) = match link.take_script_news() {
-                None => continue,
-                Some(ScriptNews::Killed) => (
-                    "ScriptKilled",
-                    format!("{name} was busy with somebody's script for too long, so the script was ended"),
-                ),
-                Some(ScriptNews::Unkillable) => (
-                    "ScriptUnkillable",
-                    format!(
-                        "{name} is busy with somebody's script, which has written and cannot be ended: if it does not end by itself, \
-                         delete the pod {}",
-                        link.plan().pod_name()
-                    ),
-                ),
-            };
-            self.leader.context.event(self.session.quorum().as_ref(), EventType::Warning, reason, note).await;
-        }
     }
 }
 

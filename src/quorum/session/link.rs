@@ -87,6 +87,14 @@ pub struct LinkView {
     pub failure: Option<MemberError>,
 }
 
+impl LinkView {
+    /// Whether the process in the pod with this UID lives and does not know the operator's password.
+    #[must_use]
+    pub fn is_refused_by(&self, pod_uid: Option<&str>) -> bool {
+        self.failure == Some(MemberError::Refused) && pod_uid.is_some() && self.pod_uid.as_deref() == pod_uid
+    }
+}
+
 /// What all links of a quorum share.
 #[derive(Clone)]
 pub(super) struct Shared {
@@ -230,10 +238,14 @@ impl MemberLink {
 
     /// Another pod is another place: what was seen there says nothing of who answers here.
     fn note_place(&self, last: Option<&Place>, place: &Place) {
+        let mut seen = self.seen();
+        if last != Some(place) {
+            // With another password, or of another process.
+            seen.failure = None;
+        }
         if last.is_some_and(|last| last.pod_uid == place.pod_uid) {
             return;
         }
-        let mut seen = self.seen();
         let former = seen.processes.last().map(|sight| sight.run_id.clone());
         seen.former = former.zip(last.map(|last| last.admin.clone()));
         seen.processes.moved(self.clock.monotonic());
@@ -260,7 +272,7 @@ impl MemberLink {
                 Err(error) => {
                     tracing::trace!(member = %self.name, %error, "admin connection");
                     self.note_missed(&error.to_string());
-                    self.seen().failure = Some(error);
+                    self.note_failure(error);
                     self.lost();
                     sleep(RETRY_PERIOD).await;
                 }
@@ -271,11 +283,19 @@ impl MemberLink {
     async fn connect_admin(&self, place: &Place) -> Result<AdminConnection, MemberError> {
         let connect = |endpoint| AdminConnection::connect(endpoint, self.clock.clone(), ADMIN_DEADLINE);
         match (connect(&place.admin).await, &place.other_password) {
-            (Err(MemberError::Unreachable(_)), Some(password)) => {
+            (Err(MemberError::Refused), Some(password)) => {
                 let admin = Endpoint { password: password.clone(), ..place.admin.clone() };
                 AdminConnection::connect(&admin, self.clock.clone(), ADMIN_DEADLINE).await
             }
             (connected, _) => connected,
+        }
+    }
+
+    fn note_failure(&self, error: MemberError) {
+        let news = error == MemberError::Refused && self.seen().failure.as_ref() != Some(&error);
+        self.seen().failure = Some(error);
+        if news {
+            self.announce();
         }
     }
 

@@ -37,7 +37,8 @@ impl Sessions {
         let (announcements, _) = broadcast::channel(CAPACITY);
         let (by_quorum, nodes) = (Mutex::default(), Mutex::default());
         let registry = Arc::new(Registry { context, by_quorum, nodes, announcements });
-        tokio::spawn(follow(registry.context.clone(), Arc::downgrade(&registry)));
+        let news = registry.announcements.subscribe();
+        tokio::spawn(follow(registry.context.clone(), news, Arc::downgrade(&registry)));
         Self(registry)
     }
 
@@ -79,7 +80,7 @@ impl Sessions {
     }
 }
 
-async fn follow(context: Context, registry: Weak<Registry>) {
+async fn follow(context: Context, mut news: broadcast::Receiver<ObjectRef<RedisQuorum>>, registry: Weak<Registry>) {
     let mut quorums = std::pin::pin!(context.quorums.changes());
     let mut pods = std::pin::pin!(context.pods.changes());
     let mut nodes = std::pin::pin!(context.nodes.changes());
@@ -88,6 +89,8 @@ async fn follow(context: Context, registry: Weak<Registry>) {
             Some(change) = quorums.next() => registry.upgrade().map(|registry| registry.on_quorum(&change)),
             Some(change) = pods.next() => registry.upgrade().map(|registry| registry.on_pod(&change)),
             Some(change) = nodes.next() => registry.upgrade().map(|registry| registry.on_node(&change)),
+            // One that is missed is told with the next.
+            Ok(quorum) = news.recv() => registry.upgrade().map(|registry| registry.on_news(&quorum)),
             else => return,
         };
         if registry.strong_count() == 0 {
@@ -126,6 +129,12 @@ impl Registry {
             (Change::Deleted(_), None) => {}
         }
         let _ = self.announcements.send(reference);
+    }
+
+    fn on_news(&self, quorum: &ObjectRef<RedisQuorum>) {
+        if let Some(session) = self.get(quorum) {
+            session.say_scripts();
+        }
     }
 
     fn on_pod(&self, change: &Change<Pod>) {

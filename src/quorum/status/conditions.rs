@@ -21,6 +21,8 @@ pub struct Overview {
     pub blocked_clients: Vec<String>,
     /// A rotation of passwords, and what it waits for.
     pub rotation: Option<String>,
+    /// Members run with secrets that are lost.
+    pub loss: Option<String>,
     /// How TLS stands; `None` without it.
     pub tls: Option<Report>,
     /// Something that keeps the quorum from being carried out at all.
@@ -92,6 +94,9 @@ fn ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Draf
     let draft = |holds: bool, reason, message: String| (QuorumCondition::Ready, holds.into(), reason, message);
     if let Some(obstacle) = &overview.obstacle {
         return draft(false, obstacle.reason, obstacle.message.clone());
+    }
+    if let Some(message) = &overview.loss {
+        return draft(false, CommonReason::AuthLost, message.clone());
     }
     if lists.in_force().all(|list| admitted_of(status, list) == list.len()) {
         if let Some(Agreement { reason, message, .. }) = overview.disagreement() {

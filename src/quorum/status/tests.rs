@@ -133,6 +133,7 @@ fn old_templates_blocked_clients_and_obstacles_are_named() {
         rollout: Some(Progress { paused: false, message: "main-1 is next".into() }),
         blocked_clients: vec!["Secret shop/x exists and belongs to somebody else".into()],
         rotation: None,
+        loss: None,
         tls: None,
         obstacle: Some(Obstacle { reason: CommonReason::InvalidSpec, message: "Service main-0 exists".into() }),
         change: None,
@@ -160,6 +161,14 @@ fn a_paused_update_is_said_to_be_paused() {
     let overview = Overview { rollout: paused, ..Overview::default() };
     assert_eq!(summary(members(["Admitted", "Admitted", "Admitted"]), &overview)[3], "Progressing=False/RolloutPaused");
     assert_eq!(summary(members(["Admitted", "Fenced", "Admitted"]), &overview)[3], "Progressing=True/RolloutPaused");
+}
+
+#[test]
+fn lost_passwords_are_told_until_no_member_runs_with_them() {
+    let overview = Overview { loss: Some("1 of 3 run with the new ones".into()), ..Overview::default() };
+    let conditions = summary(members(["Admitted", "Unreachable", "Unreachable"]), &overview);
+    assert_eq!(conditions[..2], ["Ready=False/AuthLost", "QuorumAvailable=False/MajorityLost"]);
+    assert_eq!(summary(members(["Admitted", "Admitted", "Admitted"]), &overview)[0], "Ready=False/AuthLost");
 }
 
 #[test]

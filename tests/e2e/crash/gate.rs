@@ -1,12 +1,20 @@
 //! Counts what one replica writes about one lock, to the API server and to Redis, and cuts the replica off after the n-th write.
+//! Or holds back what the replica watches, so that it acts on what was true before.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
 };
 
-use axum::http::{Method, Request};
-use futures::future::{BoxFuture, pending};
+use axum::{
+    BoxError,
+    body::{Body as Answer, Bytes, HttpBody},
+    http::{Method, Request, Response},
+};
+use futures::{
+    StreamExt as _,
+    future::{BoxFuture, pending},
+};
 use kube::client::Body;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -27,6 +35,8 @@ struct Inner {
     state: Mutex<State>,
     /// The last write that passes was done.
     cut: watch::Sender<bool>,
+    /// News of these objects is held back, by their plural.
+    held_back: watch::Sender<Option<&'static str>>,
 }
 
 #[derive(Default)]
@@ -47,7 +57,28 @@ enum Passage {
 impl Gate {
     /// Everything passes.
     pub(crate) fn open() -> Self {
-        Self(Arc::new(Inner { state: Mutex::default(), cut: watch::channel(false).0 }))
+        Self(Arc::new(Inner {
+            state: Mutex::default(),
+            cut: watch::channel(false).0,
+            held_back: watch::channel(None).0,
+        }))
+    }
+
+    /// From now on the replica hears nothing new of these objects, named by their plural: whatever it lists is old.
+    pub(crate) fn hold_back(&self, objects: &'static str) {
+        self.0.held_back.send_replace(Some(objects));
+    }
+
+    /// What was held back arrives.
+    pub(crate) fn let_through(&self) {
+        self.0.held_back.send_replace(None);
+    }
+
+    /// A watch with this path may go on.
+    async fn until_let_through(&self, path: &str) {
+        let mut held_back = self.0.held_back.subscribe();
+        // The gate is there for as long as this is.
+        let _ended = held_back.wait_for(|objects| objects.is_none_or(|objects| !path.ends_with(objects))).await;
     }
 
     /// From now on so many writes pass, and then nothing any more, in either direction.
@@ -121,16 +152,17 @@ pub(crate) struct Gated<S> {
     inner: S,
 }
 
-impl<S> Service<Request<Body>> for Gated<S>
+impl<S, B> Service<Request<Body>> for Gated<S>
 where
-    S: Service<Request<Body>>,
+    S: Service<Request<Body>, Response = Response<B>>,
     S::Future: Send + 'static,
-    S::Response: Send + 'static,
     S::Error: Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
 {
-    type Response = S::Response;
+    type Response = Response<Answer>;
     type Error = S::Error;
-    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
+    type Future = BoxFuture<'static, Result<Response<Answer>, S::Error>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
@@ -141,13 +173,33 @@ where
         if passage == Passage::Closed {
             return Box::pin(pending());
         }
+        let watched = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let path = request.uri().path().to_owned();
         let (answer, gate) = (self.inner.call(request), self.gate.clone());
         Box::pin(async move {
             let answer = answer.await;
             gate.done(passage);
-            if gate.is_closed() { pending().await } else { answer }
+            if gate.is_closed() {
+                return pending().await;
+            }
+            Ok(answer?.map(|body| if watched { slowed(body, gate, path) } else { Answer::new(body) }))
         })
     }
+}
+
+/// An answer that goes on only while news of its objects is let through.
+fn slowed<B>(body: B, gate: Gate, path: String) -> Answer
+where
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    Answer::from_stream(Answer::new(body).into_data_stream().then(move |chunk| {
+        let (gate, path) = (gate.clone(), path.clone());
+        async move {
+            gate.until_let_through(&path).await;
+            chunk
+        }
+    }))
 }
 
 /// The way to one Redis server, through the gate of the moment.

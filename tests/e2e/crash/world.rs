@@ -38,8 +38,8 @@ const MEMBERS: usize = 3;
 const MAX_TTL: Duration = Duration::from_secs(30);
 /// Shorter than a change of leader; twice the shortest that a lock may have, since the cluster is on this machine, too.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
-/// Of the lock that must not notice anything: the shortest that a lock may have.
-const STEADY: Duration = Duration::from_secs(1);
+/// The shortest that a lock may have. It takes a machine with nothing else to do.
+pub(crate) const SHORTEST: Duration = Duration::from_secs(1);
 /// Replicas of the installed operator.
 const REPLICAS: usize = 2;
 
@@ -55,9 +55,14 @@ pub(crate) struct World {
 }
 
 /// Does something in a world, and puts the installed operator back whatever comes of it.
-pub(crate) async fn within(bench: &Bench, what: impl AsyncFnOnce(&World) -> anyhow::Result<()>) -> anyhow::Result<()> {
+/// `steady` is the ttl of the lock that is held all the time.
+pub(crate) async fn within(
+    bench: &Bench,
+    steady: Duration,
+    what: impl AsyncFnOnce(&World) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     operators::scale(&bench.cluster, 0).await?;
-    let result = match World::open(bench).await {
+    let result = match World::open(bench, steady).await {
         Ok(world) => {
             let result = what(&world).await;
             let removed = world.steady.remove().await;
@@ -79,7 +84,7 @@ async fn remove_quorum(bench: &Bench) -> anyhow::Result<()> {
 }
 
 impl World {
-    async fn open(bench: &Bench) -> anyhow::Result<Self> {
+    async fn open(bench: &Bench, steady: Duration) -> anyhow::Result<Self> {
         let auth = Auth::random();
         let (mut servers, mut proxies) = (Vec::new(), Vec::new());
         let (through, gate) = watch::channel(Gate::open());
@@ -92,13 +97,25 @@ impl World {
         admit(bench, &auth, &servers).await?;
         let survivor = Replica::start("survivor", reach(bench, Gate::open(), |_| ())).await?;
         survivor.lead();
-        let steady = Lock::create(bench, claim("steady", "steady", Some("q"), STEADY)).await?;
+        let steady = Lock::create(bench, claim("steady", "steady", Some("q"), steady)).await?;
         steady.held(SOON).await?;
         Ok(Self { bench: bench.clone(), servers, steady, survivor, through, _proxies: proxies })
     }
 
     /// A replica that leads instead of the survivor, and whose writes can be counted.
     pub(crate) async fn victim(&self) -> anyhow::Result<(Replica, Gate)> {
+        let (victim, gate) = self.standby().await?;
+        let mark = self.steady.recorder.mark();
+        self.hand_over_to(&victim).await;
+        let now = self.bench.wall().0;
+        let renewed =
+            |v: &crate::record::Version<_>| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > now);
+        self.steady.recorder.until_after(mark, SOON, "the victim leads", renewed).await?;
+        Ok((victim, gate))
+    }
+
+    /// A replica that does not lead yet, and what it writes and hears goes through this gate.
+    pub(crate) async fn standby(&self) -> anyhow::Result<(Replica, Gate)> {
         let gate = Gate::open();
         self.through.send_replace(gate.clone());
         let place: fn(&mut Pod) = |pod| {
@@ -106,15 +123,14 @@ impl World {
                 *ip = ip.replace(DIRECT, GATED);
             }
         };
-        let victim = Replica::start("victim", reach(&self.bench, gate.clone(), place)).await?;
-        let mark = self.steady.recorder.mark();
+        let replica = Replica::start("victim", reach(&self.bench, gate.clone(), place)).await?;
+        Ok((replica, gate))
+    }
+
+    /// The replica leads instead of the survivor.
+    pub(crate) async fn hand_over_to(&self, replica: &Replica) {
         self.survivor.hand_over().await;
-        victim.lead();
-        let now = self.bench.wall().0;
-        let renewed =
-            |v: &crate::record::Version<_>| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > now);
-        self.steady.recorder.until_after(mark, SOON, "the victim leads", renewed).await?;
-        Ok((victim, gate))
+        replica.lead();
     }
 
     /// The replica that works on leads again.

@@ -16,7 +16,7 @@ use crate::{
     bench::Bench,
     crash::{
         gate::SUBJECT,
-        world::{self, SHORT, World},
+        world::{self, SHORT, SHORTEST, World},
     },
     locks::{Lock, SOON, claim, is_held, reason_of, status, token},
     record::Recorder,
@@ -33,6 +33,8 @@ const LEADERLESS: Duration = Duration::from_millis(2500);
 trait Scenario: Sized {
     /// The leader may do more afterwards, so the crash points have no natural end.
     const POINTS: usize = 64;
+    /// Time to live of another lock, which must not notice anything.
+    const STEADY: Duration = SHORT;
     /// Everything before it.
     async fn prepare(world: &World) -> anyhow::Result<Self>;
     /// What makes the leader write.
@@ -43,7 +45,7 @@ trait Scenario: Sized {
 }
 
 async fn at_every_write<S: Scenario>(bench: Bench) -> anyhow::Result<()> {
-    world::within(&bench, async |world| {
+    world::within(&bench, S::STEADY, async |world| {
         for writes in 0..S::POINTS {
             let scene = S::prepare(world).await?;
             let (victim, gate) = world.victim().await?;
@@ -179,6 +181,7 @@ struct Renewal(Lock);
 
 impl Scenario for Renewal {
     const POINTS: usize = 9;
+    const STEADY: Duration = SHORTEST;
 
     async fn prepare(world: &World) -> anyhow::Result<Self> {
         let lock = Lock::create(&world.bench, claim(SUBJECT, SUBJECT, Some("q"), SHORT)).await?;

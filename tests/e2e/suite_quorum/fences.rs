@@ -9,7 +9,7 @@ use redlock_operator::api::{FenceReason, MemberStatus};
 use super::helpers::{RESTART_LIMIT, delay, held_lock, is_admitted, is_fenced_for};
 use crate::{
     bench::Bench,
-    foreign::{Client, Monitor},
+    foreign::Client,
     history::{check_held_throughout, check_never_lost},
     locks::{Lock, SOON, claim, token},
     operators,
@@ -124,10 +124,10 @@ pub(crate) async fn every_restart_within_a_delay_starts_it_again(bench: Bench) -
 pub(crate) async fn an_operator_restarted_during_a_fence_begins_the_count_again(bench: Bench) -> anyhow::Result<()> {
     let max_ttl = Duration::from_secs(8);
     let quorum = Quorum::ready(&bench, "q", max_ttl).await?;
-    let votes = Monitor::start(&quorum, "votes", &vote_on(&bench, 1)).await?;
-    votes.until(0, SOON, "the member votes", |line| line.text == "OK").await?;
+    let votes = bench.votes().await?;
+    votes.until_it_votes(&quorum, 1).await?;
     let mark = quorum.recorder.mark();
-    let killed = kill(&bench, 1).await?;
+    kill(&bench, 1).await?;
     let fenced = fenced_anew(&quorum, mark, 1).await?;
     operators::scale(&bench.cluster, 0).await?;
     let back = bench.wall().0;
@@ -139,7 +139,7 @@ pub(crate) async fn an_operator_restarted_during_a_fence_begins_the_count_again(
     let same = |m: &MemberStatus| is_admitted(m) && m.run_id == fenced.run_id;
     let (_, admitted) = quorum.member_until(mark, 1, RESTART_LIMIT, "is admitted", same).await?;
     check_admission(&admitted, at, back, delay(max_ttl))?;
-    check_no_vote(&quorum, &votes, killed, 1).await
+    votes.until_it_votes(&quorum, 1).await
 }
 
 /// Freezes the leader at about the moment at which it admits a member, lets its successor fence another process of that member, and
@@ -148,13 +148,13 @@ pub(crate) async fn a_leader_frozen_at_an_admission_opens_nothing_afterwards(ben
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
     let leases = operators::watch_leader(&bench.cluster).await?;
-    let votes = Monitor::start(&quorum, "votes", &vote_on(&bench, 1)).await?;
-    votes.until(0, SOON, "the member votes", |line| line.text == "OK").await?;
+    let votes = bench.votes().await?;
+    votes.until_it_votes(&quorum, 1).await?;
     let (faults, namespace) = (&bench.cluster.faults, &bench.cluster.operator_namespace);
     // Signals take some tens of milliseconds to arrive: before the admission, and in the middle of it.
     for early in [200_i64, 80] {
         let mark = quorum.recorder.mark();
-        let first = kill(&bench, 1).await?;
+        kill(&bench, 1).await?;
         let fenced = fenced_anew(&quorum, mark, 1).await?;
         let at = fenced.rejoin_at.with_context(|| format!("no rejoinAt: {fenced:?}"))?.as_millis();
         let leader = operators::current(&leases)?;
@@ -170,7 +170,7 @@ pub(crate) async fn a_leader_frozen_at_an_admission_opens_nothing_afterwards(ben
         ensure!(next?.pod != leader.pod, "the frozen replica leads");
         let (second, _) = (second?, fenced?);
         check_rejoin(&quorum, mark, 1, second, MAX_TTL).await?;
-        check_no_vote(&quorum, &votes, first, 1).await?;
+        votes.until_it_votes(&quorum, 1).await?;
         operators::all_available(&bench.cluster).await?;
     }
     check_never_lost(&lock.recorder.versions())
@@ -179,9 +179,8 @@ pub(crate) async fn a_leader_frozen_at_an_admission_opens_nothing_afterwards(ben
 /// Kills a member at about the moment at which it is admitted: between the operator's check and its opening, if it so happens.
 pub(crate) async fn a_restart_at_the_moment_of_admission_is_never_open(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let votes = Monitor::start(&quorum, "votes", &vote_on(&bench, 1)).await?;
-    votes.until(0, SOON, "the member votes", |line| line.text == "OK").await?;
-    let first = bench.wall().0;
+    let votes = bench.votes().await?;
+    votes.until_it_votes(&quorum, 1).await?;
     let mut mark = quorum.recorder.mark();
     let mut killed = kill(&bench, 1).await?;
     for early in [150_i64, 100, 60, 30, 0] {
@@ -193,38 +192,5 @@ pub(crate) async fn a_restart_at_the_moment_of_admission_is_never_open(bench: Be
         killed = kill(&bench, 1).await?;
     }
     check_rejoin(&quorum, mark, 1, killed, MAX_TTL).await?;
-    check_no_vote(&quorum, &votes, first, 1).await
-}
-
-/// A key of its own for every attempt, so that nothing but the member's rights decides.
-fn vote_on(bench: &Bench, member: usize) -> String {
-    format!("redis {member} SET {}/vote-$n x NX PX 100", bench.namespace)
-}
-
-/// No vote since then but while the status called the member admitted, in the order in which the API server took the changes: Admitted
-/// is written before a member is opened, and Fenced when its next process is seen, so votes from a moment after a kill until the next admission
-/// would show.
-async fn check_no_vote(quorum: &Quorum, votes: &Monitor, since: i64, index: usize) -> anyhow::Result<()> {
-    let now = quorum.bench.wall().0;
-    let lines = votes.until(now, SOON, "a vote after the admission", |line| line.at > now && line.text == "OK").await?;
-    let name = quorum.member(index);
-    let mut admitted = true;
-    let mut out = Vec::new();
-    for version in quorum.recorder.versions() {
-        let Some(member) = member_of(&version.object, &name) else { continue };
-        let is_in = is_admitted(member);
-        if admitted && !is_in {
-            out.push((version.wall.0, i64::MAX));
-        } else if let (false, true, Some(last)) = (admitted, is_in, out.last_mut()) {
-            last.1 = member.admitted_at.map_or(version.wall.0, |at| at.as_millis());
-        }
-        admitted = is_in;
-    }
-    let fences: Vec<_> = out.into_iter().filter(|(_, until)| *until > since).collect();
-    ensure!(!fences.is_empty(), "the member was not fenced since then");
-    let voted = lines
-        .iter()
-        .find(|line| line.text == "OK" && fences.iter().any(|(from, until)| line.at > *from && line.at < *until));
-    ensure!(voted.is_none(), "{name} voted while it was fenced: {voted:?}, fenced {fences:?}");
-    Ok(())
+    votes.until_it_votes(&quorum, 1).await
 }

@@ -11,6 +11,7 @@ use crate::{
     foreign::Client,
     history::check_held_throughout,
     locks::{Lock, SOON, status},
+    poll,
     quorums::{Quorum, manifest},
     record::Version,
 };
@@ -104,9 +105,10 @@ pub(crate) async fn a_script_that_never_ends_is_ended_and_no_lock_is_lost(bench:
     });
     ensure!(!fenced && self::admissions(&quorum)? == admissions, "the busy member was fenced");
     check_held_throughout(&lock.recorder.versions())?;
-    let events = bench
-        .kubectl(&["get", "events", "-o", "jsonpath={range .items[*]}{.reason}: {.note}{.message}{'\\n'}{end}"])
-        .await?;
-    ensure!(events.contains("q-0 was busy with somebody's script"), "no Event tells of the script: {events}");
-    Ok(())
+    let format = "jsonpath={range .items[*]}{.reason}: {.note}{.message}{'\\n'}{end}";
+    poll::until(SOON, "an Event tells of the script", async || {
+        let events = bench.kubectl(&["get", "events", "-o", format]).await?;
+        Ok(events.contains("q-0 was busy with somebody's script").then_some(()))
+    })
+    .await
 }

@@ -1,4 +1,4 @@
-//! Objects while the members change.
+//! Objects while the members change, or their secrets.
 
 use super::*;
 
@@ -48,4 +48,26 @@ fn a_change_of_the_members_makes_objects_for_all_and_changes_no_template() {
     assert_eq!(open(&after, "blue-4"), ["locker-e8", "billing-e8", "probe"]);
     let closing: Vec<_> = joint.closing_rules(&auth(), "blue-0", 7).iter().map(|rule| rule.name().to_owned()).collect();
     assert_eq!(closing, ["locker-e7", "billing-e7", "locker-e8", "billing-e8", "locker-e9", "probe"]);
+}
+
+#[test]
+fn the_template_names_secrets_that_took_the_place_of_lost_ones_and_no_others() {
+    let (plan, anew) = (plan(json!({})), Auth::anew(crate::time::UnixMillis(1)));
+    let template = |auth: &Auth| build(&plan, auth).stateful_sets[1].spec.clone().unwrap().template;
+    assert_eq!(template(&auth()), template(&Auth::random()));
+    assert_eq!(template(&auth()), template(&auth().begin("t").advance().advance().advance()));
+    assert_eq!(template(&anew), template(&anew.begin("t").advance().advance().advance()));
+    assert_ne!(template(&anew), template(&auth()));
+    assert_ne!(template(&anew), template(&Auth::anew(crate::time::UnixMillis(2))), "lost again");
+    for auth in [&auth(), &anew] {
+        let pod = k8s_openapi::api::core::v1::Pod { spec: template(auth).spec, ..Default::default() };
+        let key = mounted_acl_key(auth, &plan.members[1]);
+        assert_eq!(crate::quorum::facts::acl_key(&pod), Some(key.as_str()));
+        let config = build(&plan, auth).config;
+        let file = text(&config, &key);
+        assert_eq!(file, users_acl(&plan, auth, &plan.members[1]));
+        // Pods from before, whose process may start anew, and the memory of who has rights.
+        assert_eq!(text(&config, "users-1.acl"), file);
+    }
+    assert_eq!(crate::quorum::facts::acl_key(&Default::default()), None);
 }

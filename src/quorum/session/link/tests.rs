@@ -21,6 +21,7 @@ use crate::redlock::{
 };
 
 mod epochs;
+mod lost;
 mod watches;
 
 /// Every network operation of these tests is over long before.

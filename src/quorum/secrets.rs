@@ -1,0 +1,199 @@
+//! The secrets of a quorum whose Secret may be gone: which ones count, when are they made anew, and who still runs with lost ones?
+//! Pure.
+//!
+//! Secrets are made where there are no members. Under members they are kept: a Secret that was edited or deleted is written back from
+//! a replica's memory. Only when it is gone and no replica has come forward with a copy are they made anew. Nobody can log in to the
+//! members any more then, to vote or to close them; they are replaced one at a time ([`super::rollout`]), and each successor waits like
+//! after any other restart, so that nothing which a client outside holds is broken.
+
+use std::time::Duration;
+
+use super::auth::Auth;
+use super::rollout::Progress;
+use crate::time::Monotonic;
+
+/// So long a replica with a copy has to write it back, once the status says that it is wanted. It takes one reading of the Secret.
+pub const COPY_WITHIN: Duration = Duration::from_secs(10);
+
+/// What was found where the auth Secret should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// There is no Secret.
+    Nothing,
+    /// There is one, and it is not ours or not as we write it.
+    Useless,
+    /// The secrets in it.
+    Secrets(Auth),
+}
+
+/// All that the decision depends on.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    /// In the API server.
+    pub found: &'a Found,
+    /// In this replica's memory.
+    pub known: Option<&'a Auth>,
+    /// Members may run that were started with secrets.
+    pub has_members: bool,
+    /// Since when this leader has known that the Secret is missing, and the status has said so.
+    pub missing_since: Option<Monotonic>,
+    /// Now.
+    pub now: Monotonic,
+}
+
+/// The one next step.
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretsStep {
+    /// What is known is what is stored.
+    Keep(Auth),
+    /// What is stored counts.
+    Adopt(Auth),
+    /// Put this, which is known, in place of what is stored.
+    Overwrite(Auth),
+    /// Write this, which is known, to a new Secret.
+    WriteBack(Auth),
+    /// The quorum's first.
+    MakeFirst,
+    /// Say that they are lost; until then another replica may write its copy back.
+    AwaitCopy {
+        /// The end of the wait.
+        until: Monotonic,
+    },
+    /// In place of the lost ones.
+    MakeAnew,
+    /// A person has to see to the Secret that is there: it may be a slip of the hand, and what is in it worth more than new ones.
+    AwaitPerson,
+}
+
+/// Decides the next step.
+pub fn decide(view: &View<'_>) -> SecretsStep {
+    match (view.found, view.known) {
+        (Found::Secrets(stored), Some(known)) if stored == known => SecretsStep::Keep(stored.clone()),
+        // Another leader was further with a rotation, or has made them anew.
+        (Found::Secrets(stored), Some(known)) if stored.supersedes(known) => SecretsStep::Adopt(stored.clone()),
+        (Found::Secrets(stored), None) => SecretsStep::Adopt(stored.clone()),
+        // The members run with what is known, or are being restarted with it.
+        (Found::Secrets(_) | Found::Useless, Some(known)) => SecretsStep::Overwrite(known.clone()),
+        (Found::Nothing, Some(known)) => SecretsStep::WriteBack(known.clone()),
+        (Found::Useless, None) => SecretsStep::AwaitPerson,
+        (Found::Nothing, None) if !view.has_members => SecretsStep::MakeFirst,
+        (Found::Nothing, None) => {
+            let until = view.missing_since.unwrap_or(view.now) + COPY_WITHIN;
+            if view.now < until { SecretsStep::AwaitCopy { until } } else { SecretsStep::MakeAnew }
+        }
+    }
+}
+
+/// Which secrets the first process of a member's pod was started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartedWith {
+    /// Those that count.
+    These,
+    /// Others.
+    Others,
+    /// It has no pod, or one that ends.
+    Nothing,
+}
+
+/// One member that the operator runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberView {
+    /// Its pod.
+    pub started_with: StartedWith,
+    /// Its process has accepted the secrets.
+    pub answers: bool,
+}
+
+/// What the status says while members run with lost secrets; `None` when none does. `was_said`: the status has said so. A
+/// member that has been deleted and is not back is one of them still.
+#[must_use]
+pub fn loss(auth: &Auth, was_said: bool, members: &[MemberView], rollout: Option<&Progress>) -> Option<String> {
+    let back = |member: &&MemberView| member.started_with == StartedWith::These && member.answers;
+    let others = members.iter().any(|member| member.started_with == StartedWith::Others);
+    let (with_these, all) = (members.iter().filter(back).count(), members.len());
+    let awaited = auth.id().is_some() && was_said && with_these < all;
+    (others || awaited).then(|| {
+        let rollout = rollout.map(|progress| format!("; {}", progress.message)).unwrap_or_default();
+        format!(
+            "the passwords of the members were lost, so they are restarted one by one, each to wait as after any other restart: {with_these} \
+             of {all} run with the new ones{rollout}"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::UnixMillis;
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::new(Duration::from_secs(seconds))
+    }
+
+    fn step(
+        found: &Found,
+        known: Option<&Auth>,
+        has_members: bool,
+        missing_since: Option<u64>,
+        now: u64,
+    ) -> SecretsStep {
+        decide(&View { found, known, has_members, missing_since: missing_since.map(at), now: at(now) })
+    }
+
+    #[test]
+    fn secrets_are_never_made_where_any_are_left() {
+        let (a, b) = (Auth::random(), Auth::random());
+        for now in [0, 1_000_000] {
+            let step = |found: &Found, known| step(found, known, true, Some(0), now);
+            assert_eq!(step(&Found::Secrets(a.clone()), Some(&a)), SecretsStep::Keep(a.clone()));
+            assert_eq!(step(&Found::Secrets(a.clone()), None), SecretsStep::Adopt(a.clone()));
+            assert_eq!(step(&Found::Secrets(b.clone()), Some(&a)), SecretsStep::Overwrite(a.clone()), "edited");
+            assert_eq!(step(&Found::Useless, Some(&a)), SecretsStep::Overwrite(a.clone()), "edited");
+            assert_eq!(step(&Found::Useless, None), SecretsStep::AwaitPerson, "edited, and not gone");
+            assert_eq!(step(&Found::Nothing, Some(&a)), SecretsStep::WriteBack(a.clone()));
+            let further = a.begin("t");
+            assert_eq!(step(&Found::Secrets(further.clone()), Some(&a)), SecretsStep::Adopt(further.clone()));
+            assert_eq!(step(&Found::Secrets(a.clone()), Some(&further)), SecretsStep::Overwrite(further.clone()));
+        }
+    }
+
+    #[test]
+    fn they_are_made_anew_when_no_replica_has_come_forward() {
+        assert_eq!(step(&Found::Nothing, None, false, None, 5), SecretsStep::MakeFirst);
+        assert_eq!(step(&Found::Nothing, None, true, None, 5), SecretsStep::AwaitCopy { until: at(15) });
+        assert_eq!(step(&Found::Nothing, None, true, Some(5), 14), SecretsStep::AwaitCopy { until: at(15) });
+        assert_eq!(step(&Found::Nothing, None, true, Some(5), 15), SecretsStep::MakeAnew);
+    }
+
+    #[test]
+    fn lost_ones_do_not_come_back() {
+        let (lost, anew) = (Auth::random(), Auth::anew(UnixMillis(7)));
+        // Restored by a person, or known to a replica that was cut off.
+        assert_eq!(
+            step(&Found::Secrets(lost.clone()), Some(&anew), true, None, 5),
+            SecretsStep::Overwrite(anew.clone())
+        );
+        assert_eq!(step(&Found::Secrets(anew.clone()), Some(&lost), true, None, 5), SecretsStep::Adopt(anew));
+    }
+
+    #[test]
+    fn the_loss_is_told_until_every_member_runs_with_the_new_ones() {
+        let member = |started_with, answers| MemberView { started_with, answers };
+        let (new, old) = (member(StartedWith::These, true), member(StartedWith::Others, false));
+        let (gone, starting) = (member(StartedWith::Nothing, false), member(StartedWith::These, false));
+        let (first, anew) = (Auth::random(), Auth::anew(UnixMillis(7)));
+        let rollout = Progress { paused: false, message: "q-1 is next".into() };
+        let text = loss(&anew, true, &[new, old, old], Some(&rollout)).unwrap();
+        assert!(text.ends_with("1 of 3 run with the new ones; q-1 is next"), "{text}");
+        for last in [old, gone, starting] {
+            assert!(loss(&anew, true, &[new, new, last], None).unwrap().ends_with("2 of 3 run with the new ones"));
+        }
+        assert_eq!(loss(&anew, true, &[new; 3], None), None);
+        assert_eq!(loss(&anew, true, &[], None), None, "all members are others'");
+        // Long after, a member restarts; or the Secret was restored in time.
+        assert_eq!(loss(&anew, false, &[new, new, starting], None), None);
+        assert_eq!(loss(&first, true, &[new, starting, gone], None), None);
+        assert!(loss(&first, false, &[new, old, new], None).is_some(), "restored too late");
+    }
+}

@@ -1,0 +1,38 @@
+//! Tells people of scripts that kept a member from voting (rule 11). Every replica tells what it did itself: the one that ends a
+//! script need not be the leader.
+
+use std::sync::Arc;
+
+use kube::runtime::events::EventType;
+
+use super::{MemberLink, QuorumSession, ScriptNews};
+
+impl QuorumSession {
+    /// Tells what is new, beside whatever else is done.
+    pub(super) fn say_scripts(self: &Arc<Self>) {
+        for link in self.links().iter() {
+            let Some(news) = link.take_script_news() else { continue };
+            let (session, (reason, note)) = (self.clone(), words(link, news));
+            tokio::spawn(async move {
+                session.context.event(session.quorum().as_ref(), EventType::Warning, reason, note).await;
+            });
+        }
+    }
+}
+
+fn words(link: &MemberLink, news: ScriptNews) -> (&'static str, String) {
+    let name = link.name();
+    match news {
+        ScriptNews::Killed => {
+            ("ScriptKilled", format!("{name} was busy with somebody's script for too long, so the script was ended"))
+        }
+        ScriptNews::Unkillable => (
+            "ScriptUnkillable",
+            format!(
+                "{name} is busy with somebody's script, which has written and cannot be ended: if it does not end by itself, \
+                 delete the pod {}",
+                link.plan().pod_name()
+            ),
+        ),
+    }
+}

@@ -1,0 +1,82 @@
+//! A leader that acts on lists of locks from before: watches lag, and a replica that has just started may be given an old list.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use redlock_operator::api::DistributedLock;
+use serde_json::json;
+
+use super::support::{LockVersion, election, with};
+use crate::{
+    bench::Bench,
+    crash::{
+        gate::{Gate, SUBJECT},
+        replica::Replica,
+        world::{self, SHORT, World},
+    },
+    locks::{Lock, SOON, claim, is_held, status, token},
+    poll,
+};
+
+/// So long that nothing runs out meanwhile: only a mistake takes a key away.
+const LONG: Duration = Duration::from_secs(25);
+/// What the leader believes is of the past for so long.
+const STALE: Duration = Duration::from_secs(3);
+const LOCKS: &str = "/distributedlocks";
+
+/// A replica leads that has heard nothing of locks since its gate began to hold news back. It does no harm, then or later.
+async fn leads_on_old_lists(world: &World, replica: &Replica, gate: &Gate, held: &Lock) -> anyhow::Result<()> {
+    let before = held.recorder.last()?;
+    let (nonce, first) = (status(&before.object).holder.and_then(|holder| holder.nonce), token(&before.object)?);
+    world.hand_over_to(replica).await;
+    poll::stays(STALE, "the key of the lock that is held is on all members", async || {
+        let mut untouched = nonce.is_some();
+        for server in &world.servers {
+            let value = server.get(&world.key()).await?;
+            untouched &= value.zip(nonce.as_ref()).is_some_and(|(value, nonce)| value.starts_with(nonce.as_str()));
+        }
+        Ok(untouched)
+    })
+    .await?;
+    let mark = held.recorder.mark();
+    gate.let_through();
+    let now = world.bench.wall().0;
+    let renewed = |v: &LockVersion| status(&v.object).renewed_at.is_some_and(|at| at.as_millis() > now);
+    held.recorder.until_after(mark, LONG, "renewed by the leader that has caught up", renewed).await?;
+    let versions = held.recorder.versions();
+    let lost = versions.iter().skip_while(|v| !is_held(&v.object)).find(|v| token(&v.object).ok() != Some(first));
+    ensure!(lost.is_none(), "the lock was lost, or given out again: {lost:?}");
+    world.keys_agree(&[held]).await?;
+    world.check_steady()
+}
+
+/// Its list says that the lock is free and that there is a candidate. The value on the members looks as if a dead leader had left it.
+pub(crate) async fn a_leader_that_has_not_heard_of_a_grant_does_not_undo_it(bench: Bench) -> anyhow::Result<()> {
+    world::within(&bench, SHORT, async |world| {
+        let elected = with(election(SUBJECT, SUBJECT, LONG), json!({"quorumRef": {"name": "q"}}));
+        let lock = Lock::create(&world.bench, elected).await?;
+        lock.reason("NoCandidate", SOON).await?;
+        let (replica, gate) = world.standby().await?;
+        gate.hold_back(LOCKS);
+        world.pod("subject-0").await?;
+        lock.held(SOON).await?;
+        leads_on_old_lists(world, &replica, &gate, &lock).await
+    })
+    .await
+}
+
+/// Its list says that the first claim holds the lock and the next one waits.
+pub(crate) async fn a_leader_that_has_not_heard_of_a_release_harms_nobody(bench: Bench) -> anyhow::Result<()> {
+    world::within(&bench, SHORT, async |world| {
+        let first = Lock::create(&world.bench, claim("subject-a", SUBJECT, Some("q"), LONG)).await?;
+        first.held(SOON).await?;
+        let next = Lock::create(&world.bench, claim("subject-b", SUBJECT, Some("q"), LONG)).await?;
+        next.reason("Queued", SOON).await?;
+        let (replica, gate) = world.standby().await?;
+        gate.hold_back(LOCKS);
+        world.bench.delete::<DistributedLock>("subject-a").await?;
+        next.held(SOON).await?;
+        leads_on_old_lists(world, &replica, &gate, &next).await
+    })
+    .await
+}

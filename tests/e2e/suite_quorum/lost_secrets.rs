@@ -1,0 +1,145 @@
+//! The auth Secret is gone, and nobody has a copy of it, or somebody has.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Secret;
+use redlock_operator::api::{FenceReason, MemberState, MemberStatus};
+
+use super::helpers::{RESTART_LIMIT, condition, delay, held_lock, is_admitted, is_fenced_for, pod_uids, reason_after};
+use crate::{
+    bench::Bench,
+    foreign::Client,
+    locks::{Lock, SOON, claim, token},
+    operators,
+    quorums::Quorum,
+    record::Version,
+};
+
+const MAX_TTL: Duration = Duration::from_secs(4);
+const TTL: Duration = Duration::from_secs(3);
+/// A leader, its first look, and the time that a replica with a copy is given.
+const LOSS_LIMIT: Duration = Duration::from_secs(60);
+
+fn is_lost(version: &Version<redlock_operator::api::RedisQuorum>) -> bool {
+    condition(version, "Ready").1 == "AuthLost"
+}
+
+pub(crate) async fn lost_passwords_are_made_anew_and_members_restarted_one_by_one(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    let outside = Client::start(&quorum).await?;
+    let (before, pods) = (token(&lock.recorder.last()?.object)?, pod_uids(&bench).await?);
+    operators::scale(&bench.cluster, 0).await?;
+    let deleted = bench.kubectl(&["delete", "secret", "q-auth"]).await;
+    let mark = quorum.recorder.mark();
+    operators::scale(&bench.cluster, 2).await?;
+    deleted?;
+
+    let told = reason_after(&quorum, mark, LOSS_LIMIT, "Ready", "AuthLost").await?;
+    ensure!(told.contains("q-auth"), "{told}");
+    // A client outside that has the passwords of before goes on with the members that still run with them.
+    let key = format!("{}/outside", bench.namespace);
+    ensure!(
+        outside.redis(2, &["SET", &key, "x", "PX", "100"]).await? == "OK",
+        "a client with the old password is refused"
+    );
+    let next = Lock::create(&bench, claim("next", "job", Some("q"), TTL)).await?;
+    let all = |m: &Version<_>| condition(m, "Ready").1 == "AllAdmitted";
+    let limit = LOSS_LIMIT + (RESTART_LIMIT + delay(MAX_TTL)) * 3;
+    let lost = quorum.recorder.mark();
+    quorum.recorder.until_after(lost, limit, "all members run with new passwords", all).await?;
+
+    // Every new process has waited, and no other one was touched meanwhile.
+    let after = pod_uids(&bench).await?;
+    ensure!(pods.iter().all(|uid| !after.contains(uid)), "a member runs with passwords that nobody knows");
+    check_one_restart_at_a_time(&quorum, mark)?;
+    for index in 0..3 {
+        let fenced = |m: &MemberStatus| is_fenced_for(m, FenceReason::Restarted) && m.predecessor.is_none();
+        let (_, fenced) = quorum.member_until(mark, index, SOON, "was fenced", fenced).await?;
+        let at = fenced.rejoin_at.context("no rejoinAt")?.as_millis();
+        let same = |m: &MemberStatus| is_admitted(m) && m.run_id == fenced.run_id;
+        let (_, admitted) = quorum.member_until(mark, index, SOON, "was admitted", same).await?;
+        let admitted = admitted.admitted_at.context("no admittedAt")?.as_millis();
+        ensure!(admitted >= at, "{}: admitted {} ms early", fenced.name, at - admitted);
+    }
+    // The condition said so until then, and how far it was.
+    let versions = quorum.recorder.versions();
+    let progress = versions.iter().skip(lost).filter(|version| is_lost(version));
+    let texts: Vec<String> = progress.map(|version| condition(version, "Ready").2).collect();
+    for part in ["0 of 3 run with the new ones", "1 of 3 run", "2 of 3 run"] {
+        ensure!(texts.iter().any(|text| text.contains(part)), "no message has {part:?}: {texts:#?}");
+    }
+
+    // The hold is lost, as it must be, and the next one has a larger token.
+    lock.reason("Expired", SOON).await?;
+    let held = next.held(LOSS_LIMIT).await?;
+    ensure!(token(&held.object)? > before, "token {} after {before}", token(&held.object)?);
+    let kept = bench.api::<Secret>().get("q-auth").await?;
+    ensure!(kept.metadata.owner_references.is_some_and(|owners| owners.len() == 1), "the Secret has no owner");
+    let events = bench.kubectl(&["get", "events", "--field-selector=reason=AuthLost", "-o", "name"]).await?;
+    ensure!(events.lines().count() == 1, "Events: {events}");
+    Ok(())
+}
+
+/// A member whose process is new, and not admitted, is the only one.
+fn check_one_restart_at_a_time(quorum: &Quorum, mark: usize) -> anyhow::Result<()> {
+    let restarts = |m: &&MemberStatus| !matches!(m.state, MemberState::Admitted | MemberState::Unreachable);
+    for version in quorum.recorder.versions().into_iter().skip(mark) {
+        let members = version.object.status.map(|status| status.members).unwrap_or_default();
+        let out: Vec<_> = members.iter().filter(restarts).map(|member| (&member.name, member.state)).collect();
+        ensure!(out.len() <= 1, "more than one member was restarted: {out:?}");
+    }
+    Ok(())
+}
+
+/// Nobody can close its members, so their pods have to go first.
+pub(crate) async fn a_quorum_whose_passwords_are_lost_can_be_deleted(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    operators::scale(&bench.cluster, 0).await?;
+    let deleted = bench.kubectl(&["delete", "secret/q-auth", "rq/q", "--wait=false"]).await;
+    operators::scale(&bench.cluster, 2).await?;
+    deleted?;
+    quorum.recorder.until_gone(LOSS_LIMIT).await?;
+    Ok(())
+}
+
+/// The leader is frozen, the Secret goes, and another replica that has never read it leads: the frozen one has the only copy.
+pub(crate) async fn a_replica_with_a_copy_of_a_lost_secret_writes_it_back(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let pods = pod_uids(&bench).await?;
+    let before = bench.api::<Secret>().get("q-auth").await?.data;
+    operators::scale(&bench.cluster, 1).await?;
+    let written_back = write_back(&bench, &quorum).await;
+    operators::scale(&bench.cluster, 2).await?;
+    written_back?;
+    ensure!(bench.api::<Secret>().get("q-auth").await?.data == before, "the passwords are others");
+    ensure!(pod_uids(&bench).await? == pods, "a member was restarted");
+    Ok(())
+}
+
+async fn write_back(bench: &Bench, quorum: &Quorum) -> anyhow::Result<()> {
+    let (faults, namespace) = (&bench.cluster.faults, &bench.cluster.operator_namespace);
+    let left = operators::pods(&bench.cluster).await?;
+    let living = left.into_iter().find(|pod| pod.metadata.deletion_timestamp.is_none());
+    let name = living.and_then(|pod| pod.metadata.name).context("no replica is left")?;
+    let leases = operators::watch_leader(&bench.cluster).await?;
+    operators::until_leads(&leases, &name).await?;
+    let leader = operators::current(&leases)?;
+    let mark = quorum.recorder.mark();
+    faults.pause_container(namespace, &name, "operator").await?;
+    let lost = async {
+        bench.kubectl(&["delete", "secret", "q-auth"]).await?;
+        let deployment = format!("deployment/{}", operators::NAME);
+        bench.cluster.kubectl(&["-n", namespace, "scale", &deployment, "--replicas=2"]).await?;
+        operators::until_next_term(&leases, &leader).await?;
+        reason_after(quorum, mark, LOSS_LIMIT, "Ready", "AuthLost").await
+    };
+    let lost = lost.await;
+    let mark = quorum.recorder.mark();
+    faults.resume_container(namespace, &name, "operator").await?;
+    lost?;
+    let all = |version: &Version<_>| condition(version, "Ready").1 == "AllAdmitted";
+    quorum.recorder.until_after(mark, LOSS_LIMIT, "the members answer to the old passwords", all).await?;
+    Ok(())
+}
