@@ -14,6 +14,8 @@ mod acl;
 mod clients;
 #[path = "redis/external.rs"]
 mod external;
+#[path = "redis/external_changes.rs"]
+mod external_changes;
 #[path = "redis/faults.rs"]
 mod faults;
 #[path = "redis/fence.rs"]

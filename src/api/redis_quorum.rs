@@ -170,6 +170,12 @@ fn spec_rules(schema: &mut Schema) {
                 "two external members have the same address: write it once",
             ),
             rule(
+                ".external",
+                "!has(self.external) || !has(oldSelf.external) || \
+                 self.external.all(e, !oldSelf.external.exists(old, old.name == e.name && old.address != e.address))",
+                "another address is another master, which joins while the one before leaves: give it another name",
+            ),
+            rule(
                 ".clients",
                 "!has(self.clients) || size(self.clients) == 0 || !has(self.external) || size(self.external) == 0",
                 "the operator cannot make users on external members, and a client needs one on all members: leave clients out, \

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::ending::EndStep;
 use super::record::{Record, State};
-use super::{Evidence, FenceStep, Reach, Reason, Verdict, count_from, first_or_restarted, lost, record_state};
+use super::{Evidence, FenceStep, Reach, Reason, RunId, Verdict, count_from, first_or_restarted, lost, record_state};
 use crate::time::Monotonic;
 
 /// All that a decision about one external member depends on.
@@ -30,6 +30,14 @@ pub struct ExternalView<'a> {
 
 /// What becomes of the process before: nobody waits for its death.
 pub const PREDECESSOR: Verdict = Verdict::Dead(Evidence::Discounted);
+
+/// What a record makes of the process before, when it is written because of the process that is seen. The same one, fenced while it
+/// runs or out of sight, is not gone: who has not heard of that counts its votes.
+#[must_use]
+pub fn predecessor(record: &Record, seen: Option<&RunId>) -> Verdict {
+    let before = record.may_be_open().map(|process| &process.run_id);
+    if before.zip(seen).is_some_and(|(before, seen)| before != seen) { PREDECESSOR } else { Verdict::None }
+}
 
 /// Decides the next step for one external member. No step opens, closes or ends a process.
 pub fn decide_external(view: &ExternalView<'_>) -> FenceStep {
@@ -88,7 +96,7 @@ pub fn decide_external_end(record: &Record, left_since: Option<Monotonic>, now: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence::{Process, RunId, Sight, UNREACHABLE_AFTER, Users};
+    use crate::fence::{Process, Sight, UNREACHABLE_AFTER, Users};
 
     const DELAY: Duration = Duration::from_secs(30);
 
@@ -180,6 +188,25 @@ mod tests {
         assert!(next.restarts_count(&admitted, &RunId::new("a")));
         assert_eq!(decide(79, &next, &reach, Some(50), false, false), FenceStep::Wait { until: Some(at(80)) });
         assert_eq!(decide(80, &next, &reach, Some(50), false, false), FenceStep::Admit);
+    }
+
+    #[test]
+    fn a_process_that_is_fenced_while_it_runs_may_be_open_until_another_one_is_seen() {
+        let (a, b) = (RunId::new("a"), RunId::new("b"));
+        let admitted = record(State::Admitted, "a");
+        let after = |record: &Record, step, seen: Option<&str>| {
+            let run_id = seen.map(RunId::new);
+            record.after(step, seen.map(process).as_ref(), &predecessor(record, run_id.as_ref()))
+        };
+        let fenced_alive = after(&admitted, fenced(Reason::ClockJump, Some(at(80))), Some("a"));
+        assert_eq!(fenced_alive.may_be_open().map(|process| &process.run_id), Some(&a));
+        assert!(fenced_alive.restarts_count(&admitted, &a), "and waits for nobody but itself");
+        let silent = after(&fenced_alive, FenceStep::WriteStarting, None);
+        assert_eq!(silent.may_be_open().map(|process| &process.run_id), Some(&a));
+        let next = after(&silent, fenced(Reason::Restarted, Some(at(90))), Some("b"));
+        assert_eq!((next.may_be_open(), &next.run_id), (None, &Some(b)));
+        let again = after(&fenced_alive, FenceStep::Admit, Some("a"));
+        assert_eq!((again.admits(&a), again.predecessor), (true, None));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! what one replica knows of the records, and what follows from it: whether votes count, whether its claim may be made, and
 //! which time to live may be used.
 //!
-//! Two kinds of knowledge are kept. A *conflict* is another member list, or somebody who uses a longer time to live than our
+//! Two kinds of knowledge are kept. A *conflict* is somebody with whom we share no member list, or somebody who uses a longer time to live than our
 //! fences wait for: as long as one is known, on whatever member, nobody votes and no claim is made or renewed. A *standing* claim of
 //! our own on a member is what lets its votes count, for as long as it is renewed.
 
@@ -14,16 +14,24 @@ use kube::ResourceExt;
 use super::in_force::{self, SHORTEST};
 use super::membership::Lists;
 use super::plan;
-use crate::api::RedisQuorum;
-use crate::redis_member::{Claim, OtherClaim, RecordLook};
+use crate::api::{Announced, RedisQuorum};
+use crate::redis_member::{Claim, OtherClaim, RecordLook, share};
 use crate::redlock::{MemberName, RunId};
 use crate::time::Boottime;
+
+mod seat;
+
+pub use seat::Role;
+use seat::{Look, Seat};
 
 /// A member's votes count for so long after its record was last seen to hold our claim.
 pub const FRESH: Duration = Duration::from_secs(5);
 
 /// Added to twice the rejoin delay. See [`lives`].
 const MARGIN: Duration = Duration::from_secs(10);
+
+/// Who has renewed a claim last believes in it for less time than the record says it: what stands last is the record.
+const BELIEVED_SHORTER: Duration = MARGIN;
 
 /// How long a claim counts that is not renewed any more: votes count for [`FRESH`] after it was renewed last, and what was promised
 /// with them lives for less than the rejoin delay. Twice that, and a margin, so that a member's clock may run fast, and an
@@ -33,16 +41,28 @@ pub fn lives(rejoin_delay: Duration) -> Duration {
     rejoin_delay.saturating_mul(2).saturating_add(MARGIN)
 }
 
+/// How far a change is, in the order in which claims of one membership epoch replace each other.
+fn phase(lists: &Lists) -> i64 {
+    match (lists.is_joint(), lists.announced) {
+        (true, None) => 0,
+        (true, Some(Announced::BothLists)) => 1,
+        (true, Some(Announced::NewList)) => 2,
+        (false, _) => 3,
+    }
+}
+
 /// What a quorum has to say of itself; `None` while the settings that its fences rest on are not published.
 #[must_use]
 pub fn claim_of(quorum: &RedisQuorum) -> Option<Claim> {
     let published = in_force::InForce::published(quorum)?;
-    let current = in_force::current(quorum);
+    let (current, lists) = (in_force::current(quorum), Lists::of(quorum));
     Some(Claim {
         uid: quorum.uid()?,
         name: format!("{}/{}", quorum.namespace().unwrap_or_default(), quorum.name_any()),
-        list: plan::shared_list(quorum),
-        epoch: Lists::of(quorum).epoch,
+        list: plan::shared_lists(quorum),
+        newest: lists.is_joint() && lists.announced == Some(Announced::NewList),
+        epoch: lists.epoch,
+        phase: phase(&lists),
         generation: quorum.metadata.generation.unwrap_or_default(),
         fence: current.max_ttl,
         used: published.max_ttl,
@@ -51,31 +71,10 @@ pub fn claim_of(quorum: &RedisQuorum) -> Option<Claim> {
     })
 }
 
-/// One external member, as this replica knows its record.
-#[derive(Clone, Debug, Default)]
-struct Seat {
-    /// It has been asked, or has failed to answer.
-    tried: bool,
-    /// The process that the status admits.
-    admitted: Option<RunId>,
-    look: Option<Look>,
-    /// What others said here, by UID, and until when it counts. Kept when the process is another one, which has forgotten it.
-    others: BTreeMap<String, (OtherClaim, Boottime)>,
-    trouble: Option<String>,
-}
-
-/// The last look at a record.
-#[derive(Clone, Debug)]
-struct Look {
-    run_id: RunId,
-    at: Boottime,
-    kept: Option<Duration>,
-}
-
 /// Why nobody votes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Conflict {
-    /// Another member list.
+    /// No member list in common.
     List(OtherClaim),
     /// A longer time to live than our fences wait for.
     Longer(OtherClaim),
@@ -99,23 +98,36 @@ pub enum Standing {
 pub struct Accord {
     claim: Option<Claim>,
     seats: BTreeMap<MemberName, Seat>,
+    /// The lists in force, those of our own members included.
+    lists: Vec<Vec<MemberName>>,
     /// Our claim has stood on every external member, and has not lapsed since: until then, unless it is renewed.
     joined_until: Option<Boottime>,
 }
 
 impl Accord {
-    /// For these external members.
+    /// For these external members, which vote.
     #[must_use]
     pub fn new(external: impl IntoIterator<Item = MemberName>) -> Self {
-        let seats = external.into_iter().map(|name| (name, Seat::default())).collect();
-        Self { claim: None, seats, joined_until: None }
+        let seats: BTreeMap<_, _> = external.into_iter().map(|name| (name, Seat::default())).collect();
+        let lists = vec![seats.keys().cloned().collect()];
+        Self { claim: None, seats, lists, joined_until: None }
+    }
+
+    /// The external members that there are from now on, and the lists in force. What is known of those that stay is kept.
+    pub fn set_members(&mut self, external: impl IntoIterator<Item = (MemberName, Role)>, lists: Vec<Vec<MemberName>>) {
+        self.lists = lists;
+        let mut former = std::mem::take(&mut self.seats);
+        for (name, role) in external {
+            let seat = former.remove(&name).unwrap_or_default();
+            self.seats.insert(name, Seat { role, ..seat });
+        }
     }
 
     /// Our claim from now on; `None` while the settings that fences rest on are not known.
     pub fn set_claim(&mut self, claim: Option<Claim>) {
-        let same_list = |one: &Claim, other: &Claim| one.list == other.list;
-        if !self.claim.as_ref().zip(claim.as_ref()).is_some_and(|(old, new)| same_list(old, new)) {
-            // What stood was said of another list.
+        let goes_on = |one: &Claim, other: &Claim| share(&one.list, &other.list);
+        if !self.claim.as_ref().zip(claim.as_ref()).is_some_and(|(old, new)| goes_on(old, new)) {
+            // What stood was said of other lists.
             self.joined_until = None;
             self.seats.values_mut().for_each(|seat| seat.look = None);
         }
@@ -135,10 +147,14 @@ impl Accord {
     /// then, which the process forgot when it started. Nobody claims before every other member was asked or did not answer.
     #[must_use]
     pub fn question(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> Option<(Claim, Option<Duration>)> {
-        let (claim, seat) = (self.claim.clone()?, self.seats.get(member)?);
-        let claim = Claim { joined: self.is_joined(now), ..claim };
-        let waited = claim.joined || seat.admitted.as_ref() == Some(run_id);
-        let others_tried = self.seats.iter().all(|(name, seat)| seat.tried || name == member);
+        let seat = self.seats.get(member).filter(|seat| seat.role != Role::Leaver)?;
+        let claim = self.claim.clone()?;
+        let is_admitted = seat.admitted.as_ref() == Some(run_id);
+        let is_joined = self.is_joined(now);
+        // It is read off processes that are admitted only; and on a member that joins everybody is a newcomer.
+        let claim = Claim { joined: is_joined && is_admitted, ..claim };
+        let waited = is_admitted || (is_joined && seat.role == Role::Voter);
+        let others_tried = self.needed().all(|(name, seat)| seat.tried || name == member);
         let may = waited && others_tried && self.conflict(now).is_none();
         Some((claim, may.then(|| self.allowed(now))))
     }
@@ -158,13 +174,25 @@ impl Accord {
             let known = (OtherClaim { left: Duration::ZERO, ..other.clone() }, now + other.left);
             seat.others.insert(other.uid.clone(), known);
         }
-        let recovered = seat.trouble.take().is_some();
-        seat.tried = true;
-        seat.look = Some(Look { run_id: run_id.clone(), at: now, kept: look.kept });
-        // A claim of ours that another replica has kept alive: it has not lapsed, so this replica need not join anew.
-        let all_kept = self.kept_everywhere(now).is_some();
-        if look.stood || all_kept || (look.kept.is_some() && self.is_joined(now)) {
-            self.joined_until = self.claim.as_ref().map(|claim| now + claim.lives);
+        let trouble = self.claim.as_ref().filter(|claim| look.epoch > claim.epoch).map(|claim| {
+            format!("its record knows of a later change of the members (epoch {}, here {})", look.epoch, claim.epoch)
+        });
+        let recovered = seat.trouble != trouble;
+        (seat.tried, seat.trouble) = (true, trouble);
+        seat.look = Some(Look {
+            run_id: run_id.clone(),
+            at: now,
+            kept: look.kept,
+            stood: look.stood,
+            list: look.list.clone(),
+            newest: look.newest,
+            epoch: look.epoch,
+        });
+        // Alone it joins where its claim stands on every one. A claim of ours that stands on a majority has not lapsed, whoever made it,
+        // so nobody need join anew.
+        let goes_on = self.is_joined(now) && self.on_majorities(now, |look| look.kept.is_some());
+        if goes_on || self.kept_everywhere(now).is_some() || self.on_majorities(now, |look| look.stood) {
+            self.joined_until = self.claim.as_ref().map(|claim| now + claim.lives.saturating_sub(BELIEVED_SHORTER));
         }
         recovered || before != self.summary(now)
     }
@@ -180,27 +208,46 @@ impl Accord {
     /// Whether votes of members count at all.
     #[must_use]
     pub fn may_vote(&self, now: Boottime) -> bool {
-        self.seats.is_empty() || (self.is_joined(now) && self.conflict(now).is_none())
+        !self.is_shared() || (self.is_joined(now) && self.conflict(now).is_none())
+    }
+
+    /// Whether external members vote.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.seats.values().any(|seat| seat.role == Role::Voter)
     }
 
     /// Whether the votes of this process count, if votes count at all: a member of our own, or one that holds our claim.
     #[must_use]
     pub fn counts(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> bool {
         let Some(seat) = self.seats.get(member) else { return true };
-        seat.look.as_ref().is_some_and(|look| look.run_id == *run_id && look.is_fresh(now) && look.kept.is_some())
+        let stands = |look: &Look| look.run_id == *run_id && look.is_fresh(now) && look.kept.is_some();
+        let look = seat.look.as_ref().filter(|look| stands(look));
+        look.zip(self.claim.as_ref()).is_some_and(|(look, claim)| look.is_so(claim))
+    }
+
+    /// Whether a majority of each list has an admitted process with such a record, as of a moment ago. Our own members have none.
+    fn on_majorities(&self, now: Boottime, is_such: impl Fn(&Look) -> bool) -> bool {
+        let has = |name: &&MemberName| {
+            let Some(seat) = self.seats.get(*name) else { return true };
+            let look =
+                seat.look.as_ref().filter(|look| look.is_fresh(now) && seat.admitted.as_ref() == Some(&look.run_id));
+            look.is_some_and(&is_such)
+        };
+        self.is_shared() && self.lists.iter().all(|list| list.iter().filter(has).count() > list.len() / 2)
     }
 
     /// The longest time to live that may be brought into force: every external member says so at this moment. `None` while one
     /// of them does not.
     #[must_use]
     pub fn settled(&self, now: Boottime) -> Option<Duration> {
-        self.kept_everywhere(now).filter(|_| self.may_vote(now))
+        self.kept_everywhere(now).filter(|_| self.is_shared() && self.may_vote(now))
     }
 
     /// For people.
     #[must_use]
     pub fn standing(&self, now: Boottime) -> Standing {
-        if self.seats.is_empty() {
+        if !self.is_shared() {
             return Standing::NotShared;
         }
         if let Some(conflict) = self.conflict(now) {
@@ -210,7 +257,7 @@ impl Accord {
         let nothing_yet = |claim: &Claim| claim.used <= SHORTEST && claim.used < claim.fence;
         let begins = self.claim.as_ref().is_some_and(nothing_yet) && self.settled(now).is_none();
         if begins || !self.is_joined(now) {
-            let open = self.seats.iter().filter(|(_, seat)| seat.kept(now).is_none());
+            let open = self.needed().filter(|(_, seat)| seat.kept(now).is_none());
             return Standing::Joining(open.map(|(name, _)| name.clone()).collect());
         }
         let by_uid: BTreeMap<_, _> = self.others(now).map(|other| (&other.uid, other)).collect();
@@ -221,6 +268,46 @@ impl Accord {
     #[must_use]
     pub fn trouble(&self, member: &MemberName) -> Option<&str> {
         self.seats.get(member)?.trouble.as_deref()
+    }
+
+    /// The epoch that the record of this process was last seen to know.
+    #[must_use]
+    pub fn epoch_at(&self, member: &MemberName, run_id: &RunId) -> Option<i64> {
+        let look = self.seats.get(member)?.look.as_ref()?;
+        (look.run_id == *run_id).then_some(look.epoch)
+    }
+
+    /// Whether the record of this process was seen a moment ago to say of our lists what there is to say now.
+    #[must_use]
+    pub fn is_told(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> bool {
+        let (Some(seat), Some(claim)) = (self.seats.get(member), &self.claim) else { return false };
+        seat.look.as_ref().is_some_and(|look| {
+            let stands = look.run_id == *run_id && look.is_fresh(now) && look.kept.is_some();
+            stands && (&look.list, look.newest, look.epoch) == (&claim.list, claim.newest, claim.epoch)
+        })
+    }
+
+    /// Those who do not count our newest list, or are about to give it up, each once.
+    #[must_use]
+    pub fn behind(&self, now: Boottime) -> Vec<OtherClaim> {
+        let Some(newest) = self.claim.as_ref().and_then(|claim| claim.list.split('|').next()) else {
+            return Vec::new();
+        };
+        let counts_it = |other: &OtherClaim| {
+            let relied_on = if other.newest { 1 } else { usize::MAX };
+            other.list.split('|').take(relied_on).any(|list| list == newest)
+        };
+        let behind = self.others(now).filter(|other| !counts_it(other));
+        behind.map(|other| (&other.uid, other)).collect::<BTreeMap<_, _>>().into_values().cloned().collect()
+    }
+
+    /// Who keeps our claim from being made on this member, which does not vote yet.
+    #[must_use]
+    pub fn refused_by(&self, member: &MemberName, now: Boottime) -> Option<&OtherClaim> {
+        let seat = self.seats.get(member).filter(|seat| seat.role == Role::Learner)?;
+        let claim = self.claim.as_ref()?;
+        let live = seat.others.values().filter(|(_, until)| *until > now).map(|(other, _)| other);
+        live.into_iter().find(|other| !share(&claim.list, &other.list) || other.uses > claim.fence)
     }
 
     /// Our own claim.
@@ -234,14 +321,15 @@ impl Accord {
     }
 
     fn others(&self, now: Boottime) -> impl Iterator<Item = &OtherClaim> {
-        let known = self.seats.values().flat_map(|seat| seat.others.values());
+        let voters = self.seats.values().filter(|seat| seat.role == Role::Voter);
+        let known = voters.flat_map(|seat| seat.others.values());
         known.filter(move |(_, until)| *until > now).map(|(other, _)| other)
     }
 
     fn conflict(&self, now: Boottime) -> Option<Conflict> {
         let claim = self.claim.as_ref()?;
         let judged = self.others(now).filter_map(|other| {
-            if other.list != claim.list {
+            if !share(&other.list, &claim.list) {
                 Some(Conflict::List(other.clone()))
             } else if other.uses > claim.fence {
                 Some(Conflict::Longer(other.clone()))
@@ -260,24 +348,18 @@ impl Accord {
     }
 
     fn kept_everywhere(&self, now: Boottime) -> Option<Duration> {
-        let kept: Option<Vec<_>> = self.seats.values().map(|seat| seat.kept(now)).collect();
+        let kept: Option<Vec<_>> = self.needed().map(|(_, seat)| seat.kept(now)).collect();
         kept?.into_iter().min()
+    }
+
+    /// All of these have to hold our claim before the first vote; while no external member votes, those that shall.
+    fn needed(&self) -> impl Iterator<Item = (&MemberName, &Seat)> {
+        let role = if self.is_shared() { Role::Voter } else { Role::Learner };
+        self.seats.iter().filter(move |(_, seat)| seat.role == role)
     }
 
     fn summary(&self, now: Boottime) -> (Standing, Option<Duration>) {
         (self.standing(now), self.settled(now))
-    }
-}
-
-impl Seat {
-    fn kept(&self, now: Boottime) -> Option<Duration> {
-        self.look.as_ref().filter(|look| look.is_fresh(now))?.kept
-    }
-}
-
-impl Look {
-    fn is_fresh(&self, now: Boottime) -> bool {
-        now.since(self.at) <= FRESH
     }
 }
 

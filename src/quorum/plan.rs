@@ -14,7 +14,7 @@ use crate::api::{ClockDrift, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
 use crate::redlock::{Drift, Settings};
 
-pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_list};
+pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_lists};
 pub use users::voting_users;
 
 /// No quorum has more members.
@@ -40,9 +40,6 @@ pub enum Invalid {
     /// The name becomes part of others.
     #[error("the name is longer than 40 characters")]
     Name,
-    /// What the schema has and this version does not do.
-    #[error("{0} is not supported by this version yet")]
-    NotYet(&'static str),
     /// A key prefix that could carry ACL rules.
     #[error(
         "clients[{0}].keyPrefix: a prefix is letters, digits, '.', '_' and '-' between slashes, and ends with a slash"
@@ -62,7 +59,7 @@ pub enum Invalid {
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberPlan {
-    /// Position, from 0; external ones come after those of the operator's own.
+    /// Position among the operator's own, from 0. External ones have none, and all the same number.
     pub index: usize,
     /// Of its own: `<quorum>-<index>`, also the name of its StatefulSet and Service.
     pub name: String,
@@ -75,6 +72,13 @@ impl MemberPlan {
     #[must_use]
     pub const fn is_external(&self) -> bool {
         self.external.is_some()
+    }
+
+    /// Whether it is the same member at the same place. What else is known of it may change at any time.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let address = |member: &Self| member.external.as_ref().map(|external| external.address.clone());
+        self.name == other.name && address(self) == address(other)
     }
 
     /// The address that operators which share members know this one by, and that clients use.
@@ -152,7 +156,7 @@ pub struct Plan {
     pub owner: OwnerReference,
     /// The operator's own members that vote or shall vote, by index. Those that leave are not among them.
     pub members: Vec<MemberPlan>,
-    /// The members that others run, in the order of the specification.
+    /// The members that others run and that vote or shall vote.
     pub external: Vec<MemberPlan>,
     /// Whose votes count, and whose shall.
     pub lists: Lists,
@@ -270,7 +274,9 @@ pub fn known_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     let mut members = all_members(quorum);
     let published = quorum.status.iter().flat_map(|status| &status.members);
     let leaving = published.filter(|known| !members.iter().any(|member| member.name == known.name));
-    let leaving: Vec<_> = leaving.filter_map(|known| own_member(quorum, &known.name)).collect();
+    let leaving: Vec<_> = leaving
+        .filter_map(|known| own_member(quorum, &known.name).or_else(|| external::known(quorum, &known.name)))
+        .collect();
     members.extend(leaving);
     members
 }
@@ -285,14 +291,13 @@ fn own_member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
 /// Parses a specification.
 pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     let spec = &quorum.spec;
-    supported(quorum)?;
     let (own, external) = (members(quorum), external_members(quorum));
-    let size = spec.members.saturating_add(i32::try_from(external.len()).unwrap_or(i32::MAX));
+    let size = spec.members.saturating_add(i32::try_from(spec.external.len()).unwrap_or(i32::MAX));
     if !(0..=9).contains(&spec.members) || ![1, 3, 5, 7, 9].contains(&size) {
         return Err(Invalid::Members(size));
     }
-    external::check(&external, &quorum.name_any())?;
-    if !external.is_empty() && !spec.clients.is_empty() {
+    external::check(quorum)?;
+    if !spec.external.is_empty() && !spec.clients.is_empty() {
         return Err(Invalid::ClientsOfExternal);
     }
     let name = quorum.metadata.name.clone().ok_or(Invalid::Incomplete("name"))?;
@@ -305,7 +310,9 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     if !(0..=100_000).contains(&spec.clock_drift.ppm) {
         return Err(Invalid::Range("clockDrift.ppm"));
     }
-    let mut clients = spec.clients.iter().map(client).collect::<Result<Vec<_>, _>>()?;
+    // While the last external ones leave nobody can make users on them.
+    let clients = spec.clients.iter().filter(|_| external.is_empty());
+    let mut clients = clients.map(client).collect::<Result<Vec<_>, _>>()?;
     clients.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Plan {
         namespace: quorum.namespace().ok_or(Invalid::Incomplete("namespace"))?,
@@ -323,15 +330,6 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         pod: spec.pod.clone().unwrap_or_default(),
         name,
     })
-}
-
-fn supported(quorum: &RedisQuorum) -> Result<(), Invalid> {
-    // Nobody here can close a user of a master that others run, so whoever lags behind goes on counting the old list there.
-    let lists = Lists::of(quorum);
-    if !lists.is_settled() && lists.members().iter().any(|name| own_member(quorum, name).is_none()) {
-        return Err(Invalid::NotYet("changing members beside external ones"));
-    }
-    Ok(())
 }
 
 fn tls(quorum: &RedisQuorum) -> Result<Option<TlsPlan>, Invalid> {

@@ -32,7 +32,6 @@ pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
 
-use super::accord::claim_of;
 use super::auth::Auth;
 use super::membership::Lists;
 use super::status::record_named;
@@ -283,7 +282,7 @@ impl QuorumSession {
         let epoch = Lists::of(&quorum).epoch;
         let bound = in_force::InForce::published(&quorum).map(|_| in_force::current(&quorum).max_ttl);
         let namespace = self.reference.namespace.clone().unwrap_or_default();
-        self.accord.lock().set_claim(claim_of(&quorum));
+        self.accord.follow(&quorum);
         self.note_change(&quorum);
         self.links.follow(plan::known_members(&quorum));
         for link in self.links().iter() {

@@ -12,6 +12,15 @@ use crate::redlock::{FencingToken, MemberError, TOKEN_KEY};
 /// Where operators that share a master say what they are: one string, JSON, by the UID of the RedisQuorum.
 pub const RECORD_KEY: &str = "#quorum";
 
+/// What a vote on a master that others run is judged by: the record must not know of a later epoch of this quorum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guard {
+    /// UID of the RedisQuorum.
+    pub uid: String,
+    /// Membership epoch that the voting connection belongs to.
+    pub epoch: i64,
+}
+
 /// What one operator says of its quorum. Durations are whole milliseconds on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
@@ -19,10 +28,15 @@ pub struct Claim {
     pub uid: String,
     /// `namespace/name` of the RedisQuorum, for people.
     pub name: String,
-    /// All members, by address, sorted, separated by spaces.
+    /// The lists of which every promise that may still live has a majority: one or two, the newest first, separated by `|`. A list
+    /// is its members by address, sorted, separated by spaces.
     pub list: String,
+    /// Only the newest of them is to be relied on: the others are about to be given up.
+    pub newest: bool,
     /// Membership epoch.
     pub epoch: i64,
+    /// How far a change of the members is in this epoch; it only rises.
+    pub phase: i64,
     /// Generation of the specification that this is from.
     pub generation: i64,
     /// The longest time to live that the operator's fences wait for.
@@ -42,8 +56,10 @@ pub struct OtherClaim {
     pub uid: String,
     /// `namespace/name` of its RedisQuorum, in its cluster.
     pub name: String,
-    /// Its members.
+    /// Its lists, as in [`Claim::list`].
     pub list: String,
+    /// See [`Claim::newest`].
+    pub newest: bool,
     /// The longest time to live that its fences wait for.
     pub fence: Duration,
     /// The longest time to live that it may have given a lock.
@@ -52,21 +68,33 @@ pub struct OtherClaim {
     pub left: Duration,
 }
 
+/// Whether two claims have a list in common.
+#[must_use]
+pub fn share(one: &str, other: &str) -> bool {
+    one.split('|').any(|list| other.split('|').any(|other| other == list))
+}
+
 /// The record of one process, after one look at it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordLook {
     /// The caller's claim stands, and every operator that has come later has seen it: up to this time to live.
     pub kept: Option<Duration>,
-    /// A claim of the caller's quorum with the same list stood before, by one who had seen it on every external member.
+    /// A claim of the caller's quorum that shares a list stood before, by one who had seen it on every external member.
     pub stood: bool,
     /// The claims of others.
     pub others: Vec<OtherClaim>,
+    /// The membership epoch that the record knows of the caller's quorum; 0 if it knows none. Nobody votes under an earlier one.
+    pub epoch: i64,
+    /// The lists of the claim that stands; empty if none does.
+    pub list: String,
+    /// Its [`Claim::newest`].
+    pub newest: bool,
 }
 
 impl AdminConnection {
     /// Reads the claims of others and, with `uses`, makes or renews the caller's for at most this time to live (and at least the
     /// one that is used already), both at once. It
-    /// is not made against another list, nor by one whose fences do not wait for what somebody uses.
+    /// is not made against other lists, nor by one whose fences do not wait for what somebody uses.
     ///
     /// # Errors
     /// If there is no answer in time, or the record cannot be read.
@@ -77,12 +105,14 @@ impl AdminConnection {
             claim.name.clone(),
             claim.list.clone(),
             claim.epoch.to_string(),
+            claim.phase.to_string(),
             claim.generation.to_string(),
             millis(claim.fence).to_string(),
             millis(uses.unwrap_or(claim.used)).to_string(),
             millis(claim.used).to_string(),
             millis(claim.lives).to_string(),
             u8::from(claim.joined).to_string(),
+            u8::from(claim.newest).to_string(),
         ];
         let answer = self.run_script(include_str!("scripts/quorum.lua"), RECORD_KEY, &arguments).await?;
         read_look(&answer).ok_or_else(wire::unexpected)
@@ -122,17 +152,24 @@ fn duration(value: &Value) -> Option<Duration> {
 
 fn read_look(answer: &Value) -> Option<RecordLook> {
     let Value::Array(parts) = answer else { return None };
-    let [Value::Int(kept), uses, Value::Int(stood), Value::Array(others)] = parts.as_slice() else { return None };
+    let [Value::Int(kept), uses, Value::Int(stood), Value::Array(others), Value::Int(epoch), Value::Int(newest), list] =
+        parts.as_slice()
+    else {
+        return None;
+    };
     Some(RecordLook {
         kept: if *kept == 1 { Some(duration(uses)?) } else { None },
         stood: *stood == 1,
         others: others.iter().map(read_other).collect::<Option<_>>()?,
+        epoch: *epoch,
+        list: wire::text(list)?,
+        newest: *newest == 1,
     })
 }
 
 fn read_other(value: &Value) -> Option<OtherClaim> {
     let Value::Array(parts) = value else { return None };
-    let [uid, name, list, fence, uses, left] = parts.as_slice() else { return None };
+    let [uid, name, list, fence, uses, left, Value::Int(newest)] = parts.as_slice() else { return None };
     Some(OtherClaim {
         uid: wire::text(uid)?,
         name: wire::text(name)?,
@@ -140,5 +177,6 @@ fn read_other(value: &Value) -> Option<OtherClaim> {
         fence: duration(fence)?,
         uses: duration(uses)?,
         left: duration(left)?,
+        newest: *newest == 1,
     })
 }

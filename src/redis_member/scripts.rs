@@ -26,22 +26,36 @@ pub(super) struct Scripts {
 }
 
 macro_rules! with_holder {
-    ($file:literal) => {
-        concat!(include_str!("scripts/holder.lua"), include_str!($file))
+    ($($file:literal),+) => {
+        concat!(include_str!("scripts/holder.lua"), $(include_str!($file)),+)
     };
 }
 
-pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire: Script::new(with_holder!("scripts/acquire.lua")),
-    raise_counter: Script::new(include_str!("scripts/raise_counter.lua")),
-    extend: Script::new(with_holder!("scripts/extend.lua")),
-    repair: Script::new(include_str!("scripts/repair.lua")),
-    seal: Script::new(include_str!("scripts/seal.lua")),
-    release: Script::new(include_str!("scripts/release.lua")),
-    inspect: Script::new(with_holder!("scripts/inspect.lua")),
+/// For the operator's own members, where the users of an epoch that is over are closed.
+pub(super) static SCRIPTS: LazyLock<Scripts> =
+    LazyLock::new(|| Scripts::new(with_holder!("scripts/acquire.lua"), with_holder!("scripts/extend.lua")));
+
+/// For masters that others run.
+pub(super) static GUARDED: LazyLock<Scripts> = LazyLock::new(|| {
+    Scripts::new(
+        with_holder!("scripts/guard.lua", "scripts/acquire.lua"),
+        with_holder!("scripts/guard.lua", "scripts/extend.lua"),
+    )
 });
 
 impl Scripts {
+    fn new(acquire: &'static str, extend: &'static str) -> Self {
+        Self {
+            acquire: Script::new(acquire),
+            raise_counter: Script::new(include_str!("scripts/raise_counter.lua")),
+            extend: Script::new(extend),
+            repair: Script::new(include_str!("scripts/repair.lua")),
+            seal: Script::new(include_str!("scripts/seal.lua")),
+            release: Script::new(include_str!("scripts/release.lua")),
+            inspect: Script::new(with_holder!("scripts/inspect.lua")),
+        }
+    }
+
     pub(super) fn all(&self) -> [&Script; 7] {
         [&self.acquire, &self.raise_counter, &self.extend, &self.repair, &self.seal, &self.release, &self.inspect]
     }

@@ -2,7 +2,7 @@ mod connection;
 mod owed;
 mod session;
 
-use super::Endpoint;
+use super::{Endpoint, Guard};
 use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName, RunId};
 use crate::time::Clock;
 use connection::Actor;
@@ -43,11 +43,21 @@ impl RedisMember {
     /// Starts connecting. Must be called within a tokio runtime; dropping the member closes its connection.
     #[must_use]
     pub fn new(name: MemberName, endpoint: Endpoint, clock: Arc<dyn Clock>) -> Self {
+        Self::start(name, endpoint, clock, None)
+    }
+
+    /// A master that others run: it votes while its record knows of no later epoch than the guard's.
+    #[must_use]
+    pub fn guarded(name: MemberName, endpoint: Endpoint, clock: Arc<dyn Clock>, guard: Guard) -> Self {
+        Self::start(name, endpoint, clock, Some(guard))
+    }
+
+    fn start(name: MemberName, endpoint: Endpoint, clock: Arc<dyn Clock>, guard: Option<Guard>) -> Self {
         let (jobs, queue) = mpsc::unbounded_channel();
         let (endpoint, endpoints) = watch::channel(endpoint);
         let down = Link::Down(MemberError::Unreachable("not connected yet".to_owned()));
         let (link_sender, link) = watch::channel(down);
-        let actor = Actor::new(name.clone(), queue, endpoints, link_sender, clock);
+        let actor = Actor::new(name.clone(), queue, endpoints, link_sender, clock, guard);
         Self { name, jobs, endpoint, link, _task: AbortOnDropHandle::new(tokio::spawn(actor.run())) }
     }
 

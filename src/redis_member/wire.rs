@@ -1,6 +1,7 @@
 //! Commands to scripts, and replies back to types. Nothing here puts a key, a value or a password into an error.
 
-use super::scripts::{SCRIPTS, Script};
+use super::external::{Guard, RECORD_KEY};
+use super::scripts::{GUARDED, SCRIPTS, Script, Scripts};
 use crate::redlock::{Command, FencingToken, KeyState, LockKey, MemberError, Reply, RunId, StoredValue, TOKEN_KEY};
 use crate::time::UnixMicros;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
@@ -11,11 +12,15 @@ pub(super) const PREAMBLE: usize = 8;
 
 /// Asks for the `run_id` and loads the scripts. Loaded on a connection they stay for its life: it does not outlive the
 /// process.
-pub(super) fn add_preamble(pipeline: &mut Pipeline) {
+pub(super) fn add_preamble(pipeline: &mut Pipeline, guard: Option<&Guard>) {
     pipeline.cmd("INFO").arg("server");
-    for script in SCRIPTS.all() {
+    for script in scripts(guard).all() {
         pipeline.cmd("SCRIPT").arg("LOAD").arg(script.code);
     }
+}
+
+fn scripts(guard: Option<&Guard>) -> &'static Scripts {
+    if guard.is_some() { &GUARDED } else { &SCRIPTS }
 }
 
 /// The process behind the connection, if the whole preamble was answered.
@@ -38,41 +43,54 @@ pub(super) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
-pub(super) fn encode(command: &Command) -> Cmd {
+/// Votes, and nothing else, are judged by the record: what is released or sealed late is no harm.
+pub(super) fn encode(command: &Command, guard: Option<&Guard>) -> Cmd {
+    let scripts = scripts(guard);
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let call = |script: &Script, keys: &[&str]| {
         let mut cmd = redis::cmd("EVALSHA");
         cmd.arg(&script.sha1).arg(keys.len()).arg(keys);
         cmd
     };
+    let vote = |script: &Script, keys: &[&str]| match guard {
+        Some(_) => call(script, &[keys, &[RECORD_KEY][..]].concat()),
+        None => call(script, keys),
+    };
+    let guarded = |cmd: &mut Cmd| {
+        if let Some(Guard { uid, epoch }) = guard {
+            cmd.arg(uid).arg(*epoch);
+        }
+    };
     let lock = LockKey::as_str;
     let mut cmd;
     match command {
         Command::Acquire { key, value, ttl, hint } => {
-            cmd = call(&SCRIPTS.acquire, &[lock(key), TOKEN_KEY]);
+            cmd = vote(&scripts.acquire, &[lock(key), TOKEN_KEY]);
             cmd.arg(value.expose()).arg(millis(*ttl)).arg(hint.get());
+            guarded(&mut cmd);
         }
         Command::RaiseCounter { key, value, token } => {
-            cmd = call(&SCRIPTS.raise_counter, &[lock(key), TOKEN_KEY]);
+            cmd = call(&scripts.raise_counter, &[lock(key), TOKEN_KEY]);
             cmd.arg(value.expose()).arg(token.get());
         }
         Command::Extend { key, value, ttl } => {
-            cmd = call(&SCRIPTS.extend, &[lock(key)]);
+            cmd = vote(&scripts.extend, &[lock(key)]);
             cmd.arg(value.expose()).arg(millis(*ttl));
+            guarded(&mut cmd);
         }
         Command::Repair { key, value, px, not_after } => {
-            cmd = call(&SCRIPTS.repair, &[lock(key)]);
+            cmd = call(&scripts.repair, &[lock(key)]);
             cmd.arg(value.expose()).arg(millis(*px)).arg(not_after.0);
         }
         Command::Seal { key, value, sealed, lock_delay } => {
-            cmd = call(&SCRIPTS.seal, &[lock(key)]);
+            cmd = call(&scripts.seal, &[lock(key)]);
             cmd.arg(value.expose()).arg(sealed.expose()).arg(millis(*lock_delay));
         }
         Command::Release { key, value } => {
-            cmd = call(&SCRIPTS.release, &[lock(key)]);
+            cmd = call(&scripts.release, &[lock(key)]);
             cmd.arg(value.expose());
         }
-        Command::Inspect { key } => cmd = call(&SCRIPTS.inspect, &[lock(key)]),
+        Command::Inspect { key } => cmd = call(&scripts.inspect, &[lock(key)]),
     }
     cmd
 }
@@ -165,6 +183,7 @@ pub(super) fn error(error: &RedisError) -> MemberError {
         _ => match error.code() {
             Some("BUSY") => MemberError::Busy,
             Some("OOM") => MemberError::OutOfMemory,
+            Some("EPOCH") => MemberError::Fenced,
             Some("HINT") => MemberError::HintTooLarge,
             // EXECABORT, and a script's own failure, say in their detail why.
             _ if error.detail().is_some_and(|detail| detail.contains("run this command")) => MemberError::Fenced,

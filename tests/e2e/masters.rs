@@ -146,6 +146,11 @@ impl Masters {
         Ok(at)
     }
 
+    /// A master as an external member of this name.
+    pub(crate) fn member(&self, name: &str, index: usize) -> Value {
+        json!({"name": name, "address": self.address(index), "secretRef": {"name": SECRET}})
+    }
+
     /// A manifest of a quorum of so many own members, and these external ones.
     pub(crate) fn manifest(&self, name: &str, members: usize, addresses: &[String], max_ttl: Duration) -> Value {
         let external = addresses.iter().enumerate().map(|(index, address)| {

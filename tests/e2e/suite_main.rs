@@ -17,7 +17,7 @@ use crate::runner::{Test, tests};
 
 pub(crate) const TESTS: &[Test] = tests![
     anywhere refused_manifests::a_malformed_manifest_is_refused_with_what_to_write_instead,
-    anywhere refused_manifests::what_is_not_supported_yet_is_refused,
+    anywhere refused_manifests::another_address_under_the_name_of_a_master_is_refused,
     anywhere generated_specs::generated_specifications_are_judged_as_documented,
     anywhere refused_later::what_other_objects_forbid_is_said_in_the_status_and_heals,
     anywhere quorum_starts::a_quorum_starts_closed_and_opens_late,

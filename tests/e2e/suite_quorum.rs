@@ -4,6 +4,7 @@ mod deletion;
 mod drift;
 mod expose;
 mod external;
+mod external_changes;
 mod fences;
 mod helpers;
 mod lost_node;
@@ -70,6 +71,10 @@ pub(crate) const TESTS: &[Test] = tests![
     local external::a_longer_max_ttl_waits_for_the_fences_of_all,
     local external::a_master_restarted_in_the_middle_of_an_acquisition_does_not_vote,
     local external::two_addresses_of_one_process_have_one_vote,
+    local external_changes::a_master_of_others_is_replaced_and_no_lock_is_lost_or_split,
+    local external_changes::two_quorums_change_the_masters_that_they_share,
+    local external_changes::own_members_become_masters_of_others_and_back,
+    local external_changes::a_dead_master_is_replaced_at_a_persons_word,
     local external::masters_are_spoken_to_by_tls_with_authority_and_name_checked,
     local tls::a_managed_certificate_is_checked_by_name_and_plain_tcp_is_refused,
     anywhere tls::a_certificate_that_is_replaced_is_served_without_a_restart,

@@ -14,5 +14,6 @@ mod exclusion;
 mod membership;
 mod replicas;
 mod settings;
+mod shared;
 mod tokens;
 mod votes;

@@ -1,6 +1,9 @@
 //! A change of the member list: members that join, leave, restart and are fenced; two clients that may be replicas of the operator or
 //! clients outside, and that learn of the change late or never. The leader's steps are those of `membership::decide`.
 //!
+//! Members may be masters that others run. Then nobody closes users: a record on the process tells the epoch, votes of an earlier one
+//! are refused, and whoever has not heard of an admission or a fencing counts the process that it knows.
+//!
 //! Abstractions: what was closed on a member is recorded in the same step; a leader that is frozen is the subject of the model of
 //! the fence; whether every lock is on every member, which only keeps locks from getting lost, is not asked.
 
@@ -53,7 +56,11 @@ struct Change {
     clients_wait: bool,
     /// A round uses connections of the epoch that its lists are of.
     bound_to_epoch: bool,
-    /// How often members restart.
+    /// The members are masters that others run.
+    external: bool,
+    /// There a vote is refused when the record knows of a later epoch.
+    checked: bool,
+    /// How often members restart, or are fenced while they run.
     restarts: u8,
     admits: Vec<bool>,
     /// What has been decided already.
@@ -78,6 +85,8 @@ impl Change {
             wait: delay,
             clients_wait: true,
             bound_to_epoch: true,
+            external: false,
+            checked: true,
             restarts: 1,
             admits: admissions(delay),
             decisions: Arc::default(),
@@ -102,8 +111,11 @@ struct Member {
     ttl: u8,
     /// [`ADMITTED`], [`UNSEEN`], or [`SEEN`] and more.
     fence: u8,
-    /// Users of the epoch before are open, and the operator's of the next one.
+    /// Users of the epoch before are open, and the operator's of the next one. Of a master that others run: whoever knows of the old
+    /// list counts this process, and whoever knows of the change.
     open: [bool; 2],
+    /// The record on the process tells the new epoch.
+    said: bool,
     /// The status says that users of the epoch before are closed.
     recorded: bool,
     /// A yes in the round under way of each client.
@@ -144,6 +156,8 @@ enum Step {
     Repaired(usize, usize),
     Renew(usize),
     Restart(usize),
+    /// Its process runs on, and is fenced: its clock was stepped.
+    Fence(usize),
     Sight(usize),
     Admit(usize),
     /// The leader opens the user of the next epoch.
@@ -187,7 +201,18 @@ impl Change {
                 member.open[1] && self.new.contains(&at) && (world.stage == Stage::New || !self.clients_wait)
             }
         };
-        may && member.fence == ADMITTED
+        may && (member.fence == ADMITTED || self.external)
+    }
+
+    /// Whether the member executes what the client asks for, be it counted or not. Nobody closes a master that others run.
+    fn executes(&self, world: &World, client: usize, at: usize) -> bool {
+        if !self.external {
+            return self.serves(world, client, at);
+        }
+        let now = &world.clients[client];
+        let in_round = matches!(now.phase, Phase::Acquiring | Phase::Extending);
+        let epoch = if in_round && self.bound_to_epoch { now.round } else { now.knows };
+        epoch != Stage::Old || !world.members[at].said || !self.checked
     }
 }
 
@@ -228,7 +253,7 @@ impl Rules for Change {
             }
         }
         for member in 0..self.members {
-            steps.extend([Step::Restart(member), Step::Sight(member), Step::Admit(member)]);
+            steps.extend([Step::Restart(member), Step::Fence(member), Step::Sight(member), Step::Admit(member)]);
         }
         steps.extend(self.leads_to(world));
     }
@@ -288,6 +313,7 @@ impl Rules for Change {
             Step::Repaired(c, m) => format!("m{} is repaired for {} (not counted)", m + 1, who(c)),
             Step::Renew(c) => format!("{}'s extension has its majority", who(c)),
             Step::Restart(m) => format!("m{} restarts and has forgotten everything", m + 1),
+            Step::Fence(m) => format!("m{} is fenced while it runs", m + 1),
             Step::Sight(m) => format!("the operator sees m{}'s new process", m + 1),
             Step::Admit(m) => format!("m{} is admitted", m + 1),
             Step::OpenNext(m) => format!("the next epoch's user is opened on m{}", m + 1),

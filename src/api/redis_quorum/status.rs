@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::ClockDrift;
+use super::{ClockDrift, ExternalMember, ExternalTls, SecretRef};
 use crate::api::{GoDuration, MilliTime};
 
 /// What the operator knows of a quorum.
@@ -34,6 +34,10 @@ pub struct RedisQuorumStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), inner(length(min = 1, max = 63)))]
     pub former_voters: Vec<String>,
+    /// While the member list changes, and members are external: what other operators that share them are told. Left out: that
+    /// a majority of `formerVoters` is needed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub announced: Option<Announced>,
     /// No fencing token above it has been published. Kept ahead of them in steps, so that tokens rise even when every
     /// member has forgotten its counter.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,6 +64,15 @@ pub struct RedisQuorumStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// What operators that share members are told of the member lists while these change.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Announced {
+    /// Whatever was promised is known to a majority of both lists.
+    BothLists,
+    /// The list before is about to be given up.
+    NewList,
 }
 
 /// A rotation of passwords.
@@ -141,9 +154,33 @@ pub struct MemberStatus {
     /// Users of earlier membership epochs than this one are closed on its process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
+    /// A member that others run: how it is reached, also when the specification names it no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<ExternalStatus>,
     /// The process that could vote before this one, until it is known to be dead. Nothing is admitted before that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor: Option<PredecessorStatus>,
+}
+
+/// How a master is reached that others run.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalStatus {
+    /// `host:port`. Another address is another master, and needs another name.
+    #[schemars(length(max = 300))]
+    pub address: String,
+    /// Secret with its user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretRef>,
+    /// TLS to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<ExternalTls>,
+}
+
+impl From<&ExternalMember> for ExternalStatus {
+    fn from(ExternalMember { address, secret_ref, tls, .. }: &ExternalMember) -> Self {
+        Self { address: address.clone(), secret_ref: secret_ref.clone(), tls: tls.clone() }
+    }
 }
 
 /// A process that may still run and vote somewhere.

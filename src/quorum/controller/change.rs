@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use kube::runtime::events::EventType;
 
+use super::external::Said;
 use super::publish::Publisher;
 use super::{Error, RESYNC, Task};
 use crate::api::RedisQuorum;
 use crate::fence::{Reach, Users};
 use crate::quorum::auth::{Auth, Stage};
 use crate::quorum::in_force;
+
 use crate::quorum::membership::{
     Busy, ChangeStep, Lists, MemberView, Obstacle, View, decide, describe, is_closed, majority, meets_every_majority,
     users_since,
@@ -49,8 +51,10 @@ impl Task<'_> {
         for _ in 0..STEPS {
             let failures = match self.change_step(plan, &self.session.quorum()) {
                 ChangeStep::Nothing => return Ok(Changed::Nothing { look_again: RESYNC }),
-                ChangeStep::Wait(Obstacle::Locks(_) | Obstacle::Busy(_)) => break,
-                ChangeStep::Wait(_) => return Ok(Changed::Nothing { look_again: RESYNC }),
+                ChangeStep::Wait(Obstacle::Members(_) | Obstacle::Unclosed(_)) => {
+                    return Ok(Changed::Nothing { look_again: RESYNC });
+                }
+                ChangeStep::Wait(_) => break,
                 ChangeStep::WaitUntil(until) => {
                     return Ok(Changed::Nothing { look_again: until.since(self.now()) });
                 }
@@ -60,6 +64,10 @@ impl Task<'_> {
                     true => return Ok(Changed::Lists),
                     false => break,
                 },
+                ChangeStep::Announce(announced) => {
+                    self.announce(publisher, plan, announced).await?;
+                    return Ok(Changed::Lists);
+                }
                 ChangeStep::Finish => match self.finish(plan, publisher).await? {
                     None => return Ok(Changed::Lists),
                     Some(failures) => failures,
@@ -85,13 +93,15 @@ impl Task<'_> {
         if plan.lists.is_settled() || Lists::of(quorum) != plan.lists {
             return ChangeStep::Nothing;
         }
-        let members: Vec<_> = plan.members.iter().map(|member| self.view_of_change(plan, member, quorum)).collect();
+        let members: Vec<_> = plan.all_members().map(|member| self.view_of_change(plan, member, quorum)).collect();
+        let said = self.said(plan, quorum, &members);
         decide(&View {
             now: self.now(),
             lists: &plan.lists,
             members: &members,
             incomplete_locks: &self.incomplete_locks(plan, quorum),
             busy: self.busy(plan, quorum),
+            others: said.as_ref().map(Said::others),
             former_closed_since: self.session.former_closed_since(plan.lists.epoch),
             rejoin_delay: in_force::rejoin_delay_of(quorum),
         })
@@ -109,6 +119,9 @@ impl Task<'_> {
     }
 
     fn view_of_change(&self, plan: &Plan, member: &MemberPlan, quorum: &RedisQuorum) -> MemberView {
+        if member.is_external() {
+            return self.view_of_external(plan, member, quorum);
+        }
         let link = self.session.link(&member.name);
         let open_users = link.as_ref().and_then(|link| self.obedient(link, quorum));
         let next = UserRule::locker_name(plan.lists.epoch + 1);
@@ -116,7 +129,8 @@ impl Task<'_> {
             name: member.name.clone(),
             admitted: open_users.is_some(),
             ready_for_next: open_users.is_some_and(|users| users.contains(&next)),
-            closed: is_closed(quorum.status.as_ref(), &member.name, &plan.lists),
+            closed: is_closed(quorum, &member.name, &plan.lists),
+            dead: false,
         }
     }
 
@@ -188,7 +202,11 @@ impl Task<'_> {
             );
             let closed = async {
                 let (link, run_id) = self.admitted_link(&quorum, name)?;
-                link.turn(&run_id).await?.close_some(self.leader.term.epoch, &rules).await
+                let mut turn = link.turn(&run_id).await?;
+                match link.plan().is_external() {
+                    true => turn.close_by_record(plan.lists.epoch).await,
+                    false => turn.close_some(self.leader.term.epoch, &rules).await,
+                }
             };
             if !note(name, closed.await, &mut failures) {
                 continue;
@@ -226,7 +244,11 @@ impl Task<'_> {
         for name in &plan.lists.voters {
             let confirmed = async {
                 let (link, run_id) = self.admitted_link(&quorum, name)?;
-                link.turn(&run_id).await?.restore_counter(highest).await
+                let mut turn = link.turn(&run_id).await?;
+                match link.plan().is_external() {
+                    true => turn.raise_counter(highest).await,
+                    false => turn.restore_counter(highest).await,
+                }
             };
             raised += usize::from(note(name, confirmed.await, &mut failures));
         }
@@ -237,6 +259,7 @@ impl Task<'_> {
         publisher
             .write_on(&quorum, |status| {
                 status.former_voters.clear();
+                status.announced = None;
                 publisher.refresh(status);
             })
             .await?;
@@ -245,7 +268,7 @@ impl Task<'_> {
     }
 
     /// The link to the process of a member that is admitted.
-    fn admitted_link(
+    pub(super) fn admitted_link(
         &self,
         quorum: &RedisQuorum,
         name: &str,

@@ -66,7 +66,7 @@ impl Task<'_> {
         // Who does not run with these secrets is closed by its restart, which needs the files.
         let closed = |member: &MemberPlan| {
             let is_restarted = || self.started_with(plan, auth, member) != StartedWith::These;
-            is_closed(quorum.status.as_ref(), &member.name, &plan.lists) || (auth.id().is_some() && is_restarted())
+            is_closed(&quorum, &member.name, &plan.lists) || (auth.id().is_some() && is_restarted())
         };
         if plan.lists.is_joint() && !plan.members.iter().all(closed) {
             return Ok(vec!["users of the list before are being closed".to_owned()]);

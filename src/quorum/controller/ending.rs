@@ -207,10 +207,11 @@ fn plan_of_what_is(quorum: &RedisQuorum) -> Option<Plan> {
     plan::validate(quorum).ok().or_else(|| {
         let mut quorum = quorum.clone();
         quorum.spec.clients.clear();
-        let external = quorum.spec.external.len();
         (quorum.spec.tls, quorum.spec.expose) = Default::default();
-        let own = quorum.status.as_ref()?.members.len().checked_sub(external)?;
-        quorum.spec.members = i32::try_from(own).ok()?;
+        quorum.spec.external.clear();
+        // An odd number, and none of them missing: whom there is to close is read off the status.
+        let own = quorum.status.as_ref()?.members.iter().filter(|member| member.external.is_none()).count();
+        quorum.spec.members = i32::try_from(own | 1).ok()?;
         plan::validate(&quorum).ok()
     })
 }

@@ -8,14 +8,15 @@ use kube::runtime::events::EventType;
 use super::members::{AFTER_FAILURE, STEPS};
 use super::publish::{self, Publisher};
 use super::{Error, RESYNC, Task};
-use crate::api::{MilliTime, RedisQuorum, RedisQuorumStatus};
+use crate::api::{Announced, MemberState, MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum, RedisQuorumStatus};
 use crate::fence::ending::EndStep;
-use crate::fence::external::{ExternalView, PREDECESSOR, decide_external, decide_external_end};
+use crate::fence::external::{ExternalView, PREDECESSOR, decide_external, decide_external_end, predecessor};
 use crate::fence::{FenceStep, Process, Reach, Reason, Record};
 use crate::quorum::in_force;
-use crate::quorum::plan::Plan;
+use crate::quorum::membership::{Lists, MemberView, Others, is_closed, is_declared_dead};
+use crate::quorum::plan::{MemberPlan, Plan};
 use crate::quorum::session::{ActError, FLOOR_STEP, LinkView, MemberLink, floor_of};
-use crate::quorum::status::{self, Stamps, record_named, unfit};
+use crate::quorum::status::{self, Stamps, admitted_run_id, record_named, unfit};
 use crate::time::{Clock, Monotonic};
 
 /// One external member in one reconciliation.
@@ -38,7 +39,8 @@ impl Task<'_> {
     /// Carries every external member as far as it goes; until when nothing has to be done unless something happens.
     pub(super) async fn settle_external(&self, plan: &Plan, publisher: &Publisher<'_>) -> Result<Monotonic, Error> {
         let mut wake = self.now() + RESYNC;
-        for link in self.session.links().iter().filter(|link| link.plan().is_external()) {
+        let stays = |link: &&Arc<MemberLink>| link.plan().is_external() && plan.member(link.name().as_str()).is_some();
+        for link in self.session.links().iter().filter(stays) {
             match (External { task: self, plan, publisher, link }).settle().await {
                 Ok(until) => wake = wake.min(until.unwrap_or(wake)),
                 // One member that fails must not keep the others waiting.
@@ -58,7 +60,7 @@ impl Task<'_> {
         let name = link.name().as_str();
         let record = record_named(quorum.status.as_ref(), name);
         let (now, delay) = (self.now(), in_force::current(&quorum).rejoin_delay());
-        let key = format!("external {name}");
+        let key = end_of(name);
         let left_since = self.leader.memory(self.session.uid(), |memory| memory.closed.get(&key).copied());
         let step = decide_external_end(&record, left_since, now, delay);
         match step {
@@ -77,6 +79,68 @@ impl Task<'_> {
         Ok(step)
     }
 
+    /// It has left. One that comes under its name later is another one.
+    pub(super) fn forget_end_of_external(&self, name: &str) {
+        self.leader.memory(self.session.uid(), |memory| memory.closed.remove(&end_of(name)));
+    }
+
+    /// What a change has to know of an external member. There are no users to be opened or closed: the record says which epoch votes.
+    pub(super) fn view_of_external(&self, plan: &Plan, member: &MemberPlan, quorum: &RedisQuorum) -> MemberView {
+        let name = &member.name;
+        let seen = self.session.link(name).map(|link| link.view().processes.reach(true, self.now()));
+        let admitted = admitted_run_id(quorum, name);
+        let answers = matches!((&seen, &admitted), (Some(Reach::Seen(sight)), Some(run_id)) if sight.run_id == *run_id);
+        MemberView {
+            name: name.clone(),
+            admitted: answers,
+            ready_for_next: true,
+            closed: is_closed(quorum, name, &plan.lists),
+            dead: !answers && !plan.lists.wanted.contains(name) && is_declared_dead(quorum, name),
+        }
+    }
+
+    /// What other operators say, and what ours says to them; `None` without external members.
+    pub(super) fn said(&self, plan: &Plan, quorum: &RedisQuorum, members: &[MemberView]) -> Option<Said> {
+        let now = self.leader.context.clock.boottime();
+        let accord = self.session.accord().lock();
+        let is_external = |name: &str| plan.external.iter().any(|member| member.name == name);
+        let stands =
+            |name: &str| admitted_run_id(quorum, name).is_some_and(|run_id| accord.counts(&name.into(), &run_id, now));
+        let told = |member: &&MemberView| {
+            let said = admitted_run_id(quorum, &member.name)
+                .is_some_and(|run_id| accord.is_told(&member.name.as_str().into(), &run_id, now));
+            member.admitted && (said || !is_external(&member.name))
+        };
+        let names = |members: Vec<&MemberView>| members.into_iter().map(|member| member.name.clone()).collect();
+        (!plan.external.is_empty()).then(|| Said {
+            unclaimed: names(
+                members.iter().filter(|one| is_external(&one.name) && !one.dead && !stands(&one.name)).collect(),
+            ),
+            behind: accord.behind(now).into_iter().map(|other| other.name).collect(),
+            told: names(members.iter().filter(told).collect()),
+        })
+    }
+
+    /// What other operators are told from now on, in this very state of the quorum.
+    pub(super) async fn announce(
+        &self,
+        publisher: &Publisher<'_>,
+        plan: &Plan,
+        announced: Announced,
+    ) -> Result<(), Error> {
+        let quorum = self.session.quorum();
+        if Lists::of(&quorum) != plan.lists {
+            return Err(Error::Conflict);
+        }
+        publisher
+            .write_on(&quorum, |status| {
+                status.announced = Some(announced);
+                publisher.refresh(status);
+            })
+            .await
+            .map(drop)
+    }
+
     /// What no record says of external members: where they are, and what keeps them from voting.
     pub(super) fn refresh_external(&self, status: &mut RedisQuorumStatus) {
         // In the same write as the condition that says so: who sees that all agree may use what they agree on.
@@ -88,13 +152,50 @@ impl Task<'_> {
             let (name, view) = (link.name(), link.view());
             let unfit = status::unfit(Some(status), name.as_str(), view.observation.as_ref());
             let unfit = unfit.filter(|_| view.processes.answers()).map(|why| format!("its votes do not count: {why}"));
-            let trouble = || self.session.accord().lock().trouble(name).map(str::to_owned);
+            let now = self.leader.context.clock.boottime();
+            let trouble = || {
+                let accord = self.session.accord().lock();
+                let refused = accord.refused_by(name, now).map(|other| {
+                    format!(
+                        "RedisQuorum {} uses it, and shares no member list with this one: {}",
+                        other.name, other.list
+                    )
+                });
+                accord.trouble(name).map(str::to_owned).or(refused)
+            };
             if let Some(member) = status.members.iter_mut().find(|member| member.name == name.as_str()) {
                 member.address = Some(external.address.clone());
                 member.message = unfit.or_else(trouble);
+                let leaves = !Lists::of(&self.session.quorum()).wanted.contains(&member.name);
+                if let (true, MemberState::Unreachable, Some(run_id)) = (leaves, member.state, &member.run_id) {
+                    let why = member.message.as_deref().unwrap_or("it does not answer");
+                    member.message = Some(format!(
+                        "{why}; if you know that its process is dead, annotate the RedisQuorum with \
+                         {PREDECESSOR_DEAD_ANNOTATION}={run_id}"
+                    ));
+                }
             }
         }
     }
+}
+
+/// Of the operators that share members, at one moment.
+pub(super) struct Said {
+    unclaimed: Vec<String>,
+    behind: Vec<String>,
+    told: Vec<String>,
+}
+
+impl Said {
+    /// As the decision has it.
+    pub(super) fn others(&self) -> Others<'_> {
+        Others { unclaimed: &self.unclaimed, behind: &self.behind, told: &self.told }
+    }
+}
+
+/// What this leader remembers of its end by.
+fn end_of(name: &str) -> String {
+    format!("external {name}")
 }
 
 impl External<'_> {
@@ -161,13 +262,16 @@ impl External<'_> {
         if self.step(&quorum, &record, &again) != FenceStep::Admit {
             return Ok(());
         }
+        if Lists::of(&quorum) != self.plan.lists {
+            return Err(Error::Conflict);
+        }
         let counter = self.task.restored_counter(self.plan, &quorum, self.name()).await;
         turn.raise_counter(counter).await?;
         let next = record.after(FenceStep::Admit, Some(seen), &PREDECESSOR);
         let stamps = Stamps {
             admitted_at: MilliTime::from_millis(self.task.leader.context.clock.wall().0),
             operator_epoch: Some(self.task.leader.term.epoch),
-            epoch: Some(self.plan.lists.epoch),
+            // Which epochs are over there is what its record says, and not known by an admission.
             ..Stamps::default()
         };
         let floor = floor_of(&quorum).max(counter.saturating_add(FLOOR_STEP));
@@ -184,14 +288,16 @@ impl External<'_> {
     }
 
     async fn write(&self, step: FenceStep, quorum: &RedisQuorum, record: &Record, look: &Look) -> Result<(), Error> {
-        let next = record.after(step, look.seen.as_ref(), &PREDECESSOR);
+        let before = predecessor(record, look.seen.as_ref().map(|seen| &seen.run_id));
+        let next = record.after(step, look.seen.as_ref(), &before);
         let rejoin_at = match step {
             FenceStep::WriteFenced { rejoin_at, .. } => rejoin_at.and_then(|at| self.task.wall_time(at, look.now)),
             _ => None,
         };
         self.publisher
             .write_on(quorum, |status| {
-                let stamps = Stamps { rejoin_at, ..Stamps::default() };
+                let joins = self.plan.lists.learns(self.name());
+                let stamps = Stamps { rejoin_at, joins, ..Stamps::default() };
                 status::publish_named(status, self.name(), &next, stamps);
                 self.publisher.refresh(status);
             })

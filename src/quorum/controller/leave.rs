@@ -28,12 +28,13 @@ impl Task<'_> {
                 continue;
             }
             let standing = self.end_member(Some(plan), link).await?;
-            // Its record is what tells of these objects, so they go first.
-            let sets = self.remove::<StatefulSet>(plan, name).await?;
-            let services = self.remove::<Service>(plan, name).await?;
+            // Its record is what tells of these objects, so they go first. A master that others run has none.
+            let removed = link.plan().is_external()
+                || (self.remove::<StatefulSet>(plan, name).await? & self.remove::<Service>(plan, name).await?);
             match standing {
-                Standing::Ended if sets && services => {
+                Standing::Ended if removed => {
                     publisher.write(|status| status.members.retain(|member| member.name != name)).await?;
+                    self.forget_end_of_external(name);
                     tracing::info!(quorum = %self.session.reference(), member = name, "member has left");
                 }
                 Standing::Ended => wake = wake.min(LOOK_AGAIN),

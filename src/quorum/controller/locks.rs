@@ -21,11 +21,14 @@ impl Task<'_> {
     pub(super) fn incomplete_locks(&self, plan: &Plan, quorum: &RedisQuorum) -> Vec<String> {
         // The count as well: a status from before a member joined says of the others only that they have the key.
         let members = plan.all_members().count();
-        let all = Votes { yes: members, of: members }.to_string();
+        // Of a member that is dead and leaves nobody asks for more.
+        let dead = plan.external.iter().filter(|member| self.view_of_external(plan, member, quorum).dead).count();
+        let enough: Vec<_> = (members - dead..=members).map(|yes| Votes { yes, of: members }.to_string()).collect();
         self.locks_of(quorum, |lock| {
             let held = lock.status.as_ref().filter(|status| status.holder.is_some());
             held.is_some_and(|status| {
-                !is_true(&status.conditions, LockCondition::FullyReplicated) || status.votes.as_ref() != Some(&all)
+                let replicated = dead > 0 || is_true(&status.conditions, LockCondition::FullyReplicated);
+                !replicated || status.votes.as_ref().is_none_or(|votes| !enough.contains(votes))
             })
         })
     }

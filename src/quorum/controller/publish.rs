@@ -124,6 +124,17 @@ impl<'a> Publisher<'a> {
                 status.members.push(MemberStatus { name: member.name.clone(), ..MemberStatus::default() });
             }
         }
+        // Before anything depends on it: whoever leaves has to be reached when the specification names it no more.
+        for (name, external) in
+            self.plan.external.iter().filter_map(|member| Some((&member.name, member.external.as_ref()?)))
+        {
+            let is_it = |member: &&mut MemberStatus| member.name == *name;
+            let Some(member) = status.members.iter_mut().find(is_it) else { continue };
+            // Another address is another master.
+            if member.external.as_ref().is_none_or(|known| known.address == external.address) {
+                member.external = Some(external.published());
+            }
+        }
     }
 
     /// Everything that follows from the rest.

@@ -32,10 +32,11 @@ impl Task<'_> {
         let now = self.now();
         let (next, due) =
             self.leader.memory(self.session.uid(), |memory| in_force::next(quorum, &mut memory.lowering, held, now));
-        if quorum.spec.external.is_empty() {
+        let accord = self.session.accord().lock();
+        if !accord.is_shared() {
             return (next, due);
         }
-        let settled = self.session.accord().lock().settled(self.leader.context.clock.boottime());
+        let settled = accord.settled(self.leader.context.clock.boottime());
         (in_force::shared(next, quorum, settled), due)
     }
 

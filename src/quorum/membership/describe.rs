@@ -37,6 +37,18 @@ pub fn describe(lists: &Lists, step: &ChangeStep, failures: &[String]) -> Option
             listed(names),
             if names.len() == 1 { "it" } else { "each" },
         ),
+        ChangeStep::Wait(Obstacle::Unclaimed(names)) => {
+            format!("it begins when the records of {} hold the claim of this quorum, see status.members", listed(names))
+        }
+        ChangeStep::Wait(Obstacle::Operators(names)) => format!(
+            "it ends when RedisQuorum {} has the new members too: edit {} as well",
+            listed(names),
+            if names.len() == 1 { "it" } else { "each" },
+        ),
+        ChangeStep::Wait(Obstacle::Untold(names)) => {
+            format!("it ends when the records of {} tell other operators of it", listed(names))
+        }
+        ChangeStep::Announce(_) => "other operators are told which list counts".to_owned(),
         ChangeStep::OpenNext(_) | ChangeStep::Switch => "it begins".to_owned(),
         ChangeStep::Close(names) => format!("users of the list before are being closed on {}", listed(names)),
         ChangeStep::WaitUntil(_) => "promises of the list before run out, clients are let in when they have".to_owned(),

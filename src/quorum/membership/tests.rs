@@ -2,6 +2,8 @@ use serde_json::json;
 
 use super::*;
 
+mod external;
+
 const DELAY: Duration = Duration::from_secs(10);
 
 fn at(seconds: u64) -> Monotonic {
@@ -96,7 +98,8 @@ impl World {
             MemberView {
                 admitted: record_named(status, name).admitted && self.up[index],
                 ready_for_next: self.next_open.contains(name),
-                closed: is_closed(status, name, &lists),
+                closed: is_closed(&self.quorum, name, &lists),
+                dead: false,
                 name: name.clone(),
             }
         };
@@ -107,6 +110,7 @@ impl World {
             members: &members,
             incomplete_locks: &self.incomplete_locks,
             busy: self.busy,
+            others: None,
             former_closed_since: self.closed_since.map(at),
             rejoin_delay: DELAY,
         })
@@ -129,6 +133,7 @@ impl World {
                     member.epoch = Some(epoch);
                 }
             }
+            ChangeStep::Announce(announced) => self.status().announced = Some(*announced),
             ChangeStep::WaitUntil(until) => self.now = until.since_boot().as_secs(),
             ChangeStep::Finish => self.status().former_voters.clear(),
         }
@@ -323,7 +328,7 @@ fn a_process_that_is_admitted_in_the_meantime_knows_no_earlier_user() {
     world.quorum.spec.members = 1;
     world.act_times(2);
     world.fence(&name(0), false);
-    assert!(is_closed(world.quorum.status.as_ref(), &name(0), &world.lists()));
+    assert!(is_closed(&world.quorum, &name(0), &world.lists()));
     world.admit(&name(0));
     assert_eq!(world.act(), ChangeStep::Close(vec![name(1), name(2)]));
     assert!(former_is_closed(&world.quorum));
@@ -354,6 +359,7 @@ fn the_order_of_a_list_is_no_change() {
         epoch: 4,
         voters: vec!["a".into(), "b".into(), "c".into()],
         former: None,
+        announced: None,
         wanted: vec!["c".into(), "a".into(), "b".into()],
     };
     assert!(lists.is_settled());

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Credentials, MemberLink, QuorumSession};
 use crate::api::RedisQuorum;
-use crate::quorum::accord::Accord;
-use crate::quorum::plan;
+use crate::quorum::accord::{Accord, Role, claim_of};
+use crate::quorum::membership::Lists;
+use crate::quorum::plan::{self, MemberPlan};
 use crate::quorum::status::admitted_run_id;
-use crate::redlock::RunId;
+use crate::redis_member::Guard;
+use crate::redlock::{MemberName, RunId};
 use crate::time::Clock;
 
 /// What the operators that share masters say to each other, as this replica knows it: the links read it, the votes rest on it.
@@ -17,8 +19,23 @@ pub struct SharedAccord(Arc<Mutex<Accord>>);
 
 impl SharedAccord {
     pub(super) fn new(quorum: &RedisQuorum) -> Self {
-        let external = plan::external_members(quorum).into_iter().map(|member| member.name.into());
-        Self(Arc::new(Mutex::new(Accord::new(external))))
+        let accord = Self(Arc::new(Mutex::new(Accord::new([]))));
+        accord.follow(quorum);
+        accord
+    }
+
+    /// The members and the claim are those of this state of the quorum.
+    pub(super) fn follow(&self, quorum: &RedisQuorum) {
+        let lists = Lists::of(quorum);
+        let external = plan::known_members(quorum).into_iter().filter(MemberPlan::is_external);
+        let roles = external.map(|member| {
+            let role = Role::of(&lists, &member.name);
+            (MemberName::from(member.name), role)
+        });
+        let in_force = lists.in_force().map(|list| list.iter().map(|name| MemberName::from(name.as_str())).collect());
+        let mut accord = self.lock();
+        accord.set_members(roles, in_force.collect());
+        accord.set_claim(claim_of(quorum));
     }
 
     /// For a moment.
@@ -51,6 +68,6 @@ impl QuorumSession {
         let admitted = admitted_run_id(quorum, name.as_str());
         self.accord.lock().admitted(name, admitted.clone());
         let known = self.credentials.lock().unwrap_or_else(PoisonError::into_inner).get(name.as_str()).cloned();
-        link.place_external(known, admitted, epoch);
+        link.place_external(known, admitted, Guard { uid: self.uid.clone(), epoch });
     }
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret as SecretObject;
 use kube::{Api, Client};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::QuorumSession;
 use super::link::Credentials;
-use crate::quorum::plan::{ExternalPlan, ExternalTlsPlan, external_members};
+use crate::api::RedisQuorum;
+use crate::quorum::plan::{ExternalPlan, ExternalTlsPlan, MemberPlan, known_members};
 use crate::quorum::tls::AUTHORITIES_KEY;
 use crate::redis_member::{Authorities, Secret, TlsClient};
 
@@ -22,26 +23,31 @@ const REREAD: Duration = Duration::from_secs(10);
 /// Follows the Secrets until the session is gone.
 pub(super) async fn follow(client: Client, namespace: String, session: Weak<QuorumSession>) {
     let api: Api<SecretObject> = Api::namespaced(client, &namespace);
+    let Some(mut quorums) = session.upgrade().map(|session| session.watch()) else { return };
     loop {
-        let Some(members) = session.upgrade().map(|session| external_members(&session.quorum())) else { return };
-        if members.is_empty() {
-            sleep(REREAD).await;
-            continue;
-        }
+        let Some(members) = session.upgrade().map(|session| externals(&session.quorum())) else { return };
         let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::new());
-        for member in members {
+        for member in &members {
             let Some(external) = &member.external else { continue };
             match read(&api, external).await {
-                Ok(credentials) => drop(found.insert(member.name, credentials)),
-                Err(trouble) => drop(missing.insert(member.name, trouble)),
+                Ok(credentials) => drop(found.insert(member.name.clone(), credentials)),
+                Err(trouble) => drop(missing.insert(member.name.clone(), trouble)),
             }
         }
         let wait = if missing.is_empty() { REREAD } else { RETRY };
         let Some(session) = session.upgrade() else { return };
         session.set_credentials(found, &missing);
         drop(session);
-        sleep(wait).await;
+        // Another member, or another Secret, is not waited for.
+        let others = quorums.wait_for(|quorum| externals(quorum) != members);
+        if let Ok(Err(_)) = timeout(wait, others).await {
+            return;
+        }
     }
+}
+
+fn externals(quorum: &RedisQuorum) -> Vec<MemberPlan> {
+    known_members(quorum).into_iter().filter(MemberPlan::is_external).collect()
 }
 
 async fn read(api: &Api<SecretObject>, external: &ExternalPlan) -> Result<Credentials, String> {

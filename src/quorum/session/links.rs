@@ -44,20 +44,21 @@ impl Links {
     /// others stay as they are: what they have seen is what a fence counts from.
     pub(super) fn follow(&self, members: Vec<MemberPlan>) {
         let mut list = self.lock();
-        if list.iter().map(|link| link.plan()).eq(&members) {
+        if list.len() == members.len() && list.iter().zip(&members).all(|(link, member)| link.plan().is_same(member)) {
             return;
         }
         let mut former = list.to_vec();
-        let next = members.into_iter().map(|member| match former.iter().position(|link| *link.plan() == member) {
-            Some(known) => former.swap_remove(known),
-            None => MemberLink::start(
-                self.shared.clone(),
-                member,
-                self.quorum.clone(),
-                self.announcements.clone(),
-                self.stop.child_token(),
-            ),
-        });
+        let next =
+            members.into_iter().map(|member| match former.iter().position(|link| link.plan().is_same(&member)) {
+                Some(known) => former.swap_remove(known),
+                None => MemberLink::start(
+                    self.shared.clone(),
+                    member,
+                    self.quorum.clone(),
+                    self.announcements.clone(),
+                    self.stop.child_token(),
+                ),
+            });
         let next: Arc<[Arc<MemberLink>]> = next.collect();
         for link in former {
             link.end();

@@ -43,7 +43,9 @@ pub fn agreement(accord: &Accord, plan: &Plan, now: Boottime) -> Agreement {
             );
             (Status::Unknown, CommonReason::Joining, message)
         }
-        (Standing::Agreed(others), Some(own)) => (Status::True, CommonReason::AsExpected, agreed(plan, own, &others)),
+        (Standing::Agreed(others), Some(own)) => {
+            (Status::True, CommonReason::AsExpected, agreed(plan, own, &others, &accord.behind(now)))
+        }
     };
     Agreement { holds, reason, message }
 }
@@ -68,7 +70,12 @@ fn longer(own: &Claim, other: &OtherClaim) -> String {
     )
 }
 
-fn agreed(plan: &Plan, own: &Claim, others: &[OtherClaim]) -> String {
+/// The list that a claim comes to.
+fn newest(list: &str) -> &str {
+    list.split('|').next().unwrap_or_default()
+}
+
+fn agreed(plan: &Plan, own: &Claim, others: &[OtherClaim], behind: &[OtherClaim]) -> String {
     let names: Vec<&str> = plan.external.iter().map(|member| member.name.as_str()).collect();
     let mut message = if others.is_empty() {
         "no other operator uses these members".to_owned()
@@ -76,6 +83,13 @@ fn agreed(plan: &Plan, own: &Claim, others: &[OtherClaim]) -> String {
         let others: Vec<&str> = others.iter().map(|other| other.name.as_str()).collect();
         format!("RedisQuorum {} lists the same members", others.join(", "))
     };
+    for other in others.iter().filter(|other| newest(&other.list) != newest(&own.list)) {
+        message += &if behind.contains(other) {
+            format!("; {} does not count the new ones yet: write the same addresses there", other.name)
+        } else {
+            format!("; {} changes to {}: write the same addresses here", other.name, newest(&other.list))
+        };
+    }
     if let Some(shortest) = others.iter().filter(|other| other.fence < own.fence).min_by_key(|other| other.fence) {
         message += &format!(
             "; maxTTL {} comes into force when the fences of {} wait for more than {}",
@@ -116,7 +130,9 @@ mod tests {
             uid: "uid".into(),
             name: "locks/main".into(),
             list: "vm.example:6379".into(),
+            newest: false,
             epoch: 1,
+            phase: 3,
             generation: 1,
             fence: Duration::from_secs(fence),
             used: Duration::from_secs(fence),
@@ -127,12 +143,13 @@ mod tests {
             uid: "x".into(),
             name: "shop/theirs".into(),
             list: list.into(),
+            newest: false,
             fence: Duration::from_secs(fence),
             uses: Duration::from_secs(uses),
             left: Duration::from_secs(9),
         });
         let kept = kept.then(|| Duration::from_secs(fence));
-        let look = RecordLook { kept, stood: false, others: others.into_iter().collect() };
+        let look = RecordLook { kept, others: others.into_iter().collect(), ..RecordLook::default() };
         accord.saw(&vm, &RunId::new("r"), &look, now);
         agreement(&accord, &plan(), now)
     }
@@ -165,6 +182,9 @@ mod tests {
         has(&say(true, 30, None), Status::True, CommonReason::AsExpected, &parts);
         let shared = say(true, 30, Some(("vm.example:6379", 10, 10)));
         has(&shared, Status::True, CommonReason::AsExpected, &["shop/theirs", "maxTTL 30s comes into force", "10s"]);
+        let changes = say(true, 30, Some(("new.example:6379|vm.example:6379", 30, 30)));
+        let parts = ["shop/theirs changes to new.example:6379: write the same addresses here"];
+        has(&changes, Status::True, CommonReason::AsExpected, &parts);
         let alone = agreement(&Accord::new([]), &plan(), Boottime::default());
         has(&alone, Status::True, CommonReason::NotShared, &[]);
     }

@@ -3,8 +3,8 @@
 use super::owed::Owed;
 use super::session::Session;
 use super::{Job, Link};
-use crate::redis_member::Endpoint;
 use crate::redis_member::endpoint::{Connected, Driver, connect};
+use crate::redis_member::{Endpoint, Guard};
 use crate::redlock::{MemberError, MemberName};
 use crate::time::Clock;
 use std::sync::Arc;
@@ -30,6 +30,7 @@ pub(super) struct Actor {
     endpoints: watch::Receiver<Endpoint>,
     link: watch::Sender<Link>,
     clock: Arc<dyn Clock>,
+    guard: Option<Guard>,
     owed: Owed,
 }
 
@@ -50,8 +51,9 @@ impl Actor {
         endpoints: watch::Receiver<Endpoint>,
         link: watch::Sender<Link>,
         clock: Arc<dyn Clock>,
+        guard: Option<Guard>,
     ) -> Self {
-        Self { name, queue, endpoints, link, clock, owed: Owed::default() }
+        Self { name, queue, endpoints, link, clock, guard, owed: Owed::default() }
     }
 
     pub(super) async fn run(mut self) {
@@ -61,7 +63,7 @@ impl Actor {
                 Ok((endpoint, Connected { connection, driver, .. })) => {
                     tracing::debug!(member = %self.name, "connected");
                     self.link.send_replace(Link::Fenced);
-                    let mut session = Session::new(connection, Arc::clone(&self.clock));
+                    let mut session = Session::new(connection, Arc::clone(&self.clock), self.guard.clone());
                     session.send(Vec::new(), self.owed.take()).await;
                     let end = self.serve(&endpoint, &mut session, driver).await;
                     if session.was_answered() {

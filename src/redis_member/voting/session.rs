@@ -1,7 +1,7 @@
 //! One connection, from its first command to its end.
 
 use super::{Job, Link};
-use crate::redis_member::wire;
+use crate::redis_member::{Guard, wire};
 use crate::redlock::{Answers, Command, MemberError, Reply, RunId};
 use crate::time::{Boottime, Clock};
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -33,6 +33,7 @@ struct Batch {
 pub(super) struct Session {
     connection: MultiplexedConnection,
     clock: Arc<dyn Clock>,
+    guard: Option<Guard>,
     /// Known once the preamble was answered; it never changes on one connection.
     run_id: Option<RunId>,
     batches: BTreeMap<u64, Batch>,
@@ -48,10 +49,11 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(connection: MultiplexedConnection, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(connection: MultiplexedConnection, clock: Arc<dyn Clock>, guard: Option<Guard>) -> Self {
         Self {
             connection,
             clock,
+            guard,
             run_id: None,
             batches: BTreeMap::new(),
             in_flight: FuturesUnordered::new(),
@@ -73,10 +75,10 @@ impl Session {
         let mut pipeline = Pipeline::new();
         let preamble = self.run_id.is_none();
         if preamble {
-            wire::add_preamble(&mut pipeline);
+            wire::add_preamble(&mut pipeline, self.guard.as_ref());
         }
         for command in owed.iter().chain(jobs.iter().flat_map(|job| &job.commands)) {
-            pipeline.add_command(wire::encode(command));
+            pipeline.add_command(wire::encode(command, self.guard.as_ref()));
         }
         if pipeline.is_empty() {
             pipeline.cmd("PING");

@@ -114,15 +114,26 @@ pub(crate) async fn own_and_others_masters_make_one_quorum(bench: Bench) -> anyh
 
 /// One hold, as surely as the test knows it: from its acquisition until it was given up.
 #[derive(Debug)]
-struct Hold {
+pub(super) struct Hold {
     who: String,
     from: i64,
     to: i64,
     token: i64,
 }
 
+/// Nobody held together with somebody else, and tokens rose; in the order of time.
+pub(super) fn check_one_after_the_other(mut holds: Vec<Hold>) -> anyhow::Result<Vec<Hold>> {
+    holds.sort_by_key(|hold| hold.from);
+    for pair in holds.windows(2) {
+        let [before, after] = pair else { continue };
+        ensure!(before.to <= after.from, "held together: {before:?} and {after:?}");
+        ensure!(before.token < after.token, "tokens did not rise: {before:?} and {after:?}");
+    }
+    Ok(holds)
+}
+
 /// Takes and gives up the lock again and again.
-async fn contend(bench: Bench, who: &'static str, times: usize) -> anyhow::Result<Vec<Hold>> {
+pub(super) async fn contend(bench: Bench, who: &'static str, times: usize) -> anyhow::Result<Vec<Hold>> {
     let mut holds = Vec::new();
     for number in 0..times {
         let name = format!("{who}-{number}");
@@ -159,19 +170,14 @@ async fn contenders(bench: &Bench, other: &Bench) -> anyhow::Result<()> {
     }
     let (mut holds, others) = tokio::try_join!(contend(bench.clone(), "ours", 6), contend(other.clone(), "theirs", 6))?;
     holds.extend(others);
-    holds.sort_by_key(|hold| hold.from);
-    for pair in holds.windows(2) {
-        let [before, after] = pair else { continue };
-        ensure!(before.to <= after.from, "held together: {before:?} and {after:?}");
-        ensure!(before.token < after.token, "tokens did not rise: {before:?} and {after:?}");
-    }
+    let holds = check_one_after_the_other(holds)?;
     let turns = holds.windows(2).filter(|pair| pair[0].who.split('-').next() != pair[1].who.split('-').next()).count();
     ensure!(turns > 0, "they never took turns: {holds:?}");
     Ok(())
 }
 
 /// The condition QuorumAgrees has never been anything but true since it was.
-fn check_never_disagreed(quorum: &Quorum) -> anyhow::Result<()> {
+pub(super) fn check_never_disagreed(quorum: &Quorum) -> anyhow::Result<()> {
     let versions = quorum.recorder.versions();
     let agreed = versions.iter().skip_while(|version| condition(version, "QuorumAgrees").0 != "True");
     for version in agreed {

@@ -21,24 +21,26 @@ impl Change {
                 true
             }
             Step::Set(client, at) => {
-                let free = self.serves(world, client, at) && world.members[at].owner == NOBODY;
+                let free = self.executes(world, client, at) && world.members[at].owner == NOBODY;
                 if free {
+                    let counts = self.serves(world, client, at);
                     let member = &mut world.members[at];
-                    (member.owner, member.ttl, member.votes[client]) = (number(client), self.ttl, true);
+                    (member.owner, member.ttl, member.votes[client]) = (number(client), self.ttl, counts);
                 }
                 free
             }
             Step::Extended(client, at) => {
-                let ours = self.serves(world, client, at) && world.members[at].owner == number(client);
+                let ours = self.executes(world, client, at) && world.members[at].owner == number(client);
+                let counts = self.serves(world, client, at);
                 let member = &mut world.members[at];
                 let fresh = ours && !member.votes[client];
                 if fresh {
-                    (member.ttl, member.votes[client]) = (self.ttl, true);
+                    (member.ttl, member.votes[client]) = (self.ttl, counts);
                 }
                 fresh
             }
             Step::Repaired(client, at) => {
-                let free = self.serves(world, client, at) && world.members[at].owner == NOBODY;
+                let free = self.executes(world, client, at) && world.members[at].owner == NOBODY;
                 if free && self.kinds[client] == Kind::Replica {
                     let valid = world.clients[client].valid;
                     (world.members[at].owner, world.members[at].ttl) = (number(client), valid);
@@ -145,6 +147,14 @@ impl Change {
                 }
                 possible
             }
+            Step::Fence(at) => {
+                let possible = self.external && restarts_left && world.members[at].fence == ADMITTED;
+                if possible {
+                    world.members[at].fence = SEEN;
+                    world.restarts += 1;
+                }
+                possible
+            }
             Step::Sight(at) => {
                 let unseen = world.members[at].fence == UNSEEN;
                 if unseen {
@@ -156,7 +166,10 @@ impl Change {
                 let member = &mut world.members[at];
                 let leaves = stage == Stage::New && !self.new.contains(&at);
                 let possible = member.fence >= SEEN && self.admits[usize::from(member.fence - SEEN)] && !leaves;
-                if possible {
+                if possible && self.external {
+                    member.fence = ADMITTED;
+                    member.open[usize::from(stage != Stage::Old)] = true;
+                } else if possible {
                     member.fence = ADMITTED;
                     member.open = [stage == Stage::Old, stage != Stage::Old];
                     member.recorded = stage != Stage::Old;
@@ -169,11 +182,17 @@ impl Change {
             }
             Step::Switch => {
                 world.stage = Stage::Joint;
+                if self.external {
+                    world.members[..self.members]
+                        .iter_mut()
+                        .for_each(|member| member.open[1] = member.fence == ADMITTED);
+                }
                 true
             }
             Step::Close(at) => {
                 let member = &mut world.members[at];
-                member.open[0] &= !self.close;
+                member.open[0] &= !self.close || self.external;
+                member.said |= self.external && self.close;
                 member.recorded = true;
                 true
             }

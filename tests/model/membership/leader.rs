@@ -15,27 +15,29 @@ impl Change {
         let names = |list: &[usize]| list.iter().map(|member| name(*member)).collect::<Vec<_>>();
         let (old, new) = (names(&self.old), names(&self.new));
         match world.stage {
-            Stage::Old => Lists { epoch: 1, voters: old, former: None, wanted: new },
-            Stage::Joint => Lists { epoch: 2, voters: new.clone(), former: Some(old), wanted: new },
-            Stage::New => Lists { epoch: 2, voters: new.clone(), former: None, wanted: new },
+            Stage::Old => Lists { epoch: 1, voters: old, former: None, announced: None, wanted: new },
+            Stage::Joint => Lists { epoch: 2, voters: new.clone(), former: Some(old), announced: None, wanted: new },
+            Stage::New => Lists { epoch: 2, voters: new.clone(), former: None, announced: None, wanted: new },
         }
     }
 
     /// What the status says: nobody votes with this member for the old list alone any more.
-    fn closed(member: &Member) -> bool {
-        member.recorded || member.fence >= SEEN
+    fn closed(&self, member: &Member) -> bool {
+        // A process of others that is fenced while it runs is counted by whoever has not heard of that.
+        let may_be_open = self.external && member.open[0];
+        member.recorded || (member.fence >= SEEN && !may_be_open)
     }
 
     /// The old list can promise nothing any more, as far as the leader has to know.
     pub(super) fn former_closed(&self, world: &World) -> bool {
-        let closed = self.old.iter().filter(|member| Self::closed(&world.members[**member])).count();
+        let closed = self.old.iter().filter(|member| self.closed(&world.members[**member])).count();
         world.stage == Stage::Joint && closed >= self.closed_needed
     }
 
     /// What the leader may do next. Each question is put to the real function once.
     pub(super) fn leads_to(&self, world: &World) -> Vec<Step> {
         let seen = world.members[..self.members].iter().fold(world.stage as u32, |key, member| {
-            let bits = [member.fence == ADMITTED, member.open[1], Self::closed(member)];
+            let bits = [member.fence == ADMITTED, member.open[1], self.closed(member)];
             bits.into_iter().fold(key, |key, bit| key * 2 + u32::from(bit))
         });
         let key = seen * 16 + u32::from(world.closed_for);
@@ -50,7 +52,9 @@ impl Change {
             ChangeStep::Switch => vec![Step::Switch],
             ChangeStep::Close(names) => each(&names, Step::Close),
             ChangeStep::Finish => vec![Step::Finish],
-            ChangeStep::Nothing | ChangeStep::Wait(_) | ChangeStep::WaitUntil(_) => Vec::new(),
+            ChangeStep::Nothing | ChangeStep::Wait(_) | ChangeStep::WaitUntil(_) | ChangeStep::Announce(_) => {
+                Vec::new()
+            }
         };
         self.decisions.lock().unwrap().insert(key, steps.clone());
         steps
@@ -65,8 +69,9 @@ impl Change {
                 MemberView {
                     name: name(number),
                     admitted: member.fence == ADMITTED,
-                    ready_for_next: member.open[1],
-                    closed: Self::closed(member) || enough,
+                    ready_for_next: member.open[1] || self.external,
+                    closed: self.closed(member) || enough,
+                    dead: false,
                 }
             })
             .filter(|member| lists.members().contains(&member.name))
@@ -79,6 +84,7 @@ impl Change {
             members: &members,
             incomplete_locks: &[],
             busy: None,
+            others: None,
             former_closed_since: since.map(|since| Monotonic::new(Duration::from_secs(since))),
             rejoin_delay: ticks(self.wait),
         })

@@ -73,3 +73,24 @@ fn with_clients_let_in_at_the_switch() {
 fn with_connections_that_follow_the_epoch() {
     violated("a round of the old list votes as the new user", Change { bound_to_epoch: false, ..grows(REPLICAS, 1) });
 }
+
+/// Masters that others run.
+fn external(old: &[usize], new: &[usize]) -> Change {
+    Change { external: true, ..Change::new(old, new, REPLICAS, 1) }
+}
+
+#[test]
+fn masters_of_others_are_closed_by_their_records() {
+    holds("membership, external {1} to {2}", external(ONE, &[1]));
+    holds("membership, external 1 to 3", Change { restarts: 0, ..external(ONE, THREE) });
+    if large() {
+        holds("membership, external {1} to {2}, 2 restarts", Change { restarts: 2, ..external(ONE, &[1]) });
+        holds("membership, external 1 to 3, 1 restart", external(ONE, THREE));
+        holds("membership, external 3 to 1", Change { restarts: 0, ..external(THREE, ONE) });
+    }
+}
+
+#[test]
+fn without_a_look_at_the_epoch_in_the_record() {
+    violated("votes do not look at the record", Change { checked: false, ..external(ONE, &[1]) });
+}

@@ -84,7 +84,9 @@ impl Operator {
             uid: index.to_string(),
             name: index.to_string(),
             list: self.list.into(),
+            newest: false,
             epoch: 1,
+            phase: 3,
             generation: 1,
             fence: Duration::from_secs(self.fence()),
             used: Duration::from_secs(self.published),
@@ -199,17 +201,19 @@ fn script(record: &mut BTreeMap<String, Kept>, claim: &Claim, uses: Option<Durat
             uid: kept.claim.uid.clone(),
             name: kept.claim.name.clone(),
             list: kept.claim.list.clone(),
+            newest: false,
             fence: kept.claim.fence,
             uses: kept.uses,
             left: Duration::from_secs(kept.at + kept.claim.lives.as_secs() - now),
         })
         .collect();
     let agrees = others.iter().all(|other| other.list == claim.list && other.uses <= claim.fence);
-    let Some(uses) = uses.filter(|_| agrees) else { return RecordLook { kept: None, stood, others } };
-    let uses = others.iter().map(|other| other.fence).fold(uses, Duration::min).max(claim.used);
+    let look = RecordLook { stood, others, epoch: 1, ..RecordLook::default() };
+    let Some(uses) = uses.filter(|_| agrees) else { return look };
+    let uses = look.others.iter().map(|other| other.fence).fold(uses, Duration::min).max(claim.used);
     let claim = Claim { joined: stood || claim.joined, ..claim.clone() };
     record.insert(claim.uid.clone(), Kept { claim, uses, at: now });
-    RecordLook { kept: Some(uses), stood, others }
+    RecordLook { kept: Some(uses), ..look }
 }
 
 proptest! {

@@ -187,6 +187,16 @@ impl Turn<'_> {
         }
     }
 
+    /// On a master that others run: has its record say, for this quorum, that earlier membership epochs than this are over. Nobody
+    /// votes under one of them there from then on.
+    pub async fn close_by_record(&mut self, epoch: i64) -> Result<(), ActError> {
+        self.link.look_at_record(&mut self.admin).await;
+        match self.link.accord.lock().epoch_at(&self.link.name, self.admin.run_id()) {
+            Some(known) if known >= epoch => Ok(()),
+            _ => Err(ActError::Member(MemberError::Other("its record does not say so yet".to_owned()))),
+        }
+    }
+
     /// Restores the counter and opens the users, in this order, on this connection.
     pub async fn open(&mut self, epoch: i64, users: &[UserRule], counter: FencingToken) -> Result<(), ActError> {
         self.admin.restore_counter(counter).await?;

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use super::{MemberLink, Place};
 use crate::fence::Users;
-use crate::redis_member::{AdminConnection, Endpoint, Observation, Secret, TlsClient};
+use crate::redis_member::{AdminConnection, Endpoint, Guard, Observation, Secret, TlsClient};
 use crate::redlock::{MemberError, RunId};
 use crate::time::Clock;
 
@@ -27,13 +27,13 @@ impl MemberLink {
         &self,
         user: Option<Credentials>,
         admitted: Option<RunId>,
-        epoch: i64,
+        guard: Guard,
     ) {
         let Some(external) = &self.plan.external else { return };
         self.note_admitted(admitted);
         let Some(Credentials { username, password, tls }) = user else { return };
         let endpoint = Endpoint { address: external.address.clone(), username, password, tls };
-        self.place_voter(epoch, endpoint.clone());
+        self.place_voter(guard.epoch, endpoint.clone(), Some(guard));
         let place = Some(Place { pod_uid: String::new(), admin: endpoint, other_password: None, users: Vec::new() });
         self.place.send_if_modified(|current| {
             let moved = *current != place;

@@ -11,7 +11,7 @@ use crate::quorum::auth::Auth;
 use crate::quorum::facts;
 use crate::quorum::plan::PORT;
 use crate::redis_member::acl::{OPERATOR_USER, UserRule};
-use crate::redis_member::{Authorities, Endpoint, RedisMember, TlsClient};
+use crate::redis_member::{Authorities, Endpoint, Guard, RedisMember, TlsClient};
 
 /// What it takes to connect to members.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,7 @@ impl MemberLink {
                 username,
                 tls: tls.clone(),
             };
-            self.place_voter(epoch, endpoint(UserRule::locker_name(epoch)));
+            self.place_voter(epoch, endpoint(UserRule::locker_name(epoch)), None);
             let other_password = auth.other_password(&self.plan.name, OPERATOR_USER);
             Place { pod_uid, admin: endpoint(OPERATOR_USER.to_owned()), other_password, users: users.to_vec() }
         });
@@ -78,11 +78,18 @@ impl MemberLink {
         });
     }
 
-    pub(super) fn place_voter(&self, epoch: i64, endpoint: Endpoint) {
+    pub(super) fn place_voter(&self, epoch: i64, endpoint: Endpoint, guard: Option<Guard>) {
+        let (name, clock) = (self.name.clone(), self.clock.clone());
         let mut voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
         match &*voter {
             Some((of, voter)) if *of == epoch => voter.set_endpoint(endpoint),
-            _ => *voter = Some((epoch, Arc::new(RedisMember::new(self.name.clone(), endpoint, self.clock.clone())))),
+            _ => {
+                let next = match guard {
+                    Some(guard) => RedisMember::guarded(name, endpoint, clock, guard),
+                    None => RedisMember::new(name, endpoint, clock),
+                };
+                *voter = Some((epoch, Arc::new(next)));
+            }
         }
     }
 }

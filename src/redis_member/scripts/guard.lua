@@ -1,0 +1,15 @@
+-- Put before the scripts that vote, on a master that others run: nobody there can close the users of a membership epoch that is
+-- over, so the record says which one it is (docs/safety.md, rule 8).
+-- The last of KEYS: the record. The last two of ARGV: UID of the caller's quorum, and its membership epoch.
+-- Fails with EPOCH, and does nothing, when the record knows of a later epoch of that quorum.
+local said = redis.call('GET', KEYS[#KEYS])
+if said then
+  local readable, records = pcall(cjson.decode, said)
+  if not readable or type(records) ~= 'table' then
+    return redis.error_reply('RECORD the record of operators cannot be read')
+  end
+  local own = records[ARGV[#ARGV - 1]]
+  if own and own.epoch > tonumber(ARGV[#ARGV]) then
+    return redis.error_reply('EPOCH the members have changed')
+  end
+end

@@ -1,0 +1,175 @@
+//! The list of masters that others run changes under locks.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use redlock_operator::api::{Announced, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
+use serde_json::{Value, json};
+
+use super::external::{Hold, check_never_disagreed, check_one_after_the_other, contend};
+use super::helpers::{condition, held_lock};
+use crate::{
+    bench::Bench,
+    history::check_held_throughout,
+    locks::{Lock, SOON, claim},
+    masters::Masters,
+    quorums::{Quorum, member_of},
+    record::Version,
+};
+
+const MAX_TTL: Duration = Duration::from_secs(4);
+const TTL: Duration = Duration::from_secs(3);
+const CHANGE_LIMIT: Duration = Duration::from_secs(120);
+
+/// Each under the name of its number.
+fn external(masters: &Masters, which: &[usize]) -> Value {
+    which.iter().map(|index| masters.member(&format!("vm-{index}"), *index)).collect()
+}
+
+fn manifest(masters: &Masters, members: usize, which: &[usize]) -> Value {
+    let mut manifest = masters.manifest("q", members, &[], MAX_TTL);
+    manifest["spec"]["external"] = external(masters, which);
+    manifest
+}
+
+/// Other members; what has been seen before.
+async fn edit(quorum: &Quorum, masters: &Masters, members: usize, which: &[usize]) -> anyhow::Result<usize> {
+    let mark = quorum.recorder.mark();
+    let patch = json!({"spec": {"members": members, "external": external(masters, which)}}).to_string();
+    quorum.bench.kubectl(&["patch", "rq", &quorum.name, "--type=merge", "--patch", &patch]).await?;
+    Ok(mark)
+}
+
+fn voters(version: &Version<RedisQuorum>) -> (Vec<String>, usize, i64) {
+    let mut status = version.object.status.clone().unwrap_or_default();
+    status.voters.sort();
+    (status.voters, status.former_voters.len(), status.membership_epoch.unwrap_or_default())
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// The new list counts alone, and who left is forgotten.
+async fn changed(quorum: &Quorum, mark: usize, to: &[&str], epoch: i64) -> anyhow::Result<()> {
+    let ended = |version: &Version<RedisQuorum>| {
+        let status = version.object.status.clone().unwrap_or_default();
+        let (_, settled, _) = condition(version, "Progressing");
+        voters(version) == (names(to), 0, epoch) && status.members.len() == to.len() && settled == "Settled"
+    };
+    let what = format!("{} has {to:?} in epoch {epoch}, and nothing else", quorum.name);
+    quorum.recorder.until_after(mark, CHANGE_LIMIT, &what, ended).await.map(drop)
+}
+
+/// Waits until the change says this of itself.
+async fn progress(quorum: &Quorum, mark: usize, told: &str) -> anyhow::Result<Version<RedisQuorum>> {
+    let says = |version: &Version<RedisQuorum>| condition(version, "Progressing").2.contains(told);
+    quorum.recorder.until_after(mark, CHANGE_LIMIT, &format!("Progressing says: {told}"), says).await
+}
+
+pub(crate) async fn a_master_of_others_is_replaced_and_no_lock_is_lost_or_split(bench: Bench) -> anyhow::Result<()> {
+    let masters = Masters::start(&bench, 4).await?;
+    let quorum = masters.ready(&bench, manifest(&masters, 0, &[0, 1, 2])).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    let turns = tokio::spawn(contend(bench.clone(), "turn", 12));
+    let moved = json!({"spec": {"external": [masters.member("vm-0", 3)]}}).to_string();
+    let told = bench.patch_refused("rq", "q", &moved).await?;
+    ensure!(told.contains("give it another name"), "another address under the same name: {told}");
+
+    let mark = edit(&quorum, &masters, 0, &[1, 2, 3]).await?;
+    changed(&quorum, mark, &["vm-1", "vm-2", "vm-3"], 2).await?;
+    let announced = |what: Option<Announced>| {
+        quorum.recorder.versions().into_iter().any(|version| {
+            let (_, former, epoch) = voters(&version);
+            epoch == 2 && former == 3 && version.object.status.is_some_and(|status| status.announced == what)
+        })
+    };
+    ensure!(announced(None) && announced(Some(Announced::NewList)), "a part of the change was left out");
+    check_one_after_the_other(turns.await??)?;
+    check_never_disagreed(&quorum)?;
+    ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
+    lock.remove().await
+}
+
+pub(crate) async fn two_quorums_change_the_masters_that_they_share(bench: Bench) -> anyhow::Result<()> {
+    let other = Bench::open("the_other_operator", bench.cluster.clone(), bench.figures.clone()).await?;
+    let result = both_change(&bench, &other).await;
+    result.and(other.close().await)
+}
+
+async fn both_change(bench: &Bench, other: &Bench) -> anyhow::Result<()> {
+    let masters = Masters::start(bench, 4).await?;
+    let list = manifest(&masters, 0, &[0, 1, 2]);
+    let (ours, theirs) = tokio::try_join!(masters.ready(bench, list.clone()), masters.ready(other, list))?;
+    let mut locks = Vec::new();
+    for (bench, key) in [(bench, "ours"), (other, "theirs")] {
+        let lock = Lock::create(bench, claim(key, key, Some("q"), TTL)).await?;
+        lock.held(SOON).await?;
+        locks.push(lock);
+    }
+    let turns = tokio::spawn(contend(bench.clone(), "we", 15));
+    let their_turns = tokio::spawn(contend(other.clone(), "they", 15));
+
+    let mark = edit(&ours, &masters, 0, &[1, 2, 3]).await?;
+    progress(&ours, mark, &format!("it ends when RedisQuorum {}/q has the new members too", other.namespace)).await?;
+    let hinted = |version: &Version<RedisQuorum>| {
+        let (holds, _, message) = condition(version, "QuorumAgrees");
+        holds == "True" && message.contains("write the same addresses here")
+    };
+    theirs.recorder.until(SOON, "QuorumAgrees says what to write", hinted).await?;
+    // It waits for as long as it takes.
+    tokio::time::sleep(3 * MAX_TTL).await;
+    let (_, former, _) = voters(&ours.recorder.last()?);
+    ensure!(former == 3, "the change has ended without the other operator");
+
+    let their_mark = edit(&theirs, &masters, 0, &[3, 2, 1]).await?;
+    changed(&theirs, their_mark, &["vm-1", "vm-2", "vm-3"], 2).await?;
+    changed(&ours, mark, &["vm-1", "vm-2", "vm-3"], 2).await?;
+    let mut holds: Vec<Hold> = turns.await??;
+    holds.extend(their_turns.await??);
+    check_one_after_the_other(holds)?;
+    for quorum in [&ours, &theirs] {
+        check_never_disagreed(quorum)?;
+    }
+    for lock in locks {
+        ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
+        lock.remove().await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn own_members_become_masters_of_others_and_back(bench: Bench) -> anyhow::Result<()> {
+    let masters = Masters::start(&bench, 3).await?;
+    let quorum = masters.ready(&bench, manifest(&masters, 3, &[])).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    let turns = tokio::spawn(contend(bench.clone(), "turn", 20));
+    let mark = edit(&quorum, &masters, 0, &[0, 1, 2]).await?;
+    changed(&quorum, mark, &["vm-0", "vm-1", "vm-2"], 2).await?;
+    let mark = edit(&quorum, &masters, 2, &[1]).await?;
+    changed(&quorum, mark, &["q-0", "q-1", "vm-1"], 3).await?;
+    let mark = edit(&quorum, &masters, 3, &[]).await?;
+    changed(&quorum, mark, &["q-0", "q-1", "q-2"], 4).await?;
+    check_one_after_the_other(turns.await??)?;
+    ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
+    lock.remove().await
+}
+
+pub(crate) async fn a_dead_master_is_replaced_at_a_persons_word(bench: Bench) -> anyhow::Result<()> {
+    let masters = Masters::start(&bench, 4).await?;
+    let quorum = masters.ready(&bench, manifest(&masters, 0, &[0, 1, 2])).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    masters.signal(0, "KILL").await?;
+    let mark = edit(&quorum, &masters, 0, &[1, 2, 3]).await?;
+    let version = progress(&quorum, mark, "it begins when vm-0 may vote").await?;
+    let run_id = member_of(&version.object, "vm-0").and_then(|member| member.run_id.clone()).context("no runID")?;
+    let annotation = format!("{PREDECESSOR_DEAD_ANNOTATION}={run_id}");
+    let told = |version: &Version<RedisQuorum>| {
+        let message = member_of(&version.object, "vm-0").and_then(|member| member.message.clone());
+        message.is_some_and(|message| message.contains(&annotation))
+    };
+    quorum.recorder.until_after(mark, CHANGE_LIMIT, "the status says what to do", told).await?;
+    bench.kubectl(&["annotate", "rq", "q", &annotation]).await?;
+    changed(&quorum, mark, &["vm-1", "vm-2", "vm-3"], 2).await?;
+    ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
+    lock.remove().await
+}
