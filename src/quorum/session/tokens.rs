@@ -12,10 +12,12 @@ use super::QuorumSession;
 use crate::api::RedisQuorum;
 use crate::redlock::FencingToken;
 
-/// The floor is raised in such steps, so that acquisitions cost no write to etcd.
-pub const FLOOR_STEP: u32 = 1 << 20;
+/// The floor is raised in such steps, so that few acquisitions cost a write to etcd. No more than that: a counter that is restored
+/// from the floor leaps by a step, and must not get ahead of the clock by more than the time that it takes to delete a quorum and
+/// make it again, which begins with the clock (`docs/algorithm.md`, "Tokens").
+pub const FLOOR_STEP: u32 = 64;
 /// When so little is left the floor is raised ahead, so that no acquisition waits for it.
-const LOW_WATER: u32 = 1 << 19;
+const LOW_WATER: u32 = FLOOR_STEP / 2;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// A conflict is somebody else's progress; so many in a row are not expected.
@@ -141,6 +143,7 @@ pub(crate) fn is_conflict(error: &kube::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::redlock::restored;
 
     fn token(number: i64) -> FencingToken {
         FencingToken::new(number).unwrap()
@@ -159,6 +162,29 @@ mod tests {
         tokens.saw(token(30));
         tokens.learn(&quorum(4_000_000));
         assert_eq!((tokens.highest(), tokens.floor()), (token(40), token(5_000_000)));
+    }
+
+    /// Members that start one after the other, each restored from the floor that the one before has raised, and all of them again as
+    /// often as can be: twice the shortest rejoin delay lies between a quorum and the next one of its name, and is always more.
+    #[test]
+    fn restored_counters_stay_near_the_clock() {
+        const SHORTEST_DELAY: i64 = 1_000;
+        for members in [1, 3, 5, 7, 9] {
+            let needed = members / 2 + 1;
+            let (mut floor, mut highest) = (FencingToken::ZERO, FencingToken::ZERO);
+            for clock in (1..=1_000).map(|round| token(round * SHORTEST_DELAY)) {
+                let mut counters = Vec::new();
+                for _member in 0..members {
+                    let counter = restored(&counters, needed, floor, clock);
+                    floor = floor.max(counter.saturating_add(FLOOR_STEP));
+                    counters.push(counter);
+                    highest = highest.max(counter);
+                }
+                // Raised ahead, at the latest possible moment.
+                floor = floor.max(highest.saturating_add(LOW_WATER + FLOOR_STEP));
+                assert!(floor.get() < clock.get() + 2 * SHORTEST_DELAY, "{members} members: {floor:?} at {clock:?}");
+            }
+        }
     }
 
     #[test]
