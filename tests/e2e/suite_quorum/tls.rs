@@ -113,8 +113,8 @@ pub(crate) async fn a_certificate_that_is_replaced_is_served_without_a_restart(b
     let missing = reason_after(&quorum, 0, SOON, "Ready", "CertificateInvalid").await?;
     ensure!(missing.contains("Secret cert") && missing.contains(&names[2]), "{missing}");
     bench.create::<Secret>(secret(&issue::certificate(&first, &names, now)?, &first)).await?;
-    quorum.recorder.until(START_LIMIT, "Ready", is_ready).await?;
-    let before = quorum.recorder.until(SOON, "TLSReady", is_tls_ready).await?;
+    let begun = |version: &Version<RedisQuorum>| is_ready(version) && is_tls_ready(version);
+    let before = quorum.recorder.until(START_LIMIT, "Ready and TLSReady", begun).await?;
     let served = condition(&before, "TLSReady").2;
     let lock = held_lock(&bench, TTL).await?;
 
