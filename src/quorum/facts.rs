@@ -5,6 +5,7 @@ use kube::ResourceExt;
 
 use super::build::{ACL_FILE, CONFIG_VOLUME, REDIS_CONTAINER, TLS_VOLUME};
 use crate::fence::predecessor::{NodeFacts, PodFacts};
+use crate::fence::{Process, Record, RunId};
 use crate::time::Monotonic;
 
 const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
@@ -54,6 +55,23 @@ pub fn acl_key(pod: &Pod) -> Option<&str> {
 #[must_use]
 pub fn pod_ip(pod: &Pod) -> Option<String> {
     pod.status.as_ref()?.pod_ip.clone().filter(|ip| !ip.is_empty())
+}
+
+/// A process that answers, as far as it is known where it runs. Its pod may be gone already, deleted by force: what the record says of
+/// the same process stays, or nobody could tell later on which node it may still run.
+#[must_use]
+pub fn process(run_id: &RunId, pod_uid: String, pod: Option<&Pod>, gone: Option<&Pod>, record: &Record) -> Process {
+    let its = |pod: &&Pod| pod.uid().as_ref() == Some(&pod_uid);
+    let recorded = record.process.as_ref().filter(|known| known.run_id == *run_id && known.pod_uid == pod_uid);
+    // Not that of a pod that is gone: its last state may name the container before this one.
+    let container_id = pod.filter(its).and_then(|pod| pod_facts(pod).container_id);
+    let node = pod.filter(its).or(gone.filter(its)).and_then(node_name);
+    Process {
+        run_id: run_id.clone(),
+        container_id: container_id.or_else(|| recorded?.container_id.clone()),
+        node_name: node.or_else(|| recorded?.node_name.clone()),
+        pod_uid,
+    }
 }
 
 /// The node of a pod.
@@ -144,6 +162,26 @@ mod tests {
     fn redis(id: &str, state: Value, last: Value) -> Value {
         json!({"name": "redis", "containerID": id, "image": "", "imageID": "", "ready": true, "restartCount": 1,
                "state": state, "lastState": last})
+    }
+
+    #[test]
+    fn a_process_whose_pod_is_gone_is_still_known_by_its_node() {
+        let run_id = RunId::new("r");
+        let running = pod(redis("containerd://a", json!({"running": {}}), json!({})));
+        let of = |uid: &str, pod, gone, record: &Record| process(&run_id, uid.to_owned(), pod, gone, record);
+        let whole = of("pod-1", Some(&running), None, &Record::default());
+        assert_eq!(
+            (whole.container_id.as_deref(), whole.node_name.as_deref()),
+            (Some("containerd://a"), Some("node-c"))
+        );
+        let record = Record { process: Some(whole.clone()), ..Record::default() };
+        assert_eq!(of("pod-1", None, None, &record), whole);
+        let gone = of("pod-1", None, Some(&running), &Record::default());
+        assert_eq!((gone.container_id, gone.node_name.as_deref()), (None, Some("node-c")));
+        // Of another pod, and of another process, nothing is taken.
+        let other = of("pod-2", Some(&running), Some(&running), &record);
+        assert_eq!((other.container_id, other.node_name), (None, None));
+        assert_eq!(process(&RunId::new("s"), "pod-1".to_owned(), None, None, &record).node_name, None);
     }
 
     fn node(uid: &str, ready: &str, since: &str, spec: Value) -> Node {

@@ -94,13 +94,9 @@ impl Task<'_> {
         };
         let seen = match &reach {
             Reach::Seen(sight) => {
-                let same_pod = current.as_ref().filter(|facts| Some(&facts.uid) == view.pod_uid.as_ref());
-                Some(Process {
-                    run_id: sight.run_id.clone(),
-                    pod_uid: view.pod_uid.clone().unwrap_or_default(),
-                    container_id: same_pod.and_then(|facts| facts.container_id.clone()),
-                    node_name: same_pod.and_then(|_| pod.as_ref().and_then(|pod| facts::node_name(pod))),
-                })
+                let pod_uid = view.pod_uid.clone().unwrap_or_default();
+                let gone = self.leader.context.pods.departed(&pod_uid);
+                Some(facts::process(&sight.run_id, pod_uid, pod.as_deref(), gone.as_deref(), record))
             }
             _ => None,
         };
