@@ -167,8 +167,12 @@ async fn whatever_breaks_no_lock_has_two_holders(bench: Bench) -> anyhow::Result
             }
         }
     }
-    recovers(&bench, &quorum, &history, begun).await?;
-    settles(&quorum).await?;
+    let recovered = async {
+        recovers(&bench, &quorum, &history, begun).await?;
+        settles(&quorum).await
+    };
+    // Judged in any case.
+    let recovered = recovered.await;
     stage.stop.store(true, Ordering::SeqCst);
     while let Some(ended) = timeout(TURN_LIMIT, inside.join_next()).await.context("workers that do not end")? {
         ended?;
@@ -187,6 +191,7 @@ async fn whatever_breaks_no_lock_has_two_holders(bench: Bench) -> anyhow::Result
     report::say_store("checks tokens", checks);
     report::say_store("trusts its writers", trusts);
     report.must_hold()?;
+    recovered?;
     ensure!(checks.written > 0 && checks.lost == 0, "a store that checks tokens lost {}", checks.lost);
     ensure!(pauses.is_empty() || trusts.lost > 0, "holders stood still, and nothing was lost: the store cannot see");
     Ok(())
