@@ -6,7 +6,6 @@ use kube::CustomResourceExt;
 pub mod conditions;
 mod distributed_lock;
 mod duration;
-mod not_yet;
 mod redis_quorum;
 mod schema;
 

@@ -10,8 +10,8 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
+use super::GoDuration;
 use super::schema::{add_rules, rule};
-use super::{GoDuration, not_yet};
 
 mod status;
 pub use status::*;
@@ -198,7 +198,6 @@ fn spec_rules(schema: &mut Schema) {
             ),
         ],
     );
-    add_rules(schema, &not_yet::quorum());
 }
 
 /// How far two clocks may run apart: validity is shortened by ttl x ppm / 1000000 + floor.

@@ -1,6 +1,7 @@
 //! Changes of the members carried out: what [`crate::quorum::membership`] decides. The status is the memory of how far a change is, and every
 //! write of it names the version that the step was decided on.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::runtime::events::EventType;
@@ -12,7 +13,6 @@ use crate::api::RedisQuorum;
 use crate::fence::{Reach, Users};
 use crate::quorum::auth::{Auth, Stage};
 use crate::quorum::in_force;
-
 use crate::quorum::membership::{
     Busy, ChangeStep, Lists, MemberView, Obstacle, View, decide, describe, is_closed, majority, meets_every_majority,
     users_since,
@@ -22,7 +22,7 @@ use crate::quorum::rollout::RolloutStep;
 use crate::quorum::session::{ActError, MemberLink, floor_of};
 use crate::quorum::status::admitted_run_id;
 use crate::redis_member::acl::UserRule;
-use crate::redlock::FencingToken;
+use crate::redlock::{FencingToken, RunId};
 
 /// Steps in one reconciliation.
 const STEPS: usize = 8;
@@ -203,10 +203,7 @@ impl Task<'_> {
             let closed = async {
                 let (link, run_id) = self.admitted_link(&quorum, name)?;
                 let mut turn = link.turn(&run_id).await?;
-                match link.plan().is_external() {
-                    true => turn.close_by_record(plan.lists.epoch).await,
-                    false => turn.close_some(self.leader.term.epoch, &rules).await,
-                }
+                turn.end_epochs_before(plan.lists.epoch, self.leader.term.epoch, &rules).await
             };
             if !note(name, closed.await, &mut failures) {
                 continue;
@@ -244,11 +241,7 @@ impl Task<'_> {
         for name in &plan.lists.voters {
             let confirmed = async {
                 let (link, run_id) = self.admitted_link(&quorum, name)?;
-                let mut turn = link.turn(&run_id).await?;
-                match link.plan().is_external() {
-                    true => turn.raise_counter(highest).await,
-                    false => turn.restore_counter(highest).await,
-                }
+                link.turn(&run_id).await?.restore_counter(highest).await
             };
             raised += usize::from(note(name, confirmed.await, &mut failures));
         }
@@ -268,11 +261,7 @@ impl Task<'_> {
     }
 
     /// The link to the process of a member that is admitted.
-    pub(super) fn admitted_link(
-        &self,
-        quorum: &RedisQuorum,
-        name: &str,
-    ) -> Result<(std::sync::Arc<MemberLink>, crate::redlock::RunId), ActError> {
+    pub(super) fn admitted_link(&self, quorum: &RedisQuorum, name: &str) -> Result<(Arc<MemberLink>, RunId), ActError> {
         self.session.link(name).zip(admitted_run_id(quorum, name)).ok_or(ActError::NoAddress)
     }
 

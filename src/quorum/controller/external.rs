@@ -266,7 +266,7 @@ impl External<'_> {
             return Err(Error::Conflict);
         }
         let counter = self.task.restored_counter(self.plan, &quorum, self.name()).await;
-        turn.raise_counter(counter).await?;
+        turn.restore_counter(counter).await?;
         let next = record.after(FenceStep::Admit, Some(seen), &PREDECESSOR);
         let stamps = Stamps {
             admitted_at: MilliTime::from_millis(self.task.leader.context.clock.wall().0),

@@ -179,17 +179,34 @@ impl Turn<'_> {
         }
     }
 
-    /// Raises the counter of a process that votes to this token, if it is lower, and confirms it.
+    /// Raises the counter of a process that votes, or is going to, to this token, if it is lower. On a master that others run as the
+    /// user of the locking path.
     pub async fn restore_counter(&mut self, token: FencingToken) -> Result<(), ActError> {
+        if self.link.plan.is_external() {
+            return Ok(self.admin.raise_counter(token).await.map(drop)?);
+        }
         match self.admin.restore_counter(token).await? >= token {
             true => Ok(()),
             false => Err(ActError::Member(MemberError::Other("the counter is still lower".to_owned()))),
         }
     }
 
-    /// On a master that others run: has its record say, for this quorum, that earlier membership epochs than this are over. Nobody
-    /// votes under one of them there from then on.
-    pub async fn close_by_record(&mut self, epoch: i64) -> Result<(), ActError> {
+    /// Sees to it that nobody votes under an earlier membership epoch than this on the process, which goes on voting: by closing their
+    /// `users`, or by the record on a master that others run.
+    pub async fn end_epochs_before(
+        &mut self,
+        membership_epoch: i64,
+        epoch: i64,
+        users: &[UserRule],
+    ) -> Result<(), ActError> {
+        match self.link.plan.is_external() {
+            true => self.close_by_record(membership_epoch).await,
+            false => self.close_some(epoch, users).await,
+        }
+    }
+
+    /// Has the record say, for this quorum, that earlier membership epochs than this are over.
+    async fn close_by_record(&mut self, epoch: i64) -> Result<(), ActError> {
         self.link.look_at_record(&mut self.admin).await;
         match self.link.accord.lock().epoch_at(&self.link.name, self.admin.run_id()) {
             Some(known) if known >= epoch => Ok(()),
@@ -201,11 +218,6 @@ impl Turn<'_> {
     pub async fn open(&mut self, epoch: i64, users: &[UserRule], counter: FencingToken) -> Result<(), ActError> {
         self.admin.restore_counter(counter).await?;
         self.open_more(epoch, users).await
-    }
-
-    /// Raises the counter of a master that others run, which is open already: before its votes count.
-    pub async fn raise_counter(&mut self, counter: FencingToken) -> Result<(), ActError> {
-        Ok(self.admin.raise_counter(counter).await.map(drop)?)
     }
 
     /// Opens users of a process that is admitted: a client was added.
