@@ -18,7 +18,7 @@ pub use admin::{
     AdminConnection, Closing, EPOCH_KEY, EpochChange, Observation, Opening, PasswordChange, ScriptKill, TtlSample,
 };
 pub use endpoint::{Endpoint, Secret};
-pub use external::{Claim, Guard, OtherClaim, RECORD_KEY, RecordLook, share};
+pub use external::{Claim, Guard, OtherClaim, RECORD_KEY, RecordLook, relied_on, share};
 pub use tls::{Authorities, Fingerprint, TlsClient, TlsError};
 pub use voting::{Link, RedisMember};
 

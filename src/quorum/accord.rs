@@ -15,7 +15,7 @@ use super::in_force::{self, SHORTEST};
 use super::membership::Lists;
 use super::plan;
 use crate::api::{Announced, RedisQuorum};
-use crate::redis_member::{Claim, OtherClaim, RecordLook, share};
+use crate::redis_member::{Claim, OtherClaim, RecordLook, relied_on, share};
 use crate::redlock::{MemberName, RunId};
 use crate::time::Boottime;
 
@@ -221,9 +221,7 @@ impl Accord {
     #[must_use]
     pub fn counts(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> bool {
         let Some(seat) = self.seats.get(member) else { return true };
-        let stands = |look: &Look| look.run_id == *run_id && look.is_fresh(now) && look.kept.is_some();
-        let look = seat.look.as_ref().filter(|look| stands(look));
-        look.zip(self.claim.as_ref()).is_some_and(|(look, claim)| look.is_so(claim))
+        seat.stands(run_id, now).zip(self.claim.as_ref()).is_some_and(|(look, claim)| look.is_so(claim))
     }
 
     /// Whether a majority of each list has an admitted process with such a record, as of a moment ago. Our own members have none.
@@ -281,22 +279,17 @@ impl Accord {
     #[must_use]
     pub fn is_told(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> bool {
         let (Some(seat), Some(claim)) = (self.seats.get(member), &self.claim) else { return false };
-        seat.look.as_ref().is_some_and(|look| {
-            let stands = look.run_id == *run_id && look.is_fresh(now) && look.kept.is_some();
-            stands && (&look.list, look.newest, look.epoch) == (&claim.list, claim.newest, claim.epoch)
-        })
+        let says = |look: &Look| (&look.list, look.newest, look.epoch) == (&claim.list, claim.newest, claim.epoch);
+        seat.stands(run_id, now).is_some_and(says)
     }
 
     /// Those who do not count our newest list, or are about to give it up, each once.
     #[must_use]
     pub fn behind(&self, now: Boottime) -> Vec<OtherClaim> {
-        let Some(newest) = self.claim.as_ref().and_then(|claim| claim.list.split('|').next()) else {
+        let Some(newest) = self.claim.as_ref().and_then(|claim| relied_on(&claim.list, true).next()) else {
             return Vec::new();
         };
-        let counts_it = |other: &OtherClaim| {
-            let relied_on = if other.newest { 1 } else { usize::MAX };
-            other.list.split('|').take(relied_on).any(|list| list == newest)
-        };
+        let counts_it = |other: &OtherClaim| relied_on(&other.list, other.newest).any(|list| list == newest);
         let behind = self.others(now).filter(|other| !counts_it(other));
         behind.map(|other| (&other.uid, other)).collect::<BTreeMap<_, _>>().into_values().cloned().collect()
     }

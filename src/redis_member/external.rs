@@ -68,10 +68,15 @@ pub struct OtherClaim {
     pub left: Duration,
 }
 
+/// Each list of a [`Claim::list`], the newest first; with [`Claim::newest`] that one alone.
+pub fn relied_on(list: &str, newest: bool) -> impl Iterator<Item = &str> {
+    list.split('|').take(if newest { 1 } else { usize::MAX })
+}
+
 /// Whether two claims have a list in common.
 #[must_use]
 pub fn share(one: &str, other: &str) -> bool {
-    one.split('|').any(|list| other.split('|').any(|other| other == list))
+    relied_on(one, false).any(|list| relied_on(other, false).any(|other| other == list))
 }
 
 /// The record of one process, after one look at it.

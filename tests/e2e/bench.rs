@@ -53,6 +53,18 @@ impl Bench {
         Ok(bench)
     }
 
+    /// Does something with a second namespace beside this one, which goes afterwards whatever comes of it.
+    pub(crate) async fn beside(
+        &self,
+        name: &str,
+        what: impl AsyncFnOnce(&Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let other = Self::open(name, self.cluster.clone(), self.figures.clone()).await?;
+        let result = what(&other).await;
+        let closed = other.close().await;
+        result.and(closed)
+    }
+
     async fn make_namespace(&self, name: &str, labels: &[(&str, &str)]) -> anyhow::Result<()> {
         let mut object = json!({"metadata": {"name": name, "labels": {
             "app.kubernetes.io/part-of": "redlock-e2e",

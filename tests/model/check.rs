@@ -111,3 +111,13 @@ fn print_trace<R: Rules>(rules: &R, path: &[R::State]) {
     }
     println!("{told}       => {}\n", rules.violation(&state).unwrap_or("nothing is wrong"));
 }
+
+/// Sorts members that are neighbours and play the same part: whichever of them is in which state makes no difference.
+pub(crate) fn sort_alike<M: Ord, P: PartialEq>(members: &mut [M], part: impl Fn(usize) -> P) {
+    let mut from = 0;
+    while from < members.len() {
+        let to = (from..members.len()).find(|member| part(*member) != part(from)).unwrap_or(members.len());
+        members[from..to].sort_unstable();
+        from = to;
+    }
+}

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use redlock_operator::quorum::membership::majority;
 
-use super::check::{Rules, holds, large, violated};
+use super::check::{Rules, holds, large, sort_alike, violated};
 use super::core::{granted, rejoin_ticks, renewed, ticks};
 use super::exclusion::{self, ADMITTED, NOBODY, Phase, SEEN, UNSEEN, admissions, number, show_member, show_valid};
 
@@ -268,14 +268,9 @@ impl Rules for Change {
     }
 
     fn canonical(&self, world: World) -> World {
-        let class = |member: usize| (self.old.contains(&member), self.new.contains(&member));
+        let part = |member: usize| (self.old.contains(&member), self.new.contains(&member));
         let sorted = |mut world: World| {
-            let mut from = 0;
-            while from < self.members {
-                let to = (from..self.members).find(|member| class(*member) != class(from)).unwrap_or(self.members);
-                world.members[from..to].sort_unstable();
-                from = to;
-            }
+            sort_alike(&mut world.members[..self.members], part);
             world
         };
         if self.kinds[0] != self.kinds[1] {

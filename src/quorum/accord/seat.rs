@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::FRESH;
 use crate::quorum::membership::Lists;
-use crate::redis_member::{Claim, OtherClaim};
+use crate::redis_member::{Claim, OtherClaim, relied_on};
 use crate::redlock::RunId;
 use crate::time::Boottime;
 
@@ -61,6 +61,11 @@ pub(super) struct Look {
 }
 
 impl Seat {
+    /// The last look at this process, if our claim stood there a moment ago.
+    pub(super) fn stands(&self, run_id: &RunId, now: Boottime) -> Option<&Look> {
+        self.look.as_ref().filter(|look| look.run_id == *run_id && look.is_fresh(now) && look.kept.is_some())
+    }
+
     pub(super) fn kept(&self, now: Boottime) -> Option<Duration> {
         self.look.as_ref().filter(|look| look.is_fresh(now))?.kept
     }
@@ -69,8 +74,7 @@ impl Seat {
 impl Look {
     /// Nothing is to be relied on there of which we need no majority any more.
     pub(super) fn is_so(&self, claim: &Claim) -> bool {
-        let relied_on = if self.newest { 1 } else { usize::MAX };
-        self.list.split('|').take(relied_on).all(|list| claim.list.split('|').any(|needed| needed == list))
+        relied_on(&self.list, self.newest).all(|list| relied_on(&claim.list, false).any(|needed| needed == list))
     }
 
     pub(super) fn is_fresh(&self, now: Boottime) -> bool {

@@ -4,7 +4,7 @@ use crate::api::GoDuration;
 use crate::api::conditions::{CommonReason, Status};
 use crate::quorum::accord::{Accord, Conflict, Standing};
 use crate::quorum::plan::Plan;
-use crate::redis_member::{Claim, OtherClaim};
+use crate::redis_member::{Claim, OtherClaim, relied_on};
 use crate::time::Boottime;
 
 /// What the condition says.
@@ -72,7 +72,7 @@ fn longer(own: &Claim, other: &OtherClaim) -> String {
 
 /// The list that a claim comes to.
 fn newest(list: &str) -> &str {
-    list.split('|').next().unwrap_or_default()
+    relied_on(list, true).next().unwrap_or_default()
 }
 
 fn agreed(plan: &Plan, own: &Claim, others: &[OtherClaim], behind: &[OtherClaim]) -> String {

@@ -16,10 +16,7 @@ use crate::{
 const TTL: Duration = Duration::from_secs(4);
 
 pub(crate) async fn claims_of_two_namespaces_contend_for_one_verbatim_key(bench: Bench) -> anyhow::Result<()> {
-    let elsewhere = Bench::open("elsewhere", bench.cluster.clone(), bench.figures.clone()).await?;
-    let result = contend(&bench, &elsewhere).await;
-    let closed = elsewhere.close().await;
-    result.and(closed)
+    bench.beside("elsewhere", async |elsewhere| contend(&bench, elsewhere).await).await
 }
 
 async fn contend(bench: &Bench, elsewhere: &Bench) -> anyhow::Result<()> {

@@ -151,9 +151,7 @@ pub(super) async fn contend(bench: Bench, who: &'static str, times: usize) -> an
 }
 
 pub(crate) async fn two_quorums_over_the_same_masters_never_hold_together(bench: Bench) -> anyhow::Result<()> {
-    let other = Bench::open("the_other_operator", bench.cluster.clone(), bench.figures.clone()).await?;
-    let result = contenders(&bench, &other).await;
-    result.and(other.close().await)
+    bench.beside("the_other_operator", async |other| contenders(&bench, other).await).await
 }
 
 async fn contenders(bench: &Bench, other: &Bench) -> anyhow::Result<()> {

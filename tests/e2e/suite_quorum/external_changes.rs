@@ -92,9 +92,7 @@ pub(crate) async fn a_master_of_others_is_replaced_and_no_lock_is_lost_or_split(
 }
 
 pub(crate) async fn two_quorums_change_the_masters_that_they_share(bench: Bench) -> anyhow::Result<()> {
-    let other = Bench::open("the_other_operator", bench.cluster.clone(), bench.figures.clone()).await?;
-    let result = both_change(&bench, &other).await;
-    result.and(other.close().await)
+    bench.beside("the_other_operator", async |other| both_change(&bench, other).await).await
 }
 
 async fn both_change(bench: &Bench, other: &Bench) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::*;
-use crate::check::Rules;
+use crate::check::{Rules, sort_alike};
 
 impl Rules for Shared {
     type State = World;
@@ -44,13 +44,8 @@ impl Rules for Shared {
     }
 
     fn canonical(&self, mut world: World) -> World {
-        let class = |member: usize| self.lists.clone().map(|list| list.contains(&member));
-        let mut from = 0;
-        while from < self.members {
-            let to = (from..self.members).find(|member| class(*member) != class(from)).unwrap_or(self.members);
-            world.members[from..to].sort_unstable();
-            from = to;
-        }
+        let part = |member: usize| self.lists.clone().map(|list| list.contains(&member));
+        sort_alike(&mut world.members[..self.members], part);
         world
     }
 

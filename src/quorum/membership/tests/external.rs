@@ -2,16 +2,19 @@
 
 use super::*;
 
+fn text(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// One of three external members is being replaced.
+fn joint(announced: Option<Announced>) -> Lists {
+    let (old, new) = (text(&["a", "b", "c"]), text(&["b", "c", "d"]));
+    Lists { epoch: 2, voters: new.clone(), former: Some(old), announced, wanted: new }
+}
+
 /// A change of external members, at its end: all closed, and waited for.
 fn announced(step: Option<Announced>, behind: &[&str], told: &[&str]) -> ChangeStep {
-    let text = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let lists = Lists {
-        epoch: 2,
-        voters: text(&["b", "c", "d"]),
-        former: Some(text(&["a", "b", "c"])),
-        announced: step,
-        wanted: text(&["b", "c", "d"]),
-    };
+    let lists = joint(step);
     let member = |name: String| MemberView { name, admitted: true, ready_for_next: true, closed: true, dead: false };
     let members: Vec<_> = lists.members().into_iter().map(member).collect();
     let (behind, told) = (text(behind), text(told));
@@ -160,14 +163,7 @@ fn a_name_belongs_to_one_master_until_it_has_left() {
 
 #[test]
 fn what_a_change_of_shared_masters_waits_for_is_told() {
-    let text = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    let lists = Lists {
-        epoch: 2,
-        voters: text(&["b", "c", "d"]),
-        former: Some(text(&["a", "b", "c"])),
-        announced: None,
-        wanted: text(&["b", "c", "d"]),
-    };
+    let lists = joint(None);
     for (step, told) in [
         (ChangeStep::Wait(Obstacle::Unclaimed(text(&["d"]))), "the records of d hold the claim"),
         (
