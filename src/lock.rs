@@ -2,8 +2,8 @@
 //!
 //! Pure: [`instance`] (is the holder's container alive?), [`candidate`] (who may hold), [`queue`] (whose turn is it),
 //! [`standing`] (may the holder keep it?), [`orphans`] (what did a dead leader leave behind?), [`decide`] (what next?), [`status`] (what to publish). On every replica:
-//! [`holds`], [`renewal`], [`adopt`]. On the leader: [`controller`] wires [`reconcile`], which acts through `grant`,
-//! `ending`, [`labels`] and [`writes`].
+//! [`holds`], [`renewal`], [`adopt`]. On the leader, for as long as its [`tenure`] makes sense: [`controller`] wires [`reconcile`],
+//! which acts through `grant`, `ending`, [`labels`] and [`writes`].
 
 pub mod access;
 pub mod adopt;
@@ -26,6 +26,7 @@ pub mod replicas;
 pub mod shunned;
 pub mod standing;
 pub mod status;
+pub mod tenure;
 pub mod vitals;
 pub mod writes;
 

@@ -87,8 +87,14 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     };
     tasks.spawn(renewal.run(stop.clone()));
     tasks.spawn(lock::adopt::follow(context.clone(), holds.clone()));
-    let leading = tasks.spawn(lead(context.clone(), sessions, holds.clone(), leadership.clone(), args.clone()));
-    let campaign = tokio::spawn(candidacy.run(resign.clone()));
+    let leading = tasks.spawn(lead(context.clone(), sessions.clone(), holds.clone(), leadership.clone(), args.clone()));
+    let reaches = {
+        let sessions = sessions.clone();
+        move |quorum: &str| {
+            sessions.all().iter().any(|session| session.reference().to_string() == quorum && session.is_ready())
+        }
+    };
+    let campaign = tokio::spawn(candidacy.run(resign.clone(), reaches));
 
     tokio::select! {
         _ = terminate.recv() => {}

@@ -26,6 +26,7 @@ pub use member::{Answers, BoxFuture, Command, KeyState, LockMember, MemberError,
 pub use names::{LockKey, MemberName, RunId, TOKEN_KEY};
 pub use outcome::{
     Acquire, AcquireRequest, Extend, ExtendRequest, Grant, MemberFailure, Missing, Released, Seal, Seen, Votes,
+    is_silence,
 };
 pub use tally::{Loss, Progress, Tally, Vote};
 pub use token::{FencingToken, TokenOutOfRange, restored};

@@ -28,7 +28,7 @@ const AFTER_ERROR: Duration = Duration::from_millis(500);
 
 /// Runs until the term is over.
 pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) {
-    let locks = Arc::new(Locks::new(context.clone(), sessions, holds));
+    let locks = Arc::new(Locks::new(context.clone(), sessions, holds, term.clone()));
     let over = term.over.clone();
     let controller = Controller::for_shared_stream(stream::pending(), context.locks.store())
         .with_config(Config::default().concurrency(CONCURRENCY))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kube::ResourceExt;
+use kube::{ResourceExt, runtime::reflector::ObjectRef};
 
 use super::{
     candidate::Candidate,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     api::{
-        BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, LOCK_FINALIZER,
+        BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, LOCK_FINALIZER, RedisQuorum,
         STEP_DOWN_ANNOTATION, Validity,
         conditions::{AcceptedReason, HeldReason, LockCondition, is_true},
     },
@@ -24,6 +24,9 @@ use crate::{
 const PUBLISH_INTERVAL: i64 = 1_000;
 /// Annotations by which people ask for a hold to end. They are meant for the hold of the moment, not for a later one.
 pub const REQUESTS: [&str; 3] = [STEP_DOWN_ANNOTATION, BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION];
+/// A hold that the members do not answer for is offered to another replica when so much of its validity is left, or a third of
+/// its TTL if that is less.
+const SLIPPING: Duration = Duration::from_secs(1);
 /// A seal that no majority confirmed is tried again this soon.
 const SEAL_RETRY: Duration = Duration::from_millis(200);
 
@@ -82,6 +85,8 @@ pub struct View<'a> {
     pub place: Place,
     /// Set after an attempt without success.
     pub pause: Option<Pause>,
+    /// When this replica came to lead.
+    pub term_began: Boottime,
     /// For validities and pauses.
     pub now: Boottime,
     /// For published times.
@@ -106,6 +111,8 @@ pub enum Step {
     ClearRequests,
     /// The hold is lost: take the label off and clear the status; the key has run out or is somebody else's.
     Lose(String),
+    /// Let another replica lead, which may reach the quorum and have renewed what this one could not.
+    HandOver(ObjectRef<RedisQuorum>, String),
     /// Say in the status that the hold ends, stop renewing it and seal it.
     RunOut(HeldReason, String),
     /// Seal it (again), until a majority has confirmed it.
@@ -178,6 +185,10 @@ fn decide_good(view: &View<'_>, hold: Option<&Hold>) -> Step {
             "a majority of the members no longer has the key: {}",
             trouble.clone().unwrap_or_default()
         )),
+        Some(hold) if is_slipping(hold, view.now) && hold.won.is_some_and(|won| won >= view.term_began) => {
+            let trouble = hold.trouble.clone().unwrap_or_else(|| "not renewed in time".into());
+            Step::HandOver(hold.terms.quorum.clone(), trouble)
+        }
         Some(hold) if !hold.is_valid(view.now) => {
             let trouble = hold.trouble.clone().unwrap_or_else(|| "it was not renewed in time".into());
             Step::Lose(format!("its validity ran out: {trouble}"))
@@ -189,6 +200,14 @@ fn decide_good(view: &View<'_>, hold: Option<&Hold>) -> Step {
             Step::Keep(Rest { status: draft.finish(), wake: Some(wake) })
         }
     }
+}
+
+/// Every replica renews, so what one cannot renew for want of answers another perhaps can. Only what this leader has renewed in this
+/// term is offered: whoever gets it and cannot renew it either declares it lost.
+fn is_slipping(hold: &Hold, now: Boottime) -> bool {
+    let left = hold.valid_until.since(now);
+    let is_unanswered = hold.silence || hold.trouble.is_none();
+    is_unanswered && !hold.is_valid(now) || hold.silence && left < SLIPPING.min(hold.terms.ttl / 3)
 }
 
 /// A change of votes or of the quorum's availability is published at once, a mere renewal at most once a second unless what is

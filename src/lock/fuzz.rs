@@ -67,6 +67,7 @@ proptest! {
             contender: Ok(Contender::Identity("a".into())),
             place,
             pause: paused.then_some(pause),
+            term_began: now,
             now,
             wall,
         };

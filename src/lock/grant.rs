@@ -21,11 +21,11 @@ use super::{
     writes::WriteError,
 };
 use crate::{
-    api::{DistributedLock, LockHolder, MilliTime, conditions::HeldReason},
+    api::{DistributedLock, LockHolder, MilliTime, RedisQuorum, conditions::HeldReason},
     quorum::session::QuorumSession,
     redlock::{
         Acquire, AcquireRequest, Grant, LockKey, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner,
-        jittered,
+        is_silence, jittered,
     },
     time::{Boottime, Clock, UnixMillis},
 };
@@ -70,6 +70,7 @@ impl Locks {
             let began = self.context.clock.boottime();
             outcome = session.redlock().acquire(&session.electorate(), request).await;
             self.measure(&outcome, self.context.clock.boottime().since(began));
+            self.see_to_reach(&access.quorum, &outcome);
             match outcome {
                 Acquire::Granted(grant) => {
                     let acquired = self.context.clock.wall();
@@ -92,6 +93,19 @@ impl Locks {
                 let message = "the members answered too slowly for any validity to be left".to_owned();
                 Ok(self.pause_after(lock, HeldReason::NoQuorum, message, retry_pause(lock)))
             }
+        }
+    }
+
+    /// A quorum that this leader no longer reaches may be reached by another replica.
+    fn see_to_reach(&self, quorum: &ObjectRef<RedisQuorum>, outcome: &Acquire) {
+        match outcome {
+            Acquire::NoQuorum { failures, .. } if is_silence(failures) => {
+                if self.tenure.is_silenced(quorum, self.context.clock.boottime()) {
+                    self.tenure.hand_over(quorum, &describe(failures));
+                }
+            }
+            Acquire::Expired => {}
+            Acquire::Granted(_) | Acquire::HeldByOther { .. } | Acquire::NoQuorum { .. } => self.tenure.reached(quorum),
         }
     }
 
@@ -356,7 +370,7 @@ impl Attempt<'_> {
         // A grant is decided at a majority. The votes that were on their way are counted soon, by the first renewal.
         let complete = votes.yes == votes.of;
         let due: Boottime = started + if complete { renew_interval } else { renew_interval.min(FIRST_RENEWAL) };
-        Hold::new(terms, valid_until, self.valid_until_wall(), self.wall, due).with_votes(votes)
+        Hold::new(terms, valid_until, self.valid_until_wall(), self.wall, due).granted(votes, started)
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, broadcast};
 
 use crate::{
     api::{DistributedLock, RedisQuorum},
-    redlock::{Extend, LockKey, Missing, Nonce, Votes},
+    redlock::{Extend, LockKey, Missing, Nonce, Votes, is_silence},
     time::{Boottime, UnixMillis},
 };
 
@@ -68,10 +68,14 @@ pub struct Hold {
     pub renewed_at: UnixMillis,
     /// Votes of that round; none for a hold that was adopted and not renewed yet.
     pub votes: Option<Votes>,
+    /// Start of the last round by this replica that had a majority.
+    pub won: Option<Boottime>,
     /// Members that lacked the key in that round.
     pub missing: Vec<Missing>,
     /// The last round's trouble in words, if it had no majority.
     pub trouble: Option<String>,
+    /// The last round had no majority because members were silent. One that answers no has been heard.
+    pub silence: bool,
     /// Set when the hold is lost.
     pub loss: Option<Loss>,
     /// Why the holder failed its own liveness check or heartbeat.
@@ -100,8 +104,10 @@ impl Hold {
             valid_until_wall,
             renewed_at,
             votes: None,
+            won: None,
             missing: Vec::new(),
             trouble: None,
+            silence: false,
             loss: None,
             unwell: None,
             announce: false,
@@ -124,10 +130,10 @@ impl Hold {
         }
     }
 
-    /// With the votes of the round that made it.
+    /// With the votes of the round that made it, and its start.
     #[must_use]
-    pub fn with_votes(mut self, votes: Votes) -> Self {
-        self.votes = Some(votes);
+    pub fn granted(mut self, votes: Votes, started: Boottime) -> Self {
+        (self.votes, self.won) = (Some(votes), Some(started));
         self
     }
 
@@ -148,6 +154,11 @@ impl Hold {
             return;
         }
         self.trouble = None;
+        self.silence = match &outcome {
+            Extend::NoQuorum { failures } => is_silence(failures),
+            Extend::TooLate => true,
+            Extend::Renewed { .. } | Extend::Refused { .. } => false,
+        };
         match outcome {
             Extend::Renewed { started: began, valid_until, votes, missing, .. } => {
                 let earned = i64::try_from(valid_until.since(began).as_millis()).unwrap_or(i64::MAX);
@@ -155,6 +166,7 @@ impl Hold {
                 self.valid_until = self.valid_until.max(valid_until);
                 self.renewed_at = started.1;
                 self.votes = Some(votes);
+                self.won = Some(began);
                 self.missing = missing;
                 self.due = began + self.terms.renew_interval;
             }

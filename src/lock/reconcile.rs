@@ -27,6 +27,7 @@ use super::{
     shunned::{self, Shunned},
     standing,
     status::full_name,
+    tenure::Tenure,
     writes::{WriteError, Written},
 };
 use crate::{
@@ -34,7 +35,7 @@ use crate::{
         Claim, DistributedLock, Election,
         conditions::{AcceptedReason, LockCondition, find_condition},
     },
-    operator::context::Context,
+    operator::{context::Context, leader::Term},
     quorum::session::Sessions,
     redlock::Nonce,
     time::Clock,
@@ -60,6 +61,8 @@ pub enum Error {
 pub struct Locks {
     /// Caches, client, clock.
     pub context: Context,
+    /// The term.
+    pub tenure: Tenure,
     /// Connections to the quorums.
     pub sessions: Sessions,
     /// The holds of this replica.
@@ -78,10 +81,17 @@ pub struct Locks {
 
 impl Locks {
     /// For a new term; nothing is carried over from an earlier one but the holds.
-    pub fn new(context: Context, sessions: Sessions, holds: Arc<Holds>) -> Self {
+    pub fn new(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) -> Self {
+        let tenure = Tenure::new(term, context.clock.boottime());
+        sessions
+            .all()
+            .iter()
+            .filter(|session| session.is_ready())
+            .for_each(|session| tenure.reached(session.reference()));
         Self {
             written: Written::new(context.metrics.clone()),
             context,
+            tenure,
             sessions,
             holds,
             index: Index::default(),
@@ -135,6 +145,10 @@ impl Locks {
             Step::ClearRequests => Ok(Progress::Next(self.written.clear_annotations(client, lock, &REQUESTS).await?)),
             Step::Free(freed) => self.free(lock, freed).await,
             Step::Lose(why) => self.lose(lock, &why).await,
+            Step::HandOver(quorum, why) => {
+                self.tenure.hand_over(&quorum, &why);
+                Ok(Progress::Done(Action::await_change()))
+            }
             Step::RunOut(reason, why) => self.run_out(lock, reason, &why).await,
             Step::Seal => self.seal(lock).await,
             Step::Keep(rest) => {
@@ -221,6 +235,7 @@ impl Locks {
             contender,
             place: place.unwrap_or(Place::First),
             pause: self.pauses.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).cloned(),
+            term_began: self.tenure.began(),
             now: self.context.clock.boottime(),
             wall: self.context.clock.wall(),
         }

@@ -4,16 +4,23 @@
 //! Lease is taken over only after it stayed unchanged for its whole duration on the taker's own CLOCK_BOOTTIME. No wall
 //! clocks are compared. A leader that was frozen may still believe that it leads: whatever it writes afterwards is refused
 //! by resourceVersion (Kubernetes) or by the epoch (Redis members), see docs/safety.md.
+//!
+//! A leader that can no longer reach a quorum hands the Lease over and says why in it: a replica that reaches the quorum takes it at
+//! once. If none does, nobody is better, and whoever takes it a moment later stays.
 
 use std::{sync::Arc, time::Duration};
 
+use futures::future::OptionFuture;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
     jiff::Timestamp,
 };
-use kube::{Api, Client, api::PostParams};
-use tokio::{sync::watch, time::timeout};
+use kube::{Api, Client, ResourceExt, api::PostParams};
+use tokio::{
+    sync::{SetOnce, watch},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::time::{Boottime, Clock};
@@ -26,6 +33,12 @@ const RENEW_DEADLINE: Duration = Duration::from_secs(3);
 const RENEW_PERIOD: Duration = Duration::from_secs(1);
 /// Between two looks at a Lease that somebody else holds.
 const RETRY_PERIOD: Duration = Duration::from_millis(500);
+/// On a Lease that was handed over: the quorum that its holder could not reach.
+const OUT_OF_REACH_ANNOTATION: &str = "redlock-operator.io/out-of-reach";
+/// Who handed the Lease over leaves it to others for this long, also if it reaches the quorum again meanwhile.
+const STAND_ASIDE: Duration = Duration::from_millis(700);
+/// Who does not reach that quorum either leaves it to others for this long.
+const RELUCTANCE: Duration = Duration::from_millis(1_500);
 /// For reading and writing the Lease once.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Epochs count from 2023-11-14, so that they fit the Lease's 32-bit `leaseTransitions` until 2091.
@@ -39,6 +52,21 @@ pub struct Term {
     pub epoch: i64,
     /// Cancelled when the term is over.
     pub over: CancellationToken,
+    out_of_reach: Arc<SetOnce<String>>,
+}
+
+impl Term {
+    /// A term with this epoch.
+    #[must_use]
+    pub fn new(epoch: i64) -> Self {
+        Self { epoch, over: CancellationToken::new(), out_of_reach: Arc::default() }
+    }
+
+    /// Asks for this term to end in favour of a replica that reaches `quorum`, whatever text names it.
+    pub fn hand_over(&self, quorum: String) {
+        // Once is enough.
+        let _first = self.out_of_reach.set(quorum);
+    }
 }
 
 /// What to do about the Lease, decided without IO.
@@ -61,15 +89,16 @@ pub struct Sighting {
     pub at: Boottime,
 }
 
-/// Decides from the Lease's spec, and since when this replica has seen it unchanged.
-pub fn evaluate(spec: &LeaseSpec, me: &str, unchanged_since: Boottime, now: Boottime) -> Verdict {
+/// Decides from the Lease's spec, and since when this replica has seen it unchanged. `reluctance`: how long others may take a
+/// Lease that nobody holds.
+pub fn evaluate(spec: &LeaseSpec, me: &str, reluctance: Duration, unchanged_since: Boottime, now: Boottime) -> Verdict {
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     if holder == me {
         return Verdict::Renew;
     }
-    let duration =
-        spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).map_or(LEASE_DURATION, Duration::from_secs);
-    if holder.is_empty() || now.since(unchanged_since) >= duration { Verdict::Take } else { Verdict::Wait }
+    let duration = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok());
+    let wait = if holder.is_empty() { reluctance } else { duration.map_or(LEASE_DURATION, Duration::from_secs) };
+    if now.since(unchanged_since) >= wait { Verdict::Take } else { Verdict::Wait }
 }
 
 /// The epoch of a new term: above the last one, and above any of a Lease that was deleted since.
@@ -88,6 +117,8 @@ pub struct Candidacy<C> {
     /// The term that we lead, and until when we may believe it.
     leading: Option<(Term, Boottime)>,
     sighting: Sighting,
+    /// Until then others may take the Lease, and this replica does not.
+    aside_until: Boottime,
 }
 
 impl<C: Clock> Candidacy<C> {
@@ -100,36 +131,59 @@ impl<C: Clock> Candidacy<C> {
         clock: Arc<C>,
     ) -> (Self, watch::Receiver<Option<Term>>) {
         let (terms, receiver) = watch::channel(None);
-        let sighting = Sighting { version: None, at: clock.boottime() };
-        let leases = Api::namespaced(client, namespace);
-        (Self { leases, name: name.into(), identity: identity.into(), clock, terms, leading: None, sighting }, receiver)
+        let now = clock.boottime();
+        let candidacy = Self {
+            leases: Api::namespaced(client, namespace),
+            name: name.into(),
+            identity: identity.into(),
+            clock,
+            terms,
+            leading: None,
+            sighting: Sighting { version: None, at: now },
+            aside_until: now,
+        };
+        (candidacy, receiver)
     }
 
-    /// Stands, leads and stands again until `shutdown`; then hands the Lease over.
-    pub async fn run(mut self, shutdown: CancellationToken) {
+    /// Stands, leads and stands again until `shutdown`; then hands the Lease over. `reaches` tells whether this replica reaches a
+    /// quorum.
+    pub async fn run(mut self, shutdown: CancellationToken, reaches: impl Fn(&str) -> bool) {
         loop {
-            match timeout(ATTEMPT_TIMEOUT, self.attempt()).await {
+            match timeout(ATTEMPT_TIMEOUT, self.attempt(&reaches)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "lease request failed"),
                 Err(_elapsed) => tracing::debug!("no answer from the API server about the lease"),
             }
             self.resign_if_overdue();
             let pause = if self.leading.is_some() { RENEW_PERIOD } else { RETRY_PERIOD };
+            let term = self.leading.as_ref().map(|(term, _)| term.clone());
+            let asked = OptionFuture::from(term.as_ref().map(|term| term.out_of_reach.wait()));
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
+                Some(quorum) = asked => {
+                    self.aside_until = self.clock.boottime() + STAND_ASIDE;
+                    self.hand_over("it does not reach a quorum that another replica may reach", Some(quorum)).await;
+                }
                 () = shutdown.cancelled() => break,
             }
         }
         if self.leading.is_some() {
-            self.end_term("shutting down");
-            if !matches!(timeout(ATTEMPT_TIMEOUT, self.hand_over()).await, Ok(Ok(()))) {
-                tracing::info!("lease not handed over, it runs out by itself");
-            }
+            self.hand_over("shutting down", None).await;
         }
     }
 
-    async fn attempt(&mut self) -> kube::Result<()> {
+    async fn hand_over(&mut self, why: &str, out_of_reach: Option<&String>) {
+        self.end_term(why);
+        if !matches!(timeout(ATTEMPT_TIMEOUT, self.let_go(out_of_reach)).await, Ok(Ok(()))) {
+            tracing::info!("lease not handed over, it runs out by itself");
+        }
+    }
+
+    async fn attempt(&mut self, reaches: &impl Fn(&str) -> bool) -> kube::Result<()> {
         let sent = self.clock.boottime();
+        if sent < self.aside_until {
+            return Ok(());
+        }
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
             let lease = self.written(None);
             let created = self.leases.create(&PostParams::default(), &lease).await?;
@@ -140,7 +194,9 @@ impl<C: Clock> Candidacy<C> {
             self.sighting = Sighting { version: lease.metadata.resource_version.clone(), at: self.clock.boottime() };
         }
         let spec = lease.spec.clone().unwrap_or_default();
-        match evaluate(&spec, &self.identity, self.sighting.at, sent) {
+        let is_reached = lease.annotations().get(OUT_OF_REACH_ANNOTATION).is_none_or(|quorum| reaches(quorum));
+        let reluctance = if is_reached { Duration::ZERO } else { RELUCTANCE };
+        match evaluate(&spec, &self.identity, reluctance, self.sighting.at, sent) {
             Verdict::Wait => {
                 if self.leading.is_some() {
                     self.end_term("somebody else took the lease");
@@ -163,6 +219,7 @@ impl<C: Clock> Candidacy<C> {
             metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
             spec: None,
         });
+        lease.annotations_mut().remove(OUT_OF_REACH_ANNOTATION);
         let now = wall(&*self.clock);
         let mut spec = lease.spec.take().unwrap_or_default();
         if self.leading.is_none() {
@@ -184,7 +241,7 @@ impl<C: Clock> Candidacy<C> {
             return;
         }
         let epoch = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(1);
-        let term = Term { epoch: i64::from(epoch), over: CancellationToken::new() };
+        let term = Term::new(i64::from(epoch));
         tracing::info!(epoch, "this replica leads");
         self.leading = Some((term.clone(), until));
         self.terms.send_replace(Some(term));
@@ -204,13 +261,16 @@ impl<C: Clock> Candidacy<C> {
         }
     }
 
-    async fn hand_over(&self) -> kube::Result<()> {
+    async fn let_go(&mut self, out_of_reach: Option<&String>) -> kube::Result<()> {
         let mut lease = self.leases.get(&self.name).await?;
         if let Some(spec) = &mut lease.spec
             && spec.holder_identity.as_deref() == Some(self.identity.as_str())
         {
             spec.holder_identity = None;
-            self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
+            let quorum = out_of_reach.map(|quorum| (OUT_OF_REACH_ANNOTATION.to_owned(), quorum.clone()));
+            lease.annotations_mut().extend(quorum);
+            let replaced = self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
+            self.sighting = Sighting { version: replaced.metadata.resource_version, at: self.clock.boottime() };
         }
         Ok(())
     }
@@ -235,20 +295,28 @@ mod tests {
 
     #[test]
     fn our_own_lease_is_renewed_however_old_it_looks() {
-        assert_eq!(evaluate(&lease(Some("me")), "me", at(0), at(100)), Verdict::Renew);
+        assert_eq!(evaluate(&lease(Some("me")), "me", Duration::ZERO, at(0), at(100)), Verdict::Renew);
     }
 
     #[test]
     fn a_lease_of_another_is_taken_only_after_its_whole_duration_unchanged_on_our_own_clock() {
         let spec = lease(Some("other"));
-        assert_eq!(evaluate(&spec, "me", at(10), at(13)), Verdict::Wait);
-        assert_eq!(evaluate(&spec, "me", at(10), at(14)), Verdict::Take);
+        assert_eq!(evaluate(&spec, "me", Duration::ZERO, at(10), at(13)), Verdict::Wait);
+        assert_eq!(evaluate(&spec, "me", Duration::ZERO, at(10), at(14)), Verdict::Take);
     }
 
     #[test]
     fn a_lease_that_was_handed_over_is_taken_at_once() {
-        assert_eq!(evaluate(&lease(None), "me", at(10), at(10)), Verdict::Take);
-        assert_eq!(evaluate(&lease(Some("")), "me", at(10), at(10)), Verdict::Take);
+        assert_eq!(evaluate(&lease(None), "me", Duration::ZERO, at(10), at(10)), Verdict::Take);
+        assert_eq!(evaluate(&lease(Some("")), "me", Duration::ZERO, at(10), at(10)), Verdict::Take);
+    }
+
+    #[test]
+    fn a_lease_handed_over_for_what_we_do_not_reach_either_is_left_to_others_for_a_moment() {
+        let take = |millis| {
+            evaluate(&lease(None), "me", RELUCTANCE, at(10), at(10) + Duration::from_millis(millis)) == Verdict::Take
+        };
+        assert_eq!((take(0), take(1_499), take(1_500)), (false, false, true));
     }
 
     #[test]

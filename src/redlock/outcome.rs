@@ -93,6 +93,20 @@ pub enum MemberFailure {
     ClockStepped,
 }
 
+impl MemberFailure {
+    /// Nothing was heard from the member.
+    #[must_use]
+    pub const fn is_silence(&self) -> bool {
+        matches!(self, Self::Member(MemberError::TimedOut | MemberError::Unreachable(_)))
+    }
+}
+
+/// Whether a round failed for want of answers, rather than for what was answered.
+#[must_use]
+pub fn is_silence(failures: &[(MemberName, MemberFailure)]) -> bool {
+    failures.iter().filter(|(_, failure)| failure.is_silence()).count() * 2 > failures.len()
+}
+
 /// Which hold to extend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtendRequest {

@@ -6,7 +6,7 @@ use std::{
     process::Stdio,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -16,6 +16,11 @@ use tokio::{process::Command, time::timeout};
 
 /// The API server needs a while to stop and to start.
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// Where the API server listens.
+pub(crate) const API_SERVER_PORT: u16 = 6443;
+/// Where members listen.
+pub(crate) const MEMBER_PORT: u16 = 6379;
 
 /// Injects faults by `local/cluster.sh`.
 pub(crate) struct Faults {
@@ -153,19 +158,20 @@ impl Faults {
         self.run(&["resume-container", namespace, pod, container]).await
     }
 
-    /// What a pod sends to the API server is dropped on its node.
-    pub(crate) async fn cut_from_api_server(&self, node: &str, address: &str) -> anyhow::Result<()> {
-        let drop = format!(
-            "table ip e2e {{ chain cut {{ type filter hook forward priority 0; ip saddr {address} tcp dport 6443 drop; }}; }}"
-        );
-        self.run(&["in-node", node.trim_start_matches("node"), "--", "nft", &drop]).await
+    /// Drops on a node what one of these rules of nftables says, coming and going.
+    pub(crate) async fn drop_on(&self, node: &str, rules: &[String]) -> anyhow::Result<Injected> {
+        static TABLES: AtomicU64 = AtomicU64::new(0);
+        let (node, rules) = (node.trim_start_matches("node"), rules.join("; "));
+        let table = format!("e2e{}", TABLES.fetch_add(1, Ordering::Relaxed));
+        let chain = |hook: &str| format!("chain {hook} {{ type filter hook {hook} priority 0; {rules}; }}; ");
+        let drop = format!("table ip {table} {{ {}{} }}", chain("prerouting"), chain("postrouting"));
+        let heal = ["in-node", node, "--", "nft", "delete", "table", "ip", &table];
+        self.inject(&["in-node", node, "--", "nft", &drop], &heal).await
     }
 
-    /// The end of [`Self::cut_from_api_server`].
-    pub(crate) async fn heal_api_server(&self, node: &str) -> anyhow::Result<()> {
-        self.run(&["in-node", node.trim_start_matches("node"), "--", "nft", "delete", "table", "ip", "e2e"])
-            .await
-            .map(drop)
+    /// Drops on a node what the pod with this address sends to a port of others.
+    pub(crate) async fn cut_off(&self, node: &str, address: &str, port: u16) -> anyhow::Result<Injected> {
+        self.drop_on(node, &[format!("ip saddr {address} tcp dport {port} drop")]).await
     }
 
     /// The API server is killed and stays away.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     bench::Bench,
+    locks::SOON,
     pods::{container_security, is_ready, pod_security},
     poll,
     quorums::Quorum,
@@ -145,6 +146,41 @@ impl Monitor {
             Ok(lines.iter().any(|line| line.at > after && is_so(line)).then_some(lines))
         })
         .await
+    }
+}
+
+/// A pod that looks all the time on how many of three members a key lives.
+pub(crate) struct KeyMonitor(Monitor);
+
+impl KeyMonitor {
+    /// It looks at least so often, on a busy machine too.
+    const PERIOD: i64 = 600;
+    /// And never pauses for longer.
+    const LONGEST_PAUSE: i64 = 2_000;
+
+    /// Starts when the key lives on all members.
+    pub(crate) async fn start(quorum: &Quorum, key: &str) -> anyhow::Result<Self> {
+        let command = format!("echo $(redis 0 PTTL {key}) $(redis 1 PTTL {key}) $(redis 2 PTTL {key})");
+        let monitor = Monitor::start(quorum, "monitor", &command).await?;
+        monitor.until(0, SOON, "the key lives on all members", |line| Self::living(line) == 3).await?;
+        Ok(Self(monitor))
+    }
+
+    /// Whenever it looked between these wall-clock times, in milliseconds, the key lived on a majority.
+    pub(crate) async fn check_alive(&self, from: i64, to: i64) -> anyhow::Result<()> {
+        let lines = self.0.until(to, SOON, "the monitor goes on", |_| true).await?;
+        let meanwhile: Vec<_> = lines.iter().filter(|line| (from..to).contains(&line.at)).collect();
+        let enough = usize::try_from((to - from) / Self::PERIOD)?;
+        ensure!(meanwhile.len() >= enough, "the monitor looked only {} times", meanwhile.len());
+        let pause = meanwhile.windows(2).map(|pair| pair[1].at - pair[0].at).max().unwrap_or_default();
+        ensure!(pause < Self::LONGEST_PAUSE, "the monitor did not look for {pause} ms");
+        let dead: Vec<_> = meanwhile.iter().filter(|line| Self::living(line) < 2).collect();
+        ensure!(dead.is_empty(), "the key did not live on a majority: {dead:?}");
+        Ok(())
+    }
+
+    fn living(line: &Line) -> usize {
+        line.text.split(' ').filter(|left| left.parse::<i64>().is_ok_and(|left| left > 0)).count()
     }
 }
 

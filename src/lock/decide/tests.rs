@@ -9,6 +9,8 @@ use crate::{
 
 const WALL: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
 const NOW: Boottime = Boottime::new(Duration::from_secs(1_000));
+/// In an earlier term.
+const BEFORE: Boottime = Boottime::new(Duration::from_secs(999));
 
 fn lock(extra: serde_json::Value) -> DistributedLock {
     let mut lock = json!({
@@ -55,7 +57,7 @@ fn hold(renewed_at: i64, valid_for: u64) -> Hold {
     };
     let valid_until = NOW + Duration::from_millis(valid_for);
     let wall = UnixMillis(WALL.0 + i64::try_from(valid_for).unwrap());
-    Hold::new(terms, valid_until, wall, UnixMillis(renewed_at), NOW).with_votes(Votes { yes: 3, of: 3 })
+    Hold::new(terms, valid_until, wall, UnixMillis(renewed_at), NOW).granted(Votes { yes: 3, of: 3 }, BEFORE)
 }
 
 fn view(lock: &DistributedLock) -> View<'_> {
@@ -66,6 +68,7 @@ fn view(lock: &DistributedLock) -> View<'_> {
         contender: Ok(Contender::Identity("a".into())),
         place: Place::First,
         pause: None,
+        term_began: NOW,
         now: NOW,
         wall: WALL,
     }
@@ -203,7 +206,7 @@ fn with_transitions_a_renewal_is_published_only_when_it_was_asked_for() {
 #[test]
 fn a_change_of_votes_is_published_at_once() {
     let lock = held_lock(json!({}));
-    let hold = hold(WALL.0 - 1_900, 8_000).with_votes(Votes { yes: 2, of: 3 });
+    let hold = hold(WALL.0 - 1_900, 8_000).granted(Votes { yes: 2, of: 3 }, NOW);
     let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(hold))) else { panic!() };
     assert_eq!(rest.status.votes.as_deref(), Some("2/3"));
     assert!(!is_true(&rest.status.conditions, LockCondition::FullyReplicated));
@@ -218,6 +221,35 @@ fn a_hold_that_nobody_here_can_continue_is_lost() {
     expired.valid_until = NOW + Duration::from_secs(5);
     expired.loss = Some(Loss::Refused);
     assert!(matches!(decide(&held_view(&lock, Standing::Good, Some(expired))), Step::Lose(_)));
+}
+
+#[test]
+fn what_this_leader_has_renewed_and_no_longer_can_is_offered_to_another() {
+    let lock = held_lock(json!({}));
+    let step = |hold: &Hold| decide(&held_view(&lock, Standing::Good, Some(hold.clone())));
+    let votes = Votes { yes: 3, of: 3 };
+    let mut renewed = hold(WALL.0 - 8_100, 900).granted(votes, NOW);
+    let mut inherited = hold(WALL.0 - 8_100, 900);
+    assert!(matches!(step(&renewed), Step::Keep(_)), "its renewal has not failed yet");
+    for hold in [&mut renewed, &mut inherited] {
+        hold.trouble = Some("q-0: no answer".into());
+        hold.silence = true;
+    }
+    let offered = Step::HandOver(renewed.terms.quorum.clone(), "q-0: no answer".into());
+    assert_eq!(step(&renewed), offered, "before it runs out");
+    assert!(matches!(step(&inherited), Step::Keep(_)), "whoever led before could not renew it either");
+    for hold in [&mut renewed, &mut inherited] {
+        hold.valid_until = NOW;
+        hold.loss = Some(Loss::Expired);
+    }
+    assert_eq!(step(&renewed), offered);
+    assert!(matches!(step(&inherited), Step::Lose(_)));
+    renewed.silence = false;
+    assert!(matches!(step(&renewed), Step::Lose(_)), "members that are fenced for this replica are so for all");
+    renewed.trouble = None;
+    assert_eq!(step(&renewed), Step::HandOver(renewed.terms.quorum.clone(), "not renewed in time".into()));
+    renewed.loss = Some(Loss::Refused);
+    assert!(matches!(step(&renewed), Step::Lose(_)), "a refusal is an answer");
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Replica {
 
     /// It leads from now on.
     pub(crate) fn lead(&self) {
-        self.terms.send_replace(Some(Term { epoch: 1, over: CancellationToken::new() }));
+        self.terms.send_replace(Some(Term::new(1)));
     }
 
     /// It no longer leads, and has left word, like an operator that was told to stop.

@@ -15,7 +15,14 @@ use super::{
     history::{History, now},
     kinds::Kind,
 };
-use crate::{bench::Bench, checker::Fault, faults::Injected, locks, operators, quorums::member_of, rng::Rng};
+use crate::{
+    bench::Bench,
+    checker::Fault,
+    faults::{API_SERVER_PORT, Injected, MEMBER_PORT},
+    locks, operators,
+    quorums::member_of,
+    rng::Rng,
+};
 
 /// An operator that was killed works again within this time, in milliseconds.
 const OPERATOR_BACK: i64 = 5_000;
@@ -113,8 +120,8 @@ impl Nemesis {
             Kind::KillLeader | Kind::KillFollower | Kind::KillOperators => self.kill_operators(kind).await,
             Kind::DeleteOperatorPod => self.delete_operator().await,
             Kind::FreezeLeader => self.freeze_leader().await,
-            Kind::CutLeaderFromApiServer => self.cut_leader("6443").await,
-            Kind::CutLeaderFromMembers => self.cut_leader("6379").await,
+            Kind::CutLeaderFromApiServer => self.cut_leader(API_SERVER_PORT).await,
+            Kind::CutLeaderFromMembers => self.cut_leader(MEMBER_PORT).await,
             Kind::KillApiServer => self.kill_api_server().await,
             Kind::FreezeApiServer => self.api_server(&["apiserver-pause"], &["apiserver-resume"]).await,
             Kind::DeafApiServer => {
@@ -230,21 +237,11 @@ impl Nemesis {
         Ok((node.trim_start_matches("node").to_owned(), address))
     }
 
-    /// Drops on a node what one of these rules says, coming and going. `{}` is the address.
-    async fn drop_on(&mut self, node: &str, address: &str, rules: &[&str]) -> anyhow::Result<Injected> {
-        self.changes += 1;
-        let table = format!("chaos{}", self.changes);
-        let rules: String = rules.iter().map(|rule| rule.replace("{}", address) + "; ").collect();
-        let chain = |hook: &str| format!("chain {hook} {{ type filter hook {hook} priority 0; {rules} }}; ");
-        let cut = format!("table ip {table} {{ {}{} }}", chain("prerouting"), chain("postrouting"));
-        let heal = ["in-node", node, "--", "nft", "delete", "table", "ip", &table];
-        self.bench.cluster.faults.inject(&["in-node", node, "--", "nft", &cut], &heal).await
-    }
-
     async fn cut(&mut self, index: usize, rules: &[&str]) -> anyhow::Result<Done> {
         let (namespace, pod) = (self.bench.namespace.clone(), self.target.pods[index].clone());
         let (node, address) = self.place(&namespace, &pod).await?;
-        let cut = self.drop_on(&node, &address, rules).await?;
+        let rules: Vec<_> = rules.iter().map(|rule| rule.replace("{}", &address)).collect();
+        let cut = self.bench.cluster.faults.drop_on(&node, &rules).await?;
         self.lasts(500, 5_000).await;
         self.end(vec![cut]).await;
         Ok(self.out(&[index]))
@@ -267,7 +264,7 @@ impl Nemesis {
         let cut = if kind == Kind::CutNode {
             self.bench.cluster.faults.inject(&["node-cut", &node], &["node-heal", &node]).await?
         } else {
-            self.drop_on(&node, "", &["iifname eth0 drop"]).await?
+            self.bench.cluster.faults.drop_on(&node, &["iifname eth0 drop".to_owned()]).await?
         };
         // Shorter than what it takes to call the node lost: that is another test's matter.
         self.lasts(1_000, 8_000).await;

@@ -1,4 +1,5 @@
-//! The operator's own failover: its leader is frozen and comes back, or sees the members and not the API server.
+//! The operator's own failover: its leader is frozen and comes back, or sees the members and not the API server, or the API server
+//! and not the members.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,7 +11,8 @@ use redlock_operator::api::leader_label;
 use super::support::{IDLE, LockVersion, election, run, worker};
 use crate::{
     bench::Bench,
-    foreign::{Line, Monitor},
+    faults::{API_SERVER_PORT, Injected, MEMBER_PORT},
+    foreign::KeyMonitor,
     history::check_never_lost,
     locks::{Lock, SOON, claim, is_held, status, token},
     operators::{self, Leader},
@@ -19,6 +21,8 @@ use crate::{
 };
 
 const TTL: Duration = Duration::from_secs(3);
+/// The shortest that is promised to be kept.
+const SHORT_TTL: Duration = Duration::from_secs(1);
 /// Longer than the operator's Lease and the next leader's start.
 const FAULT: Duration = Duration::from_secs(12);
 const AFTERWARDS: Duration = Duration::from_secs(8);
@@ -29,7 +33,7 @@ struct Scene {
     locks: Vec<Lock>,
     waiting: Lock,
     labelled: Recorder<Pod>,
-    monitor: Monitor,
+    monitor: KeyMonitor,
     leader: Leader,
     leases: Recorder<k8s_openapi::api::coordination::v1::Lease>,
 }
@@ -46,6 +50,7 @@ impl Scene {
         for name in ["job-0", "job-1", "job-2"] {
             locks.push(Lock::create(bench, claim(name, name, Some("q"), TTL)).await?);
         }
+        locks.push(Lock::create(bench, claim("short", "short", Some("q"), SHORT_TTL)).await?);
         let mut elected = election("app", "app", TTL);
         elected["spec"]["quorumRef"] = serde_json::json!({"name": "q"});
         locks.push(Lock::create(bench, elected).await?);
@@ -54,10 +59,7 @@ impl Scene {
         }
         let waiting = Lock::create(bench, claim("waiting", "job-0", Some("q"), TTL)).await?;
         waiting.reason("Queued", SOON).await?;
-        let key = format!("{}/job-0", bench.namespace);
-        let command = format!("echo $(redis 0 PTTL {key}) $(redis 1 PTTL {key}) $(redis 2 PTTL {key})");
-        let monitor = Monitor::start(&quorum, "monitor", &command).await?;
-        monitor.until(0, SOON, "the key lives on all members", |line| living(line) == 3).await?;
+        let monitor = KeyMonitor::start(&quorum, &format!("{}/job-0", bench.namespace)).await?;
         let leases = operators::watch_leader(&bench.cluster).await?;
         let leader = operators::current(&leases)?;
         Ok(Self { bench: bench.clone(), locks, waiting, labelled, monitor, leader, leases })
@@ -73,19 +75,13 @@ impl Scene {
         }
         ensure!(!self.waiting.recorder.versions().iter().any(|v| is_held(&v.object)), "the waiting claim was granted");
         one_label(&self.labelled.versions())?;
-        let lines = self.monitor.until(to, SOON, "the monitor goes on", |_| true).await?;
-        let dead: Vec<_> = lines.iter().filter(|line| (from..to).contains(&line.at) && living(line) < 2).collect();
-        ensure!(dead.is_empty(), "the key did not live on a majority: {dead:?}");
+        self.monitor.check_alive(from, to).await?;
         // All is as before: the next one gets its turn.
         let last = token(&self.locks[0].recorder.last()?.object)?;
         self.locks[0].remove().await?;
         ensure!(token(&self.waiting.held(SOON).await?.object)? > last, "the next token is not greater");
         operators::all_available(&self.bench.cluster).await
     }
-}
-
-fn living(line: &Line) -> usize {
-    line.text.split(' ').filter(|left| left.parse::<i64>().is_ok_and(|left| left > 0)).count()
 }
 
 /// Never two pods with the label, in the order in which the API server took the changes.
@@ -121,21 +117,59 @@ pub(crate) async fn a_frozen_leader_that_comes_back_harms_no_lock(bench: Bench) 
     scene.check(from).await
 }
 
+impl Scene {
+    /// Nothing that the leader sends to this port arrives.
+    async fn cut_leader_off(&self, port: u16) -> anyhow::Result<Injected> {
+        let cluster = &self.bench.cluster;
+        let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
+        let pod = pods.get(&self.leader.pod).await?;
+        let node = pod.spec.and_then(|spec| spec.node_name).context("the leader has no node")?;
+        let address = pod.status.and_then(|status| status.pod_ip).context("the leader has no address")?;
+        cluster.faults.cut_off(&node, &address, port).await
+    }
+
+    /// Cuts the leader off, and on again later: another one leads meanwhile, and grants what comes.
+    async fn leads_elsewhere(&self, port: u16, figure: &str) -> anyhow::Result<()> {
+        let (from, start) = (self.bench.wall().0, self.bench.now());
+        let cut = self.cut_leader_off(port).await?;
+        let next = operators::until_next_term(&self.leases, &self.leader).await?;
+        self.bench.figures.add(figure, self.bench.now().since(start));
+        let late = Lock::create(&self.bench, claim("late", "late", Some("q"), TTL)).await?;
+        late.held(SOON).await?;
+        // The fault itself: there is nothing to wait for.
+        tokio::time::sleep(FAULT.saturating_sub(self.bench.now().since(start))).await;
+        self.bench.cluster.faults.end(cut).await?;
+        ensure!(next.pod != self.leader.pod, "the replica that was cut off leads");
+        // Whatever the former leader does, it does it soon.
+        tokio::time::sleep(AFTERWARDS).await;
+        self.check(from).await
+    }
+}
+
 pub(crate) async fn a_leader_cut_off_from_the_api_server_harms_no_lock(bench: Bench) -> anyhow::Result<()> {
     let scene = Scene::set(&bench).await?;
-    let pods: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
-    let pod = pods.get(&scene.leader.pod).await?;
-    let node = pod.spec.and_then(|spec| spec.node_name).context("the leader has no node")?;
-    let address = pod.status.and_then(|status| status.pod_ip).context("the leader has no address")?;
-    let (from, start) = (bench.wall().0, bench.now());
-    let faults = &bench.cluster.faults;
-    faults.cut_from_api_server(&node, &address).await?;
-    let next = operators::until_next_term(&scene.leases, &scene.leader).await;
-    bench.figures.add("leading operator cut off from the API server -> next leader", bench.now().since(start));
-    tokio::time::sleep(FAULT.saturating_sub(bench.now().since(start))).await;
-    faults.heal_api_server(&node).await?;
-    let next = next?;
-    ensure!(next.pod != scene.leader.pod, "the replica that was cut off leads");
-    tokio::time::sleep(AFTERWARDS).await;
-    scene.check(from).await
+    scene.leads_elsewhere(API_SERVER_PORT, "leading operator cut off from the API server -> next leader").await
+}
+
+pub(crate) async fn a_leader_cut_off_from_the_members_harms_no_lock(bench: Bench) -> anyhow::Result<()> {
+    let scene = Scene::set(&bench).await?;
+    scene.leads_elsewhere(MEMBER_PORT, "leading operator cut off from the members -> next leader").await
+}
+
+/// Nothing is held that could run out.
+pub(crate) async fn a_leader_that_cannot_grant_lets_another_one_lead(bench: Bench) -> anyhow::Result<()> {
+    let scene = Scene::set(&bench).await?;
+    for lock in scene.locks.iter().chain([&scene.waiting]) {
+        lock.remove().await?;
+    }
+    let cut = scene.cut_leader_off(MEMBER_PORT).await?;
+    let start = bench.now();
+    let lock = Lock::create(&bench, claim("new", "new", Some("q"), TTL)).await?;
+    lock.held(operators::LEADER_LIMIT).await?;
+    bench
+        .figures
+        .add("leading operator cut off from the members, nothing held -> next claim Held", bench.now().since(start));
+    bench.cluster.faults.end(cut).await?;
+    ensure!(operators::current(&scene.leases)?.pod != scene.leader.pod, "who granted it?");
+    Ok(())
 }

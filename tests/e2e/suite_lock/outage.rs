@@ -8,7 +8,8 @@ use k8s_openapi::api::core::v1::Pod;
 use super::support::LockVersion;
 use crate::{
     bench::Bench,
-    foreign::{Line, Monitor},
+    faults::API_SERVER_PORT,
+    foreign::KeyMonitor,
     locks::{Lock, SOON, claim, is_held, status, token},
     operators,
     quorums::Quorum,
@@ -17,8 +18,6 @@ use crate::{
 const AWAY: Duration = Duration::from_secs(120);
 /// Many times shorter than the outage.
 const TTL: Duration = Duration::from_secs(5);
-/// The monitor looks at least once in so many milliseconds, on a busy machine too.
-const MONITOR_PERIOD: i64 = 600;
 /// Until watches, controllers and the operator have found the API server again.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(60);
 
@@ -27,7 +26,7 @@ struct Scene {
     bench: Bench,
     held: [Lock; 2],
     waiting: [Lock; 2],
-    monitor: Monitor,
+    monitor: KeyMonitor,
 }
 
 impl Scene {
@@ -46,10 +45,7 @@ impl Scene {
             Ok::<_, anyhow::Error>(lock)
         };
         let waiting = [waiting("next-0", "job-0").await?, waiting("next-1", "job-1").await?];
-        let key = format!("{}/job-0", bench.namespace);
-        let command = format!("echo $(redis 0 PTTL {key}) $(redis 1 PTTL {key}) $(redis 2 PTTL {key})");
-        let monitor = Monitor::start(&quorum, "monitor", &command).await?;
-        monitor.until(0, SOON, "the key lives on all members", |line| living(line) == 3).await?;
+        let monitor = KeyMonitor::start(&quorum, &format!("{}/job-0", bench.namespace)).await?;
         Ok(Self { bench: bench.clone(), held, waiting, monitor })
     }
 
@@ -65,13 +61,7 @@ impl Scene {
         ensure!(lost.is_none(), "the lock was lost: {lost:?}");
         let granted = self.waiting[0].recorder.versions().iter().any(|v| is_held(&v.object));
         ensure!(!granted, "the lock was granted twice");
-        let lines = self.monitor.until(to, SOON, "the monitor goes on", |_| true).await?;
-        let meanwhile: Vec<_> = lines.iter().filter(|line| (from..to).contains(&line.at)).collect();
-        let enough = usize::try_from((to - from) / MONITOR_PERIOD)?;
-        ensure!(meanwhile.len() >= enough, "the monitor looked only {} times", meanwhile.len());
-        let dead: Vec<_> = meanwhile.iter().filter(|line| living(line) < 2).collect();
-        ensure!(dead.is_empty(), "the key did not live on a majority: {dead:?}");
-        Ok(())
+        self.monitor.check_alive(from, to).await
     }
 
     /// A claim that was deleted is gone, and the one behind it has the lock under a greater token.
@@ -82,10 +72,6 @@ impl Scene {
         ensure!(Some(next) > last, "the next token {next} is not greater than {last:?}");
         Ok(())
     }
-}
-
-fn living(line: &Line) -> usize {
-    line.text.split(' ').filter(|left| left.parse::<i64>().is_ok_and(|left| left > 0)).count()
 }
 
 pub(crate) async fn held_locks_outlive_two_minutes_without_an_api_server(bench: Bench) -> anyhow::Result<()> {
@@ -114,8 +100,9 @@ pub(crate) async fn claims_that_change_while_the_operator_is_cut_off_are_settled
     let reach = |pod: &Pod| Some((pod.spec.as_ref()?.node_name.clone()?, pod.status.as_ref()?.pod_ip.clone()?));
     let reach: Vec<_> = pods.iter().filter_map(reach).collect();
     let from = bench.wall().0;
+    let mut cuts = Vec::new();
     for (node, address) in &reach {
-        bench.cluster.faults.cut_from_api_server(node, address).await?;
+        cuts.push(bench.cluster.faults.cut_off(node, address, API_SERVER_PORT).await?);
     }
     let meanwhile = async {
         scene.held[1].delete().await?;
@@ -128,11 +115,8 @@ pub(crate) async fn claims_that_change_while_the_operator_is_cut_off_are_settled
     };
     let late = meanwhile.await;
     let to = bench.wall().0;
-    let mut healed = std::collections::BTreeSet::new();
-    for (node, _) in &reach {
-        if healed.insert(node) {
-            bench.cluster.faults.heal_api_server(node).await?;
-        }
+    for cut in cuts {
+        bench.cluster.faults.end(cut).await?;
     }
     scene.check_held(from, to).await?;
     scene.check_passed_on(1).await?;

@@ -6,7 +6,7 @@ use anyhow::ensure;
 
 use crate::{
     bench::Bench,
-    foreign::{Line, Monitor},
+    foreign::KeyMonitor,
     locks::{Lock, SOON, claim, is_held, status},
     operators,
     quorums::Quorum,
@@ -20,14 +20,11 @@ const RECOVERY_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn a_lock_outlives_thirty_seconds_without_an_api_server(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", TTL).await?;
-    let key = format!("{}/job", bench.namespace);
-    let command = format!("echo $(redis 0 PTTL {key}) $(redis 1 PTTL {key}) $(redis 2 PTTL {key})");
     let lock = Lock::create(&bench, claim("job", "job", Some("q"), TTL)).await?;
     let before = status(&lock.held(SOON).await?.object);
     let waiting = Lock::create(&bench, claim("waiting", "job", Some("q"), TTL)).await?;
     waiting.reason("Queued", SOON).await?;
-    let monitor = Monitor::start(&quorum, "monitor", &command).await?;
-    monitor.until(0, SOON, "the key lives on all members", |line| living(line) == 3).await?;
+    let monitor = KeyMonitor::start(&quorum, &format!("{}/job", bench.namespace)).await?;
 
     bench.cluster.faults.stop_api_server().await?;
     let stopped = bench.wall().0;
@@ -53,8 +50,7 @@ pub(crate) async fn a_lock_outlives_thirty_seconds_without_an_api_server(bench: 
     let granted = waiting.recorder.versions().iter().any(|v| status(&v.object).holder.is_some());
     ensure!(!granted, "the waiting claim was granted");
 
-    let lines = monitor.until(started, SOON, "the monitor goes on", |_| true).await?;
-    check_kept_alive(&lines, stopped, started)?;
+    monitor.check_alive(stopped, started).await?;
 
     // All is as before: the next one gets its turn.
     lock.delete().await?;
@@ -62,19 +58,4 @@ pub(crate) async fn a_lock_outlives_thirty_seconds_without_an_api_server(bench: 
     let next = waiting.held(SOON).await?;
     bench.figures.add("API server back -> released, next claim Held", next.at.since(back));
     operators::all_available(&bench.cluster).await
-}
-
-/// On how many members the key lives.
-fn living(line: &Line) -> usize {
-    line.text.split(' ').filter(|left| left.parse::<i64>().is_ok_and(|left| left > 0)).count()
-}
-
-fn check_kept_alive(lines: &[Line], from: i64, to: i64) -> anyhow::Result<()> {
-    let meanwhile: Vec<_> = lines.iter().filter(|line| (from..to).contains(&line.at)).collect();
-    ensure!(meanwhile.len() >= 60, "the monitor looked only {} times", meanwhile.len());
-    let gap = meanwhile.windows(2).map(|pair| pair[1].at - pair[0].at).max().unwrap_or_default();
-    ensure!(gap < 2000, "the monitor did not look for {gap} ms");
-    let dead: Vec<_> = meanwhile.iter().filter(|line| living(line) < 2).collect();
-    ensure!(dead.is_empty(), "the key did not live on a majority: {dead:?}");
-    Ok(())
 }

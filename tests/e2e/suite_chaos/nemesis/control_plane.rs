@@ -56,10 +56,10 @@ impl Nemesis {
         Ok(Self::operators_out([leader]))
     }
 
-    pub(super) async fn cut_leader(&mut self, port: &str) -> anyhow::Result<Done> {
+    pub(super) async fn cut_leader(&mut self, port: u16) -> anyhow::Result<Done> {
         let (leader, namespace) = (self.leader().await?, self.bench.cluster.operator_namespace.clone());
         let (node, address) = self.place(&namespace, &leader).await?;
-        let cut = self.drop_on(&node, &address, &[&format!("ip saddr {{}} tcp dport {port} drop")]).await?;
+        let cut = self.bench.cluster.faults.cut_off(&node, &address, port).await?;
         self.lasts(1_000, 12_000).await;
         self.end(vec![cut]).await;
         Ok(Self::operators_out([leader]))
