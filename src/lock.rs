@@ -3,11 +3,12 @@
 //! Pure: [`instance`] (is the holder's container alive?), [`candidate`] (who may hold), [`queue`] (whose turn is it),
 //! [`standing`] (may the holder keep it?), [`orphans`] (what did a dead leader leave behind?), [`decide`] (what next?), [`status`] (what to publish). On every replica:
 //! [`holds`], [`renewal`], [`adopt`]. On the leader, for as long as its [`tenure`] makes sense: [`controller`] wires [`reconcile`],
-//! which acts through `grant`, `ending`, [`labels`] and [`writes`].
+//! which looks by `contender` and acts through `grant`, `ending`, [`labels`] and [`writes`].
 
 pub mod access;
 pub mod adopt;
 pub mod candidate;
+mod contender;
 pub mod controller;
 pub mod decide;
 mod ending;

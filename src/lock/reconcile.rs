@@ -9,7 +9,6 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     ResourceExt,
-    core::{Selector, SelectorExt},
     runtime::{controller::Action, events::EventType, reflector::ObjectRef},
 };
 use tokio::sync::broadcast;
@@ -17,14 +16,13 @@ use tokio::sync::broadcast;
 use super::{
     access::{self, Access},
     adopt,
-    candidate::{self, Candidate, Ineligible},
-    decide::{Contender, Held, Pause, REQUESTS, Refusal, Rest, Step, View, decide},
+    decide::{Held, Pause, REQUESTS, Refusal, Rest, Step, View, decide},
     holds::Holds,
     index::Index,
-    labels, nodes,
+    labels,
     orphans::holder_nonce,
     queue::{self, Place},
-    shunned::{self, Shunned},
+    shunned::Shunned,
     standing,
     status::full_name,
     tenure::Tenure,
@@ -32,7 +30,7 @@ use super::{
 };
 use crate::{
     api::{
-        Claim, DistributedLock, Election,
+        DistributedLock,
         conditions::{AcceptedReason, LockCondition, find_condition},
     },
     operator::{context::Context, leader::Term},
@@ -76,7 +74,8 @@ pub struct Locks {
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     pauses: Mutex<HashMap<String, Pause>>,
     sealed: Mutex<HashMap<String, Nonce>>,
-    shunned: Shunned,
+    /// Who is passed over.
+    pub shunned: Shunned,
 }
 
 impl Locks {
@@ -239,75 +238,6 @@ impl Locks {
             now: self.context.clock.boottime(),
             wall: self.context.clock.wall(),
         }
-    }
-
-    /// Who would hold the lock if it were acquired now.
-    fn contender(&self, lock: &DistributedLock) -> Result<Contender, String> {
-        let namespace = lock.namespace().unwrap_or_default();
-        match (&lock.spec.claim, &lock.spec.election) {
-            (Some(Claim { identity: Some(identity), .. }), _) => Ok(Contender::Identity(identity.clone())),
-            (Some(Claim { pod_name: Some(pod_name), .. }), _) => {
-                let pod = self.context.pods.named(&namespace, pod_name);
-                let pod = pod.ok_or_else(|| format!("there is no pod {pod_name} in namespace {namespace}"))?;
-                let candidate = candidate::bound(&pod, None).map_err(|Ineligible(why)| why)?;
-                Ok(Contender::Instance(Box::new(candidate)))
-            }
-            (_, Some(election)) => self.elect(lock, &namespace, election),
-            _ => Err("the spec has neither claim nor election".into()),
-        }
-    }
-
-    fn elect(&self, lock: &DistributedLock, namespace: &str, election: &Election) -> Result<Contender, String> {
-        let selector = Selector::try_from(election.selector.clone())
-            .map_err(|error| format!("spec.election.selector cannot be used: {error}"))?;
-        let pods: Vec<_> = self
-            .context
-            .pods
-            .all()
-            .into_iter()
-            .filter(|pod| pod.namespace().as_deref() == Some(namespace) && selector.matches(pod.labels()))
-            .collect();
-        let nodes = self.context.nodes.all();
-        let judged = pods.iter().map(|pod| {
-            let candidate = candidate::electable(pod, election.container.as_deref())?;
-            match candidate.node_name.as_deref().filter(|node| nodes::is_unreachable(node, &nodes)) {
-                Some(node) => Err(Ineligible(format!("node {node} of pod {} does not report", candidate.pod_name))),
-                None => Ok(candidate),
-            }
-        });
-        let (mut candidates, mut reasons) = (Vec::new(), Vec::new());
-        for verdict in judged {
-            match verdict {
-                Ok(candidate) => candidates.push(candidate),
-                Err(Ineligible(why)) => reasons.push(why),
-            }
-        }
-        let candidates = self.without_shunned(lock, candidates);
-        match candidate::prefer(&candidates, election.preference) {
-            Some(best) => Ok(Contender::Instance(Box::new(best.clone()))),
-            None if reasons.is_empty() => Err("no pod matches spec.election.selector".into()),
-            None => {
-                reasons.sort();
-                reasons.truncate(5);
-                Err(reasons.join("; "))
-            }
-        }
-    }
-
-    /// The candidates without those to pass over, unless there are no others.
-    fn without_shunned(&self, lock: &DistributedLock, candidates: Vec<Candidate>) -> Vec<Candidate> {
-        let (uid, now) = (lock.uid().unwrap_or_default(), self.context.clock.boottime());
-        let (passed_over, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| {
-            shunned::was_asked_to_go(lock, &candidate.pod_name)
-                || self.shunned.contains(&uid, &candidate.container_id, now)
-        });
-        if others.is_empty() { passed_over } else { others }
-    }
-
-    /// Passes a container instance over for the length of one TTL, if another candidate can lead. Whether it was so already.
-    pub fn shun(&self, lock: &DistributedLock, container_id: &str) -> bool {
-        let now = self.context.clock.boottime();
-        self.shunned.add(&lock.uid().unwrap_or_default(), container_id, now, lock.spec.ttl.get())
     }
 
     /// All locks on the same key of the same quorum, itself included, as last written here.

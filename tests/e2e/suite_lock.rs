@@ -61,6 +61,7 @@ pub(crate) const TESTS: &[Test] = tests![
     local failover::a_leader_cut_off_from_the_api_server_harms_no_lock,
     local failover::a_leader_cut_off_from_the_members_harms_no_lock,
     local failover::a_leader_that_cannot_grant_lets_another_one_lead,
+    anywhere failover::a_rolling_update_of_the_operator_harms_no_lock,
     anywhere times::lock_delay_keeps_the_next_leader_waiting_too,
     anywhere health::a_tcp_check_has_to_fail_as_often_as_asked,
     local lost_nodes::a_leader_on_a_node_that_is_cut_off_is_followed,

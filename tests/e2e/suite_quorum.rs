@@ -30,6 +30,7 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere drift::whatever_is_edited_or_added_is_mended,
     anywhere drift::secrets_are_mended_without_new_passwords,
     anywhere lost_secrets::lost_passwords_are_made_anew_and_members_restarted_one_by_one,
+    anywhere lost_secrets::passwords_lost_while_the_members_change_are_made_anew,
     anywhere lost_secrets::a_quorum_whose_passwords_are_lost_can_be_deleted,
     local lost_secrets::a_replica_with_a_copy_of_a_lost_secret_writes_it_back,
     anywhere refusals::objects_of_others_are_refused_and_kept,

@@ -173,3 +173,13 @@ pub(crate) async fn a_leader_that_cannot_grant_lets_another_one_lead(bench: Benc
     ensure!(operators::current(&scene.leases)?.pod != scene.leader.pod, "who granted it?");
     Ok(())
 }
+
+pub(crate) async fn a_rolling_update_of_the_operator_harms_no_lock(bench: Bench) -> anyhow::Result<()> {
+    let scene = Scene::set(&bench).await?;
+    let from = bench.wall().0;
+    let deployment = format!("deployment/{}", operators::NAME);
+    bench.cluster.kubectl(&["-n", &bench.cluster.operator_namespace, "rollout", "restart", &deployment]).await?;
+    operators::all_available(&bench.cluster).await?;
+    ensure!(operators::current(&scene.leases)? != scene.leader, "the leader was not replaced");
+    scene.check(from).await
+}

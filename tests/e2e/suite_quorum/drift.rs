@@ -60,14 +60,14 @@ where
 pub(crate) async fn whatever_is_deleted_is_made_again(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
-    let before = pod_uids(&bench).await?;
+    let before = pod_uids(&bench, 3).await?;
     mended::<Service>(&bench, "q-0", SOON, &["delete", "service", "q-0"]).await?;
     mended::<PodDisruptionBudget>(&bench, "q", SOON, &["delete", "pdb", "q"]).await?;
     mended::<NetworkPolicy>(&bench, "q", SOON, &["delete", "networkpolicy", "q"]).await?;
     let orphan = ["delete", "statefulset", "q-1", "--cascade=orphan"];
     mended::<StatefulSet>(&bench, "q-1", SOON, &orphan).await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    ensure!(pod_uids(&bench).await? == before, "a pod was replaced");
+    ensure!(pod_uids(&bench, 3).await? == before, "a pod was replaced");
     check_held_throughout(&lock.recorder.versions())?;
     let events = bench.kubectl(&["get", "events", "--field-selector=reason=Mended", "-o", "name"]).await?;
     ensure!(events.lines().count() >= 4, "Events: {events}");
@@ -77,7 +77,7 @@ pub(crate) async fn whatever_is_deleted_is_made_again(bench: Bench) -> anyhow::R
 pub(crate) async fn whatever_is_edited_or_added_is_mended(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
-    let before = pod_uids(&bench).await?;
+    let before = pod_uids(&bench, 3).await?;
     for (kind, name, patch) in [
         ("statefulset", "q-0", r#"{"spec":{"template":{"spec":{"containers":[{"name":"extra","image":"x"}]}}}}"#),
         ("statefulset", "q-0", r#"{"spec":{"template":{"spec":{"volumes":[{"name":"extra","emptyDir":{}}]}}}}"#),
@@ -100,7 +100,7 @@ pub(crate) async fn whatever_is_edited_or_added_is_mended(bench: Bench) -> anyho
     tokio::time::sleep(Duration::from_secs(3)).await;
     let service = bench.api::<Service>().get("q-0").await?;
     ensure!(service.metadata.annotations.is_some_and(|all| all.contains_key("other.example/note")), "not kept");
-    ensure!(pod_uids(&bench).await? == before, "a pod was replaced");
+    ensure!(pod_uids(&bench, 3).await? == before, "a pod was replaced");
     check_held_throughout(&lock.recorder.versions())?;
     Ok(())
 }
@@ -108,12 +108,12 @@ pub(crate) async fn whatever_is_edited_or_added_is_mended(bench: Bench) -> anyho
 pub(crate) async fn secrets_are_mended_without_new_passwords(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
-    let before = pod_uids(&bench).await?;
+    let before = pod_uids(&bench, 3).await?;
     let edit = r#"{"data":{"redis.conf":"YXBwZW5kb25seSB5ZXM=","extra":"eA=="}}"#;
     mended::<Secret>(&bench, "q-config", SECRET_LIMIT, &["patch", "secret", "q-config", "--patch", edit]).await?;
     mended::<Secret>(&bench, "q-auth", SECRET_LIMIT, &["delete", "secret", "q-auth"]).await?;
     mended::<Secret>(&bench, "q-client-outside", SECRET_LIMIT, &["delete", "secret", "q-client-outside"]).await?;
-    ensure!(pod_uids(&bench).await? == before, "a pod was replaced");
+    ensure!(pod_uids(&bench, 3).await? == before, "a pod was replaced");
     check_held_throughout(&lock.recorder.versions())?;
     Ok(())
 }

@@ -67,9 +67,9 @@ pub(crate) async fn settled_after(quorum: &Quorum, mark: usize, limit: Duration)
 }
 
 /// UIDs of the members' pods.
-pub(crate) async fn pod_uids(bench: &Bench) -> anyhow::Result<Vec<String>> {
+pub(crate) async fn pod_uids(bench: &Bench, members: usize) -> anyhow::Result<Vec<String>> {
     let mut uids = Vec::new();
-    for index in 0..3 {
+    for index in 0..members {
         let pod = bench.api::<Pod>().get(&format!("q-{index}-0")).await?;
         uids.push(pod.metadata.uid.context("a pod without UID")?);
     }

@@ -5,14 +5,18 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use redlock_operator::api::{FenceReason, MemberState, MemberStatus};
+use serde_json::json;
 
-use super::helpers::{RESTART_LIMIT, condition, delay, held_lock, is_admitted, is_fenced_for, pod_uids, reason_after};
+use super::{
+    helpers::{RESTART_LIMIT, condition, delay, held_lock, is_admitted, is_fenced_for, pod_uids, reason_after},
+    membership,
+};
 use crate::{
     bench::Bench,
     foreign::Client,
     locks::{Lock, SOON, claim, token},
     operators,
-    quorums::Quorum,
+    quorums::{Quorum, manifest},
     record::Version,
 };
 
@@ -29,7 +33,7 @@ pub(crate) async fn lost_passwords_are_made_anew_and_members_restarted_one_by_on
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
     let outside = Client::start(&quorum).await?;
-    let (before, pods) = (token(&lock.recorder.last()?.object)?, pod_uids(&bench).await?);
+    let (before, pods) = (token(&lock.recorder.last()?.object)?, pod_uids(&bench, 3).await?);
     operators::scale(&bench.cluster, 0).await?;
     let deleted = bench.kubectl(&["delete", "secret", "q-auth"]).await;
     let mark = quorum.recorder.mark();
@@ -51,7 +55,7 @@ pub(crate) async fn lost_passwords_are_made_anew_and_members_restarted_one_by_on
     quorum.recorder.until_after(lost, limit, "all members run with new passwords", all).await?;
 
     // Every new process has waited, and no other one was touched meanwhile.
-    let after = pod_uids(&bench).await?;
+    let after = pod_uids(&bench, 3).await?;
     ensure!(pods.iter().all(|uid| !after.contains(uid)), "a member runs with passwords that nobody knows");
     check_one_restart_at_a_time(&quorum, mark)?;
     for index in 0..3 {
@@ -82,6 +86,40 @@ pub(crate) async fn lost_passwords_are_made_anew_and_members_restarted_one_by_on
     Ok(())
 }
 
+/// Two lists count, and nobody can log in to the members of either.
+pub(crate) async fn passwords_lost_while_the_members_change_are_made_anew(bench: Bench) -> anyhow::Result<()> {
+    let mut single = manifest(&bench, "q", MAX_TTL);
+    single["spec"]["members"] = json!(1);
+    let quorum = Quorum::ready_as(&bench, single, MAX_TTL).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    let before = token(&lock.recorder.last()?.object)?;
+    let change = membership::resize(&quorum, 3).await?;
+    membership::joint(&quorum, change, 1, 3).await?;
+    operators::scale(&bench.cluster, 0).await?;
+    let deleted = bench.kubectl(&["delete", "secret", "q-auth"]).await;
+    let (mark, pods) = (quorum.recorder.mark(), pod_uids(&bench, 3).await);
+    let lists = membership::voters(&quorum.recorder.last()?);
+    operators::scale(&bench.cluster, 2).await?;
+    deleted?;
+    ensure!(lists == (3, 1, 2), "the change had ended before the Secret went: {lists:?}");
+
+    reason_after(&quorum, mark, LOSS_LIMIT, "Ready", "AuthLost").await?;
+    let all = |m: &Version<_>| condition(m, "Ready").1 == "AllAdmitted";
+    let limit = LOSS_LIMIT + (RESTART_LIMIT + delay(MAX_TTL)) * 3;
+    let lost = quorum.recorder.mark();
+    quorum.recorder.until_after(lost, limit, "all members run with new passwords", all).await?;
+    membership::changed(&quorum, change, 3, 2).await?;
+    let (pods, after) = (pods?, pod_uids(&bench, 3).await?);
+    ensure!(pods.iter().all(|uid| !after.contains(uid)), "a member runs with passwords that nobody knows");
+    check_one_restart_at_a_time(&quorum, mark)?;
+
+    lock.reason("Expired", SOON).await?;
+    let next = Lock::create(&bench, claim("next", "job", Some("q"), TTL)).await?;
+    let held = next.held(LOSS_LIMIT).await?;
+    ensure!(token(&held.object)? > before, "token {} after {before}", token(&held.object)?);
+    membership::clients_are_let_in(&Client::start(&quorum).await?, &bench, 3).await
+}
+
 /// A member whose process is new, and not admitted, is the only one.
 fn check_one_restart_at_a_time(quorum: &Quorum, mark: usize) -> anyhow::Result<()> {
     let restarts = |m: &&MemberStatus| !matches!(m.state, MemberState::Admitted | MemberState::Unreachable);
@@ -107,14 +145,14 @@ pub(crate) async fn a_quorum_whose_passwords_are_lost_can_be_deleted(bench: Benc
 /// The leader is frozen, the Secret goes, and another replica that has never read it leads: the frozen one has the only copy.
 pub(crate) async fn a_replica_with_a_copy_of_a_lost_secret_writes_it_back(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let pods = pod_uids(&bench).await?;
+    let pods = pod_uids(&bench, 3).await?;
     let before = bench.api::<Secret>().get("q-auth").await?.data;
     operators::scale(&bench.cluster, 1).await?;
     let written_back = write_back(&bench, &quorum).await;
     operators::scale(&bench.cluster, 2).await?;
     written_back?;
     ensure!(bench.api::<Secret>().get("q-auth").await?.data == before, "the passwords are others");
-    ensure!(pod_uids(&bench).await? == pods, "a member was restarted");
+    ensure!(pod_uids(&bench, 3).await? == pods, "a member was restarted");
     Ok(())
 }
 

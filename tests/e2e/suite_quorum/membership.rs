@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, ensure};
-use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod, core::v1::Service};
-use kube::{ResourceExt, api::ListParams};
+use anyhow::ensure;
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Service};
+use kube::api::ListParams;
 use redlock_operator::api::{FenceReason, RedisQuorum};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use super::helpers::{condition, held_lock, is_fenced_for, reason_after, settled_after};
+use super::helpers::{condition, held_lock, is_fenced_for, pod_uids, reason_after, settled_after};
 use crate::{
     bench::Bench,
     foreign::{Client, Line, Monitor, OLD_LIST_TTL},
@@ -105,26 +105,31 @@ async fn shut_out(monitor: &Monitor, after: i64, members: usize) -> anyhow::Resu
     monitor.until(after, SOON, "every member refuses it", refused).await
 }
 
-async fn resize(quorum: &Quorum, members: usize) -> anyhow::Result<usize> {
+pub(super) async fn resize(quorum: &Quorum, members: usize) -> anyhow::Result<usize> {
     let mark = quorum.recorder.mark();
     let patch = format!(r#"{{"spec":{{"members":{members}}}}}"#);
     quorum.bench.patch("rq", &quorum.name, &patch).await?;
     Ok(mark)
 }
 
-fn voters(version: &Version<RedisQuorum>) -> (usize, usize, i64) {
+pub(super) fn voters(version: &Version<RedisQuorum>) -> (usize, usize, i64) {
     let status = version.object.status.clone().unwrap_or_default();
     (status.voters.len(), status.former_voters.len(), status.membership_epoch.unwrap_or_default())
 }
 
 /// Both lists count.
-async fn joint(quorum: &Quorum, mark: usize, from: usize, to: usize) -> anyhow::Result<Version<RedisQuorum>> {
+pub(super) async fn joint(
+    quorum: &Quorum,
+    mark: usize,
+    from: usize,
+    to: usize,
+) -> anyhow::Result<Version<RedisQuorum>> {
     let what = format!("joint, from {from} to {to}");
     quorum.recorder.until_after(mark, CHANGE_LIMIT, &what, |v| (voters(v).0, voters(v).1) == (to, from)).await
 }
 
 /// The change has ended: the new list counts alone, and nothing is left of members that are in no list.
-async fn changed(quorum: &Quorum, mark: usize, members: usize, epoch: i64) -> anyhow::Result<()> {
+pub(super) async fn changed(quorum: &Quorum, mark: usize, members: usize, epoch: i64) -> anyhow::Result<()> {
     let what = format!("{members} members in epoch {epoch}");
     let ended = |v: &Version<RedisQuorum>| voters(v) == (members, 0, epoch);
     quorum.recorder.until_after(mark, CHANGE_LIMIT, &what, ended).await?;
@@ -148,16 +153,8 @@ async fn changed(quorum: &Quorum, mark: usize, members: usize, epoch: i64) -> an
     Ok(())
 }
 
-async fn uids(bench: &Bench, members: usize) -> anyhow::Result<Vec<String>> {
-    let mut uids = Vec::new();
-    for index in 0..members {
-        uids.push(bench.api::<Pod>().get(&format!("q-{index}-0")).await?.uid().context("no UID")?);
-    }
-    Ok(uids)
-}
-
 /// A client that reads its Secret now can take a lock on all members.
-async fn clients_are_let_in(client: &Client, bench: &Bench, members: usize) -> anyhow::Result<()> {
+pub(super) async fn clients_are_let_in(client: &Client, bench: &Bench, members: usize) -> anyhow::Result<()> {
     let key = format!("{}/now", bench.namespace);
     for member in 0..members {
         let answer = client.redis(member, &["SET", &key, "x", "NX", "PX", "100"]).await?;
@@ -188,7 +185,7 @@ pub(crate) async fn one_member_becomes_three_and_no_lock_is_lost_or_split(bench:
     let outside = Monitor::with_old_list(&quorum, "old-list", &format!("{}/turns", bench.namespace)).await?;
     outside.until(0, SOON, "it holds the lock once", |line| line.text.starts_with("held ")).await?;
     let turns = Turns::start(&bench, Duration::from_secs(3));
-    let before = uids(&bench, 1).await?;
+    let before = pod_uids(&bench, 1).await?;
 
     let start = bench.now();
     let mark = resize(&quorum, 3).await?;
@@ -201,7 +198,7 @@ pub(crate) async fn one_member_becomes_three_and_no_lock_is_lost_or_split(bench:
     changed(&quorum, mark, 3, 2).await?;
     bench.figures.add("1 -> 3 members, under locks", bench.now().since(start));
     shut_out(&outside, bench.wall().0, 1).await?;
-    ensure!(uids(&bench, 1).await? == before, "the old member was restarted");
+    ensure!(pod_uids(&bench, 1).await? == before, "the old member was restarted");
 
     // It goes on for a while with three members, then the old client must not have been let in again.
     tokio::time::sleep(max_ttl).await;
@@ -227,7 +224,7 @@ pub(crate) async fn three_become_five_then_seven_then_three_though_the_leader_is
     let of_three = Monitor::with_old_list(&quorum, "old-list-3", &key).await?;
     of_three.until(0, SOON, "it holds the lock once", |line| line.text.starts_with("held ")).await?;
     let turns = Turns::start(&bench, ttl);
-    let before = uids(&bench, 3).await?;
+    let before = pod_uids(&bench, 3).await?;
     let leases = operators::watch_leader(&bench.cluster).await?;
 
     let mark = resize(&quorum, 5).await?;
@@ -248,7 +245,7 @@ pub(crate) async fn three_become_five_then_seven_then_three_though_the_leader_is
     changed(&quorum, mark, 3, 4).await?;
     settled_after(&quorum, quorum.recorder.mark().saturating_sub(1), SOON).await?;
 
-    ensure!(uids(&bench, 3).await? == before, "a member that was in every list was restarted");
+    ensure!(pod_uids(&bench, 3).await? == before, "a member that was in every list was restarted");
     let turns = turns.end().await?;
     let (three, five) = (of_three.lines().await?, of_five.lines().await?);
     let held = (check_exclusion(&turns, &three)?, check_exclusion(&turns, &five)?);

@@ -66,13 +66,13 @@ pub(crate) async fn members_are_updated_one_at_a_time_and_no_lock_is_lost(bench:
 pub(crate) async fn a_bad_image_stops_at_the_first_member_and_is_undone(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
-    let (before, mark) = (pod_uids(&bench).await?, quorum.recorder.mark());
+    let (before, mark) = (pod_uids(&bench, 3).await?, quorum.recorder.mark());
     bench.patch("rq", "q", r#"{"spec":{"image":"redlock-operator.local/no-such-image:1"}}"#).await?;
     let pending = |m: &redlock_operator::api::MemberStatus| m.state == MemberState::Pending;
     quorum.member_until(mark, 0, ROLLOUT_LIMIT, "has no running pod", pending).await?;
     // Whatever it might do next, it has had the time: pods are replaced for good.
     tokio::time::sleep(delay(MAX_TTL) + QUIET).await;
-    let during = pod_uids(&bench).await?;
+    let during = pod_uids(&bench, 3).await?;
     ensure!(during[0] != before[0] && during[1..] == before[1..], "not only the first member: {before:?}, {during:?}");
     let last = quorum.recorder.last()?;
     let (holds, reason, message) = condition(&last, "Progressing");
@@ -83,7 +83,7 @@ pub(crate) async fn a_bad_image_stops_at_the_first_member_and_is_undone(bench: B
     bench.patch("rq", "q", &format!(r#"{{"spec":{{"image":"{}"}}}}"#, bench.cluster.redis_image)).await?;
     quorum.member_until(mark, 0, RESTART_LIMIT, "is admitted with the old image", is_admitted).await?;
     settled_after(&quorum, mark, RESTART_LIMIT).await?;
-    let after = pod_uids(&bench).await?;
+    let after = pod_uids(&bench, 3).await?;
     ensure!(after[1..] == before[1..], "members that had the right image were replaced");
     check_held_throughout(&lock.recorder.versions())?;
     Ok(())
@@ -91,7 +91,7 @@ pub(crate) async fn a_bad_image_stops_at_the_first_member_and_is_undone(bench: B
 
 pub(crate) async fn a_paused_update_waits_and_goes_on(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let before = pod_uids(&bench).await?;
+    let before = pod_uids(&bench, 3).await?;
     bench.kubectl(&["annotate", "rq", "q", "redlock-operator.io/rollout=paused"]).await?;
     let mark = quorum.recorder.mark();
     bench.patch("rq", "q", OTHER_RESOURCES).await?;
@@ -100,7 +100,7 @@ pub(crate) async fn a_paused_update_waits_and_goes_on(bench: Bench) -> anyhow::R
         reason == "RolloutPaused" && message.contains("3 of 3 members run the old pod template")
     };
     quorum.recorder.until_after(mark, SOON, "paused before the first member", all).await?;
-    let same = || async { Ok(pod_uids(&bench).await? == before) };
+    let same = || async { Ok(pod_uids(&bench, 3).await? == before) };
     poll::stays(QUIET, "a paused update replaces no pod", same).await?;
 
     // Paused again in the middle: the member that is under way comes back, the others stay as they are.
@@ -111,15 +111,15 @@ pub(crate) async fn a_paused_update_waits_and_goes_on(bench: Bench) -> anyhow::R
     bench.kubectl(&["annotate", "rq", "q", "redlock-operator.io/rollout=paused"]).await?;
     let mark = quorum.recorder.mark();
     quorum.member_until(mark, 0, RESTART_LIMIT, "is admitted again", is_admitted).await?;
-    let during = pod_uids(&bench).await?;
+    let during = pod_uids(&bench, 3).await?;
     ensure!(during[0] != before[0] && during[1..] == before[1..], "{before:?}, then {during:?}");
-    let same = || async { Ok(pod_uids(&bench).await? == during) };
+    let same = || async { Ok(pod_uids(&bench, 3).await? == during) };
     poll::stays(QUIET, "an update that is paused again replaces no further pod", same).await?;
 
     let mark = quorum.recorder.mark();
     bench.kubectl(&["annotate", "rq", "q", "redlock-operator.io/rollout-"]).await?;
     settled_after(&quorum, mark, ROLLOUT_LIMIT).await?;
-    let after = pod_uids(&bench).await?;
+    let after = pod_uids(&bench, 3).await?;
     ensure!(after[0] == during[0] && after[1] != before[1] && after[2] != before[2], "{during:?}, then {after:?}");
     check_one_at_a_time(&quorum, mark)
 }

@@ -50,7 +50,7 @@ pub(crate) async fn passwords_are_rotated_and_no_lock_is_lost(bench: Bench) -> a
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
     let client = Client::start(&quorum).await?;
-    let (before, pods, old) = (quorum.recorder.last()?.object, pod_uids(&bench).await?, client_urls(&bench).await?);
+    let (before, pods, old) = (quorum.recorder.last()?.object, pod_uids(&bench, 3).await?, client_urls(&bench).await?);
 
     let (mark, start) = (quorum.recorder.mark(), bench.now());
     annotate(&bench, "first").await?;
@@ -94,7 +94,7 @@ pub(crate) async fn passwords_are_rotated_and_no_lock_is_lost(bench: Bench) -> a
     ensure!(answers.iter().all(|answer| answer == "OK"), "with the new passwords: {answers:?}");
 
     let last = quorum.recorder.last()?;
-    ensure!(run_ids(&last.object) == run_ids(&before) && pod_uids(&bench).await? == pods, "a member was restarted");
+    ensure!(run_ids(&last.object) == run_ids(&before) && pod_uids(&bench, 3).await? == pods, "a member was restarted");
     check_one_at_a_time(&quorum, mark)?;
     ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
     operators::all_available(&bench.cluster).await

@@ -149,7 +149,7 @@ pub(crate) async fn tls_is_switched_on_and_off_and_no_lock_is_lost(bench: Bench)
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
     let client = Client::start(&quorum).await?;
-    let mut before = pod_uids(&bench).await?;
+    let mut before = pod_uids(&bench, 3).await?;
 
     // Without a certificate it does not begin.
     let mark = quorum.recorder.mark();
@@ -157,7 +157,7 @@ pub(crate) async fn tls_is_switched_on_and_off_and_no_lock_is_lost(bench: Bench)
     bench.patch("rq", "q", missing).await?;
     let refused = reason_after(&quorum, mark, SOON, "Ready", "CertificateInvalid").await?;
     ensure!(refused.contains("the Secret missing of spec.tls.secretRef does not exist"), "{refused}");
-    let same = || async { Ok(pod_uids(&bench).await? == before) };
+    let same = || async { Ok(pod_uids(&bench, 3).await? == before) };
     poll::stays(TTL, "no member is replaced without a certificate", same).await?;
 
     for mode in ["Managed", "Disabled"] {
@@ -166,7 +166,7 @@ pub(crate) async fn tls_is_switched_on_and_off_and_no_lock_is_lost(bench: Bench)
         reason_after(&quorum, mark, SOON, "Progressing", "Updating").await?;
         settled_after(&quorum, quorum.recorder.mark().saturating_sub(1), ROLLOUT_LIMIT).await?;
         check_one_at_a_time(&quorum, mark)?;
-        let after = pod_uids(&bench).await?;
+        let after = pod_uids(&bench, 3).await?;
         ensure!(after.iter().all(|uid| !before.contains(uid)), "{mode}: not every member was replaced");
         before = after;
         if mode == "Managed" {
