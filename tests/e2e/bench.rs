@@ -1,19 +1,18 @@
 //! What one test works with: a namespace of its own, and ways to make, watch and read objects there.
 
-use std::{fmt::Debug, ops::Deref, sync::Arc, time::Duration};
+use std::{ops::Deref, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::{NamespaceResourceScope, api::core::v1::Namespace};
 use kube::{Api, Resource, ResourceExt, api::PostParams};
 use redlock_operator::time::{Boottime, Clock as _, SystemClock, UnixMillis};
-use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::{
     cluster::Cluster,
     figures::Figures,
-    record::Recorder,
+    record::{Recorder, Watchable},
     votes::{Tally, VoteMonitor},
 };
 
@@ -102,7 +101,7 @@ impl Bench {
     /// Makes an object in the test's namespace.
     pub(crate) async fn create<K>(&self, object: Value) -> anyhow::Result<K>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Serialize + DeserializeOwned,
+        K: Watchable + Resource<Scope = NamespaceResourceScope>,
     {
         let parsed: K = serde_json::from_value(object)?;
         let created = self.api::<K>().create(&PostParams::default(), &parsed).await;
@@ -112,7 +111,7 @@ impl Bench {
     /// Deletes an object in the test's namespace, and does not wait for its end.
     pub(crate) async fn delete<K>(&self, name: &str) -> anyhow::Result<()>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+        K: Watchable + Resource<Scope = NamespaceResourceScope>,
     {
         let deleted = self.api::<K>().delete(name, &kube::api::DeleteParams::background()).await;
         deleted.with_context(|| format!("failed to delete {} {name}", K::kind(&())))?;
@@ -135,14 +134,7 @@ impl Bench {
     /// Watches one object in the test's namespace.
     pub(crate) async fn record<K>(&self, name: &str) -> anyhow::Result<Recorder<K>>
     where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Serialize
-            + Send
-            + Sync
-            + 'static,
+        K: Watchable + Resource<Scope = NamespaceResourceScope>,
     {
         Recorder::of(self.api::<K>(), name).await
     }

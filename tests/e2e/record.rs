@@ -77,10 +77,18 @@ impl<K> Drop for Recorder<K> {
     }
 }
 
-impl<K> Recorder<K>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static,
+/// A kind of which objects can be watched.
+pub(crate) trait Watchable:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
 {
+}
+
+impl<K> Watchable for K where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + Sync + 'static
+{
+}
+
+impl<K: Watchable> Recorder<K> {
     /// Watches one object, which need not exist yet.
     pub(crate) async fn of(api: Api<K>, name: &str) -> anyhow::Result<Self> {
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
@@ -144,7 +152,8 @@ where
 
     /// What was seen last.
     pub(crate) fn last(&self) -> anyhow::Result<Version<K>> {
-        self.versions().pop().with_context(|| format!("{}: never seen", self.what))
+        let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        versions.last().cloned().with_context(|| format!("{}: never seen", self.what))
     }
 
     /// What was seen after `mark` versions, once there is something; never anything if the watch has ended.
@@ -224,7 +233,7 @@ where
     }
 
     fn describe_last(&self) -> String {
-        let Some(Version { gone, mut object, .. }) = self.versions().pop() else { return "nothing".into() };
+        let Ok(Version { gone, mut object, .. }) = self.last() else { return "nothing".into() };
         object.managed_fields_mut().clear();
         let text = serde_yaml::to_string(&object).unwrap_or_else(|error| error.to_string());
         if gone { format!("(deleted)\n{text}") } else { text }

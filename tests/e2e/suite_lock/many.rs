@@ -10,6 +10,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use kube::ResourceExt;
 use redlock_operator::api::{DistributedLock, Validity};
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::support::{LockVersion, with};
 use crate::{
@@ -65,11 +66,10 @@ async fn held_and_renewed(bench: Bench, size: Size) -> anyhow::Result<()> {
     let mut next = 0;
     while held.len() < count {
         let left = held_within.saturating_sub(bench.now().since(start));
-        let what = format!("{count} locks are held: {} are", held.len());
-        recorder.until_after(next, left, &what, |_| true).await?;
-        let fresh = recorder.versions().split_off(next);
+        let fresh = timeout(left, recorder.after(next)).await;
+        let fresh = fresh.with_context(|| format!("{} of {count} locks are held after {held_within:?}", held.len()))?;
         next += fresh.len();
-        held.extend(fresh.into_iter().filter(|v| is_held(&v.object)).map(|v| v.object.name_any()));
+        held.extend(fresh.iter().filter(|v| is_held(&v.object)).map(|v| v.object.name_any()));
     }
     bench.figures.add(&format!("{count} locks held"), bench.now().since(start));
     // So long that each lock has to be renewed several times.

@@ -1,6 +1,6 @@
 //! Whatever a person does to the objects of a quorum is undone.
 
-use std::{fmt::Debug, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::{
@@ -13,11 +13,17 @@ use k8s_openapi::{
     },
 };
 use kube::Resource;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::helpers::{held_lock, pod_uids};
-use crate::{bench::Bench, history::check_held_throughout, locks::SOON, quorums::Quorum};
+use crate::{
+    bench::Bench,
+    history::check_held_throughout,
+    locks::SOON,
+    quorums::Quorum,
+    record::{Version, Watchable},
+};
 
 const MAX_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(3);
@@ -36,14 +42,7 @@ fn essence<K: Resource + Serialize>(object: &K) -> anyhow::Result<Value> {
 /// Does something to an object by kubectl, and waits until it is as it was.
 async fn mended<K>(bench: &Bench, name: &str, limit: Duration, change: &[&str]) -> anyhow::Result<()>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Serialize
-        + Send
-        + Sync
-        + 'static,
+    K: Watchable + Resource<Scope = NamespaceResourceScope>,
 {
     let recorder = bench.record::<K>(name).await?;
     let before = essence(&bench.api::<K>().get(name).await?)?;
@@ -51,7 +50,7 @@ where
     bench.kubectl(change).await?;
     let is_other = |object: &K| essence(object).ok().as_ref() != Some(&before);
     let changed = recorder.until_after(mark, SOON, "changed or gone", |v| v.gone || is_other(&v.object)).await?;
-    let later = |v: &crate::record::Version<K>| v.at > changed.at && !v.gone && !is_other(&v.object);
+    let later = |v: &Version<K>| v.at > changed.at && !v.gone && !is_other(&v.object);
     recorder.until_after(mark, limit, &format!("as before, after kubectl {}", change.join(" ")), later).await?;
     bench.figures.add(&format!("{} touched -> mended", K::kind(&())), bench.now().since(start));
     Ok(())
