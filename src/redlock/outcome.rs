@@ -101,10 +101,12 @@ impl MemberFailure {
     }
 }
 
-/// Whether a round failed for want of answers, rather than for what was answered.
+/// Whether a round failed for want of answers, rather than for what was answered: of those that failed at least half were silent. With
+/// their votes it may have had a majority.
 #[must_use]
 pub fn is_silence(failures: &[(MemberName, MemberFailure)]) -> bool {
-    failures.iter().filter(|(_, failure)| failure.is_silence()).count() * 2 > failures.len()
+    let silent = failures.iter().filter(|(_, failure)| failure.is_silence()).count();
+    silent > 0 && silent * 2 >= failures.len()
 }
 
 /// Which hold to extend.
@@ -186,4 +188,26 @@ pub struct Released {
     pub deleted: usize,
     /// Who did not confirm, and why.
     pub failures: Vec<(MemberName, MemberFailure)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_fails_for_silence_if_the_silent_could_have_made_a_majority() {
+        let silent = || MemberFailure::Member(MemberError::TimedOut);
+        let gone = || MemberFailure::Member(MemberError::Unreachable("refused".into()));
+        let fenced = || MemberFailure::Member(MemberError::Fenced);
+        for (failures, silence) in [
+            (vec![silent(), gone()], true),
+            (vec![silent(), MemberFailure::NotAdmitted], true),
+            (vec![silent(), fenced(), MemberFailure::NotAdmitted], false),
+            (vec![MemberFailure::NotAdmitted, MemberFailure::ClockStepped], false),
+            (vec![], false),
+        ] {
+            let failures: Vec<_> = failures.into_iter().map(|failure| (MemberName::from("m"), failure)).collect();
+            assert_eq!(is_silence(&failures), silence, "{failures:?}");
+        }
+    }
 }
