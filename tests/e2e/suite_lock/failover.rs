@@ -180,6 +180,6 @@ pub(crate) async fn a_rolling_update_of_the_operator_harms_no_lock(bench: Bench)
     let deployment = format!("deployment/{}", operators::NAME);
     bench.cluster.kubectl(&["-n", &bench.cluster.operator_namespace, "rollout", "restart", &deployment]).await?;
     operators::all_available(&bench.cluster).await?;
-    ensure!(operators::current(&scene.leases)? != scene.leader, "the leader was not replaced");
+    operators::until_next_term(&scene.leases, &scene.leader).await?;
     scene.check(from).await
 }
