@@ -62,15 +62,9 @@ async fn held_and_renewed(bench: Bench, size: Size) -> anyhow::Result<()> {
         .try_for_each(|_| std::future::ready(Ok(())))
         .await?;
     bench.figures.add(&format!("{count} locks created"), bench.now().since(start));
-    let mut held = BTreeSet::new();
     let mut next = 0;
-    while held.len() < count {
-        let left = held_within.saturating_sub(bench.now().since(start));
-        let fresh = timeout(left, recorder.after(next)).await;
-        let fresh = fresh.with_context(|| format!("{} of {count} locks are held after {held_within:?}", held.len()))?;
-        next += fresh.len();
-        held.extend(fresh.iter().filter(|v| is_held(&v.object)).map(|v| v.object.name_any()));
-    }
+    let left = held_within.saturating_sub(bench.now().since(start));
+    all(&recorder, &mut next, count, left, "held", |version| is_held(&version.object)).await?;
     bench.figures.add(&format!("{count} locks held"), bench.now().since(start));
     // So long that each lock has to be renewed several times.
     tokio::time::sleep(WATCHED).await;
@@ -102,7 +96,36 @@ async fn held_and_renewed(bench: Bench, size: Size) -> anyhow::Result<()> {
         in_time.len(),
         behind.len()
     );
+    let start = bench.now();
+    let deletion = |number: usize| {
+        let bench = bench.clone();
+        async move { bench.delete::<DistributedLock>(&format!("lock-{number}")).await }
+    };
+    futures::stream::iter(0..count).map(deletion).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    all(&recorder, &mut next, count, held_within, "released", |version| version.gone).await?;
+    bench.figures.add(&format!("{count} locks released"), bench.now().since(start));
     Ok(())
+}
+
+/// Waits until this has been true of each lock, in a version after the `next`th.
+async fn all(
+    recorder: &Recorder<DistributedLock>,
+    next: &mut usize,
+    count: usize,
+    within: Duration,
+    what: &str,
+    is_so: impl Fn(&LockVersion) -> bool,
+) -> anyhow::Result<()> {
+    let mut so = BTreeSet::new();
+    let waited = timeout(within, async {
+        while so.len() < count {
+            let fresh = recorder.after(*next).await;
+            *next += fresh.len();
+            so.extend(fresh.iter().filter(|version| is_so(version)).map(|version| version.object.name_any()));
+        }
+    });
+    let waited = waited.await;
+    waited.with_context(|| format!("{} of {count} locks are {what} after {within:?}", so.len()))
 }
 
 fn is_published(version: &LockVersion) -> bool {
