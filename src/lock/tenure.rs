@@ -47,8 +47,10 @@ impl Tenure {
 
     /// Lets another replica lead, if one reaches this quorum.
     pub fn hand_over(&self, quorum: &ObjectRef<RedisQuorum>, why: &str) {
-        tracing::warn!(%quorum, why, "this replica cannot reach the quorum, another one had better lead");
-        self.term.hand_over(quorum.to_string());
+        // Every lock of the quorum asks, and one line says it for all.
+        if self.term.hand_over(quorum.to_string()) {
+            tracing::warn!(%quorum, why, "this replica cannot reach the quorum, another one had better lead");
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<ObjectRef<RedisQuorum>, Option<Boottime>>> {

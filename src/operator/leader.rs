@@ -62,10 +62,9 @@ impl Term {
         Self { epoch, over: CancellationToken::new(), out_of_reach: Arc::default() }
     }
 
-    /// Asks for this term to end in favour of a replica that reaches `quorum`, whatever text names it.
-    pub fn hand_over(&self, quorum: String) {
-        // Once is enough.
-        let _first = self.out_of_reach.set(quorum);
+    /// Asks for this term to end in favour of a replica that reaches `quorum`, whatever text names it. Whether nobody had asked.
+    pub fn hand_over(&self, quorum: String) -> bool {
+        self.out_of_reach.set(quorum).is_ok()
     }
 }
 
@@ -172,7 +171,7 @@ impl<C: Clock> Candidacy<C> {
         }
     }
 
-    async fn hand_over(&mut self, why: &str, out_of_reach: Option<&String>) {
+    async fn hand_over(&mut self, why: &str, out_of_reach: Option<&str>) {
         self.end_term(why);
         if !matches!(timeout(ATTEMPT_TIMEOUT, self.let_go(out_of_reach)).await, Ok(Ok(()))) {
             tracing::info!("lease not handed over, it runs out by itself");
@@ -261,13 +260,13 @@ impl<C: Clock> Candidacy<C> {
         }
     }
 
-    async fn let_go(&mut self, out_of_reach: Option<&String>) -> kube::Result<()> {
+    async fn let_go(&mut self, out_of_reach: Option<&str>) -> kube::Result<()> {
         let mut lease = self.leases.get(&self.name).await?;
         if let Some(spec) = &mut lease.spec
             && spec.holder_identity.as_deref() == Some(self.identity.as_str())
         {
             spec.holder_identity = None;
-            let quorum = out_of_reach.map(|quorum| (OUT_OF_REACH_ANNOTATION.to_owned(), quorum.clone()));
+            let quorum = out_of_reach.map(|quorum| (OUT_OF_REACH_ANNOTATION.to_owned(), quorum.to_owned()));
             lease.annotations_mut().extend(quorum);
             let replaced = self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
             self.sighting = Sighting { version: replaced.metadata.resource_version, at: self.clock.boottime() };

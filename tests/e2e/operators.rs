@@ -104,6 +104,12 @@ pub(crate) async fn log_since(cluster: &Cluster, seconds: u64) -> anyhow::Result
     cluster.kubectl(&["-n", &cluster.operator_namespace, "logs", &selector, "--tail=-1", &since]).await
 }
 
+/// Begins to replace all replicas, one after the other.
+pub(crate) async fn roll(cluster: &Cluster) -> anyhow::Result<()> {
+    let deployment = format!("deployment/{NAME}");
+    cluster.kubectl(&["-n", &cluster.operator_namespace, "rollout", "restart", &deployment]).await.map(drop)
+}
+
 /// Changes the number of replicas, and waits until there are that many.
 pub(crate) async fn scale(cluster: &Cluster, replicas: usize) -> anyhow::Result<()> {
     let (deployment, replicas) = (format!("deployment/{NAME}"), format!("--replicas={replicas}"));

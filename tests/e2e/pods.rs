@@ -23,6 +23,11 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
+/// The node that a pod runs on and its address, once it has both.
+pub(crate) fn place(pod: &Pod) -> Option<(String, String)> {
+    Some((pod.spec.as_ref()?.node_name.clone()?, pod.status.as_ref()?.pod_ip.clone()?))
+}
+
 /// A Deployment whose pods say their name: `CONFIG GET dbfilename` on port 6379. Redis stands for an application.
 pub(crate) fn application(name: &str, replicas: i32, image: &str) -> Value {
     json!({

@@ -19,7 +19,7 @@ use crate::{
     bench::Bench,
     checker::Fault,
     faults::{API_SERVER_PORT, Injected, MEMBER_PORT},
-    locks, operators,
+    locks, operators, pods,
     quorums::member_of,
     rng::Rng,
 };
@@ -230,10 +230,8 @@ impl Nemesis {
 
     /// Node and address of a pod.
     async fn place(&self, namespace: &str, pod: &str) -> anyhow::Result<(String, String)> {
-        let pods: Api<Pod> = Api::namespaced(self.bench.cluster.client.clone(), namespace);
-        let pod = pods.get(pod).await?;
-        let node = pod.spec.and_then(|spec| spec.node_name).context("no node")?;
-        let address = pod.status.and_then(|status| status.pod_ip).context("no address")?;
+        let api: Api<Pod> = Api::namespaced(self.bench.cluster.client.clone(), namespace);
+        let (node, address) = pods::place(&api.get(pod).await?).context("no node or no address")?;
         Ok((node.trim_start_matches("node").to_owned(), address))
     }
 

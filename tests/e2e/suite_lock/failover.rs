@@ -16,6 +16,7 @@ use crate::{
     history::check_never_lost,
     locks::{Lock, SOON, claim, is_held, status, token},
     operators::{self, Leader},
+    pods,
     quorums::Quorum,
     record::{Recorder, Version},
 };
@@ -121,10 +122,9 @@ impl Scene {
     /// Nothing that the leader sends to this port arrives.
     async fn cut_leader_off(&self, port: u16) -> anyhow::Result<Injected> {
         let cluster = &self.bench.cluster;
-        let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
-        let pod = pods.get(&self.leader.pod).await?;
-        let node = pod.spec.and_then(|spec| spec.node_name).context("the leader has no node")?;
-        let address = pod.status.and_then(|status| status.pod_ip).context("the leader has no address")?;
+        let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.operator_namespace);
+        let pod = api.get(&self.leader.pod).await?;
+        let (node, address) = pods::place(&pod).context("the leader has no node or no address")?;
         cluster.faults.cut_off(&node, &address, port).await
     }
 
@@ -177,8 +177,7 @@ pub(crate) async fn a_leader_that_cannot_grant_lets_another_one_lead(bench: Benc
 pub(crate) async fn a_rolling_update_of_the_operator_harms_no_lock(bench: Bench) -> anyhow::Result<()> {
     let scene = Scene::set(&bench).await?;
     let from = bench.wall().0;
-    let deployment = format!("deployment/{}", operators::NAME);
-    bench.cluster.kubectl(&["-n", &bench.cluster.operator_namespace, "rollout", "restart", &deployment]).await?;
+    operators::roll(&bench.cluster).await?;
     operators::all_available(&bench.cluster).await?;
     operators::until_next_term(&scene.leases, &scene.leader).await?;
     scene.check(from).await

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::Pod;
 
 use super::support::LockVersion;
 use crate::{
@@ -11,7 +10,7 @@ use crate::{
     faults::API_SERVER_PORT,
     foreign::KeyMonitor,
     locks::{Lock, SOON, claim, is_held, status, token},
-    operators,
+    operators, pods,
     quorums::Quorum,
 };
 
@@ -96,13 +95,11 @@ pub(crate) async fn claims_that_change_while_the_operator_is_cut_off_are_settled
     bench: Bench,
 ) -> anyhow::Result<()> {
     let scene = Scene::set(&bench).await?;
-    let pods = operators::pods(&bench.cluster).await?;
-    let reach = |pod: &Pod| Some((pod.spec.as_ref()?.node_name.clone()?, pod.status.as_ref()?.pod_ip.clone()?));
-    let reach: Vec<_> = pods.iter().filter_map(reach).collect();
+    let replicas = operators::pods(&bench.cluster).await?;
     let from = bench.wall().0;
     let mut cuts = Vec::new();
-    for (node, address) in &reach {
-        cuts.push(bench.cluster.faults.cut_off(node, address, API_SERVER_PORT).await?);
+    for (node, address) in replicas.iter().filter_map(pods::place) {
+        cuts.push(bench.cluster.faults.cut_off(&node, &address, API_SERVER_PORT).await?);
     }
     let meanwhile = async {
         scene.held[1].delete().await?;

@@ -28,8 +28,7 @@ pub(crate) async fn a_held_lock_with_transitions_costs_no_write(bench: Bench) ->
 
     let leases = operators::watch_leader(&bench.cluster).await?;
     let leader = operators::current(&leases)?;
-    let deployment = format!("deployment/{}", operators::NAME);
-    bench.cluster.kubectl(&["-n", &bench.cluster.operator_namespace, "rollout", "restart", &deployment]).await?;
+    operators::roll(&bench.cluster).await?;
     operators::until_next_term(&leases, &leader).await?;
     operators::all_available(&bench.cluster).await?;
     let before = lock.recorder.mark();

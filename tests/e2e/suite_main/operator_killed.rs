@@ -47,8 +47,7 @@ pub(crate) async fn a_lock_outlives_every_operator_pod(bench: Bench) -> anyhow::
     carried_on(&bench, &lock).await?;
 
     let leader = operators::current(&leases)?;
-    let deployment = format!("deployment/{}", operators::NAME);
-    bench.cluster.kubectl(&["-n", &bench.cluster.operator_namespace, "rollout", "restart", &deployment]).await?;
+    operators::roll(&bench.cluster).await?;
     operators::until_next_term(&leases, &leader).await?;
     carried_on(&bench, &lock).await
 }

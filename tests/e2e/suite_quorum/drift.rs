@@ -21,12 +21,15 @@ use crate::{
     bench::Bench,
     history::check_held_throughout,
     locks::SOON,
+    poll,
     quorums::Quorum,
     record::{Version, Watchable},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(4);
 const TTL: Duration = Duration::from_secs(3);
+/// An update that a change had begun would be seen within this time.
+const QUIET: Duration = Duration::from_secs(3);
 /// Secrets are not watched but read once a minute.
 const SECRET_LIMIT: Duration = Duration::from_secs(75);
 
@@ -56,6 +59,10 @@ where
     Ok(())
 }
 
+async fn no_pod_is_replaced(bench: &Bench, before: &[String]) -> anyhow::Result<()> {
+    poll::stays(QUIET, "the pods are those of before", async || Ok(pod_uids(bench, 3).await? == before)).await
+}
+
 pub(crate) async fn whatever_is_deleted_is_made_again(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let lock = held_lock(&bench, TTL).await?;
@@ -65,8 +72,7 @@ pub(crate) async fn whatever_is_deleted_is_made_again(bench: Bench) -> anyhow::R
     mended::<NetworkPolicy>(&bench, "q", SOON, &["delete", "networkpolicy", "q"]).await?;
     let orphan = ["delete", "statefulset", "q-1", "--cascade=orphan"];
     mended::<StatefulSet>(&bench, "q-1", SOON, &orphan).await?;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    ensure!(pod_uids(&bench, 3).await? == before, "a pod was replaced");
+    no_pod_is_replaced(&bench, &before).await?;
     check_held_throughout(&lock.recorder.versions())?;
     let events = bench.kubectl(&["get", "events", "--field-selector=reason=Mended", "-o", "name"]).await?;
     ensure!(events.lines().count() >= 4, "Events: {events}");
@@ -96,10 +102,9 @@ pub(crate) async fn whatever_is_edited_or_added_is_mended(bench: Bench) -> anyho
     mended::<NetworkPolicy>(&bench, "q", SOON, &change).await?;
     // Notes of other controllers are theirs.
     bench.kubectl(&["annotate", "service", "q-0", "other.example/note=kept"]).await?;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    no_pod_is_replaced(&bench, &before).await?;
     let service = bench.api::<Service>().get("q-0").await?;
     ensure!(service.metadata.annotations.is_some_and(|all| all.contains_key("other.example/note")), "not kept");
-    ensure!(pod_uids(&bench, 3).await? == before, "a pod was replaced");
     check_held_throughout(&lock.recorder.versions())?;
     Ok(())
 }

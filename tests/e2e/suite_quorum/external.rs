@@ -303,8 +303,7 @@ pub(crate) async fn two_addresses_of_one_process_have_one_vote(bench: Bench) -> 
     reason_after(&quorum, 0, SOON, "QuorumAgrees", "Joining").await?;
     let lock = Lock::create(&bench, claim("job", "job", Some("q"), Duration::from_secs(1))).await?;
     lock.reason("NoQuorum", SOON).await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    ensure!(lock.recorder.versions().iter().all(|version| !is_held(&version.object)), "it was granted");
+    lock.recorder.never_during(0, Duration::from_secs(2), "it was granted", |version| is_held(&version.object)).await?;
     lock.remove().await
 }
 
