@@ -3,6 +3,7 @@
 //! Every replica watches the cluster, keeps connections to all members and renews held locks. One of them, the leader, also
 //! runs the controllers: it grants, seals, repairs, fences and writes status.
 
+pub mod api_time;
 pub mod args;
 pub mod cache;
 pub mod context;
@@ -47,9 +48,9 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     telemetry::init(&args.log, args.log_format)?;
     let client = Client::try_default().await.context("failed to find the API server: in a pod, or with KUBECONFIG?")?;
     let replica = Replica { namespace: args.namespace.clone(), pod_name: args.pod_name.clone() };
-    let (context, follow_caches) = Context::new(client.clone(), replica);
+    let (context, follow_caches) = Context::new(client, replica);
     // Connections of its own: renewing the Lease must not wait behind the writes of many locks.
-    let lease_client = Client::try_default().await?;
+    let lease_client = context.api_time.observe(Client::try_default().await?);
     let (candidacy, leadership) =
         Candidacy::new(lease_client, &args.namespace, LEASE, &args.pod_name, context.clock.clone());
     let (health, health_seen) = watch::channel(Health::default());
@@ -107,7 +108,7 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     resign.cancel();
     campaign.await?;
     leading.abort();
-    await_successor(&client, &args).await;
+    await_successor(&context.client, &args).await;
     stop.cancel();
     tasks.shutdown().await;
     Ok(())

@@ -12,10 +12,10 @@ use kube::{
 };
 use tokio::time::timeout;
 
-use super::{cache::Cache, metrics::Metrics};
+use super::{api_time::ApiTime, cache::Cache, metrics::Metrics};
 use crate::{
     api::{DistributedLock, MEMBER_LABEL, RedisQuorum},
-    time::SystemClock,
+    time::{SystemClock, UnixMillis},
 };
 
 /// For publishing one Event.
@@ -39,6 +39,8 @@ pub struct Context {
     pub replica: Replica,
     /// The clocks of this process.
     pub clock: Arc<SystemClock>,
+    /// The API server's time, from the answers to `client`.
+    pub api_time: Arc<ApiTime>,
     /// What this replica counts.
     pub metrics: Arc<Metrics>,
     /// All pods, without what nobody reads.
@@ -58,6 +60,8 @@ impl Context {
     /// A context, and the future that keeps its caches current.
     pub fn new(client: Client, replica: Replica) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let clock = Arc::new(SystemClock);
+        let api_time = Arc::new(ApiTime::new(clock.clone()));
+        let client = api_time.observe(client);
         let any = watcher::Config::default;
         let (pods, follow_pods) = Cache::new(Api::all(client.clone()), any(), slim_pod);
         let (nodes, follow_nodes) = Cache::new(Api::all(client.clone()), any(), slim_node);
@@ -69,9 +73,27 @@ impl Context {
             tokio::join!(follow_pods, follow_nodes, follow_namespaces, follow_quorums, follow_locks);
         };
         (
-            Self { client, replica, clock, metrics: Arc::default(), pods, nodes, namespaces, quorums, locks, reporter },
+            Self {
+                client,
+                replica,
+                clock,
+                api_time,
+                metrics: Arc::default(),
+                pods,
+                nodes,
+                namespaces,
+                quorums,
+                locks,
+                reporter,
+            },
             follow,
         )
+    }
+
+    /// The API server's time now: for whatever is counted from a time that it, or a controller, has written.
+    #[must_use]
+    pub fn api_now(&self) -> UnixMillis {
+        self.api_time.now()
     }
 
     /// Resolves when every cache has been filled once.

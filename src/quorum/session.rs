@@ -40,7 +40,7 @@ use crate::api::RedisQuorum;
 use crate::operator::context::Context;
 use crate::redis_member::{Authorities, TlsError};
 use crate::redlock::{FencingToken, MemberError, Redlock, ValueSigner};
-use crate::time::{Monotonic, SystemClock};
+use crate::time::{Boottime, Monotonic, SystemClock, UnixMillis};
 use link::Shared;
 use links::Links;
 use tokens::Tokens;
@@ -191,6 +191,21 @@ impl QuorumSession {
         let quorum = self.quorum();
         let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
         in_force.map_or(Duration::ZERO, |in_force| in_force.get().min(quorum.spec.max_ttl.get()))
+    }
+
+    /// How long fences wait under what is known to be in force; `None` as long as the status does not say it.
+    #[must_use]
+    pub fn rejoin_delay(&self) -> Option<Duration> {
+        let quorum = self.quorum();
+        in_force::InForce::published(&quorum).map(|_| in_force::current(&quorum).rejoin_delay())
+    }
+
+    /// The time of this quorum at this moment of our boot-time clock, by which the times of its locks are written and judged. `None`
+    /// while this replica does not know it.
+    #[must_use]
+    pub fn quorum_time(&self, at: Boottime) -> Option<UnixMillis> {
+        let time = self.context.api_time.at(at)?.middle();
+        Some(UnixMillis(time.0.div_euclid(1_000)))
     }
 
     /// The highest token that this replica has seen.

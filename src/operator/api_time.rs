@@ -1,0 +1,304 @@
+//! The API server's time, as its answers tell it.
+//!
+//! A replica's own wall clock may be wrong by any amount. What the API server and the controllers write (creation, deletion, the
+//! transitions of conditions) follows the API server's clock, so whatever is counted from such a time is counted by that clock.
+//! Each answer carries it in its `Date` header, cut to whole seconds: the server's clock was in `[Date, Date + 1 s)` at some moment
+//! between the sending of the request and the arrival of the answer. The intersection of many such intervals is narrow.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use hyper::http::header::DATE;
+use hyper::http::{Request, Response, StatusCode};
+use jiff::fmt::rfc2822::DateTimeParser;
+use kube::Client;
+use kube::client::Body;
+use tower::Service;
+
+use crate::redlock::Drift;
+use crate::time::{Boottime, Clock, UnixMicros, UnixMillis};
+
+/// How far the server's clock and ours run apart: what an interval is widened by with its age. More than time services slew a clock
+/// by. If it is too little the intervals soon contradict each other, and the newest one alone counts.
+const DRIFT: Drift = Drift { ppm: 500, floor: Duration::ZERO };
+
+/// The resolution of a `Date` header.
+const RESOLUTION: i64 = 1_000_000;
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// The API server's time at one moment: it lies between these two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApiTimeSpan {
+    /// Not earlier than this.
+    pub least: UnixMicros,
+    /// Not later than this.
+    pub most: UnixMicros,
+}
+
+impl ApiTimeSpan {
+    /// The best guess.
+    #[must_use]
+    pub const fn middle(self) -> UnixMicros {
+        // Half of the difference, so that no sum overflows.
+        UnixMicros(self.least.0.saturating_add(self.most.0.saturating_sub(self.least.0) / 2))
+    }
+}
+
+/// What has to be added to our boot-time clock to give the server's clock, as it was known at `at`. In microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Offset {
+    least: i64,
+    most: i64,
+    at: Boottime,
+}
+
+impl Offset {
+    /// What one answer says.
+    fn of_answer(sent: Boottime, received: Boottime, date: i64) -> Self {
+        let less = |at: Boottime| date.saturating_sub(micros(at.since_boot()));
+        Self { least: less(received), most: less(sent).saturating_add(RESOLUTION), at: received }
+    }
+
+    /// The same, known at a later moment.
+    fn aged(self, now: Boottime) -> Self {
+        let by = micros(DRIFT.allowance(now.since(self.at)));
+        Self { least: self.least.saturating_sub(by), most: self.most.saturating_add(by), at: self.at.max(now) }
+    }
+
+    /// What both say. If they contradict each other, a clock was set, or another server has answered: the newer one counts.
+    fn narrowed_by(self, newer: Self) -> Self {
+        let now = self.at.max(newer.at);
+        let (known, reading) = (self.aged(now), newer.aged(now));
+        let (least, most) = (known.least.max(reading.least), known.most.min(reading.most));
+        if least <= most { Self { least, most, at: now } } else { reading }
+    }
+}
+
+#[derive(Default)]
+struct Known {
+    offset: Option<Offset>,
+    last_answer: Option<Boottime>,
+}
+
+/// The API server's time as this process knows it, from the answers to all of its clients that were [wrapped](ApiTime::observe).
+pub struct ApiTime {
+    clock: Arc<dyn Clock>,
+    known: Mutex<Known>,
+}
+
+impl ApiTime {
+    /// Knows nothing yet.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, known: Mutex::default() }
+    }
+
+    /// The API server's time now. As long as no answer has carried a date it is this machine's wall clock.
+    #[must_use]
+    pub fn now(&self) -> UnixMillis {
+        match self.at(self.clock.boottime()) {
+            Some(span) => UnixMillis(span.middle().0.div_euclid(1_000)),
+            None => self.clock.wall(),
+        }
+    }
+
+    /// The API server's time at this moment of our boot-time clock; `None` as long as no answer has carried a date.
+    #[must_use]
+    pub fn at(&self, at: Boottime) -> Option<ApiTimeSpan> {
+        let offset = self.known().offset?.aged(at);
+        let boot = micros(at.since_boot());
+        let time = |offset: i64| UnixMicros(boot.saturating_add(offset));
+        Some(ApiTimeSpan { least: time(offset.least), most: time(offset.most) })
+    }
+
+    /// When the newest request was sent that the API server has answered: it was reached after that. `None`: never.
+    #[must_use]
+    pub fn last_answer(&self) -> Option<Boottime> {
+        self.known().last_answer
+    }
+
+    /// A client whose answers tell the time, otherwise the same.
+    #[must_use]
+    pub fn observe(self: &Arc<Self>, client: Client) -> Client {
+        let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
+        Client::new(Observed { client, api_time: self.clone() }, namespace).with_valid_until(valid_until)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn saw(&self, sent: Boottime, answer: &Response<Body>) {
+        // What a load balancer says that found no API server.
+        if matches!(
+            answer.status(),
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+        ) {
+            return;
+        }
+        let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
+        self.answered(sent, self.clock.boottime(), date);
+    }
+
+    /// The API server has answered, with this `Date` header if it sent one.
+    fn answered(&self, sent: Boottime, received: Boottime, date: Option<&str>) {
+        let date = date.and_then(|date| DateTimeParser::new().parse_timestamp(date).ok());
+        let mut known = self.known();
+        known.last_answer = known.last_answer.max(Some(sent));
+        let Some(date) = date else { return };
+        let reading = Offset::of_answer(sent, received, date.as_microsecond());
+        known.offset = Some(known.offset.map_or(reading, |known| known.narrowed_by(reading)));
+    }
+}
+
+/// A client whose answers are looked at.
+struct Observed {
+    client: Client,
+    api_time: Arc<ApiTime>,
+}
+
+impl Service<Request<Body>> for Observed {
+    type Response = Response<Body>;
+    type Error = kube::Error;
+    type Future = BoxFuture<'static, Result<Response<Body>, kube::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (client, api_time) = (self.client.clone(), self.api_time.clone());
+        Box::pin(async move {
+            let sent = api_time.clock.boottime();
+            let answer = client.send(request).await?;
+            api_time.saw(sent, &answer);
+            Ok(answer)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::TokioClock;
+    use proptest::prelude::*;
+
+    fn at(millis: u64) -> Boottime {
+        Boottime::new(Duration::from_millis(millis))
+    }
+
+    /// The server's clock in these tests is 1,800,000,000 s after 1970 when we boot.
+    const AT_BOOT: i64 = 1_800_000_000_000;
+
+    fn date(unix_millis: i64) -> String {
+        let time = jiff::Timestamp::from_millisecond(unix_millis.div_euclid(1_000) * 1_000).unwrap();
+        let mut date = String::new();
+        jiff::fmt::rfc2822::DateTimePrinter::new().print_timestamp_rfc9110(&time, &mut date).unwrap();
+        date
+    }
+
+    fn unknown() -> ApiTime {
+        ApiTime::new(Arc::new(crate::time::SystemClock))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wall_clock_counts_only_while_no_answer_has_carried_a_date() {
+        let clock = Arc::new(TokioClock::new());
+        let api_time = ApiTime::new(clock.clone());
+        assert_eq!((api_time.now(), api_time.last_answer()), (clock.wall(), None));
+        let now = clock.boottime();
+        for unreadable in [None, Some("yesterday")] {
+            api_time.answered(now, now, unreadable);
+            assert_eq!((api_time.now(), api_time.last_answer()), (clock.wall(), Some(now)));
+        }
+        let an_hour_ahead = clock.wall().0 + 3_600_000;
+        api_time.answered(now, now, Some(&date(an_hour_ahead)));
+        assert_eq!(api_time.now().0, an_hour_ahead + 500);
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(api_time.now().0, an_hour_ahead + 7_500, "carried by the boot-time clock");
+    }
+
+    #[test]
+    fn many_answers_tell_the_time_more_exactly_than_one() {
+        let api_time = unknown();
+        for answer in 0..40 {
+            let sent = 1_000 + answer * 1_037;
+            let server = AT_BOOT + i64::try_from(sent).unwrap() + 2;
+            api_time.answered(at(sent), at(sent + 5), Some(&date(server)));
+        }
+        let span = api_time.at(at(42_500)).unwrap();
+        assert!(span.most.0 - span.least.0 < 100_000, "{span:?}");
+        assert!((span.middle().0 - (AT_BOOT + 42_500) * 1_000).abs() < 50_000, "{span:?}");
+    }
+
+    #[test]
+    fn a_server_whose_clock_was_set_is_believed_at_once() {
+        let api_time = unknown();
+        api_time.answered(at(1_000), at(1_002), Some(&date(AT_BOOT)));
+        api_time.answered(at(2_000), at(2_002), Some(&date(AT_BOOT - 60_000)));
+        let middle = api_time.at(at(2_000)).unwrap().middle().0;
+        assert!((middle - (AT_BOOT - 59_500) * 1_000).abs() < 5_000);
+    }
+
+    #[test]
+    fn an_answer_that_was_read_late_says_when_it_was_asked_for() {
+        let api_time = unknown();
+        api_time.answered(at(5_000), at(5_001), None);
+        api_time.answered(at(1_000), at(90_000), None);
+        assert_eq!(api_time.last_answer(), Some(at(5_000)));
+    }
+
+    proptest! {
+        /// Whatever the delays, the phase and the drift within the allowance: the interval holds the true time.
+        #[test]
+        fn the_interval_holds_the_servers_time(
+            answers in prop::collection::vec((0_u64..3_000, 0_u64..300, 0_u64..300), 1..40),
+            phase in 0_i64..1_000_000,
+            ppm in -500_i64..=500,
+        ) {
+            let truth = |boot: Boottime| {
+                let boot = micros(boot.since_boot());
+                AT_BOOT * 1_000 + phase + boot + boot * ppm / 1_000_000
+            };
+            let api_time = unknown();
+            let mut now = 0;
+            for (pause, there, back) in answers {
+                let (sent, served) = (now + pause, now + pause + there);
+                now = served + back;
+                api_time.answered(at(sent), at(now), Some(&date(truth(at(served)).div_euclid(1_000))));
+                for later in [0, 10_000] {
+                    let span = api_time.at(at(now + later)).unwrap();
+                    let truth = truth(at(now + later));
+                    // Rounding of the interval and of the drift.
+                    prop_assert!(span.least.0 - 2 <= truth && truth <= span.most.0 + 2, "{span:?} {truth}");
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn every_answer_to_an_observed_client_is_looked_at() {
+        let clock = Arc::new(TokioClock::new());
+        let api_time = Arc::new(ApiTime::new(clock.clone()));
+        let answers = |status: u16, date: String| {
+            tower::service_fn(move |_: Request<Body>| {
+                let answer = Response::builder().status(status).header(DATE, date.clone());
+                std::future::ready(answer.body(Body::empty()))
+            })
+        };
+        let an_hour_behind = clock.wall().0 - 3_600_000;
+        let ask = || Request::get("/").body(Body::empty()).unwrap();
+        let balancer = api_time.observe(Client::new(answers(503, date(an_hour_behind)), "default"));
+        balancer.send(ask()).await.unwrap();
+        assert_eq!(api_time.last_answer(), None, "that was no API server");
+        let client = api_time.observe(Client::new(answers(404, date(an_hour_behind)), "default"));
+        client.send(ask()).await.unwrap();
+        assert!(api_time.last_answer().is_some());
+        assert!((api_time.now().0 - an_hour_behind).abs() <= 2_000);
+    }
+}
