@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use kube::ResourceExt;
 
+use super::status::full_name;
 use crate::api::{
     DistributedLock,
     conditions::{LockCondition, is_true},
@@ -27,12 +28,14 @@ pub enum Place {
     First,
 }
 
-/// Where `lock` stands among `peers`, all the objects on its key, itself included or not. `eligible` says which of them could
-/// hold the key now: a claim whose pod does not run, say, blocks nobody. With several slots, so many go first at once as are
-/// free.
+/// Where `lock` stands among `peers`, all the objects on its key, itself included or not.
+///
+/// `eligible` says which of them could hold the key now: a claim whose pod does not run, say, blocks nobody. Nor does one that is
+/// refused because it uses the key with another number of slots. With several slots, so many go first at once as are free.
 pub fn place(lock: &DistributedLock, peers: &[&DistributedLock], eligible: impl Fn(&DistributedLock) -> bool) -> Place {
     let others = || peers.iter().filter(|peer| peer.uid() != lock.uid());
-    let ahead = others().filter(|peer| is_queued(peer) && turn(peer) < turn(lock) && eligible(peer)).count();
+    let may_go = |peer: &DistributedLock| is_queued(peer) && slots(peer) == slots(lock) && eligible(peer);
+    let ahead = others().filter(|peer| turn(peer) < turn(lock) && may_go(peer)).count();
     let holders: Vec<_> = others()
         .filter_map(|peer| Some(format!("{} ({})", peer.status.as_ref()?.holder.as_ref()?.identity, peer.name_any())))
         .collect();
@@ -62,21 +65,44 @@ pub fn free_slots(lock: &DistributedLock, peers: &[&DistributedLock]) -> Vec<Opt
     (0..lock.spec.slots.min(MOST_SLOTS)).filter(|slot| !taken.contains(slot)).map(Some).collect()
 }
 
-/// The oldest object that uses the key with another number of slots than `lock`, if it is older than `lock`. Both would hold
-/// the key without excluding each other.
-pub fn shape_conflict<'a>(lock: &DistributedLock, peers: &[&'a DistributedLock]) -> Option<&'a DistributedLock> {
-    let age = |lock: &DistributedLock| {
-        let created = lock.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        (created, lock.namespace().unwrap_or_default(), lock.name_any())
-    };
-    let oldest = peers.iter().min_by_key(|peer| age(peer))?;
-    (slots(oldest) != slots(lock) && age(oldest) < age(lock)).then_some(*oldest)
+/// Why `lock` cannot use its key with its number of slots; the text says what to do.
+///
+/// Another number of slots makes other keys in Redis, and their holders do not exclude each other. So the number of an object that
+/// holds the key counts, however young that object is. While nobody holds it, the oldest object that waits for it fixes the
+/// number. An object that neither holds nor waits fixes nothing: it may have finished long ago.
+pub fn shape_conflict(lock: &DistributedLock, peers: &[&DistributedLock]) -> Option<String> {
+    let others = || peers.iter().filter(|peer| peer.uid() != lock.uid());
+    if let Some(holder) = others().find(|peer| holds(peer) && slots(peer) != slots(lock)) {
+        let (name, slots) = (full_name(holder), holder.spec.slots);
+        return Some(format!(
+            "{name} holds the key with slots: {slots}: write the same, wait for its end, or use another key"
+        ));
+    }
+    if others().any(|peer| holds(peer)) {
+        return None;
+    }
+    let oldest =
+        others().filter(|peer| is_queued(peer)).min_by_key(|peer| age(peer)).filter(|peer| age(peer) < age(lock))?;
+    (slots(oldest) != slots(lock)).then(|| {
+        let (name, slots) = (full_name(oldest), oldest.spec.slots);
+        format!("{name} is older and uses the key with slots: {slots}: write the same, or use another key")
+    })
+}
+
+/// Whether a key in Redis may belong to a hold of this object. A hold that is ending still has its key.
+fn holds(lock: &DistributedLock) -> bool {
+    lock.status.as_ref().is_some_and(|status| status.holder.is_some())
+}
+
+/// Older first, then by name.
+fn age(lock: &DistributedLock) -> (Option<Timestamp>, String, String) {
+    let created = lock.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    (created, lock.namespace().unwrap_or_default(), lock.name_any())
 }
 
 /// Higher priority first, then older, then by name, so that every replica sees the same order.
-fn turn(lock: &DistributedLock) -> (std::cmp::Reverse<i32>, Option<Timestamp>, String, String) {
-    let created = lock.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    (std::cmp::Reverse(lock.spec.priority), created, lock.namespace().unwrap_or_default(), lock.name_any())
+fn turn(lock: &DistributedLock) -> (std::cmp::Reverse<i32>, (Option<Timestamp>, String, String)) {
+    (std::cmp::Reverse(lock.spec.priority), age(lock))
 }
 
 /// Whether a lock waits for its turn.
@@ -172,12 +198,60 @@ mod tests {
         assert_eq!(free_slots(&claim("d", "2026-01-01T00:00:03Z", json!({})), &[]), vec![None]);
     }
 
+    fn shaped(name: &str, created: &str, slots: i32, status: serde_json::Value) -> DistributedLock {
+        claim(name, created, json!({"spec": {"slots": slots}, "status": status}))
+    }
+
+    fn waiting() -> serde_json::Value {
+        json!({"transitions": 0})
+    }
+
+    fn held() -> serde_json::Value {
+        json!({"transitions": 1, "holder": {"identity": "somebody"}})
+    }
+
+    fn finished() -> serde_json::Value {
+        json!({"transitions": 1, "conditions": [{"type": "Finished", "status": "True", "reason": "Released",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+    }
+
     #[test]
-    fn the_oldest_object_fixes_the_number_of_slots() {
-        let old = claim("a", "2026-01-01T00:00:00Z", json!({"spec": {"slots": 2}}));
-        let young = claim("b", "2026-01-01T00:00:01Z", json!({"spec": {"slots": 3}}));
+    fn among_objects_that_wait_the_oldest_fixes_the_number_of_slots() {
+        let old = shaped("a", "2026-01-01T00:00:00Z", 2, waiting());
+        let young = shaped("b", "2026-01-01T00:00:01Z", 3, waiting());
         let peers = [&old, &young];
-        assert_eq!(shape_conflict(&young, &peers).map(|lock| lock.name_any()), Some("a".into()));
+        assert!(shape_conflict(&young, &peers).unwrap().starts_with("ns/a is older"));
         assert!(shape_conflict(&old, &peers).is_none());
+    }
+
+    #[test]
+    fn the_number_of_slots_of_a_holder_counts_whatever_its_age() {
+        let waits = shaped("c", "2026-01-01T00:00:00Z", 2, waiting());
+        let holder = shaped("a2", "2026-01-01T00:00:09Z", 1, held());
+        let peers = [&waits, &holder];
+        assert!(shape_conflict(&waits, &peers).unwrap().starts_with("ns/a2 holds the key"));
+        let next = shaped("d", "2026-01-01T00:00:10Z", 1, waiting());
+        assert!(shape_conflict(&next, &[&waits, &holder, &next]).is_none(), "it waits behind a holder of its own kind");
+    }
+
+    #[test]
+    fn an_object_that_neither_holds_nor_waits_fixes_nothing() {
+        let over = shaped("a", "2026-01-01T00:00:00Z", 1, finished());
+        let mut deleting = shaped("b", "2026-01-01T00:00:01Z", 1, waiting());
+        deleting.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+        let lock = shaped("c", "2026-01-01T00:00:02Z", 2, waiting());
+        assert!(shape_conflict(&lock, &[&over, &deleting, &lock]).is_none());
+    }
+
+    #[test]
+    fn a_claim_that_is_refused_for_its_slots_blocks_nobody() {
+        let good = shaped("b", "2026-01-01T00:00:01Z", 1, waiting());
+        let mut refused = shaped("c", "2026-01-01T00:00:02Z", 2, waiting());
+        refused.spec.priority = 5;
+        let peers = [&good, &refused];
+        assert!(shape_conflict(&refused, &peers).is_some());
+        assert!(shape_conflict(&good, &peers).is_none());
+        assert_eq!(place(&good, &peers, all), Place::First);
     }
 }

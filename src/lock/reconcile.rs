@@ -24,7 +24,6 @@ use super::{
     queue::{self, Place},
     shunned::Shunned,
     standing,
-    status::full_name,
     tenure::Tenure,
     writes::{WriteError, Written},
 };
@@ -256,15 +255,8 @@ impl Locks {
     fn place(&self, lock: &DistributedLock, access: &Access) -> Result<Place, Refusal> {
         let peers = self.peers(lock, access);
         let peers: Vec<_> = peers.iter().map(|peer| &**peer).collect();
-        if let Some(older) = queue::shape_conflict(lock, &peers) {
-            return Err(Refusal {
-                reason: AcceptedReason::KeyShapeConflict,
-                message: format!(
-                    "{} is older and uses the key with slots: {}: write the same, or another key",
-                    full_name(older),
-                    older.spec.slots
-                ),
-            });
+        if let Some(message) = queue::shape_conflict(lock, &peers) {
+            return Err(Refusal { reason: AcceptedReason::KeyShapeConflict, message });
         }
         Ok(queue::place(lock, &peers, |peer| self.contender(peer).is_ok()))
     }
