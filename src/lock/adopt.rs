@@ -27,7 +27,8 @@ pub async fn follow(context: Context, holds: Arc<Holds>) {
                 Published::Over => {}
                 Published::Nothing => holds.forget_published(&lock.uid().unwrap_or_default()),
             },
-            Change::Deleted(lock) => holds.forget(&lock.uid().unwrap_or_default()),
+            // Also one that can be read no longer: nobody here knows then for whom it would be renewed.
+            Change::Deleted(lock) | Change::Vanished(lock) => holds.forget(&lock.uid().unwrap_or_default()),
         }
     }
 }

@@ -81,7 +81,7 @@ impl Index {
                 }
                 inner.facts.insert(reference.clone(), facts.clone()) != Some(facts.clone())
             }
-            Change::Deleted(_) => {
+            Change::Deleted(_) | Change::Vanished(_) => {
                 inner.facts.remove(&reference);
                 remove(&mut inner.by_key, &facts.key, &reference);
                 remove(&mut inner.bound_in, &namespace, &reference);

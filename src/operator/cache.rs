@@ -1,5 +1,8 @@
 //! A watched copy of one kind of object, shared by everything in the process, that also remembers what was deleted.
 
+mod follower;
+mod guarded;
+
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, PoisonError},
@@ -7,9 +10,8 @@ use std::{
 };
 
 use futures::{Stream, StreamExt, stream};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
-    Api, Resource, ResourceExt,
+    Api, Resource,
     runtime::{
         WatchStreamExt,
         reflector::{ObjectRef, Store, store::Writer},
@@ -21,6 +23,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 
+use self::follower::Follower;
+pub use self::guarded::{Guarded, Unreadable};
 use crate::redlock::jittered;
 
 /// How many deleted objects are remembered. The last state of a deleted pod tells whether its containers had ended; a
@@ -36,13 +40,16 @@ pub enum Change<K> {
     Applied(Arc<K>),
     /// Deleted, with the last state that the API server had.
     Deleted(Arc<K>),
+    /// Deleted while nobody watched, or changed into something that cannot be read. The state is the last that this replica
+    /// has seen, not the last there was: it proves nothing about the end of the object.
+    Vanished(Arc<K>),
 }
 
 impl<K> Change<K> {
     /// The object in its newest known state.
     pub fn object(&self) -> &Arc<K> {
         match self {
-            Self::Applied(object) | Self::Deleted(object) => object,
+            Self::Applied(object) | Self::Deleted(object) | Self::Vanished(object) => object,
         }
     }
 }
@@ -53,6 +60,7 @@ where
     K::DynamicType: Eq + std::hash::Hash + Clone,
 {
     store: Store<K>,
+    unreadable: Arc<Mutex<HashMap<ObjectRef<K>, Arc<Unreadable>>>>,
     departed: Arc<Mutex<Departed<K>>>,
     changes: broadcast::Sender<Change<K>>,
 }
@@ -62,7 +70,12 @@ where
     K::DynamicType: Eq + std::hash::Hash + Clone,
 {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone(), departed: self.departed.clone(), changes: self.changes.clone() }
+        Self {
+            store: self.store.clone(),
+            unreadable: self.unreadable.clone(),
+            departed: self.departed.clone(),
+            changes: self.changes.clone(),
+        }
     }
 }
 
@@ -97,34 +110,49 @@ where
         config: watcher::Config,
         slim: fn(&mut K),
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let writer = Writer::<K>::default();
-        let store = writer.as_reader();
-        let departed = Arc::new(Mutex::new(Departed { by_uid: HashMap::new(), order: VecDeque::new() }));
-        let (changes, _) = broadcast::channel(CHANGES_CAPACITY);
-        let cache = Self { store, departed, changes };
-        let follower = cache.clone().follow(writer, api, config, slim);
-        (cache, follower)
+        Self::following(watcher(api, config), slim)
     }
 
-    async fn follow(self, writer: Writer<K>, api: Api<K>, config: watcher::Config, slim: fn(&mut K)) {
-        let events = watcher(api, config).backoff(Reconnect::default()).modify(move |object| {
-            slim_metadata(object.meta_mut());
-            slim(object);
-        });
-        let mut events = std::pin::pin!(events.reflect(writer));
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(Event::Apply(object) | Event::InitApply(object)) => self.announce(Change::Applied(Arc::new(object))),
-                Ok(Event::Delete(object)) => {
-                    let object = Arc::new(object);
-                    if let Some(uid) = object.uid() {
-                        self.departed.lock().unwrap_or_else(PoisonError::into_inner).remember(uid, object.clone());
-                    }
-                    self.announce(Change::Deleted(object));
+    /// The same for a kind that people write: what cannot be read is kept apart (see [`Guarded`]).
+    pub fn guarded(
+        api: Api<Guarded<K>>,
+        config: watcher::Config,
+        slim: fn(&mut K),
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        Self::following(watcher(api, config), slim)
+    }
+
+    fn following<W: Into<Guarded<K>> + Send + 'static>(
+        events: impl Stream<Item = watcher::Result<Event<W>>> + Send + 'static,
+        slim: fn(&mut K),
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (cache, mut follower) = Self::unfilled(slim);
+        let follow = async move {
+            let mut events = std::pin::pin!(events.backoff(Reconnect::default()));
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(event) => follower.take(event),
+                    Err(error) => tracing::warn!(kind = %K::kind(&()), %error, "watch interrupted, retrying"),
                 }
-                Ok(Event::Init | Event::InitDone) => {}
-                Err(error) => tracing::warn!(kind = %K::kind(&()), %error, "watch interrupted, retrying"),
             }
+        };
+        (cache, follow)
+    }
+
+    fn unfilled(slim: fn(&mut K)) -> (Self, Follower<K>) {
+        let writer = Writer::<K>::default();
+        let cache = Self {
+            store: writer.as_reader(),
+            unreadable: Arc::default(),
+            departed: Arc::new(Mutex::new(Departed { by_uid: HashMap::new(), order: VecDeque::new() })),
+            changes: broadcast::channel(CHANGES_CAPACITY).0,
+        };
+        (cache.clone(), Follower::new(cache, writer, slim))
+    }
+
+    fn remember_departed(&self, object: &Arc<K>) {
+        if let Some(uid) = object.meta().uid.clone() {
+            self.departed.lock().unwrap_or_else(PoisonError::into_inner).remember(uid, object.clone());
         }
     }
 
@@ -161,6 +189,11 @@ where
     /// All objects, in no order.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.store.state()
+    }
+
+    /// The objects that cannot be read. They are in no other answer of this cache.
+    pub fn unreadable(&self) -> Vec<Arc<Unreadable>> {
+        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// The last state of an object that was seen to be deleted. None proves nothing: the deletion may have been missed.
@@ -214,11 +247,6 @@ impl Backoff for Reconnect {
     fn reset(&mut self) {
         *self = Self::default();
     }
-}
-
-/// Nobody here reads managed fields, and they are the larger half of many objects.
-fn slim_metadata(meta: &mut ObjectMeta) {
-    meta.managed_fields = None;
 }
 
 #[cfg(test)]

@@ -38,6 +38,12 @@ pub struct MemberLabels {
     member: String,
 }
 
+/// A kind of objects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
+}
+
 /// A member of a quorum in a state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct StateLabels {
@@ -90,6 +96,7 @@ struct Seen {
     leader: Gauge,
     held: Gauge,
     waiting: Family<Outcome, Gauge>,
+    unreadable: Family<KindLabels, Gauge>,
     member_state: Family<StateLabels, Gauge>,
     fence_remaining: Family<MemberLabels, Gauge>,
 }
@@ -140,6 +147,8 @@ impl Metrics {
         registry.register("leader", "1 on the replica that leads", self.seen.leader.clone());
         registry.register("locks_held", "Locks whose status names a holder", self.seen.held.clone());
         registry.register("locks_waiting", "Locks without a holder, by reason", self.seen.waiting.clone());
+        let help = "Objects that this version of the operator cannot read, and leaves out";
+        registry.register("unreadable_objects", help, self.seen.unreadable.clone());
         registry.register("member_state", "1 for the state that a member is in", self.seen.member_state.clone());
         let help = "Until a fenced member may vote again";
         registry.register_with_unit("member_fence_remaining", help, Unit::Seconds, self.seen.fence_remaining.clone());
@@ -155,6 +164,8 @@ impl Metrics {
         self.seen.leader.set(i64::from(leads));
         self.seen.look_at_locks(&context.locks.all());
         self.seen.look_at_quorums(&context.quorums.all(), context.clock.wall().0);
+        self.seen.look_at_unreadable("DistributedLock", context.locks.unreadable().len());
+        self.seen.look_at_unreadable("RedisQuorum", context.quorums.unreadable().len());
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         if encode(&mut text, &registry).is_err() {
@@ -165,6 +176,10 @@ impl Metrics {
 }
 
 impl Seen {
+    fn look_at_unreadable(&self, kind: &'static str, objects: usize) {
+        self.unreadable.get_or_create(&KindLabels { kind }).set(i64::try_from(objects).unwrap_or(i64::MAX));
+    }
+
     fn look_at_locks(&self, locks: &[Arc<DistributedLock>]) {
         self.waiting.clear();
         let mut held = 0;

@@ -15,6 +15,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use super::cache::Guarded;
 use crate::api::{DistributedLock, LOCK_FINALIZER, QUORUM_FINALIZER, RedisQuorum};
 
 /// How long the operator's pods may take to stop.
@@ -43,15 +44,15 @@ pub async fn run(args: UninstallArgs) -> anyhow::Result<()> {
         scale(&client, &args, replicas).await?;
         return Err(held);
     }
-    clear_finalizers::<DistributedLock>(&client, LOCK_FINALIZER).await?;
-    clear_finalizers::<RedisQuorum>(&client, QUORUM_FINALIZER).await
+    clear_finalizers::<Guarded<DistributedLock>>(&client, LOCK_FINALIZER).await?;
+    clear_finalizers::<Guarded<RedisQuorum>>(&client, QUORUM_FINALIZER).await
 }
 
 async fn refuse_if_held(client: &Client) -> anyhow::Result<()> {
-    let locks = Api::<DistributedLock>::all(client.clone()).list(&ListParams::default()).await?;
+    let locks = Api::<Guarded<DistributedLock>>::all(client.clone()).list(&ListParams::default()).await?;
     let held: Vec<_> = locks
         .iter()
-        .filter(|lock| lock.status.as_ref().is_some_and(|status| status.holder.is_some()))
+        .filter(|lock| is_held(lock))
         .map(|lock| format!("kubectl delete dlock -n {} {}", lock.namespace().unwrap_or_default(), lock.name_any()))
         .collect();
     if held.is_empty() {
@@ -61,6 +62,14 @@ async fn refuse_if_held(client: &Client) -> anyhow::Result<()> {
     let named = held.iter().take(NAMED).cloned().collect::<Vec<_>>().join("\n  ");
     let rest = if more > 0 { format!("\n  and {more} more: kubectl get dlock -A") } else { String::new() };
     bail!("{} locks are held, and nobody would renew them. Delete them first:\n  {named}{rest}", held.len());
+}
+
+/// One that cannot be read is asked for its holder all the same.
+fn is_held(lock: &Guarded<DistributedLock>) -> bool {
+    match lock {
+        Guarded::Read(lock) => lock.status.as_ref().is_some_and(|status| status.holder.is_some()),
+        Guarded::Unreadable(raw) => raw.status("holder").is_some(),
+    }
 }
 
 async fn scale(client: &Client, args: &UninstallArgs, replicas: i32) -> anyhow::Result<()> {

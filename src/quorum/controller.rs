@@ -161,7 +161,7 @@ pub async fn run(context: Context, sessions: Sessions, term: Term) {
 async fn control(leader: Arc<Leader>) {
     let quorums = leader.context.quorums.changes().filter_map(async |change| match change {
         Change::Applied(quorum) => Some(Ok(quorum.as_ref().clone())),
-        Change::Deleted(_) => None,
+        Change::Deleted(_) | Change::Vanished(_) => None,
     });
     let owned = leader.owned.clone();
     Controller::for_stream(quorums, leader.context.quorums.store())

@@ -124,9 +124,9 @@ impl Registry {
                     self.lock().insert(reference.clone(), session);
                 }
             }
-            (Change::Deleted(_), Some(_)) => drop(self.lock().remove(&reference)),
+            (Change::Deleted(_) | Change::Vanished(_), Some(_)) => drop(self.lock().remove(&reference)),
             // The deletion of an earlier object of that name.
-            (Change::Deleted(_), None) => {}
+            (Change::Deleted(_) | Change::Vanished(_), None) => {}
         }
         let _ = self.announcements.send(reference);
     }
@@ -155,6 +155,8 @@ impl Registry {
             match change {
                 Change::Applied(node) => watch.saw(node, self.context.clock.monotonic()),
                 Change::Deleted(node) => watch.deleted(node),
+                // How it was at its end was not seen, and is no evidence.
+                Change::Vanished(_) => *watch = NodeWatch::default(),
             }
             if *watch.facts() == before {
                 return;

@@ -1,0 +1,135 @@
+//! An object that may be unreadable for this version of the operator.
+//!
+//! A list is read as a whole: without this guard one object with a field that our types refuse would keep the cache of its
+//! kind from ever being filled, on every replica.
+
+use std::{
+    borrow::Cow,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, Error as _},
+};
+use serde_json::Value;
+
+/// An object of kind `K`, or what is left of it for one who cannot read it.
+#[derive(Clone, Debug)]
+pub enum Guarded<K> {
+    /// It could be read.
+    Read(K),
+    /// It could not.
+    Unreadable(Box<Unreadable>),
+}
+
+/// An object that cannot be read as its kind.
+#[derive(Clone, Debug)]
+pub struct Unreadable {
+    /// Name, UID, resourceVersion and finalizers are readable in every object.
+    pub metadata: ObjectMeta,
+    /// All of it, as the API server sent it.
+    pub object: Value,
+    /// Why it cannot be read.
+    pub error: String,
+}
+
+impl Unreadable {
+    /// What the object says under `status.<field>`, if it says anything.
+    #[must_use]
+    pub fn status(&self, field: &str) -> Option<&Value> {
+        self.object.get("status")?.get(field).filter(|value| !value.is_null())
+    }
+}
+
+impl<K> From<K> for Guarded<K> {
+    fn from(object: K) -> Self {
+        Self::Read(object)
+    }
+}
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut object = Value::deserialize(deserializer)?;
+        // What people and controllers write must not be able to end the process, whatever it is.
+        let error = match catch_unwind(AssertUnwindSafe(|| K::deserialize(&object))) {
+            Ok(Ok(read)) => return Ok(Self::Read(read)),
+            Ok(Err(error)) => error.to_string(),
+            Err(_panic) => "reading it made the operator panic".to_owned(),
+        };
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        let metadata = object.get("metadata").map(ObjectMeta::deserialize).transpose().map_err(D::Error::custom)?;
+        let metadata = metadata.unwrap_or_default();
+        Ok(Self::Unreadable(Box::new(Unreadable { metadata, object, error })))
+    }
+}
+
+/// The same resource as `K`.
+impl<K: Resource> Resource for Guarded<K> {
+    type DynamicType = K::DynamicType;
+    type Scope = K::Scope;
+
+    fn kind(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::kind(dt)
+    }
+
+    fn group(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::group(dt)
+    }
+
+    fn version(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::version(dt)
+    }
+
+    fn plural(dt: &K::DynamicType) -> Cow<'_, str> {
+        K::plural(dt)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        match self {
+            Self::Read(object) => object.meta(),
+            Self::Unreadable(raw) => &raw.metadata,
+        }
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        match self {
+            Self::Read(object) => object.meta_mut(),
+            Self::Unreadable(raw) => &mut raw.metadata,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::ObjectList;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::DistributedLock;
+
+    fn lock(name: &str, ttl: &str) -> Value {
+        json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": name, "uid": name, "resourceVersion": "7", "managedFields": []},
+            "spec": {"claim": {"identity": "me"}, "ttlAfterFinished": ttl},
+            "status": {"transitions": 3, "ending": {"reason": "Suspended", "since": "2026-01-01T00:00:00Z"}}})
+    }
+
+    #[test]
+    fn one_unreadable_object_does_not_make_the_list_unreadable() {
+        let list = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLockList", "metadata": {},
+            "items": [lock("good", "1h"), lock("bad", "9999999h")]});
+        let listed: ObjectList<Guarded<DistributedLock>> = serde_json::from_value(list).unwrap();
+        let [Guarded::Read(good), Guarded::Unreadable(bad)] = listed.items.as_slice() else {
+            panic!("{:?}", listed.items)
+        };
+        assert_eq!(good.metadata.name.as_deref(), Some("good"));
+        assert_eq!((bad.metadata.uid.as_deref(), bad.metadata.resource_version.as_deref()), (Some("bad"), Some("7")));
+        assert_eq!(bad.status("ending").and_then(|ending| ending.get("reason")), Some(&json!("Suspended")));
+        assert!(bad.error.contains("9999999h"), "{}", bad.error);
+    }
+}
