@@ -16,6 +16,7 @@ pub mod uninstall;
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use futures::{FutureExt, future::BoxFuture};
 use kube::Client;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -33,7 +34,8 @@ use self::{
 use crate::{
     lock::{self, holds::Holds, renewal::Renewal},
     quorum::{self, session::Sessions},
-    time::Clock,
+    redis_member::Machine,
+    time::{Clock, SystemClock},
 };
 
 /// Name of the Lease that the leader holds.
@@ -47,36 +49,123 @@ const HANDOVER: Duration = Duration::from_secs(10);
 pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     telemetry::init(&args.log, args.log_format)?;
     let client = Client::try_default().await.context("failed to find the API server: in a pod, or with KUBECONFIG?")?;
-    let replica = Replica { namespace: args.namespace.clone(), pod_name: args.pod_name.clone() };
-    let (context, follow_caches) = Context::new(client, replica);
     // Connections of its own: renewing the Lease must not wait behind the writes of many locks.
-    let lease_client = context.api_time.observe(Client::try_default().await?);
-    let (candidacy, leadership) =
-        Candidacy::new(lease_client, &args.namespace, LEASE, &args.pod_name, context.clock.clone());
-    let (health, health_seen) = watch::channel(Health::default());
-    let (resign, stop) = (CancellationToken::new(), CancellationToken::new());
-
-    let mut tasks = JoinSet::new();
-    tasks.spawn(follow_caches);
-    let face = http::Face { health: health_seen, context: context.clone(), leadership: leadership.clone() };
-    let serving = http::serve(args.listen, face, stop.clone());
-    tasks.spawn(async move {
+    let lease_client = Client::try_default().await?;
+    let terminated = terminated()?;
+    let (listen, stop) = (args.listen, CancellationToken::new());
+    let operator = Operator::new(args, client, lease_client, Arc::new(SystemClock).into());
+    let serving = http::serve(listen, operator.face(), stop.clone());
+    let face = tokio::spawn(async move {
         if let Err(error) = serving.await {
             tracing::error!(%error, "cannot serve HTTP");
         }
     });
-    let (filled, filled_seen) = watch::channel(false);
-    tasks.spawn(heartbeat(context.clone(), health, filled_seen));
+    let result = operator.work(terminated).await;
+    stop.cancel();
+    face.abort();
+    result
+}
 
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        synced = context.synced() => anyhow::ensure!(synced, "the caches ended before they were filled"),
-        _ = terminate.recv() => return Ok(()),
-        _ = interrupt.recv() => return Ok(()),
+/// Cancelled by SIGTERM and SIGINT.
+fn terminated() -> anyhow::Result<CancellationToken> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let terminated = CancellationToken::new();
+    let tell = terminated.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tell.cancel();
+    });
+    Ok(terminated)
+}
+
+/// One replica, whatever machine, network and API server it is given.
+pub struct Operator {
+    args: OperatorArgs,
+    context: Context,
+    follow_caches: BoxFuture<'static, ()>,
+    candidacy: Candidacy<dyn Clock>,
+    leadership: watch::Receiver<Option<Term>>,
+    health: watch::Sender<Health>,
+}
+
+impl Operator {
+    /// Does nothing yet.
+    pub fn new(args: OperatorArgs, client: Client, lease_client: Client, machine: Machine) -> Self {
+        let replica = Replica { namespace: args.namespace.clone(), pod_name: args.pod_name.clone() };
+        let (context, follow_caches) = Context::new(client, replica, machine);
+        let (candidacy, leadership) = Candidacy::new(
+            context.api_time.observe(lease_client),
+            &args.namespace,
+            LEASE,
+            &args.pod_name,
+            context.clock.clone(),
+        );
+        let health = watch::channel(Health::default()).0;
+        Self { args, context, follow_caches: follow_caches.boxed(), candidacy, leadership, health }
     }
-    filled.send_replace(true);
 
+    /// What its HTTP face shows.
+    pub fn face(&self) -> http::Face {
+        let (context, leadership) = (self.context.clone(), self.leadership.clone());
+        http::Face { health: self.health.subscribe(), context, leadership }
+    }
+
+    /// Works until `terminated`, hands over, and ends.
+    pub async fn work(self, terminated: CancellationToken) -> anyhow::Result<()> {
+        let Self { args, context, follow_caches, candidacy, leadership, health } = self;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(follow_caches);
+        let (filled, filled_seen) = watch::channel(false);
+        tasks.spawn(heartbeat(context.clone(), health, filled_seen));
+        tokio::select! {
+            synced = context.synced() => anyhow::ensure!(synced, "the caches ended before they were filled"),
+            () = terminated.cancelled() => return Ok(()),
+        }
+        filled.send_replace(true);
+
+        let stop = CancellationToken::new();
+        let Keeping { sessions, holds } = keep(&context, &leadership, &stop, &mut tasks);
+        let leading =
+            tasks.spawn(lead(context.clone(), sessions.clone(), holds.clone(), leadership.clone(), args.clone()));
+        let reaches = move |quorum: &str| {
+            sessions.all().iter().any(|session| session.reference().to_string() == quorum && session.is_ready())
+        };
+        let resign = CancellationToken::new();
+        let campaign = tokio::spawn(candidacy.run(resign.clone(), reaches));
+
+        terminated.cancelled().await;
+        tracing::info!("stopping: handing over, held locks are not released");
+        if leadership.borrow().is_some() {
+            publish_validities(&holds).await;
+        }
+        resign.cancel();
+        campaign.await?;
+        leading.abort();
+        await_successor(&context.client, &args).await;
+        stop.cancel();
+        tasks.shutdown().await;
+        Ok(())
+    }
+}
+
+/// What keeps locks held, on every replica.
+pub struct Keeping {
+    /// Connections to all quorums.
+    pub sessions: Sessions,
+    /// What is renewed.
+    pub holds: Arc<Holds>,
+}
+
+/// Starts to keep locks held, whoever leads. The caches must be filled.
+pub fn keep(
+    context: &Context,
+    leadership: &watch::Receiver<Option<Term>>,
+    stop: &CancellationToken,
+    tasks: &mut JoinSet<()>,
+) -> Keeping {
     let sessions = Sessions::start(context.clone());
     let holds = Arc::new(Holds::default());
     let renewal = Renewal {
@@ -88,30 +177,7 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     };
     tasks.spawn(renewal.run(stop.clone()));
     tasks.spawn(lock::adopt::follow(context.clone(), holds.clone()));
-    let leading = tasks.spawn(lead(context.clone(), sessions.clone(), holds.clone(), leadership.clone(), args.clone()));
-    let reaches = {
-        let sessions = sessions.clone();
-        move |quorum: &str| {
-            sessions.all().iter().any(|session| session.reference().to_string() == quorum && session.is_ready())
-        }
-    };
-    let campaign = tokio::spawn(candidacy.run(resign.clone(), reaches));
-
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    tracing::info!("stopping: handing over, held locks are not released");
-    if leadership.borrow().is_some() {
-        publish_validities(&holds).await;
-    }
-    resign.cancel();
-    campaign.await?;
-    leading.abort();
-    await_successor(&context.client, &args).await;
-    stop.cancel();
-    tasks.shutdown().await;
-    Ok(())
+    Keeping { sessions, holds }
 }
 
 /// Runs the controllers whenever this replica leads.

@@ -7,6 +7,7 @@
 
 pub mod acl;
 mod admin;
+mod connect;
 mod endpoint;
 mod external;
 mod scripts;
@@ -17,6 +18,7 @@ mod wire;
 pub use admin::{
     AdminConnection, Closing, EPOCH_KEY, EpochChange, Observation, Opening, PasswordChange, ScriptKill, TtlSample,
 };
+pub use connect::{Connect, Machine, Stream, Tcp};
 pub use endpoint::{Endpoint, Secret};
 pub use external::{Claim, Guard, OtherClaim, RECORD_KEY, RecordLook, relied_on, share};
 pub use tls::{Authorities, Fingerprint, TlsClient, TlsError};

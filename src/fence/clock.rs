@@ -221,7 +221,7 @@ pub struct OwnClocks(Span);
 impl OwnClocks {
     /// Reads them; between the two readings of the one the other was read, so that a pause in between widens and never shifts.
     #[must_use]
-    pub fn read(clock: &impl Clock) -> Self {
+    pub fn read(clock: &dyn Clock) -> Self {
         let before = clock.monotonic();
         let boottime = clock.boottime();
         Self::of(before, boottime, clock.monotonic())

@@ -14,7 +14,7 @@ use crate::{
     api::DistributedLock,
     operator::{cache::Change, context::Context},
     redlock::Nonce,
-    time::{Boottime, Clock, UnixMillis},
+    time::{Boottime, UnixMillis},
 };
 
 /// Follows all locks, on every replica, until dropped.

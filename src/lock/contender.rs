@@ -12,10 +12,7 @@ use super::{
     reconcile::Locks,
     shunned,
 };
-use crate::{
-    api::{Claim, DistributedLock, Election},
-    time::Clock,
-};
+use crate::api::{Claim, DistributedLock, Election};
 
 impl Locks {
     /// Who would hold the lock if it were acquired now.

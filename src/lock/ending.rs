@@ -24,7 +24,6 @@ use crate::{
     api::{BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, conditions::HeldReason},
     quorum::session::QuorumSession,
     redlock::{LockKey, Seal, Seen, ValueSigner},
-    time::Clock,
 };
 
 impl Locks {

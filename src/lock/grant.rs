@@ -27,7 +27,7 @@ use crate::{
         Acquire, AcquireRequest, Grant, LockKey, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner,
         is_silence, jittered,
     },
-    time::{Boottime, Clock, UnixMillis},
+    time::{Boottime, UnixMillis},
 };
 
 /// While nobody can be asked, or no candidate answers.
@@ -125,7 +125,7 @@ impl Locks {
     async fn ask_candidate(&self, lock: &Arc<DistributedLock>, contender: &Contender) -> Option<Progress> {
         let (Contender::Instance(candidate), Some(liveness)) = (contender, &lock.spec.liveness) else { return None };
         let pod = self.context.pods.named(&lock.namespace().unwrap_or_default(), &candidate.pod_name);
-        let why = vitals::ask_pod(pod.as_deref(), liveness).await.err()?;
+        let why = vitals::ask_pod(pod.as_deref(), liveness, &*self.context.network).await.err()?;
         if self.shun(lock, &candidate.container_id) {
             let message = format!("pod {} fails the liveness check: {why}", candidate.pod_name);
             return Some(self.pause_after(lock, HeldReason::NoCandidate, message, NOT_YET_PAUSE));

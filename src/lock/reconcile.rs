@@ -35,7 +35,6 @@ use crate::{
     operator::{context::Context, leader::Term},
     quorum::session::Sessions,
     redlock::Nonce,
-    time::Clock,
 };
 
 /// A lock that needs more steps than this in one go is looked at again later, so that a mistake cannot spin.

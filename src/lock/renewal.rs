@@ -18,7 +18,6 @@ use crate::{
     operator::{context::Context, leader::Term},
     quorum::session::{QuorumSession, Sessions},
     redlock::{Extend, ExtendRequest, LockValue, Seen, ValueSigner},
-    time::Clock,
 };
 
 /// How long a renewal is put off while the lock may not be renewed or its quorum has no session yet.

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     api::{BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, STEP_DOWN_ANNOTATION, conditions::HeldReason},
     operator::context::Context,
-    time::{Clock, UnixMillis},
+    time::UnixMillis,
 };
 
 /// The label that the Job controller puts on the pods of a Job.

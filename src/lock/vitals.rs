@@ -14,13 +14,14 @@ use hyper::{Request, body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{Api, Client, ResourceExt};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::time::timeout;
 
 use crate::{
     api::{DistributedLock, HttpGet, Liveness, TcpSocket},
     operator::context::Context,
+    redis_member::{Connect, Stream},
     redlock::Nonce,
-    time::{Boottime, Clock},
+    time::Boottime,
 };
 
 /// For one question; a third of a second leaves room for renewals of the shortest TTL.
@@ -119,29 +120,30 @@ async fn ask_holder(context: &Context, lock: &DistributedLock, liveness: &Livene
     let holder = lock.status.as_ref().and_then(|status| status.holder.as_ref());
     let Some(pod_name) = holder.and_then(|holder| holder.pod_name.as_deref()) else { return Ok(()) };
     let pod = context.pods.named(&lock.namespace().unwrap_or_default(), pod_name);
-    ask_pod(pod.as_deref(), liveness).await
+    ask_pod(pod.as_deref(), liveness, &*context.network).await
 }
 
 /// Asks a pod, as a kubelet would.
-pub async fn ask_pod(pod: Option<&Pod>, liveness: &Liveness) -> Result<(), String> {
+pub async fn ask_pod(pod: Option<&Pod>, liveness: &Liveness, network: &dyn Connect) -> Result<(), String> {
     let address = pod.and_then(|pod| pod.status.as_ref()?.pod_ip.clone()).ok_or("its pod has no address")?;
     let asked = async {
         match (&liveness.http_get, &liveness.tcp_socket) {
-            (Some(HttpGet { path, port }), _) => get(&address, *port, path).await,
-            (None, Some(TcpSocket { port })) => connect(&address, *port).await.map(drop),
+            (Some(HttpGet { path, port }), _) => get(network, &address, *port, path).await,
+            (None, Some(TcpSocket { port })) => connect(network, &address, *port).await.map(drop),
             (None, None) => Ok(()),
         }
     };
     timeout(PROBE_TIMEOUT, asked).await.map_err(|_elapsed| format!("no answer within {PROBE_TIMEOUT:?}"))?
 }
 
-async fn connect(address: &str, port: i32) -> Result<TcpStream, String> {
+async fn connect(network: &dyn Connect, address: &str, port: i32) -> Result<Box<dyn Stream>, String> {
     let port = u16::try_from(port).map_err(|_| format!("{port} is no port"))?;
-    TcpStream::connect((address, port)).await.map_err(|error| error.to_string())
+    let address = if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
+    network.connect(&address).await.map_err(|error| error.to_string())
 }
 
-async fn get(address: &str, port: i32, path: &str) -> Result<(), String> {
-    let stream = connect(address, port).await?;
+async fn get(network: &dyn Connect, address: &str, port: i32, path: &str) -> Result<(), String> {
+    let stream = connect(network, address, port).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
     let connection = tokio::spawn(connection);
     let request = Request::get(path)
@@ -173,6 +175,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::redis_member::Tcp;
 
     fn at(seconds: u64) -> Boottime {
         Boottime::new(Duration::from_secs(seconds))
@@ -229,12 +232,12 @@ mod tests {
         let pod: Pod = serde_json::from_value(serde_json::json!({"status": {"podIP": "127.0.0.1"}})).unwrap();
         let pod = Arc::new(pod);
         let well = server("HTTP/1.1 204 No Content\r\n\r\n").await;
-        assert_eq!(ask_pod(Some(&pod), &http(well)).await, Ok(()));
+        assert_eq!(ask_pod(Some(&pod), &http(well), &Tcp).await, Ok(()));
         let ill = server("HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n").await;
-        assert!(ask_pod(Some(&pod), &http(ill)).await.unwrap_err().contains("500"));
+        assert!(ask_pod(Some(&pod), &http(ill), &Tcp).await.unwrap_err().contains("500"));
         let tcp = Liveness { tcp_socket: Some(TcpSocket { port: well }), ..Liveness::default() };
-        assert_eq!(ask_pod(Some(&pod), &tcp).await, Ok(()));
-        assert!(ask_pod(None, &tcp).await.is_err());
+        assert_eq!(ask_pod(Some(&pod), &tcp, &Tcp).await, Ok(()));
+        assert!(ask_pod(None, &tcp, &Tcp).await.is_err());
     }
 
     #[tokio::test]
@@ -242,6 +245,6 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = i32::from(listener.local_addr().unwrap().port());
         let pod: Pod = serde_json::from_value(serde_json::json!({"status": {"podIP": "127.0.0.1"}})).unwrap();
-        assert!(ask_pod(Some(&pod), &http(port)).await.unwrap_err().contains("no answer"));
+        assert!(ask_pod(Some(&pod), &http(port), &Tcp).await.unwrap_err().contains("no answer"));
     }
 }

@@ -15,7 +15,8 @@ use tokio::time::timeout;
 use super::{api_time::ApiTime, cache::Cache, metrics::Metrics};
 use crate::{
     api::{DistributedLock, MEMBER_LABEL, RedisQuorum},
-    time::{SystemClock, UnixMillis},
+    redis_member::{Connect, Machine},
+    time::{Clock, UnixMillis},
 };
 
 /// For publishing one Event.
@@ -38,7 +39,9 @@ pub struct Context {
     /// Which replica this is.
     pub replica: Replica,
     /// The clocks of this process.
-    pub clock: Arc<SystemClock>,
+    pub clock: Arc<dyn Clock>,
+    /// The way from this process to members and holders.
+    pub network: Arc<dyn Connect>,
     /// The API server's time, from the answers to `client`.
     pub api_time: Arc<ApiTime>,
     /// What this replica counts.
@@ -58,8 +61,11 @@ pub struct Context {
 
 impl Context {
     /// A context, and the future that keeps its caches current.
-    pub fn new(client: Client, replica: Replica) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let clock = Arc::new(SystemClock);
+    pub fn new(
+        client: Client,
+        replica: Replica,
+        Machine { clock, network }: Machine,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let api_time = Arc::new(ApiTime::new(clock.clone()));
         let client = api_time.observe(client);
         let any = watcher::Config::default;
@@ -72,22 +78,26 @@ impl Context {
         let follow = async move {
             tokio::join!(follow_pods, follow_nodes, follow_namespaces, follow_quorums, follow_locks);
         };
-        (
-            Self {
-                client,
-                replica,
-                clock,
-                api_time,
-                metrics: Arc::default(),
-                pods,
-                nodes,
-                namespaces,
-                quorums,
-                locks,
-                reporter,
-            },
-            follow,
-        )
+        let context = Self {
+            client,
+            replica,
+            clock,
+            network,
+            api_time,
+            metrics: Arc::default(),
+            pods,
+            nodes,
+            namespaces,
+            quorums,
+            locks,
+            reporter,
+        };
+        (context, follow)
+    }
+
+    /// The machine that this process runs on, for connections.
+    pub fn machine(&self) -> Machine {
+        Machine { clock: self.clock.clone(), network: self.network.clone() }
     }
 
     /// The API server's time now: for whatever is counted from a time that it, or a controller, has written.

@@ -11,7 +11,7 @@ use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{context::Context, leader::Term};
-use crate::time::{Boottime, Clock, SystemClock};
+use crate::time::Boottime;
 
 /// A main loop that has not turned for this long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);
@@ -43,9 +43,9 @@ pub struct Face {
 /// Serves `/healthz`, `/readyz` and `/metrics` until `stop`.
 pub async fn serve(address: SocketAddr, face: Face, stop: CancellationToken) -> std::io::Result<()> {
     let listener = TcpListener::bind(address).await?;
-    let (alive, ready) = (face.health.clone(), face.health.clone());
+    let (alive, ready, clock) = (face.health.clone(), face.health.clone(), face.context.clock.clone());
     let app = Router::new()
-        .route("/healthz", get(move || std::future::ready(healthz(*alive.borrow(), SystemClock.boottime()))))
+        .route("/healthz", get(move || std::future::ready(healthz(*alive.borrow(), clock.boottime()))))
         .route("/readyz", get(move || std::future::ready(readyz(*ready.borrow()))))
         .route("/metrics", get(move || std::future::ready(metrics(&face))));
     axum::serve(listener, app).with_graceful_shutdown(stop.cancelled_owned()).await

@@ -107,7 +107,7 @@ pub fn next_epoch(last: Option<i32>, unix_seconds: i64) -> i32 {
 }
 
 /// This replica's candidacy.
-pub struct Candidacy<C> {
+pub struct Candidacy<C: ?Sized> {
     leases: Api<Lease>,
     name: String,
     identity: String,
@@ -120,7 +120,7 @@ pub struct Candidacy<C> {
     aside_until: Boottime,
 }
 
-impl<C: Clock> Candidacy<C> {
+impl<C: Clock + ?Sized> Candidacy<C> {
     /// Stands for the Lease `name`; the receiver shows the current term of this replica, if it leads.
     pub fn new(
         client: Client,
@@ -276,7 +276,7 @@ impl<C: Clock> Candidacy<C> {
 }
 
 /// For display in the Lease only; no decision reads it.
-fn wall(clock: &impl Clock) -> Timestamp {
+fn wall(clock: &(impl Clock + ?Sized)) -> Timestamp {
     Timestamp::from_millisecond(clock.wall().0).unwrap_or_default()
 }
 

@@ -15,12 +15,9 @@ use prometheus_client::{
 };
 
 use super::context::Context;
-use crate::{
-    api::{
-        DistributedLock, RedisQuorum,
-        conditions::{HeldReason, LockCondition, find_condition},
-    },
-    time::Clock,
+use crate::api::{
+    DistributedLock, RedisQuorum,
+    conditions::{HeldReason, LockCondition, find_condition},
 };
 
 /// One label: what became of it.

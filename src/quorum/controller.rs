@@ -47,7 +47,7 @@ use crate::api::conditions::CommonReason;
 use crate::operator::cache::{Cache, Change};
 use crate::operator::context::Context;
 use crate::operator::leader::Term;
-use crate::time::{Clock, Monotonic};
+use crate::time::Monotonic;
 use apply::Applied;
 use auth::Secrets;
 use change::Changed;

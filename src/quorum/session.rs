@@ -40,7 +40,7 @@ use crate::api::RedisQuorum;
 use crate::operator::context::Context;
 use crate::redis_member::{Authorities, TlsError};
 use crate::redlock::{FencingToken, MemberError, Redlock, ValueSigner};
-use crate::time::{Boottime, Monotonic, SystemClock, UnixMillis};
+use crate::time::{Boottime, Clock, Monotonic, UnixMillis};
 use link::Shared;
 use links::Links;
 use tokens::Tokens;
@@ -83,7 +83,7 @@ impl QuorumSession {
         let stop = CancellationToken::new();
         let accord = SharedAccord::new(&quorum);
         let clocks = Arc::new(ClockGuard::new(0, in_force::clock_rule(&quorum)));
-        let shared = Shared { clock: context.clock.clone(), clocks: clocks.clone(), accord: accord.clone() };
+        let shared = Shared { machine: context.machine(), clocks: clocks.clone(), accord: accord.clone() };
         let links = Links::new(shared, reference.clone(), announcements.clone(), stop.clone());
         let session = Arc::new(Self {
             context: context.clone(),
@@ -168,7 +168,7 @@ impl QuorumSession {
 
     /// The engine with this quorum's settings.
     #[must_use]
-    pub fn redlock(&self) -> Redlock<SystemClock> {
+    pub fn redlock(&self) -> Redlock<dyn Clock> {
         Redlock::new(self.context.clock.clone(), in_force::engine(&self.quorum()))
     }
 

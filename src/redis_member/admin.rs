@@ -4,6 +4,7 @@ mod sample;
 mod secrets;
 
 use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule};
+use super::connect::Machine;
 use super::endpoint::{Connected, Endpoint, connect};
 use super::tls::Fingerprint;
 use super::wire;
@@ -104,8 +105,12 @@ impl AdminConnection {
     ///
     /// # Errors
     /// If there is no connection, or no answer, in time; `Busy` and `Loading` mean that the process is alive.
-    pub async fn connect(endpoint: &Endpoint, clock: Arc<dyn Clock>, deadline: Duration) -> Result<Self, MemberError> {
-        let mut admin = Self::open_connection(endpoint, clock, deadline).await?;
+    pub async fn connect(
+        endpoint: &Endpoint,
+        machine: impl Into<Machine>,
+        deadline: Duration,
+    ) -> Result<Self, MemberError> {
+        let mut admin = Self::open_connection(endpoint, machine.into(), deadline).await?;
         let info = admin.ask(cmd("INFO").arg("server")).await?;
         admin.run_id = wire::text(&info).as_deref().and_then(wire::run_id).ok_or_else(wire::unexpected)?;
         Ok(admin)
@@ -113,10 +118,10 @@ impl AdminConnection {
 
     async fn open_connection(
         endpoint: &Endpoint,
-        clock: Arc<dyn Clock>,
+        Machine { clock, network }: Machine,
         deadline: Duration,
     ) -> Result<Self, MemberError> {
-        let connected = timeout(deadline, connect(endpoint)).await;
+        let connected = timeout(deadline, connect(endpoint, &*network)).await;
         let Connected { connection, driver, certificate } =
             connected.map_err(|_| MemberError::Unreachable("connecting took too long".to_owned()))??;
         let driver = AbortOnDropHandle::new(tokio::spawn(driver));
@@ -129,10 +134,10 @@ impl AdminConnection {
     /// If there is no connection or no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
     pub async fn kill_busy_script(
         endpoint: &Endpoint,
-        clock: Arc<dyn Clock>,
+        machine: impl Into<Machine>,
         deadline: Duration,
     ) -> Result<ScriptKill, MemberError> {
-        Self::open_connection(endpoint, clock, deadline).await?.script_kill().await
+        Self::open_connection(endpoint, machine.into(), deadline).await?.script_kill().await
     }
 
     /// The process at the other end, for the whole life of this connection.

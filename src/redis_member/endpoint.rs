@@ -1,15 +1,13 @@
+use super::connect::Connect;
 use super::tls::{Fingerprint, TlsClient};
 use super::wire;
 use crate::redlock::MemberError;
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, RedisConnectionInfo};
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
 /// A password. `Debug` hides it.
@@ -56,10 +54,6 @@ impl Endpoint {
     }
 }
 
-/// Unacknowledged data is given up after this, or a peer behind a black hole would keep the connection for many
-/// minutes.
-const USER_TIMEOUT: Duration = Duration::from_secs(2);
-const KEEPALIVE: Duration = Duration::from_secs(5);
 /// Requests that may wait for the socket before a sender has to.
 const BUFFERED_REQUESTS: usize = 1024;
 
@@ -75,8 +69,8 @@ pub(super) struct Connected {
 }
 
 /// Connects, checks the certificate where there is to be one, and authenticates.
-pub(super) async fn connect(endpoint: &Endpoint) -> Result<Connected, MemberError> {
-    let stream = open(&endpoint.address).await.map_err(|error| unreachable(&error))?;
+pub(super) async fn connect(endpoint: &Endpoint, network: &dyn Connect) -> Result<Connected, MemberError> {
+    let stream = network.connect(&endpoint.address).await.map_err(|error| unreachable(&error))?;
     let Some(tls) = &endpoint.tls else { return authenticate(endpoint, stream, None).await };
     let stream = TlsConnector::from(tls.config()).connect(tls.server_name(), stream).await;
     let stream = stream.map_err(|error| unreachable(&error))?;
@@ -112,21 +106,4 @@ fn unreachable(error: &io::Error) -> MemberError {
         Some(tls) => MemberError::Untrusted(tls.to_string()),
         None => MemberError::Unreachable(error.kind().to_string()),
     }
-}
-
-async fn open(address: &str) -> io::Result<TcpStream> {
-    let mut failure = io::Error::from(io::ErrorKind::NotFound);
-    for address in lookup_host(address).await? {
-        match TcpStream::connect(address).await {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                let socket = SockRef::from(&stream);
-                socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-                socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE))?;
-                return Ok(stream);
-            }
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
 }

@@ -2,12 +2,10 @@ mod connection;
 mod owed;
 mod session;
 
-use super::{Endpoint, Guard};
+use super::{Endpoint, Guard, Machine};
 use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName, RunId};
-use crate::time::Clock;
 use connection::Actor;
 use std::fmt;
-use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -42,22 +40,22 @@ pub struct RedisMember {
 impl RedisMember {
     /// Starts connecting. Must be called within a tokio runtime; dropping the member closes its connection.
     #[must_use]
-    pub fn new(name: MemberName, endpoint: Endpoint, clock: Arc<dyn Clock>) -> Self {
-        Self::start(name, endpoint, clock, None)
+    pub fn new(name: MemberName, endpoint: Endpoint, machine: impl Into<Machine>) -> Self {
+        Self::start(name, endpoint, machine.into(), None)
     }
 
     /// A master that others run: it votes while its record knows of no later epoch than the guard's.
     #[must_use]
-    pub fn guarded(name: MemberName, endpoint: Endpoint, clock: Arc<dyn Clock>, guard: Guard) -> Self {
-        Self::start(name, endpoint, clock, Some(guard))
+    pub fn guarded(name: MemberName, endpoint: Endpoint, machine: impl Into<Machine>, guard: Guard) -> Self {
+        Self::start(name, endpoint, machine.into(), Some(guard))
     }
 
-    fn start(name: MemberName, endpoint: Endpoint, clock: Arc<dyn Clock>, guard: Option<Guard>) -> Self {
+    fn start(name: MemberName, endpoint: Endpoint, machine: Machine, guard: Option<Guard>) -> Self {
         let (jobs, queue) = mpsc::unbounded_channel();
         let (endpoint, endpoints) = watch::channel(endpoint);
         let down = Link::Down(MemberError::Unreachable("not connected yet".to_owned()));
         let (link_sender, link) = watch::channel(down);
-        let actor = Actor::new(name.clone(), queue, endpoints, link_sender, clock, guard);
+        let actor = Actor::new(name.clone(), queue, endpoints, link_sender, machine, guard);
         Self { name, jobs, endpoint, link, _task: AbortOnDropHandle::new(tokio::spawn(actor.run())) }
     }
 

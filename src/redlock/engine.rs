@@ -37,12 +37,12 @@ impl Default for Settings {
 
 /// A Redlock client over members that it is given with each call, since membership and admission change over time.
 #[derive(Debug)]
-pub struct Redlock<C: Clock> {
+pub struct Redlock<C: Clock + ?Sized> {
     clock: Arc<C>,
     settings: Settings,
 }
 
-impl<C: Clock> Redlock<C> {
+impl<C: Clock + ?Sized> Redlock<C> {
     /// With this clock and these settings.
     #[must_use]
     pub const fn new(clock: Arc<C>, settings: Settings) -> Self {
@@ -56,7 +56,7 @@ impl<C: Clock> Redlock<C> {
     }
 }
 
-impl<C: Clock> Clone for Redlock<C> {
+impl<C: Clock + ?Sized> Clone for Redlock<C> {
     fn clone(&self) -> Self {
         Self { clock: Arc::clone(&self.clock), settings: self.settings }
     }

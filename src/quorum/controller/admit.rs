@@ -19,7 +19,6 @@ use crate::quorum::session::{ActError, FLOOR_STEP, Turn, floor_of};
 use crate::quorum::status::{Stamps, admitted_run_id, publish};
 use crate::redis_member::Observation;
 use crate::redlock::{FencingToken, restored};
-use crate::time::Clock;
 
 /// For the counters of the others: they are taken where they can be had.
 const COUNTERS_TIMEOUT: Duration = Duration::from_millis(600);

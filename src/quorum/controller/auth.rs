@@ -18,7 +18,6 @@ use crate::quorum::plan::{MemberPlan, Plan};
 use crate::quorum::secrets::{self, Found, MemberView, SecretsStep, StartedWith, View};
 use crate::quorum::session::{auth_of, says_lost};
 use crate::quorum::status::Obstacle;
-use crate::time::Clock;
 
 /// What there is to work with.
 pub(super) enum Secrets {

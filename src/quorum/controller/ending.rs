@@ -19,7 +19,7 @@ use crate::quorum::session::{MemberLink, auth_of};
 use crate::quorum::status::{Stamps, record_named};
 use crate::quorum::{facts, in_force};
 use crate::redlock::MemberName;
-use crate::time::{Clock, Monotonic};
+use crate::time::Monotonic;
 
 /// So many held locks are named.
 const NAMED: usize = 10;

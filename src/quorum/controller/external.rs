@@ -17,7 +17,7 @@ use crate::quorum::membership::{Lists, MemberView, Others, is_closed, is_declare
 use crate::quorum::plan::{MemberPlan, Plan};
 use crate::quorum::session::{ActError, FLOOR_STEP, LinkView, MemberLink, floor_of};
 use crate::quorum::status::{self, Stamps, admitted_run_id, record_named, unfit};
-use crate::time::{Clock, Monotonic};
+use crate::time::Monotonic;
 
 /// One external member in one reconciliation.
 struct External<'a> {

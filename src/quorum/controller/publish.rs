@@ -18,7 +18,7 @@ use crate::quorum::plan::Plan;
 use crate::quorum::rollout::Progress;
 use crate::quorum::status::{self, Obstacle, Overview};
 use crate::quorum::tls::Report;
-use crate::time::{Clock, Monotonic};
+use crate::time::Monotonic;
 
 /// An announcement that is off by no more milliseconds stands: two readings of two clocks never agree.
 const ANNOUNCED_WITHIN: i64 = 1_000;

@@ -25,7 +25,7 @@ use crate::quorum::tls::{
     AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY, Report, Served, issue, read, report, union,
 };
 use crate::redlock::MemberError;
-use crate::time::{Clock, Monotonic};
+use crate::time::Monotonic;
 
 /// Secrets are read again after this, as nobody may watch them.
 const SECRETS_PERIOD: Duration = Duration::from_secs(10);

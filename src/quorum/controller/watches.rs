@@ -11,7 +11,7 @@ use crate::api::{DistributedLock, RedisQuorum};
 use crate::quorum::in_force::{self, InForce};
 use crate::quorum::lookup;
 use crate::quorum::status::{TtlReport, Watched};
-use crate::time::{Clock, Monotonic};
+use crate::time::Monotonic;
 
 impl Task<'_> {
     /// What is known of clocks and times to live now.

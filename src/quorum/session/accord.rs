@@ -11,7 +11,6 @@ use crate::quorum::plan::{self, MemberPlan};
 use crate::quorum::status::admitted_run_id;
 use crate::redis_member::Guard;
 use crate::redlock::{MemberName, RunId};
-use crate::time::Clock;
 
 /// What the operators that share masters say to each other, as this replica knows it: the links read it, the votes rest on it.
 #[derive(Clone)]

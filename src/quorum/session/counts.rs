@@ -6,7 +6,7 @@ use super::QuorumSession;
 use crate::api::RedisQuorum;
 use crate::quorum::membership::{Lists, former_is_closed};
 use crate::quorum::status::record_named;
-use crate::time::{Clock, Monotonic};
+use crate::time::Monotonic;
 
 impl QuorumSession {
     /// What restarts a count is noted by every replica, whoever leads later.

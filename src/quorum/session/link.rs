@@ -25,9 +25,9 @@ use crate::api::RedisQuorum;
 use crate::fence::clock::OwnClocks;
 use crate::fence::{ProcessWatch, Sight};
 use crate::quorum::plan::MemberPlan;
-use crate::redis_member::{AdminConnection, Endpoint, Fingerprint, Observation, RedisMember, Secret};
+use crate::redis_member::{AdminConnection, Endpoint, Fingerprint, Machine, Observation, RedisMember, Secret};
 use crate::redlock::{MemberError, MemberName, RunId};
-use crate::time::{Clock, Monotonic, SystemClock};
+use crate::time::Monotonic;
 
 /// Between two looks at a member.
 const PROBE_PERIOD: Duration = Duration::from_millis(500);
@@ -98,7 +98,7 @@ impl LinkView {
 /// What all links of a quorum share.
 #[derive(Clone)]
 pub(super) struct Shared {
-    pub(super) clock: Arc<SystemClock>,
+    pub(super) machine: Machine,
     pub(super) clocks: Arc<ClockGuard>,
     pub(super) accord: SharedAccord,
 }
@@ -108,7 +108,7 @@ pub struct MemberLink {
     plan: MemberPlan,
     name: MemberName,
     quorum: ObjectRef<RedisQuorum>,
-    clock: Arc<SystemClock>,
+    machine: Machine,
     clocks: Arc<ClockGuard>,
     accord: SharedAccord,
     /// The process that the status admits.
@@ -126,7 +126,7 @@ pub struct MemberLink {
 
 impl MemberLink {
     pub(super) fn start(
-        Shared { clock, clocks, accord }: Shared,
+        Shared { machine, clocks, accord }: Shared,
         plan: MemberPlan,
         quorum: ObjectRef<RedisQuorum>,
         announcements: Announcements,
@@ -136,7 +136,7 @@ impl MemberLink {
             name: MemberName::from(plan.name.as_str()),
             plan,
             quorum,
-            clock,
+            machine,
             clocks,
             accord,
             admitted: Mutex::default(),
@@ -207,7 +207,7 @@ impl MemberLink {
 
     /// Some leader fenced this process after it had been admitted: its count starts again.
     pub(super) fn note_fenced(&self, run_id: &RunId) {
-        self.seen().fenced = Some((run_id.clone(), self.clock.monotonic()));
+        self.seen().fenced = Some((run_id.clone(), self.machine.clock.monotonic()));
     }
 
     /// Watches the member wherever it is.
@@ -248,7 +248,7 @@ impl MemberLink {
         }
         let former = seen.processes.last().map(|sight| sight.run_id.clone());
         seen.former = former.zip(last.map(|last| last.admin.clone()));
-        seen.processes.moved(self.clock.monotonic());
+        seen.processes.moved(self.machine.clock.monotonic());
         seen.pod_uid = Some(place.pod_uid.clone());
     }
 
@@ -263,7 +263,7 @@ impl MemberLink {
                 Err(MemberError::Busy) if !self.plan.is_external() => {
                     let admin = place.admin.clone();
                     self.note_script(
-                        &AdminConnection::kill_busy_script(&admin, self.clock.clone(), ADMIN_DEADLINE).await,
+                        &AdminConnection::kill_busy_script(&admin, self.machine.clone(), ADMIN_DEADLINE).await,
                     );
                     sleep(RETRY_PERIOD).await;
                 }
@@ -281,11 +281,11 @@ impl MemberLink {
     }
 
     async fn connect_admin(&self, place: &Place) -> Result<AdminConnection, MemberError> {
-        let connect = |endpoint| AdminConnection::connect(endpoint, self.clock.clone(), ADMIN_DEADLINE);
+        let connect = |endpoint| AdminConnection::connect(endpoint, self.machine.clone(), ADMIN_DEADLINE);
         match (connect(&place.admin).await, &place.other_password) {
             (Err(MemberError::Refused), Some(password)) => {
                 let admin = Endpoint { password: password.clone(), ..place.admin.clone() };
-                AdminConnection::connect(&admin, self.clock.clone(), ADMIN_DEADLINE).await
+                AdminConnection::connect(&admin, self.machine.clone(), ADMIN_DEADLINE).await
             }
             (connected, _) => connected,
         }
@@ -335,13 +335,13 @@ impl MemberLink {
 
     fn saw(&self, observation: Observation) {
         let users = self.users(&observation);
-        let own = OwnClocks::read(self.clock.as_ref());
+        let own = OwnClocks::read(&*self.machine.clock);
         let stepped = self.clocks.saw(&self.name, &observation.run_id, users, observation.clock, own);
         let news = {
             let mut seen = self.seen();
             let before = seen.processes.last().filter(|_| seen.processes.answers()).cloned();
             let known = seen.observation.as_ref().is_some_and(|known| looks_the_same(known, &observation));
-            seen.processes.saw(&observation.run_id, users, self.clock.monotonic());
+            seen.processes.saw(&observation.run_id, users, self.machine.clock.monotonic());
             seen.observation = Some(observation);
             before.as_ref() != seen.processes.last() || !known || stepped
         };
@@ -355,7 +355,7 @@ impl MemberLink {
         let news = {
             let mut seen = self.seen();
             let answered = seen.processes.answers();
-            seen.processes.lost(self.clock.monotonic());
+            seen.processes.lost(self.machine.clock.monotonic());
             answered
         };
         if news {

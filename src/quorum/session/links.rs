@@ -89,7 +89,7 @@ mod tests {
         let rule = Rule { drift: Drift::default(), window: std::time::Duration::from_secs(30) };
         let quorum = RedisQuorum::new("main", Default::default());
         let shared = Shared {
-            clock: Arc::new(SystemClock),
+            machine: Arc::new(SystemClock).into(),
             clocks: Arc::new(ClockGuard::new(0, rule)),
             accord: SharedAccord::new(&quorum),
         };

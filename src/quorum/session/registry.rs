@@ -14,7 +14,6 @@ use crate::api::{QUORUM_LABEL, RedisQuorum};
 use crate::fence::predecessor::NodeFacts;
 use crate::operator::{cache::Change, context::Context};
 use crate::quorum::facts::NodeWatch;
-use crate::time::Clock;
 
 /// News that a slow reader may fall behind before it is told nothing in particular changed, and looks at everything.
 const CAPACITY: usize = 1024;

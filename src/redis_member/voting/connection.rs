@@ -4,9 +4,8 @@ use super::owed::Owed;
 use super::session::Session;
 use super::{Job, Link};
 use crate::redis_member::endpoint::{Connected, Driver, connect};
-use crate::redis_member::{Endpoint, Guard};
+use crate::redis_member::{Endpoint, Guard, Machine};
 use crate::redlock::{MemberError, MemberName};
-use crate::time::Clock;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -29,7 +28,7 @@ pub(super) struct Actor {
     queue: mpsc::UnboundedReceiver<Job>,
     endpoints: watch::Receiver<Endpoint>,
     link: watch::Sender<Link>,
-    clock: Arc<dyn Clock>,
+    machine: Machine,
     guard: Option<Guard>,
     owed: Owed,
 }
@@ -50,10 +49,10 @@ impl Actor {
         queue: mpsc::UnboundedReceiver<Job>,
         endpoints: watch::Receiver<Endpoint>,
         link: watch::Sender<Link>,
-        clock: Arc<dyn Clock>,
+        machine: Machine,
         guard: Option<Guard>,
     ) -> Self {
-        Self { name, queue, endpoints, link, clock, guard, owed: Owed::default() }
+        Self { name, queue, endpoints, link, machine, guard, owed: Owed::default() }
     }
 
     pub(super) async fn run(mut self) {
@@ -63,7 +62,7 @@ impl Actor {
                 Ok((endpoint, Connected { connection, driver, .. })) => {
                     tracing::debug!(member = %self.name, "connected");
                     self.link.send_replace(Link::Fenced);
-                    let mut session = Session::new(connection, Arc::clone(&self.clock), self.guard.clone());
+                    let mut session = Session::new(connection, Arc::clone(&self.machine.clock), self.guard.clone());
                     session.send(Vec::new(), self.owed.take()).await;
                     let end = self.serve(&endpoint, &mut session, driver).await;
                     if session.was_answered() {
@@ -91,7 +90,8 @@ impl Actor {
 
     async fn connect(&mut self) -> Result<(Endpoint, Connected), End> {
         let endpoint = self.endpoints.borrow_and_update().clone();
-        let attempt = async { timeout(CONNECT_DEADLINE, connect(&endpoint)).await };
+        let network = Arc::clone(&self.machine.network);
+        let attempt = async { timeout(CONNECT_DEADLINE, connect(&endpoint, &*network)).await };
         match self.without_connection(attempt).await? {
             Ok(Ok(connected)) => Ok((endpoint, connected)),
             Ok(Err(error)) => Err(End::Broken(error)),

@@ -77,7 +77,7 @@ impl SetRound<'_> {
     }
 }
 
-impl<C: Clock> Redlock<C> {
+impl<C: Clock + ?Sized> Redlock<C> {
     /// One attempt to acquire a lock: one round trip in the usual case, two if the majority's counters differ. Decided
     /// at a majority of yes, or when none can be reached any more; at most two node timeouts. Also a dropped attempt
     /// releases.

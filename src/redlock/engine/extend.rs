@@ -68,7 +68,7 @@ impl<'a> Hold<'a> {
     }
 }
 
-impl<C: Clock> Redlock<C> {
+impl<C: Clock + ?Sized> Redlock<C> {
     /// Extends many holds, a hundred per pipeline and member, and answers in the order of the requests. Each hold is
     /// decided by itself, at its majority: what arrives afterwards changes neither the outcome nor the validity. Once
     /// all of a pipeline are decided, the remaining answers get half a node timeout, so that `votes` and `missing`

@@ -5,7 +5,7 @@ use crate::redlock::{
 };
 use crate::time::Clock;
 
-impl<C: Clock> Redlock<C> {
+impl<C: Clock + ?Sized> Redlock<C> {
     /// Deletes the key where it holds the value, on all members, admitted or not. Waits for them no longer than one
     /// node timeout; those that are slower do it later. Idempotent: releasing what is gone is no error.
     pub async fn release(&self, electorate: &Electorate, key: &LockKey, value: &LockValue) -> Released {

@@ -3,7 +3,7 @@ use super::round::Round;
 use crate::redlock::{Command, Elector, Electorate, LockKey, LockValue, MemberName, Missing, Reply};
 use crate::time::{Boottime, Clock};
 
-impl<C: Clock> Redlock<C> {
+impl<C: Clock + ?Sized> Redlock<C> {
     /// Sets the key again on members that lost it, and returns the names of those that took it. Only for a hold whose
     /// extension has just reached a majority with this `valid_until` and this `missing`, and never for an ending hold.
     /// It is no vote: the repaired key ends with the validity, by the member's own clock, however late the request

@@ -5,7 +5,7 @@ use crate::redlock::{Command, Electorate, LockKey, LockValue, Loss, MemberError,
 use crate::time::{Boottime, Clock};
 use std::time::Duration;
 
-impl<C: Clock> Redlock<C> {
+impl<C: Clock + ?Sized> Redlock<C> {
     /// Ends a hold without its holder's word: replaces the value by `sealed` until a majority holds that, so that no
     /// replica can extend any more. Idempotent. A member that has lost the key does not confirm a seal: a repair may be
     /// under way to it. The keys live on for what they had left plus `lock_delay`, which so binds foreign clients too.

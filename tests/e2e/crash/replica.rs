@@ -1,29 +1,27 @@
-//! One replica of the operator, on threads of its own. It is put together as `operator::run` does it, but for the Lease: the test
+//! One replica of the operator, on threads of its own. It keeps locks as every replica does, but for the Lease: the test
 //! says who leads.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, Config,
-    client::ClientBuilder,
-    runtime::{reflector::ObjectRef, watcher},
-};
+use kube::{Config, client::ClientBuilder, runtime::reflector::ObjectRef};
 use redlock_operator::{
     api::RedisQuorum,
-    lock::{self, holds::Holds, renewal::Renewal},
+    lock::{self, holds::Holds},
     operator::{
-        self,
-        cache::Cache,
+        self, Keeping,
         context::{self, Context},
         leader::Term,
     },
     quorum::session::Sessions,
+    redis_member::{Connect, Machine, Stream, Tcp},
+    redlock::BoxFuture,
+    time::SystemClock,
 };
 use tokio::{
     runtime::{Builder, Runtime},
     sync::watch,
+    task::JoinSet,
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
@@ -38,7 +36,7 @@ pub(crate) struct Reach {
     pub(crate) config: Config,
     pub(crate) gate: Gate,
     /// Where it believes the members to be.
-    pub(crate) place: fn(&mut Pod),
+    pub(crate) place: fn(&str) -> String,
     pub(crate) quorum: ObjectRef<RedisQuorum>,
 }
 
@@ -63,10 +61,9 @@ impl Replica {
     pub(crate) async fn start(name: &str, reach: Reach) -> anyhow::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (terms, leadership) = watch::channel(None);
-        let holds = Arc::<Holds>::default();
-        let started = runtime.spawn(start(name.to_owned(), reach, holds.clone(), leadership));
-        let replica = Self { runtime: Some(runtime), terms, holds };
-        timeout(START_LIMIT, started).await.context("the replica does not start")???;
+        let started = runtime.spawn(start(name.to_owned(), reach, leadership));
+        let mut replica = Self { runtime: Some(runtime), terms, holds: Arc::default() };
+        replica.holds = timeout(START_LIMIT, started).await.context("the replica does not start")???;
         Ok(replica)
     }
 
@@ -88,34 +85,30 @@ impl Replica {
     }
 }
 
-async fn start(
-    name: String,
-    reach: Reach,
-    holds: Arc<Holds>,
-    leadership: watch::Receiver<Option<Term>>,
-) -> anyhow::Result<()> {
+async fn start(name: String, reach: Reach, leadership: watch::Receiver<Option<Term>>) -> anyhow::Result<Arc<Holds>> {
     let client = ClientBuilder::try_from(reach.config)?.with_layer(&reach.gate).build();
     let replica = context::Replica { namespace: "redlock-system".into(), pod_name: name };
-    let (mut context, follow_caches) = Context::new(client.clone(), replica);
-    let (pods, follow_pods) = Cache::new(Api::all(client), watcher::Config::default(), reach.place);
-    context.pods = pods;
-    tokio::spawn(follow_caches);
-    tokio::spawn(follow_pods);
+    let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(Via(reach.place)) };
+    let (context, follow_caches) = Context::new(client, replica, machine);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(follow_caches);
     ensure!(context.synced().await, "the caches ended before they were filled");
-    let sessions = Sessions::start(context.clone());
-    let renewal = Renewal {
-        context: context.clone(),
-        sessions: sessions.clone(),
-        holds: holds.clone(),
-        vitals: Arc::default(),
-        leadership: leadership.clone(),
-    };
-    tokio::spawn(renewal.run(CancellationToken::new()));
-    tokio::spawn(lock::adopt::follow(context.clone(), holds.clone()));
+    let Keeping { sessions, holds } = operator::keep(&context, &leadership, &CancellationToken::new(), &mut tasks);
+    tasks.detach_all();
     let session = poll::until(START_LIMIT, "a session", || async { Ok(sessions.get(&reach.quorum)) }).await?;
     session.ready().await;
-    tokio::spawn(lead(context, sessions, holds, leadership));
-    Ok(())
+    tokio::spawn(lead(context, sessions, holds.clone(), leadership));
+    Ok(holds)
+}
+
+/// TCP to where the replica believes a member to be.
+struct Via(fn(&str) -> String);
+
+impl Connect for Via {
+    fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+        let place = self.0(address);
+        Box::pin(async move { Tcp.connect(&place).await })
+    }
 }
 
 async fn lead(context: Context, sessions: Sessions, holds: Arc<Holds>, mut leadership: watch::Receiver<Option<Term>>) {

@@ -95,7 +95,7 @@ impl World {
             proxies.push(Proxy::start(&near, format!("{direct}:6379"), gate.clone()).await?);
         }
         admit(bench, &auth, &servers).await?;
-        let survivor = Replica::start("survivor", reach(bench, Gate::open(), |_| ())).await?;
+        let survivor = Replica::start("survivor", reach(bench, Gate::open(), str::to_owned)).await?;
         survivor.lead();
         let steady = Lock::create(bench, claim("steady", "steady", Some("q"), steady)).await?;
         steady.held(SOON).await?;
@@ -118,11 +118,7 @@ impl World {
     pub(crate) async fn standby(&self) -> anyhow::Result<(Replica, Gate)> {
         let gate = Gate::open();
         self.through.send_replace(gate.clone());
-        let place: fn(&mut Pod) = |pod| {
-            if let Some(ip) = pod.status.as_mut().and_then(|status| status.pod_ip.as_mut()) {
-                *ip = ip.replace(DIRECT, GATED);
-            }
-        };
+        let place = |address: &str| address.replace(DIRECT, GATED);
         let replica = Replica::start("victim", reach(&self.bench, gate.clone(), place)).await?;
         Ok((replica, gate))
     }
@@ -205,7 +201,7 @@ fn member(number: usize) -> String {
     format!("q-{}", number - 1)
 }
 
-fn reach(bench: &Bench, gate: Gate, place: fn(&mut Pod)) -> Reach {
+fn reach(bench: &Bench, gate: Gate, place: fn(&str) -> String) -> Reach {
     let quorum = ObjectRef::new("q").within(&bench.namespace);
     Reach { config: bench.cluster.config.clone(), gate, place, quorum }
 }

@@ -8,10 +8,9 @@ use tokio::time::sleep;
 use super::{ADMIN_DEADLINE, MemberLink};
 use crate::redis_member::acl::UserRule;
 use crate::redis_member::{
-    AdminConnection, Closing, Endpoint, EpochChange, Fingerprint, Observation, Opening, PasswordChange, Secret,
+    AdminConnection, Closing, Endpoint, EpochChange, Fingerprint, Machine, Observation, Opening, PasswordChange, Secret,
 };
 use crate::redlock::{FencingToken, MemberError, RunId};
-use crate::time::SystemClock;
 
 /// How often a former process is looked for.
 const FORMER_ATTEMPTS: u32 = 20;
@@ -66,7 +65,7 @@ impl MemberLink {
                 // Known as soon as the pod after it has an address.
                 let former = link.seen().former.clone().filter(|(former, _)| *former == run_id);
                 if let Some((_, endpoint)) = former {
-                    match close_at(&endpoint, link.clock.clone(), &run_id, epoch, &users).await {
+                    match close_at(&endpoint, link.machine.clone(), &run_id, epoch, &users).await {
                         Ok(()) => {
                             return tracing::warn!(member = %link.name, %run_id, "closed a former process, which still ran");
                         }
@@ -88,12 +87,12 @@ impl MemberLink {
 
 async fn close_at(
     endpoint: &Endpoint,
-    clock: Arc<SystemClock>,
+    machine: Machine,
     run_id: &RunId,
     epoch: i64,
     users: &[UserRule],
 ) -> Result<(), ActError> {
-    let mut admin = AdminConnection::connect(endpoint, clock, ADMIN_DEADLINE).await?;
+    let mut admin = AdminConnection::connect(endpoint, machine, ADMIN_DEADLINE).await?;
     if admin.run_id() != run_id {
         return Err(ActError::OtherProcess);
     }

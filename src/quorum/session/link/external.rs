@@ -7,7 +7,6 @@ use super::{MemberLink, Place};
 use crate::fence::Users;
 use crate::redis_member::{AdminConnection, Endpoint, Guard, Observation, Secret, TlsClient};
 use crate::redlock::{MemberError, RunId};
-use crate::time::Clock;
 
 /// A user of a master that others run, and how to speak to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +74,7 @@ impl MemberLink {
     pub(super) async fn look_at_record(&self, admin: &mut AdminConnection) {
         let run_id = admin.run_id().clone();
         // Before the question: what stands counts from here.
-        let now = self.clock.boottime();
+        let now = self.machine.clock.boottime();
         let question = self.accord.lock().question(&self.name, &run_id, now);
         let Some((claim, uses)) = question else { return };
         match admin.look_at_record(&claim, uses).await {

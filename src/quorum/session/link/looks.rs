@@ -7,7 +7,7 @@ use crate::quorum::session::ttl::{PAGE, TtlWalk};
 use crate::quorum::status::TtlReport;
 use crate::redis_member::{AdminConnection, ScriptKill};
 use crate::redlock::{MemberError, RunId};
-use crate::time::{Clock, Monotonic};
+use crate::time::Monotonic;
 
 /// The same news is told again after this at the earliest, and nobody wants to hear of it later.
 const TOLD_AGAIN: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ impl MemberLink {
     /// News of a script, once.
     #[must_use]
     pub fn take_script_news(&self) -> Option<ScriptNews> {
-        let now = self.clock.monotonic();
+        let now = self.machine.clock.monotonic();
         let looks = &mut self.seen().looks;
         let (news, since) = looks.script.filter(|_| !looks.script_told)?;
         looks.script_told = true;
@@ -64,7 +64,7 @@ impl MemberLink {
             // It has ended by itself, or another replica was quicker; or the member is gone, which is seen elsewhere.
             Ok(ScriptKill::NotBusy) | Err(_) => return,
         };
-        let now = self.clock.monotonic();
+        let now = self.machine.clock.monotonic();
         {
             let looks = &mut self.seen().looks;
             if looks.script.is_some_and(|(last, since)| last == news && now.since(since) < TOLD_AGAIN) {
@@ -81,7 +81,7 @@ impl MemberLink {
         let run_id = admin.run_id().clone();
         let Some((bound, cursor)) = self.next_page(&run_id) else { return };
         let Ok(page) = admin.sample_ttls(cursor, PAGE).await else { return };
-        let now = self.clock.monotonic();
+        let now = self.machine.clock.monotonic();
         let news = {
             let walk = &mut self.seen().looks.walk;
             walk.as_mut().filter(|(of, _)| *of == run_id).is_some_and(|(_, walk)| walk.page(&page, bound, now))
@@ -92,7 +92,7 @@ impl MemberLink {
     }
 
     fn next_page(&self, run_id: &RunId) -> Option<(Duration, u64)> {
-        let now = self.clock.monotonic();
+        let now = self.machine.clock.monotonic();
         let mut seen = self.seen();
         let epoch = seen.observation.as_ref().and_then(|observation| observation.epoch);
         if epoch.is_none() || seen.raised != Some((run_id.clone(), epoch?)) {

@@ -79,14 +79,14 @@ impl MemberLink {
     }
 
     pub(super) fn place_voter(&self, epoch: i64, endpoint: Endpoint, guard: Option<Guard>) {
-        let (name, clock) = (self.name.clone(), self.clock.clone());
+        let (name, machine) = (self.name.clone(), self.machine.clone());
         let mut voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
         match &*voter {
             Some((of, voter)) if *of == epoch => voter.set_endpoint(endpoint),
             _ => {
                 let next = match guard {
-                    Some(guard) => RedisMember::guarded(name, endpoint, clock, guard),
-                    None => RedisMember::new(name, endpoint, clock),
+                    Some(guard) => RedisMember::guarded(name, endpoint, machine, guard),
+                    None => RedisMember::new(name, endpoint, machine),
                 };
                 *voter = Some((epoch, Arc::new(next)));
             }

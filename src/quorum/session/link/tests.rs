@@ -19,6 +19,7 @@ use crate::redis_member::acl::{OPERATOR_USER, UserRule};
 use crate::redlock::{
     Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings,
 };
+use crate::time::{Clock, SystemClock};
 
 mod epochs;
 mod lost;
@@ -107,7 +108,7 @@ async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> 
 
 fn shared(clocks: Arc<ClockGuard>) -> Shared {
     let accord = SharedAccord::new(&RedisQuorum::new("main", crate::api::RedisQuorumSpec::default()));
-    Shared { clock: Arc::new(SystemClock), clocks, accord }
+    Shared { machine: Arc::new(SystemClock).into(), clocks, accord }
 }
 
 async fn until(link: &MemberLink, what: impl Fn(&LinkView) -> bool) -> LinkView {
