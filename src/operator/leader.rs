@@ -53,13 +53,24 @@ pub struct Term {
     /// Cancelled when the term is over.
     pub over: CancellationToken,
     out_of_reach: Arc<SetOnce<String>>,
+    outdated: Arc<SetOnce<i64>>,
 }
 
 impl Term {
     /// A term with this epoch.
     #[must_use]
     pub fn new(epoch: i64) -> Self {
-        Self { epoch, over: CancellationToken::new(), out_of_reach: Arc::default() }
+        Self { epoch, over: CancellationToken::new(), out_of_reach: Arc::default(), outdated: Arc::default() }
+    }
+
+    /// A member obeys this epoch, which is higher than the term's: nothing can be done to it in this term. Whether that was news.
+    pub fn outdated(&self, by: i64) -> bool {
+        by > self.epoch && self.outdated.set(by).is_ok()
+    }
+
+    /// The higher epoch that a member obeys, as soon as one was met.
+    pub async fn outdated_by(&self) -> i64 {
+        *self.outdated.wait().await
     }
 
     /// Asks for this term to end in favour of a replica that reaches `quorum`, whatever text names it. Whether nobody had asked.
@@ -282,6 +293,8 @@ fn wall(clock: &(impl Clock + ?Sized)) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
     fn lease(holder: Option<&str>) -> LeaseSpec {
@@ -290,6 +303,15 @@ mod tests {
 
     fn at(seconds: u64) -> Boottime {
         Boottime::new(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_term_says_which_higher_epoch_a_member_obeys() {
+        let term = Term::new(7);
+        assert!(!term.outdated(7) && !term.outdated(3), "those are no higher");
+        assert!(term.outdated(9) && !term.outdated(12), "the first one ends the term");
+        assert_eq!(term.outdated_by().now_or_never(), Some(9));
+        assert_eq!(Term::new(7).outdated_by().now_or_never(), None);
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use default::{DefaultQuorumError, ensure_default_quorum};
 
 use super::in_force::Lowering;
 use super::plan::{self, Invalid, Plan};
-use super::session::{ActError, FloorError, QuorumSession, Sessions};
+use super::session::{ActError, FloorError, QuorumSession, Sessions, Turn};
 use super::status::Obstacle;
 use crate::api::RedisQuorum;
 use crate::api::conditions::CommonReason;
@@ -287,6 +287,18 @@ impl Leader {
     fn memory<T>(&self, uid: &str, use_it: impl FnOnce(&mut Memory) -> T) -> T {
         let mut memories: MutexGuard<'_, _> = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
         use_it(memories.entry(uid.to_owned()).or_default())
+    }
+
+    /// Makes this term's epoch the one that opens and closes users of the process. Where a higher one is obeyed nothing can be done in
+    /// this term: the Lease may have been deleted while clocks differed. So that is said, and the next term begins above it.
+    async fn raise_epoch(&self, turn: &mut Turn<'_>) -> Result<(), Error> {
+        let raised = turn.raise_epoch(self.term.epoch).await;
+        if let Err(ActError::Outdated(higher)) = raised
+            && self.term.outdated(higher)
+        {
+            tracing::warn!(epoch = self.term.epoch, higher, "a member obeys a later operator epoch");
+        }
+        Ok(raised?)
     }
 }
 

@@ -134,7 +134,7 @@ impl Task<'_> {
         let (Some(auth), Some(sight)) = (self.session.auth(), link.view().sight) else { return Err(Error::Gone) };
         let epoch = self.leader.term.epoch;
         let mut turn = link.turn(&sight.run_id).await?;
-        turn.raise_epoch(epoch).await?;
+        self.leader.raise_epoch(&mut turn).await?;
         let quorum = self.session.quorum();
         let record = record_named(quorum.status.as_ref(), name);
         let until = self.now() + rejoin_delay;

@@ -216,7 +216,7 @@ impl Member<'_> {
 
     async fn raise_epoch(&self, look: &Look) -> Result<(), Error> {
         let Some(seen) = &look.seen else { return Ok(()) };
-        Ok(self.link.turn(&seen.run_id).await?.raise_epoch(self.task.leader.term.epoch).await?)
+        self.task.leader.raise_epoch(&mut self.link.turn(&seen.run_id).await?).await
     }
 
     /// Looks again before an admitted process is fenced: what was seen may be from before its opening.

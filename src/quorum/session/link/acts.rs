@@ -27,6 +27,9 @@ pub enum ActError {
     /// Another leader has raised its epoch: this one leads no more.
     #[error("another operator leads")]
     Deposed,
+    /// The process obeys a higher epoch than this leader's already, whoever has raised it.
+    #[error("the member obeys a later operator epoch, {0}")]
+    Outdated(i64),
     /// The process must not vote as it is.
     #[error("the process must not vote: {0}")]
     Unfit(&'static str),
@@ -96,7 +99,9 @@ async fn close_at(
     if admin.run_id() != run_id {
         return Err(ActError::OtherProcess);
     }
-    admin.raise_epoch(epoch).await?;
+    if let EpochChange::AlreadyHigher(higher) = admin.raise_epoch(epoch).await? {
+        return Err(ActError::Outdated(higher));
+    }
     match admin.close(epoch, users).await? {
         Closing::Closed => Ok(()),
         Closing::EpochMoved => Err(ActError::Deposed),
@@ -142,7 +147,7 @@ impl Turn<'_> {
     /// Makes `epoch` the only one that opens and closes users of this process.
     pub async fn raise_epoch(&mut self, epoch: i64) -> Result<(), ActError> {
         match self.admin.raise_epoch(epoch).await? {
-            EpochChange::AlreadyHigher(_) => return Err(ActError::Deposed),
+            EpochChange::AlreadyHigher(higher) => return Err(ActError::Outdated(higher)),
             EpochChange::Raised => {}
         }
         // Seen after the raise: nothing that an earlier leader began can change it any more.

@@ -199,7 +199,7 @@ async fn a_frozen_leader_opens_nothing_after_its_successor_has_raised_its_epoch(
     drop(frozen);
     assert_eq!(old.turn(&run_id).await.unwrap().open(7, &rules, token(1)).await, Err(ActError::Deposed));
     assert_eq!(old.turn(&run_id).await.unwrap().close(7, &rules).await, Err(ActError::Deposed));
-    assert_eq!(old.turn(&run_id).await.unwrap().raise_epoch(7).await, Err(ActError::Deposed));
+    assert_eq!(old.turn(&run_id).await.unwrap().raise_epoch(7).await, Err(ActError::Outdated(8)));
     assert_eq!(new.turn(&run_id).await.unwrap().observe().await.unwrap().open_users, Vec::<String>::new());
     assert_eq!(new.turn(&run_id).await.unwrap().open(8, &rules, token(1)).await, Ok(()));
 }
