@@ -1,4 +1,4 @@
-use crate::redlock::Command;
+use crate::redlock::{Command, MemberError};
 use std::collections::VecDeque;
 
 /// More than this many are not worth their memory: the keys run out by themselves.
@@ -15,6 +15,18 @@ impl Owed {
         self.0.extend(commands.into_iter().filter(|command| matches!(command, Command::Release { .. })));
         let excess = self.0.len().saturating_sub(MOST);
         self.0.drain(..excess);
+    }
+
+    /// A busy member gets its releases again; a fenced one has no votes, and will have forgotten its keys when it votes
+    /// again.
+    pub(super) fn refused(&mut self, command: Command, error: &MemberError) {
+        if *error != MemberError::Fenced {
+            self.keep([command]);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(super) fn take(&mut self) -> Vec<Command> {
@@ -39,5 +51,19 @@ mod tests {
         let kept = owed.take();
         assert_eq!((kept.len(), kept.first()), (MOST, Some(&release(3))));
         assert_eq!(owed.take(), []);
+    }
+
+    /// A script that has written cannot be killed, so a member may refuse for hours, while locks are taken and released on the others.
+    #[test]
+    fn a_member_that_stays_busy_is_owed_the_newest_releases_only() {
+        let release = |n: usize| Command::Release { key: n.to_string().into(), value: LockValue::from_text("v") };
+        let mut owed = Owed::default();
+        for n in 0..MOST + 5 {
+            owed.refused(release(n), &MemberError::Busy);
+        }
+        owed.refused(release(9), &MemberError::Fenced);
+        let kept = owed.take();
+        assert_eq!((kept.len(), kept.first()), (MOST, Some(&release(5))));
+        assert!(owed.is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! One connection, from its first command to its end.
 
+use super::owed::Owed;
 use super::{Job, Link};
 use crate::redis_member::{Guard, wire};
 use crate::redlock::{Answers, Command, MemberError, Reply, RunId};
@@ -44,7 +45,7 @@ pub(super) struct Session {
     silent_ticks: u32,
     idle_ticks: u32,
     /// Releases that the member has refused for the moment.
-    refused: Vec<Command>,
+    refused: Owed,
     answered: bool,
 }
 
@@ -60,7 +61,7 @@ impl Session {
             next: 0,
             silent_ticks: 0,
             idle_ticks: 0,
-            refused: Vec::new(),
+            refused: Owed::default(),
             answered: false,
         }
     }
@@ -182,12 +183,8 @@ impl Session {
         replies
     }
 
-    /// A busy member gets its releases again; a fenced one has no votes, and will have forgotten its keys when it votes
-    /// again.
     fn not_released(&mut self, command: Command, error: &MemberError) {
-        if *error != MemberError::Fenced && matches!(command, Command::Release { .. }) {
-            self.refused.push(command);
-        }
+        self.refused.refused(command, error);
     }
 
     /// Looks after the connection: gives up a silent one, keeps an idle one under watch.
@@ -203,15 +200,15 @@ impl Session {
         self.idle_ticks += 1;
         if self.run_id.is_none() || self.idle_ticks >= PING_TICKS || !self.refused.is_empty() {
             self.idle_ticks = 0;
-            let refused = std::mem::take(&mut self.refused);
+            let refused = self.refused.take();
             self.send(Vec::new(), refused).await;
         }
         Ok(())
     }
 
     /// What was never answered: owed releases, and jobs.
-    pub(super) fn into_unanswered(self) -> (Vec<Command>, Vec<Job>) {
-        let mut owed = self.refused;
+    pub(super) fn into_unanswered(mut self) -> (Vec<Command>, Vec<Job>) {
+        let mut owed = self.refused.take();
         let mut jobs = Vec::new();
         for (_, batch) in self.batches {
             owed.extend(batch.owed);
