@@ -1,6 +1,6 @@
 //! When may a quorum that is being deleted go? Its members must be unable to vote, and what they promised must have expired:
-//! a quorum of the same name may be made at once. Redis is never needed: a member that nobody can reach ends by the same
-//! evidence as a predecessor.
+//! a quorum of the same name may be made at once, and its fences may be shorter. Redis is never needed: a member that nobody can
+//! reach ends by the same evidence as a predecessor, and what it promised runs out on the leader's own clock.
 
 use std::time::Duration;
 
@@ -22,6 +22,9 @@ pub struct EndView<'a> {
     pub rejoin_delay: Duration,
     /// When this leader confirmed that [`Record::may_be_open`] is closed; it stays so, whether or not it answers.
     pub closed_since: Option<Monotonic>,
+    /// Since when this replica has known that no process of the member can vote, in a quorum that is being deleted and has voted.
+    /// `None` where nobody has to wait for what was promised: in a quorum that goes on its fences do.
+    pub harmless_since: Option<Monotonic>,
 }
 
 /// The next step towards the end of one member.
@@ -55,16 +58,18 @@ pub fn decide_end(view: &EndView<'_>) -> EndStep {
             return EndStep::Close;
         }
     }
-    match (threat, view.verdict, view.closed_since) {
-        (None, ..) | (Some(_), Verdict::None | Verdict::Dead(_), _) => EndStep::Ended,
-        (Some(_), Verdict::Unconfirmed { .. }, Some(closed)) => {
-            let until = closed + view.rejoin_delay;
-            if view.now < until { EndStep::Wait { until } } else { EndStep::Ended }
-        }
+    let since = match (threat, view.verdict, view.closed_since) {
+        (None, ..) | (Some(_), Verdict::None | Verdict::Dead(_), _) => match view.harmless_since {
+            Some(since) => view.closed_since.map_or(since, |closed| closed.min(since)),
+            None => return EndStep::Ended,
+        },
+        (Some(_), Verdict::Unconfirmed { .. }, Some(closed)) => closed,
         (Some(_), Verdict::Unconfirmed { node, until }, None) => {
-            EndStep::Unconfirmed { node: node.clone(), until: *until }
+            return EndStep::Unconfirmed { node: node.clone(), until: *until };
         }
-    }
+    };
+    let until = since + view.rejoin_delay;
+    if view.now < until { EndStep::Wait { until } } else { EndStep::Ended }
 }
 
 #[cfg(test)]
@@ -100,7 +105,20 @@ mod tests {
     fn end(record: &Record, reach: &Reach, verdict: &Verdict, closed: Option<u64>, now: u64) -> EndStep {
         let rejoin_delay = Duration::from_secs(30);
         let closed_since = closed.map(at);
-        decide_end(&EndView { now: at(now), record, reach, verdict, rejoin_delay, closed_since })
+        decide_end(&EndView { now: at(now), record, reach, verdict, rejoin_delay, closed_since, harmless_since: None })
+    }
+
+    /// In a quorum that is being deleted.
+    fn end_for_good(record: &Record, verdict: &Verdict, closed: Option<u64>, harmless: u64, now: u64) -> EndStep {
+        decide_end(&EndView {
+            now: at(now),
+            record,
+            reach: &Reach::NotRunning,
+            verdict,
+            rejoin_delay: Duration::from_secs(30),
+            closed_since: closed.map(at),
+            harmless_since: Some(at(harmless)),
+        })
     }
 
     const DOUBT: Verdict = Verdict::Unconfirmed { node: None, until: None };
@@ -128,6 +146,22 @@ mod tests {
             assert_eq!(end(&record, &reach, &DOUBT, None, 1_000_000), EndStep::Unconfirmed { node: None, until: None });
             assert_eq!(end(&record, &reach, &Verdict::Dead(Evidence::Declared), None, 3), EndStep::Ended);
         }
+    }
+
+    #[test]
+    fn a_quorum_outlasts_what_its_dead_members_have_promised() {
+        let (record, dead) = (admitted("a"), Verdict::Dead(Evidence::Declared));
+        // A quorum made again under its name with a smaller maxTTL could vote while a promise of 29 s is alive.
+        assert_eq!(end_for_good(&record, &dead, None, 100, 101), EndStep::Wait { until: at(130) });
+        assert_eq!(end_for_good(&record, &dead, None, 100, 130), EndStep::Ended);
+        // Its death was recorded before the deletion, or it had just restarted.
+        assert_eq!(end_for_good(&Record::default(), &Verdict::None, None, 100, 129), EndStep::Wait { until: at(130) });
+        assert_eq!(end_for_good(&Record::default(), &Verdict::None, None, 100, 130), EndStep::Ended);
+        // It was closed before it died: from then on it could promise nothing.
+        assert_eq!(end_for_good(&record, &dead, Some(90), 100, 119), EndStep::Wait { until: at(120) });
+        assert_eq!(end_for_good(&record, &dead, Some(90), 100, 120), EndStep::Ended);
+        // Whether it lives is not known: that is waited for first.
+        assert_eq!(end_for_good(&record, &DOUBT, None, 100, 1_000), EndStep::Unconfirmed { node: None, until: None });
     }
 
     #[test]

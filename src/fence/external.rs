@@ -82,13 +82,20 @@ const fn fenced(reason: Reason, rejoin_at: Option<Monotonic>) -> FenceStep {
 }
 
 /// The way of an external member out of a quorum that is being deleted: its admission is taken from the record, and then what was
-/// promised with it runs out. `left_since`: when this leader learnt of that.
-pub fn decide_external_end(record: &Record, left_since: Option<Monotonic>, now: Monotonic, delay: Duration) -> EndStep {
+/// promised with it runs out. `left_since`: when this leader learnt of that. `harmless_since`: since when this replica has known that no
+/// process of it counts, though none was taken from the record for this end; its last one may have promised a moment before.
+pub fn decide_external_end(
+    record: &Record,
+    left_since: Option<Monotonic>,
+    harmless_since: Option<Monotonic>,
+    now: Monotonic,
+    delay: Duration,
+) -> EndStep {
     let leaves = record.reason == Some(Reason::Leaving);
-    match left_since {
+    let since = if leaves { left_since.or(Some(now)) } else { harmless_since };
+    match since.map(|since| since + delay) {
         _ if record.admitted => EndStep::Close,
-        Some(since) if leaves && now < since + delay => EndStep::Wait { until: since + delay },
-        None if leaves => EndStep::Wait { until: now + delay },
+        Some(until) if now < until => EndStep::Wait { until },
         _ => EndStep::Ended,
     }
 }
@@ -219,7 +226,8 @@ mod tests {
 
     #[test]
     fn the_end_of_a_quorum_waits_until_its_promises_have_run_out() {
-        let end = |record: &Record, since: Option<u64>, now| decide_external_end(record, since.map(at), at(now), DELAY);
+        let end =
+            |record: &Record, since: Option<u64>, now| decide_external_end(record, since.map(at), None, at(now), DELAY);
         let admitted = record(State::Admitted, "a");
         assert_eq!(end(&admitted, None, 10), EndStep::Close);
         let left = admitted.after(fenced(Reason::Leaving, None), Some(&process("a")), &PREDECESSOR);
@@ -228,5 +236,8 @@ mod tests {
         assert_eq!(end(&left, None, 100), EndStep::Wait { until: at(130) }, "another leader begins anew");
         assert_eq!(end(&record(State::Fenced, "a"), None, 10), EndStep::Ended, "it never voted");
         assert_eq!(end(&Record::default(), None, 10), EndStep::Ended);
+        // It has just restarted: what it promised before is alive, and a quorum of this name may be made with shorter fences.
+        let restarted = |now| decide_external_end(&record(State::Fenced, "b"), None, Some(at(10)), at(now), DELAY);
+        assert_eq!((restarted(39), restarted(40)), (EndStep::Wait { until: at(40) }, EndStep::Ended));
     }
 }

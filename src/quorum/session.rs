@@ -66,6 +66,8 @@ pub struct QuorumSession {
     tokens: Tokens,
     /// Since when this replica has known that the pod with this UID is gone.
     gone: Mutex<HashMap<String, Monotonic>>,
+    /// Since when this replica has known that a member, by a process of it or by none, can promise nothing more.
+    harmless: Mutex<HashMap<(String, Option<String>), Monotonic>>,
     /// Since when this replica has known that the list before this membership epoch can promise nothing any more.
     former_closed: Mutex<Option<(i64, Monotonic)>>,
     /// Links follow one state of the quorum after the other, never an older one.
@@ -99,6 +101,7 @@ impl QuorumSession {
             credentials: Mutex::default(),
             tokens: Tokens::new(&quorum),
             gone: Mutex::default(),
+            harmless: Mutex::default(),
             former_closed: Mutex::default(),
             placing: Mutex::default(),
             announcements,

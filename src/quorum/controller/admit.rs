@@ -29,8 +29,8 @@ impl Member<'_> {
         let mut turn = self.link.turn(&seen.run_id).await?;
         check(&turn.observe().await?)?;
         let quorum = self.task.read().await?;
-        // Other lists mean other users.
-        if Lists::of(&quorum) != self.plan.lists {
+        // Other lists mean other users, and one that is being deleted counts on nothing being opened any more.
+        if Lists::of(&quorum) != self.plan.lists || quorum.metadata.deletion_timestamp.is_some() {
             return Err(Error::Conflict);
         }
         let record = self.record(&quorum);

@@ -12,7 +12,7 @@ use super::{Error, RESYNC, Task, publish, request};
 use crate::api::conditions::{CommonReason, QuorumCondition, find_condition, set_condition};
 use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
 use crate::fence::ending::{EndStep, EndView, decide_end};
-use crate::fence::{FenceStep, Process, Reach, Reason};
+use crate::fence::{FenceStep, Process, Reach, Reason, Verdict};
 use crate::quorum::membership::users_since;
 use crate::quorum::plan::{self, Plan};
 use crate::quorum::session::{MemberLink, auth_of};
@@ -41,7 +41,7 @@ impl Task<'_> {
         let plan = plan_of_what_is(&quorum);
         let (mut wake, mut waits) = (RESYNC, Vec::new());
         for link in self.session.links().iter() {
-            match self.end_member(plan.as_ref(), link).await? {
+            match self.end_member(plan.as_ref(), link, true).await? {
                 Standing::Ended => {}
                 Standing::Waits(until, what) => {
                     wake = wake.min(until.map_or(RESYNC, |until| until.since(self.now())));
@@ -60,16 +60,24 @@ impl Task<'_> {
         Ok(wake)
     }
 
-    pub(super) async fn end_member(&self, plan: Option<&Plan>, link: &MemberLink) -> Result<Standing, Error> {
+    /// `deleted`: the quorum goes, and no fence of it will wait for what was promised.
+    pub(super) async fn end_member(
+        &self,
+        plan: Option<&Plan>,
+        link: &MemberLink,
+        deleted: bool,
+    ) -> Result<Standing, Error> {
         let name = link.name();
+        let quorum = self.session.quorum();
+        // Without a floor no member was ever admitted, and nothing was promised.
+        let lingers = deleted && quorum.status.as_ref().is_some_and(|status| status.token_floor.is_some());
         if link.plan().is_external() {
-            return Ok(match self.end_external(link).await? {
+            return Ok(match self.end_external(link, lingers).await? {
                 EndStep::Wait { until } => Standing::Waits(Some(until), format!("the locks on {name} run out")),
                 EndStep::Close => Standing::Waits(Some(self.now()), format!("{name} votes no more, its locks run out")),
                 EndStep::Unconfirmed { .. } | EndStep::Ended => Standing::Ended,
             });
         }
-        let quorum = self.session.quorum();
         let record = record_named(quorum.status.as_ref(), name.as_str());
         let view = link.view();
         let pod = self.leader.context.pods.named(&quorum.namespace().unwrap_or_default(), &link.plan().pod_name());
@@ -78,7 +86,10 @@ impl Task<'_> {
         let threat = record.may_be_open();
         let verdict = self.verdict(&quorum, threat, current.as_ref()).await?;
         let closed_since = threat.and_then(|process| self.closed_since(process.run_id.as_str()));
-        let rejoin_delay = plan.map_or(Duration::MAX, |_| in_force::current(&quorum).rejoin_delay());
+        let is_harmless = threat.is_none() || matches!(verdict, Verdict::Dead(_));
+        let of_process = threat.map(|process| process.run_id.as_str());
+        let harmless_since = (lingers && is_harmless).then(|| self.session.harmless_since(name.as_str(), of_process));
+        let rejoin_delay = in_force::current(&quorum).rejoin_delay();
         let step = decide_end(&EndView {
             now: self.now(),
             record: &record,
@@ -86,9 +97,16 @@ impl Task<'_> {
             verdict: &verdict,
             rejoin_delay,
             closed_since,
+            harmless_since,
         });
+        if matches!(step, EndStep::Close | EndStep::Unconfirmed { .. }) {
+            self.session.note_threat(name.as_str());
+        }
         Ok(match step {
             EndStep::Ended => Standing::Ended,
+            EndStep::Wait { until } if is_harmless => {
+                Standing::Waits(Some(until), format!("{name} votes no more, its locks run out"))
+            }
             EndStep::Wait { until } => Standing::Waits(Some(until), format!("{name} is closed, its locks run out")),
             EndStep::Unconfirmed { node, until } => {
                 let pod_uid = current.as_ref().map(|pod| pod.uid.as_str());
@@ -140,7 +158,7 @@ impl Task<'_> {
         let until = self.now() + rejoin_delay;
         let step = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at: Some(until), close: true };
         let seen = record.process.clone().filter(|process| process.run_id == sight.run_id);
-        let next = record.after(step, seen.as_ref(), &crate::fence::Verdict::None);
+        let next = record.after(step, seen.as_ref(), &Verdict::None);
         let left = i64::try_from(rejoin_delay.as_millis()).unwrap_or(i64::MAX);
         let rejoin_at = MilliTime::from_millis(self.leader.context.clock.wall().0.saturating_add(left));
         publish::replace(self, &quorum, |status| {

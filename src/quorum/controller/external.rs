@@ -55,16 +55,19 @@ impl Task<'_> {
     }
 
     /// How an external member stands on its way to the end of its quorum.
-    pub(super) async fn end_external(&self, link: &MemberLink) -> Result<EndStep, Error> {
+    pub(super) async fn end_external(&self, link: &MemberLink, lingers: bool) -> Result<EndStep, Error> {
         let quorum = self.session.quorum();
         let name = link.name().as_str();
         let record = record_named(quorum.status.as_ref(), name);
         let (now, delay) = (self.now(), in_force::current(&quorum).rejoin_delay());
         let key = end_of(name);
         let left_since = self.leader.memory(self.session.uid(), |memory| memory.closed.get(&key).copied());
-        let step = decide_external_end(&record, left_since, now, delay);
+        let is_harmless = !record.admitted && record.reason != Some(Reason::Leaving);
+        let harmless_since = (lingers && is_harmless).then(|| self.session.harmless_since(name, None));
+        let step = decide_external_end(&record, left_since, harmless_since, now, delay);
         match step {
             EndStep::Close => {
+                self.session.note_threat(name);
                 let rejoin_at = Some(now + delay);
                 let leave = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at, close: false };
                 let next = record.after(leave, record.process.as_ref(), &PREDECESSOR);
@@ -262,7 +265,7 @@ impl External<'_> {
         if self.step(&quorum, &record, &again) != FenceStep::Admit {
             return Ok(());
         }
-        if Lists::of(&quorum) != self.plan.lists {
+        if Lists::of(&quorum) != self.plan.lists || quorum.metadata.deletion_timestamp.is_some() {
             return Err(Error::Conflict);
         }
         let counter = self.task.restored_counter(self.plan, &quorum, self.name()).await;

@@ -27,7 +27,7 @@ impl Task<'_> {
             if plan.member(name).is_some() {
                 continue;
             }
-            let standing = self.end_member(Some(plan), link).await?;
+            let standing = self.end_member(Some(plan), link, false).await?;
             // Its record is what tells of these objects, so they go first. A master that others run has none.
             let removed = link.plan().is_external()
                 || (self.remove::<StatefulSet>(plan, name).await? & self.remove::<Service>(plan, name).await?);

@@ -28,6 +28,23 @@ impl QuorumSession {
         *gone.entry(pod_uid.to_owned()).or_insert_with(|| self.context.clock.monotonic())
     }
 
+    /// Since when this replica has known that the member can make no promise any more, by this process or, without one, by any; from
+    /// now on, if it did not know yet. Kept beyond a term, so that the end of a quorum waits once, whoever leads.
+    pub(crate) fn harmless_since(&self, member: &str, process: Option<&str>) -> Monotonic {
+        let mut harmless = self.harmless.lock().unwrap_or_else(PoisonError::into_inner);
+        if process.is_some() {
+            // What was known of a time without a process is about an earlier one.
+            harmless.remove(&(member.to_owned(), None));
+        }
+        let key = (member.to_owned(), process.map(str::to_owned));
+        *harmless.entry(key).or_insert_with(|| self.context.clock.monotonic())
+    }
+
+    /// A process of the member may make promises.
+    pub(crate) fn note_threat(&self, member: &str) {
+        self.harmless.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _), _| of != member);
+    }
+
     /// The count to the end of a joint change of members. Every replica keeps it, so that a change of leader need not start it
     /// again; it starts again whenever a member of the old list may be open.
     pub(super) fn note_change(&self, quorum: &RedisQuorum) {
