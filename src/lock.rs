@@ -3,7 +3,7 @@
 //! Pure: [`instance`] (is the holder's container alive?), [`candidate`] (who may hold), [`queue`] (whose turn is it),
 //! [`standing`] (may the holder keep it?), [`orphans`] (what did a dead leader leave behind?), [`decide`] (what next?), [`status`] (what to publish). On every replica:
 //! [`holds`], [`renewal`], [`adopt`]. On the leader, for as long as its [`tenure`] makes sense: [`controller`] wires [`reconcile`],
-//! which looks by `contender` and acts through `grant`, `ending`, [`labels`] and [`writes`].
+//! which looks by `contender` and acts through `grant`, `publication`, `ending`, [`labels`] and [`writes`].
 
 pub mod access;
 pub mod adopt;
@@ -20,6 +20,7 @@ pub mod instance;
 pub mod labels;
 pub mod nodes;
 pub mod orphans;
+mod publication;
 pub mod queue;
 pub mod reconcile;
 pub mod renewal;

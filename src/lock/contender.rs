@@ -15,6 +15,11 @@ use super::{
 use crate::api::{Claim, DistributedLock, Election};
 
 impl Locks {
+    /// Whether a lock could hold its key now. One that could not blocks no other.
+    pub(super) fn is_eligible(&self, lock: &DistributedLock) -> bool {
+        self.contender(lock).is_ok() && !self.is_unable(&lock.uid().unwrap_or_default())
+    }
+
     /// Who would hold the lock if it were acquired now.
     pub(super) fn contender(&self, lock: &DistributedLock) -> Result<Contender, String> {
         let namespace = lock.namespace().unwrap_or_default();

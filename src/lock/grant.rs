@@ -1,24 +1,21 @@
-//! Acquiring a lock: Redis majority, then status, then label.
+//! Acquiring a lock: one attempt at the members. What they grant is then published.
 
 use std::{sync::Arc, time::Duration};
 
 use kube::{
     ResourceExt,
-    runtime::{controller::Action, events::EventType, reflector::ObjectRef},
+    runtime::{controller::Action, reflector::ObjectRef},
 };
 
 use super::{
     access::Access,
-    decide::{Contender, Pause},
+    decide::Contender,
     foreign,
     holds::{Hold, Terms},
-    labels,
-    orphans::{self, holder_nonce},
-    queue,
-    reconcile::{Error, Locks, Progress, leader_label_wanted},
-    status::{Draft, Granted, full_name},
+    orphans, queue,
+    reconcile::{Error, Locks, Progress},
+    status::{Granted, full_name},
     vitals,
-    writes::WriteError,
 };
 use crate::{
     api::{DistributedLock, LockHolder, MilliTime, RedisQuorum, conditions::HeldReason},
@@ -34,8 +31,6 @@ use crate::{
 const NOT_YET_PAUSE: Duration = Duration::from_millis(500);
 /// The first renewal of a grant that did not have all votes yet.
 const FIRST_RENEWAL: Duration = Duration::from_millis(200);
-/// Between reads that are to settle what became of a status write.
-const SETTLE_PAUSE: Duration = Duration::from_millis(200);
 /// A pause that has run out on our clock must have run out on the timer's, too.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 
@@ -56,6 +51,9 @@ impl Locks {
             let message = format!("this operator has no connection to RedisQuorum {} yet", access.quorum.name);
             return Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NOT_YET_PAUSE));
         };
+        if let Some(message) = beyond_the_fence(lock, access, session.max_ttl_in_force()) {
+            return Ok(self.pause_after(lock, HeldReason::Pending, message, NOT_YET_PAUSE));
+        }
         let peers = self.peers(lock, access);
         let peers: Vec<_> = peers.iter().map(|peer| &**peer).collect();
         let mut outcome = Acquire::Expired;
@@ -134,106 +132,6 @@ impl Locks {
         Some(Progress::Next(lock.clone()))
     }
 
-    async fn publish_grant(&self, lock: &Arc<DistributedLock>, attempt: Attempt<'_>) -> Result<Progress, Error> {
-        attempt.session.saw_token(attempt.grant.token);
-        if let Err(error) = attempt.session.ensure_token_floor(attempt.grant.token).await {
-            self.release_attempt(&attempt).await;
-            return Err(Error::TokenFloor(error.into()));
-        }
-        let uid = lock.uid().unwrap_or_default();
-        // From here on the key is renewed, also while nobody knows what became of the status write.
-        self.holds.adopt(attempt.hold(lock), false);
-        match self.write_grant(lock, &attempt).await {
-            Ok(Some(held)) => {
-                self.pause(&uid, None);
-                self.after_grant(&held, &attempt).await?;
-                Ok(Progress::Next(held))
-            }
-            Ok(None) => {
-                self.holds.forget(&uid);
-                self.release_attempt(&attempt).await;
-                Ok(Progress::Done(Action::requeue(SETTLE_PAUSE)))
-            }
-            Err(error) => {
-                self.holds.forget(&uid);
-                self.release_attempt(&attempt).await;
-                Err(error)
-            }
-        }
-    }
-
-    /// Writes the grant into the status. After a conflict or an unknown outcome it reads again, and writes again while the
-    /// hold is valid and the lock still wants it; `None` means that it no longer does, and that no status names the grant.
-    async fn write_grant(
-        &self,
-        lock: &Arc<DistributedLock>,
-        attempt: &Attempt<'_>,
-    ) -> Result<Option<Arc<DistributedLock>>, Error> {
-        let mut lock = lock.clone();
-        let uid = lock.uid().unwrap_or_default();
-        loop {
-            let status = Draft::of(&lock, self.context.clock.wall()).accepted().granted(attempt.granted()).finish();
-            let unsettled = match self.written.replace_status(&self.context.client, &lock, status).await {
-                Ok(held) => return Ok(Some(held)),
-                Err(WriteError::Gone) => return Ok(None),
-                Err(WriteError::Refused(error)) => return Err(WriteError::Refused(error).into()),
-                Err(error) => error,
-            };
-            // Only a read settles it; until then the key stays ours and is renewed.
-            tracing::debug!(lock = %full_name(&lock), error = &unsettled as &dyn std::error::Error, "grant's status write not confirmed");
-            lock = loop {
-                match self.written.read(&self.context.client, &lock).await {
-                    Ok(Some(read)) => break read,
-                    Ok(None) => return Ok(None),
-                    Err(_unsettled) => tokio::time::sleep(SETTLE_PAUSE).await,
-                }
-            };
-            if holder_nonce(&lock).as_ref() == Some(&attempt.nonce) {
-                return Ok(Some(lock));
-            }
-            let valid = self.holds.get(&uid).is_some_and(|hold| hold.is_valid(self.context.clock.boottime()));
-            if !valid || !still_wants_it(&lock) {
-                return self.withdraw(&lock).await;
-            }
-        }
-    }
-
-    /// Makes every grant of this lock that is still on its way impossible: a write that changes the object.
-    async fn withdraw(&self, lock: &Arc<DistributedLock>) -> Result<Option<Arc<DistributedLock>>, Error> {
-        if lock.status.as_ref().is_some_and(|status| status.holder.is_some()) {
-            return Ok(None);
-        }
-        let now = MilliTime::from_millis(self.context.clock.wall().0).map(|time| time.to_string()).unwrap_or_default();
-        let message = format!("a grant was withdrawn at {now}");
-        let status = Draft::of(lock, self.context.clock.wall()).waiting(HeldReason::Pending, &message, None).finish();
-        self.written.replace_status(&self.context.client, lock, status).await?;
-        Ok(None)
-    }
-
-    async fn after_grant(&self, held: &Arc<DistributedLock>, attempt: &Attempt<'_>) -> Result<(), Error> {
-        if let (Some(pod_name), Contender::Instance(candidate)) = (leader_label_wanted(held), &attempt.contender) {
-            let namespace = held.namespace().unwrap_or_default();
-            labels::set(&self.context.client, &namespace, &held.name_any(), pod_name, &candidate.pod_uid).await?;
-        }
-        let (name, token) = (attempt.identity().to_owned(), attempt.grant.token);
-        tracing::info!(lock = %full_name(held), holder = %name, token = token.get(), votes = %attempt.grant.votes, "lock acquired");
-        let note = format!("{name} holds {} with fencing token {token}", attempt.key);
-        self.event(held, EventType::Normal, "LockAcquired", note);
-        self.nudge_others(held);
-        Ok(())
-    }
-
-    /// Publishes an Event without making anybody wait for it.
-    pub(super) fn event(&self, lock: &Arc<DistributedLock>, type_: EventType, reason: impl Into<String>, note: String) {
-        let (context, lock, reason) = (self.context.clone(), lock.clone(), reason.into());
-        tokio::spawn(async move { context.event(&*lock, type_, &reason, note).await });
-    }
-
-    async fn release_attempt(&self, attempt: &Attempt<'_>) {
-        let Attempt { session, key, value, .. } = attempt;
-        session.redlock().release(&session.electorate(), key, value).await;
-    }
-
     async fn held_by_other(
         &self,
         lock: &Arc<DistributedLock>,
@@ -277,31 +175,18 @@ impl Locks {
     fn max_ttl(&self, access: &Access) -> Option<Duration> {
         self.context.quorums.get(&access.quorum).map(|quorum| quorum.spec.max_ttl.get())
     }
-
-    /// Says why in the status (by the next decision) and tries again after `pause`.
-    fn pause_after(
-        &self,
-        lock: &Arc<DistributedLock>,
-        reason: HeldReason,
-        message: String,
-        pause: Duration,
-    ) -> Progress {
-        let until = self.context.clock.boottime() + pause;
-        self.pause(&lock.uid().unwrap_or_default(), Some(Pause { until, reason, message }));
-        Progress::Next(lock.clone())
-    }
 }
 
 /// A grant by the members that is being published.
-struct Attempt<'a> {
-    session: Arc<QuorumSession>,
+pub(super) struct Attempt<'a> {
+    pub(super) session: Arc<QuorumSession>,
     access: &'a Access,
-    key: LockKey,
+    pub(super) key: LockKey,
     slot: Option<i32>,
-    contender: Contender,
-    nonce: Nonce,
-    value: LockValue,
-    grant: Grant,
+    pub(super) contender: Contender,
+    pub(super) nonce: Nonce,
+    pub(super) value: LockValue,
+    pub(super) grant: Grant,
     /// Wall clock before the first request: validity counts from here.
     wall: UnixMillis,
     /// Wall clock when a majority had voted for it: before that somebody else may have held the lock.
@@ -309,7 +194,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    fn identity(&self) -> &str {
+    pub(super) fn identity(&self) -> &str {
         match &self.contender {
             Contender::Identity(identity) => identity,
             Contender::Instance(candidate) => &candidate.pod_name,
@@ -344,7 +229,7 @@ impl Attempt<'_> {
         }
     }
 
-    fn granted(&self) -> Granted<'_> {
+    pub(super) fn granted(&self) -> Granted<'_> {
         Granted {
             holder: self.holder(),
             token: self.grant.token,
@@ -355,7 +240,7 @@ impl Attempt<'_> {
         }
     }
 
-    fn hold(&self, lock: &DistributedLock) -> Hold {
+    pub(super) fn hold(&self, lock: &DistributedLock) -> Hold {
         let Access { quorum, ttl, renew_interval, .. } = self.access.clone();
         let terms = Terms {
             lock: ObjectRef::from_obj(lock),
@@ -380,10 +265,17 @@ fn retry_pause(lock: &DistributedLock) -> Duration {
     jittered(retry.delay.get(), retry.jitter.get(), rand::random())
 }
 
-/// Whether a grant may still be published for this version of the object.
-fn still_wants_it(lock: &DistributedLock) -> bool {
-    let unheld = lock.status.as_ref().is_none_or(|status| status.holder.is_none());
-    unheld && lock.metadata.deletion_timestamp.is_none() && !lock.spec.suspend
+/// Why a key must not be set with these times. The caches may be older than what the session has learned from the API server's
+/// own answers, and fences wait only for what is in force.
+fn beyond_the_fence(lock: &DistributedLock, access: &Access, in_force: Duration) -> Option<String> {
+    let longest = access.ttl + lock.spec.lock_delay.map_or(Duration::ZERO, |delay| delay.get());
+    (longest > in_force).then(|| {
+        let (longest, in_force) = (longest.as_millis(), in_force.as_millis());
+        format!(
+            "ttl and lockDelay are {longest} ms, and {in_force} ms of maxTTL of RedisQuorum {} are in force",
+            access.quorum.name
+        )
+    })
 }
 
 fn describe(failures: &[(MemberName, MemberFailure)]) -> String {

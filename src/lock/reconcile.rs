@@ -129,7 +129,7 @@ impl Locks {
     ) -> Result<Progress, Error> {
         let client = &self.context.client;
         match step {
-            Step::AddFinalizer => Ok(Progress::Next(self.written.set_finalizer(client, lock, true).await?)),
+            Step::AddFinalizer => self.add_finalizer(lock).await,
             Step::RemoveFinalizer => self.let_go(lock).await,
             Step::Delete => {
                 self.written.delete(client, lock).await?;
@@ -231,7 +231,7 @@ impl Locks {
             refusal: access.as_ref().err().or(place.as_ref().err()).cloned(),
             contender,
             place: place.unwrap_or(Place::First),
-            pause: self.pauses.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).cloned(),
+            pause: self.last_pause(&uid),
             term_began: self.tenure.began(),
             now: self.context.clock.boottime(),
             wall: self.context.clock.wall(),
@@ -257,7 +257,7 @@ impl Locks {
         if let Some(message) = queue::shape_conflict(lock, &peers) {
             return Err(Refusal { reason: AcceptedReason::KeyShapeConflict, message });
         }
-        Ok(queue::place(lock, &peers, |peer| self.contender(peer).is_ok()))
+        Ok(queue::place(lock, &peers, |peer| self.is_eligible(peer)))
     }
 
     /// Postpones the next attempt, or forgets the last one.
@@ -267,6 +267,11 @@ impl Locks {
             Some(pause) => pauses.insert(uid.to_owned(), pause),
             None => pauses.remove(uid),
         };
+    }
+
+    /// Why the last attempt failed.
+    pub fn last_pause(&self, uid: &str) -> Option<Pause> {
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
     }
 
     /// Remembers that a majority confirmed the seal of this hold.

@@ -1,0 +1,107 @@
+use serde_json::json;
+
+use super::*;
+
+const NONCE: [u8; 10] = [7; 10];
+
+fn lock(version: &str, status: serde_json::Value) -> DistributedLock {
+    serde_json::from_value(json!({
+        "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+        "metadata": {"name": "l", "namespace": "ns", "uid": "u", "resourceVersion": version},
+        "spec": {"key": "k", "claim": {"identity": "a"}}, "status": status
+    }))
+    .unwrap()
+}
+
+fn free() -> serde_json::Value {
+    json!({"transitions": 0})
+}
+
+fn named() -> serde_json::Value {
+    json!({"transitions": 1, "holder": {"identity": "a", "nonce": Nonce::from_bytes(NONCE).to_string()}})
+}
+
+fn writes(lock: &DistributedLock) -> Writes {
+    Writes::new(lock, Nonce::from_bytes(NONCE))
+}
+
+fn refused() -> WriteError {
+    WriteError::Refused(Box::new(kube::Error::LinesCodecMaxLineLengthExceeded))
+}
+
+fn unknown() -> WriteError {
+    WriteError::Unknown(None)
+}
+
+#[test]
+fn a_grant_is_written_again_after_somebody_changed_the_spec() {
+    let decided_on = lock("5", free());
+    let mut writes = writes(&decided_on);
+    assert!(!writes.failed(&decided_on, &WriteError::Conflict));
+    assert_eq!(writes.read(&lock("6", free()), true, false), Next::Write);
+}
+
+#[test]
+fn a_grant_is_not_written_over_a_status_that_somebody_else_has_written() {
+    let decided_on = lock("5", free());
+    let mut writes = writes(&decided_on);
+    assert!(!writes.failed(&decided_on, &WriteError::Conflict));
+    // Another leader took the key for an orphan: it has withdrawn the grant, and is releasing the key.
+    let withdrawn = json!({"transitions": 0, "conditions": [{"type": "Held", "status": "False", "reason": "Pending",
+        "message": "a grant was withdrawn", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    assert_eq!(writes.read(&lock("6", withdrawn), true, false), Next::Impossible);
+}
+
+#[test]
+fn a_write_whose_outcome_is_unknown_stays_possible_until_the_object_has_moved_on() {
+    let decided_on = lock("5", free());
+    let mut writes = writes(&decided_on);
+    assert!(!writes.failed(&decided_on, &unknown()));
+    assert_eq!(writes.read(&decided_on, false, false), Next::Withdraw, "it may still land");
+    assert_eq!(writes.read(&lock("6", free()), false, false), Next::Impossible, "it carried version 5");
+}
+
+#[test]
+fn a_refusal_settles_nothing_while_an_earlier_write_may_still_land() {
+    let decided_on = lock("5", free());
+    let mut writes = writes(&decided_on);
+    assert!(!writes.failed(&decided_on, &unknown()));
+    assert!(!writes.failed(&decided_on, &refused()));
+    assert_eq!(writes.read(&decided_on, true, false), Next::Write);
+    assert_eq!(writes.read(&lock("6", named()), true, false), Next::Named);
+}
+
+#[test]
+fn a_refusal_of_the_only_write_settles_it() {
+    let decided_on = lock("5", free());
+    assert!(writes(&decided_on).failed(&decided_on, &refused()));
+    let mut after_a_conflict = writes(&decided_on);
+    assert!(!after_a_conflict.failed(&decided_on, &unknown()));
+    let changed = lock("6", free());
+    assert_eq!(after_a_conflict.read(&changed, true, false), Next::Write);
+    assert!(after_a_conflict.failed(&changed, &refused()), "the unknown write carried version 5");
+}
+
+#[test]
+fn an_api_server_that_takes_no_write_is_given_up_when_the_validity_is_over() {
+    let decided_on = lock("5", free());
+    let mut writes = writes(&decided_on);
+    for _ in 0..UNCONFIRMED {
+        assert_ne!(writes.read(&decided_on, true, true), Next::GiveUp);
+        assert!(!writes.failed(&decided_on, &unknown()));
+    }
+    assert_eq!(writes.read(&decided_on, true, false), Next::Write);
+    assert_eq!(writes.read(&decided_on, true, true), Next::GiveUp);
+    assert!(writes.open, "so its key is left to lapse");
+}
+
+#[test]
+fn a_lock_whose_pod_or_status_is_the_trouble_is_passed_over_until_its_next_attempt() {
+    let at = |millis| Boottime::new(Duration::from_millis(millis));
+    let pause = |reason| Pause { until: at(500), reason, message: String::new() };
+    for reason in [HeldReason::NoCandidate, HeldReason::Pending] {
+        assert!(is_unable(&pause(reason), at(0)) && is_unable(&pause(reason), at(1_499)));
+        assert!(!is_unable(&pause(reason), at(1_500)), "it was not tried again, so nothing is known");
+    }
+    assert!(!is_unable(&pause(HeldReason::HeldByOther), at(0)) && !is_unable(&pause(HeldReason::NoQuorum), at(0)));
+}
