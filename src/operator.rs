@@ -10,6 +10,7 @@ pub mod context;
 pub mod http;
 pub mod leader;
 pub mod metrics;
+pub mod node_watch;
 pub mod telemetry;
 pub mod uninstall;
 
@@ -177,6 +178,7 @@ pub fn keep(
     };
     tasks.spawn(renewal.run(stop.clone()));
     tasks.spawn(lock::adopt::follow(context.clone(), holds.clone()));
+    tasks.spawn(node_watch::follow(context.clone()));
     Keeping { sessions, holds }
 }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, stream};
 use kube::runtime::{Config, Controller, controller::Action, reflector::ObjectRef};
-use tokio_stream::wrappers::BroadcastStream;
+use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 
 use super::{
     holds::Holds,
@@ -78,6 +78,9 @@ fn triggers(locks: &Arc<Locks>) -> impl Stream<Item = ObjectRef<DistributedLock>
     let index = locks.clone();
     let nodes = context.nodes.changes().flat_map(move |change| stream::iter(index.index.node_changed(change.object())));
     let index = locks.clone();
+    let lost_nodes =
+        WatchStream::from_changes(context.node_watch.changes()).flat_map(move |()| stream::iter(index.index.bound()));
+    let index = locks.clone();
     let quorums = context.quorums.changes().flat_map(move |_| stream::iter(index.index.all()));
     let index = locks.clone();
     let namespaces = context.namespaces.changes().flat_map(move |_| stream::iter(index.index.all()));
@@ -92,6 +95,7 @@ fn triggers(locks: &Arc<Locks>) -> impl Stream<Item = ObjectRef<DistributedLock>
         changed.boxed(),
         pods.boxed(),
         nodes.boxed(),
+        lost_nodes.boxed(),
         quorums.boxed(),
         namespaces.boxed(),
         renewals.boxed(),

@@ -115,6 +115,11 @@ impl Index {
         inner.bound_in.values().flatten().cloned().collect()
     }
 
+    /// The locks that depend on pods.
+    pub fn bound(&self) -> Vec<LockRef> {
+        self.inner().bound_in.values().flatten().cloned().collect()
+    }
+
     /// Every lock.
     pub fn all(&self) -> Vec<LockRef> {
         self.inner().facts.keys().cloned().collect()

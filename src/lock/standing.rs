@@ -7,10 +7,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::{
-    instance::{self, Instance},
-    nodes,
-};
+use super::instance::{self, Instance};
 use crate::{
     api::{BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, STEP_DOWN_ANNOTATION, conditions::HeldReason},
     operator::context::Context,
@@ -126,8 +123,7 @@ fn liveness(context: &Context, lock: &DistributedLock) -> Liveness {
     };
     let pod = context.pods.named(&namespace, pod_name);
     let departed = context.pods.departed(pod_uid);
-    let now = context.clock.wall();
-    let node_is_lost = holder.node_name.as_deref().is_some_and(|node| nodes::is_lost(node, &context.nodes.all(), now));
+    let node_is_lost = holder.node_name.as_deref().is_some_and(|node| context.node_watch.is_lost(node));
     Liveness::Bound(instance::judge(
         pod_uid,
         holder.container_id.as_deref(),

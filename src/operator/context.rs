@@ -12,7 +12,7 @@ use kube::{
 };
 use tokio::time::timeout;
 
-use super::{api_time::ApiTime, cache::Cache, metrics::Metrics};
+use super::{api_time::ApiTime, cache::Cache, metrics::Metrics, node_watch::NodeWatch};
 use crate::{
     api::{DistributedLock, MEMBER_LABEL, RedisQuorum},
     redis_member::{Connect, Machine},
@@ -44,6 +44,8 @@ pub struct Context {
     pub network: Arc<dyn Connect>,
     /// The API server's time, from the answers to `client`.
     pub api_time: Arc<ApiTime>,
+    /// Which nodes are silent or gone for too long.
+    pub node_watch: Arc<NodeWatch>,
     /// What this replica counts.
     pub metrics: Arc<Metrics>,
     /// All pods, without what nobody reads.
@@ -84,6 +86,7 @@ impl Context {
             clock,
             network,
             api_time,
+            node_watch: Arc::default(),
             metrics: Arc::default(),
             pods,
             nodes,

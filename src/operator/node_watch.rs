@@ -1,0 +1,279 @@
+//! Which nodes are lost: silent, or deleted, for so long that what runs there is in doubt.
+//!
+//! The node controller sets a node's condition `Ready` to `Unknown` when its kubelet has been silent. An outage of the API server
+//! has the same effect, on all nodes at once, until the kubelets are heard again. So silence counts after a short while only if
+//! most nodes report. If they do not, it counts after a long while: half of the nodes may be gone for good.
+//!
+//! Time is counted on this replica's boot-time clock, from its own first sight. A replica that cannot look, because it does not reach
+//! the API server or was frozen, learns nothing and judges nothing meanwhile, and counts anew from its next look.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use tokio::sync::watch;
+
+use super::context::Context;
+use crate::time::Boottime;
+
+/// Between two looks at all nodes.
+const LOOK: Duration = Duration::from_secs(1);
+/// A silent node among others that report is given so long to be heard again.
+const SILENT: Duration = Duration::from_secs(15);
+/// A node whose object vanished is given so long to register again: its kubelet may be well.
+const VANISHED: Duration = Duration::from_secs(60);
+/// Any node, when most others do not report either.
+const WHATEVER_THE_OTHERS: Duration = Duration::from_secs(300);
+/// An API server that has not answered for longer is not reached, and a longer gap between two looks is no looking.
+const BLIND: Duration = Duration::from_secs(5);
+/// What is known of a node that has not been back for so long is forgotten. Nothing is held there any more.
+const MEMORY: Duration = Duration::from_secs(24 * 3600);
+
+/// What this replica knows of silent and vanished nodes.
+#[derive(Debug)]
+pub struct NodeWatch {
+    seen: Mutex<Seen>,
+    changed: watch::Sender<()>,
+}
+
+impl Default for NodeWatch {
+    fn default() -> Self {
+        Self { seen: Mutex::default(), changed: watch::channel(()).0 }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    nodes: HashMap<String, Known>,
+    last_look: Option<Boottime>,
+    most_report: Option<Boottime>,
+}
+
+/// One node, and since when it is so.
+#[derive(Debug, Default)]
+struct Known {
+    silent: Option<Boottime>,
+    vanished: Option<Boottime>,
+    lost: bool,
+}
+
+impl NodeWatch {
+    /// Whether nobody has heard of the node for so long that what runs there is in doubt. A node that was never seen says nothing.
+    pub fn is_lost(&self, name: &str) -> bool {
+        self.seen().nodes.get(name).is_some_and(|known| known.lost)
+    }
+
+    /// Resolves to something new when a node is lost, or back.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Takes a look at all nodes that exist. `last_answer`: when the API server was last reached.
+    pub fn look<N: AsRef<Node>>(&self, nodes: &[N], last_answer: Option<Boottime>, now: Boottime) {
+        if last_answer.is_none_or(|answer| now.since(answer) > BLIND) {
+            return;
+        }
+        if self.seen().look(nodes, now) {
+            self.changed.send_replace(());
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seen {
+    /// Whether a node is lost that was not, or the other way round.
+    fn look<N: AsRef<Node>>(&mut self, nodes: &[N], now: Boottime) -> bool {
+        if self.last_look.replace(now).is_none_or(|last| now.since(last) > BLIND) {
+            self.begin_anew(now);
+        }
+        let present: HashMap<_, _> =
+            nodes.iter().map(|node| (node.as_ref().name_any(), is_silent(node.as_ref()))).collect();
+        let reporting = present.values().filter(|silent| !**silent).count();
+        let most_report = reporting * 2 > present.len();
+        self.most_report = most_report.then(|| self.most_report.unwrap_or(now));
+        for name in present.keys() {
+            self.nodes.entry(name.clone()).or_default();
+        }
+        let mut changed = false;
+        for (name, known) in &mut self.nodes {
+            match present.get(name) {
+                Some(true) => (known.silent, known.vanished) = (Some(known.silent.unwrap_or(now)), None),
+                Some(false) => (known.silent, known.vanished) = (None, None),
+                None => known.vanished = Some(known.vanished.unwrap_or(now)),
+            }
+            let lost = known.is_lost(self.most_report, now);
+            if lost != known.lost {
+                tracing::info!(node = name, lost, "what runs on a node that is not heard of is in doubt");
+                (known.lost, changed) = (lost, true);
+            }
+        }
+        self.nodes.retain(|_, known| known.vanished.is_none_or(|since| now.since(since) < MEMORY));
+        changed
+    }
+
+    /// Nothing is known of the time since the last look. A node that was lost by then stays so until it is heard.
+    fn begin_anew(&mut self, now: Boottime) {
+        self.most_report = None;
+        for known in self.nodes.values_mut().filter(|known| !known.lost) {
+            known.silent = known.silent.map(|_| now);
+            known.vanished = known.vanished.map(|_| now);
+        }
+    }
+}
+
+impl Known {
+    /// Once lost, it stays so until it is heard.
+    fn is_lost(&self, most_report: Option<Boottime>, now: Boottime) -> bool {
+        let is_over = |since: Boottime, grace: Duration| {
+            // After an outage the kubelets are heard one after the other: the grace begins when most of them are.
+            let among_others = most_report.is_some_and(|most| now.since(since.max(most)) >= grace);
+            self.lost || among_others || now.since(since) >= WHATEVER_THE_OTHERS
+        };
+        self.silent.is_some_and(|since| is_over(since, SILENT))
+            || self.vanished.is_some_and(|since| is_over(since, VANISHED))
+    }
+}
+
+/// Whether the node controller has not heard of the node.
+fn is_silent(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
+}
+
+/// Keeps looking, on every replica, until dropped.
+pub async fn follow(context: Context) {
+    loop {
+        let now = context.clock.boottime();
+        context.node_watch.look(&context.nodes.all(), context.api_time.last_answer(), now);
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Boottime {
+        Boottime::new(Duration::from_secs(1_000 + seconds))
+    }
+
+    fn nodes(states: &[(&str, &str)]) -> Vec<Arc<Node>> {
+        let node = |(name, ready): &(&str, &str)| {
+            let conditions = json!([{"type": "Ready", "status": ready, "lastTransitionTime": "2020-01-01T00:00:00Z"}]);
+            let node = json!({"metadata": {"name": name}, "status": {"conditions": conditions}});
+            Arc::new(serde_json::from_value(node).unwrap())
+        };
+        states.iter().map(node).collect()
+    }
+
+    /// Looks once a second, and tells after how many seconds the node is first lost.
+    fn lost_after(
+        watch: &NodeWatch,
+        name: &str,
+        seconds: std::ops::Range<u64>,
+        states: &[(&str, &str)],
+    ) -> Option<u64> {
+        let (nodes, from) = (nodes(states), seconds.start);
+        seconds.into_iter().find_map(|second| {
+            watch.look(&nodes, Some(at(second)), at(second));
+            watch.is_lost(name).then_some(second - from)
+        })
+    }
+
+    #[test]
+    fn a_silent_node_among_others_that_report_is_lost_after_15_seconds_of_ours() {
+        let watch = NodeWatch::default();
+        let states = [("a", "Unknown"), ("b", "True"), ("c", "False")];
+        assert_eq!(lost_after(&watch, "a", 0..100, &states), Some(15), "however old its condition is");
+        assert!(!watch.is_lost("b") && !watch.is_lost("c"), "not ready is not silent");
+        assert_eq!(lost_after(&watch, "b", 100..200, &states), None);
+        watch.look(&nodes(&[("a", "True"), ("b", "True"), ("c", "True")]), Some(at(200)), at(200));
+        assert!(!watch.is_lost("a"), "it was heard again");
+    }
+
+    #[test]
+    fn when_half_of_the_nodes_are_silent_a_node_is_lost_after_five_minutes() {
+        let half = [("a", "Unknown"), ("b", "True")];
+        assert_eq!(lost_after(&NodeWatch::default(), "a", 0..400, &half), Some(300));
+        let most = [("a", "Unknown"), ("b", "Unknown"), ("c", "True")];
+        assert_eq!(lost_after(&NodeWatch::default(), "a", 0..400, &most), Some(300));
+    }
+
+    #[test]
+    fn after_an_outage_the_short_grace_begins_when_most_nodes_are_heard_again() {
+        let watch = NodeWatch::default();
+        assert_eq!(lost_after(&watch, "a", 0..60, &[("a", "Unknown"), ("b", "Unknown"), ("c", "Unknown")]), None);
+        assert_eq!(lost_after(&watch, "a", 60..100, &[("a", "Unknown"), ("b", "True"), ("c", "True")]), Some(15));
+    }
+
+    #[test]
+    fn a_node_that_vanished_is_given_a_minute_to_register_again() {
+        let watch = NodeWatch::default();
+        let all = [("a", "True"), ("b", "True"), ("c", "True")];
+        assert_eq!(lost_after(&watch, "a", 0..10, &all), None);
+        assert_eq!(lost_after(&watch, "a", 10..50, &all[1..]), None);
+        assert_eq!(lost_after(&watch, "a", 50..60, &all), None, "back in time");
+        assert_eq!(lost_after(&watch, "a", 60..200, &all[1..]), Some(60));
+    }
+
+    #[test]
+    fn a_silent_node_that_is_then_deleted_stays_lost() {
+        let watch = NodeWatch::default();
+        assert_eq!(lost_after(&watch, "a", 0..16, &[("a", "Unknown"), ("b", "True"), ("c", "True")]), Some(15));
+        for second in 16..100 {
+            watch.look(&nodes(&[("b", "True"), ("c", "True")]), Some(at(second)), at(second));
+            assert!(watch.is_lost("a"));
+        }
+    }
+
+    #[test]
+    fn a_node_that_was_never_seen_says_nothing() {
+        let watch = NodeWatch::default();
+        assert_eq!(lost_after(&watch, "gone", 0..400, &[("a", "True")]), None);
+        assert_eq!(lost_after(&watch, "gone", 400..800, &[]), None);
+    }
+
+    #[test]
+    fn while_the_api_server_is_not_reached_nothing_is_learned() {
+        let (watch, states) = (NodeWatch::default(), [("a", "Unknown"), ("b", "True"), ("c", "True")]);
+        assert_eq!(lost_after(&watch, "a", 0..10, &states), None);
+        for second in 10..1_000 {
+            watch.look(&nodes(&states), Some(at(9)), at(second));
+            assert!(!watch.is_lost("a"), "{second}: only an old view says that it is silent");
+        }
+        assert_eq!(lost_after(&watch, "a", 1_000..1_100, &states), Some(15), "counted from the next look");
+        watch.look(&nodes(&states), None, at(1_100));
+        assert!(watch.is_lost("a"), "and what was lost stays so");
+    }
+
+    #[test]
+    fn a_replica_that_was_frozen_counts_from_its_next_look() {
+        let (watch, states) = (NodeWatch::default(), [("a", "Unknown"), ("b", "True"), ("c", "True")]);
+        assert_eq!(lost_after(&watch, "a", 0..5, &states), None);
+        assert_eq!(lost_after(&watch, "a", 600..700, &states), Some(15));
+    }
+
+    #[test]
+    fn a_change_is_told_once() {
+        let watch = NodeWatch::default();
+        let mut changes = watch.changes();
+        lost_after(&watch, "a", 0..15, &[("a", "Unknown"), ("b", "True"), ("c", "True")]);
+        assert!(!changes.has_changed().unwrap());
+        lost_after(&watch, "a", 15..16, &[("a", "Unknown"), ("b", "True"), ("c", "True")]);
+        assert!(changes.has_changed().unwrap());
+        changes.mark_unchanged();
+        lost_after(&watch, "b", 16..30, &[("a", "Unknown"), ("b", "True"), ("c", "True")]);
+        assert!(!changes.has_changed().unwrap());
+    }
+}
