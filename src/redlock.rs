@@ -21,7 +21,7 @@ mod engine;
 pub use backoff::jittered;
 pub use electorate::{ClockCheck, ClockSample, Elector, Electorate};
 #[cfg(feature = "redis-client")]
-pub use engine::{Redlock, Settings};
+pub use engine::{LateVotes, Redlock, Settings};
 pub use member::{Answers, BoxFuture, Command, KeyState, LockMember, MemberError, Reply, StoredValue};
 pub use names::{LockKey, MemberName, RunId, TOKEN_KEY};
 pub use outcome::{

@@ -29,6 +29,8 @@ use crate::{
 
 /// While nobody can be asked, or no candidate answers.
 const NOT_YET_PAUSE: Duration = Duration::from_millis(500);
+/// So long the members beyond the majority are waited for before a grant is published.
+const LATE_VOTES: Duration = Duration::from_millis(2);
 /// The first renewal of a grant that did not have all votes yet.
 const FIRST_RENEWAL: Duration = Duration::from_millis(200);
 /// A pause that has run out on our clock must have run out on the timer's, too.
@@ -66,12 +68,17 @@ impl Locks {
             let request =
                 AcquireRequest { key: key.clone(), value: value.clone(), ttl: access.ttl, hint: session.hint() };
             let began = self.context.clock.boottime();
-            outcome = session.redlock().acquire(&session.electorate(), request).await;
+            let electorate = session.electorate();
+            let mut late;
+            (outcome, late) = session.redlock().attempt(&electorate, request).await;
             self.measure(&outcome, self.context.clock.boottime().since(began));
             self.see_to_reach(&access.quorum, &outcome);
             match outcome {
                 Acquire::Granted(grant) => {
                     let acquired = self.context.clock.wall();
+                    // Most members answer within a moment of each other, and then one status write says it all.
+                    let votes = late.within(LATE_VOTES).await.unwrap_or(grant.votes);
+                    let grant = Grant { votes, ..grant };
                     let attempt =
                         Attempt { session, access, key, slot, contender, nonce, value, grant, wall, acquired };
                     return self.publish_grant(lock, attempt).await;

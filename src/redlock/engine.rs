@@ -14,6 +14,8 @@ mod fake;
 #[cfg(test)]
 mod tests;
 
+pub use acquire::LateVotes;
+
 use super::Drift;
 use crate::time::Clock;
 use std::sync::Arc;

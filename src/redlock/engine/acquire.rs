@@ -3,7 +3,7 @@ use super::ballot::{Ballot, admitted};
 use super::round::{Answer, Round};
 use crate::redlock::{
     Acquire, AcquireRequest, Command, Electorate, FencingToken, Grant, LockKey, LockValue, Loss, MemberError, Progress,
-    Reply, Seen, granted_until,
+    Reply, Seen, Votes, granted_until,
 };
 use crate::time::Clock;
 use std::collections::BTreeMap;
@@ -77,36 +77,82 @@ impl SetRound<'_> {
     }
 }
 
+/// How an attempt ended.
+enum Decided {
+    /// The lock is held; the first round may bring more votes.
+    Won(Grant, Round),
+    /// The first round says why not.
+    LostAtOnce,
+    /// Lost after a majority had said yes.
+    Lost(Acquire),
+}
+
+/// The votes of a grant that had not arrived when it was decided. They say on how many members the key is, and change neither
+/// token nor validity.
+pub struct LateVotes<'a>(Option<(SetRound<'a>, Round)>);
+
+impl LateVotes<'_> {
+    /// All votes that have arrived by now or arrive within this time; none without a grant. It ends early when all members have
+    /// answered.
+    pub async fn within(&mut self, time: Duration) -> Option<Votes> {
+        let (set, round) = self.0.as_mut()?;
+        round.wait_at_most(time);
+        while let Some(answer) = round.next().await {
+            set.on_answer(answer);
+        }
+        Some(set.ballot.votes())
+    }
+}
+
 impl<C: Clock + ?Sized> Redlock<C> {
     /// One attempt to acquire a lock: one round trip in the usual case, two if the majority's counters differ. Decided
     /// at a majority of yes, or when none can be reached any more; at most two node timeouts. Also a dropped attempt
     /// releases.
     pub async fn acquire(&self, electorate: &Electorate, request: AcquireRequest) -> Acquire {
+        self.attempt(electorate, request).await.0
+    }
+
+    /// As [`Self::acquire`], with what is still to be heard of a grant after it was decided.
+    pub async fn attempt<'a>(&self, electorate: &'a Electorate, request: AcquireRequest) -> (Acquire, LateVotes<'a>) {
+        let mut set = SetRound { ballot: Ballot::new(electorate), tokens: BTreeMap::new(), seen: Vec::new() };
+        match self.decide_attempt(electorate, &mut set, request).await {
+            Decided::Won(grant, round) => (Acquire::Granted(grant), LateVotes(Some((set, round)))),
+            Decided::Lost(outcome) => (outcome, LateVotes(None)),
+            Decided::LostAtOnce => (set.into_loss(), LateVotes(None)),
+        }
+    }
+
+    async fn decide_attempt(
+        &self,
+        electorate: &Electorate,
+        set: &mut SetRound<'_>,
+        request: AcquireRequest,
+    ) -> Decided {
         let AcquireRequest { key, value, ttl, hint } = request;
         let mut guard = ReleaseUnlessGranted { electorate, key: &key, value: &value, armed: true };
         let started = self.clock.boottime();
-        let mut set = SetRound { ballot: Ballot::new(electorate), tokens: BTreeMap::new(), seen: Vec::new() };
         // Without a majority of admitted members no key is set anywhere.
-        if set.ballot.progress() == Progress::Pending {
-            self.set_round(&mut set, &mut guard, ttl, hint).await;
+        if set.ballot.progress() != Progress::Pending {
+            return Decided::LostAtOnce;
         }
+        let round = self.set_round(set, &mut guard, ttl, hint).await;
         if set.ballot.progress() != Progress::Won {
-            return set.into_loss();
+            return Decided::LostAtOnce;
         }
         let token = set.tokens.values().copied().max().unwrap_or_default();
         let stored = |index: usize| set.tokens.get(&index).is_some_and(|stored| *stored >= token);
         if !set.ballot.tally().is_majority(stored)
             && let Err(lost) = self.raise_round(electorate, &key, &value, token).await
         {
-            return lost;
+            return Decided::Lost(lost);
         }
         // The decision is now, after the second round if there was one: its time counts.
         match granted_until(started, self.clock.boottime(), ttl, self.settings.drift) {
             Some(valid_until) => {
                 guard.armed = false;
-                Acquire::Granted(Grant { token, started, valid_until, votes: set.ballot.votes() })
+                Decided::Won(Grant { token, started, valid_until, votes: set.ballot.votes() }, round)
             }
-            None => Acquire::Expired,
+            None => Decided::Lost(Acquire::Expired),
         }
     }
 
@@ -116,7 +162,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         guard: &mut ReleaseUnlessGranted<'_>,
         ttl: Duration,
         hint: FencingToken,
-    ) {
+    ) -> Round {
         let electorate = guard.electorate;
         let command = Command::Acquire { key: guard.key.clone(), value: guard.value.clone(), ttl, hint };
         let mut round = Round::send(admitted(electorate), self.settings.node_timeout, |_| vec![command.clone()]);
@@ -137,6 +183,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
             }
             set.tokens = tokens;
         }
+        round
     }
 
     /// Raises the counter to the token where the key still holds our value; a majority of such members is needed, or a

@@ -101,6 +101,31 @@ async fn a_vote_that_comes_after_the_decision_is_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn late_votes_are_heard_for_a_moment_and_change_neither_token_nor_validity() {
+    let quorum = Quorum::of(3);
+    quorum.members[2].state().delay = ms(2);
+    quorum.members[2].state().counter = 40;
+    let (outcome, mut late) = engine(&quorum).attempt(&quorum.electorate, request("a")).await;
+    let Acquire::Granted(grant) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((grant.token.get(), grant.votes), (1, Votes { yes: 2, of: 3 }));
+    let (votes, took) = timed(&quorum, late.within(ms(2))).await;
+    assert_eq!((votes, took), (Some(Votes { yes: 3, of: 3 }), ms(1)), "all have answered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_member_is_waited_for_no_longer_than_asked() {
+    let quorum = Quorum::of(3);
+    quorum.members[2].freeze(true);
+    let (outcome, mut late) = engine(&quorum).attempt(&quorum.electorate, request("a")).await;
+    assert!(matches!(outcome, Acquire::Granted(_)));
+    let (votes, took) = timed(&quorum, late.within(ms(2))).await;
+    assert_eq!((votes, took), (Some(Votes { yes: 2, of: 3 }), ms(2)));
+    let (outcome, mut late) = engine(&quorum).attempt(&quorum.electorate, request("b")).await;
+    assert!(!matches!(outcome, Acquire::Granted(_)));
+    assert_eq!(timed(&quorum, late.within(ms(2))).await, (None, ms(0)), "nothing is waited for without a grant");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_attempt_that_is_dropped_releases_everywhere() {
     let quorum = Quorum::of(3);
     quorum.members[..2].iter().for_each(|member| member.freeze(true));
