@@ -10,6 +10,8 @@
 #![allow(dead_code, unused_imports, reason = "not all of it is driven yet")]
 
 pub(crate) mod api;
+pub(crate) mod chance;
+pub(crate) mod cluster;
 
 /// Milliseconds since the Unix epoch.
 pub(crate) type Millis = i64;

@@ -20,6 +20,8 @@ mod verbs;
 mod watch;
 
 pub(crate) use self::kinds::Kind;
+pub(crate) use self::merge::merge;
+pub(crate) use self::meta::{millis, seconds};
 pub(crate) use self::outcome::{By, DeleteOptions, Part, Propagation, Refusal};
 pub(crate) use self::server::{Answer, ApiServer};
 pub(crate) use self::store::{Change, Entry, Object, Shared};

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// RFC 7396.
-pub(super) fn merge(into: &mut Value, patch: &Value) {
+pub(crate) fn merge(into: &mut Value, patch: &Value) {
     let Value::Object(fields) = patch else {
         *into = patch.clone();
         return;

@@ -1,0 +1,76 @@
+use super::*;
+
+fn workloads(world: &mut World) {
+    world.create(Kind::StatefulSet, stateful_set("m"));
+    world.create(Kind::StatefulSet, stateful_set("n"));
+    let template = json!({"metadata": {"labels": {"app": "d"}}, "spec": {"terminationGracePeriodSeconds": 3, "containers": [{"name": "app"}]}});
+    let spec = json!({"replicas": 3, "selector": {"matchLabels": {"app": "d"}}, "template": template});
+    world.create(Kind::Deployment, json!({"metadata": {"name": "d"}, "spec": spec}));
+    let template = json!({"metadata": {"annotations": {"simulation/run-millis": "9000"}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "work"}]}});
+    world.create(Kind::Job, json!({"metadata": {"name": "j"}, "spec": {"template": template}}));
+}
+
+/// What happened, in words that tell two runs apart.
+fn broken(seed: u64, steps: u64) -> (World, String) {
+    let mut world = World::new(seed, 4);
+    workloads(&mut world);
+    let mut chance = Seeded(seed);
+    let mut faults = String::new();
+    for _ in 0..steps {
+        world.run(1_500);
+        if let Some(fault) = draw_fault(&mut chance, &world.cluster, &world.api) {
+            faults += &format!("{fault:?}\n");
+            world.inflict(fault);
+        }
+    }
+    let changes = world.api.changes_after(0).map(|entry| format!("{:?} {}\n", entry.change, entry.object.value));
+    let trace = changes.collect::<String>() + &faults + &format!("{:?}", world.cluster.truth());
+    (world, trace)
+}
+
+#[test]
+fn one_seed_is_one_history() {
+    let (one, other, another) = (broken(1, 40).1, broken(1, 40).1, broken(2, 40).1);
+    assert!(one == other && one != another);
+}
+
+#[test]
+fn after_any_faults_a_healed_cluster_works_again_and_can_be_emptied() {
+    for seed in 0..12 {
+        let (mut world, _) = broken(seed, 60);
+        let all: Vec<_> = world.cluster.machines().map(|(id, spec)| (id, spec.node.clone())).collect();
+        for (id, node) in all {
+            for fault in [Fault::PowerOn(id), Fault::Slow(id, 0), Fault::Heal(id), Fault::Cordon(node, false)] {
+                world.inflict(fault);
+            }
+            world.run(1);
+            world.inflict(Fault::RestartKubelet(id));
+        }
+        world.run(20_000);
+        let uids: Vec<_> = world.cluster.truth().running().map(|running| running.pod_uid.clone()).collect();
+        for uid in uids {
+            world.cluster.set_ready(&uid, true, world.now);
+        }
+        world.run(150_000);
+        for name in ["m-0", "n-0"] {
+            let pod = world.pod(name).unwrap_or_else(|| panic!("seed {seed}: no {name}"));
+            assert!(workloads::is_ready(&pod), "seed {seed}: {}", pod.value);
+            assert_eq!(
+                status(&pod, "/containerStatuses/0/containerID"),
+                &json!(world.container(pod.uid())),
+                "seed {seed}"
+            );
+        }
+        for (kind, name) in
+            [(Kind::StatefulSet, "m"), (Kind::StatefulSet, "n"), (Kind::Deployment, "d"), (Kind::Job, "j")]
+        {
+            world.delete(kind, name, &background());
+        }
+        world.run(150_000);
+        let left: Vec<_> = world.api.objects(Kind::Pod).map(|pod| pod.value.to_string()).collect();
+        assert!(left.is_empty(), "seed {seed}: {left:#?}");
+        let runs: Vec<_> = world.cluster.truth().running().collect();
+        assert!(runs.is_empty(), "seed {seed}: {runs:#?}");
+    }
+}
