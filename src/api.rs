@@ -51,6 +51,9 @@ pub const BREAK_ANNOTATION: &str = "redlock-operator.io/break";
 /// On a DistributedLock: an administrator takes the lock away at once, and gives exclusion up for as long as the holder may
 /// still work.
 pub const BREAK_FORCE_ANNOTATION: &str = "redlock-operator.io/break-force";
+/// On a DistributedLock: the holder gives the lock back. Its value is the fencing token of the hold, so that a late word cannot end
+/// a later one. The operator takes it off when that is done.
+pub const RELEASE_ANNOTATION: &str = "redlock-operator.io/release";
 
 /// Finalizer of a DistributedLock: its key is released or has expired.
 pub const LOCK_FINALIZER: &str = "redlock-operator.io/release";

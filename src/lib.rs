@@ -14,6 +14,8 @@ pub mod redis_member;
 #[cfg(feature = "operator")]
 pub mod api;
 #[cfg(feature = "operator")]
+pub mod evidence;
+#[cfg(feature = "operator")]
 pub mod lock;
 #[cfg(feature = "operator")]
 pub mod operator;

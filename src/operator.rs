@@ -177,7 +177,7 @@ pub fn keep(
         leadership: leadership.clone(),
     };
     tasks.spawn(renewal.run(stop.clone()));
-    tasks.spawn(lock::adopt::follow(context.clone(), holds.clone()));
+    tasks.spawn(lock::adopt::follow(context.clone(), sessions.clone(), holds.clone()));
     tasks.spawn(node_watch::follow(context.clone()));
     Keeping { sessions, holds }
 }

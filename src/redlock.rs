@@ -30,5 +30,5 @@ pub use outcome::{
 };
 pub use tally::{Loss, Progress, Tally, Vote};
 pub use token::{FencingToken, TokenOutOfRange, restored};
-pub use validity::{Drift, granted_until, rejoin_delay, renewed_until, validity};
+pub use validity::{Drift, granted_until, longest_ttl, rejoin_delay, renewed_until, validity};
 pub use value::{LockValue, Nonce, NotANonce, ValueSigner};

@@ -206,6 +206,15 @@ pub struct Claim {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub pod_name: Option<String>,
+    /// UID of that pod: a pod made later under the same name does not hold the lock.
+    #[serde(rename = "podUID", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub pod_uid: Option<String>,
+    /// The container that holds the lock, an init container for instance: the hold ends with it. Left out: the pod's only
+    /// container, or the one in its annotation `kubectl.kubernetes.io/default-container`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub container: Option<String>,
     /// The holder renews a coordination.k8s.io Lease of the claim's name at least this often, or loses the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<GoDuration>,

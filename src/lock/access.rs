@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use kube::ResourceExt;
 
 use super::decide::Refusal;
 use crate::{
-    api::{DistributedLock, RedisQuorum, conditions::AcceptedReason},
+    api::{DistributedLock, HeldQuorum, RedisQuorum, conditions::AcceptedReason},
     operator::context::Context,
     quorum::lookup::{self, LookupError},
     redlock::LockKey,
@@ -21,7 +21,7 @@ const DEFAULT_RENEWALS_PER_TTL: u32 = 3;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The quorum.
-    pub quorum: ObjectRef<RedisQuorum>,
+    pub quorum: HeldQuorum,
     /// The key in Redis.
     pub key: LockKey,
     /// Time to live.
@@ -31,15 +31,21 @@ pub struct Access {
 }
 
 impl Access {
-    /// The key of one of the lock's slots: a user's key has no `#`, so it collides with no other.
+    /// The key of one of the lock's slots.
     pub fn slot_key(&self, slot: Option<i32>) -> LockKey {
-        slot.map_or_else(|| self.key.clone(), |slot| LockKey::new(format!("{}#{slot}", self.key)))
+        slot_key(&self.key, slot)
     }
+}
 
-    /// The key of the hold that the status names.
-    pub fn held_key(&self, lock: &DistributedLock) -> LockKey {
-        self.slot_key(lock.status.as_ref().and_then(|status| status.holder.as_ref()?.slot))
-    }
+/// The key of one slot: a user's key has no `#`, so it collides with no other.
+pub fn slot_key(key: &LockKey, slot: Option<i32>) -> LockKey {
+    slot.map_or_else(|| key.clone(), |slot| LockKey::new(format!("{key}#{slot}")))
+}
+
+/// Time between the starts of two renewals.
+pub fn renew_interval(lock: &DistributedLock, ttl: Duration) -> Duration {
+    let wanted = lock.spec.renew_interval.map_or(ttl / DEFAULT_RENEWALS_PER_TTL, |interval| interval.get());
+    wanted.min(ttl / 2)
 }
 
 /// Finds the quorum and checks the lock against it.
@@ -50,10 +56,10 @@ pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> 
     check(lock, &quorum)?;
     let ttl = lock.spec.ttl.get();
     Ok(Access {
-        quorum: ObjectRef::from_obj(&*quorum),
+        quorum: HeldQuorum::of(&quorum),
         key: lookup::redis_key(&quorum, lock),
         ttl,
-        renew_interval: lock.spec.renew_interval.map_or(ttl / DEFAULT_RENEWALS_PER_TTL, |interval| interval.get()),
+        renew_interval: renew_interval(lock, ttl),
     })
 }
 

@@ -1,39 +1,54 @@
 //! Ending a hold: label off, then the status without a holder, then the key.
 //!
-//! A key is released only after the API server confirmed that no status names its holder. Without that confirmation it is not
-//! released: it lapses.
+//! A key is deleted only on the holder's word, on its known death, or after a majority refused the hold, and only after the API
+//! server confirmed that no status names its holder. Every other end is sealed and runs out: the members say when.
 
 use std::{sync::Arc, time::Duration};
 
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
-    ResourceExt,
+    Api, ResourceExt,
+    api::ListParams,
     runtime::{controller::Action, events::EventType},
 };
 
 use super::{
     access,
-    decide::{Freed, seal_retry},
+    decide::{Freed, Pause, Sealing, seal_retry},
     labels,
     orphans::{self, holder_nonce},
     queue,
     reconcile::{Error, Locks, Progress},
+    record::{self, HoldRecord},
+    standing::{self, Standing},
     status::{Draft, full_name},
     writes::{locks, request},
 };
 use crate::{
-    api::{BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, conditions::HeldReason},
+    api::{
+        BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, HeldQuorum, LetGo, MilliTime, RELEASE_ANNOTATION,
+        conditions::HeldReason,
+    },
+    evidence,
     quorum::session::QuorumSession,
-    redlock::{LockKey, Seal, Seen, ValueSigner},
+    redlock::{AcquireRequest, LockKey, LockValue, Nonce, Seal, Seen, ValueSigner},
 };
+
+/// Between two questions about a hold that was let go.
+const LET_GO_RETRY: Duration = Duration::from_secs(1);
 
 impl Locks {
     /// The hold ends now: by the holder's word, because its container has terminated, or because it has run out.
     pub(super) async fn free(&self, lock: &Arc<DistributedLock>, freed: Freed) -> Result<Progress, Error> {
         let Freed { reason, why, leave_seal } = freed;
+        if let Some(doubt) = self.doubt_about_deletion(lock, reason).await? {
+            return self.run_out(lock, reason, &doubt).await;
+        }
         let why = self.attributed(lock, reason, why).await;
-        let freed = self.unpublish(lock, reason, &why).await?;
-        if !leave_seal {
-            self.delete_key(lock).await;
+        let reach = self.reach_held(lock);
+        let freed = self.unpublish(lock, reason, &why, None).await?;
+        if let Some(reach) = reach.filter(|_| !leave_seal) {
+            reach.delete().await;
         }
         tracing::info!(lock = %full_name(lock), %reason, why, "lock released");
         self.event(&freed, EventType::Normal, "LockReleased", why);
@@ -41,12 +56,14 @@ impl Locks {
         Ok(Progress::Next(freed))
     }
 
-    /// The hold is lost: its validity is over, whatever is left of its keys.
+    /// A majority of the members refused the hold: its key is gone there, and what a minority still has keeps nobody's promise.
     pub(super) async fn lose(&self, lock: &Arc<DistributedLock>, why: &str) -> Result<Progress, Error> {
-        let freed = self.unpublish(lock, HeldReason::Expired, why).await?;
-        self.delete_key(lock).await;
-        tracing::warn!(lock = %full_name(lock), why, "lock lost");
-        self.event(&freed, EventType::Warning, "LockLost", why.to_owned());
+        let reach = self.reach_held(lock);
+        let freed = self.unpublish(lock, HeldReason::Expired, why, None).await?;
+        if let Some(reach) = reach {
+            reach.delete().await;
+        }
+        self.say_lost(&freed, why);
         self.nudge_others(&freed);
         Ok(Progress::Next(freed))
     }
@@ -59,36 +76,162 @@ impl Locks {
         why: &str,
     ) -> Result<Progress, Error> {
         let uid = lock.uid().unwrap_or_default();
-        let hold = self.holds.get(&uid).filter(|hold| hold.is_valid(self.context.clock.boottime()));
-        self.holds.forget(&uid);
+        let now = self.context.clock.boottime();
+        let hold = self.holds.get(&uid);
+        let record = HoldRecord::of(&self.context, lock);
+        let session = record.as_ref().and_then(|record| record::session(&self.sessions, &record.quorum));
+        let quorum_now = session.as_ref().and_then(|session| session.quorum_time(now));
         let why = &self.attributed(lock, reason, why.to_owned()).await;
-        let draft = Draft::of(lock, self.context.clock.wall());
-        // What is published may be older than the last renewal: with Transitions it is that of the grant, and long over.
-        let draft = if let Some(hold) = &hold { draft.renewed(hold) } else { draft };
-        let status = draft.ending(reason, why).finish();
+        let draft = Draft::of(lock, self.context.api_now());
+        let draft = match &record {
+            Some(record) => draft.recorded(record, session.and_then(|session| session.rejoin_delay())),
+            None => draft,
+        };
+        // What is published may be older than the last renewal: with Transitions it is that of the grant, and long past.
+        let draft = match (&hold, quorum_now) {
+            (Some(hold), Some(quorum_now)) => draft.renewed(hold, quorum_now),
+            _ => draft,
+        };
+        let status = draft.finish();
+        let until = status.valid_until.and_then(|until| self.end_of_delay(lock, reason, until));
+        let status = Draft::from_status(lock, status, self.context.api_now()).ending(reason, why, until).finish();
         let ending = self.written.replace_status(&self.context.client, lock, status).await?;
-        tracing::info!(lock = %full_name(lock), %reason, why, "lock is no longer renewed and runs out");
-        self.event(&ending, EventType::Normal, "LockEnding", format!("not renewed any more: {why}"));
+        // Not before the write: if it fails, the next attempt has to know the last validity, too.
+        self.holds.forget(&uid);
+        if reason == HeldReason::Expired {
+            self.say_lost(&ending, why);
+        } else {
+            tracing::info!(lock = %full_name(lock), %reason, why, "lock is no longer renewed and runs out");
+            self.event(&ending, EventType::Normal, "LockEnding", format!("not renewed any more: {why}"));
+        }
         Ok(Progress::Next(ending))
+    }
+
+    /// After a loss nobody gets the lock before `lockDelay` has passed, too. In other ends the seal carries the delay.
+    fn end_of_delay(&self, lock: &DistributedLock, reason: HeldReason, until: MilliTime) -> Option<MilliTime> {
+        let delay = lock.spec.lock_delay.filter(|_| reason == HeldReason::Expired).unwrap_or_default().get();
+        let delay = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+        MilliTime::from_millis(until.as_millis().saturating_add(delay))
+    }
+
+    fn say_lost(&self, lock: &Arc<DistributedLock>, why: &str) {
+        tracing::warn!(lock = %full_name(lock), why, "lock lost");
+        self.event(lock, EventType::Warning, "LockLost", why.to_owned());
     }
 
     /// Seals the keys of a hold that runs out.
     pub(super) async fn seal(&self, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
         let uid = lock.uid().unwrap_or_default();
-        let (Some(nonce), Some(reach)) = (holder_nonce(lock), self.reach(lock)) else {
+        let (Some(nonce), Some(reach)) = (holder_nonce(lock), self.reach_held(lock)) else {
             return Ok(Progress::Done(Action::requeue(seal_retry())));
         };
-        let Reach { session, key, signer } = reach;
-        let value = signer.value(&uid, &nonce);
-        let sealed = signer.sealed(&value);
         let delay = lock.spec.lock_delay.map_or(Duration::ZERO, |delay| delay.get());
-        match session.redlock().seal(&session.electorate(), &key, &value, &sealed, delay).await {
-            Seal::Sealed { .. } | Seal::Gone => {
-                self.mark_sealed(&uid, nonce);
+        match reach.seal(delay).await {
+            Sealing::Unconfirmed => Ok(Progress::Done(Action::requeue(seal_retry()))),
+            sealing => {
+                if sealing == Sealing::Gone {
+                    self.plant_delay(lock, &reach).await;
+                }
+                self.mark_sealed(&uid, nonce, sealing);
                 Ok(Progress::Next(lock.clone()))
             }
-            Seal::NoQuorum { .. } => Ok(Progress::Done(Action::requeue(seal_retry()))),
         }
+    }
+
+    /// The key of a lost hold has run out: what is left of `lockDelay` binds clients outside the operator only if a seal is set
+    /// again. Where nobody answers, or somebody else has the key, there is nothing to set.
+    async fn plant_delay(&self, lock: &DistributedLock, reach: &Reach) {
+        let status = lock.status.as_ref();
+        let ending = status.and_then(|status| status.ending.as_ref());
+        let lost =
+            ending.filter(|ending| ending.reason == HeldReason::Expired.as_str() && lock.spec.lock_delay.is_some());
+        let quorum_now = reach.session.quorum_time(self.context.clock.boottime());
+        let (Some(until), Some(now)) = (lost.and_then(|ending| ending.until), quorum_now) else { return };
+        let left = u64::try_from(until.as_millis().saturating_sub(now.0)).unwrap_or(0);
+        let ttl = Duration::from_millis(left).min(reach.session.max_ttl_in_force());
+        if !ttl.is_zero() {
+            let (key, value, hint) = (reach.key.clone(), reach.sealed(), reach.session.hint());
+            let request = AcquireRequest { key, value, ttl, hint };
+            let _best_effort = reach.session.redlock().acquire(&reach.session.electorate(), request).await;
+        }
+    }
+
+    /// No majority of the members has confirmed the end for so long that none can remember the hold.
+    pub(super) async fn let_go_of(
+        &self,
+        lock: &Arc<DistributedLock>,
+        reason: HeldReason,
+        why: &str,
+    ) -> Result<Progress, Error> {
+        let nonce = lock.status.as_ref().and_then(|status| status.holder.as_ref()?.nonce.clone());
+        let let_go = nonce.zip(HoldRecord::of(&self.context, lock)).map(|(nonce, record)| LetGo {
+            nonce,
+            quorum: record.quorum,
+            key: record.key.as_str().to_owned(),
+        });
+        let why = format!("{why}; no majority of the members answered until the hold must have run out");
+        let freed = self.unpublish(lock, reason, &why, let_go).await?;
+        tracing::warn!(lock = %full_name(lock), %reason, why, "lock let go, its keys are left to run out");
+        self.event(&freed, EventType::Warning, "LockReleased", why);
+        self.nudge_others(&freed);
+        Ok(Progress::Next(freed))
+    }
+
+    /// Asks about a hold that was let go.
+    pub(super) async fn seal_let_go(&self, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
+        let uid = lock.uid().unwrap_or_default();
+        let let_go = lock.status.as_ref().and_then(|status| status.let_go.as_ref());
+        let nonce = let_go.and_then(|let_go| let_go.nonce.parse().ok());
+        let reach = let_go
+            .zip(nonce)
+            .and_then(|(let_go, nonce)| self.reach(lock, &let_go.quorum, LockKey::new(let_go.key.clone()), nonce));
+        let sealing = match &reach {
+            Some(reach) => reach.seal(Duration::ZERO).await,
+            None => Sealing::Unconfirmed,
+        };
+        match (nonce, sealing) {
+            (Some(nonce), Sealing::RunsOut(_) | Sealing::Gone) => self.mark_sealed(&uid, nonce, sealing),
+            _ => {
+                let until = self.context.clock.boottime() + LET_GO_RETRY;
+                let message = "no majority of the members answers about the last hold".to_owned();
+                self.pause(&uid, Some(Pause { until, reason: HeldReason::NoQuorum, message }));
+            }
+        }
+        Ok(Progress::Next(lock.clone()))
+    }
+
+    /// A majority has told the end of a hold that was let go.
+    pub(super) async fn forget_let_go(&self, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
+        let status = Draft::of(lock, self.context.api_now()).let_go(None).finish();
+        let written = self.written.replace_status(&self.context.client, lock, status).await?;
+        self.nudge_others(&written);
+        Ok(Progress::Next(written))
+    }
+
+    /// Deleting a claim is its holder's word only if nothing else deleted it. The caches may not show that yet, and a
+    /// key that was deleted cannot be put back: the API server itself is asked.
+    async fn doubt_about_deletion(&self, lock: &DistributedLock, reason: HeldReason) -> Result<Option<String>, Error> {
+        let by_word = lock.annotations().contains_key(RELEASE_ANNOTATION);
+        let is_ending = lock.status.as_ref().is_some_and(|status| status.ending.is_some());
+        let deleted = lock.metadata.deletion_timestamp.is_some() && standing::is_free_identity(lock);
+        if reason != HeldReason::Released || by_word || is_ending || !deleted {
+            return Ok(None);
+        }
+        let (client, namespace) = (&self.context.client, lock.namespace().unwrap_or_default());
+        let object = request(Api::<Namespace>::all(client.clone()).get_opt(&namespace)).await?;
+        if object.is_none_or(|object| standing::is_ending(&object))
+            && let Standing::RunsOut(_, why) = standing::namespace_ends()
+        {
+            return Ok(Some(why));
+        }
+        for owner in lock.owner_references().iter().filter(|owner| standing::is_watched_owner(owner)) {
+            let selected = ListParams::default().labels(&format!("{}={}", standing::JOB_UID_LABEL, owner.uid));
+            let pods = request(Api::<Pod>::namespaced(client.clone(), &namespace).list(&selected)).await?;
+            if pods.items.iter().any(|pod| !evidence::has_ended(pod)) {
+                return Ok(Some(format!("the claim was deleted with its owner {}, whose pods may run", owner.name)));
+            }
+        }
+        Ok(None)
     }
 
     /// Adds who broke the lock and when, as far as the API server knows: the field manager of the annotation.
@@ -108,35 +251,29 @@ impl Locks {
         lock: &Arc<DistributedLock>,
         reason: HeldReason,
         why: &str,
+        let_go: Option<LetGo>,
     ) -> Result<Arc<DistributedLock>, Error> {
-        self.holds.forget(&lock.uid().unwrap_or_default());
         if lock.spec.election.is_some() {
             labels::clear(&self.context.client, &lock.namespace().unwrap_or_default(), &lock.name_any(), None).await?;
         }
-        self.context.metrics.count(&self.context.metrics.ended, reason.as_str());
-        let ended = Draft::of(lock, self.context.clock.wall()).ended(reason, why);
+        let ended = Draft::of(lock, self.context.api_now()).ended(reason, why).let_go(let_go);
         // A claim ends once. Only a suspended one queues again when it is resumed.
         let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended;
         let status = if finishes { ended.finished(reason, why) } else { ended }.finish();
-        Ok(self.written.replace_status(&self.context.client, lock, status).await?)
-    }
-
-    /// Deletes what is left of the hold in `lock.status` on the members: its value, and its seal.
-    async fn delete_key(&self, lock: &DistributedLock) {
-        let (Some(nonce), Some(reach)) = (holder_nonce(lock), self.reach(lock)) else { return };
-        let Reach { session, key, signer } = reach;
-        let value = signer.value(&lock.uid().unwrap_or_default(), &nonce);
-        let sealed = signer.sealed(&value);
-        let electorate = session.electorate();
-        let redlock = session.redlock();
-        tokio::join!(redlock.release(&electorate, &key, &value), redlock.release(&electorate, &key, &sealed));
+        let written = self.written.replace_status(&self.context.client, lock, status).await?;
+        self.holds.forget(&lock.uid().unwrap_or_default());
+        self.context.metrics.count(&self.context.metrics.ended, reason.as_str());
+        Ok(written)
     }
 
     /// Deletes what a leader that died on its way left of a lock that is being deleted and has no holder. Once the object is gone,
     /// nobody could tell the value from a foreign one. Without Redis it runs out: no object waits for members.
     pub(super) async fn release_orphans(&self, lock: &DistributedLock) {
-        let Some(Reach { session, signer, .. }) = self.reach(lock) else { return };
         let Ok(access) = access::of(&self.context, lock) else { return };
+        let session = record::session(&self.sessions, &access.quorum);
+        let Some((session, signer)) = session.and_then(|session| Some((session.clone(), session.signer()?))) else {
+            return;
+        };
         let electorate = session.electorate();
         for slot in queue::free_slots(lock, &[]) {
             let key = access.slot_key(slot);
@@ -150,11 +287,17 @@ impl Locks {
         }
     }
 
-    fn reach(&self, lock: &DistributedLock) -> Option<Reach> {
-        let access = access::of(&self.context, lock).ok()?;
-        let session = self.sessions.get(&access.quorum)?;
+    /// The way to the keys of the hold that the status names.
+    fn reach_held(&self, lock: &DistributedLock) -> Option<Reach> {
+        let record = HoldRecord::of(&self.context, lock)?;
+        self.reach(lock, &record.quorum, record.key, holder_nonce(lock)?)
+    }
+
+    fn reach(&self, lock: &DistributedLock, quorum: &HeldQuorum, key: LockKey, nonce: Nonce) -> Option<Reach> {
+        let session = record::session(&self.sessions, quorum)?;
         let signer = session.signer()?;
-        Some(Reach { session, key: access.held_key(lock), signer })
+        let value = signer.value(&lock.uid().unwrap_or_default(), &nonce);
+        Some(Reach { session, key, signer, value })
     }
 }
 
@@ -171,9 +314,35 @@ fn author_of(lock: &DistributedLock, annotations: &[&str]) -> Option<String> {
     Some(format!("by {}{time}", entry.manager.as_deref().unwrap_or("an unnamed client")))
 }
 
-/// What it takes to find a hold's keys.
+/// What it takes to end a hold on the members.
 struct Reach {
     session: Arc<QuorumSession>,
     key: LockKey,
     signer: ValueSigner,
+    value: LockValue,
+}
+
+impl Reach {
+    fn sealed(&self) -> LockValue {
+        self.signer.sealed(&self.value)
+    }
+
+    async fn seal(&self, delay: Duration) -> Sealing {
+        let (session, sealed) = (&self.session, self.sealed());
+        match session.redlock().seal(&session.electorate(), &self.key, &self.value, &sealed, delay).await {
+            Seal::Sealed { until, .. } => Sealing::RunsOut(until),
+            Seal::Gone => Sealing::Gone,
+            Seal::NoQuorum { .. } => Sealing::Unconfirmed,
+        }
+    }
+
+    /// Deletes the value, and its seal.
+    async fn delete(&self) {
+        let (electorate, sealed) = (self.session.electorate(), self.sealed());
+        let redlock = self.session.redlock();
+        tokio::join!(
+            redlock.release(&electorate, &self.key, &self.value),
+            redlock.release(&electorate, &self.key, &sealed)
+        );
+    }
 }

@@ -5,9 +5,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{
-    decide::{Contender, Held, Pause, Step, View, decide},
+    decide::{Contender, Held, Pause, Sealing, Step, View, decide},
     foreign, queue,
-    standing::{self, Liveness, Standing},
+    record::HoldRecord,
+    sightings::Sighting,
+    standing::{self, Evidence, Liveness, Standing},
 };
 use crate::{
     api::{
@@ -23,7 +25,8 @@ use crate::{
 fn liveness() -> impl Strategy<Value = Liveness> {
     prop_oneof![
         Just(Liveness::Unbound),
-        Just(Liveness::OwnerRunning),
+        Just(Liveness::Owned(Instance::Running)),
+        Just(Liveness::Owned(Instance::Terminated)),
         Just(Liveness::Bound(Instance::Terminated)),
         Just(Liveness::Bound(Instance::Doubt("why".into()))),
     ]
@@ -49,6 +52,7 @@ proptest! {
         liveness in liveness(),
         wall in prop_oneof![1_767_225_600_000_i64..1_767_225_700_000, any::<i64>()],
         paused: bool,
+        clock: bool,
     ) {
         let Ok(lock) = serde_json::from_value::<DistributedLock>(value) else { return Ok(()) };
         let others: Vec<DistributedLock> = serde_json::from_value(other).into_iter().collect();
@@ -56,20 +60,32 @@ proptest! {
         let _both = (queue::free_slots(&lock, &peers), queue::shape_conflict(&lock, &peers));
         let place = queue::place(&lock, &peers, |_| true);
         let (now, wall) = (Boottime::new(Duration::from_secs(9)), UnixMillis(wall));
-        let standing = standing::judge(&lock, &liveness, wall);
+        let evidence = Evidence { liveness, namespace_ends: paused, quorum_now: clock.then_some(wall) };
+        let standing = standing::judge(&lock, &evidence);
         let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
-        let held = is_held.then(|| Held { standing: standing.clone(), hold: None, sealed: false });
+        let held = is_held.then(|| Held {
+            standing: standing.clone(),
+            hold: None,
+            record: lock.status.as_ref().and_then(|status| HoldRecord::recorded(status.holder.as_ref()?)),
+            quorum_exists: true,
+            rejoin_delay: None,
+            quorum_now: evidence.quorum_now,
+            sighting: Sighting { held: now, ending: Some(now) },
+            sealing: Sealing::Unconfirmed,
+        });
         let pause = Pause { until: now + Duration::from_secs(1), reason: HeldReason::NoQuorum, message: "why".into() };
         let view = View {
             lock: &lock,
             held,
+            let_go: None,
             refusal: None,
             contender: Ok(Contender::Identity("a".into())),
+            elsewhere: None,
             place,
             pause: paused.then_some(pause),
             term_began: now,
             now,
-            wall,
+            api_now: wall,
         };
         let step = decide(&view);
         // Whatever the object says: nothing held is acquired again, and without a known validity nothing is kept.

@@ -14,6 +14,7 @@ use super::{
     holds::{Hold, Terms},
     orphans, queue,
     reconcile::{Error, Locks, Progress},
+    record,
     status::{Granted, full_name},
     vitals,
 };
@@ -48,7 +49,7 @@ impl Locks {
             return Ok(passed_over);
         }
         let uid = lock.uid().unwrap_or_default();
-        let session = self.sessions.get(&access.quorum);
+        let session = record::session(&self.sessions, &access.quorum);
         let Some((session, signer)) = session.and_then(|session| Some((session.clone(), session.signer()?))) else {
             let message = format!("this operator has no connection to RedisQuorum {} yet", access.quorum.name);
             return Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NOT_YET_PAUSE));
@@ -64,23 +65,37 @@ impl Locks {
             // A value is used for one attempt only: a late release of an earlier one would delete a later one's key.
             let nonce = Nonce::random();
             let value = signer.value(&uid, &nonce);
-            let wall = self.context.clock.wall();
+            let started = self.context.clock.boottime();
+            let (Some(wall), Some(rejoin_delay)) = (session.quorum_time(started), session.rejoin_delay()) else {
+                let message = format!("the clock of RedisQuorum {} is not known yet", access.quorum);
+                return Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NOT_YET_PAUSE));
+            };
             let request =
                 AcquireRequest { key: key.clone(), value: value.clone(), ttl: access.ttl, hint: session.hint() };
-            let began = self.context.clock.boottime();
             let electorate = session.electorate();
             let mut late;
             (outcome, late) = session.redlock().attempt(&electorate, request).await;
-            self.measure(&outcome, self.context.clock.boottime().since(began));
-            self.see_to_reach(&access.quorum, &outcome);
+            self.measure(&outcome, self.context.clock.boottime().since(started));
+            self.see_to_reach(&access.quorum.reference(), &outcome);
             match outcome {
                 Acquire::Granted(grant) => {
-                    let acquired = self.context.clock.wall();
+                    let acquired = session.quorum_time(self.context.clock.boottime()).unwrap_or(wall);
                     // Most members answer within a moment of each other, and then one status write says it all.
                     let votes = late.within(LATE_VOTES).await.unwrap_or(grant.votes);
                     let grant = Grant { votes, ..grant };
-                    let attempt =
-                        Attempt { session, access, key, slot, contender, nonce, value, grant, wall, acquired };
+                    let attempt = Attempt {
+                        session,
+                        access,
+                        key,
+                        slot,
+                        contender,
+                        nonce,
+                        value,
+                        grant,
+                        rejoin_delay,
+                        wall,
+                        acquired,
+                    };
                     return self.publish_grant(lock, attempt).await;
                 }
                 Acquire::HeldByOther { .. } => {}
@@ -180,7 +195,7 @@ impl Locks {
     }
 
     fn max_ttl(&self, access: &Access) -> Option<Duration> {
-        self.context.quorums.get(&access.quorum).map(|quorum| quorum.spec.max_ttl.get())
+        self.context.quorums.get(&access.quorum.reference()).map(|quorum| quorum.spec.max_ttl.get())
     }
 }
 
@@ -194,9 +209,11 @@ pub(super) struct Attempt<'a> {
     pub(super) nonce: Nonce,
     pub(super) value: LockValue,
     pub(super) grant: Grant,
-    /// Wall clock before the first request: validity counts from here.
+    /// The quorum's rejoin delay when it was granted.
+    rejoin_delay: Duration,
+    /// The quorum's clock before the first request: validity counts from here.
     wall: UnixMillis,
-    /// Wall clock when a majority had voted for it: before that somebody else may have held the lock.
+    /// The quorum's clock when a majority had voted for it: before that somebody else may have held the lock.
     acquired: UnixMillis,
 }
 
@@ -208,18 +225,23 @@ impl Attempt<'_> {
         }
     }
 
-    /// The end of the validity on the wall clock, from the start of the round.
-    fn valid_until_wall(&self) -> UnixMillis {
+    /// The end of the validity on the quorum's clock, from the start of the round.
+    fn valid_until_there(&self) -> UnixMillis {
         let valid = self.grant.valid_until.since(self.grant.started);
         UnixMillis(self.wall.0.saturating_add(i64::try_from(valid.as_millis()).unwrap_or(i64::MAX)))
     }
 
     fn holder(&self) -> LockHolder {
-        let (nonce, slot) = (Some(self.nonce.to_string()), self.slot);
+        let recorded = LockHolder {
+            nonce: Some(self.nonce.to_string()),
+            slot: self.slot,
+            quorum: Some(self.access.quorum.clone()),
+            key: Some(self.key.as_str().to_owned()),
+            rejoin_delay: Some(self.rejoin_delay.into()),
+            ..LockHolder::default()
+        };
         match &self.contender {
-            Contender::Identity(identity) => {
-                LockHolder { identity: identity.clone(), nonce, slot, ..LockHolder::default() }
-            }
+            Contender::Identity(identity) => LockHolder { identity: identity.clone(), ..recorded },
             Contender::Instance(candidate) => LockHolder {
                 identity: candidate.pod_name.clone(),
                 pod_name: Some(candidate.pod_name.clone()),
@@ -230,8 +252,7 @@ impl Attempt<'_> {
                     .as_ref()
                     .and_then(|time| MilliTime::from_millis(time.0.as_millisecond())),
                 node_name: candidate.node_name.clone(),
-                nonce,
-                slot,
+                ..recorded
             },
         }
     }
@@ -241,7 +262,7 @@ impl Attempt<'_> {
             holder: self.holder(),
             token: self.grant.token,
             acquired_at: self.acquired,
-            valid_until: self.valid_until_wall(),
+            valid_until: self.valid_until_there(),
             votes: self.grant.votes,
             key: self.key.as_str(),
         }
@@ -262,7 +283,7 @@ impl Attempt<'_> {
         // A grant is decided at a majority. The votes that were on their way are counted soon, by the first renewal.
         let complete = votes.yes == votes.of;
         let due: Boottime = started + if complete { renew_interval } else { renew_interval.min(FIRST_RENEWAL) };
-        Hold::new(terms, valid_until, self.valid_until_wall(), self.wall, due).granted(votes, started)
+        Hold::new(terms, valid_until, self.valid_until_there(), self.wall, due).granted(votes, started)
     }
 }
 

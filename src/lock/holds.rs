@@ -14,8 +14,9 @@ use std::{
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::{Notify, broadcast};
 
+use super::sightings::Sightings;
 use crate::{
-    api::{DistributedLock, RedisQuorum},
+    api::{DistributedLock, HeldQuorum},
     redlock::{Extend, LockKey, Missing, Nonce, Votes, is_silence},
     time::{Boottime, UnixMillis},
 };
@@ -35,7 +36,7 @@ pub struct Terms {
     /// Its UID, part of the value's signature.
     pub uid: String,
     /// The quorum that granted it.
-    pub quorum: ObjectRef<RedisQuorum>,
+    pub quorum: HeldQuorum,
     /// The key in Redis.
     pub key: LockKey,
     /// This grant's nonce; with the UID and the quorum's key it gives the value.
@@ -62,9 +63,9 @@ pub struct Hold {
     pub terms: Terms,
     /// The end of the known validity.
     pub valid_until: Boottime,
-    /// The same moment on the wall clock, fixed when the round that earned it began.
-    pub valid_until_wall: UnixMillis,
-    /// Wall clock at the start of that round.
+    /// The same moment on the quorum's clock, fixed when the round that earned it began.
+    pub valid_until_there: UnixMillis,
+    /// The quorum's clock at the start of that round.
     pub renewed_at: UnixMillis,
     /// Votes of that round; none for a hold that was adopted and not renewed yet.
     pub votes: Option<Votes>,
@@ -94,14 +95,14 @@ impl Hold {
     pub fn new(
         terms: Terms,
         valid_until: Boottime,
-        valid_until_wall: UnixMillis,
+        valid_until_there: UnixMillis,
         renewed_at: UnixMillis,
         due: Boottime,
     ) -> Self {
         Self {
             terms,
             valid_until,
-            valid_until_wall,
+            valid_until_there,
             renewed_at,
             votes: None,
             won: None,
@@ -120,9 +121,9 @@ impl Hold {
     /// Takes up a later validity that another replica has published: this one was cut off from the members for a while, or has
     /// only just started. What a majority has refused stays lost.
     fn learn(&mut self, published: &Self) {
-        if published.valid_until_wall > self.valid_until_wall && self.loss != Some(Loss::Refused) {
+        if published.valid_until_there > self.valid_until_there && self.loss != Some(Loss::Refused) {
             self.valid_until = self.valid_until.max(published.valid_until);
-            self.valid_until_wall = published.valid_until_wall;
+            self.valid_until_there = published.valid_until_there;
             self.renewed_at = self.renewed_at.max(published.renewed_at);
             if self.loss.take().is_some() {
                 self.due = published.due;
@@ -162,7 +163,7 @@ impl Hold {
         match outcome {
             Extend::Renewed { started: began, valid_until, votes, missing, .. } => {
                 let earned = i64::try_from(valid_until.since(began).as_millis()).unwrap_or(i64::MAX);
-                self.valid_until_wall = UnixMillis(self.valid_until_wall.0.max(started.1.0.saturating_add(earned)));
+                self.valid_until_there = UnixMillis(self.valid_until_there.0.max(started.1.0.saturating_add(earned)));
                 self.valid_until = self.valid_until.max(valid_until);
                 self.renewed_at = started.1;
                 self.votes = Some(votes);
@@ -190,6 +191,8 @@ impl Hold {
 /// The table.
 #[derive(Debug)]
 pub struct Holds {
+    /// When this replica first saw each hold, and its end.
+    pub sightings: Sightings,
     table: Mutex<HashMap<String, Hold>>,
     wake: Notify,
     news: broadcast::Sender<ObjectRef<DistributedLock>>,
@@ -197,7 +200,12 @@ pub struct Holds {
 
 impl Default for Holds {
     fn default() -> Self {
-        Self { table: Mutex::default(), wake: Notify::new(), news: broadcast::channel(NEWS_CAPACITY).0 }
+        Self {
+            sightings: Sightings::default(),
+            table: Mutex::default(),
+            wake: Notify::new(),
+            news: broadcast::channel(NEWS_CAPACITY).0,
+        }
     }
 }
 
@@ -209,7 +217,6 @@ impl Holds {
         let mut table = self.table();
         match table.get_mut(&hold.terms.uid) {
             Some(known) if known.terms.nonce == hold.terms.nonce => {
-                // The quorum and the key stay those of the grant, whichever quorum has become the default since.
                 known.terms.ttl = hold.terms.ttl;
                 known.terms.renew_interval = hold.terms.renew_interval;
                 known.published |= hold.published;
@@ -221,6 +228,13 @@ impl Holds {
         }
         drop(table);
         self.wake.notify_one();
+    }
+
+    /// The watch has shown the hold of this lock in its status.
+    pub fn seen(&self, uid: &str) {
+        if let Some(hold) = self.table().get_mut(uid) {
+            hold.published = true;
+        }
     }
 
     /// Stops renewing a lock's hold, whatever its nonce.

@@ -1,15 +1,23 @@
 //! Pure: is the container instance that holds a lock still running?
 //!
 //! Leadership belongs to one container instance, not to a pod: a container that restarted in place has lost it, however
-//! quickly it came back. Death is only what the kubelet reported as terminated. A pod object that vanished without that
-//! report is doubt, and doubt waits the validity out (docs/safety.md, "Death and doubt").
+//! quickly it came back. `crate::evidence` says what a pod's status proves; everything that is not proof is doubt, and doubt waits
+//! the validity out (docs/safety.md, "Death and doubt").
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::{
+    evidence::{self, ContainerEvidence, container_state},
+    time::UnixMillis,
+};
+
+/// A pod that is being deleted is in doubt when no kubelet has reported its end this long after its deletion time.
+const DELETION_GRACE_MILLIS: i64 = 60_000;
 
 /// What is known of a holder's container instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instance {
-    /// Its container runs, or nothing says otherwise.
+    /// Its container runs.
     Running,
     /// The kubelet reported that it has ended: the lock is free at once.
     Terminated,
@@ -17,101 +25,132 @@ pub enum Instance {
     Doubt(String),
 }
 
-/// Judges the instance `container_id` of the pod with UID `pod_uid`.
-///
-/// `pod` is the pod now under that name, `departed` the last state of the pod with that UID if its deletion was seen,
-/// `node_is_lost` whether nobody has heard of its node for a while.
-pub fn judge(
-    pod_uid: &str,
-    container_id: Option<&str>,
-    pod: Option<&Pod>,
-    departed: Option<&Pod>,
-    node_is_lost: bool,
-) -> Instance {
-    match pod.filter(|pod| pod.metadata.uid.as_deref() == Some(pod_uid)) {
-        Some(pod) if has_ended(pod, container_id) => Instance::Terminated,
-        Some(_) if node_is_lost => Instance::Doubt("its node does not report to the API server".to_owned()),
-        Some(_) => Instance::Running,
-        None if departed.is_some_and(|pod| has_ended(pod, container_id)) => Instance::Terminated,
-        None => Instance::Doubt("its pod vanished before its container was reported as terminated".to_owned()),
+impl Instance {
+    fn doubt(why: &str) -> Self {
+        Self::Doubt(why.to_owned())
     }
 }
 
-/// Whether the pod's status shows that the container instance has ended. Without an id, whether all containers have.
-pub fn has_ended(pod: &Pod, container_id: Option<&str>) -> bool {
-    let Some(status) = &pod.status else { return false };
-    if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
-        return true;
-    }
-    let containers = status.container_statuses.as_deref().unwrap_or_default();
-    match container_id {
-        Some(id) => match containers.iter().find(|container| container.container_id.as_deref() == Some(id)) {
-            Some(container) => is_terminated(container),
-            // The kubelet starts a successor only after the instance has ended, and forgets all but the last one.
-            None => !containers.is_empty(),
-        },
-        None => !containers.is_empty() && containers.iter().all(is_terminated),
+/// What the caches know about one pod.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sight<'a> {
+    /// The pod with the UID that is asked about, if the API server still has it.
+    pub pod: Option<&'a Pod>,
+    /// Its last state, if its deletion was seen.
+    pub departed: Option<&'a Pod>,
+    /// Nobody has heard of its node for a while.
+    pub node_is_lost: bool,
+}
+
+/// Judges the instance `container_id` of a pod. `now` is the API server's time.
+pub fn judge(container_id: Option<&str>, sight: Sight<'_>, now: UnixMillis) -> Instance {
+    let evidence = |pod: &Pod| match container_id {
+        Some(id) => container_state(pod, id),
+        None if evidence::has_ended(pod) => ContainerEvidence::Dead,
+        None => ContainerEvidence::Runs,
+    };
+    let Some(pod) = sight.pod else {
+        return match sight.departed.map(evidence) {
+            Some(ContainerEvidence::Dead) => Instance::Terminated,
+            _ => Instance::doubt("its pod vanished before its container was reported as terminated"),
+        };
+    };
+    match evidence(pod) {
+        ContainerEvidence::Dead => Instance::Terminated,
+        ContainerEvidence::Doubt => Instance::doubt("its pod's status no longer shows its container"),
+        ContainerEvidence::Runs if sight.node_is_lost => Instance::doubt("its node does not report to the API server"),
+        ContainerEvidence::Runs if is_overdue(pod, now) => {
+            Instance::doubt("its pod was to be deleted a minute ago and no kubelet has reported its end")
+        }
+        ContainerEvidence::Runs => Instance::Running,
     }
 }
 
-fn is_terminated(container: &ContainerStatus) -> bool {
-    container.state.as_ref().is_some_and(|state| state.terminated.is_some())
+/// Judges all containers of a pod that owns a claim, or belongs to the Job that does.
+pub fn judge_owner(sight: Sight<'_>, now: UnixMillis) -> Instance {
+    // A pod that went before it had a node has never run.
+    let never_ran = |pod: &Pod| pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none());
+    if sight.pod.is_none() && sight.departed.is_some_and(never_ran) {
+        return Instance::Terminated;
+    }
+    judge(None, sight, now)
+}
+
+/// The deletion time that the API server writes includes the grace period.
+fn is_overdue(pod: &Pod, now: UnixMillis) -> bool {
+    let due = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0.as_millisecond());
+    due.is_some_and(|due| now.0.saturating_sub(due) >= DELETION_GRACE_MILLIS)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    fn pod(uid: &str, containers: serde_json::Value) -> Pod {
+    const NOW: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
+
+    fn pod(state: Value, last: Value) -> Pod {
         serde_json::from_value(json!({
-            "metadata": {"name": "worker-0", "uid": uid},
-            "status": {"phase": "Running", "containerStatuses": containers}
+            "metadata": {"name": "worker-0", "uid": "u1"}, "spec": {"nodeName": "n", "containers": []},
+            "status": {"phase": "Running", "containerStatuses": [{"name": "app", "containerID": "c1", "image": "", "imageID": "",
+                "ready": true, "restartCount": 0, "state": state, "lastState": last}]}
         }))
         .unwrap()
     }
 
-    fn container(id: &str, state: serde_json::Value) -> serde_json::Value {
-        json!([{"name": "app", "containerID": id, "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": state}])
+    fn running() -> Pod {
+        pod(json!({"running": {}}), json!({}))
+    }
+
+    fn ended(id: &str) -> Pod {
+        pod(json!({"terminated": {"exitCode": 0, "containerID": id}}), json!({}))
+    }
+
+    fn present(pod: &Pod) -> Sight<'_> {
+        Sight { pod: Some(pod), ..Sight::default() }
     }
 
     #[test]
-    fn a_running_container_holds_whether_ready_or_not() {
-        let pod = pod("u1", container("c1", json!({"running": {}})));
-        assert_eq!(judge("u1", Some("c1"), Some(&pod), None, false), Instance::Running);
+    fn a_container_that_the_kubelet_reports_as_terminated_is_dead_and_one_that_runs_holds() {
+        assert_eq!(judge(Some("c1"), present(&running()), NOW), Instance::Running);
+        assert_eq!(judge(Some("c1"), present(&ended("c1")), NOW), Instance::Terminated);
     }
 
     #[test]
-    fn a_terminated_container_is_dead() {
-        let pod = pod("u1", container("c1", json!({"terminated": {"exitCode": 137}})));
-        assert_eq!(judge("u1", Some("c1"), Some(&pod), None, false), Instance::Terminated);
-    }
-
-    #[test]
-    fn a_container_that_restarted_in_place_has_lost_its_instance() {
-        let pod = pod("u1", container("c2", json!({"running": {}})));
-        assert_eq!(judge("u1", Some("c1"), Some(&pod), None, false), Instance::Terminated);
-    }
-
-    #[test]
-    fn a_successor_under_the_same_name_says_nothing_about_the_pod_before() {
-        let successor = pod("u2", container("c2", json!({"running": {}})));
-        assert!(matches!(judge("u1", Some("c1"), Some(&successor), None, false), Instance::Doubt(_)));
+    fn a_pod_that_a_controller_marks_as_failed_holds_while_its_container_runs() {
+        let mut failed = running();
+        failed.status.as_mut().unwrap().phase = Some("Failed".into());
+        assert_eq!(judge(Some("c1"), present(&failed), NOW), Instance::Running);
     }
 
     #[test]
     fn a_deleted_pod_is_dead_only_if_its_last_state_was_terminated() {
-        let ended = pod("u1", container("c1", json!({"terminated": {"exitCode": 0}})));
-        let running = pod("u1", container("c1", json!({"running": {}})));
-        assert_eq!(judge("u1", Some("c1"), None, Some(&ended), false), Instance::Terminated);
-        assert!(matches!(judge("u1", Some("c1"), None, Some(&running), false), Instance::Doubt(_)));
-        assert!(matches!(judge("u1", Some("c1"), None, None, false), Instance::Doubt(_)));
+        let judged = |pod: Option<&Pod>| judge(Some("c1"), Sight { departed: pod, ..Sight::default() }, NOW);
+        assert_eq!(judged(Some(&ended("c1"))), Instance::Terminated);
+        assert!(matches!(judged(Some(&running())), Instance::Doubt(_)));
+        assert!(matches!(judged(None), Instance::Doubt(_)));
     }
 
     #[test]
-    fn a_pod_on_an_unreachable_node_is_in_doubt() {
-        let pod = pod("u1", container("c1", json!({"running": {}})));
-        assert!(matches!(judge("u1", Some("c1"), Some(&pod), None, true), Instance::Doubt(_)));
+    fn a_running_container_is_in_doubt_on_a_lost_node_and_long_after_its_deletion_time() {
+        let pod = running();
+        assert!(matches!(judge(Some("c1"), Sight { node_is_lost: true, ..present(&pod) }, NOW), Instance::Doubt(_)));
+        let mut deleting = running();
+        deleting.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:01Z")).unwrap();
+        assert_eq!(judge(Some("c1"), present(&deleting), NOW), Instance::Running);
+        let later = UnixMillis(NOW.0 + 1_000);
+        assert!(matches!(judge(Some("c1"), present(&deleting), later), Instance::Doubt(_)));
+    }
+
+    #[test]
+    fn an_owner_has_ended_when_all_its_containers_have_or_it_never_had_a_node() {
+        assert_eq!(judge_owner(present(&running()), NOW), Instance::Running);
+        assert_eq!(judge_owner(present(&ended("c1")), NOW), Instance::Terminated);
+        let departed = |pod: &Pod| judge_owner(Sight { departed: Some(pod), ..Sight::default() }, NOW);
+        let mut gone = running();
+        assert!(matches!(departed(&gone), Instance::Doubt(_)));
+        gone.spec.as_mut().unwrap().node_name = None;
+        assert_eq!(departed(&gone), Instance::Terminated);
     }
 }

@@ -21,12 +21,13 @@ pub fn stored_values(seen: &[Seen]) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A value that was made for this lock and that its status does not name.
+/// A value that was made for this lock and that its status does not name, neither as held nor as let go.
 pub fn of(lock: &DistributedLock, signer: &ValueSigner, seen: &[Seen]) -> Option<LockValue> {
     let uid = lock.uid()?;
     stored_values(seen).find_map(|value| {
         let nonce = signer.recognise(&uid, value)?;
-        (holder_nonce(lock).as_ref() != Some(&nonce)).then(|| signer.value(&uid, &nonce))
+        let named = [holder_nonce(lock), let_go_nonce(lock)];
+        (!named.contains(&Some(nonce))).then(|| signer.value(&uid, &nonce))
     })
 }
 
@@ -41,6 +42,11 @@ pub fn of_finished(peers: &[Arc<DistributedLock>], signer: &ValueSigner, seen: &
 /// The nonce of the hold in the status.
 pub fn holder_nonce(lock: &DistributedLock) -> Option<Nonce> {
     lock.status.as_ref()?.holder.as_ref()?.nonce.as_deref()?.parse().ok()
+}
+
+/// The nonce of the hold that was let go: its holder may still believe in it.
+fn let_go_nonce(lock: &DistributedLock) -> Option<Nonce> {
+    lock.status.as_ref()?.let_go.as_ref()?.nonce.parse().ok()
 }
 
 #[cfg(test)]
@@ -70,6 +76,11 @@ mod tests {
         assert!(of(&lock("uid", holder(&nonce)), &signer, &seen).is_none());
         assert!(of(&lock("uid", holder(&Nonce::from_bytes([8; 10]))), &signer, &seen).is_some());
         assert!(of(&lock("uid", json!({"transitions": 0})), &signer, &seen).is_some());
+        let let_go = |nonce: &Nonce| {
+            json!({"transitions": 1, "letGo": {"nonce": nonce.to_string(), "key": "ns/k",
+            "quorum": {"namespace": "ns", "name": "main", "uid": "q"}}})
+        };
+        assert!(of(&lock("uid", let_go(&nonce)), &signer, &seen).is_none());
         assert!(of(&lock("other", json!({"transitions": 0})), &signer, &seen).is_none());
         assert!(of(&lock("uid", json!({"transitions": 0})), &ValueSigner::new(b"another key"), &seen).is_none());
     }

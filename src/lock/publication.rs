@@ -215,14 +215,14 @@ impl Locks {
         let mut granted = attempt.granted();
         let hold = self.holds.get(&lock.uid().unwrap_or_default()).filter(|hold| hold.terms.nonce == attempt.nonce);
         granted.votes = hold.and_then(|hold| hold.votes).unwrap_or(granted.votes);
-        Draft::of(lock, self.context.clock.wall()).accepted().granted(granted).finish()
+        Draft::of(lock, self.context.api_now()).accepted().granted(granted).finish()
     }
 
     /// A status that differs from every earlier one.
     fn withdrawn(&self, lock: &DistributedLock) -> DistributedLockStatus {
-        let now = MilliTime::from_millis(self.context.clock.wall().0).map(|time| time.to_string()).unwrap_or_default();
+        let now = MilliTime::from_millis(self.context.api_now().0).map(|time| time.to_string()).unwrap_or_default();
         let message = format!("a grant was withdrawn at {now}");
-        Draft::of(lock, self.context.clock.wall()).waiting(HeldReason::Pending, &message, None).finish()
+        Draft::of(lock, self.context.api_now()).waiting(HeldReason::Pending, &message, None).finish()
     }
 
     /// Makes every grant of this lock that another leader has under way impossible: a write that changes the object. Nothing needs

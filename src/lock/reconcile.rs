@@ -16,12 +16,13 @@ use tokio::sync::broadcast;
 use super::{
     access::{self, Access},
     adopt,
-    decide::{Held, Pause, REQUESTS, Refusal, Rest, Step, View, decide},
+    decide::{Held, LetGoView, Pause, Refusal, Rest, Sealing, Step, View, decide},
     holds::Holds,
     index::Index,
     labels,
     orphans::holder_nonce,
     queue::{self, Place},
+    record::{self, HoldRecord},
     shunned::Shunned,
     standing,
     tenure::Tenure,
@@ -29,12 +30,12 @@ use super::{
 };
 use crate::{
     api::{
-        DistributedLock,
+        DistributedLock, HeldQuorum, KeyLayout,
         conditions::{AcceptedReason, LockCondition, find_condition},
     },
     operator::{context::Context, leader::Term},
     quorum::session::Sessions,
-    redlock::Nonce,
+    redlock::{LockKey, Nonce},
 };
 
 /// A lock that needs more steps than this in one go is looked at again later, so that a mistake cannot spin.
@@ -71,7 +72,7 @@ pub struct Locks {
     pub nudges: broadcast::Sender<ObjectRef<DistributedLock>>,
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     pauses: Mutex<HashMap<String, Pause>>,
-    sealed: Mutex<HashMap<String, Nonce>>,
+    sealed: Mutex<HashMap<String, (Nonce, Sealing)>>,
     /// Who is passed over.
     pub shunned: Shunned,
 }
@@ -139,7 +140,9 @@ impl Locks {
                 Ok(access) => self.acquire(lock, &access, contender).await,
                 Err(_refused) => Ok(Progress::Next(lock.clone())),
             },
-            Step::ClearRequests => Ok(Progress::Next(self.written.clear_annotations(client, lock, &REQUESTS).await?)),
+            Step::ClearRequests(names) => {
+                Ok(Progress::Next(self.written.clear_annotations(client, lock, &names).await?))
+            }
             Step::Free(freed) => self.free(lock, freed).await,
             Step::Lose(why) => self.lose(lock, &why).await,
             Step::HandOver(quorum, why) => {
@@ -148,6 +151,9 @@ impl Locks {
             }
             Step::RunOut(reason, why) => self.run_out(lock, reason, &why).await,
             Step::Seal => self.seal(lock).await,
+            Step::LetGo(reason, why) => self.let_go_of(lock, reason, &why).await,
+            Step::SealLetGo => self.seal_let_go(lock).await,
+            Step::ForgetLetGo => self.forget_let_go(lock).await,
             Step::Keep(rest) => {
                 let lock = self.publish(lock, &rest).await?;
                 self.holds.announced(&lock.uid().unwrap_or_default());
@@ -211,42 +217,104 @@ impl Locks {
 
     fn view<'a>(&self, lock: &'a DistributedLock, access: &Result<Access, Refusal>) -> View<'a> {
         let uid = lock.uid().unwrap_or_default();
-        let has_holder = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
-        let held = has_holder.then(|| {
-            adopt::adopt(&self.context, &self.holds, lock);
-            let hold = self.holds.get(&uid);
-            let unwell = hold.as_ref().and_then(|hold| hold.unwell.as_deref());
-            Held { standing: standing::of(&self.context, lock, unwell), hold, sealed: self.is_sealed(lock) }
-        });
+        let held = self.held(lock);
         // Who could hold it and whose turn it is matter only while nobody holds it.
-        let (contender, place) = if has_holder {
-            (Err("already held".to_owned()), Ok(Place::First))
+        let (contender, place, elsewhere) = if held.is_some() {
+            (Err("already held".to_owned()), Ok(Place::First), None)
         } else {
-            let place = access.as_ref().map_err(Clone::clone).and_then(|access| self.place(lock, access));
-            (self.contender(lock), place)
+            let access = access.as_ref().map_err(Clone::clone);
+            let elsewhere = access.as_ref().ok().and_then(|access| self.held_elsewhere(lock, access));
+            (self.contender(lock), access.and_then(|access| self.place(lock, access)), elsewhere)
         };
         View {
             lock,
             held,
+            let_go: self.let_go_view(lock),
             refusal: access.as_ref().err().or(place.as_ref().err()).cloned(),
             contender,
+            elsewhere,
             place: place.unwrap_or(Place::First),
             pause: self.last_pause(&uid),
             term_began: self.tenure.began(),
             now: self.context.clock.boottime(),
-            wall: self.context.clock.wall(),
+            api_now: self.context.api_now(),
         }
     }
 
-    /// All locks on the same key of the same quorum, itself included, as last written here.
+    /// What is known of the hold that the status names, located by its own record.
+    fn held(&self, lock: &DistributedLock) -> Option<Held> {
+        let now = self.context.clock.boottime();
+        let sighting = self.holds.sightings.see(lock, now)?;
+        adopt::adopt(&self.context, &self.sessions, &self.holds, lock);
+        let hold = self.holds.get(&lock.uid().unwrap_or_default());
+        let record = HoldRecord::of(&self.context, lock);
+        let session = record.as_ref().and_then(|record| record::session(&self.sessions, &record.quorum));
+        let quorum_now = session.as_ref().and_then(|session| session.quorum_time(now));
+        let unwell = hold.as_ref().and_then(|hold| hold.unwell.as_deref());
+        Some(Held {
+            standing: standing::of(&self.context, lock, quorum_now, unwell),
+            quorum_exists: record.as_ref().is_some_and(|record| record::exists(&self.context, &record.quorum)),
+            rejoin_delay: session.and_then(|session| session.rejoin_delay()),
+            sealing: self.sealing_of(lock, holder_nonce(lock)),
+            hold,
+            record,
+            quorum_now,
+            sighting,
+        })
+    }
+
+    fn let_go_view(&self, lock: &DistributedLock) -> Option<LetGoView> {
+        let let_go = lock.status.as_ref()?.let_go.as_ref()?;
+        let sealing = self.sealing_of(lock, let_go.nonce.parse().ok());
+        Some(LetGoView { quorum_exists: record::exists(&self.context, &let_go.quorum), sealing })
+    }
+
+    /// Locks that name no quorum contend whatever the default is: what one of them still has on the default of before keeps the
+    /// others off the new one.
+    fn held_elsewhere(&self, lock: &DistributedLock, access: &Access) -> Option<String> {
+        if lock.spec.quorum_ref.is_some() {
+            return None;
+        }
+        let namespace = lock.namespace();
+        let others = self.index.sharing_key(lock);
+        let others =
+            others.iter().filter_map(|other| self.context.locks.get(other)).map(|other| self.written.newest(other));
+        others.filter(|other| other.spec.quorum_ref.is_none()).find_map(|other| {
+            let held = HoldRecord::of(&self.context, &other).map(|record| record.quorum);
+            let let_go =
+                other.status.as_ref().and_then(|status| status.let_go.as_ref()).map(|let_go| let_go.quorum.clone());
+            let quorum = held.into_iter().chain(let_go).find(|quorum| {
+                let verbatim = || self.is_verbatim(quorum) || self.is_verbatim(&access.quorum);
+                *quorum != access.quorum
+                    && record::exists(&self.context, quorum)
+                    && (other.namespace() == namespace || verbatim())
+            })?;
+            Some(format!(
+                "{} has the key on RedisQuorum {quorum}, which was the default before: waits until that hold has ended",
+                ObjectRef::from_obj(&*other)
+            ))
+        })
+    }
+
+    fn is_verbatim(&self, quorum: &HeldQuorum) -> bool {
+        let quorum = self.context.quorums.get(&quorum.reference());
+        quorum.is_some_and(|quorum| quorum.spec.keys == KeyLayout::Verbatim)
+    }
+
+    /// All locks on the same key of the same quorum, itself included, as last written here. What is held counts where it is held,
+    /// also when it would not be accepted now.
     pub fn peers(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
-        let same = |other: Access| other.quorum == access.quorum && other.key == access.key;
+        let same = |other: &DistributedLock| match HoldRecord::of(&self.context, other) {
+            Some(record) => record.quorum == access.quorum && is_slot_of(&record.key, &access.key),
+            None => access::of(&self.context, other)
+                .is_ok_and(|other| other.quorum == access.quorum && other.key == access.key),
+        };
         self.index
             .sharing_key(lock)
             .iter()
             .filter_map(|reference| self.context.locks.get(reference))
             .map(|peer| self.written.newest(peer))
-            .filter(|peer| access::of(&self.context, peer).is_ok_and(same))
+            .filter(|peer| same(peer))
             .collect()
     }
 
@@ -274,19 +342,22 @@ impl Locks {
         self.pauses.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
     }
 
-    /// Remembers that a majority confirmed the seal of this hold.
-    pub fn mark_sealed(&self, uid: &str, nonce: Nonce) {
-        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned(), nonce);
+    /// Remembers what a majority said about the end of this hold.
+    pub fn mark_sealed(&self, uid: &str, nonce: Nonce, sealing: Sealing) {
+        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned(), (nonce, sealing));
     }
 
     /// The hold of this lock that was last sealed here.
     pub fn sealed_nonce(&self, uid: &str) -> Option<Nonce> {
-        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
+        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).get(uid).map(|(nonce, _)| *nonce)
     }
 
-    fn is_sealed(&self, lock: &DistributedLock) -> bool {
-        let sealed = self.sealed_nonce(&lock.uid().unwrap_or_default());
-        sealed.is_some() && sealed == holder_nonce(lock)
+    fn sealing_of(&self, lock: &DistributedLock, nonce: Option<Nonce>) -> Sealing {
+        let sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
+        match sealed.get(&lock.uid().unwrap_or_default()) {
+            Some((of, sealing)) if Some(*of) == nonce => *sealing,
+            _ => Sealing::Unconfirmed,
+        }
     }
 
     /// Asks for a reconcile of every other lock on the key.
@@ -306,6 +377,12 @@ impl Locks {
         }
         turns.entry(key).or_default().clone()
     }
+}
+
+/// Whether this is the key itself or one of its slots.
+fn is_slot_of(held: &LockKey, key: &LockKey) -> bool {
+    let rest = held.as_str().strip_prefix(key.as_str());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
 }
 
 /// How far a step came.

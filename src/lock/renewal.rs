@@ -3,18 +3,17 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use kube::runtime::reflector::ObjectRef;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     holds::{Hold, Holds},
-    orphans,
+    orphans, record,
     standing::{self, Standing},
     vitals::{self, Vitals},
 };
 use crate::{
-    api::{DistributedLock, RedisQuorum},
+    api::{DistributedLock, HeldQuorum},
     operator::{context::Context, leader::Term},
     quorum::session::{QuorumSession, Sessions},
     redlock::{Extend, ExtendRequest, LockValue, Seen, ValueSigner},
@@ -26,7 +25,7 @@ const NOT_NOW: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Holds to renew together.
-type Batches = HashMap<ObjectRef<RedisQuorum>, Vec<Hold>>;
+type Batches = HashMap<HeldQuorum, Vec<Hold>>;
 
 /// What renewal needs.
 #[derive(Clone)]
@@ -89,7 +88,9 @@ impl Renewal {
         let lock = self.context.locks.get(&hold.terms.lock)?;
         let same = lock.metadata.uid.as_deref() == Some(hold.terms.uid.as_str());
         // A grant of this replica that is being published is not in the cached status yet.
-        let good = || standing::of(&self.context, &lock, hold.unwell.as_deref()) == Standing::Good;
+        let quorum_now =
+            || record::session(&self.sessions, &hold.terms.quorum)?.quorum_time(self.context.clock.boottime());
+        let good = || standing::of(&self.context, &lock, quorum_now(), hold.unwell.as_deref()) == Standing::Good;
         (same && (!hold.published || good())).then_some(lock)
     }
 
@@ -104,14 +105,16 @@ impl Renewal {
         self.vitals.retain(|uid| self.holds.get(uid).is_some());
     }
 
-    async fn renew(&self, quorum: ObjectRef<RedisQuorum>, batch: Vec<Hold>) {
-        let session = self.sessions.get(&quorum);
-        let Some((session, signer)) = session.and_then(|session| Some((session.clone(), session.signer()?))) else {
+    async fn renew(&self, quorum: HeldQuorum, batch: Vec<Hold>) {
+        let now = self.context.clock.boottime();
+        let session = record::session(&self.sessions, &quorum);
+        let able = session.and_then(|session| Some((session.clone(), session.signer()?, session.quorum_time(now)?)));
+        let Some((session, signer, quorum_now)) = able else {
             let later = self.context.clock.boottime() + NOT_NOW;
             batch.iter().for_each(|hold| self.holds.postpone(&hold.terms.uid, later));
             return;
         };
-        let started = (self.context.clock.boottime(), self.context.clock.wall());
+        let started = (now, quorum_now);
         let requests = batch
             .iter()
             .map(|Hold { terms, valid_until, .. }| ExtendRequest {

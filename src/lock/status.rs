@@ -5,10 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::holds::Hold;
+use super::{holds::Hold, record::HoldRecord};
 use crate::{
     api::{
-        DistributedLock, DistributedLockStatus, Ending, LockHolder, MilliTime, PastHold,
+        DistributedLock, DistributedLockStatus, Ending, LetGo, LockHolder, MilliTime, PastHold,
         conditions::{AcceptedReason, CommonReason, HeldReason, LockCondition, Status, set_condition},
     },
     redlock::{FencingToken, Votes},
@@ -35,9 +35,9 @@ pub struct Granted<'a> {
     pub holder: LockHolder,
     /// Its fencing token.
     pub token: FencingToken,
-    /// The end of the round that earned it, wall clock.
+    /// The end of the round that earned it, by the quorum's clock.
     pub acquired_at: UnixMillis,
-    /// End of its validity, wall clock.
+    /// End of its validity, by the quorum's clock.
     pub valid_until: UnixMillis,
     /// The votes.
     pub votes: Votes,
@@ -52,6 +52,11 @@ impl Draft {
         let mut status = lock.status.clone().unwrap_or_default();
         status.observed_generation = generation;
         Self { status, generation, now: Timestamp::from_millisecond(now.0).unwrap_or_default() }
+    }
+
+    /// Goes on from a status that was drafted for the same lock.
+    pub fn from_status(lock: &DistributedLock, status: DistributedLockStatus, now: UnixMillis) -> Self {
+        Self { status, ..Self::of(lock, now) }
     }
 
     /// The finished status.
@@ -83,6 +88,22 @@ impl Draft {
         self.waiting(HeldReason::NotAccepted, message, None)
     }
 
+    /// The specification cannot be served as it is now, but what is held goes on.
+    #[must_use]
+    pub fn refused_while_held(mut self, reason: AcceptedReason, message: &str) -> Self {
+        self.set(LockCondition::Accepted, false, reason, message);
+        self
+    }
+
+    /// The status says where its hold lives, and for how long the members may remember it.
+    #[must_use]
+    pub fn recorded(mut self, record: &HoldRecord, rejoin_delay: Option<Duration>) -> Self {
+        if let Some(holder) = &mut self.status.holder {
+            record.write(holder, rejoin_delay);
+        }
+        self
+    }
+
     /// Nobody holds it, for this reason.
     #[must_use]
     pub fn waiting(mut self, reason: HeldReason, message: &str, position: Option<usize>) -> Self {
@@ -111,21 +132,25 @@ impl Draft {
         self.status.fencing_token = Some(grant.token.get());
         self.status.acquired_at = MilliTime::from_millis(grant.acquired_at.0);
         self.status.ending = None;
+        self.status.let_go = None;
         self.status.queue_position = Some(0);
         self.status.transitions += 1;
         self.set(LockCondition::Held, true, HeldReason::Held, message);
         self.validity(grant.acquired_at, grant.valid_until, Some(grant.votes)).quorum_available(None)
     }
 
-    /// Renewed.
+    /// Renewed. `quorum_now` is the quorum's clock.
     #[must_use]
-    pub fn renewed(self, hold: &Hold) -> Self {
-        // What was published before was earned too, perhaps by another replica, and no extension shortens a key.
-        let later = |published: Option<MilliTime>, here: UnixMillis| {
-            UnixMillis(published.map_or(here.0, |published| published.as_millis().max(here.0)))
+    pub fn renewed(self, hold: &Hold, quorum_now: UnixMillis) -> Self {
+        let ttl = i64::try_from(hold.terms.ttl.as_millis()).unwrap_or(i64::MAX);
+        // What was published before was earned too, perhaps by another replica, and no extension shortens a key. But no renewal
+        // earns more than one ttl: a clock that was wrong has published more, and that is taken back.
+        let later = |published: Option<MilliTime>, here: UnixMillis, latest: i64| {
+            let published = published.map(MilliTime::as_millis).filter(|published| *published <= latest);
+            UnixMillis(published.map_or(here.0, |published| published.max(here.0)))
         };
-        let renewed_at = later(self.status.renewed_at, hold.renewed_at);
-        let valid_until = later(self.status.valid_until, hold.valid_until_wall);
+        let renewed_at = later(self.status.renewed_at, hold.renewed_at, quorum_now.0);
+        let valid_until = later(self.status.valid_until, hold.valid_until_there, quorum_now.0.saturating_add(ttl));
         let renewed = self.validity(renewed_at, valid_until, hold.votes);
         renewed.quorum_available(hold.trouble.as_deref())
     }
@@ -147,14 +172,27 @@ impl Draft {
         self
     }
 
-    /// No longer renewed: it ends when its validity has run out, or before if its container terminates.
+    /// No longer renewed: it ends when its validity has run out, or before if its container terminates. `until`: when that is, by
+    /// the quorum's clock.
     #[must_use]
-    pub fn ending(mut self, reason: HeldReason, why: &str) -> Self {
-        let until = self.status.valid_until;
+    pub fn ending(mut self, reason: HeldReason, why: &str, until: Option<MilliTime>) -> Self {
         let since = MilliTime::from(self.now);
         self.status.ending = Some(Ending { since, reason: reason.to_string(), until, message: shortened(why) });
-        let until = until.map_or_else(|| "its validity is over".to_owned(), |until| until.to_string());
-        self.set(LockCondition::Held, true, HeldReason::Ending, format!("not renewed, {why}: held until {until}"));
+        let until = until.map_or_else(|| "its validity has run out".to_owned(), |until| until.to_string());
+        if reason == HeldReason::Expired {
+            let message =
+                format!("lost, {why}: granted again when a majority of the members says that its key is gone");
+            self.set(LockCondition::Held, false, reason, message);
+        } else {
+            self.set(LockCondition::Held, true, HeldReason::Ending, format!("not renewed, {why}: held until {until}"));
+        }
+        self
+    }
+
+    /// Ended without the members' word: they may still have its key.
+    #[must_use]
+    pub fn let_go(mut self, let_go: Option<LetGo>) -> Self {
+        self.status.let_go = let_go;
         self
     }
 

@@ -201,6 +201,12 @@ where
         self.departed.lock().unwrap_or_else(PoisonError::into_inner).by_uid.get(uid).cloned()
     }
 
+    /// The last states of all objects that were seen to be deleted and that `is_meant` accepts.
+    pub fn departed_where(&self, is_meant: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        let departed = self.departed.lock().unwrap_or_else(PoisonError::into_inner);
+        departed.by_uid.values().filter(|object| is_meant(object)).cloned().collect()
+    }
+
     /// Every object there is, then each change. A reader that falls behind is shown every object again.
     pub fn changes(&self) -> impl Stream<Item = Change<K>> + Send + 'static {
         let subscription = BroadcastStream::new(self.changes.subscribe());

@@ -51,14 +51,20 @@ pub fn quorum_of(
     namespace: Option<&Namespace>,
 ) -> Result<Arc<RedisQuorum>, LookupError> {
     let home = lock.namespace().unwrap_or_default();
-    let quorum = match &lock.spec.quorum_ref {
-        Some(reference) => by_name(quorums, reference.namespace.as_deref().unwrap_or(&home), &reference.name)?,
-        None => default_of(quorums)?,
-    };
+    let quorum = named_by(lock, quorums)?;
     if is_allowed(&quorum, &home, namespace) {
         Ok(quorum)
     } else {
         Err(LookupError::NamespaceNotAllowed { quorum: full_name(&quorum), namespace: home })
+    }
+}
+
+/// The quorum that a lock's specification leads to, whether or not it takes new locks from there.
+pub fn named_by(lock: &DistributedLock, quorums: &[Arc<RedisQuorum>]) -> Result<Arc<RedisQuorum>, LookupError> {
+    let home = lock.namespace().unwrap_or_default();
+    match &lock.spec.quorum_ref {
+        Some(reference) => by_name(quorums, reference.namespace.as_deref().unwrap_or(&home), &reference.name),
+        None => default_of(quorums),
     }
 }
 

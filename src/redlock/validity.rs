@@ -72,6 +72,15 @@ pub fn rejoin_delay(max_ttl_in_force: Duration, drift: Drift, node_timeout: Dura
     from_nanos(stretched).saturating_add(drift.floor).saturating_add(node_timeout)
 }
 
+/// The longest time to live that a fence of `delay` outlasts: what [`rejoin_delay`] maps to `delay` or less.
+#[must_use]
+pub fn longest_ttl(delay: Duration, drift: Drift, node_timeout: Duration) -> Duration {
+    let ppm = u128::from(drift.ppm);
+    let slowest = MILLION.saturating_sub(ppm);
+    let left = delay.saturating_sub(drift.floor).saturating_sub(node_timeout);
+    from_nanos(left.as_nanos().saturating_mul(slowest) / (MILLION + ppm))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +124,14 @@ mod tests {
                 let key_lives = ms(ttl).as_nanos() * (1_000_000 - u128::from(ppm)) / 1_000_000;
                 prop_assert!((ms(elapsed) + left).as_nanos() <= key_lives);
             }
+        }
+
+        #[test]
+        fn the_longest_ttl_of_a_delay_is_covered_by_it(ttl in 1_000_u64..3_600_000, ppm in 0_u32..900_000) {
+            let drift = Drift { ppm, floor: ms(2) };
+            let delay = rejoin_delay(ms(ttl), drift, ms(50));
+            let longest = longest_ttl(delay, drift, ms(50));
+            prop_assert!(longest >= ms(ttl) && rejoin_delay(longest, drift, ms(50)) <= delay);
         }
 
         #[test]

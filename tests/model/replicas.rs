@@ -8,6 +8,7 @@ use super::check::{Rules, holds, violated};
 use super::core::{granted, renewed, ticks};
 
 use kube::runtime::reflector::ObjectRef;
+use redlock_operator::api::HeldQuorum;
 use redlock_operator::lock::holds::{Hold, Holds, Terms};
 use redlock_operator::redlock::{Extend, LockKey, Nonce, Votes};
 use redlock_operator::time::{Boottime, UnixMillis};
@@ -85,7 +86,7 @@ fn hold(valid: u8) -> Hold {
     let terms = Terms {
         lock: ObjectRef::new("lock").within("ns"),
         uid: "uid".into(),
-        quorum: ObjectRef::new("main").within("ns"),
+        quorum: HeldQuorum { namespace: "ns".into(), name: "main".into(), uid: "q".into() },
         key: LockKey::new("key"),
         nonce: Nonce::from_bytes([1; 10]),
         ttl: ticks(TTL),

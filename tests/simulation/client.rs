@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
+use redlock_operator::api::HeldQuorum;
 use redlock_operator::lock::holds::{Hold, Holds, Terms};
 use redlock_operator::redlock::{
     Acquire, AcquireRequest, Elector, Electorate, Extend, ExtendRequest, FencingToken, Grant, LockKey, LockMember,
@@ -196,7 +197,7 @@ impl Replica {
         let terms = Terms {
             lock: ObjectRef::new("lock").within("ns"),
             uid: held.uid.clone(),
-            quorum: ObjectRef::new("main").within("ns"),
+            quorum: HeldQuorum { namespace: "ns".into(), name: "main".into(), uid: "q".into() },
             key: held.key.clone(),
             nonce: held.nonce,
             ttl: TTL,

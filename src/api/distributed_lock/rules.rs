@@ -41,7 +41,7 @@ fn immutable() -> [Rule; 4] {
     ]
 }
 
-fn times() -> [Rule; 11] {
+fn times() -> [Rule; 12] {
     [
         rule(
             ".liveness",
@@ -79,6 +79,11 @@ fn times() -> [Rule; 11] {
             "write a minHold that is not larger than maxHold",
         ),
         rule(
+            ".minHold",
+            "!has(self.minHold) || (has(self.claim) && duration(self.minHold) <= duration('24h'))",
+            "write a minHold of at most 24h, and only with a claim: a leader that ends leaves its election to the next one",
+        ),
+        rule(
             ".waitTimeout",
             "!has(self.waitTimeout) || (has(self.claim) && duration(self.waitTimeout) > duration('0s'))",
             "write a waitTimeout above 0s, and only with a claim: an election waits for as long as it exists",
@@ -103,7 +108,7 @@ fn times() -> [Rule; 11] {
 }
 
 /// Rules of `spec.claim`.
-pub(super) fn claim() -> [Rule; 2] {
+pub(super) fn claim() -> [Rule; 4] {
     [
         rule(
             ".identity",
@@ -115,6 +120,17 @@ pub(super) fn claim() -> [Rule; 2] {
             "has(self.identity) == has(oldSelf.identity) && (!has(self.identity) || self.identity == oldSelf.identity) && \
              has(self.podName) == has(oldSelf.podName) && (!has(self.podName) || self.podName == oldSelf.podName)",
             "the holder that a claim names cannot be changed: create another DistributedLock with the same key",
+        ),
+        rule(
+            ".podUID",
+            "has(self.podName) || (!has(self.podUID) && !has(self.container))",
+            "podUID and container say more about a pod: write them with podName, or leave them out",
+        ),
+        rule(
+            ".podUID",
+            "has(self.podUID) == has(oldSelf.podUID) && (!has(self.podUID) || self.podUID == oldSelf.podUID) && \
+             has(self.container) == has(oldSelf.container) && (!has(self.container) || self.container == oldSelf.container)",
+            "podUID and container cannot be changed: create another DistributedLock with the same key",
         ),
     ]
 }

@@ -1,10 +1,11 @@
 //! What the operator reports about a lock.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::MilliTime;
+use crate::api::{GoDuration, MilliTime, RedisQuorum};
 
 /// What the operator knows of a lock.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
@@ -13,7 +14,8 @@ pub struct DistributedLockStatus {
     /// Generation of the specification that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Who holds the lock. Absent: nobody. A holder must not act on it after `validUntil`.
+    /// Who holds the lock. Absent: nobody. A holder must not act on it after `validUntil`, nor while `ending` says that the hold
+    /// was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<LockHolder>,
     /// Larger for every later holder of the key. A resource that remembers the largest token it has seen can refuse a
@@ -21,7 +23,8 @@ pub struct DistributedLockStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub fencing_token: Option<i64>,
-    /// When the holder got the lock.
+    /// When the holder got the lock. This time and the next two are those of the quorum's clock, which its members keep and the
+    /// operator holds near the API server's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acquired_at: Option<MilliTime>,
     /// When the last renewal that counted began.
@@ -42,6 +45,10 @@ pub struct DistributedLockStatus {
     /// Set while a hold is being ended without the holder's word: it runs out, and nothing can extend it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
+    /// A hold that the status let go although no majority of the members could confirm its end. While its quorum exists, the lock
+    /// is granted nowhere else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub let_go: Option<LetGo>,
     /// The last ten holds that ended, newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
@@ -86,6 +93,67 @@ pub struct LockHolder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 99))]
     pub slot: Option<i32>,
+    /// The quorum that granted the lock. It stays this one, whatever the specification or the default quorum says later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quorum: Option<HeldQuorum>,
+    /// The key in Redis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 300))]
+    pub key: Option<String>,
+    /// For how long at most the members may owe this hold something after its last renewal. No renewal uses a time to live that
+    /// this does not cover.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejoin_delay: Option<GoDuration>,
+}
+
+/// A RedisQuorum object, and no later one of the same name.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldQuorum {
+    /// Its namespace.
+    #[schemars(length(max = 63))]
+    pub namespace: String,
+    /// Its name.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// Its UID.
+    #[schemars(length(max = 64))]
+    pub uid: String,
+}
+
+impl HeldQuorum {
+    /// The object as it is now.
+    #[must_use]
+    pub fn of(quorum: &RedisQuorum) -> Self {
+        let (namespace, uid) = (quorum.namespace().unwrap_or_default(), quorum.uid().unwrap_or_default());
+        Self { namespace, name: quorum.name_any(), uid }
+    }
+
+    /// Whatever object has its name now.
+    #[must_use]
+    pub fn reference(&self) -> ObjectRef<RedisQuorum> {
+        ObjectRef::new(&self.name).within(&self.namespace)
+    }
+}
+
+impl std::fmt::Display for HeldQuorum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A hold that the status no longer names, and whose key the members may still have.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct LetGo {
+    /// Names the attempt that took the lock.
+    #[schemars(length(max = 64))]
+    pub nonce: String,
+    /// The quorum that granted it.
+    pub quorum: HeldQuorum,
+    /// The key in Redis.
+    #[schemars(length(max = 300))]
+    pub key: String,
 }
 
 /// A hold that is being ended.
@@ -97,7 +165,7 @@ pub struct Ending {
     /// Why it ends: a reason of the condition Held, e.g. `SteppedDown`.
     #[schemars(length(min = 1, max = 64))]
     pub reason: String,
-    /// When it is over at the latest; absent until a majority has confirmed it.
+    /// Until when the holder may rely on it, or until when nobody else gets the lock after a loss (`lockDelay`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<MilliTime>,
     /// Why it ends.

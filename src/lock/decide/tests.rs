@@ -3,7 +3,11 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    lock::holds::Terms,
+    api::{
+        HeldQuorum, LOCK_FINALIZER,
+        conditions::{LockCondition, is_true},
+    },
+    lock::holds::{Loss, Terms},
     redlock::{Extend, LockKey, Nonce, Votes},
 };
 
@@ -45,11 +49,15 @@ fn held_lock(extra: serde_json::Value) -> DistributedLock {
     lock
 }
 
+fn quorum() -> HeldQuorum {
+    HeldQuorum { namespace: "ns".into(), name: "main".into(), uid: "q".into() }
+}
+
 fn hold(renewed_at: i64, valid_for: u64) -> Hold {
     let terms = Terms {
         lock: ObjectRef::new("a").within("ns"),
         uid: "u".into(),
-        quorum: ObjectRef::new("main").within("ns"),
+        quorum: quorum(),
         key: LockKey::new("ns/k"),
         nonce: Nonce::from_bytes([1; 10]),
         ttl: Duration::from_secs(9),
@@ -64,18 +72,50 @@ fn view(lock: &DistributedLock) -> View<'_> {
     View {
         lock,
         held: None,
+        let_go: None,
         refusal: None,
         contender: Ok(Contender::Identity("a".into())),
+        elsewhere: None,
         place: Place::First,
         pause: None,
         term_began: NOW,
         now: NOW,
-        wall: WALL,
+        api_now: WALL,
+    }
+}
+
+/// Held for ten seconds and ending for one, as this replica has seen it.
+fn held(standing: Standing, hold: Option<Hold>) -> Held {
+    let ago = |seconds| NOW.saturating_sub(Duration::from_secs(seconds));
+    Held {
+        standing,
+        hold,
+        record: Some(HoldRecord {
+            quorum: quorum(),
+            key: LockKey::new("ns/k"),
+            rejoin_delay: Some(Duration::from_secs(31)),
+        }),
+        quorum_exists: true,
+        rejoin_delay: Some(Duration::from_secs(31)),
+        quorum_now: Some(WALL),
+        sighting: Sighting { held: ago(10), ending: Some(ago(1)) },
+        sealing: Sealing::Unconfirmed,
     }
 }
 
 fn held_view(lock: &DistributedLock, standing: Standing, hold: Option<Hold>) -> View<'_> {
-    View { held: Some(Held { standing, hold, sealed: false }), ..view(lock) }
+    View { held: Some(held(standing, hold)), ..view(lock) }
+}
+
+fn ending_lock(extra: serde_json::Value) -> DistributedLock {
+    let mut ending = json!({"status": {"ending":
+        {"since": "2026-01-01T00:00:59.000Z", "reason": "Suspended", "until": "2026-01-01T00:01:07.000Z"}}});
+    merge(&mut ending, &extra);
+    held_lock(ending)
+}
+
+fn runs_out() -> Standing {
+    Standing::RunsOut(HeldReason::Suspended, "suspended".into())
 }
 
 fn held_reason(step: &Step) -> String {
@@ -213,14 +253,76 @@ fn a_change_of_votes_is_published_at_once() {
 }
 
 #[test]
-fn a_hold_that_nobody_here_can_continue_is_lost() {
+fn a_hold_that_nobody_here_can_continue_is_sealed_like_any_other_end() {
     let lock = held_lock(json!({}));
-    assert!(matches!(decide(&held_view(&lock, Standing::Good, None)), Step::Lose(_)));
-    let mut expired = hold(WALL.0 - 9_000, 0);
-    assert!(matches!(decide(&held_view(&lock, Standing::Good, Some(expired.clone()))), Step::Lose(_)));
-    expired.valid_until = NOW + Duration::from_secs(5);
-    expired.loss = Some(Loss::Refused);
-    assert!(matches!(decide(&held_view(&lock, Standing::Good, Some(expired))), Step::Lose(_)));
+    let lost = |hold| matches!(decide(&held_view(&lock, Standing::Good, hold)), Step::RunOut(HeldReason::Expired, _));
+    assert!(lost(None));
+    assert!(lost(Some(hold(WALL.0 - 9_000, 0))));
+}
+
+#[test]
+fn a_refusal_by_a_majority_ends_a_hold_at_once_unless_a_delay_keeps_others_out() {
+    let mut refused = hold(WALL.0 - 2_000, 5_000);
+    refused.loss = Some(Loss::Refused);
+    let plain = held_lock(json!({}));
+    assert!(matches!(decide(&held_view(&plain, Standing::Good, Some(refused.clone()))), Step::Lose(_)));
+    let delayed = held_lock(json!({"spec": {"lockDelay": "5s"}}));
+    let step = decide(&held_view(&delayed, Standing::Good, Some(refused)));
+    assert!(matches!(step, Step::RunOut(HeldReason::Expired, _)));
+}
+
+#[test]
+fn without_the_quorums_clock_a_hold_is_not_called_lost_before_the_members_can_have_forgotten_it() {
+    let lock = held_lock(json!({}));
+    let step = |seen_for: u64, exists: bool| {
+        let sighting = Sighting { held: NOW.saturating_sub(Duration::from_secs(seen_for)), ending: None };
+        let held = Held { quorum_now: None, quorum_exists: exists, sighting, ..held(Standing::Good, None) };
+        decide(&View { held: Some(held), ..view(&lock) })
+    };
+    assert!(matches!(step(30, true), Step::Rest(_)));
+    assert!(matches!(step(31, true), Step::RunOut(HeldReason::Expired, _)));
+    assert!(matches!(step(0, false), Step::RunOut(HeldReason::Expired, _)), "a quorum that is gone tells no time");
+}
+
+#[test]
+fn a_hold_whose_specification_is_refused_goes_on_and_the_condition_says_why() {
+    let lock = held_lock(json!({}));
+    let refusal = Refusal { reason: AcceptedReason::TTLTooLong, message: "write a shorter ttl".into() };
+    let kept = View { refusal: Some(refusal), ..held_view(&lock, Standing::Good, Some(hold(WALL.0 - 1_000, 8_000))) };
+    let Step::Keep(rest) = decide(&kept) else { panic!() };
+    let accepted = rest.status.conditions.iter().find(|c| c.type_ == "Accepted").unwrap();
+    assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("False", "TTLTooLong"));
+    assert!(rest.status.holder.is_some());
+}
+
+#[test]
+fn the_record_of_a_hold_is_completed_and_its_delay_only_grows() {
+    let lock = held_lock(json!({}));
+    let kept = held_view(&lock, Standing::Good, Some(hold(WALL.0 - 1_000, 8_000)));
+    let Step::Keep(rest) = decide(&kept) else { panic!() };
+    let holder = rest.status.holder.clone().unwrap();
+    assert_eq!((holder.quorum, holder.key.as_deref()), (Some(quorum()), Some("ns/k")));
+    let mut recorded = lock.clone();
+    recorded.status = Some(rest.status);
+    let shorter = Held { rejoin_delay: Some(Duration::from_secs(9)), ..kept.held.clone().unwrap() };
+    let Step::Keep(rest) = decide(&View { held: Some(shorter), ..view(&recorded) }) else { panic!() };
+    assert_eq!(rest.status.holder.unwrap().rejoin_delay, Some(crate::api::GoDuration::from_secs(31)));
+}
+
+#[test]
+fn a_published_validity_that_no_renewal_earned_is_taken_back() {
+    let lock = held_lock(json!({"status": {"validUntil": "2026-01-01T02:00:00.000Z"}}));
+    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(hold(WALL.0 - 2_000, 8_000)))) else {
+        panic!()
+    };
+    assert_eq!(rest.status.valid_until.unwrap().as_millis(), WALL.0 + 8_000);
+}
+
+#[test]
+fn a_word_with_another_token_is_taken_off() {
+    let late = held_lock(json!({"metadata": {"annotations": {RELEASE_ANNOTATION: "6"}}}));
+    let step = decide(&held_view(&late, Standing::Good, Some(hold(WALL.0 - 1_000, 8_000))));
+    assert_eq!(step, Step::ClearRequests(vec![RELEASE_ANNOTATION]));
 }
 
 #[test]
@@ -235,7 +337,7 @@ fn what_this_leader_has_renewed_and_no_longer_can_is_offered_to_another() {
         hold.trouble = Some("q-0: no answer".into());
         hold.silence = true;
     }
-    let offered = Step::HandOver(renewed.terms.quorum.clone(), "q-0: no answer".into());
+    let offered = Step::HandOver(renewed.terms.quorum.reference(), "q-0: no answer".into());
     assert_eq!(step(&renewed), offered, "before it runs out");
     assert!(matches!(step(&inherited), Step::Keep(_)), "whoever led before could not renew it either");
     for hold in [&mut renewed, &mut inherited] {
@@ -243,11 +345,14 @@ fn what_this_leader_has_renewed_and_no_longer_can_is_offered_to_another() {
         hold.loss = Some(Loss::Expired);
     }
     assert_eq!(step(&renewed), offered);
-    assert!(matches!(step(&inherited), Step::Lose(_)));
+    assert!(matches!(step(&inherited), Step::RunOut(HeldReason::Expired, _)));
     renewed.silence = false;
-    assert!(matches!(step(&renewed), Step::Lose(_)), "members that are fenced for this replica are so for all");
+    assert!(
+        matches!(step(&renewed), Step::RunOut(HeldReason::Expired, _)),
+        "members that are fenced for this replica are so for all"
+    );
     renewed.trouble = None;
-    assert_eq!(step(&renewed), Step::HandOver(renewed.terms.quorum.clone(), "not renewed in time".into()));
+    assert_eq!(step(&renewed), Step::HandOver(renewed.terms.quorum.reference(), "not renewed in time".into()));
     renewed.loss = Some(Loss::Refused);
     assert!(matches!(step(&renewed), Step::Lose(_)), "a refusal is an answer");
 }
@@ -266,27 +371,102 @@ fn a_round_without_a_majority_does_not_end_a_hold_that_is_still_valid() {
 }
 
 #[test]
-fn a_hold_that_is_to_run_out_says_so_first_is_then_sealed_and_ends_with_its_validity() {
-    let runs_out = || Standing::RunsOut(HeldReason::Suspended, "suspended".into());
+fn a_hold_that_is_to_run_out_says_so_first_is_then_sealed_and_ends_when_the_members_say_so() {
     let lock = held_lock(json!({}));
     assert!(matches!(decide(&held_view(&lock, runs_out(), None)), Step::RunOut(HeldReason::Suspended, _)));
-    let ending = |until: &str| {
-        held_lock(json!({"status": {"ending":
-            {"since": "2026-01-01T00:00:59.000Z", "reason": "Suspended", "until": until}}}))
-    };
-    let running_out = ending("2026-01-01T00:01:07.000Z");
-    assert_eq!(decide(&held_view(&running_out, runs_out(), None)), Step::Seal);
-    let sealed = View {
-        held: Some(Held { standing: runs_out(), hold: None, sealed: true }),
-        ..held_view(&running_out, runs_out(), None)
-    };
-    let Step::Rest(rest) = decide(&sealed) else { panic!() };
+    let ending = ending_lock(json!({}));
+    let step = |sealing| decide(&View { held: Some(Held { sealing, ..held(runs_out(), None) }), ..view(&ending) });
+    assert_eq!(step(Sealing::Unconfirmed), Step::Seal);
+    let Step::Rest(rest) = step(Sealing::RunsOut(NOW + Duration::from_secs(7))) else { panic!() };
     assert_eq!(rest.wake, Some(Duration::from_secs(7)));
-    let over = ending("2026-01-01T00:01:00.000Z");
-    assert!(matches!(
-        decide(&held_view(&over, runs_out(), None)),
-        Step::Free(Freed { reason: HeldReason::Suspended, leave_seal: false, .. })
-    ));
+    for ended in [Sealing::RunsOut(NOW), Sealing::Gone] {
+        let freed = step(ended);
+        assert!(
+            matches!(freed, Step::Free(Freed { reason: HeldReason::Suspended, leave_seal: true, .. })),
+            "{freed:?}"
+        );
+    }
+}
+
+#[test]
+fn no_wall_clock_ends_a_hold_that_runs_out() {
+    let over = ending_lock(json!({"status": {"ending": {"until": "2026-01-01T00:00:01.000Z"}}}));
+    assert_eq!(decide(&held_view(&over, runs_out(), None)), Step::Seal);
+    let sealing = Sealing::RunsOut(NOW + Duration::from_secs(7));
+    let sealed = View { held: Some(Held { sealing, ..held(runs_out(), None) }), ..view(&over) };
+    assert!(matches!(decide(&sealed), Step::Rest(_)));
+}
+
+#[test]
+fn a_hold_whose_end_nobody_confirms_is_let_go_when_no_member_can_remember_it() {
+    let ending = ending_lock(json!({}));
+    let step = |seconds: u64, quorum_exists: bool| {
+        let since = NOW.saturating_sub(Duration::from_secs(seconds));
+        let sighting = Sighting { held: since, ending: Some(since) };
+        decide(&View { held: Some(Held { sighting, quorum_exists, ..held(runs_out(), None) }), ..view(&ending) })
+    };
+    assert_eq!(step(30, true), Step::Seal);
+    assert!(matches!(step(31, true), Step::LetGo(HeldReason::Suspended, _)));
+    let Step::Rest(rest) = step(30, false) else { panic!() };
+    assert_eq!(rest.wake, Some(Duration::from_secs(1)), "a quorum that is gone is not asked");
+    assert!(matches!(step(31, false), Step::LetGo(..)));
+}
+
+#[test]
+fn a_hold_without_a_record_is_let_go_after_what_was_published() {
+    let ending = ending_lock(json!({"spec": {"ttl": "2s"}, "status": {"validUntil": "2026-01-01T00:01:40.000Z"}}));
+    let step = |seconds: u64| {
+        let since = NOW.saturating_sub(Duration::from_secs(seconds));
+        let sighting = Sighting { held: since, ending: Some(since) };
+        let held = Held { record: None, quorum_exists: false, rejoin_delay: None, sighting, ..held(runs_out(), None) };
+        decide(&View { held: Some(held), ..view(&ending) })
+    };
+    assert!(matches!(step(41), Step::Rest(_)) && matches!(step(43), Step::LetGo(..)));
+}
+
+#[test]
+fn a_lost_lock_waits_for_its_delay_also_when_the_key_has_gone() {
+    let lost = |until: &str| {
+        ending_lock(json!({"spec": {"lockDelay": "5s"}, "status": {"ending": {"reason": "Expired", "until": until}}}))
+    };
+    let standing = || Standing::RunsOut(HeldReason::Expired, "its validity ran out".into());
+    let step = |lock: &DistributedLock, quorum_now| {
+        let held = Held { sealing: Sealing::Gone, quorum_now, ..held(standing(), None) };
+        decide(&View { held: Some(held), ..view(lock) })
+    };
+    let early = lost("2026-01-01T00:01:03.000Z");
+    let Step::Rest(rest) = step(&early, Some(WALL)) else { panic!() };
+    assert_eq!(rest.wake, Some(Duration::from_secs(3)));
+    assert!(matches!(step(&early, None), Step::Rest(_)), "without a clock the longest wait counts");
+    assert!(matches!(step(&lost("2026-01-01T00:01:00.000Z"), Some(WALL)), Step::Free(..)));
+}
+
+#[test]
+fn a_hold_that_was_let_go_is_asked_about_until_a_majority_answers_and_keeps_the_lock_from_others() {
+    let lock = lock(json!({"status": {"transitions": 1, "letGo": {"nonce": "0101", "key": "ns/k",
+        "quorum": {"namespace": "ns", "name": "main", "uid": "q"}}}}));
+    let at = |quorum_exists, sealing| View { let_go: Some(LetGoView { quorum_exists, sealing }), ..view(&lock) };
+    assert_eq!(decide(&at(true, Sealing::Unconfirmed)), Step::SealLetGo);
+    let pause = Pause { until: NOW + Duration::from_secs(1), reason: HeldReason::NoQuorum, message: "why".into() };
+    assert_eq!(held_reason(&decide(&View { pause: Some(pause), ..at(true, Sealing::Unconfirmed) })), "HeldByOther");
+    assert_eq!(held_reason(&decide(&at(true, Sealing::RunsOut(NOW + Duration::from_secs(1))))), "HeldByOther");
+    assert_eq!(decide(&at(true, Sealing::RunsOut(NOW))), Step::ForgetLetGo);
+    assert_eq!(decide(&at(true, Sealing::Gone)), Step::ForgetLetGo);
+    assert!(matches!(decide(&at(false, Sealing::Unconfirmed)), Step::Acquire(_)), "its quorum was deleted");
+}
+
+#[test]
+fn a_key_that_is_held_on_the_default_quorum_of_before_is_not_granted_on_the_new_one() {
+    let lock = lock(json!({}));
+    let elsewhere = View { elsewhere: Some("ns/b has the key on RedisQuorum ns/old".into()), ..view(&lock) };
+    assert_eq!(held_reason(&decide(&elsewhere)), "HeldByOther");
+}
+
+#[test]
+fn a_claim_that_is_not_accepted_waits_no_longer_than_its_timeout() {
+    let lock = lock(json!({"spec": {"waitTimeout": "1m"}}));
+    let refusal = Refusal { reason: AcceptedReason::QuorumNotFound, message: "write another".into() };
+    assert_eq!(held_reason(&decide(&View { refusal: Some(refusal), ..view(&lock) })), "WaitTimeout");
 }
 
 #[test]
@@ -300,11 +480,8 @@ fn the_holders_own_word_frees_the_lock_at_once() {
 }
 
 #[test]
-fn with_a_lock_delay_the_seal_stays_when_the_hold_has_run_out() {
-    let over = held_lock(json!({"spec": {"lockDelay": "5s"}, "status": {"ending":
-        {"since": "2026-01-01T00:00:50.000Z", "reason": "Suspended", "until": "2026-01-01T00:00:59.000Z"}}}));
-    let standing = Standing::RunsOut(HeldReason::Suspended, "suspended".into());
-    assert!(matches!(decide(&held_view(&over, standing, None)), Step::Free(Freed { leave_seal: true, .. })));
+fn known_death_deletes_the_key_and_a_seal_that_has_run_out_is_left() {
+    let over = ending_lock(json!({}));
     let ended = Standing::Free(HeldReason::HolderGone, "its container has terminated".into());
     assert!(matches!(decide(&held_view(&over, ended, None)), Step::Free(Freed { leave_seal: false, .. })));
 }
@@ -312,7 +489,7 @@ fn with_a_lock_delay_the_seal_stays_when_the_hold_has_run_out() {
 #[test]
 fn a_request_is_taken_off_before_it_could_end_a_later_hold() {
     let lock = lock(json!({"metadata": {"annotations": {STEP_DOWN_ANNOTATION: "please"}}}));
-    assert_eq!(decide(&view(&lock)), Step::ClearRequests);
+    assert_eq!(decide(&view(&lock)), Step::ClearRequests(vec![STEP_DOWN_ANNOTATION]));
 }
 
 #[test]
@@ -322,7 +499,7 @@ fn nothing_is_written_while_nothing_changes() {
     let Step::Rest(rest) = decide(&View { place: place.clone(), ..view(&first) }) else { panic!() };
     let mut second = first.clone();
     second.status = Some(rest.status);
-    let later = View { place, wall: UnixMillis(WALL.0 + 5_000), ..view(&second) };
+    let later = View { place, api_now: UnixMillis(WALL.0 + 5_000), ..view(&second) };
     let Step::Rest(rest) = decide(&later) else { panic!() };
     assert_eq!(second.status, Some(rest.status));
 }

@@ -8,7 +8,7 @@ fn hold(nonce: u8, due: u64, valid_until: u64) -> Hold {
     let terms = Terms {
         lock: ObjectRef::new("lock").within("ns"),
         uid: "uid".into(),
-        quorum: ObjectRef::new("main").within("ns"),
+        quorum: HeldQuorum { namespace: "ns".into(), name: "main".into(), uid: "q".into() },
         key: LockKey::new("ns/key"),
         nonce: Nonce::from_bytes([nonce; 10]),
         ttl: Duration::from_secs(9),
@@ -44,7 +44,7 @@ fn a_renewal_moves_the_validity_and_the_next_renewal_from_its_start() {
     holds.take_due(at(3_000));
     holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(50_000)), at(3_010));
     let known = holds.get("uid").unwrap();
-    assert_eq!((known.valid_until, known.valid_until_wall), (at(11_800), UnixMillis(58_800)));
+    assert_eq!((known.valid_until, known.valid_until_there), (at(11_800), UnixMillis(58_800)));
     assert_eq!(holds.next_due(), Some(at(6_000)));
 }
 
@@ -94,7 +94,7 @@ fn a_hold_that_was_lost_sight_of_is_taken_up_again_when_another_replica_publishe
     assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Expired));
     holds.adopt(hold(1, 3_000, 9_000), true);
     assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Expired), "nothing newer");
-    let later = Hold { valid_until_wall: UnixMillis(6_000), ..hold(1, 12_000, 15_000) };
+    let later = Hold { valid_until_there: UnixMillis(6_000), ..hold(1, 12_000, 15_000) };
     holds.adopt(later, true);
     let known = holds.get("uid").unwrap();
     assert_eq!((known.loss, known.valid_until, known.due()), (None, at(15_000), at(12_000)));
@@ -105,7 +105,7 @@ fn a_renewal_that_built_on_a_validity_that_ended_does_not_lose_a_later_one() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.take_due(at(8_990));
-    holds.adopt(Hold { valid_until_wall: UnixMillis(6_000), ..hold(1, 12_000, 15_000) }, true);
+    holds.adopt(Hold { valid_until_there: UnixMillis(6_000), ..hold(1, 12_000, 15_000) }, true);
     holds.settle("uid", &nonce(1), Extend::TooLate, (at(8_990), UnixMillis(0)), at(9_100));
     assert_eq!(holds.get("uid").unwrap().loss, None);
     assert_eq!(holds.take_due(at(9_100)).len(), 1, "and it is renewed at once");
@@ -118,7 +118,7 @@ fn what_a_majority_refused_is_not_taken_up_again() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, (at(3_000), UnixMillis(0)), at(3_010));
-    holds.adopt(Hold { valid_until_wall: UnixMillis(6_000), ..hold(1, 12_000, 15_000) }, true);
+    holds.adopt(Hold { valid_until_there: UnixMillis(6_000), ..hold(1, 12_000, 15_000) }, true);
     assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Refused));
 }
 

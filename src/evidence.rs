@@ -1,0 +1,146 @@
+//! Pure: what a pod's status proves about one of its containers.
+//!
+//! Holders of locks and processes of Redis members are judged by the same function. A container is dead only when a kubelet
+//! reported this very container as terminated, and knew it. A phase, an empty list, another container ID or a deleted object
+//! prove nothing: controllers write them, too, while the container runs on (docs/safety.md, "Death and doubt").
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+
+/// The kubelet writes this reason when the container runtime could not say what became of a container, which may run on.
+const UNKNOWN: &str = "ContainerStatusUnknown";
+
+/// What is known of one container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerEvidence {
+    /// The kubelet reports that it runs.
+    Runs,
+    /// The kubelet reported that it has terminated.
+    Dead,
+    /// Nobody can tell.
+    Doubt,
+}
+
+/// Judges the container with this ID by the status of its pod.
+#[must_use]
+pub fn container_state(pod: &Pod, container_id: &str) -> ContainerEvidence {
+    let mut containers = containers(pod).peekable();
+    if containers.peek().is_none() {
+        return ContainerEvidence::Doubt;
+    }
+    let mut evidence = ContainerEvidence::Doubt;
+    for container in containers {
+        if has_terminated(container, container_id) {
+            return ContainerEvidence::Dead;
+        }
+        let running = container.state.as_ref().is_some_and(|state| state.running.is_some());
+        if running && container.container_id.as_deref() == Some(container_id) {
+            evidence = ContainerEvidence::Runs;
+        }
+    }
+    evidence
+}
+
+/// Whether the kubelet reported every container of the pod as terminated, and knew it. For a pod whose containers were never
+/// recorded one by one.
+#[must_use]
+pub fn has_ended(pod: &Pod) -> bool {
+    let ended = |container: &ContainerStatus| {
+        let state = container.state.as_ref().and_then(|state| state.terminated.as_ref());
+        state.is_some_and(|terminated| terminated.reason.as_deref() != Some(UNKNOWN))
+    };
+    let main = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
+    !main.is_empty() && containers(pod).all(ended)
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.as_ref();
+    let main = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
+    let init = status.and_then(|status| status.init_container_statuses.as_deref()).unwrap_or_default();
+    main.iter().chain(init)
+}
+
+/// `state` tells the end of the present container, `lastState` that of the one before it.
+fn has_terminated(container: &ContainerStatus, container_id: &str) -> bool {
+    [&container.state, &container.last_state].into_iter().flatten().filter_map(|state| state.terminated.as_ref()).any(
+        |terminated| {
+            terminated.container_id.as_deref() == Some(container_id) && terminated.reason.as_deref() != Some(UNKNOWN)
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(status: Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"nodeName": "n", "containers": []}, "status": status}))
+            .unwrap()
+    }
+
+    fn container(id: &str, state: Value, last: Value) -> Value {
+        json!({"name": "app", "containerID": id, "image": "", "imageID": "", "ready": true, "restartCount": 1,
+            "state": state, "lastState": last})
+    }
+
+    fn terminated(id: &str, reason: &str) -> Value {
+        json!({"terminated": {"exitCode": 137, "containerID": id, "reason": reason}})
+    }
+
+    fn judge(containers: Value) -> ContainerEvidence {
+        container_state(&pod(json!({"phase": "Running", "containerStatuses": containers})), "c1")
+    }
+
+    #[test]
+    fn a_container_runs_when_the_kubelet_says_so_under_its_id() {
+        assert_eq!(judge(json!([container("c1", json!({"running": {}}), json!({}))])), ContainerEvidence::Runs);
+    }
+
+    #[test]
+    fn a_container_is_dead_when_the_kubelet_reported_its_end_now_or_before_the_present_one() {
+        let ended = container("c1", terminated("c1", "Error"), json!({}));
+        let replaced = container("c2", json!({"running": {}}), terminated("c1", "OOMKilled"));
+        assert_eq!(judge(json!([ended])), ContainerEvidence::Dead);
+        assert_eq!(judge(json!([replaced])), ContainerEvidence::Dead);
+    }
+
+    #[test]
+    fn an_end_that_the_runtime_does_not_know_of_is_doubt() {
+        let unknown = container("c1", terminated("c1", "ContainerStatusUnknown"), json!({}));
+        let lost = container("", json!({"waiting": {}}), terminated("c1", "ContainerStatusUnknown"));
+        assert_eq!(judge(json!([unknown])), ContainerEvidence::Doubt);
+        assert_eq!(judge(json!([lost])), ContainerEvidence::Doubt);
+    }
+
+    #[test]
+    fn another_container_a_phase_or_an_empty_list_prove_nothing() {
+        let other = container("c9", json!({"running": {}}), terminated("c8", "Error"));
+        assert_eq!(judge(json!([other])), ContainerEvidence::Doubt);
+        assert_eq!(
+            container_state(&pod(json!({"phase": "Failed", "reason": "NodeLost"})), "c1"),
+            ContainerEvidence::Doubt
+        );
+        let failed =
+            json!({"phase": "Failed", "containerStatuses": [container("c1", json!({"running": {}}), json!({}))]});
+        assert_eq!(container_state(&pod(failed), "c1"), ContainerEvidence::Runs);
+    }
+
+    #[test]
+    fn an_init_container_is_found_in_its_own_list() {
+        let init = json!({"initContainerStatuses": [container("c1", terminated("c1", "Completed"), json!({}))],
+            "containerStatuses": [container("c2", json!({"running": {}}), json!({}))]});
+        assert_eq!(container_state(&pod(init), "c1"), ContainerEvidence::Dead);
+    }
+
+    #[test]
+    fn a_pod_has_ended_when_each_of_its_containers_is_reported_so() {
+        let ended = |reason: &str| {
+            pod(json!({"phase": "Failed", "containerStatuses": [container("c1", terminated("c1", reason), json!({}))]}))
+        };
+        assert!(has_ended(&ended("Completed")) && !has_ended(&ended("ContainerStatusUnknown")));
+        assert!(!has_ended(&pod(json!({"phase": "Failed"}))), "a rejected pod has no list and proves nothing");
+        let running = container("c1", json!({"running": {}}), json!({}));
+        assert!(!has_ended(&pod(json!({"phase": "Failed", "containerStatuses": [running]}))));
+    }
+}
