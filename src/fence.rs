@@ -84,6 +84,8 @@ pub struct View<'a> {
     pub epoch_raised: bool,
     /// The clock of the process that is seen was stepped since its admission (rule 9).
     pub clock_jumped: bool,
+    /// Where the process that is seen runs, as far as that is known now. `None` leaves the record as it is.
+    pub seen: Option<&'a Process>,
 }
 
 /// The one next step for a member.
@@ -107,7 +109,8 @@ pub enum FenceStep {
     WriteStarting,
     /// Record that the process does not answer. An admission stands: the same process may come back.
     WriteUnreachable,
-    /// The admitted process answers again and is open: record it. It never forgot anything, so nothing is waited for.
+    /// The admitted process answers again and is open, or more is known of where it runs: record it. It never forgot anything, so
+    /// nothing is waited for.
     WriteAdmittedAgain,
     /// Record that the death of the process before is known, so that the evidence outlives this replica.
     WritePredecessorDead,
@@ -128,6 +131,9 @@ pub enum FenceStep {
 
 /// Decides the next step for one member.
 pub fn decide(view: &View<'_>) -> FenceStep {
+    if let Some(step) = buried(view) {
+        return step;
+    }
     match view.reach {
         Reach::NotRunning => record_state(view.record, State::Pending, FenceStep::WritePending),
         Reach::Connecting { since } if view.record.admitted => lost(view.record, *since, view.now),
@@ -148,6 +154,19 @@ pub fn decide(view: &View<'_>) -> FenceStep {
 pub fn count_from(sight: &Sight, fenced_since: Option<Monotonic>) -> Monotonic {
     let seen = sight.first_seen.max(sight.closed_since.unwrap_or(sight.first_seen));
     fenced_since.map_or(seen, |fenced| seen.max(fenced))
+}
+
+/// Nothing answers, and what could vote last is known to be dead: that is recorded at once. The evidence may be gone before a
+/// successor answers: a pod status names the last two containers only.
+fn buried(view: &View<'_>) -> Option<FenceStep> {
+    let is_dead = matches!(view.predecessor, Verdict::Dead(_)) && view.record.may_be_open().is_some();
+    match view.reach {
+        Reach::Seen(_) => None,
+        _ if !is_dead => None,
+        _ if !view.record.admitted => Some(FenceStep::WritePredecessorDead),
+        Reach::NotRunning => Some(FenceStep::WritePending),
+        Reach::Connecting { .. } | Reach::Lost { .. } => Some(FenceStep::WriteStarting),
+    }
 }
 
 fn record_state(record: &Record, state: State, write: FenceStep) -> FenceStep {
@@ -175,7 +194,9 @@ fn is_to_end(record: &Record, sight: &Sight) -> bool {
 fn standing(view: &View<'_>, sight: &Sight) -> FenceStep {
     match (sight.users, view.record.state) {
         _ if view.clock_jumped => CLOCK_JUMPED,
-        (Users::Open, State::Admitted) => FenceStep::Nothing,
+        (Users::Open, State::Admitted) if view.seen.is_none() || view.seen == view.record.process.as_ref() => {
+            FenceStep::Nothing
+        }
         (Users::Open, _) => FenceStep::WriteAdmittedAgain,
         // The opening failed, or the leader died between the record and the opening. Opening it now would be a second
         // opening on the strength of one check; it is fenced and counted anew instead (rule 3).

@@ -87,6 +87,7 @@ mod tests {
             pod_uid: "pod".into(),
             container_id: None,
             node_name: Some("n".into()),
+            node: None,
         };
         Record {
             state: State::Admitted,

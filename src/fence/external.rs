@@ -112,7 +112,7 @@ mod tests {
     }
 
     fn process(name: &str) -> Process {
-        Process { run_id: RunId::new(name), pod_uid: String::new(), container_id: None, node_name: None }
+        Process { run_id: RunId::new(name), pod_uid: String::new(), container_id: None, node_name: None, node: None }
     }
 
     fn seen(name: &str, first_seen: u64) -> Reach {

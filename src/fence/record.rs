@@ -71,7 +71,10 @@ impl Record {
             FenceStep::WritePending => next.leave(State::Pending, verdict),
             FenceStep::WriteStarting => next.leave(State::Starting, verdict),
             FenceStep::WriteUnreachable => (next.state, next.reason) = (State::Unreachable, None),
-            FenceStep::WriteAdmittedAgain => (next.state, next.reason) = (State::Admitted, None),
+            FenceStep::WriteAdmittedAgain => {
+                (next.state, next.reason) = (State::Admitted, None);
+                next.see(seen.filter(|seen| self.run_id.as_ref() == Some(&seen.run_id)));
+            }
             FenceStep::WritePredecessorDead => next.predecessor = None,
             FenceStep::WriteFenced { reason, close, .. } => {
                 next.leave(State::Fenced, verdict);

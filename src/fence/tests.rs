@@ -18,6 +18,7 @@ fn process(name: &str) -> Process {
         pod_uid: format!("pod-of-{name}"),
         container_id: Some(format!("container-of-{name}")),
         node_name: Some("node-c".into()),
+        node: None,
     }
 }
 
@@ -56,6 +57,7 @@ fn decide_with(now: u64, record: &Record, reach: &Reach, verdict: &Verdict, fenc
         fenced_since: fenced_since.map(at),
         epoch_raised: true,
         clock_jumped: false,
+        seen: None,
     })
 }
 
@@ -80,6 +82,7 @@ fn nothing_is_decided_about_a_process_before_the_epoch_is_raised_on_it() {
             fenced_since: None,
             epoch_raised: false,
             clock_jumped: false,
+            seen: None,
         };
         assert_eq!(decide(&view), FenceStep::RaiseEpoch);
     }
@@ -230,14 +233,9 @@ fn each_way_out_of_doubt_is_recorded_first() {
     let mut record = record(State::Fenced, "b");
     (record.reason, record.predecessor) = (Some(Reason::PredecessorUnconfirmed), Some(process("a")));
     let reach = seen("b", 1_000, Users::Closed);
-    for evidence in [
-        Evidence::Terminated,
-        Evidence::LaterContainer,
-        Evidence::NodeReady,
-        Evidence::OutOfService,
-        Evidence::NodeDeleted,
-        Evidence::Declared,
-    ] {
+    for evidence in
+        [Evidence::Terminated, Evidence::NodeReady, Evidence::OutOfService, Evidence::NodeDeleted, Evidence::Declared]
+    {
         let dead = Verdict::Dead(evidence);
         let step = decide_with(40_000, &record, &reach, &dead, None);
         assert_eq!(step, FenceStep::WritePredecessorDead);
@@ -250,6 +248,56 @@ fn each_way_out_of_doubt_is_recorded_first() {
         assert_eq!(decide_with(40_000, &next, &reach, &Verdict::None, Some(20_000)), wait);
         assert_eq!(decide_with(50_660, &next, &reach, &Verdict::None, Some(20_000)), FenceStep::Admit);
     }
+}
+
+/// A pod status names the last two containers only, and a node may come and go before a successor answers.
+#[test]
+fn a_death_is_recorded_though_nothing_answers() {
+    let dead = Verdict::Dead(Evidence::Terminated);
+    let lost = Reach::Lost { since: at(1_000) };
+    for (reach, step, state) in [
+        (Reach::NotRunning, FenceStep::WritePending, State::Pending),
+        (Reach::Connecting { since: at(1_000) }, FenceStep::WriteStarting, State::Starting),
+        (lost.clone(), FenceStep::WriteStarting, State::Starting),
+    ] {
+        let admitted = record(State::Admitted, "a");
+        assert_eq!(decide_with(1_001, &admitted, &reach, &dead, None), step, "{reach:?}");
+        let next = admitted.after(step, None, &dead);
+        assert_eq!((next.state, next.admitted, next.predecessor), (state, false, None));
+    }
+    // It had been fenced, and its closing was never confirmed.
+    let mut waiting = record(State::Unreachable, "b");
+    waiting.predecessor = Some(process("a"));
+    let step = decide_with(1_001, &waiting, &lost, &dead, None);
+    assert_eq!(step, FenceStep::WritePredecessorDead);
+    let next = waiting.after(step, None, &dead);
+    assert_eq!(next.predecessor, None);
+    assert_eq!(decide_with(1_002, &next, &lost, &Verdict::None, None), FenceStep::Wait { until: None });
+}
+
+#[test]
+fn what_is_learnt_later_of_where_a_process_runs_is_recorded() {
+    let (admitted, reach) = (record(State::Admitted, "a"), seen("a", 0, Users::Open));
+    let at_last = Process { container_id: Some("c2".into()), ..process("a") };
+    let step = |record: &Record, seen: &Process| {
+        decide(&View {
+            now: at(90_000),
+            record,
+            reach: &reach,
+            predecessor: &Verdict::None,
+            rejoin_delay: DELAY,
+            fenced_since: None,
+            epoch_raised: true,
+            clock_jumped: false,
+            seen: Some(seen),
+        })
+    };
+    assert_eq!(step(&admitted, &process("a")), FenceStep::Nothing);
+    assert_eq!(step(&admitted, &at_last), FenceStep::WriteAdmittedAgain);
+    let next = admitted.after(FenceStep::WriteAdmittedAgain, Some(&at_last), &Verdict::None);
+    assert_eq!((next.admitted, &next.process), (true, &Some(at_last.clone())));
+    assert!(!next.restarts_count(&admitted, &run("a")));
+    assert_eq!(step(&next, &at_last), FenceStep::Nothing);
 }
 
 #[test]
@@ -326,6 +374,7 @@ fn a_process_whose_clock_was_stepped_is_fenced_and_ended_and_never_admitted_agai
             fenced_since: None,
             epoch_raised: true,
             clock_jumped,
+            seen: None,
         })
     };
     let open = seen("a", 0, Users::Open);

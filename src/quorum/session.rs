@@ -66,6 +66,8 @@ pub struct QuorumSession {
     tokens: Tokens,
     /// Since when this replica has known that the pod with this UID is gone.
     gone: Mutex<HashMap<String, Monotonic>>,
+    /// The container that the pod of a member shows running, by member.
+    containers: Mutex<HashMap<String, counts::Shown>>,
     /// Since when this replica has known that a member, by a process of it or by none, can promise nothing more.
     harmless: Mutex<HashMap<(String, Option<String>), Monotonic>>,
     /// Since when this replica has known that the list before this membership epoch can promise nothing any more.
@@ -102,6 +104,7 @@ impl QuorumSession {
             tokens: Tokens::new(&quorum),
             gone: Mutex::default(),
             harmless: Mutex::default(),
+            containers: Mutex::default(),
             former_closed: Mutex::default(),
             placing: Mutex::default(),
             announcements,
@@ -309,6 +312,9 @@ impl QuorumSession {
                 continue;
             }
             let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
+            if let Some(pod) = &pod {
+                self.note_container(link.name().as_str(), pod);
+            }
             let record = record_named(quorum.status.as_ref(), link.name().as_str());
             if let Some(process) = record.may_be_open() {
                 self.note_pod(

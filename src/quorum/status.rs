@@ -12,8 +12,9 @@ pub use watches::{ClockReport, TtlReport, Watched, watch_conditions};
 
 use super::membership::Lists;
 use crate::api::{
-    FenceReason, MemberState, MemberStatus, MilliTime, PredecessorStatus, RedisQuorum, RedisQuorumStatus,
+    FenceReason, MemberState, MemberStatus, MilliTime, NodeStatus, PredecessorStatus, RedisQuorum, RedisQuorumStatus,
 };
+use crate::fence::predecessor::{Machine, NodeIdentity};
 use crate::fence::{Process, Reason, Record, RunId, State};
 
 /// The record of a member, as published.
@@ -25,12 +26,14 @@ pub fn record_of(member: &MemberStatus) -> Record {
         pod_uid: member.pod_uid.clone().unwrap_or_default(),
         container_id: member.container_id.clone(),
         node_name: member.node_name.clone(),
+        node: member.node.as_ref().map(identity),
     });
     let predecessor = member.predecessor.as_ref().map(|process| Process {
         run_id: RunId::from(process.run_id.as_str()),
         pod_uid: process.pod_uid.clone(),
         container_id: process.container_id.clone(),
         node_name: process.node_name.clone(),
+        node: process.node.as_ref().map(identity),
     });
     let admitted = match member.state {
         MemberState::Admitted => true,
@@ -111,12 +114,14 @@ pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
         member.pod_uid = Some(process.pod_uid.clone()).filter(|uid| !uid.is_empty());
         member.container_id.clone_from(&process.container_id);
         member.node_name.clone_from(&process.node_name);
+        member.node = process.node.as_ref().map(published_identity);
     }
     member.predecessor = record.predecessor.as_ref().map(|process| PredecessorStatus {
         run_id: process.run_id.to_string(),
         pod_uid: process.pod_uid.clone(),
         container_id: process.container_id.clone(),
         node_name: process.node_name.clone(),
+        node: process.node.as_ref().map(published_identity),
     });
     member.rejoin_at = stamps.rejoin_at;
     if record.admitted {
@@ -159,6 +164,22 @@ fn message(record: &Record, name: &str) -> Option<String> {
         uid = before.pod_uid,
         annotation = crate::api::PREDECESSOR_DEAD_ANNOTATION,
     ))
+}
+
+fn identity(node: &NodeStatus) -> NodeIdentity {
+    let machine = node.system_uuid.clone().zip(node.machine_id.clone());
+    let machine = machine.filter(|(system, machine)| !system.is_empty() && !machine.is_empty());
+    let machine = machine.map(|(system_uuid, machine_id)| Machine { system_uuid, machine_id });
+    NodeIdentity { uid: node.uid.clone(), machine }
+}
+
+fn published_identity(node: &NodeIdentity) -> NodeStatus {
+    let machine = node.machine.as_ref();
+    NodeStatus {
+        uid: node.uid.clone(),
+        system_uuid: machine.map(|machine| machine.system_uuid.clone()),
+        machine_id: machine.map(|machine| machine.machine_id.clone()),
+    }
 }
 
 const fn state_of(state: MemberState) -> State {

@@ -30,6 +30,8 @@ struct Admission {
     one_connection: bool,
     /// A successor waits for the evidence of its predecessor's death.
     confirms_death: bool,
+    /// A Node says nothing of a process on another machine, though it has the name of that one's node.
+    tells_machines_apart: bool,
     /// Its count starts again when that death is recorded.
     counts_from_death: bool,
     /// Opening and closing are conditional on the leader's epoch, and a new leader cuts the old one's connections.
@@ -46,6 +48,7 @@ impl Admission {
             terms: 2,
             one_connection: true,
             confirms_death: true,
+            tells_machines_apart: true,
             counts_from_death: true,
             epoch: true,
         }
@@ -73,6 +76,8 @@ struct Process {
     life: Life,
     /// Which pod of the member it runs in.
     pod: u8,
+    /// While it is cut off another machine has come under the name of its node, and is Ready.
+    renamed: bool,
     open: bool,
     /// The leader's epoch on it.
     epoch: u8,
@@ -169,6 +174,7 @@ enum Step {
     ForceDelete,
     NodeBack(usize),
     Declare(usize),
+    Rename(usize),
     Lead(usize),
     Learn(usize),
     Probe(usize),
@@ -206,7 +212,7 @@ impl Rules for Admission {
     fn steps(&self, world: &World, steps: &mut Vec<Step>) {
         steps.extend([Step::Tick, Step::Restart, Step::ForceDelete]);
         for process in 0..self.processes {
-            steps.extend([Step::NodeBack(process), Step::Declare(process)]);
+            steps.extend([Step::NodeBack(process), Step::Declare(process), Step::Rename(process)]);
         }
         for (number, replica) in world.replicas.iter().enumerate() {
             steps.extend([Step::Lead(number), Step::Learn(number), Step::Probe(number)]);
@@ -250,6 +256,7 @@ impl Rules for Admission {
             Step::ForceDelete => "its node is cut off, its pod force-deleted: a twin starts".into(),
             Step::NodeBack(p) => format!("the node of p{p} comes back, its kubelet ends p{p}"),
             Step::Declare(p) => format!("a person switches p{p}'s machine off and says so"),
+            Step::Rename(p) => format!("another machine comes under the name of the node of p{p}"),
             Step::Lead(r) => format!("{} takes the lead", name(r)),
             Step::Learn(r) => format!("{} learns the record", name(r)),
             Step::Probe(r) => format!("{} probes the member", name(r)),

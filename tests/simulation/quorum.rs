@@ -104,7 +104,7 @@ impl Quorum {
                 let open = server.process().open;
                 watch.saw(&run_id, if open { Users::Open } else { Users::Closed }, now);
                 // The member's only pod restarts in place, so the process before is always known to have ended.
-                let dead = Verdict::Dead(Evidence::LaterContainer);
+                let dead = Verdict::Dead(Evidence::Terminated);
                 let verdict = if record.threat_to(Some(&run_id)).is_some() { dead } else { Verdict::None };
                 let fenced = fenced_since.as_ref().filter(|(process, _)| *process == run_id).map(|(_, since)| *since);
                 let step = decide(&View {
@@ -116,6 +116,7 @@ impl Quorum {
                     fenced_since: fenced,
                     epoch_raised: true,
                     clock_jumped: false,
+                    seen: None,
                 });
                 if matches!(step, FenceStep::Nothing | FenceStep::Wait { .. }) {
                     break;
@@ -129,6 +130,7 @@ impl Quorum {
                     pod_uid: "pod".into(),
                     container_id: Some(run_id.to_string()),
                     node_name: Some("node".into()),
+                    node: None,
                 };
                 let next = record.after(step, Some(&process), &verdict);
                 match step {

@@ -120,6 +120,9 @@ pub struct MemberStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub node_name: Option<String>,
+    /// The machine of that node. Another one may come under its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeStatus>,
     /// `host:port` by which the operator reaches it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 300))]
@@ -203,6 +206,26 @@ pub struct PredecessorStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub node_name: Option<String>,
+    /// The machine of that node. Evidence about its death counts only from a Node of the same name that speaks for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeStatus>,
+}
+
+/// The machine that a process runs on.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeStatus {
+    /// UID of its Node.
+    #[schemars(length(max = 64))]
+    pub uid: String,
+    /// What the Node calls its systemUUID; left out where several nodes say the same, so that it identifies none.
+    #[serde(rename = "systemUUID", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub system_uuid: Option<String>,
+    /// What the Node calls its machineID; left out like systemUUID.
+    #[serde(rename = "machineID", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub machine_id: Option<String>,
 }
 
 /// State of a member.

@@ -43,8 +43,8 @@ impl Member<'_> {
             return Ok(());
         }
         // Its death could not be told from its successor's life later.
-        if process.container_id.is_none() || process.node_name.is_none() {
-            return Err(ActError::Unfit("its pod status does not name its container yet").into());
+        if !again.is_shown || process.node_name.is_none() {
+            return Err(ActError::Unfit("its pod status does not show its container running yet").into());
         }
         let counter = self.task.restored_counter(self.plan, &quorum, &self.member.name).await;
         self.record_admission(&quorum, &again, counter).await?;

@@ -82,9 +82,8 @@ impl Task<'_> {
         let view = link.view();
         let pod = self.leader.context.pods.named(&quorum.namespace().unwrap_or_default(), &link.plan().pod_name());
         let reach = view.processes.reach(pod.as_ref().is_some_and(|pod| facts::runs(pod)), self.now());
-        let current = pod.as_ref().map(|pod| facts::pod_facts(pod));
         let threat = record.may_be_open();
-        let verdict = self.verdict(&quorum, threat, current.as_ref()).await?;
+        let verdict = self.verdict(&quorum, threat, pod.as_deref()).await?;
         let closed_since = threat.and_then(|process| self.closed_since(process.run_id.as_str()));
         let is_harmless = threat.is_none() || matches!(verdict, Verdict::Dead(_));
         let of_process = threat.map(|process| process.run_id.as_str());
@@ -109,9 +108,9 @@ impl Task<'_> {
             }
             EndStep::Wait { until } => Standing::Waits(Some(until), format!("{name} is closed, its locks run out")),
             EndStep::Unconfirmed { node, until } => {
-                let pod_uid = current.as_ref().map(|pod| pod.uid.as_str());
+                let pod_uid = pod.as_ref().and_then(|pod| pod.uid());
                 if let Some(plan) = plan
-                    && self.nobody_can_close(plan, view.is_refused_by(pod_uid)).await?
+                    && self.nobody_can_close(plan, view.is_refused_by(pod_uid.as_deref())).await?
                 {
                     // Then its end is what there is to wait for.
                     self.remove::<StatefulSet>(plan, name.as_str()).await?;

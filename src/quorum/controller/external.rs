@@ -231,6 +231,7 @@ impl External<'_> {
                 pod_uid: String::new(),
                 container_id: None,
                 node_name: None,
+                node: None,
             }),
             _ => None,
         };

@@ -3,22 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
 
 use super::publish::Publisher;
 use super::{Error, RESYNC, Task, request};
 use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
-use crate::fence::predecessor::{Facts, PodFacts, judge};
+use crate::fence::predecessor::{Facts, judge};
 use crate::fence::{Evidence, FenceStep, Process, Reach, Reason, Record, Verdict, View, decide};
 use crate::quorum::auth::Auth;
+use crate::quorum::facts::Whereabouts;
 use crate::quorum::membership::users_since;
 use crate::quorum::plan::{MemberPlan, Plan};
 use crate::quorum::session::{LinkView, MemberLink};
 use crate::quorum::status::{Stamps, publish, record_named};
 use crate::quorum::{facts, in_force};
 use crate::redis_member::acl::UserRule;
+use crate::redlock::RunId;
 use crate::time::Monotonic;
 
 /// Steps in one reconciliation: raise the epoch, record the process, its predecessor's death, the admission. More are a quarrel,
@@ -44,6 +46,8 @@ pub(super) struct Look {
     pub(super) view: LinkView,
     pub(super) reach: Reach,
     pub(super) seen: Option<Process>,
+    /// The pod shows the very container running that `seen` is in, as far as is known.
+    pub(super) is_shown: bool,
     /// What is known of the process that `seen` has to wait for.
     pub(super) verdict: Verdict,
 }
@@ -83,9 +87,8 @@ impl Task<'_> {
         let view = link.view();
         let namespace = quorum.namespace().unwrap_or_default();
         let pod = self.leader.context.pods.named(&namespace, &link.plan().pod_name());
-        let current = pod.as_ref().map(|pod| facts::pod_facts(pod));
         // The link has not followed to a new pod yet: whom it saw is nobody here.
-        let elsewhere = current.as_ref().is_some_and(|pod| view.pod_uid.as_ref().is_some_and(|uid| *uid != pod.uid));
+        let elsewhere = pod.as_ref().is_some_and(|pod| view.pod_uid.is_some() && view.pod_uid != pod.uid());
         let runs = pod.as_ref().is_some_and(|pod| facts::runs(pod));
         let reach = match view.processes.reach(runs, now) {
             Reach::Seen(_) | Reach::Lost { .. } if elsewhere && !runs => Reach::NotRunning,
@@ -93,16 +96,36 @@ impl Task<'_> {
             reach => reach,
         };
         let seen = match &reach {
-            Reach::Seen(sight) => {
-                let pod_uid = view.pod_uid.clone().unwrap_or_default();
-                let gone = self.leader.context.pods.departed(&pod_uid);
-                Some(facts::process(&sight.run_id, pod_uid, pod.as_deref(), gone.as_deref(), record))
-            }
+            Reach::Seen(sight) => Some(self.whereabouts(link, &view, &sight.run_id, pod.as_deref(), record)),
             _ => None,
         };
+        let shown = pod.as_deref().and_then(facts::running_container);
+        let is_shown = shown.is_some() && seen.as_ref().and_then(|seen| seen.container_id.as_deref()) == shown;
         let threat = record.threat_to(seen.as_ref().map(|seen| &seen.run_id));
-        let verdict = self.verdict(quorum, threat, current.as_ref()).await?;
-        Ok(Look { now, view, reach, seen, verdict })
+        let verdict = self.verdict(quorum, threat, pod.as_deref()).await?;
+        Ok(Look { now, view, reach, seen, is_shown, verdict })
+    }
+
+    /// Where the process runs that answers.
+    fn whereabouts(
+        &self,
+        link: &MemberLink,
+        view: &LinkView,
+        run_id: &RunId,
+        pod: Option<&Pod>,
+        record: &Record,
+    ) -> Process {
+        let pod_uid = view.pod_uid.as_deref().unwrap_or_default();
+        let gone = self.leader.context.pods.departed(pod_uid);
+        let asked = view.observation.as_ref().map(|answer| answer.clock.sent);
+        let container = asked.and_then(|asked| self.session.container_of(link.name().as_str(), pod_uid, run_id, asked));
+        let container = container.as_deref();
+        let sessions = &self.leader.sessions;
+        facts::process(
+            &Whereabouts { run_id, pod_uid, pods: [pod, gone.as_deref()], container, record },
+            |name| sessions.node_identity(name),
+            |machine| sessions.is_shared(machine),
+        )
     }
 
     /// Is the process that could vote before dead? (Rule 4.)
@@ -110,20 +133,23 @@ impl Task<'_> {
         &self,
         quorum: &RedisQuorum,
         threat: Option<&Process>,
-        current: Option<&PodFacts>,
+        current: Option<&Pod>,
     ) -> Result<Verdict, Error> {
         let Some(process) = threat else { return Ok(Verdict::None) };
-        let now = self.now();
-        let is_gone = current.is_none_or(|pod| pod.uid != process.pod_uid);
-        let gone_since = is_gone.then(|| self.session.gone_since(&process.pod_uid));
-        let tombstone = self.leader.context.pods.departed(&process.pod_uid).map(|pod| facts::pod_facts(&pod));
-        let node = process.node_name.as_deref().map(|name| self.leader.sessions.node(name)).unwrap_or_default();
+        let (now, sessions) = (self.now(), &self.leader.sessions);
+        let current = current.filter(|pod| pod.uid().as_deref() == Some(&process.pod_uid));
+        let gone_since = current.is_none().then(|| self.session.gone_since(&process.pod_uid));
+        let departed = self.leader.context.pods.departed(&process.pod_uid);
+        let mut pods = [current, departed.as_deref()].into_iter().flatten();
+        let terminated = process.container_id.as_ref().is_some_and(|id| pods.any(|pod| facts::has_ended(pod, id)));
+        let node = process.node_name.as_deref().map(|name| sessions.node(name)).unwrap_or_default();
+        // What was recorded may be known to be shared by now.
+        let identity = process.node.clone().map(|node| facts::told_apart(node, |machine| sessions.is_shared(machine)));
         let verdict = judge(
-            Some(process),
+            Some(&Process { node: identity, ..process.clone() }),
             &Facts {
                 now,
-                current,
-                tombstone: tombstone.as_ref(),
+                terminated,
                 gone_since,
                 node: &node,
                 declared_dead: quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION).map(String::as_str),
@@ -182,6 +208,7 @@ impl Member<'_> {
             fenced_since: look.view.fenced_since,
             epoch_raised: look.view.raised == Some(self.task.leader.term.epoch),
             clock_jumped: seen.is_some_and(|seen| self.task.session.clocks().step_of(&seen.run_id).is_some()),
+            seen: look.seen.as_ref(),
         })
     }
 

@@ -2,13 +2,60 @@
 
 use std::sync::PoisonError;
 
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
 use super::QuorumSession;
 use crate::api::RedisQuorum;
+use crate::quorum::facts;
 use crate::quorum::membership::{Lists, former_is_closed};
 use crate::quorum::status::record_named;
-use crate::time::Monotonic;
+use crate::redlock::RunId;
+use crate::time::{Boottime, Monotonic};
+
+/// The container that a member's pod shows running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Shown {
+    pod_uid: String,
+    container_id: String,
+    /// When this replica saw it first. A process that answers later is in this container, or in one after it.
+    since: Boottime,
+    /// The first process that answered since. The next one is in a later container.
+    of: Option<RunId>,
+}
+
+impl Shown {
+    /// The container of a process of this pod that was asked at `asked` and has answered, as far as it was shown by then.
+    fn container_of(&mut self, pod_uid: &str, run_id: &RunId, asked: Boottime) -> Option<String> {
+        if self.pod_uid != pod_uid || asked < self.since {
+            return None;
+        }
+        let of = self.of.get_or_insert_with(|| run_id.clone());
+        (of == run_id).then(|| self.container_id.clone())
+    }
+}
 
 impl QuorumSession {
+    /// The container that a member's pod shows running. What it showed before stays until another one runs: who answers meanwhile is in
+    /// none that was shown.
+    pub(super) fn note_container(&self, member: &str, pod: &Pod) {
+        let shown = pod.uid().zip(facts::running_container(pod));
+        let Some((pod_uid, container_id)) = shown else { return };
+        let mut containers = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = containers.get(member);
+        if known.is_none_or(|known| (known.pod_uid.as_str(), known.container_id.as_str()) != (&pod_uid, container_id)) {
+            let since = self.context.clock.boottime();
+            let shown = Shown { pod_uid, container_id: container_id.to_owned(), since, of: None };
+            containers.insert(member.to_owned(), shown);
+        }
+    }
+
+    /// The container that the member's pod showed running before this process of it was asked, and answered.
+    pub(crate) fn container_of(&self, member: &str, pod_uid: &str, run_id: &RunId, asked: Boottime) -> Option<String> {
+        let mut containers = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
+        containers.get_mut(member)?.container_of(pod_uid, run_id, asked)
+    }
+
     /// What restarts a count is noted by every replica, whoever leads later.
     pub(super) fn note_fencings(&self, old: &RedisQuorum, new: &RedisQuorum) {
         for link in self.links().iter() {
@@ -68,5 +115,28 @@ impl QuorumSession {
         } else {
             self.gone_since(pod_uid);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_in_the_container_that_was_shown_before_it_answered() {
+        let at = |millis| Boottime::new(Duration::from_millis(millis));
+        let (r, s) = (RunId::new("r"), RunId::new("s"));
+        let shown = || Shown { pod_uid: "p".into(), container_id: "c".into(), since: at(100), of: None };
+        let mut c = shown();
+        assert_eq!(c.container_of("p", &r, at(99)), None, "it may have answered for the last time");
+        assert_eq!(c.container_of("other", &r, at(100)), None);
+        assert_eq!(c.container_of("p", &r, at(100)).as_deref(), Some("c"));
+        // The kubelet lags behind the restart.
+        assert_eq!(c.container_of("p", &s, at(900)), None);
+        assert_eq!(c.container_of("p", &r, at(901)).as_deref(), Some("c"));
+        // Nobody had answered in it before.
+        assert_eq!(shown().container_of("p", &s, at(900)).as_deref(), Some("c"));
     }
 }

@@ -11,9 +11,9 @@ use tokio_stream::wrappers::BroadcastStream;
 
 use super::{Announcements, QuorumSession};
 use crate::api::{QUORUM_LABEL, RedisQuorum};
-use crate::fence::predecessor::NodeFacts;
+use crate::fence::predecessor::{Machine, NodeFacts, NodeIdentity};
 use crate::operator::{cache::Change, context::Context};
-use crate::quorum::facts::NodeWatch;
+use crate::quorum::facts::Nodes;
 
 /// News that a slow reader may fall behind before it is told nothing in particular changed, and looks at everything.
 const CAPACITY: usize = 1024;
@@ -25,7 +25,7 @@ pub struct Sessions(Arc<Registry>);
 struct Registry {
     context: Context,
     by_quorum: Mutex<HashMap<ObjectRef<RedisQuorum>, Arc<QuorumSession>>>,
-    nodes: Mutex<HashMap<String, NodeWatch>>,
+    nodes: Mutex<Nodes>,
     announcements: Announcements,
 }
 
@@ -67,15 +67,25 @@ impl Sessions {
     /// What this replica knows of a node.
     #[must_use]
     pub fn node(&self, name: &str) -> NodeFacts {
-        let nodes = self.0.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        nodes.get(name).map(|watch| watch.facts().clone()).unwrap_or_default()
+        self.0.nodes().facts(name)
     }
 
-    /// The Ready transition that the count for a node rests on; see [`NodeWatch::transition`].
+    /// The machine that a node speaks for; see [`Nodes::identity`].
+    #[must_use]
+    pub fn node_identity(&self, name: &str) -> Option<NodeIdentity> {
+        self.0.nodes().identity(name)
+    }
+
+    /// Whether several nodes have shown these IDs to this replica.
+    #[must_use]
+    pub fn is_shared(&self, machine: &Machine) -> bool {
+        self.0.nodes().is_shared(machine)
+    }
+
+    /// The Ready transition that the count for a node rests on; see [`Nodes::transition`].
     #[must_use]
     pub fn node_transition(&self, name: &str) -> Option<String> {
-        let nodes = self.0.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        nodes.get(name).and_then(|watch| watch.transition().map(str::to_owned))
+        self.0.nodes().transition(name).map(str::to_owned)
     }
 }
 
@@ -101,6 +111,10 @@ async fn follow(context: Context, mut news: broadcast::Receiver<ObjectRef<RedisQ
 impl Registry {
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef<RedisQuorum>, Arc<QuorumSession>>> {
         self.by_quorum.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, Nodes> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self, quorum: &ObjectRef<RedisQuorum>) -> Option<Arc<QuorumSession>> {
@@ -146,22 +160,14 @@ impl Registry {
     }
 
     fn on_node(&self, change: &Change<Node>) {
-        let node = change.object();
-        {
-            let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-            let watch = nodes.entry(node.name_any()).or_default();
-            let before = watch.facts().clone();
-            match change {
-                Change::Applied(node) => watch.saw(node, self.context.clock.monotonic()),
-                Change::Deleted(node) => watch.deleted(node),
-                // How it was at its end was not seen, and is no evidence.
-                Change::Vanished(_) => *watch = NodeWatch::default(),
-            }
-            if *watch.facts() == before {
-                return;
-            }
-        }
+        let news = match change {
+            Change::Applied(node) => self.nodes().saw(node, self.context.clock.monotonic()),
+            Change::Deleted(node) => self.nodes().deleted(node),
+            Change::Vanished(node) => self.nodes().vanished(node),
+        };
         // Rare, and a node may hold the predecessor of any member.
-        self.all().iter().for_each(|session| session.announce());
+        if news {
+            self.all().iter().for_each(|session| session.announce());
+        }
     }
 }

@@ -11,6 +11,7 @@ fn process(name: &str) -> Process {
         pod_uid: format!("pod-of-{name}"),
         container_id: Some(format!("container-of-{name}")),
         node_name: Some("node-c".into()),
+        node: None,
     }
 }
 

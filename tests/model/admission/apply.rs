@@ -13,6 +13,12 @@ impl Admission {
             Step::ForceDelete => return self.next_process(world, Life::CutOff),
             Step::NodeBack(at) => return Self::end_cut_off(world, at, Life::NodeBack),
             Step::Declare(at) => return Self::end_cut_off(world, at, Life::Declared),
+            Step::Rename(at) => {
+                let process = &mut world.processes[at];
+                let cut_off = process.life == Life::CutOff;
+                process.renamed |= cut_off;
+                return cut_off;
+            }
             Step::Lead(number) => {
                 if world.terms == self.terms {
                     return false;

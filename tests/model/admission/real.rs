@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_operator::fence::predecessor::{Facts, NODE_READY_FOR, NodeFacts, PodFacts, judge};
+use redlock_operator::fence::predecessor::{Facts, NODE_READY_FOR, NodeFacts, NodeIdentity, PresentNode, judge};
 use redlock_operator::fence::{
     self, FenceStep, ProcessWatch, Reach, Record, RunId, Sight, Users, Verdict, View, decide,
 };
@@ -97,7 +97,13 @@ fn process(world: &World, number: u8) -> fence::Process {
         pod_uid: format!("pod {}", world.processes[usize::from(number)].pod),
         container_id: Some(format!("container {number}")),
         node_name: Some("node".into()),
+        node: Some(node(number)),
     }
+}
+
+/// The machine of a process: those of one name are told apart by it alone.
+fn node(process: u8) -> NodeIdentity {
+    NodeIdentity { uid: format!("node {process}"), machine: None }
 }
 
 impl Admission {
@@ -105,24 +111,22 @@ impl Admission {
     fn verdict(&self, world: &World, record: &Record, sight: &Seen) -> Verdict {
         let threat = record.threat_to(Some(&run(sight.process))).filter(|_| self.confirms_death);
         let Some(threat) = threat else { return Verdict::None };
-        let before = world.processes[usize::from(number(&threat.run_id))];
+        let threatening = number(&threat.run_id);
+        let before = world.processes[usize::from(threatening)];
         let current = world.processes[usize::from(world.current)];
-        let pod = PodFacts {
-            uid: format!("pod {}", current.pod),
-            container_id: Some(format!("container {}", world.current)),
-            terminated: false,
-            last_terminated: None,
-        };
+        let pod_uid = format!("pod {}", current.pod);
         let long_ago = NOW.saturating_sub(NODE_READY_FOR);
-        let ready_since = (before.life == Life::NodeBack).then_some(long_ago);
+        let ready_since = (before.life == Life::NodeBack || before.renamed).then_some(long_ago);
+        // Whose Node it is; without the rule it is the name that counts.
+        let identity = if before.renamed && self.tells_machines_apart { node(MOST as u8) } else { node(threatening) };
+        let present = PresentNode { identity, ready_since, out_of_service: false };
         judge(
             Some(threat),
             &Facts {
                 now: NOW,
-                current: Some(&pod),
-                tombstone: None,
-                gone_since: (pod.uid != threat.pod_uid).then_some(long_ago),
-                node: &NodeFacts::Present { ready_since, out_of_service: false },
+                terminated: before.life == Life::Ended && pod_uid == threat.pod_uid,
+                gone_since: (pod_uid != threat.pod_uid).then_some(long_ago),
+                node: &NodeFacts { present: Some(present), deleted: Vec::new() },
                 declared_dead: (before.life == Life::Declared).then_some(threat.pod_uid.as_str()),
             },
         )
@@ -149,6 +153,7 @@ impl Admission {
             fenced_since: fenced.map(|(_, since)| ago(since)),
             epoch_raised: replica.raised == Some(sight.process),
             clock_jumped: false,
+            seen: None,
         });
         let next = real.after(step, Some(&process(world, sight.process)), &verdict);
         Some((step, Published::of(&next)))

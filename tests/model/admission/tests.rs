@@ -35,6 +35,11 @@ fn without_a_confirmed_predecessor() {
 }
 
 #[test]
+fn with_a_node_known_by_its_name_alone() {
+    violated("a node is known by its name alone", Admission { tells_machines_apart: false, ..voting() });
+}
+
+#[test]
 fn with_a_count_that_does_not_begin_at_the_predecessors_death() {
     violated("the count runs while the predecessor may live", Admission { counts_from_death: false, ..voting() });
 }

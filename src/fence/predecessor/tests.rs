@@ -1,0 +1,131 @@
+use super::*;
+
+fn at(seconds: u64) -> Monotonic {
+    Monotonic::new(Duration::from_secs(seconds))
+}
+
+fn identity(uid: &str, machine: Option<&str>) -> NodeIdentity {
+    let of = |id: &str| Machine { system_uuid: format!("system {id}"), machine_id: format!("machine {id}") };
+    NodeIdentity { uid: uid.into(), machine: machine.map(of) }
+}
+
+fn before(node: Option<NodeIdentity>) -> Process {
+    Process {
+        run_id: RunId::new("a"),
+        pod_uid: "pod-1".into(),
+        container_id: Some("c1".into()),
+        node_name: Some("node-c".into()),
+        node,
+    }
+}
+
+fn known() -> Process {
+    before(Some(identity("n1", Some("A"))))
+}
+
+const EMPTY: NodeFacts = NodeFacts { present: None, deleted: Vec::new() };
+
+const NOBODY: Facts<'static> = Facts {
+    now: Monotonic::new(Duration::from_secs(1_000)),
+    terminated: false,
+    gone_since: None,
+    node: &EMPTY,
+    declared_dead: None,
+};
+
+fn doubt(until: Option<u64>) -> Verdict {
+    Verdict::Unconfirmed { node: Some("node-c".into()), until: until.map(at) }
+}
+
+fn present(identity: NodeIdentity, ready_since: Option<u64>, out_of_service: bool) -> NodeFacts {
+    let present = PresentNode { identity, ready_since: ready_since.map(at), out_of_service };
+    NodeFacts { present: Some(present), deleted: Vec::new() }
+}
+
+fn deleted(identity: NodeIdentity, had_provider_id: bool, was_ready: bool) -> NodeFacts {
+    NodeFacts { present: None, deleted: vec![DeletedNode { identity, had_provider_id, was_ready }] }
+}
+
+#[test]
+fn without_a_process_there_is_nothing_to_confirm() {
+    assert_eq!(judge(None, &NOBODY), Verdict::None);
+    assert_eq!(judge(Some(&known()), &NOBODY), doubt(None));
+    let ended = Facts { terminated: true, ..NOBODY };
+    assert_eq!(judge(Some(&known()), &ended), Verdict::Dead(Evidence::Terminated));
+}
+
+#[test]
+fn a_node_must_have_been_ready_for_long_enough_without_the_pod() {
+    let own = || identity("n1", Some("A"));
+    for (node, gone, verdict) in [
+        (present(own(), Some(0), false), None, doubt(None)),
+        (present(own(), Some(0), false), Some(990), doubt(Some(1_110))),
+        (present(own(), Some(995), false), Some(10), doubt(Some(1_115))),
+        (present(own(), Some(10), false), Some(880), Verdict::Dead(Evidence::NodeReady)),
+        (present(own(), None, false), Some(1), doubt(None)),
+        (present(own(), None, true), None, Verdict::Dead(Evidence::OutOfService)),
+        (deleted(own(), true, false), None, Verdict::Dead(Evidence::NodeDeleted)),
+        (deleted(own(), false, false), Some(1), doubt(None)),
+    ] {
+        let facts = Facts { node: &node, gone_since: gone.map(at), ..NOBODY };
+        assert_eq!(judge(Some(&known()), &facts), verdict, "{node:?}");
+    }
+}
+
+/// A cloud controller deletes only nodes that are not Ready. Who deletes a Ready one says nothing of its machine, which the API server
+/// may not reach a moment later.
+#[test]
+fn a_node_that_was_ready_when_it_was_deleted_may_run_on() {
+    let node = deleted(identity("n1", Some("A")), true, true);
+    let facts = Facts { node: &node, gone_since: Some(at(1)), ..NOBODY };
+    assert_eq!(judge(Some(&known()), &facts), doubt(None));
+}
+
+#[test]
+fn a_node_speaks_for_its_own_machine_only() {
+    use Evidence::{NodeDeleted, NodeReady, OutOfService};
+    let with_ids = || before(Some(identity("n1", Some("A"))));
+    let without_ids = || before(Some(identity("n1", None)));
+    for (process, shown, same) in [
+        (with_ids(), identity("n1", Some("A")), true),
+        // It has registered again.
+        (with_ids(), identity("n2", Some("A")), true),
+        // Another machine goes by this name, with a Node of its own or with the one that there was.
+        (with_ids(), identity("n2", Some("B")), false),
+        (with_ids(), identity("n1", Some("B")), false),
+        (with_ids(), identity("n1", None), false),
+        // The IDs identify nothing, and the UID does.
+        (without_ids(), identity("n1", Some("A")), true),
+        (without_ids(), identity("n1", None), true),
+        (without_ids(), identity("n2", Some("A")), false),
+        (without_ids(), identity("n2", None), false),
+        // Nothing was recorded, by an older version.
+        (before(None), identity("n1", Some("A")), false),
+        (before(Some(NodeIdentity::default())), NodeIdentity::default(), false),
+    ] {
+        for (node, evidence) in [
+            (present(shown.clone(), Some(10), false), NodeReady),
+            (present(shown.clone(), None, true), OutOfService),
+            (deleted(shown.clone(), true, false), NodeDeleted),
+        ] {
+            let facts = Facts { node: &node, gone_since: Some(at(10)), ..NOBODY };
+            let verdict = judge(Some(&process), &facts);
+            let expected = if same { Verdict::Dead(evidence) } else { doubt(None) };
+            assert_eq!(verdict, expected, "{process:?} {node:?}");
+        }
+    }
+}
+
+#[test]
+fn the_deletion_of_a_machine_counts_when_another_one_has_its_name() {
+    let mut node = deleted(identity("n1", Some("A")), true, false);
+    node.present = present(identity("n2", Some("B")), Some(10), false).present;
+    assert_eq!(judge(Some(&known()), &Facts { node: &node, ..NOBODY }), Verdict::Dead(Evidence::NodeDeleted));
+}
+
+#[test]
+fn a_person_declares_one_pod_dead() {
+    let declared = |uid| judge(Some(&known()), &Facts { declared_dead: Some(uid), ..NOBODY });
+    assert_eq!(declared("pod-1"), Verdict::Dead(Evidence::Declared));
+    assert_eq!(declared("pod-2"), doubt(None));
+}

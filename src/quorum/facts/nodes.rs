@@ -1,0 +1,252 @@
+//! The nodes as one replica has seen them: which machine each Node object speaks for, and what it says of it.
+
+use std::collections::{HashMap, HashSet};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+
+use crate::fence::predecessor::{DeletedNode, Machine, NodeFacts, NodeIdentity, PresentNode};
+use crate::time::Monotonic;
+
+const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
+
+/// So many Node objects of one name that vanished are remembered.
+const REMEMBERED: usize = 4;
+
+/// The machine that a Node object speaks for, as it says.
+fn identity(node: &Node) -> NodeIdentity {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    let named = info.filter(|info| !info.system_uuid.is_empty() && !info.machine_id.is_empty());
+    let machine =
+        named.map(|info| Machine { system_uuid: info.system_uuid.clone(), machine_id: info.machine_id.clone() });
+    NodeIdentity { uid: node.uid().unwrap_or_default(), machine }
+}
+
+fn is_ready(node: &Node) -> bool {
+    ready_since(node).is_some()
+}
+
+fn ready_since(node: &Node) -> Option<String> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status == "True")?;
+    Some(ready.last_transition_time.as_ref().map(|time| time.0.to_string()).unwrap_or_default())
+}
+
+/// Since when the API server has called a node Ready, in its own words: it changes with every transition, and with the machine.
+#[must_use]
+pub fn ready_transition(node: &Node) -> Option<String> {
+    let since = ready_since(node)?;
+    let NodeIdentity { uid, machine } = identity(node);
+    let machine = machine.map(|machine| format!("{} {}", machine.system_uuid, machine.machine_id));
+    Some(format!("{uid} {} {since}", machine.unwrap_or_default()))
+}
+
+fn is_out_of_service(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+    taints.is_some_and(|taints| taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT))
+}
+
+fn has_provider_id(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).is_some_and(|id| !id.is_empty())
+}
+
+/// What one replica has seen over time of the nodes of one name.
+#[derive(Clone, Debug, Default)]
+struct NodeWatch {
+    ready: Option<(String, Monotonic)>,
+    facts: NodeFacts,
+}
+
+impl NodeWatch {
+    fn saw(&mut self, node: &Node, now: Monotonic) {
+        self.ready = match (ready_transition(node), self.ready.take()) {
+            (Some(transition), Some((known, since))) if known == transition => Some((known, since)),
+            // Ready since longer ago, perhaps, but this replica has not seen it.
+            (Some(transition), _) => Some((transition, now)),
+            (None, _) => None,
+        };
+        let (identity, ready_since) = (identity(node), self.ready.as_ref().map(|(_, since)| *since));
+        // A machine that is back was not gone.
+        self.facts.deleted.retain(|deleted| !deleted.identity.is(&identity));
+        self.facts.present = Some(PresentNode { identity, ready_since, out_of_service: is_out_of_service(node) });
+    }
+
+    fn deleted(&mut self, last: &Node) {
+        let identity = identity(last);
+        // The deletion of an object before the one that there is now says nothing of that one.
+        if self.facts.present.as_ref().is_some_and(|present| present.identity.uid == identity.uid) {
+            (self.ready, self.facts.present) = (None, None);
+        }
+        let (had_provider_id, was_ready) = (has_provider_id(last), is_ready(last));
+        self.facts.deleted.push(DeletedNode { identity, had_provider_id, was_ready });
+        let excess = self.facts.deleted.len().saturating_sub(REMEMBERED);
+        self.facts.deleted.drain(..excess);
+    }
+}
+
+/// What one replica has seen of all nodes.
+#[derive(Debug, Default)]
+pub struct Nodes {
+    by_name: HashMap<String, NodeWatch>,
+    /// Who showed these IDs first.
+    shown: HashMap<Machine, String>,
+    /// Shown by more than one: machines made from one image, or several kubelets on one machine.
+    shared: HashSet<Machine>,
+}
+
+impl Nodes {
+    /// The node object was seen. Whether that is news.
+    pub fn saw(&mut self, node: &Node, now: Monotonic) -> bool {
+        let name = node.name_any();
+        let mut news = false;
+        if let Some(machine) = identity(node).machine {
+            let first = self.shown.entry(machine.clone()).or_insert_with(|| name.clone());
+            news = *first != name && self.shared.insert(machine);
+        }
+        self.change(name, |watch| watch.saw(node, now)) || news
+    }
+
+    /// The node object was seen to be deleted. Whether that is news.
+    pub fn deleted(&mut self, last: &Node) -> bool {
+        self.change(last.name_any(), |watch| watch.deleted(last))
+    }
+
+    /// The node object went while nobody watched. How it was at its end was not seen, and is no evidence.
+    pub fn vanished(&mut self, last: &Node) -> bool {
+        self.change(last.name_any(), |watch| {
+            if watch.facts.present.as_ref().is_some_and(|present| Some(&present.identity.uid) == last.uid().as_ref()) {
+                (watch.ready, watch.facts.present) = (None, None);
+            }
+        })
+    }
+
+    fn change(&mut self, name: String, change: impl FnOnce(&mut NodeWatch)) -> bool {
+        let watch = self.by_name.entry(name).or_default();
+        let before = watch.facts.clone();
+        change(watch);
+        watch.facts != before
+    }
+
+    /// What is known of the nodes of this name.
+    #[must_use]
+    pub fn facts(&self, name: &str) -> NodeFacts {
+        self.by_name.get(name).map(|watch| watch.facts.clone()).unwrap_or_default()
+    }
+
+    /// The machine that the node of this name speaks for; without IDs that others show, too.
+    #[must_use]
+    pub fn identity(&self, name: &str) -> Option<NodeIdentity> {
+        let present = self.by_name.get(name)?.facts.present.clone()?;
+        Some(super::told_apart(present.identity, |machine| self.is_shared(machine)))
+    }
+
+    /// Whether several nodes have shown these IDs.
+    #[must_use]
+    pub fn is_shared(&self, machine: &Machine) -> bool {
+        self.shared.contains(machine)
+    }
+
+    /// The transition that the count of a Ready node rests on.
+    #[must_use]
+    pub fn transition(&self, name: &str) -> Option<&str> {
+        self.by_name.get(name)?.ready.as_ref().map(|(transition, _)| transition.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::new(Duration::from_secs(seconds))
+    }
+
+    fn node(name: &str, uid: &str, (ready, since): (&str, &str), id: &str, spec: Value) -> Node {
+        let since = format!("2026-01-01T00:{since}:00Z");
+        let condition = json!({"type": "Ready", "status": ready, "lastTransitionTime": since});
+        let info = json!({"systemUUID": id, "machineID": id, "architecture": "", "bootID": "", "containerRuntimeVersion": "",
+            "kernelVersion": "", "kubeProxyVersion": "", "kubeletVersion": "", "operatingSystem": "", "osImage": ""});
+        let status = json!({"conditions": [condition], "nodeInfo": info});
+        serde_json::from_value(json!({"metadata": {"name": name, "uid": uid}, "spec": spec, "status": status})).unwrap()
+    }
+
+    fn ready(name: &str, uid: &str, id: &str) -> Node {
+        node(name, uid, ("True", "00"), id, json!({}))
+    }
+
+    fn ready_since(nodes: &Nodes) -> Option<Monotonic> {
+        nodes.facts("n").present.unwrap().ready_since
+    }
+
+    #[test]
+    fn a_node_is_ready_since_this_replica_saw_it_without_a_break() {
+        let mut nodes = Nodes::default();
+        assert_eq!(nodes.facts("n"), NodeFacts::default());
+        assert!(nodes.saw(&ready("n", "n1", "A"), at(10)));
+        assert!(!nodes.saw(&ready("n", "n1", "A"), at(20)), "nothing new");
+        assert_eq!(ready_since(&nodes), Some(at(10)));
+        // A break that was missed shows in the transition time.
+        nodes.saw(&node("n", "n1", ("True", "05"), "A", json!({})), at(30));
+        assert_eq!(ready_since(&nodes), Some(at(30)));
+        nodes.saw(&node("n", "n1", ("Unknown", "06"), "A", json!({})), at(40));
+        assert_eq!(ready_since(&nodes), None);
+        nodes.saw(&ready("n", "n2", "A"), at(50));
+        assert_eq!(ready_since(&nodes), Some(at(50)));
+        // Another machine goes on with the same object.
+        nodes.saw(&ready("n", "n2", "B"), at(60));
+        assert_eq!(ready_since(&nodes), Some(at(60)));
+        assert_eq!(nodes.transition("n"), ready_transition(&ready("n", "n2", "B")).as_deref());
+    }
+
+    #[test]
+    fn the_ends_of_a_node() {
+        let mut nodes = Nodes::default();
+        let taint = json!({"taints": [{"key": OUT_OF_SERVICE_TAINT, "value": "nodeshutdown", "effect": "NoExecute"}]});
+        nodes.saw(&node("n", "n1", ("Unknown", "00"), "A", taint), at(10));
+        assert!(nodes.facts("n").present.unwrap().out_of_service);
+        let provided = json!({"providerID": "aws:///i-1"});
+        nodes.deleted(&node("n", "n1", ("Unknown", "00"), "A", provided.clone()));
+        let facts = nodes.facts("n");
+        assert_eq!((facts.present, facts.deleted.len()), (None, 1));
+        assert!(facts.deleted[0].had_provider_id && !facts.deleted[0].was_ready);
+        // Another machine under this name takes nothing back; the same one does.
+        nodes.saw(&ready("n", "n2", "B"), at(20));
+        assert_eq!(nodes.facts("n").deleted.len(), 1);
+        nodes.saw(&ready("n", "n3", "A"), at(20));
+        assert_eq!(nodes.facts("n").deleted.len(), 0);
+        nodes.deleted(&node("n", "n3", ("True", "00"), "A", provided));
+        assert!(nodes.facts("n").deleted[0].was_ready);
+        nodes.deleted(&ready("n", "n0", "C"));
+        assert!(!nodes.facts("n").deleted[1].had_provider_id);
+        // Nobody saw how it ended.
+        nodes.saw(&ready("n", "n4", "D"), at(30));
+        nodes.vanished(&ready("n", "n0", "C"));
+        assert!(nodes.facts("n").present.is_some(), "an object before this one");
+        nodes.vanished(&ready("n", "n4", "D"));
+        assert_eq!((nodes.facts("n").present, nodes.facts("n").deleted.len()), (None, 2));
+    }
+
+    #[test]
+    fn ids_that_more_than_one_node_has_shown_identify_nothing() {
+        let mut nodes = Nodes::default();
+        nodes.saw(&ready("n", "n1", "A"), at(1));
+        nodes.saw(&ready("n", "n2", "A"), at(1));
+        let machine = nodes.identity("n").unwrap().machine.expect("it has only registered again");
+        assert!(nodes.saw(&ready("m", "m1", "A"), at(2)), "a member may have been recorded with them");
+        assert!(nodes.is_shared(&machine));
+        for (name, uid) in [("n", "n2"), ("m", "m1")] {
+            assert_eq!(nodes.identity(name), Some(NodeIdentity { uid: uid.into(), machine: None }));
+        }
+        // It stays so when one of them is gone.
+        nodes.deleted(&ready("m", "m1", "A"));
+        assert!(nodes.is_shared(&machine));
+        // And who says nothing of itself has none.
+        nodes.saw(&ready("k", "k1", ""), at(3));
+        assert_eq!(nodes.identity("k"), Some(NodeIdentity { uid: "k1".into(), machine: None }));
+        assert_eq!(nodes.identity("unknown"), None);
+    }
+}

@@ -1,0 +1,118 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn pod(status: Value) -> Pod {
+    let status = json!({"podIP": "10.0.0.7", "containerStatuses": [
+        {"name": "proxy", "containerID": "containerd://proxy", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+         "state": {"terminated": {"exitCode": 0}}},
+        status,
+    ]});
+    let spec = json!({"containers": [], "nodeName": "node-c"});
+    serde_json::from_value(json!({"metadata": {"uid": "pod-1"}, "spec": spec, "status": status})).unwrap()
+}
+
+fn redis(id: &str, state: Value, last: Value) -> Value {
+    json!({"name": "redis", "containerID": id, "image": "", "imageID": "", "ready": true, "restartCount": 1,
+           "state": state, "lastState": last})
+}
+
+fn terminated(id: &str) -> Value {
+    json!({"terminated": {"exitCode": 1, "containerID": id}})
+}
+
+fn machine() -> NodeIdentity {
+    let machine = Machine { system_uuid: "s".into(), machine_id: "m".into() };
+    NodeIdentity { uid: "n1".into(), machine: Some(machine) }
+}
+
+fn known(name: &str) -> Option<NodeIdentity> {
+    (name == "node-c").then(machine)
+}
+
+/// Process `run_id` of pod-1.
+fn located(run_id: &str, pods: [Option<&Pod>; 2], container: Option<&str>, record: &Record) -> Process {
+    let whereabouts = Whereabouts { run_id: &RunId::new(run_id), pod_uid: "pod-1", pods, container, record };
+    process(&whereabouts, known, |_| false)
+}
+
+fn recorded(process: Process) -> Record {
+    Record { run_id: Some(process.run_id.clone()), process: Some(process), ..Record::default() }
+}
+
+#[test]
+fn a_process_whose_pod_is_gone_is_still_known_by_its_node() {
+    let running = pod(redis("a", json!({"running": {}}), json!({})));
+    let whole = located("r", [Some(&running), None], Some("a"), &Record::default());
+    assert_eq!(
+        (whole.container_id.as_deref(), whole.node_name.as_deref(), &whole.node),
+        (Some("a"), Some("node-c"), &Some(machine()))
+    );
+    assert_eq!(located("r", [None, None], None, &recorded(whole.clone())), whole);
+    let gone = located("r", [None, Some(&running)], None, &Record::default());
+    assert_eq!((gone.container_id, gone.node_name.as_deref()), (None, Some("node-c")));
+    // Of another process nothing is taken.
+    assert_eq!(located("s", [None, None], None, &recorded(whole.clone())).node_name, None);
+    // Another machine may have its node's name by now.
+    let of = Whereabouts {
+        run_id: &RunId::new("r"),
+        pod_uid: "pod-1",
+        pods: [Some(&running), None],
+        container: Some("a"),
+        record: &recorded(whole.clone()),
+    };
+    let other = |_: &str| Some(NodeIdentity { uid: "n2".into(), machine: None });
+    assert_eq!(process(&of, other, |_| false).node, Some(machine()));
+    // Its IDs turn out to be those of several: the UID is left.
+    let node = NodeIdentity { machine: None, ..machine() };
+    assert_eq!(process(&of, other, |_| true).node, Some(node));
+}
+
+#[test]
+fn a_container_of_an_earlier_process_is_never_that_of_the_next() {
+    let stale = pod(redis("a", json!({"running": {}}), json!({})));
+    let pods = [Some(&stale), None];
+    let first = located("r", pods, Some("a"), &Record::default());
+    // The kubelet has not said yet that r has ended, and s answers.
+    let record = recorded(first.clone());
+    assert_eq!(located("s", pods, Some("a"), &record).container_id, None);
+    let before = Record { predecessor: Some(first), ..Record::default() };
+    assert_eq!(located("s", pods, Some("a"), &before).container_id, None);
+    assert_eq!(located("s", pods, Some("b"), &before).container_id.as_deref(), Some("b"));
+    // What was recorded of a process while the status lagged is corrected by what its pod showed before it answered last.
+    let early = recorded(located("s", pods, Some("b"), &before));
+    assert_eq!(located("s", pods, Some("c"), &early).container_id.as_deref(), Some("c"));
+    assert_eq!(located("s", pods, None, &early).container_id.as_deref(), Some("b"));
+}
+
+#[test]
+fn only_the_redis_container_counts() {
+    let running = pod(redis("b", json!({"running": {}}), terminated("a")));
+    assert!(runs(&running));
+    assert_eq!(running_container(&running), Some("b"));
+    let ended = pod(redis("b", terminated("b"), json!({})));
+    assert!(!runs(&ended));
+    assert_eq!(running_container(&ended), None, "a container that has ended is nobody's");
+    assert_eq!((pod_ip(&ended).as_deref(), node_name(&ended).as_deref()), (Some("10.0.0.7"), Some("node-c")));
+    assert_eq!(running_container(&Pod::default()), None);
+    assert_eq!(running_container(&pod(redis("", json!({"running": {}}), json!({})))), None);
+}
+
+#[test]
+fn a_container_has_ended_when_a_kubelet_has_seen_it_end() {
+    let unknown = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "containerID": "a"}});
+    for (state, last, ended) in [
+        (json!({"running": {}}), json!({}), false),
+        (terminated("a"), json!({}), true),
+        (json!({"running": {}}), terminated("a"), true),
+        (json!({"waiting": {}}), terminated("a"), true),
+        // A later one runs, and the kubelet may have lost sight of this one.
+        (json!({"running": {}}), terminated("b"), false),
+        (unknown.clone(), json!({}), false),
+        (json!({"waiting": {}}), unknown, false),
+        (json!({"terminated": {"exitCode": 0}}), json!({}), false),
+    ] {
+        assert_eq!(has_ended(&pod(redis("x", state.clone(), last.clone())), "a"), ended, "{state} {last}");
+    }
+    assert!(!has_ended(&Pod::default(), "a"));
+}
