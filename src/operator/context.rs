@@ -143,8 +143,9 @@ fn slim_pod(pod: &mut Pod) {
     let is_member = pod.labels().contains_key(MEMBER_LABEL);
     if let Some(spec) = &mut pod.spec {
         spec.volumes = spec.volumes.take().filter(|_| is_member);
+        spec.init_containers = None;
         spec.tolerations = None;
-        for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
+        for container in &mut spec.containers {
             container.env = None;
             container.args = None;
             container.command = None;

@@ -15,7 +15,6 @@ mod garbage;
 mod jobs;
 mod kubelet;
 mod machine;
-mod mishaps;
 mod namespaces;
 mod nodes;
 mod report;
@@ -25,10 +24,9 @@ pub(crate) mod truth;
 mod volumes;
 mod workloads;
 
-pub(crate) use self::faults::Fault;
+pub(crate) use self::faults::{Fault, draw_fault};
 use self::machine::Machine;
 pub(crate) use self::machine::{MachineId, MachineSpec};
-pub(crate) use self::mishaps::{FaultKind, Mishap};
 pub(crate) use self::settings::Settings;
 use self::truth::{Happening, Truth};
 

@@ -1,0 +1,50 @@
+//! The end of a run: everything is well again, and has to come to rest within a bound.
+
+use redlock_operator::api::DistributedLock;
+
+use crate::kube::api::Kind;
+use crate::people::SHOP;
+use crate::world::World;
+
+impl World {
+    /// What has to be true when everything has been well for a while.
+    pub(crate) fn finish(&mut self) {
+        let mut wrong = Vec::new();
+        let mut held = std::collections::BTreeSet::new();
+        let mut claimed = std::collections::BTreeSet::new();
+        for object in self.api.server.objects(Kind::DistributedLock) {
+            let Ok(lock) = serde_json::from_value::<DistributedLock>(object.value.clone()) else { continue };
+            let status = lock.status.clone().unwrap_or_default();
+            if object.is_deleting() {
+                wrong.push(format!("lock {} is still Terminating: {:?}", object.name(), status.conditions));
+                continue;
+            }
+            claimed.insert(lock.key());
+            if status.holder.is_some() && status.ending.is_none() {
+                held.insert(lock.key());
+            }
+        }
+        for key in claimed.difference(&held) {
+            wrong.push(format!("nobody holds {key}"));
+        }
+        let quorum = self.api.server.get(Kind::RedisQuorum, SHOP, "q");
+        let ready = quorum.as_ref().map(|quorum| quorum.value["status"]["ready"].to_string()).unwrap_or_default();
+        if ready != format!("\"{0}/{0}\"", self.plan.members) {
+            wrong.push(format!("the quorum is ready {ready}"));
+        }
+        for (number, process) in self.processes.iter().enumerate().take(self.plan.replicas.len()) {
+            let (tasks, watches, connections) = (process.tasks(), self.api.watches(number), self.network.count(number));
+            self.trace.add(
+                self.now,
+                format_args!("{}: {tasks} tasks, {watches} watches, {connections} connections", process.name),
+            );
+        }
+        for server in &self.servers.all {
+            let missing = server.server.not_modelled();
+            if !missing.is_empty() {
+                wrong.push(format!("{} was asked for what is not modelled: {missing:?}", server.name));
+            }
+        }
+        self.oracle.violations.extend(wrong.into_iter().map(|what| format!("at the end: {what}")));
+    }
+}

@@ -1,0 +1,145 @@
+//! People: they make the quorum, and locks, and delete them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::contender::{self, Habits, Urls};
+use crate::kube::api::{Change, Entry, Kind};
+use crate::plan::Plan;
+use crate::process::Process;
+use crate::replica;
+use crate::rng::Rng;
+use crate::time::{At, MachineClock};
+use crate::world::{Event, World};
+
+/// Where the quorum and the locks are.
+pub(crate) const SHOP: &str = "shop";
+
+/// What people do next.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Claim { name: String },
+    Delete { name: String },
+}
+
+pub(crate) struct People {
+    rng: Rng,
+    keys: Vec<String>,
+    urls: Urls,
+    retired: Arc<AtomicBool>,
+    /// Names of claims on each key, by turns.
+    claims: usize,
+    /// Locks whose deletion was asked for.
+    resting: bool,
+}
+
+impl People {
+    pub(crate) fn new(seed: u64, plan: &Plan) -> Self {
+        let keys = (0..plan.keys).map(|number| format!("k{number}")).collect();
+        Self {
+            rng: Rng::of(seed, "people"),
+            keys,
+            urls: Arc::new(Mutex::new(Vec::new())),
+            retired: Arc::default(),
+            claims: plan.claims,
+            resting: false,
+        }
+    }
+}
+
+impl World {
+    /// The cluster, the quorum, the operator, the contenders and the first locks.
+    pub(crate) fn begin(&mut self) {
+        for namespace in [replica::NAMESPACE, SHOP] {
+            self.api_create("/api/v1/namespaces", &json!({"metadata": {"name": namespace}}));
+        }
+        self.cluster_begins();
+        let plan = self.plan.clone();
+        let quorum = json!({
+            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "metadata": {"name": "q"},
+            "spec": {"members": plan.members, "maxTTL": format!("{}ms", plan.max_ttl), "nodeTimeout": "50ms",
+                "clients": [{"name": "outside", "namespace": SHOP, "keyPrefix": format!("{SHOP}/")}]},
+        });
+        self.api_create(&format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/redisquorums"), &quorum);
+        for (number, machine) in plan.replicas.iter().enumerate() {
+            let name = format!("r{number}");
+            let main = replica::program(&name);
+            self.add_process(&name, machine.wrong, machine.drift, main);
+        }
+        let keys: Vec<String> = self.people.keys.iter().map(|key| format!("{SHOP}/{key}")).collect();
+        for (number, machine) in plan.contenders.iter().enumerate() {
+            let (urls, retired) = (self.people.urls.clone(), self.people.retired.clone());
+            let habits = Habits { keys: keys.clone(), urls, seed: self.seed, retired };
+            let name = format!("c{number}");
+            let main = contender::program(&name, habits);
+            self.add_process(&name, machine.wrong, machine.drift, main);
+        }
+        for number in 0..self.people.keys.len() * self.people.claims {
+            let at = At(self.people.rng.below(3_000_000));
+            self.queue.push(at, Event::People(Step::Claim { name: format!("l{number}") }));
+        }
+    }
+
+    fn add_process(&mut self, name: &str, wrong: i64, drift: i64, main: crate::process::Main) {
+        let number = self.processes.len();
+        let clock = MachineClock::new(self.now, wrong * 1_000);
+        self.processes.push(Process::new(number, name, clock, drift, main));
+        let at = At(self.people.rng.below(400_000));
+        self.queue.push(at, Event::Start { process: number });
+    }
+
+    pub(crate) fn people_step(&mut self, step: Step) {
+        let locks = format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/distributedlocks");
+        match step {
+            Step::Claim { name } => {
+                let number: usize = name[1..].parse().expect("a number");
+                let key = self.people.keys[number % self.people.keys.len()].clone();
+                let ttl = self.people.rng.between(1_000, self.plan.max_ttl.min(6_000));
+                let lock = json!({
+                    "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": name},
+                    "spec": {"quorumRef": {"name": "q"}, "key": key, "ttl": format!("{ttl}ms"),
+                        "retry": {"delay": "100ms", "jitter": "50ms"}, "claim": {"identity": name}},
+                });
+                let status = self.api_create(&locks, &lock);
+                let again = if status == 201 { self.people.rng.between(1_000_000, 15_000_000) } else { 500_000 };
+                let next = if status == 201 { Step::Delete { name } } else { Step::Claim { name } };
+                self.queue.push(self.now + again, Event::People(next));
+            }
+            Step::Delete { name } => {
+                if self.people.resting {
+                    return;
+                }
+                if let Some(lock) = self.api.server.get(Kind::DistributedLock, SHOP, &name) {
+                    let nonce = lock.value["status"]["holder"]["nonce"].as_str();
+                    self.oracle.gives_up(lock.uid(), nonce, self.now);
+                    self.oracle.counts.released += u64::from(nonce.is_some());
+                    self.api_request("DELETE", &format!("{locks}/{name}"), "application/json", &Value::Null);
+                }
+                let again = self.people.rng.between(10_000, 2_000_000);
+                self.queue.push(self.now + again, Event::People(Step::Claim { name }));
+            }
+        }
+    }
+
+    /// They leave what is there as it is, so that everything can come to rest.
+    pub(crate) fn people_rest(&mut self) {
+        self.people.resting = true;
+        self.people.retired.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn people_saw(&mut self, entry: &Entry) {
+        if entry.kind == Kind::Secret && entry.object.name() == "q-client-outside" && entry.change != Change::Deleted {
+            let text = entry.object.value["data"]["urls"].as_str().unwrap_or_default();
+            let text = decode(text);
+            *self.people.urls.lock().unwrap() = text.split_whitespace().map(str::to_owned).collect();
+        }
+    }
+}
+
+/// The text of a Secret's value.
+pub(crate) fn decode(base64: &str) -> String {
+    let bytes: k8s_openapi::ByteString = serde_json::from_value(json!(base64)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes.0).into_owned()
+}

@@ -1,0 +1,233 @@
+//! The coordinator: one queue of events in true time, and the processes that get time between them.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::io;
+use std::sync::Arc;
+
+use http::Response;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::api_line::{ApiSide, Asked};
+use crate::cluster::Cluster;
+use crate::hub::{AnswerBody, Hub, Parcel, Sent};
+use crate::logs;
+use crate::net::{Direction, Network, Segment, Way};
+use crate::oracle::Oracle;
+use crate::people::People;
+use crate::plan::{Fault, Plan};
+use crate::process::Process;
+use crate::rng::Rng;
+use crate::servers::Servers;
+use crate::time::At;
+use crate::trace::Trace;
+
+/// What will happen.
+pub(crate) enum Event {
+    Arrives { connection: u64, direction: Direction, segment: Segment },
+    Unacknowledged { connection: u64, sent: At },
+    KeepaliveEnds { way: Way, cut: At },
+    ApiAsked(Asked),
+    ApiAnswers { answer: oneshot::Sender<io::Result<Response<AnswerBody>>>, response: io::Result<Response<AnswerBody>> },
+    WatchShows { watch: u64, through: u64 },
+    WatchEnds { watch: u64 },
+    Fault(Fault),
+    Healed(Fault),
+    Cluster(crate::cluster::Step),
+    People(crate::people::Step),
+    Start { process: usize },
+}
+
+struct Scheduled {
+    at: At,
+    sequence: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+/// Events by their time; of two at the same time the one that was scheduled first.
+#[derive(Default)]
+pub(crate) struct Queue {
+    heap: BinaryHeap<Reverse<Scheduled>>,
+    sequence: u64,
+}
+
+impl Queue {
+    pub(crate) fn push(&mut self, at: At, event: Event) {
+        self.sequence += 1;
+        self.heap.push(Reverse(Scheduled { at, sequence: self.sequence, event }));
+    }
+
+    fn pop(&mut self, until: At) -> Option<(At, Event)> {
+        if self.heap.peek()?.0.at > until {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(next)| (next.at, next.event))
+    }
+}
+
+/// Everything.
+pub(crate) struct World {
+    pub(crate) seed: u64,
+    /// True time of what happens now.
+    pub(crate) now: At,
+    pub(crate) queue: Queue,
+    pub(crate) trace: Trace,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) network: Network,
+    pub(crate) servers: Servers,
+    pub(crate) api: ApiSide,
+    pub(crate) cluster: Cluster,
+    pub(crate) people: People,
+    pub(crate) oracle: Oracle,
+    pub(crate) plan: Plan,
+    /// In which order processes get a tick.
+    turns: Rng,
+}
+
+impl World {
+    fn new(seed: u64, trace: Trace) -> Self {
+        let plan = Plan::draw(seed);
+        Self {
+            seed,
+            now: At::default(),
+            queue: Queue::default(),
+            trace,
+            hub: Arc::default(),
+            processes: Vec::new(),
+            network: Network::default(),
+            servers: Servers::default(),
+            api: ApiSide::new(seed, plan.api_wrong),
+            cluster: Cluster::new(seed),
+            people: People::new(seed, &plan),
+            oracle: Oracle::default(),
+            plan,
+            turns: Rng::of(seed, "turns"),
+        }
+    }
+
+    /// Lets time pass.
+    fn run_until(&mut self, end: At) {
+        let tick = self.plan.tick;
+        let mut tick_begins = self.now;
+        while tick_begins < end {
+            while let Some((at, event)) = self.queue.pop(tick_begins) {
+                self.now = self.now.max(at);
+                self.happens(event);
+            }
+            self.now = tick_begins;
+            let mut order: Vec<usize> = (0..self.processes.len()).collect();
+            self.turns.shuffle(&mut order);
+            for process in order {
+                self.processes[process].tick(tick_begins, tick);
+                for parcel in self.hub.take() {
+                    self.sent(parcel);
+                }
+            }
+            tick_begins = tick_begins + tick;
+        }
+        self.now = tick_begins;
+    }
+
+    fn sent(&mut self, Parcel { at, process, what }: Parcel) {
+        match what {
+            Sent::Connect { connection, address, end } => {
+                self.network_connect(at, process, connection, &address, end);
+            }
+            Sent::Bytes { connection, bytes } => self.network_sent(at, connection, Segment::Bytes(bytes)),
+            Sent::Close { connection } => self.network_sent(at, connection, Segment::End),
+            Sent::Request { request, answer } => self.api_sent(at, process, *request, answer),
+            Sent::Word(word) => self.heard(at, process, word),
+            Sent::Ended => self.process_ended(at, process),
+        }
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Arrives { connection, direction, segment } => self.network_arrives(connection, direction, segment),
+            Event::Unacknowledged { connection, sent } => self.unacknowledged(connection, sent),
+            Event::KeepaliveEnds { way, cut } => self.keepalive_ends(&way, cut),
+            Event::ApiAsked(asked) => self.api_asked(asked),
+            Event::ApiAnswers { answer, response } => drop(answer.send(response)),
+            Event::WatchShows { watch, through } => self.watch_shows(watch, through),
+            Event::WatchEnds { watch } => self.watch_ends(watch),
+            Event::Fault(fault) => self.fault(&fault),
+            Event::Healed(fault) => self.heal(&fault),
+            Event::Cluster(step) => self.cluster_step(step),
+            Event::People(step) => self.people_step(step),
+            Event::Start { process } => self.start_process(process),
+        }
+    }
+
+    pub(crate) fn note(&self, what: std::fmt::Arguments<'_>) {
+        self.trace.add(self.now, what);
+    }
+
+    pub(crate) fn start_process(&mut self, process: usize) {
+        if !self.processes[process].lives() {
+            self.note(format_args!("{} starts", self.processes[process].name));
+            self.processes[process].start(&self.hub);
+        }
+    }
+
+    /// SIGKILL, and a new life after a while.
+    pub(crate) fn kill_process(&mut self, process: usize, away: u64) {
+        if self.processes[process].lives() {
+            self.note(format_args!("{} is killed", self.processes[process].name));
+            self.processes[process].kill();
+            self.process_lost(process);
+            self.cut_watches(process, false);
+            self.queue.push(self.now + away, Event::Start { process });
+        }
+    }
+
+    /// It has ended of its own accord.
+    fn process_ended(&mut self, at: At, process: usize) {
+        self.trace.add(at, format_args!("{} has ended", self.processes[process].name));
+        self.processes[process].kill();
+        self.process_lost(process);
+        self.cut_watches(process, false);
+        self.queue.push(self.now + 1_000_000, Event::Start { process });
+    }
+}
+
+/// Runs one seed, and says what came of it.
+pub(crate) fn run(seed: u64, trace: &Trace) -> Value {
+    logs::record(trace);
+    let mut world = World::new(seed, trace.clone());
+    let plan = world.plan.clone();
+    println!("{plan}");
+    world.begin();
+    for (at, fault) in &plan.faults {
+        world.queue.push(*at, Event::Fault(fault.clone()));
+    }
+    world.run_until(plan.calm);
+    world.heal_all();
+    world.run_until(plan.length);
+    world.finish();
+    let logged = logs::taken();
+    let mut violations = world.oracle.violations.clone();
+    violations.extend(logged.panics.iter().map(|panic| format!("a panic: {panic}")));
+    json!({
+        "violations": violations, "hash": format!("{:016x}", trace.hash()), "lines": trace.lines(),
+        "counts": world.oracle.counts, "warnings": logged.warnings, "seconds": plan.length.0 / 1_000_000,
+    })
+}
