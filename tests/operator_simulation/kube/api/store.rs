@@ -153,6 +153,11 @@ impl Store {
         self.log.range(usize::try_from(skipped).unwrap_or(usize::MAX).min(self.log.len())..)
     }
 
+    /// The newest version written at or before `at`. Asked for at every look of every watch, so it must not walk the log.
+    pub(super) fn version_at(&self, at: Millis) -> u64 {
+        self.compacted + self.log.partition_point(|entry| entry.at <= at) as u64
+    }
+
     /// Forgets changes up to `version`: who asks for more gets 410.
     pub(super) fn compact(&mut self, version: u64) {
         while self.compacted < version.min(self.version) && self.log.pop_front().is_some() {

@@ -79,14 +79,7 @@ impl ApiServer {
 
     /// The newest version written at or before `at`: what a watch that lags behind until then may show.
     pub(crate) fn version_at(&self, at: Millis) -> u64 {
-        let mut version = self.store.compacted();
-        for entry in self.store.after(version) {
-            if entry.at > at {
-                break;
-            }
-            version = entry.version;
-        }
-        version
+        self.store.version_at(at)
     }
 
     /// Whether a watch has something to show that it has not shown; the time and version of the first such change.
