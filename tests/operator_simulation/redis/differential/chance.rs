@@ -181,12 +181,12 @@ impl Chance {
     }
 
     fn session(&mut self) -> Words {
-        match self.below(8) {
-            0 => words(["WATCH", self.key()]),
-            1 => words(["UNWATCH"]),
-            2 | 3 => words(["MULTI"]),
-            4 | 5 => words(["EXEC"]),
-            6 => words(["DISCARD"]),
+        match self.below(16) {
+            0..5 => words(["WATCH", self.key()]),
+            5 => words(["UNWATCH"]),
+            6..9 => words(["MULTI"]),
+            9..14 => words(["EXEC"]),
+            14 => words(["DISCARD"]),
             _ => words(["AUTH", self.of(&["anybody", "billing-e7", "default"]), self.of(&["horse", "wrong"])]),
         }
     }
