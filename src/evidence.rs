@@ -52,7 +52,8 @@ pub fn has_ended(pod: &Pod) -> bool {
     !main.is_empty() && containers(pod).all(ended)
 }
 
-fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+/// The states of all containers of a pod, init containers last.
+pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let status = pod.status.as_ref();
     let main = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
     let init = status.and_then(|status| status.init_container_statuses.as_deref()).unwrap_or_default();

@@ -3,7 +3,10 @@
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::ResourceExt;
 
-use crate::api::{PRIORITY_ANNOTATION, Preference};
+use crate::{
+    api::{PRIORITY_ANNOTATION, Preference},
+    evidence,
+};
 
 /// Names the main container of a pod with several, as `kubectl` reads it.
 const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-container";
@@ -30,19 +33,21 @@ pub struct Candidate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ineligible(pub String);
 
-/// The instance that a claim on this pod would be bound to: it runs, and its pod is not being deleted. Readiness is not
+/// The instance that a claim on this pod would be bound to: it runs, and its pod is neither being deleted nor marked as ended by
+/// some controller. Readiness is not
 /// asked: a worker may well become ready only once it holds its lock.
 pub fn bound(pod: &Pod, container: Option<&str>) -> Result<Candidate, Ineligible> {
     let name = pod.name_any();
     if pod.metadata.deletion_timestamp.is_some() {
         return Err(Ineligible(format!("pod {name} is being deleted")));
     }
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    if let Some(phase @ ("Failed" | "Succeeded")) = phase {
+        return Err(Ineligible(format!("pod {name} is in phase {phase}")));
+    }
     let container = main_container(pod, container)?;
-    let status = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.container_statuses.as_ref())
-        .and_then(|statuses| statuses.iter().find(|status| status.name == container))
+    let status = evidence::containers(pod)
+        .find(|status| status.name == container)
         .ok_or_else(|| Ineligible(format!("container {container} of pod {name} has not started yet")))?;
     let running = status.state.as_ref().and_then(|state| state.running.as_ref());
     let (Some(running), Some(container_id)) = (running, status.container_id.clone()) else {
@@ -85,6 +90,8 @@ pub fn prefer(candidates: &[Candidate], preference: Preference) -> Option<&Candi
 fn main_container(pod: &Pod, asked: Option<&str>) -> Result<String, Ineligible> {
     let names: Vec<&str> =
         pod.spec.as_ref().map(|spec| spec.containers.iter().map(|c| c.name.as_str()).collect()).unwrap_or_default();
+    let init = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
+    let is_init = |name: &str| asked.is_some() && init.iter().any(|container| container.name == name);
     let default = pod.annotations().get(DEFAULT_CONTAINER_ANNOTATION).map(String::as_str);
     let chosen = match (asked.or(default), names.as_slice()) {
         (Some(name), _) => Some(name),
@@ -92,10 +99,10 @@ fn main_container(pod: &Pod, asked: Option<&str>) -> Result<String, Ineligible> 
         (None, _) => None,
     };
     match chosen {
-        Some(name) if names.contains(&name) => Ok(name.to_owned()),
+        Some(name) if names.contains(&name) || is_init(name) => Ok(name.to_owned()),
         Some(name) => Err(Ineligible(format!("pod {} has no container {name}", pod.name_any()))),
         None => Err(Ineligible(format!(
-            "pod {} has several containers: name the one that leads in spec.election.container, or annotate the pod with {DEFAULT_CONTAINER_ANNOTATION}",
+            "pod {} has several containers: name the one that holds the lock in spec.election.container or spec.claim.container, or annotate the pod with {DEFAULT_CONTAINER_ANNOTATION}",
             pod.name_any()
         ))),
     }
@@ -159,5 +166,24 @@ mod tests {
         assert_eq!(picked(Preference::Oldest), "a-9");
         assert_eq!(picked(Preference::LowestOrdinal), "b-1");
         assert_eq!(picked(Preference::Priority), "c-5");
+    }
+
+    #[test]
+    fn a_pod_that_some_controller_marks_as_ended_is_no_candidate() {
+        let mut failed = pod("a-0", "2026-01-01T00:00:00Z", "True", &["app"]);
+        failed.status.as_mut().unwrap().phase = Some("Failed".into());
+        assert_eq!(electable(&failed, None), Err(Ineligible("pod a-0 is in phase Failed".into())));
+    }
+
+    #[test]
+    fn an_init_container_holds_when_it_is_asked_for() {
+        let mut migrating = pod("a-0", "2026-01-01T00:00:00Z", "False", &["app"]);
+        let status = json!({"name": "migrate", "containerID": "containerd://init", "image": "", "imageID": "", "ready": false,
+            "restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:05Z"}}});
+        migrating.spec.as_mut().unwrap().init_containers =
+            serde_json::from_value(json!([{"name": "migrate"}])).unwrap();
+        migrating.status.as_mut().unwrap().init_container_statuses = serde_json::from_value(json!([status])).unwrap();
+        assert_eq!(bound(&migrating, Some("migrate")).unwrap().container_id, "containerd://init");
+        assert_eq!(bound(&migrating, None).unwrap().container_id, "containerd://a-0-app");
     }
 }

@@ -25,10 +25,15 @@ impl Locks {
         let namespace = lock.namespace().unwrap_or_default();
         match (&lock.spec.claim, &lock.spec.election) {
             (Some(Claim { identity: Some(identity), .. }), _) => Ok(Contender::Identity(identity.clone())),
-            (Some(Claim { pod_name: Some(pod_name), .. }), _) => {
+            (Some(Claim { pod_name: Some(pod_name), pod_uid, container, .. }), _) => {
                 let pod = self.context.pods.named(&namespace, pod_name);
                 let pod = pod.ok_or_else(|| format!("there is no pod {pod_name} in namespace {namespace}"))?;
-                let candidate = candidate::bound(&pod, None).map_err(|Ineligible(why)| why)?;
+                if pod_uid.is_some() && *pod_uid != pod.uid() {
+                    return Err(format!(
+                        "pod {pod_name} in namespace {namespace} is another one than spec.claim.podUID names"
+                    ));
+                }
+                let candidate = candidate::bound(&pod, container.as_deref()).map_err(|Ineligible(why)| why)?;
                 Ok(Contender::Instance(Box::new(candidate)))
             }
             (_, Some(election)) => self.elect(lock, &namespace, election),
@@ -61,9 +66,11 @@ impl Locks {
                 Err(Ineligible(why)) => reasons.push(why),
             }
         }
+        let any = !candidates.is_empty();
         let candidates = self.without_shunned(lock, candidates);
         match candidate::prefer(&candidates, election.preference) {
             Some(best) => Ok(Contender::Instance(Box::new(best.clone()))),
+            None if any => Err("the only candidate has just released the lock: it may lead again after one ttl".into()),
             None if reasons.is_empty() => Err("no pod matches spec.election.selector".into()),
             None => {
                 reasons.sort();
@@ -76,6 +83,9 @@ impl Locks {
     /// The candidates without those to pass over, unless there are no others.
     fn without_shunned(&self, lock: &DistributedLock, candidates: Vec<Candidate>) -> Vec<Candidate> {
         let (uid, now) = (lock.uid().unwrap_or_default(), self.context.clock.boottime());
+        let api_now = self.context.api_now();
+        let may_lead = |candidate: &Candidate| !shunned::has_just_released(lock, &candidate.pod_name, api_now);
+        let candidates: Vec<_> = candidates.into_iter().filter(may_lead).collect();
         let (passed_over, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| {
             shunned::was_asked_to_go(lock, &candidate.pod_name)
                 || self.shunned.contains(&uid, &candidate.container_id, now)

@@ -9,18 +9,31 @@ use std::{
 
 use crate::{
     api::{DistributedLock, conditions::HeldReason},
-    time::Boottime,
+    time::{Boottime, UnixMillis},
 };
 
 /// Ends that say: somebody else. Not that the holder is gone, that nobody could tell, or that nobody is to hold it.
-const ASKED_TO_GO: [HeldReason; 4] =
-    [HeldReason::SteppedDown, HeldReason::Broken, HeldReason::HolderUnhealthy, HeldReason::MaxHoldReached];
+const ASKED_TO_GO: [HeldReason; 5] = [
+    HeldReason::SteppedDown,
+    HeldReason::Broken,
+    HeldReason::HolderUnhealthy,
+    HeldReason::MaxHoldReached,
+    HeldReason::Released,
+];
 
 /// Whether the last hold was this pod's, and was ended against it: it is another one's turn, however long nobody could be elected
 /// meanwhile. Read off the history, so that every leader knows.
 pub fn was_asked_to_go(lock: &DistributedLock, pod_name: &str) -> bool {
     let Some(last) = lock.status.as_ref().and_then(|status| status.history.first()) else { return false };
     last.identity == pod_name && ASKED_TO_GO.iter().any(|reason| last.reason == reason.as_str())
+}
+
+/// Whether this pod gave the lock back less than one ttl ago. If it is the only candidate, it would get a token that it does not
+/// want at once. `now` is the API server's time, by which the end of the hold was written.
+pub fn has_just_released(lock: &DistributedLock, pod_name: &str, now: UnixMillis) -> bool {
+    let Some(last) = lock.status.as_ref().and_then(|status| status.history.first()) else { return false };
+    let ago = u128::try_from(now.0.saturating_sub(last.to.as_millis())).unwrap_or(0);
+    last.identity == pod_name && last.reason == HeldReason::Released.as_str() && ago < lock.spec.ttl.get().as_millis()
 }
 
 /// By lock and container instance, until when.
@@ -56,6 +69,17 @@ mod tests {
         };
         assert!(passed_over("SteppedDown", "a-0") && !passed_over("SteppedDown", "a-1"));
         assert!(!passed_over("HolderGone", "a-0") && !passed_over("Suspended", "a-0"));
+    }
+
+    #[test]
+    fn who_gave_a_lock_back_does_not_get_it_within_one_ttl() {
+        let end = serde_json::json!({"identity": "a-0", "to": "1970-01-01T00:00:10.000Z", "reason": "Released"});
+        let object = serde_json::json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "l"}, "spec": {"ttl": "5s"}, "status": {"transitions": 1, "history": [end]}});
+        let lock: DistributedLock = serde_json::from_value(object).unwrap();
+        let released = |pod, now| has_just_released(&lock, pod, UnixMillis(now));
+        assert!(released("a-0", 14_999) && !released("a-0", 15_000) && !released("a-1", 11_000));
+        assert!(was_asked_to_go(&lock, "a-0"));
     }
 
     #[test]

@@ -143,9 +143,8 @@ fn slim_pod(pod: &mut Pod) {
     let is_member = pod.labels().contains_key(MEMBER_LABEL);
     if let Some(spec) = &mut pod.spec {
         spec.volumes = spec.volumes.take().filter(|_| is_member);
-        spec.init_containers = None;
         spec.tolerations = None;
-        for container in &mut spec.containers {
+        for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
             container.env = None;
             container.args = None;
             container.command = None;

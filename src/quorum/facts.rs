@@ -11,24 +11,9 @@ use super::build::{ACL_FILE, CONFIG_VOLUME, REDIS_CONTAINER, TLS_VOLUME};
 use crate::fence::predecessor::{Machine, NodeIdentity};
 use crate::fence::{Process, Record, RunId};
 
-/// What a kubelet writes of a container that its runtime does not know any more.
-const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
-
 fn redis_status(pod: &Pod) -> Option<&ContainerStatus> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     statuses.iter().find(|status| status.name == REDIS_CONTAINER)
-}
-
-/// Whether a kubelet has reported this very container of the pod as terminated, and knew what it said: one that it has lost sight
-/// of may run on.
-#[must_use]
-pub fn has_ended(pod: &Pod, container_id: &str) -> bool {
-    let Some(status) = &pod.status else { return false };
-    let lists = [&status.container_statuses, &status.init_container_statuses];
-    let states = lists.into_iter().flatten().flatten().flat_map(|status| [&status.state, &status.last_state]);
-    let ends = states.filter_map(|state| state.as_ref()?.terminated.as_ref());
-    ends.into_iter()
-        .any(|end| end.container_id.as_deref() == Some(container_id) && end.reason.as_deref() != Some(STATUS_UNKNOWN))
 }
 
 /// The redis container that runs, as far as the kubelet has said. It may be one before: the status lags.

@@ -13,6 +13,7 @@ use kube::{
 use crate::api::{
     AllowedNamespaces, DEFAULT_QUORUM_ANNOTATION, DistributedLock, KeyLayout, NamespacesFrom, RedisQuorum,
 };
+use crate::operator::cache::Unreadable;
 use crate::redlock::LockKey;
 
 /// Why a lock has no quorum.
@@ -66,6 +67,28 @@ pub fn named_by(lock: &DistributedLock, quorums: &[Arc<RedisQuorum>]) -> Result<
         Some(reference) => by_name(quorums, reference.namespace.as_deref().unwrap_or(&home), &reference.name),
         None => default_of(quorums),
     }
+}
+
+/// Whether what a lock holds, ending or not, may be on this very quorum: by the record of the hold, whatever the specification or the
+/// default says by now. A record of an older version names none; then a lock of which nobody can tell may be one of ours.
+#[must_use]
+pub fn holds_on(lock: &DistributedLock, quorum: &RedisQuorum, quorums: &[Arc<RedisQuorum>]) -> bool {
+    let Some(holder) = lock.status.as_ref().and_then(|status| status.holder.as_ref()) else { return false };
+    match &holder.quorum {
+        Some(recorded) => quorum.uid().as_ref() == Some(&recorded.uid),
+        None => match named_by(lock, quorums) {
+            Ok(used) => used.uid() == quorum.uid(),
+            Err(LookupError::NotFound { .. }) => false,
+            Err(_) => true,
+        },
+    }
+}
+
+/// The same of a lock that cannot be read.
+#[must_use]
+pub fn raw_holds_on(lock: &Unreadable, quorum: &RedisQuorum) -> bool {
+    let uid = lock.status("holder").and_then(|holder| holder.pointer("/quorum/uid"));
+    uid.is_some() && uid.and_then(|uid| uid.as_str()) == quorum.uid().as_deref()
 }
 
 fn by_name(quorums: &[Arc<RedisQuorum>], namespace: &str, name: &str) -> Result<Arc<RedisQuorum>, LookupError> {
@@ -164,6 +187,42 @@ mod tests {
         assert_eq!(found(json!({})), Ok("locks/main".into()));
         let missing = LookupError::NotFound { namespace: "shop".into(), name: "other".into() };
         assert_eq!(found(json!({"quorumRef": {"name": "other"}})), Err(missing));
+    }
+
+    /// A hold of this lock, recorded on the quorum with this UID.
+    fn held(spec: Value, recorded: Option<&str>) -> DistributedLock {
+        let mut lock = lock(spec);
+        let quorum = recorded.map(|uid| json!({"namespace": "locks", "name": "main", "uid": uid}));
+        let holder = json!({"identity": "a", "nonce": "n", "quorum": quorum});
+        lock.status = Some(serde_json::from_value(json!({"holder": holder})).unwrap());
+        lock
+    }
+
+    #[test]
+    fn a_hold_is_where_it_was_granted_whatever_is_said_now() {
+        let with_uid = |name: &str, default: bool, spec: Value| {
+            let mut quorum = quorum("locks", name, default, spec).as_ref().clone();
+            quorum.metadata.uid = Some(format!("uid of {name}"));
+            Arc::new(quorum)
+        };
+        // Its namespace is not allowed any more, and the default has moved.
+        let (old, new) = (with_uid("old", false, json!({})), with_uid("new", true, all()));
+        let quorums = [old.clone(), new.clone()];
+        let on = |lock: &DistributedLock, quorum| holds_on(lock, quorum, &quorums);
+        let recorded = held(json!({}), Some("uid of old"));
+        assert!(on(&recorded, &old) && !on(&recorded, &new));
+        let mut ending = recorded;
+        let end = json!({"since": "2026-01-01T00:00:00Z", "until": "2026-01-01T00:00:10Z", "reason": "Suspended"});
+        ending.status.as_mut().unwrap().ending = serde_json::from_value(end).unwrap();
+        assert!(on(&ending, &old));
+        assert!(!on(&lock(json!({})), &new), "nothing is held");
+        // An older version named no quorum.
+        let unrecorded = held(json!({}), None);
+        assert!(on(&unrecorded, &new) && !on(&unrecorded, &old));
+        let referring = held(json!({"quorumRef": {"name": "old", "namespace": "locks"}}), None);
+        assert!(on(&referring, &old) && !on(&referring, &new));
+        assert!(!on(&held(json!({"quorumRef": {"name": "gone"}}), None), &new));
+        assert!(holds_on(&unrecorded, &old, &[]), "nobody can tell");
     }
 
     #[test]

@@ -12,6 +12,7 @@
 pub(crate) mod api;
 pub(crate) mod chance;
 pub(crate) mod cluster;
+pub(crate) mod people;
 
 /// Milliseconds since the Unix epoch.
 pub(crate) type Millis = i64;

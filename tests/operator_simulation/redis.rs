@@ -27,6 +27,8 @@ mod hashes;
 mod info;
 mod keyspace;
 mod number;
+#[cfg(test)]
+mod product;
 mod resp;
 mod rules;
 mod script;
@@ -34,5 +36,7 @@ mod script_errors;
 mod server;
 mod strings;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use server::{Config, ConnectionId, Server};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kube::ResourceExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Task;
 use crate::api::conditions::{LockCondition, is_true};
@@ -33,17 +33,21 @@ impl Task<'_> {
         })
     }
 
+    /// Names of the locks with a hold on this quorum that is meant, sorted. Of one that cannot be read nothing is known but that it
+    /// holds, so it is.
     fn locks_of(&self, quorum: &RedisQuorum, is_meant: impl Fn(&DistributedLock) -> bool) -> Vec<String> {
         let context = &self.leader.context;
         let quorums = context.quorums.all();
-        let uses_it = |lock: &Arc<DistributedLock>| {
-            let namespace = context.namespaces.cluster_named(&lock.namespace().unwrap_or_default());
-            let used = lookup::quorum_of(lock, &quorums, namespace.as_deref());
-            used.is_ok_and(|used| used.uid() == quorum.uid())
+        let holds_on = |lock: &Arc<DistributedLock>| lookup::holds_on(lock, quorum, &quorums);
+        let locks = context.locks.all().into_iter().filter(|lock| is_meant(lock) && holds_on(lock));
+        let name = |meta: &ObjectMeta| {
+            format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
         };
-        let locks = context.locks.all().into_iter().filter(|lock| is_meant(lock) && uses_it(lock));
-        let mut names: Vec<_> =
-            locks.map(|lock| format!("{}/{}", lock.namespace().unwrap_or_default(), lock.name_any())).collect();
+        let mut names: Vec<_> = locks.map(|lock| name(&lock.metadata)).collect();
+        let unreadable = context.locks.unreadable();
+        names.extend(
+            unreadable.iter().filter(|lock| lookup::raw_holds_on(lock, quorum)).map(|lock| name(&lock.metadata)),
+        );
         names.sort();
         names
     }

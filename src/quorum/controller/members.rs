@@ -10,6 +10,7 @@ use kube::{Api, ResourceExt};
 use super::publish::Publisher;
 use super::{Error, RESYNC, Task, request};
 use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
+use crate::evidence::{ContainerEvidence, container_state};
 use crate::fence::predecessor::{Facts, judge};
 use crate::fence::{Evidence, FenceStep, Process, Reach, Reason, Record, Verdict, View, decide};
 use crate::quorum::auth::Auth;
@@ -141,7 +142,10 @@ impl Task<'_> {
         let gone_since = current.is_none().then(|| self.session.gone_since(&process.pod_uid));
         let departed = self.leader.context.pods.departed(&process.pod_uid);
         let mut pods = [current, departed.as_deref()].into_iter().flatten();
-        let terminated = process.container_id.as_ref().is_some_and(|id| pods.any(|pod| facts::has_ended(pod, id)));
+        let terminated = process
+            .container_id
+            .as_ref()
+            .is_some_and(|id| pods.any(|pod| container_state(pod, id) == ContainerEvidence::Dead));
         let node = process.node_name.as_deref().map(|name| sessions.node(name)).unwrap_or_default();
         // What was recorded may be known to be shared by now.
         let identity = process.node.clone().map(|node| facts::told_apart(node, |machine| sessions.is_shared(machine)));

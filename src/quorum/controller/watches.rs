@@ -44,12 +44,11 @@ impl Task<'_> {
     fn is_held_longer(&self, quorum: &RedisQuorum, longest: Duration) -> bool {
         let context = &self.leader.context;
         let quorums = context.quorums.all();
-        context.locks.all().iter().filter(|lock| holds_longer_than(lock, longest)).any(|lock| {
-            let namespace = context.namespaces.cluster_named(&lock.namespace().unwrap_or_default());
-            let used = lookup::quorum_of(lock, &quorums, namespace.as_deref());
-            // One whose quorum cannot be told may be one of ours.
-            used.map_or(true, |used| used.uid() == quorum.uid())
-        })
+        let locks = context.locks.all();
+        let mut longer = locks.iter().filter(|lock| holds_longer_than(lock, longest));
+        longer.any(|lock| lookup::holds_on(lock, quorum, &quorums))
+            // For how long one that cannot be read is held cannot be read either.
+            || context.locks.unreadable().iter().any(|lock| lookup::raw_holds_on(lock, quorum))
     }
 }
 

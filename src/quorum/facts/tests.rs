@@ -97,22 +97,3 @@ fn only_the_redis_container_counts() {
     assert_eq!(running_container(&Pod::default()), None);
     assert_eq!(running_container(&pod(redis("", json!({"running": {}}), json!({})))), None);
 }
-
-#[test]
-fn a_container_has_ended_when_a_kubelet_has_seen_it_end() {
-    let unknown = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "containerID": "a"}});
-    for (state, last, ended) in [
-        (json!({"running": {}}), json!({}), false),
-        (terminated("a"), json!({}), true),
-        (json!({"running": {}}), terminated("a"), true),
-        (json!({"waiting": {}}), terminated("a"), true),
-        // A later one runs, and the kubelet may have lost sight of this one.
-        (json!({"running": {}}), terminated("b"), false),
-        (unknown.clone(), json!({}), false),
-        (json!({"waiting": {}}), unknown, false),
-        (json!({"terminated": {"exitCode": 0}}), json!({}), false),
-    ] {
-        assert_eq!(has_ended(&pod(redis("x", state.clone(), last.clone())), "a"), ended, "{state} {last}");
-    }
-    assert!(!has_ended(&Pod::default(), "a"));
-}

@@ -32,7 +32,8 @@ pub(crate) struct Seeded(pub(crate) u64);
 
 impl Chance for Seeded {
     fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(1);
+        // Not by one: the numbers of one seed would be those of the next one, shifted.
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0) % end.max(1)
     }
 }

@@ -15,6 +15,7 @@ mod garbage;
 mod jobs;
 mod kubelet;
 mod machine;
+mod mishaps;
 mod namespaces;
 mod nodes;
 mod report;
@@ -24,9 +25,10 @@ pub(crate) mod truth;
 mod volumes;
 mod workloads;
 
-pub(crate) use self::faults::{Fault, draw_fault};
+pub(crate) use self::faults::Fault;
 use self::machine::Machine;
 pub(crate) use self::machine::{MachineId, MachineSpec};
+pub(crate) use self::mishaps::{FaultKind, Mishap};
 pub(crate) use self::settings::Settings;
 use self::truth::{Happening, Truth};
 

@@ -119,6 +119,9 @@ impl Pair {
         for connection in [0, 1, 2, 4] {
             self.log_in(connection);
         }
+        for script in chance::SCRIPTS {
+            self.one(0, ["SCRIPT", "LOAD", script]);
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! What our CustomResourceDefinitions make of an object: unknown fields go, defaults come in, and what does not fit is refused.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use redlock_operator::api::crds;
+use redlock_operator::api::{GoDuration, crds};
 use serde_json::{Map, Value, json};
 
 use super::kinds::Kind;
@@ -136,7 +137,10 @@ pub(super) fn rules(kind: Kind, old: Option<&Value>, new: &Value) -> Result<(), 
             if has("claim") && !has("key") {
                 return refuse("spec.key: say which key the claims contend for");
             }
-            &["/key", "/quorumRef", "/slots", "/claim/identity", "/claim/podName", "/claim/podUID"]
+            if let Some(why) = times(spec) {
+                return refuse(why);
+            }
+            &["/key", "/quorumRef", "/slots", "/claim/identity", "/claim/podName", "/claim/podUID", "/claim/container"]
         }
         Kind::RedisQuorum => {
             let external = spec["external"].as_array().map_or(0, Vec::len);
@@ -153,4 +157,34 @@ pub(super) fn rules(kind: Kind, old: Option<&Value>, new: &Value) -> Result<(), 
         Some(field) => refuse(&format!("spec{}: cannot be changed", field.replace('/', "."))),
         None => Ok(()),
     }
+}
+
+/// Which rule about a lock's times does not hold.
+fn times(spec: &Value) -> Option<&'static str> {
+    let of = |pointer: &str| -> Option<Duration> {
+        let text = spec.pointer(pointer)?.as_str()?;
+        text.parse::<GoDuration>().ok().map(|duration| duration.get())
+    };
+    let (second, millis) = (Duration::from_secs, Duration::from_millis);
+    let ttl = of("/ttl").unwrap_or_default();
+    let claim = spec.get("claim").is_some();
+    let at_least = |pointer: &str, least: Duration| of(pointer).is_none_or(|given| given >= least);
+    let at_most = |pointer: &str, most: Duration| of(pointer).is_none_or(|given| given <= most);
+    let only_claims = |pointer: &str| claim || of(pointer).is_none();
+    let rules = [
+        ("spec.ttl", ttl >= second(1) && ttl <= second(3_600)),
+        ("spec.renewInterval", at_most("/renewInterval", ttl / 2) && at_least("/renewInterval", millis(100))),
+        ("spec.maxHold", at_least("/maxHold", millis(1))),
+        ("spec.minHold", at_most("/minHold", of("/maxHold").unwrap_or(second(86_400))) && only_claims("/minHold")),
+        ("spec.waitTimeout", at_least("/waitTimeout", millis(1)) && only_claims("/waitTimeout")),
+        ("spec.lockDelay", at_most("/lockDelay", second(3_600))),
+        ("spec.ttlAfterFinished", only_claims("/ttlAfterFinished")),
+        ("spec.claim.heartbeat", at_least("/claim/heartbeat", second(1))),
+        ("spec.claim.podName", spec.pointer("/claim/podName").is_some() || spec.pointer("/claim/podUID").is_none()),
+        (
+            "spec.retry",
+            at_most("/retry/jitter", of("/retry/delay").unwrap_or_default()) && at_least("/retry/delay", millis(10)),
+        ),
+    ];
+    rules.into_iter().find(|(_, holds)| !holds).map(|(field, _)| field)
 }

@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::super::Millis;
 use super::super::api::{ApiServer, DeleteOptions, Kind, Part};
-use super::super::chance::Chance;
 use super::machine::{Container, End, MachineId, MachineSpec};
 use super::{Cluster, Task, by, nodes};
 
@@ -250,39 +249,4 @@ fn out_of_service(node: &str, on: bool, api: &mut ApiServer, now: Millis) {
         }
         value["spec"]["taints"] = json!(taints);
     });
-}
-
-/// Something that can break as the cluster is now. A person's word that a node is out of service is not among it: it has to be true.
-pub(crate) fn draw_fault(chance: &mut impl Chance, cluster: &Cluster, api: &ApiServer) -> Option<Fault> {
-    let machines: Vec<_> = cluster.machines().map(|(id, spec)| (id, spec.clone())).collect();
-    let (id, spec) = chance.pick(&machines)?.clone();
-    let (powered, connected) = cluster.machine_state(id);
-    let running: Vec<_> = cluster.truth().running().cloned().collect();
-    let container = chance.pick(&running).cloned();
-    let pods: Vec<_> = api.objects(Kind::Pod).map(|pod| (pod.namespace().to_owned(), pod.name().to_owned())).collect();
-    let pod = chance.pick(&pods).cloned();
-    let node = spec.node;
-    Some(match chance.below(20) {
-        0 | 1 if connected => Fault::Cut(id),
-        0..=4 if !connected => Fault::Heal(id),
-        2 if powered => Fault::PowerOff(id),
-        2..=4 if !powered => Fault::PowerOn(id),
-        3 => Fault::Slow(id, [0, 500, 5_000][usize::try_from(chance.below(3)).ok()?]),
-        4 => Fault::RestartKubelet(id),
-        5 => Fault::DeleteNode(node),
-        6 => {
-            let shares = |(other, found): &(MachineId, MachineSpec)| {
-                *other != id && (&found.machine_id, &found.system_uuid) == (&spec.machine_id, &spec.system_uuid)
-            };
-            let fair = !powered || machines.iter().any(shares);
-            Fault::ReplaceNode { node, same_ids: fair && chance.percent(50) }
-        }
-        7 if spec.provider_id.is_some() => Fault::EndMachine(id),
-        8..=10 => Fault::Exit { container: container?.container, code: if chance.percent(50) { 0 } else { 1 } },
-        11 | 12 => Fault::Lose { container: container?.container, named: chance.percent(50) },
-        13 => pod.map(|(namespace, pod)| Fault::FailWithoutStatuses { namespace, pod })?,
-        14 | 15 => pod.map(|(namespace, pod)| Fault::ForceDelete { namespace, pod })?,
-        16 | 17 => Fault::Ready { uid: container?.pod_uid, ready: chance.percent(60) },
-        _ => Fault::Cordon(node, chance.percent(50)),
-    })
 }

@@ -165,7 +165,7 @@ impl Chance {
             10 => return words(["SCRIPT", "LOAD", code]),
             _ => return words(["SCRIPT", "EXISTS", &digest]),
         };
-        if self.below(200) == 0 {
+        if self.below(800) == 0 {
             return words(["SCRIPT", "FLUSH"]);
         }
         request.extend(words(&arguments));

@@ -1,0 +1,321 @@
+//! What people do, and programs in their place: random and valid.
+//!
+//! What is done is drawn before a run as a [`Deed`], a kind and a number. Carried out, the number chooses among what there is then; so
+//! a plan can be printed, repeated and made shorter.
+
+use std::collections::BTreeSet;
+
+use redlock_operator::api::PREDECESSOR_DEAD_ANNOTATION;
+use serde_json::{Value, json};
+
+use super::Millis;
+use super::api::{ApiServer, By, DeleteOptions, Kind, Part, Shared};
+use super::chance::{Chance, Seeded};
+use super::cluster::Cluster;
+
+mod locks;
+mod quorums;
+mod specs;
+mod workloads;
+
+/// What people work with.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    /// Namespaces of locks and of what holds them.
+    pub(crate) namespaces: Vec<String>,
+    /// `namespace/name` of the quorums; the first one is the default.
+    pub(crate) quorums: Vec<(String, String)>,
+    pub(crate) keys: Vec<String>,
+    /// The largest maxTTL of a quorum, in milliseconds.
+    pub(crate) max_ttl: u64,
+    /// Members of each quorum at the beginning.
+    pub(crate) members: u64,
+    /// How many locks people keep about.
+    pub(crate) locks: usize,
+}
+
+/// A kind of deed, for choosing which exist in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum DeedKind {
+    Claim,
+    PodClaim,
+    JobClaim,
+    ForeignClaim,
+    Elect,
+    EditLock,
+    Suspend,
+    StepDown,
+    Release,
+    Break,
+    BreakForce,
+    DeleteLock,
+    RecreateLock,
+    EditLockStatus,
+    StopBeating,
+    MoveLabel,
+    EditQuorum,
+    LowerMaxTtl,
+    Resize,
+    Roll,
+    Rotate,
+    MoveDefault,
+    RecreateQuorum,
+    EditQuorumStatus,
+    Meddle,
+    DeleteNamespace,
+    DeletePod,
+    EndJob,
+    SuspendJob,
+    EndOwner,
+    Scale,
+    Rollout,
+}
+
+impl DeedKind {
+    pub(crate) const ALL: [Self; 32] = [
+        Self::Claim,
+        Self::PodClaim,
+        Self::JobClaim,
+        Self::ForeignClaim,
+        Self::Elect,
+        Self::EditLock,
+        Self::Suspend,
+        Self::StepDown,
+        Self::Release,
+        Self::Break,
+        Self::BreakForce,
+        Self::DeleteLock,
+        Self::RecreateLock,
+        Self::EditLockStatus,
+        Self::StopBeating,
+        Self::MoveLabel,
+        Self::EditQuorum,
+        Self::LowerMaxTtl,
+        Self::Resize,
+        Self::Roll,
+        Self::Rotate,
+        Self::MoveDefault,
+        Self::RecreateQuorum,
+        Self::EditQuorumStatus,
+        Self::Meddle,
+        Self::DeleteNamespace,
+        Self::DeletePod,
+        Self::EndJob,
+        Self::SuspendJob,
+        Self::EndOwner,
+        Self::Scale,
+        Self::Rollout,
+    ];
+
+    /// After these a holder is not protected as it was: an oracle has to know of them.
+    pub(crate) fn gives_exclusion_up(self) -> bool {
+        self == Self::BreakForce
+    }
+}
+
+/// Something that people do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deed {
+    pub(crate) kind: DeedKind,
+    pub(crate) number: u64,
+}
+
+/// An object that shall be there again when its name is free.
+#[derive(Clone, Debug)]
+struct Wish {
+    kind: Kind,
+    namespace: String,
+    value: Value,
+    not_before: Millis,
+}
+
+/// People, and what they remember.
+#[derive(Debug)]
+pub(crate) struct People {
+    around: Surroundings,
+    wishes: Vec<Wish>,
+    /// Claims whose holders beat no more.
+    silent: BTreeSet<String>,
+    made: u64,
+    last_beat: Millis,
+}
+
+/// One deed being carried out.
+struct Hands<'a> {
+    api: &'a mut ApiServer,
+    cluster: &'a mut Cluster,
+    chance: Seeded,
+    by: By<'static>,
+}
+
+/// Between two looks at heartbeats.
+const BEAT_PERIOD: Millis = 300;
+
+impl People {
+    pub(crate) fn new(around: Surroundings) -> Self {
+        Self { around, wishes: Vec::new(), silent: BTreeSet::new(), made: 0, last_beat: 0 }
+    }
+
+    /// Namespaces, quorums, and something that can hold locks.
+    pub(crate) fn furnish(&mut self, number: u64, api: &mut ApiServer, cluster: &mut Cluster, now: Millis) {
+        let mut hands = Hands { api, cluster, chance: Seeded(number), by: By { now, manager: "kubectl" } };
+        let mut namespaces: Vec<&String> = self.around.namespaces.iter().collect();
+        namespaces.extend(self.around.quorums.iter().map(|(namespace, _)| namespace));
+        for namespace in namespaces {
+            let _ = hands.api.create(Kind::Namespace, "", json!({"metadata": {"name": namespace}}), hands.by);
+        }
+        for index in 0..self.around.quorums.len() {
+            let (namespace, value) = self.quorum(index, &mut hands.chance);
+            let _ = hands.api.create(Kind::RedisQuorum, &namespace, value, hands.by);
+        }
+        for namespace in self.around.namespaces.clone() {
+            self.deploy(&namespace, &mut hands);
+        }
+    }
+
+    /// Does something; what it was, in words, or `None` if there was nothing to do it to.
+    pub(crate) fn act(
+        &mut self,
+        deed: Deed,
+        api: &mut ApiServer,
+        cluster: &mut Cluster,
+        now: Millis,
+    ) -> Option<String> {
+        let manager = if deed.number & 1 == 0 { "kubectl" } else { "argocd" };
+        let mut hands = Hands { api, cluster, chance: Seeded(deed.number), by: By { now, manager } };
+        let done = self.act_on_locks(deed.kind, &mut hands);
+        let done = done.or_else(|| self.act_on_quorums(deed.kind, &mut hands));
+        done.or_else(|| self.act_on_workloads(deed.kind, &mut hands)).map(|what| format!("{:?}: {what}", deed.kind))
+    }
+
+    /// Whatever people keep doing: they make again what they wished for, and holders beat. To be called every 100 ms or so.
+    pub(crate) fn tick(&mut self, api: &mut ApiServer, now: Millis) {
+        let by = By { now, manager: "kubectl" };
+        self.wishes.retain(|wish| {
+            let ready = now >= wish.not_before;
+            !ready
+                || api
+                    .create(wish.kind, &wish.namespace, wish.value.clone(), by)
+                    .is_err_and(|refusal| refusal.code != 422)
+        });
+        if now - self.last_beat >= BEAT_PERIOD {
+            self.last_beat = now;
+            self.beat(api, now);
+        }
+    }
+
+    /// Wishes that have not come true yet.
+    pub(crate) fn wishes(&self) -> usize {
+        self.wishes.len()
+    }
+
+    /// Confirms members' predecessors that are dead, where the status asks for it. With `see_to_it` those that run are ended first,
+    /// as by somebody who goes there; else only the truth is told. To be called now and then when all else has been healed.
+    pub(crate) fn confirm(
+        &mut self,
+        api: &mut ApiServer,
+        cluster: &mut Cluster,
+        see_to_it: bool,
+        now: Millis,
+    ) -> usize {
+        let quorums: Vec<Shared> = api.objects(Kind::RedisQuorum).cloned().collect();
+        let mut confirmed = 0;
+        for quorum in quorums {
+            let asked = quorum.value["status"]["members"].as_array().into_iter().flatten();
+            let asked = asked.filter(|member| member["reason"] == "PredecessorUnconfirmed");
+            let uids: Vec<String> =
+                asked.filter_map(|member| member["predecessor"]["podUID"].as_str().map(str::to_owned)).collect();
+            for uid in uids {
+                if see_to_it {
+                    cluster.end_pod(&uid, now);
+                }
+                let known = quorum.annotation(PREDECESSOR_DEAD_ANNOTATION) == Some(uid.as_str());
+                if known || cluster.truth().pod_runs(&uid) {
+                    continue;
+                }
+                let patch = json!({"metadata": {"annotations": {PREDECESSOR_DEAD_ANNOTATION: uid}}});
+                let here = (quorum.namespace(), quorum.name());
+                let by = By { now, manager: "kubectl" };
+                confirmed += usize::from(api.merge(Kind::RedisQuorum, here, &patch, Part::Main, by).is_ok());
+                // One at a time: the annotation names one.
+                break;
+            }
+        }
+        confirmed
+    }
+
+    /// Holders that were asked for a heartbeat renew a Lease of their claim's name, three times as often as asked.
+    fn beat(&mut self, api: &mut ApiServer, now: Millis) {
+        let claims: Vec<Shared> = api
+            .objects(Kind::DistributedLock)
+            .filter(|lock| {
+                lock.value["spec"]["claim"]["heartbeat"].is_string() && lock.value["status"]["holder"].is_object()
+            })
+            .filter(|lock| !self.silent.contains(lock.uid()))
+            .cloned()
+            .collect();
+        for claim in claims {
+            let here = (claim.namespace(), claim.name());
+            let spec = json!({"renewTime": format!("{}.{:06}Z", seconds_part(now), now.rem_euclid(1_000) * 1_000)});
+            let by = By { now, manager: "holder" };
+            let beaten = api.merge(Kind::Lease, here, &json!({"spec": spec}), Part::Main, by);
+            if beaten.is_err() {
+                let lease = json!({"metadata": {"name": here.1}, "spec": spec});
+                let _ = api.create(Kind::Lease, here.0, lease, by);
+            }
+        }
+    }
+
+    /// A name that was not used before.
+    fn name(&mut self, prefix: &str) -> String {
+        self.made += 1;
+        format!("{prefix}-{}", self.made)
+    }
+
+    fn wish(&mut self, kind: Kind, namespace: &str, value: Value, not_before: Millis) {
+        self.wishes.push(Wish { kind, namespace: namespace.to_owned(), value, not_before });
+    }
+}
+
+fn seconds_part(now: Millis) -> String {
+    super::api::seconds(now).trim_end_matches('Z').to_owned()
+}
+
+impl Hands<'_> {
+    /// One of the objects of a kind, if there is any that fits.
+    fn any(&mut self, kind: Kind, fits: impl Fn(&Shared) -> bool) -> Option<Shared> {
+        let all: Vec<Shared> = self.api.objects(kind).filter(|object| fits(object)).cloned().collect();
+        self.chance.pick(&all).cloned()
+    }
+
+    /// A merge patch; what came of it, in words.
+    fn patch(&mut self, kind: Kind, object: &Shared, patch: &Value, part: Part) -> String {
+        let here = (object.namespace(), object.name());
+        let outcome = self.api.merge(kind, here, patch, part, self.by);
+        let outcome = outcome.map_or_else(|refusal| format!(" refused with {}", refusal.code), |_| String::new());
+        format!("{}/{} {patch}{outcome}", here.0, here.1)
+    }
+
+    fn delete(&mut self, kind: Kind, object: &Shared, options: &DeleteOptions) -> String {
+        let _ = self.api.delete(kind, (object.namespace(), object.name()), options, self.by);
+        format!("{}/{} {:?}", object.namespace(), object.name(), options.propagation)
+    }
+
+    fn create(&mut self, kind: Kind, namespace: &str, value: Value) -> (String, Option<Shared>) {
+        let words = format!("{namespace}/{} {}", value["metadata"]["name"].as_str().unwrap_or_default(), value["spec"]);
+        match self.api.create(kind, namespace, value, self.by) {
+            Ok(made) => (words, Some(made)),
+            Err(refusal) => (format!("{words} refused with {}: {}", refusal.code, refusal.message), None),
+        }
+    }
+}
+
+/// An object without what the server has added: as somebody has it in a file.
+fn manifest(object: &Shared) -> Value {
+    let metadata = &object.value["metadata"];
+    json!({"metadata": {"name": metadata["name"], "annotations": metadata["annotations"], "labels": metadata["labels"]},
+        "spec": object.value["spec"]})
+}
+
+#[cfg(test)]
+mod tests;

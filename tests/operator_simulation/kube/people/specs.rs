@@ -1,0 +1,100 @@
+//! Specifications of locks.
+
+use serde_json::{Value, json};
+
+use super::super::chance::{Chance, Seeded};
+use super::Surroundings;
+
+fn millis(number: u64) -> Value {
+    json!(format!("{number}ms"))
+}
+
+/// A time to live: mostly one that fits, now and then more than the quorum allows.
+fn ttl(around: &Surroundings, chance: &mut Seeded) -> u64 {
+    let most = around.max_ttl.max(1_000);
+    if chance.percent(4) { most + 1_000 } else { chance.between(1_000, most) }
+}
+
+/// What claims and elections have in common.
+fn common(around: &Surroundings, chance: &mut Seeded) -> Value {
+    let ttl = ttl(around, chance);
+    let mut spec = json!({"ttl": millis(ttl)});
+    let mut with = |share: u64, field: &str, value: &dyn Fn(&mut Seeded) -> Value| {
+        if chance.percent(share) {
+            spec[field] = value(chance);
+        }
+    };
+    with(25, "renewInterval", &|chance| millis(chance.between(100, ttl / 2)));
+    with(15, "maxHold", &|chance| millis(chance.between(ttl, ttl * 6)));
+    with(12, "lockDelay", &|chance| millis(chance.between(0, around.max_ttl.saturating_sub(ttl).max(1))));
+    with(25, "validity", &|_| json!("Transitions"));
+    with(12, "priority", &|chance| json!(chance.below(4)));
+    with(20, "retry", &|chance| json!({"delay": millis(chance.between(50, 600)), "jitter": "50ms"}));
+    // The default quorum is asked for as often as any by name.
+    with(50, "quorumRef", &|chance| {
+        let (namespace, name) = chance.pick(&around.quorums).cloned().unwrap_or_default();
+        json!({"namespace": namespace, "name": name})
+    });
+    spec
+}
+
+/// A claim; `holder` is its `claim`.
+pub(super) fn claim(around: &Surroundings, chance: &mut Seeded, holder: Value) -> Value {
+    let mut spec = common(around, chance);
+    spec["key"] = json!(chance.pick(&around.keys).cloned().unwrap_or_default());
+    spec["claim"] = holder;
+    if chance.percent(8) {
+        spec["slots"] = json!(2);
+    }
+    if chance.percent(10) && spec["maxHold"].is_null() {
+        spec["minHold"] = millis(chance.between(500, around.max_ttl));
+    }
+    if chance.percent(12) {
+        spec["waitTimeout"] = millis(chance.between(1_000, 40_000));
+    }
+    if chance.percent(30) {
+        spec["ttlAfterFinished"] = millis(chance.between(0, 20_000));
+    }
+    spec
+}
+
+/// A free identity, sometimes with a heartbeat.
+pub(super) fn identity(around: &Surroundings, chance: &mut Seeded, name: &str) -> Value {
+    let mut claim = json!({"identity": name});
+    if chance.percent(12) {
+        claim["heartbeat"] = millis(chance.between(1_000, (around.max_ttl / 2).max(1_000)));
+    }
+    claim
+}
+
+/// An election among pods with this label.
+pub(super) fn election(around: &Surroundings, chance: &mut Seeded, app: &str) -> Value {
+    let mut spec = common(around, chance);
+    let preferences = ["Oldest", "LowestOrdinal", "Priority"];
+    spec["election"] = json!({
+        "selector": {"matchLabels": {"app": app}},
+        "preference": chance.pick(&preferences),
+        "leaderLabel": chance.percent(85),
+    });
+    if chance.percent(50) {
+        spec["key"] = json!(chance.pick(&around.keys).cloned().unwrap_or_default());
+    }
+    spec
+}
+
+/// One field of a lock's specification, as somebody would edit it.
+pub(super) fn edit(around: &Surroundings, chance: &mut Seeded) -> Value {
+    let ttl = ttl(around, chance);
+    match chance.below(10) {
+        0 => json!({"ttl": millis(ttl), "renewInterval": null}),
+        1 => json!({"renewInterval": millis(chance.between(100, 600))}),
+        2 => json!({"maxHold": millis(chance.between(1_000, around.max_ttl * 3))}),
+        3 => json!({"minHold": millis(chance.between(0, around.max_ttl))}),
+        4 => json!({"waitTimeout": millis(chance.between(1_000, 30_000))}),
+        5 => json!({"lockDelay": millis(chance.between(0, around.max_ttl))}),
+        6 => json!({"priority": chance.below(6)}),
+        7 => json!({"validity": if chance.percent(50) { "Published" } else { "Transitions" }}),
+        8 => json!({"ttlAfterFinished": millis(chance.between(0, 10_000))}),
+        _ => json!({"maxHold": null, "minHold": null, "lockDelay": null}),
+    }
+}
