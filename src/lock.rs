@@ -14,6 +14,7 @@ pub mod decide;
 mod ending;
 mod foreign;
 mod grant;
+pub mod heartbeat;
 pub mod holds;
 pub mod index;
 pub mod instance;

@@ -215,7 +215,8 @@ pub struct Claim {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub container: Option<String>,
-    /// The holder renews a coordination.k8s.io Lease of the claim's name at least this often, or loses the lock.
+    /// The holder renews a coordination.k8s.io Lease of the claim's name at least this often, 1s up to half of ttl, or loses the lock
+    /// one ttl after the last renewal. A holder that wants to keep the lock renews the Lease three times as often.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<GoDuration>,
 }

@@ -79,8 +79,8 @@ pub struct Hold {
     pub silence: bool,
     /// Set when the hold is lost.
     pub loss: Option<Loss>,
-    /// Why the holder failed its own liveness check or heartbeat.
-    pub unwell: Option<String>,
+    /// Why the holder failed its own liveness check or heartbeat, and when this replica judged so.
+    unwell: Option<(Boottime, String)>,
     /// Its validity is to be published once more, though nothing has changed: somebody is about to depend on it.
     pub announce: bool,
     /// The watch has shown it in the lock's status. A grant that is not may still be unknown to everybody else.
@@ -125,6 +125,8 @@ impl Hold {
             self.valid_until = self.valid_until.max(published.valid_until);
             self.valid_until_there = published.valid_until_there;
             self.renewed_at = self.renewed_at.max(published.renewed_at);
+            // The leader has asked the holder since, and found it well.
+            self.unwell = None;
             if self.loss.take().is_some() {
                 self.due = published.due;
             }
@@ -136,6 +138,12 @@ impl Hold {
     pub fn granted(mut self, votes: Votes, started: Boottime) -> Self {
         (self.votes, self.won) = (Some(votes), Some(started));
         self
+    }
+
+    /// Why the holder failed its own liveness check or heartbeat, if that was after `moment`: a new leader ends no hold for what
+    /// it missed before it led.
+    pub fn unwell_since(&self, moment: Boottime) -> Option<&str> {
+        self.unwell.as_ref().filter(|(at, _)| *at >= moment).map(|(_, why)| why.as_str())
     }
 
     /// When the next renewal is to begin.
@@ -327,15 +335,31 @@ impl Holds {
         }
     }
 
-    /// The holder of this hold failed its liveness check or heartbeat for good: it is not renewed any more.
-    pub fn condemn(&self, uid: &str, nonce: &Nonce, why: String) {
+    /// The holder failed its liveness check or heartbeat, as far as this replica can tell: this renewal is left out, and the leader
+    /// ends the hold. The holder is asked again when the next one is due.
+    pub fn condemn(&self, uid: &str, nonce: &Nonce, why: String, now: Boottime) {
         let mut table = self.table();
         if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
             hold.builds_on = None;
-            hold.due = hold.valid_until;
-            hold.unwell = Some(why);
+            hold.due = now + hold.terms.renew_interval;
+            hold.unwell = Some((now, why));
             self.tell(&hold.terms.lock);
         }
+    }
+
+    /// The holder has shown that it is well.
+    pub fn acquit(&self, uid: &str, nonce: &Nonce) {
+        if let Some(hold) = self.table().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
+            hold.unwell = None;
+        }
+    }
+
+    /// The next renewal begins at this time, if it would begin later.
+    pub fn hasten(&self, uid: &str, nonce: &Nonce, due: Boottime) {
+        if let Some(hold) = self.table().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
+            hold.due = hold.due.min(due);
+        }
+        self.wake.notify_one();
     }
 
     /// Records the outcome of a renewal of the hold with this nonce.

@@ -89,9 +89,10 @@ pub fn shape_conflict(lock: &DistributedLock, peers: &[&DistributedLock]) -> Opt
     })
 }
 
-/// Whether a key in Redis may belong to a hold of this object. A hold that is ending still has its key.
+/// Whether a key in Redis may belong to a hold of this object: one that is ending, or was let go without an answer of the members, still
+/// has its key.
 fn holds(lock: &DistributedLock) -> bool {
-    lock.status.as_ref().is_some_and(|status| status.holder.is_some())
+    lock.status.as_ref().is_some_and(|status| status.holder.is_some() || status.let_go.is_some())
 }
 
 /// Older first, then by name.
@@ -232,6 +233,16 @@ mod tests {
         assert!(shape_conflict(&waits, &peers).unwrap().starts_with("ns/a2 holds the key"));
         let next = shaped("d", "2026-01-01T00:00:10Z", 1, waiting());
         assert!(shape_conflict(&next, &[&waits, &holder, &next]).is_none(), "it waits behind a holder of its own kind");
+    }
+
+    #[test]
+    fn the_number_of_slots_of_a_hold_that_was_let_go_counts_while_its_key_may_be_there() {
+        let let_go = json!({"nonce": "n", "quorum": {"namespace": "ns", "name": "main", "uid": "q"}, "key": "ns/k"});
+        let mut over = finished();
+        over["letGo"] = let_go;
+        let over = shaped("a", "2026-01-01T00:00:09Z", 1, over);
+        let lock = shaped("b", "2026-01-01T00:00:00Z", 2, waiting());
+        assert!(shape_conflict(&lock, &[&over, &lock]).unwrap().starts_with("ns/a holds the key"));
     }
 
     #[test]

@@ -250,7 +250,7 @@ impl Locks {
         let record = HoldRecord::of(&self.context, lock);
         let session = record.as_ref().and_then(|record| record::session(&self.sessions, &record.quorum));
         let quorum_now = session.as_ref().and_then(|session| session.quorum_time(now));
-        let unwell = hold.as_ref().and_then(|hold| hold.unwell.as_deref());
+        let unwell = hold.as_ref().and_then(|hold| hold.unwell_since(self.tenure.began()));
         Some(Held {
             standing: standing::of(&self.context, lock, quorum_now, unwell),
             quorum_exists: record.as_ref().is_some_and(|record| record::exists(&self.context, &record.quorum)),

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    heartbeat::{self, Bounded},
     holds::{Hold, Holds},
     orphans, record,
     standing::{self, Standing},
@@ -16,7 +17,8 @@ use crate::{
     api::{DistributedLock, HeldQuorum},
     operator::{context::Context, leader::Term},
     quorum::session::{QuorumSession, Sessions},
-    redlock::{Extend, ExtendRequest, LockValue, Seen, ValueSigner},
+    redlock::{Drift, Extend, ExtendRequest, LockValue, Seen, ValueSigner},
+    time::Boottime,
 };
 
 /// How long a renewal is put off while the lock may not be renewed or its quorum has no session yet.
@@ -45,8 +47,10 @@ pub struct Renewal {
 impl Renewal {
     /// Renews whatever is due until `stop`.
     pub async fn run(self, stop: CancellationToken) {
+        let mut swept = self.context.clock.boottime();
         loop {
             let now = self.context.clock.boottime();
+            self.sweep(&mut swept, now);
             let pause = self.holds.next_due().map_or(IDLE, |due| due.since(now));
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -90,19 +94,48 @@ impl Renewal {
         // A grant of this replica that is being published is not in the cached status yet.
         let quorum_now =
             || record::session(&self.sessions, &hold.terms.quorum)?.quorum_time(self.context.clock.boottime());
-        let good = || standing::of(&self.context, &lock, quorum_now(), hold.unwell.as_deref()) == Standing::Good;
+        let good = || standing::of(&self.context, &lock, quorum_now(), None) == Standing::Good;
         (same && (!hold.published || good())).then_some(lock)
     }
 
-    async fn ask_and_renew(self, lock: Arc<DistributedLock>, hold: Hold) {
-        match self.vitals.check(&self.context, &lock, &hold.terms.nonce).await {
-            Ok(()) => {
-                let quorum = hold.terms.quorum.clone();
-                self.renew(quorum, vec![hold]).await;
-            }
-            Err(why) => self.holds.condemn(&hold.terms.uid, &hold.terms.nonce, why),
+    async fn ask_and_renew(self, lock: Arc<DistributedLock>, mut hold: Hold) {
+        let (uid, nonce) = (hold.terms.uid.clone(), hold.terms.nonce);
+        let bounded = match self.ask(&lock, &hold).await {
+            Ok(bounded) => bounded,
+            Err(why) => return self.holds.condemn(&uid, &nonce, why, self.context.clock.boottime()),
+        };
+        self.holds.acquit(&uid, &nonce);
+        let mut look = None;
+        if let Some(Bounded::Renew(ttl, at)) = bounded {
+            (hold.terms.ttl, look) = (ttl, Some(at));
         }
-        self.vitals.retain(|uid| self.holds.get(uid).is_some());
+        self.renew(hold.terms.quorum.clone(), vec![hold]).await;
+        if let Some(look) = look {
+            self.holds.hasten(&uid, &nonce, look);
+        }
+    }
+
+    /// Asks the holder. An error says why it is not to be renewed.
+    async fn ask(&self, lock: &DistributedLock, hold: &Hold) -> Result<Option<Bounded>, String> {
+        let session = record::session(&self.sessions, &hold.terms.quorum);
+        let quorum_now = session.as_ref().and_then(|session| session.quorum_time(self.context.clock.boottime()));
+        let checked = self.vitals.check(&self.context, lock, &hold.terms.nonce, quorum_now).await?;
+        let Some(last) = checked else { return Ok(None) };
+        let drift = session.map_or_else(Drift::default, |session| session.redlock().settings().drift);
+        match heartbeat::bounded(last, hold.terms.ttl, drift, self.context.clock.boottime()) {
+            Bounded::Over => {
+                Err(format!("its heartbeat has been silent for its ttl, {} ms", hold.terms.ttl.as_millis()))
+            }
+            renew => Ok(Some(renew)),
+        }
+    }
+
+    /// Forgets now and then what was asked about locks that are no longer held here.
+    fn sweep(&self, swept: &mut Boottime, now: Boottime) {
+        if now.since(*swept) >= IDLE {
+            *swept = now;
+            self.vitals.retain(|uid| self.holds.get(uid).is_some());
+        }
     }
 
     async fn renew(&self, quorum: HeldQuorum, batch: Vec<Hold>) {

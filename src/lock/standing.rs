@@ -65,7 +65,7 @@ pub fn of(context: &Context, lock: &DistributedLock, quorum_now: Option<UnixMill
         quorum_now,
     };
     match (judge(lock, &evidence), unwell) {
-        (Standing::Good, Some(why)) if !is_held_for_its_minimum(lock, quorum_now) && !is_released(lock) => {
+        (Standing::Good, Some(why)) if is_expected_to_be_well(lock, quorum_now) => {
             Standing::RunsOut(HeldReason::HolderUnhealthy, why.into())
         }
         (standing, _) => standing,
@@ -196,6 +196,11 @@ fn is_held_for_its_minimum(lock: &DistributedLock, quorum_now: Option<UnixMillis
     let Some(min_hold) = lock.spec.min_hold.filter(|_| lock.spec.claim.is_some()) else { return false };
     // Without a clock nobody knows; late is what the field asks for.
     held_for(lock, quorum_now).is_none_or(|held| held < min_hold.get().as_millis())
+}
+
+/// Whether it matters what the holder answers: not before `minHold` is over, nor once it has asked to be released.
+pub fn is_expected_to_be_well(lock: &DistributedLock, quorum_now: Option<UnixMillis>) -> bool {
+    !is_held_for_its_minimum(lock, quorum_now) && !is_released(lock)
 }
 
 /// Milliseconds since the lock was acquired.

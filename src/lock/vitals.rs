@@ -1,7 +1,8 @@
 //! Asking a holder whether it is well: its liveness endpoint, and the Lease that it renews as a heartbeat.
 //!
 //! Every replica asks for itself before each renewal, so none renews for a holder that it has not heard of. What cannot be
-//! judged, because this replica itself does not reach the API server, is not held against the holder.
+//! judged, because this replica itself does not reach the API server, is not held against the holder. Only the leader ends a hold for
+//! what it was answered; another replica leaves out its own renewals, and asks again.
 
 use std::{
     collections::HashMap,
@@ -16,12 +17,13 @@ use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{Api, Client, ResourceExt};
 use tokio::time::timeout;
 
+use super::{heartbeat::Heartbeat, standing};
 use crate::{
     api::{DistributedLock, HttpGet, Liveness, TcpSocket},
     operator::context::Context,
     redis_member::{Connect, Stream},
     redlock::Nonce,
-    time::Boottime,
+    time::{Boottime, UnixMillis},
 };
 
 /// For one question; a third of a second leaves room for renewals of the shortest TTL.
@@ -40,35 +42,37 @@ struct Record {
     heartbeat: Heartbeat,
 }
 
-/// The version of the heartbeat's Lease, and since when this replica has seen it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Heartbeat {
-    version: Option<String>,
-    since: Boottime,
-}
-
 /// Whether a lock's holder is asked anything at all.
 pub fn are_asked(lock: &DistributedLock) -> bool {
     lock.spec.liveness.is_some() || lock.spec.claim.as_ref().is_some_and(|claim| claim.heartbeat.is_some())
 }
 
 impl Vitals {
-    /// Asks the holder of `lock`; an error says why it is to be given up.
-    pub async fn check(&self, context: &Context, lock: &DistributedLock, nonce: &Nonce) -> Result<(), String> {
+    /// Asks the holder of `lock`; an error says why it is not to be renewed. Otherwise the moment after which no key of it may end, if
+    /// its heartbeat sets one. Nothing is expected of a holder before `minHold` is over, or once it has asked to be released.
+    pub async fn check(
+        &self,
+        context: &Context,
+        lock: &DistributedLock,
+        nonce: &Nonce,
+        quorum_now: Option<UnixMillis>,
+    ) -> Result<Option<Boottime>, String> {
         let uid = lock.uid().unwrap_or_default();
         let now = context.clock.boottime();
         let mut record = self.record(&uid, nonce, now);
-        let mut verdict = Ok(());
+        let mut verdict = Ok(None);
         if let Some(liveness) = &lock.spec.liveness {
-            verdict = record.count(ask_holder(context, lock, liveness).await, liveness.failure_threshold);
+            let answer = ask_holder(context, lock, liveness).await;
+            verdict = record.count(answer, liveness.failure_threshold).map(|()| None);
         }
         if let Some(limit) = lock.spec.claim.as_ref().and_then(|claim| claim.heartbeat)
             && let Some(version) = read_heartbeat(&context.client, lock).await
         {
-            verdict = verdict.and(record.heartbeat.judge(version, limit.get(), now));
+            record.heartbeat.see(version, now);
+            verdict = verdict.and(record.heartbeat.judge(limit.get(), lock.spec.ttl.get(), now));
         }
         self.by_lock.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, record);
-        verdict
+        if standing::is_expected_to_be_well(lock, quorum_now) { verdict } else { Ok(None) }
     }
 
     /// Forgets locks that are no longer held here.
@@ -81,7 +85,7 @@ impl Vitals {
         known.filter(|record| record.nonce == *nonce).unwrap_or(Record {
             nonce: *nonce,
             failures: 0,
-            heartbeat: Heartbeat { version: None, since: now },
+            heartbeat: Heartbeat::new(now),
         })
     }
 }
@@ -98,21 +102,6 @@ impl Record {
             }
         }
         Ok(())
-    }
-}
-
-impl Heartbeat {
-    /// Judged by how long the record has been seen unchanged, not by the times that are written in it.
-    fn judge(&mut self, version: Option<String>, limit: Duration, now: Boottime) -> Result<(), String> {
-        if version.is_some() && version != self.version {
-            *self = Self { version, since: now };
-        }
-        let silent = now.since(self.since);
-        if silent > limit {
-            Err(format!("its heartbeat has been silent for {} ms", silent.as_millis()))
-        } else {
-            Ok(())
-        }
     }
 }
 
@@ -182,25 +171,8 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_counts_from_when_its_record_was_seen_to_change() {
-        let limit = Duration::from_secs(10);
-        let mut heartbeat = Heartbeat { version: None, since: at(0) };
-        assert!(heartbeat.judge(Some("1".into()), limit, at(9)).is_ok());
-        assert!(heartbeat.judge(Some("1".into()), limit, at(19)).is_ok());
-        assert!(heartbeat.judge(Some("1".into()), limit, at(20)).is_err());
-        assert!(heartbeat.judge(Some("2".into()), limit, at(21)).is_ok());
-    }
-
-    #[test]
-    fn a_heartbeat_that_never_began_is_missed() {
-        let mut heartbeat = Heartbeat { version: None, since: at(0) };
-        assert!(heartbeat.judge(None, Duration::from_secs(10), at(10)).is_ok());
-        assert!(heartbeat.judge(None, Duration::from_secs(10), at(11)).is_err());
-    }
-
-    #[test]
     fn only_failures_in_a_row_count() {
-        let heartbeat = Heartbeat { version: None, since: at(0) };
+        let heartbeat = Heartbeat::new(at(0));
         let mut record = Record { nonce: Nonce::from_bytes([1; 10]), failures: 0, heartbeat };
         let failed = || Err("refused".to_owned());
         assert!(record.count(failed(), 2).is_ok());

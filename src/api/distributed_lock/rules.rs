@@ -16,6 +16,7 @@ pub(super) fn spec() -> Vec<Rule> {
     ];
     rules.extend(immutable());
     rules.extend(times());
+    rules.push(heartbeat());
     rules
 }
 
@@ -41,6 +42,17 @@ fn immutable() -> [Rule; 4] {
     ]
 }
 
+/// Only for new objects: the holder of an older one may beat as slowly as it was told to.
+fn heartbeat() -> Rule {
+    rule(
+        ".claim",
+        "oldSelf.hasValue() || !has(self.claim) || !has(self.claim.heartbeat) || duration(self.claim.heartbeat) <= duration('1s') || \
+         duration(self.claim.heartbeat) + duration(self.claim.heartbeat) <= duration(self.ttl)",
+        "write a heartbeat of at most half of ttl (1s is always allowed)",
+    )
+    .optional_old_self(true)
+}
+
 fn times() -> [Rule; 12] {
     [
         rule(
@@ -51,7 +63,7 @@ fn times() -> [Rule; 12] {
         rule(
             ".claim",
             "!has(self.claim) || !has(self.claim.heartbeat) || duration(self.claim.heartbeat) >= duration('1s')",
-            "write a heartbeat of at least 1s, e.g. 10s",
+            "write a heartbeat of at least 1s, e.g. 5s",
         ),
         rule(
             ".ttl",

@@ -131,3 +131,48 @@ fn a_grant_that_is_still_being_published_is_not_forgotten_because_the_cache_lags
     holds.forget_unpublished();
     assert!(holds.get("uid").is_none());
 }
+
+#[test]
+fn a_holder_that_failed_a_check_is_asked_again_when_the_next_renewal_is_due() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    holds.take_due(at(3_000));
+    holds.condemn("uid", &nonce(1), "no answer".into(), at(3_300));
+    assert_eq!(holds.next_due(), Some(at(6_300)));
+    assert_eq!(holds.take_due(at(6_300)).len(), 1);
+    holds.acquit("uid", &nonce(1));
+    assert_eq!(holds.get("uid").unwrap().unwell_since(at(0)), None);
+}
+
+#[test]
+fn a_new_leader_ends_no_hold_for_what_it_missed_before_it_led() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    holds.condemn("uid", &nonce(1), "no answer".into(), at(3_300));
+    let known = holds.get("uid").unwrap();
+    assert_eq!(known.unwell_since(at(3_300)), Some("no answer"));
+    assert_eq!(known.unwell_since(at(3_301)), None);
+}
+
+#[test]
+fn a_validity_that_the_leader_published_later_clears_the_verdict_of_another_replica() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    holds.condemn("uid", &nonce(1), "no answer".into(), at(3_300));
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    assert!(holds.get("uid").unwrap().unwell_since(at(0)).is_some(), "it says nothing new");
+    let mut later = hold(1, 6_000, 12_000);
+    later.valid_until_there = UnixMillis(1);
+    holds.adopt(later, true);
+    assert!(holds.get("uid").unwrap().unwell_since(at(0)).is_none());
+}
+
+#[test]
+fn a_look_that_is_due_before_the_next_renewal_hastens_it() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    holds.hasten("uid", &nonce(1), at(2_500));
+    assert_eq!(holds.next_due(), Some(at(2_500)));
+    holds.hasten("uid", &nonce(1), at(4_000));
+    assert_eq!(holds.next_due(), Some(at(2_500)));
+}

@@ -220,3 +220,16 @@ fn only_a_forced_break_ends_a_claim_before_its_minimum() {
     claim.annotations_mut().insert(BREAK_FORCE_ANNOTATION.into(), "now".into());
     assert!(matches!(judge(&claim, &Liveness::Unbound), Standing::Free(HeldReason::Broken, _)));
 }
+
+#[test]
+fn before_min_hold_and_after_a_release_nothing_is_expected_of_a_holder() {
+    let held = |min_hold: &str| {
+        let mut lock = lock(free_claim(json!({"minHold": min_hold})), false);
+        lock.status.as_mut().unwrap().fencing_token = Some(7);
+        lock
+    };
+    assert!(!is_expected_to_be_well(&held("2m"), Some(NOW)) && is_expected_to_be_well(&held("1m"), Some(NOW)));
+    let mut released = held("1m");
+    released.annotations_mut().insert(RELEASE_ANNOTATION.into(), "7".into());
+    assert!(!is_expected_to_be_well(&released, Some(NOW)));
+}

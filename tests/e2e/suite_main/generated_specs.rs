@@ -67,7 +67,8 @@ const LOCK: &[Field] = &[
 const CLAIM: fn() -> Vec<Value> = || {
     let good = [json!({"identity": "a"}), json!({"podName": "a-0"}), json!({"identity": "a", "heartbeat": "1s"})];
     let bad = [json!({}), json!({"identity": "a", "podName": "a-0"}), json!({"identity": "a", "heartbeat": "999ms"})];
-    [good.to_vec(), good.to_vec(), bad.to_vec()].concat()
+    let slow = json!({"podName": "a-0", "heartbeat": "2s"});
+    [good.to_vec(), good.to_vec(), bad.to_vec(), vec![slow]].concat()
 };
 
 const ELECTION: fn() -> Vec<Value> = || {
@@ -147,7 +148,7 @@ fn lock_is_good(spec: &Value) -> bool {
         && (!election || selects("matchLabels") || selects("matchExpressions"))
         && (!has("/key") || key.is_some_and(key_is_good))
         && time("/ttl", 10_000, 1_000, 3_600_000)
-        && time("/claim/heartbeat", 1_000, 1_000, any)
+        && time("/claim/heartbeat", 1_000, 1_000, 1_000.max(ttl / 2))
         && (!has("/renewInterval") || time("/renewInterval", 0, 100, ttl / 2))
         && time("/minHold", 0, 0, if has("/maxHold") { millis(spec, "/maxHold", 0).unwrap_or(0) } else { any })
         && time("/maxHold", 1, 1, any)
