@@ -11,6 +11,8 @@ pub mod http;
 pub mod leader;
 pub mod metrics;
 pub mod node_watch;
+pub mod panics;
+pub mod surroundings;
 pub mod telemetry;
 pub mod uninstall;
 
@@ -22,15 +24,17 @@ use kube::Client;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
-    task::JoinSet,
+    task::{JoinError, JoinSet},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use self::{
     args::OperatorArgs,
     context::{Context, Replica},
     http::Health,
     leader::{Candidacy, Term},
+    panics::essential,
+    surroundings::Seen,
 };
 use crate::{
     lock::{self, holds::Holds, renewal::Renewal},
@@ -53,18 +57,14 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     // Connections of its own: renewing the Lease must not wait behind the writes of many locks.
     let lease_client = Client::try_default().await?;
     let terminated = terminated()?;
-    let (listen, stop) = (args.listen, CancellationToken::new());
+    let listen = args.listen;
     let operator = Operator::new(args, client, lease_client, Arc::new(SystemClock).into());
-    let serving = http::serve(listen, operator.face(), stop.clone());
-    let face = tokio::spawn(async move {
-        if let Err(error) = serving.await {
-            tracing::error!(%error, "cannot serve HTTP");
-        }
-    });
-    let result = operator.work(terminated).await;
-    stop.cancel();
-    face.abort();
-    result
+    let serving = http::serve(listen, operator.face(), CancellationToken::new());
+    let mut face = AbortOnDropHandle::new(tokio::spawn(serving));
+    tokio::select! {
+        result = operator.work(terminated) => result,
+        served = &mut face => served?.context("failed to serve HTTP"),
+    }
 }
 
 /// Cancelled by SIGTERM and SIGINT.
@@ -118,10 +118,11 @@ impl Operator {
     pub async fn work(self, terminated: CancellationToken) -> anyhow::Result<()> {
         let Self { args, context, follow_caches, candidacy, leadership, health } = self;
         let mut tasks = JoinSet::new();
-        tasks.spawn(follow_caches);
+        tasks.spawn(essential("caches", follow_caches));
         let (filled, filled_seen) = watch::channel(false);
-        tasks.spawn(heartbeat(context.clone(), health, filled_seen));
+        tasks.spawn(essential("heartbeat", heartbeat(context.clone(), health, filled_seen)));
         tokio::select! {
+            ended = tasks.join_next() => return Err(ended_early(ended)),
             synced = context.synced() => anyhow::ensure!(synced, "the caches ended before they were filled"),
             () = terminated.cancelled() => return Ok(()),
         }
@@ -129,26 +130,43 @@ impl Operator {
 
         let stop = CancellationToken::new();
         let Keeping { sessions, holds } = keep(&context, &leadership, &stop, &mut tasks);
-        let leading =
-            tasks.spawn(lead(context.clone(), sessions.clone(), holds.clone(), leadership.clone(), args.clone()));
-        let reaches = move |quorum: &str| {
-            sessions.all().iter().any(|session| session.reference().to_string() == quorum && session.is_ready())
-        };
+        let leading = lead(context.clone(), sessions.clone(), holds.clone(), leadership.clone(), args.clone());
+        let leading = tasks.spawn(essential("leader", leading));
+        let around = Seen { context: context.clone(), sessions };
         let resign = CancellationToken::new();
-        let campaign = tokio::spawn(candidacy.run(resign.clone(), reaches));
+        let mut campaign = tokio::spawn(essential("lease", candidacy.run(resign.clone(), around)));
 
-        terminated.cancelled().await;
-        tracing::info!("stopping: handing over, held locks are not released");
-        if leadership.borrow().is_some() {
-            publish_validities(&holds).await;
+        let ended = tokio::select! {
+            () = terminated.cancelled() => None,
+            ended = tasks.join_next() => Some(ended_early(ended)),
+            ended = &mut campaign => return Err(ended_early(Some(ended))),
+        };
+        if ended.is_none() {
+            tracing::info!("stopping: handing over, held locks are not released");
+            if leadership.borrow().is_some() {
+                publish_validities(&holds).await;
+            }
         }
         resign.cancel();
         campaign.await?;
+        // Nobody may rely on a replica that is not whole: it ends at once, and starts anew.
+        if let Some(ended) = ended {
+            return Err(ended);
+        }
         leading.abort();
         await_successor(&context.client, &args).await;
         stop.cancel();
         tasks.shutdown().await;
         Ok(())
+    }
+}
+
+/// A task without which a replica is of no use has ended.
+fn ended_early(ended: Option<Result<String, JoinError>>) -> anyhow::Error {
+    match ended {
+        Some(Ok(why)) => anyhow::anyhow!(why),
+        Some(Err(error)) => anyhow::anyhow!(error),
+        None => anyhow::anyhow!("all tasks have ended"),
     }
 }
 
@@ -165,9 +183,10 @@ pub fn keep(
     context: &Context,
     leadership: &watch::Receiver<Option<Term>>,
     stop: &CancellationToken,
-    tasks: &mut JoinSet<()>,
+    tasks: &mut JoinSet<String>,
 ) -> Keeping {
-    let sessions = Sessions::start(context.clone());
+    let (sessions, follow_caches) = Sessions::start(context.clone());
+    tasks.spawn(essential("quorums", follow_caches));
     let holds = Arc::new(Holds::default());
     let renewal = Renewal {
         context: context.clone(),
@@ -176,9 +195,9 @@ pub fn keep(
         vitals: Arc::default(),
         leadership: leadership.clone(),
     };
-    tasks.spawn(renewal.run(stop.clone()));
-    tasks.spawn(lock::adopt::follow(context.clone(), sessions.clone(), holds.clone()));
-    tasks.spawn(node_watch::follow(context.clone()));
+    tasks.spawn(essential("renewal", renewal.run(stop.clone())));
+    tasks.spawn(essential("published holds", lock::adopt::follow(context.clone(), sessions.clone(), holds.clone())));
+    tasks.spawn(essential("node watch", node_watch::follow(context.clone())));
     Keeping { sessions, holds }
 }
 
@@ -192,7 +211,7 @@ async fn lead(
 ) {
     loop {
         let term = leadership.borrow_and_update().clone();
-        if let Some(term) = term {
+        if let Some(term) = term.filter(|term| !term.over.is_cancelled()) {
             tokio::join!(
                 create_default_quorum(&context, &args, &term),
                 quorum::controller::run(context.clone(), sessions.clone(), term.clone()),

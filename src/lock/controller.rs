@@ -1,9 +1,16 @@
 //! Wiring of the lock controller: what makes a lock be looked at again.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use futures::{Stream, StreamExt, stream};
-use kube::runtime::{Config, Controller, controller::Action, reflector::ObjectRef};
+use kube::{
+    ResourceExt,
+    runtime::{Config, Controller, controller::Action, reflector::ObjectRef},
+};
 use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 
 use super::{
@@ -14,76 +21,153 @@ use super::{
 };
 use crate::{
     api::DistributedLock,
-    operator::{cache::Change, context::Context, leader::Term},
+    operator::{cache::Change, context::Context, leader::Term, panics::caught},
     quorum::session::Sessions,
 };
 
 /// So many locks are looked at side by side. More requests at once would only wait for each other in the API server, and keep
 /// the leader's own Lease waiting.
 const CONCURRENCY: u16 = 32;
-/// After a conflict the watch has news soon.
+/// After a conflict, when the newest version has been read.
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);
+/// After the first panic, and after each later one in a row.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
+const AFTER_PANICS: Duration = Duration::from_secs(5);
 /// After any other error.
 const AFTER_ERROR: Duration = Duration::from_millis(500);
 
+/// What the reconciles of one term work with.
+struct Work {
+    locks: Arc<Locks>,
+    /// How often in a row the handling of a lock has panicked, by UID.
+    panics: Mutex<HashMap<String, u32>>,
+}
+
+/// Why a lock is looked at again.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Error(#[from] Error),
+    /// So many times in a row.
+    #[error("handling it panicked, {0} times in a row")]
+    Panicked(u32),
+}
+
 /// Runs until the term is over.
 pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) {
+    let clock = context.clock.clone();
     let locks = Arc::new(Locks::new(context.clone(), sessions, holds, term.clone()));
-    let over = term.over.clone();
+    let work = Arc::new(Work { locks: locks.clone(), panics: Mutex::default() });
     let controller = Controller::for_shared_stream(stream::pending(), context.locks.store())
         .with_config(Config::default().concurrency(CONCURRENCY))
-        .reconcile_on(triggers(&locks))
-        .graceful_shutdown_on(async move { over.cancelled().await })
-        .run(|lock, locks: Arc<Locks>| locks.reconcile(lock), error_policy, locks.clone());
-    tokio::select! {
-        () = controller.for_each(|_outcome| std::future::ready(())) => {}
-        () = term.over.cancelled() => {}
-    }
+        .reconcile_on(triggers(&work))
+        .run(handle, error_policy, work);
+    term.bound(&*clock, controller.for_each(|_outcome| std::future::ready(()))).await;
     // Grants whose status write is still on its way belong to nobody now.
     locks.holds.forget_unpublished();
 }
 
-fn error_policy(lock: Arc<DistributedLock>, error: &Error, locks: Arc<Locks>) -> Action {
-    locks.context.metrics.count(&locks.context.metrics.reconcile_errors, "lock");
-    let lock = ObjectRef::from_obj(&*lock);
-    match error {
-        Error::Write(WriteError::Conflict) => Action::requeue(AFTER_CONFLICT),
-        Error::Write(WriteError::Gone) => Action::await_change(),
-        error => {
-            tracing::warn!(%lock, error = error as &dyn std::error::Error, "will try again");
-            Action::requeue(AFTER_ERROR)
+/// A panic while one lock is handled harms only that lock.
+async fn handle(lock: Arc<DistributedLock>, work: Arc<Work>) -> Result<Action, Failure> {
+    let uid = lock.uid().unwrap_or_default();
+    let handled = caught(look_after(&work.locks, &lock)).await;
+    let mut panics = work.panics();
+    match handled {
+        Ok(handled) => {
+            panics.remove(&uid);
+            Ok(handled?)
+        }
+        Err(_panic) => {
+            let count = panics.entry(uid).or_default();
+            *count = count.saturating_add(1);
+            Err(Failure::Panicked(*count))
         }
     }
 }
 
+/// Decides anew at once, on what another hand has written: if the watch stands still, nothing else would show it.
+async fn look_after(locks: &Arc<Locks>, lock: &Arc<DistributedLock>) -> Result<Action, Error> {
+    let handled = locks.clone().reconcile(lock.clone()).await;
+    if !matches!(handled, Err(Error::Write(WriteError::Conflict))) {
+        return handled;
+    }
+    let Some(cached) = locks.context.locks.get(&ObjectRef::from_obj(&**lock)) else { return handled };
+    let decided_on = locks.written.newest(cached);
+    match locks.written.read(&locks.context.client, &decided_on).await? {
+        Some(_) => handled,
+        None => Ok(Action::await_change()),
+    }
+}
+
+fn error_policy(lock: Arc<DistributedLock>, failure: &Failure, work: Arc<Work>) -> Action {
+    let metrics = &work.locks.context.metrics;
+    metrics.count(&metrics.reconcile_errors, "lock");
+    let lock = ObjectRef::from_obj(&*lock);
+    match failure {
+        Failure::Error(Error::Write(WriteError::Conflict)) => Action::requeue(AFTER_CONFLICT),
+        Failure::Error(Error::Write(WriteError::Gone)) => Action::await_change(),
+        Failure::Error(error) => {
+            tracing::warn!(%lock, error = error as &dyn std::error::Error, "will try again");
+            Action::requeue(AFTER_ERROR)
+        }
+        Failure::Panicked(count) => {
+            metrics.count(&metrics.panics, "lock");
+            tracing::error!(%lock, count, "handling this lock panicked");
+            Action::requeue(if *count > 1 { AFTER_PANICS } else { AFTER_PANIC })
+        }
+    }
+}
+
+impl Work {
+    fn panics(&self) -> MutexGuard<'_, HashMap<String, u32>> {
+        self.panics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is remembered of an object that is gone.
+    fn forget(&self, lock: &DistributedLock) {
+        let uid = lock.uid().unwrap_or_default();
+        self.panics().remove(&uid);
+        self.locks.forget(&uid);
+    }
+}
+
 /// Every event that may change the decision about some lock.
-fn triggers(locks: &Arc<Locks>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
-    let context = &locks.context;
-    let index = locks.clone();
+fn triggers(work: &Arc<Work>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
+    let (locks, context) = (&work.locks, &work.locks.context);
+    let work = work.clone();
+    // Each lock is looked at in the beginning, so none has to be told of what is there already.
+    for lock in context.locks.all() {
+        locks.index.lock_changed(&Change::Applied(lock));
+    }
     let changed = context.locks.changes().flat_map(move |change| {
-        let mut concerned = index.index.lock_changed(&change);
-        if let Change::Applied(lock) = &change {
-            concerned.push(ObjectRef::from_obj(&**lock));
+        let mut concerned = work.locks.index.lock_changed(&change);
+        match &change {
+            Change::Applied(lock) => concerned.push(ObjectRef::from_obj(&**lock)),
+            Change::Deleted(lock) | Change::Vanished(lock) => work.forget(lock),
         }
         stream::iter(concerned)
     });
     let index = locks.clone();
     let replicas = Replicas::default();
-    let pods = context.pods.changes().flat_map(move |change| {
+    // All of them, so that each counts as seen.
+    if context.pods.all().iter().filter(|pod| replicas.is_new(context, pod)).count() > 0 {
+        locks.holds.announce_all();
+    }
+    let pods = context.pods.news().flat_map(move |change| {
         if replicas.is_new(&index.context, change.object()) {
             index.holds.announce_all();
         }
         stream::iter(index.index.pod_changed(change.object()))
     });
     let index = locks.clone();
-    let nodes = context.nodes.changes().flat_map(move |change| stream::iter(index.index.node_changed(change.object())));
+    let nodes = context.nodes.news().flat_map(move |change| stream::iter(index.index.node_changed(&change)));
     let index = locks.clone();
     let lost_nodes =
         WatchStream::from_changes(context.node_watch.changes()).flat_map(move |()| stream::iter(index.index.bound()));
     let index = locks.clone();
-    let quorums = context.quorums.changes().flat_map(move |_| stream::iter(index.index.all()));
+    let quorums = context.quorums.news().flat_map(move |_| stream::iter(index.index.all()));
     let index = locks.clone();
-    let namespaces = context.namespaces.changes().flat_map(move |_| stream::iter(index.index.all()));
+    let namespaces = context.namespaces.news().flat_map(move |_| stream::iter(index.index.all()));
     // A reader that lags behind the renewals of many locks looks at all of them.
     let index = locks.clone();
     let renewals = BroadcastStream::new(locks.holds.news())

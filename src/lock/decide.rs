@@ -114,8 +114,8 @@ pub struct View<'a> {
     pub place: Place,
     /// Set after an attempt without success.
     pub pause: Option<Pause>,
-    /// When this replica came to lead.
-    pub term_began: Boottime,
+    /// Whether another replica may still take over that reaches the quorum of the hold.
+    pub may_hand_over: bool,
     /// For validities and pauses.
     pub now: Boottime,
     /// The API server's time, for what counts from a time that it or a controller wrote.

@@ -83,7 +83,7 @@ proptest! {
             elsewhere: None,
             place,
             pause: paused.then_some(pause),
-            term_began: now,
+            may_hand_over: true,
             now,
             api_now: wall,
         };

@@ -121,7 +121,7 @@ impl Locks {
         match outcome {
             Acquire::NoQuorum { failures, .. } if is_silence(failures) => {
                 if self.tenure.is_silenced(quorum, self.context.clock.boottime()) {
-                    self.tenure.hand_over(quorum, &describe(failures));
+                    self.tenure.hand_over(quorum, &describe(failures), false, self.context.clock.boottime());
                 }
             }
             Acquire::Expired => {}

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    hash::Hash,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -25,16 +26,43 @@ pub struct Index(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     by_key: HashMap<String, HashSet<LockRef>>,
-    bound_in: HashMap<String, HashSet<LockRef>>,
+    bound_to: HashMap<Bond, HashSet<LockRef>>,
     facts: HashMap<LockRef, Facts>,
     node_states: HashMap<String, Option<String>>,
+}
+
+/// Which pods a lock depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Bond {
+    /// The one of this namespace and name.
+    Pod(String, String),
+    /// Any in this namespace.
+    Namespace(String),
+}
+
+impl Bond {
+    fn of(lock: &DistributedLock) -> Option<Self> {
+        let namespace = lock.namespace().unwrap_or_default();
+        let claim = lock.spec.claim.as_ref();
+        let owned_by = |kind: &str| lock.owner_references().iter().find(|owner| owner.kind == kind);
+        if lock.spec.election.is_some() || owned_by("Job").is_some() {
+            return Some(Self::Namespace(namespace));
+        }
+        let pod = match (claim.and_then(|claim| claim.pod_name.clone()), owned_by("Pod")) {
+            (Some(pod), None) => pod,
+            (None, Some(owner)) => owner.name.clone(),
+            (None, None) => return None,
+            (Some(_), Some(_)) => return Some(Self::Namespace(namespace)),
+        };
+        Some(Self::Pod(namespace, pod))
+    }
 }
 
 /// What others on the key, or pods, care about. Renewals change none of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Facts {
     key: String,
-    bound: bool,
+    bond: Option<Bond>,
     generation: Option<i64>,
     nonce: Option<String>,
     /// Not so: it is passed over in the queue.
@@ -49,9 +77,7 @@ impl Facts {
         let finished = status.is_some_and(|status| is_true(&status.conditions, LockCondition::Finished));
         Self {
             key: spec_key(lock),
-            bound: lock.spec.election.is_some()
-                || lock.spec.claim.as_ref().is_some_and(|claim| claim.pod_name.is_some())
-                || lock.owner_references().iter().any(|owner| owner.kind == "Job" || owner.kind == "Pod"),
+            bond: Bond::of(lock),
             able: held.is_none_or(|held| held.reason != HeldReason::NoCandidate.as_str()),
             generation: lock.metadata.generation,
             nonce: status.and_then(|status| status.holder.as_ref()?.nonce.clone()),
@@ -72,26 +98,28 @@ impl Index {
         let reference = LockRef::from_obj(&**lock);
         let mut inner = self.inner();
         let facts = Facts::of(lock);
-        let namespace = lock.namespace().unwrap_or_default();
+        let (key, before) = (facts.key.clone(), inner.facts.remove(&reference));
+        if let Some(before) = before.as_ref().filter(|before| before.bond != facts.bond || before.key != key) {
+            inner.unlink(before, &reference);
+        }
         let matters = match change {
             Change::Applied(_) => {
-                inner.by_key.entry(facts.key.clone()).or_default().insert(reference.clone());
-                if facts.bound {
-                    inner.bound_in.entry(namespace).or_default().insert(reference.clone());
+                inner.by_key.entry(key.clone()).or_default().insert(reference.clone());
+                if let Some(bond) = facts.bond.clone() {
+                    inner.bound_to.entry(bond).or_default().insert(reference.clone());
                 }
-                inner.facts.insert(reference.clone(), facts.clone()) != Some(facts.clone())
+                inner.facts.insert(reference.clone(), facts.clone());
+                before != Some(facts)
             }
             Change::Deleted(_) | Change::Vanished(_) => {
-                inner.facts.remove(&reference);
-                remove(&mut inner.by_key, &facts.key, &reference);
-                remove(&mut inner.bound_in, &namespace, &reference);
+                inner.unlink(&facts, &reference);
                 true
             }
         };
         if !matters {
             return Vec::new();
         }
-        inner.by_key.get(&facts.key).into_iter().flatten().filter(|other| **other != reference).cloned().collect()
+        inner.by_key.get(&key).into_iter().flatten().filter(|other| **other != reference).cloned().collect()
     }
 
     /// All locks with the same key in their spec, itself included.
@@ -99,25 +127,33 @@ impl Index {
         self.inner().by_key.get(&spec_key(lock)).into_iter().flatten().cloned().collect()
     }
 
-    /// The locks that depend on pods in the namespace of this one.
+    /// The locks that depend on this pod.
     pub fn pod_changed(&self, pod: &Pod) -> Vec<LockRef> {
-        self.inner().bound_in.get(&pod.namespace().unwrap_or_default()).into_iter().flatten().cloned().collect()
+        let (namespace, inner) = (pod.namespace().unwrap_or_default(), self.inner());
+        let bonds = [Bond::Pod(namespace.clone(), pod.name_any()), Bond::Namespace(namespace)];
+        bonds.iter().filter_map(|bond| inner.bound_to.get(bond)).flatten().cloned().collect()
     }
 
-    /// The locks that depend on pods, if the node's readiness changed (its heartbeats matter to nobody).
-    pub fn node_changed(&self, node: &Node) -> Vec<LockRef> {
+    /// The locks that depend on pods, if the node's readiness changed (its heartbeats matter to nobody). All of them: how many nodes
+    /// are silent decides about each.
+    pub fn node_changed(&self, change: &Change<Node>) -> Vec<LockRef> {
+        let node = change.object();
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
         let ready = conditions.into_iter().flatten().find(|c| c.type_ == "Ready").map(|c| c.status.clone());
         let mut inner = self.inner();
-        if inner.node_states.insert(node.name_any(), ready.clone()) == Some(ready) {
-            return Vec::new();
-        }
-        inner.bound_in.values().flatten().cloned().collect()
+        let same = match change {
+            Change::Applied(_) => inner.node_states.insert(node.name_any(), ready.clone()) == Some(ready),
+            Change::Deleted(_) | Change::Vanished(_) => {
+                inner.node_states.remove(&node.name_any());
+                false
+            }
+        };
+        if same { Vec::new() } else { inner.bound_to.values().flatten().cloned().collect() }
     }
 
     /// The locks that depend on pods.
     pub fn bound(&self) -> Vec<LockRef> {
-        self.inner().bound_in.values().flatten().cloned().collect()
+        self.inner().bound_to.values().flatten().cloned().collect()
     }
 
     /// Every lock.
@@ -130,7 +166,16 @@ impl Index {
     }
 }
 
-fn remove(map: &mut HashMap<String, HashSet<LockRef>>, key: &str, reference: &LockRef) {
+impl Inner {
+    fn unlink(&mut self, facts: &Facts, reference: &LockRef) {
+        remove(&mut self.by_key, &facts.key, reference);
+        if let Some(bond) = &facts.bond {
+            remove(&mut self.bound_to, bond, reference);
+        }
+    }
+}
+
+fn remove<K: Eq + Hash>(map: &mut HashMap<K, HashSet<LockRef>>, key: &K, reference: &LockRef) {
     if let Some(references) = map.get_mut(key) {
         references.remove(reference);
         if references.is_empty() {
@@ -179,16 +224,33 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_concerns_the_bound_locks_of_its_namespace_only() {
+    fn a_pod_concerns_the_locks_that_are_bound_to_it_only() {
         let index = Index::default();
         let mut bound = claim("bound", "k");
         bound.spec.claim = Some(crate::api::Claim { pod_name: Some("p".into()), ..Default::default() });
+        let mut election = claim("election", "e");
+        election.spec.claim = None;
+        election.spec.election = Some(Default::default());
         index.lock_changed(&applied(&bound));
         index.lock_changed(&applied(&claim("free", "k2")));
-        let pod =
-            |namespace: &str| -> Pod { serde_json::from_value(json!({"metadata": {"namespace": namespace}})).unwrap() };
-        assert_eq!(index.pod_changed(&pod("ns")), vec![LockRef::from_obj(&bound)]);
-        assert!(index.pod_changed(&pod("elsewhere")).is_empty());
+        index.lock_changed(&applied(&election));
+        let concerned = |namespace: &str, name: &str| {
+            let pod = json!({"metadata": {"namespace": namespace, "name": name}});
+            index.pod_changed(&serde_json::from_value::<Pod>(pod).unwrap())
+        };
+        assert_eq!(concerned("ns", "p"), vec![LockRef::from_obj(&bound), LockRef::from_obj(&election)]);
+        assert_eq!(concerned("ns", "q"), vec![LockRef::from_obj(&election)], "any pod may be a candidate");
+        assert!(concerned("elsewhere", "p").is_empty());
+    }
+
+    #[test]
+    fn a_lock_that_is_seen_again_concerns_nobody() {
+        let index = Index::default();
+        let locks: Vec<_> = (0..100).map(|number| applied(&claim(&format!("claim-{number}"), "k"))).collect();
+        let first: usize = locks.iter().map(|lock| index.lock_changed(lock).len()).sum();
+        assert_eq!(first, 100 * 99 / 2, "each is news to those before it");
+        let again: usize = locks.iter().map(|lock| index.lock_changed(lock).len()).sum();
+        assert_eq!(again, 0, "so a new term fills the index first, and looks at each lock once");
     }
 
     #[test]
@@ -202,6 +264,7 @@ mod tests {
                 "status": {"conditions": [{"type": "Ready", "status": ready}]}}))
             .unwrap()
         };
+        let node = |ready: &str| Change::Applied(Arc::new(node(ready)));
         index.node_changed(&node("True"));
         assert!(index.node_changed(&node("True")).is_empty());
         assert_eq!(index.node_changed(&node("Unknown")).len(), 1);

@@ -43,6 +43,9 @@ const MAX_STEPS: usize = 16;
 /// Timers count no further than about two years; whoever waits longer looks again in between.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
+/// Until the term ends, or nobody was found who had better lead.
+const AWAITING_SUCCESSOR: Duration = Duration::from_millis(100);
+
 /// Why a reconcile could not finish; it is repeated with backoff.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -80,12 +83,7 @@ pub struct Locks {
 impl Locks {
     /// For a new term; nothing is carried over from an earlier one but the holds.
     pub fn new(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) -> Self {
-        let tenure = Tenure::new(term, context.clock.boottime());
-        sessions
-            .all()
-            .iter()
-            .filter(|session| session.is_ready())
-            .for_each(|session| tenure.reached(session.reference()));
+        let tenure = Tenure::new(term);
         Self {
             written: Written::new(context.metrics.clone()),
             context,
@@ -146,8 +144,8 @@ impl Locks {
             Step::Free(freed) => self.free(lock, freed).await,
             Step::Lose(why) => self.lose(lock, &why).await,
             Step::HandOver(quorum, why) => {
-                self.tenure.hand_over(&quorum, &why);
-                Ok(Progress::Done(Action::await_change()))
+                self.tenure.hand_over(&quorum, &why, true, self.context.clock.boottime());
+                Ok(Progress::Done(Action::requeue(AWAITING_SUCCESSOR)))
             }
             Step::RunOut(reason, why) => self.run_out(lock, reason, &why).await,
             Step::Seal => self.seal(lock).await,
@@ -209,15 +207,22 @@ impl Locks {
         }
         let uid = lock.uid().unwrap_or_default();
         self.holds.forget(&uid);
-        self.pause(&uid, None);
-        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
-        self.written.forget(&uid);
+        self.forget(&uid);
         Ok(Progress::Done(Action::await_change()))
+    }
+
+    /// Drops what is remembered of an object that is gone.
+    pub fn forget(&self, uid: &str) {
+        self.pause(uid, None);
+        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.written.forget(uid);
     }
 
     fn view<'a>(&self, lock: &'a DistributedLock, access: &Result<Access, Refusal>) -> View<'a> {
         let uid = lock.uid().unwrap_or_default();
         let held = self.held(lock);
+        let quorum = held.as_ref().and_then(|held| Some(held.hold.as_ref()?.terms.quorum.reference()));
+        let may_hand_over = quorum.map(|quorum| self.tenure.may_hand_over(&quorum, self.context.clock.boottime()));
         // Who could hold it and whose turn it is matter only while nobody holds it.
         let (contender, place, elsewhere) = if held.is_some() {
             (Err("already held".to_owned()), Ok(Place::First), None)
@@ -235,7 +240,7 @@ impl Locks {
             elsewhere,
             place: place.unwrap_or(Place::First),
             pause: self.last_pause(&uid),
-            term_began: self.tenure.began(),
+            may_hand_over: may_hand_over.unwrap_or(true),
             now: self.context.clock.boottime(),
             api_now: self.context.api_now(),
         }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::{DistributedLock, HeldQuorum},
-    operator::{context::Context, leader::Term},
+    operator::{context::Context, leader::Term, panics::caught},
     quorum::session::{QuorumSession, Sessions},
     redlock::{Drift, Extend, ExtendRequest, LockValue, Seen, ValueSigner},
     time::Boottime,
@@ -23,6 +23,8 @@ use crate::{
 
 /// How long a renewal is put off while the lock may not be renewed or its quorum has no session yet.
 const NOT_NOW: Duration = Duration::from_millis(100);
+/// How long a renewal is put off that panicked.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
 /// With nothing held, the timer looks again this often; a new hold wakes it at once.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -60,13 +62,38 @@ impl Renewal {
             let due = self.holds.take_due(self.context.clock.boottime());
             let (asked, unasked) = self.admissible(due);
             for (quorum, batch) in unasked {
-                let renewal = self.clone();
-                tokio::spawn(async move { renewal.renew(quorum, batch).await });
+                let (renewal, holds) = (self.clone(), batch.clone());
+                tokio::spawn(self.clone().guarded(holds, async move { renewal.renew(quorum, batch).await }));
             }
             for (lock, hold) in asked {
-                tokio::spawn(self.clone().ask_and_renew(lock, hold));
+                let renewal = self.clone().ask_and_renew(lock, hold.clone());
+                tokio::spawn(self.clone().guarded(vec![hold], renewal));
             }
         }
+    }
+
+    /// A panic while one lock is renewed harms no other one: those that were renewed together with it are then renewed each by itself.
+    async fn guarded(self, mut holds: Vec<Hold>, renewal: impl Future<Output = ()>) {
+        if caught(renewal).await.is_ok() {
+            return;
+        }
+        if holds.len() == 1 {
+            holds.iter().for_each(|hold| self.panicked(hold));
+            return;
+        }
+        let alone = holds.drain(..).map(async |hold| {
+            if caught(self.renew(hold.terms.quorum.clone(), vec![hold.clone()])).await.is_err() {
+                self.panicked(&hold);
+            }
+        });
+        join_all(alone).await;
+    }
+
+    fn panicked(&self, hold: &Hold) {
+        self.context.metrics.count(&self.context.metrics.panics, "renewal");
+        tracing::error!(lock = %hold.terms.lock, "renewing this lock panicked");
+        let pause = AFTER_PANIC.min(hold.terms.renew_interval);
+        self.holds.postpone(&hold.terms.uid, self.context.clock.boottime() + pause);
     }
 
     /// The batches to renew by quorum, without the holds that may not be renewed: nothing renews, as far as this replica can

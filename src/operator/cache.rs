@@ -209,16 +209,19 @@ where
 
     /// Every object there is, then each change. A reader that falls behind is shown every object again.
     pub fn changes(&self) -> impl Stream<Item = Change<K>> + Send + 'static {
-        let subscription = BroadcastStream::new(self.changes.subscribe());
+        let news = self.news();
+        stream::iter(self.all().into_iter().map(Change::Applied)).chain(news)
+    }
+
+    /// Each change from now on. A reader that falls behind is shown every object.
+    pub fn news(&self) -> impl Stream<Item = Change<K>> + Send + 'static {
         let store = self.store.clone();
-        let listed = move || store.state().into_iter().map(Change::Applied).collect::<Vec<_>>();
-        let first = listed();
-        stream::iter(first).chain(subscription.flat_map(move |change| {
+        BroadcastStream::new(self.changes.subscribe()).flat_map(move |change| {
             stream::iter(match change {
                 Ok(change) => vec![change],
-                Err(_lagged) => listed(),
+                Err(_lagged) => store.state().into_iter().map(Change::Applied).collect(),
             })
-        }))
+        })
     }
 }
 

@@ -83,6 +83,8 @@ pub struct Metrics {
     pub api_writes: Outcomes,
     /// Reconciles that failed and are tried again, by controller.
     pub reconcile_errors: Outcomes,
+    /// Panics that were caught, by what was being done.
+    pub panics: Outcomes,
     seen: Seen,
     registry: Mutex<Registry>,
 }
@@ -115,11 +117,15 @@ impl Default for Metrics {
             }),
             api_writes: Outcomes::default(),
             reconcile_errors: Outcomes::default(),
+            panics: Outcomes::default(),
             seen: Seen::default(),
             registry: Mutex::new(Registry::with_prefix("redlock")),
         };
         metrics.register();
         // There from the beginning, so that an alert on the first error has something to rise from.
+        for task in ["lock", "quorum", "renewal", "session"] {
+            drop(metrics.panics.get_or_create(&Outcome { outcome: task }));
+        }
         for controller in ["lock", "quorum"] {
             drop(metrics.reconcile_errors.get_or_create(&Outcome { outcome: controller }));
         }
@@ -141,6 +147,7 @@ impl Metrics {
         registry.register_with_unit("member_latency", help, Unit::Seconds, self.member_latency.clone());
         registry.register("api_writes", "Writes of locks to the API server", self.api_writes.clone());
         registry.register("reconcile_errors", "Reconciles that failed, by controller", self.reconcile_errors.clone());
+        registry.register("panics", "Panics that were caught, by what was being done", self.panics.clone());
         registry.register("leader", "1 on the replica that leads", self.seen.leader.clone());
         registry.register("locks_held", "Locks whose status names a holder", self.seen.held.clone());
         registry.register("locks_waiting", "Locks without a holder, by reason", self.seen.waiting.clone());

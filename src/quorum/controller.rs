@@ -47,6 +47,7 @@ use crate::api::conditions::CommonReason;
 use crate::operator::cache::{Cache, Change};
 use crate::operator::context::Context;
 use crate::operator::leader::Term;
+use crate::operator::panics::caught;
 use crate::time::Monotonic;
 use apply::Applied;
 use auth::Secrets;
@@ -74,6 +75,8 @@ pub(crate) enum Error {
     Conflict,
     #[error("the quorum was deleted")]
     Gone,
+    #[error("handling the quorum panicked")]
+    Panicked,
     #[error(transparent)]
     Member(#[from] ActError),
     #[error(transparent)]
@@ -148,14 +151,16 @@ struct Task<'a> {
 /// Runs until the term is over. What is under way then is dropped wherever it stands: every order of writes is safe against
 /// a crash, and so against this.
 pub async fn run(context: Context, sessions: Sessions, term: Term) {
-    let over = term.over.clone();
+    let (clock, lasts) = (context.clock.clone(), term.clone());
     let (owned, follow) = Owned::new(&context.client);
     let leader = Arc::new(Leader { context, sessions, term, owned, memories: Mutex::default() });
-    tokio::select! {
-        () = over.cancelled() => {}
-        () = follow => {}
-        () = control(leader) => {}
-    }
+    let work = async {
+        tokio::select! {
+            () = follow => {}
+            () = control(leader) => {}
+        }
+    };
+    lasts.bound(&*clock, work).await;
 }
 
 async fn control(leader: Arc<Leader>) {
@@ -188,8 +193,19 @@ where
     cache.changes().map(|change| Ok(change.object().as_ref().clone()))
 }
 
-/// The driver: observe, validate, build, apply, decide and act, publish.
+/// A panic while one quorum is handled harms only that quorum.
 async fn reconcile(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action, Error> {
+    match caught(handle(quorum, leader.clone())).await {
+        Ok(handled) => handled,
+        Err(_panic) => {
+            leader.context.metrics.count(&leader.context.metrics.panics, "quorum");
+            Err(Error::Panicked)
+        }
+    }
+}
+
+/// The driver: observe, validate, build, apply, decide and act, publish.
+async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action, Error> {
     let Some(task) = Task::new(&leader, &quorum) else {
         // The session follows the same watch and will announce itself.
         return Ok(Action::requeue(FIRST_BACKOFF));

@@ -2,6 +2,7 @@
 //! token.
 
 mod accord;
+mod alarm;
 mod auth_reader;
 mod clock;
 mod counts;
@@ -9,6 +10,7 @@ mod credentials;
 mod link;
 mod links;
 mod registry;
+mod restarts;
 mod scripts;
 mod timed;
 mod tokens;
@@ -31,6 +33,8 @@ pub use link::{ActError, Credentials, LinkView, MemberLink, ScriptNews, Turn};
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
+
+use alarm::Alarm;
 
 use super::auth::Auth;
 use super::membership::Lists;
@@ -75,6 +79,8 @@ pub struct QuorumSession {
     /// Links follow one state of the quorum after the other, never an older one.
     placing: Mutex<()>,
     announcements: Announcements,
+    /// Raised when one of its tasks has panicked.
+    alarm: Alarm,
     /// Ends the tasks of this session.
     _end: DropGuard,
 }
@@ -87,7 +93,9 @@ impl QuorumSession {
         let stop = CancellationToken::new();
         let accord = SharedAccord::new(&quorum);
         let clocks = Arc::new(ClockGuard::new(0, in_force::clock_rule(&quorum)));
-        let shared = Shared { machine: context.machine(), clocks: clocks.clone(), accord: accord.clone() };
+        let alarm = Alarm::default();
+        let shared =
+            Shared { alarm: alarm.clone(), machine: context.machine(), clocks: clocks.clone(), accord: accord.clone() };
         let links = Links::new(shared, reference.clone(), announcements.clone(), stop.clone());
         let session = Arc::new(Self {
             context: context.clone(),
@@ -108,6 +116,7 @@ impl QuorumSession {
             former_closed: Mutex::default(),
             placing: Mutex::default(),
             announcements,
+            alarm: alarm.clone(),
             _end: stop.clone().drop_guard(),
         });
         let users = credentials::follow(context.client.clone(), namespace.clone(), Arc::downgrade(&session));
@@ -119,7 +128,9 @@ impl QuorumSession {
             Arc::downgrade(&session),
         );
         let secrets = async { tokio::join!(reader, users) };
-        tokio::spawn(async move { stop.run_until_cancelled(secrets).await });
+        tokio::spawn(alarm.watching(async move {
+            let _ended_or_stopped = stop.run_until_cancelled(secrets).await;
+        }));
         session.place();
         Some(session)
     }
@@ -128,6 +139,11 @@ impl QuorumSession {
     #[must_use]
     pub fn reference(&self) -> &ObjectRef<RedisQuorum> {
         &self.reference
+    }
+
+    /// Whether one of its tasks has panicked: it is of no use any more.
+    pub(super) fn is_broken(&self) -> bool {
+        self.alarm.is_raised() || self.links().iter().any(|link| link.is_broken())
     }
 
     /// UID of the quorum.

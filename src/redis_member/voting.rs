@@ -34,7 +34,7 @@ pub struct RedisMember {
     jobs: mpsc::UnboundedSender<Job>,
     endpoint: watch::Sender<Endpoint>,
     link: watch::Receiver<Link>,
-    _task: AbortOnDropHandle<()>,
+    task: AbortOnDropHandle<()>,
 }
 
 impl RedisMember {
@@ -56,7 +56,7 @@ impl RedisMember {
         let down = Link::Down(MemberError::Unreachable("not connected yet".to_owned()));
         let (link_sender, link) = watch::channel(down);
         let actor = Actor::new(name.clone(), queue, endpoints, link_sender, machine, guard);
-        Self { name, jobs, endpoint, link, _task: AbortOnDropHandle::new(tokio::spawn(actor.run())) }
+        Self { name, jobs, endpoint, link, task: AbortOnDropHandle::new(tokio::spawn(actor.run())) }
     }
 
     /// The member is there from now on. If it has moved, the connection is dropped and another one made; a new password, and
@@ -67,6 +67,12 @@ impl RedisMember {
             *current = endpoint;
             moved
         });
+    }
+
+    /// Whether its task has ended, which it does of itself only by a panic: it never answers again.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.task.is_finished()
     }
 
     /// The state of the connection, to read or to wait for.

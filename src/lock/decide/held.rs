@@ -98,7 +98,7 @@ fn decide_good(view: &View<'_>, held: &Held) -> Step {
             let trouble = trouble.clone().unwrap_or_default();
             lost(view.lock, format!("a majority of the members no longer has the key: {trouble}"))
         }
-        Some(hold) if is_slipping(hold, view.now) && hold.won.is_some_and(|won| won >= view.term_began) => {
+        Some(hold) if is_slipping(hold, view.now) && view.may_hand_over => {
             let trouble = hold.trouble.clone().unwrap_or_else(|| "not renewed in time".into());
             Step::HandOver(hold.terms.quorum.reference(), trouble)
         }
@@ -160,11 +160,11 @@ fn stale_word(lock: &DistributedLock) -> Option<&'static str> {
     (word.trim().parse() != Ok(token)).then_some(RELEASE_ANNOTATION)
 }
 
-/// Every replica renews, so what one cannot renew for want of answers another perhaps can. Only what this leader has renewed in this
-/// term is offered: whoever gets it and cannot renew it either declares it lost.
+/// Every replica renews, so what one cannot renew for want of answers another perhaps can.
 fn is_slipping(hold: &Hold, now: Boottime) -> bool {
     let left = hold.valid_until.since(now);
-    let is_unanswered = hold.silence || hold.trouble.is_none();
+    // One that it never renewed, and was not refused for, may have run out while nobody renewed.
+    let is_unanswered = hold.silence || hold.trouble.is_none() && hold.won.is_some();
     is_unanswered && !hold.is_valid(now) || hold.silence && left < SLIPPING.min(hold.terms.ttl / 3)
 }
 

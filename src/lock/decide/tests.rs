@@ -78,7 +78,7 @@ fn view(lock: &DistributedLock) -> View<'_> {
         elsewhere: None,
         place: Place::First,
         pause: None,
-        term_began: NOW,
+        may_hand_over: true,
         now: NOW,
         api_now: WALL,
     }
@@ -257,7 +257,9 @@ fn a_hold_that_nobody_here_can_continue_is_sealed_like_any_other_end() {
     let lock = held_lock(json!({}));
     let lost = |hold| matches!(decide(&held_view(&lock, Standing::Good, hold)), Step::RunOut(HeldReason::Expired, _));
     assert!(lost(None));
-    assert!(lost(Some(hold(WALL.0 - 9_000, 0))));
+    let mut expired = hold(WALL.0 - 9_000, 0);
+    expired.won = None;
+    assert!(lost(Some(expired)));
 }
 
 #[test]
@@ -326,35 +328,34 @@ fn a_word_with_another_token_is_taken_off() {
 }
 
 #[test]
-fn what_this_leader_has_renewed_and_no_longer_can_is_offered_to_another() {
+fn what_this_leader_cannot_renew_is_offered_to_another_as_long_as_one_may_take_over() {
     let lock = held_lock(json!({}));
-    let step = |hold: &Hold| decide(&held_view(&lock, Standing::Good, Some(hold.clone())));
-    let votes = Votes { yes: 3, of: 3 };
-    let mut renewed = hold(WALL.0 - 8_100, 900).granted(votes, NOW);
-    let mut inherited = hold(WALL.0 - 8_100, 900);
-    assert!(matches!(step(&renewed), Step::Keep(_)), "its renewal has not failed yet");
-    for hold in [&mut renewed, &mut inherited] {
-        hold.trouble = Some("q-0: no answer".into());
-        hold.silence = true;
-    }
-    let offered = Step::HandOver(renewed.terms.quorum.reference(), "q-0: no answer".into());
-    assert_eq!(step(&renewed), offered, "before it runs out");
-    assert!(matches!(step(&inherited), Step::Keep(_)), "whoever led before could not renew it either");
-    for hold in [&mut renewed, &mut inherited] {
-        hold.valid_until = NOW;
-        hold.loss = Some(Loss::Expired);
-    }
-    assert_eq!(step(&renewed), offered);
-    assert!(matches!(step(&inherited), Step::RunOut(HeldReason::Expired, _)));
-    renewed.silence = false;
+    let step = |hold: &Hold, may_hand_over: bool| {
+        decide(&View { may_hand_over, ..held_view(&lock, Standing::Good, Some(hold.clone())) })
+    };
+    let mut slipping = hold(WALL.0 - 8_100, 900);
+    assert!(matches!(step(&slipping, true), Step::Keep(_)), "its renewal has not failed yet");
+    slipping.trouble = Some("q-0: no answer".into());
+    slipping.silence = true;
+    let offered = Step::HandOver(slipping.terms.quorum.reference(), "q-0: no answer".into());
+    assert_eq!(step(&slipping, true), offered, "before it runs out, and whoever renewed it last");
+    assert!(matches!(step(&slipping, false), Step::Keep(_)), "nobody else can");
+    slipping.valid_until = NOW;
+    slipping.loss = Some(Loss::Expired);
+    assert_eq!(step(&slipping, true), offered);
+    assert!(matches!(step(&slipping, false), Step::RunOut(HeldReason::Expired, _)));
+    slipping.silence = false;
     assert!(
-        matches!(step(&renewed), Step::RunOut(HeldReason::Expired, _)),
+        matches!(step(&slipping, true), Step::RunOut(..)),
         "members that are fenced for this replica are so for all"
     );
-    renewed.trouble = None;
-    assert_eq!(step(&renewed), Step::HandOver(renewed.terms.quorum.reference(), "not renewed in time".into()));
-    renewed.loss = Some(Loss::Refused);
-    assert!(matches!(step(&renewed), Step::Lose(_)), "a refusal is an answer");
+    slipping.trouble = None;
+    slipping.won = None;
+    assert!(matches!(step(&slipping, true), Step::RunOut(..)), "it ran out before this replica came");
+    slipping = slipping.granted(Votes { yes: 3, of: 3 }, NOW);
+    assert_eq!(step(&slipping, true), Step::HandOver(slipping.terms.quorum.reference(), "not renewed in time".into()));
+    slipping.loss = Some(Loss::Refused);
+    assert!(matches!(step(&slipping, true), Step::Lose(_)), "a refusal is an answer");
 }
 
 #[test]

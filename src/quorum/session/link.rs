@@ -20,7 +20,7 @@ pub use external::Credentials;
 pub use looks::ScriptNews;
 pub(super) use place::Access;
 
-use super::{Announcements, ClockGuard, SharedAccord};
+use super::{Alarm, Announcements, ClockGuard, SharedAccord};
 use crate::api::RedisQuorum;
 use crate::fence::clock::OwnClocks;
 use crate::fence::{ProcessWatch, Sight};
@@ -101,6 +101,7 @@ pub(super) struct Shared {
     pub(super) machine: Machine,
     pub(super) clocks: Arc<ClockGuard>,
     pub(super) accord: SharedAccord,
+    pub(super) alarm: Alarm,
 }
 
 /// One member, as this replica is connected to it.
@@ -126,7 +127,7 @@ pub struct MemberLink {
 
 impl MemberLink {
     pub(super) fn start(
-        Shared { machine, clocks, accord }: Shared,
+        Shared { machine, clocks, accord, alarm }: Shared,
         plan: MemberPlan,
         quorum: ObjectRef<RedisQuorum>,
         announcements: Announcements,
@@ -148,7 +149,9 @@ impl MemberLink {
             stop: stop.clone(),
         });
         let watching = link.clone().watch();
-        tokio::spawn(async move { stop.run_until_cancelled(watching).await });
+        tokio::spawn(alarm.watching(async move {
+            let _ended_or_stopped = stop.run_until_cancelled(watching).await;
+        }));
         link
     }
 
@@ -156,6 +159,12 @@ impl MemberLink {
     pub(super) fn end(&self) {
         self.stop.cancel();
         self.voter.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// Whether the task of its voting connection has panicked.
+    pub(super) fn is_broken(&self) -> bool {
+        let voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
+        voter.as_ref().is_some_and(|(_, voter)| voter.has_ended())
     }
 
     #[cfg(test)]

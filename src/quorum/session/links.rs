@@ -73,7 +73,7 @@ impl Links {
 mod tests {
     use super::*;
     use crate::fence::clock::Rule;
-    use crate::quorum::session::{ClockGuard, accord::SharedAccord};
+    use crate::quorum::session::{Alarm, ClockGuard, accord::SharedAccord};
     use crate::redlock::Drift;
     use crate::time::SystemClock;
 
@@ -92,6 +92,7 @@ mod tests {
             machine: Arc::new(SystemClock).into(),
             clocks: Arc::new(ClockGuard::new(0, rule)),
             accord: SharedAccord::new(&quorum),
+            alarm: Alarm::default(),
         };
         let (news, _) = tokio::sync::broadcast::channel(8);
         let links = Links::new(shared, ObjectRef::new("main").within("locks"), news, CancellationToken::new());

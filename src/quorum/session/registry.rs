@@ -2,21 +2,26 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use tokio::sync::broadcast;
+use tokio::time::interval;
 use tokio_stream::wrappers::BroadcastStream;
 
+use super::restarts::Restarts;
 use super::{Announcements, QuorumSession};
 use crate::api::{QUORUM_LABEL, RedisQuorum};
 use crate::fence::predecessor::{Machine, NodeFacts, NodeIdentity};
-use crate::operator::{cache::Change, context::Context};
+use crate::operator::{cache::Change, context::Context, panics::caught_in};
 use crate::quorum::facts::Nodes;
 
 /// News that a slow reader may fall behind before it is told nothing in particular changed, and looks at everything.
 const CAPACITY: usize = 1024;
+/// Between two looks whether a session has panicked, or has rested.
+const ROUND: Duration = Duration::from_millis(250);
 
 /// The sessions of this replica; cheap to clone.
 #[derive(Clone)]
@@ -26,19 +31,19 @@ struct Registry {
     context: Context,
     by_quorum: Mutex<HashMap<ObjectRef<RedisQuorum>, Arc<QuorumSession>>>,
     nodes: Mutex<Nodes>,
+    restarts: Mutex<Restarts<ObjectRef<RedisQuorum>>>,
     announcements: Announcements,
 }
 
 impl Sessions {
-    /// Follows the caches from now on, on every replica, as long as the result or a clone of it lives.
-    #[must_use]
-    pub fn start(context: Context) -> Self {
+    /// No sessions yet, and the task that follows the caches, on every replica, as long as the result or a clone of it lives.
+    pub fn start(context: Context) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (announcements, _) = broadcast::channel(CAPACITY);
-        let (by_quorum, nodes) = (Mutex::default(), Mutex::default());
-        let registry = Arc::new(Registry { context, by_quorum, nodes, announcements });
+        let (by_quorum, nodes, restarts) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let registry = Arc::new(Registry { context, by_quorum, nodes, restarts, announcements });
         let news = registry.announcements.subscribe();
-        tokio::spawn(follow(registry.context.clone(), news, Arc::downgrade(&registry)));
-        Self(registry)
+        let task = follow(registry.context.clone(), news, Arc::downgrade(&registry));
+        (Self(registry), task)
     }
 
     /// The session of a quorum, if the quorum is known.
@@ -93,8 +98,10 @@ async fn follow(context: Context, mut news: broadcast::Receiver<ObjectRef<RedisQ
     let mut quorums = std::pin::pin!(context.quorums.changes());
     let mut pods = std::pin::pin!(context.pods.changes());
     let mut nodes = std::pin::pin!(context.nodes.changes());
+    let mut rounds = interval(ROUND);
     loop {
         tokio::select! {
+            _ = rounds.tick() => registry.upgrade().map(|registry| registry.mend()),
             Some(change) = quorums.next() => registry.upgrade().map(|registry| registry.on_quorum(&change)),
             Some(change) = pods.next() => registry.upgrade().map(|registry| registry.on_pod(&change)),
             Some(change) = nodes.next() => registry.upgrade().map(|registry| registry.on_node(&change)),
@@ -125,28 +132,69 @@ impl Registry {
         self.lock().values().cloned().collect()
     }
 
+    /// Whatever a session does with what it is told: its panic ends that session only.
+    fn tell(&self, session: &QuorumSession, tell: impl FnOnce(&QuorumSession)) {
+        if caught_in(|| tell(session)).is_err() {
+            self.rest(session.reference());
+        }
+    }
+
+    /// Ends a session that panicked. Its quorum counts as unreachable until it is begun again.
+    fn rest(&self, quorum: &ObjectRef<RedisQuorum>) {
+        let metrics = &self.context.metrics;
+        metrics.count(&metrics.panics, "session");
+        drop(self.lock().remove(quorum));
+        let pause = self.restarts().failed(quorum.clone(), self.context.clock.monotonic());
+        tracing::error!(%quorum, ?pause, "the session of this quorum panicked, and is begun again after a pause");
+        let _ = self.announcements.send(quorum.clone());
+    }
+
+    /// Ends the sessions that panicked, and begins those that have rested.
+    fn mend(&self) {
+        for session in self.all().iter().filter(|session| session.is_broken()) {
+            self.rest(session.reference());
+        }
+        let due = self.restarts().take_due(self.context.clock.monotonic());
+        for quorum in due.iter().filter_map(|reference| self.context.quorums.get(reference)) {
+            self.on_quorum(&Change::Applied(quorum));
+        }
+    }
+
+    /// Starts the session of a quorum that has none.
+    fn begin(&self, reference: &ObjectRef<RedisQuorum>, quorum: &Arc<RedisQuorum>) {
+        if self.restarts().rests(reference) {
+            return;
+        }
+        let started = caught_in(|| QuorumSession::start(&self.context, quorum.clone(), self.announcements.clone()));
+        match started {
+            Ok(Some(session)) => drop(self.lock().insert(reference.clone(), session)),
+            Ok(None) => {}
+            Err(_panic) => self.rest(reference),
+        }
+    }
+
+    fn restarts(&self) -> MutexGuard<'_, Restarts<ObjectRef<RedisQuorum>>> {
+        self.restarts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn on_quorum(&self, change: &Change<RedisQuorum>) {
         let quorum = change.object();
         let reference = ObjectRef::from_obj(quorum.as_ref());
         let known = self.get(&reference).filter(|session| Some(session.uid()) == quorum.uid().as_deref());
         match (change, known) {
-            (Change::Applied(quorum), Some(session)) => session.learn(quorum.clone()),
-            (Change::Applied(quorum), None) => {
-                // Another UID under the same name is another quorum: other secrets, other members.
-                if let Some(session) = QuorumSession::start(&self.context, quorum.clone(), self.announcements.clone()) {
-                    self.lock().insert(reference.clone(), session);
-                }
-            }
+            (Change::Applied(quorum), Some(session)) => self.tell(&session, |session| session.learn(quorum.clone())),
+            // Another UID under the same name is another quorum: other secrets, other members.
+            (Change::Applied(quorum), None) => self.begin(&reference, quorum),
             (Change::Deleted(_) | Change::Vanished(_), Some(_)) => drop(self.lock().remove(&reference)),
-            // The deletion of an earlier object of that name.
-            (Change::Deleted(_) | Change::Vanished(_), None) => {}
+            // The deletion of an earlier object of that name, or of one whose session rests.
+            (Change::Deleted(_) | Change::Vanished(_), None) => self.restarts().forget(&reference),
         }
         let _ = self.announcements.send(reference);
     }
 
     fn on_news(&self, quorum: &ObjectRef<RedisQuorum>) {
         if let Some(session) = self.get(quorum) {
-            session.say_scripts();
+            self.tell(&session, |_| session.say_scripts());
         }
     }
 
@@ -154,8 +202,10 @@ impl Registry {
         let pod = change.object();
         let (Some(name), Some(namespace)) = (pod.labels().get(QUORUM_LABEL), pod.namespace()) else { return };
         if let Some(session) = self.get(&ObjectRef::new(name).within(&namespace)) {
-            session.place();
-            session.announce();
+            self.tell(&session, |session| {
+                session.place();
+                session.announce();
+            });
         }
     }
 

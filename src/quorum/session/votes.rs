@@ -38,6 +38,21 @@ impl QuorumSession {
         }
     }
 
+    /// Whether a majority of the members answers this replica, where it votes. A fenced member answers, too: it is fenced for every
+    /// replica.
+    #[must_use]
+    pub fn is_reached(&self) -> bool {
+        let quorum = self.quorum();
+        let lists = Lists::of(&quorum);
+        let links = self.links();
+        let answers = |name: &&String| {
+            let link = links.iter().find(|link| link.name().as_str() == **name);
+            let voter = link.and_then(|link| link.voter(lists.epoch));
+            voter.is_some_and(|voter| !matches!(*voter.link().borrow(), Link::Down(_)))
+        };
+        lists.in_force().all(|list| list.iter().filter(answers).count() >= majority(list))
+    }
+
     /// Whether [`QuorumSession::ready`] would resolve at once.
     #[must_use]
     pub fn is_ready(&self) -> bool {

@@ -91,7 +91,7 @@ async fn start(name: String, reach: Reach, leadership: watch::Receiver<Option<Te
     let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(Via(reach.place)) };
     let (context, follow_caches) = Context::new(client, replica, machine);
     let mut tasks = JoinSet::new();
-    tasks.spawn(follow_caches);
+    tasks.spawn(operator::panics::essential("caches", follow_caches));
     ensure!(context.synced().await, "the caches ended before they were filled");
     let Keeping { sessions, holds } = operator::keep(&context, &leadership, &CancellationToken::new(), &mut tasks);
     tasks.detach_all();

@@ -108,7 +108,7 @@ async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> 
 
 fn shared(clocks: Arc<ClockGuard>) -> Shared {
     let accord = SharedAccord::new(&RedisQuorum::new("main", crate::api::RedisQuorumSpec::default()));
-    Shared { machine: Arc::new(SystemClock).into(), clocks, accord }
+    Shared { machine: Arc::new(SystemClock).into(), clocks, accord, alarm: Alarm::default() }
 }
 
 async fn until(link: &MemberLink, what: impl Fn(&LinkView) -> bool) -> LinkView {

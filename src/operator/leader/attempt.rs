@@ -1,0 +1,225 @@
+//! One look at the Lease, and the write that follows from it.
+
+use std::time::Duration;
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+    jiff::Timestamp,
+};
+use kube::{ResourceExt, api::PostParams, runtime::reflector::ObjectRef};
+use tokio::time::timeout;
+
+use super::{
+    ATTEMPT_TIMEOUT, Candidacy, LEASE_DURATION, RENEW_DEADLINE, Surroundings,
+    hand_over::{Holder, Notes, OUT_OF_REACH_ANNOTATION, Prospect},
+    lease::{Asker, Verdict, evaluate, next_epoch},
+    term::Term,
+};
+use crate::{
+    api::RedisQuorum,
+    time::{Boottime, Clock, UnixMillis},
+};
+
+/// Those to whom it was not handed over leave it to the others for this long.
+const RELUCTANCE: Duration = Duration::from_millis(1_500);
+/// Somebody else wrote into the Lease in between: read it again, so many times at once.
+const CONFLICTS: usize = 3;
+/// A wish that is this old is dropped when the quorum is reached: by then the links have noticed if members are silent.
+const WISH_AGE: Duration = Duration::from_secs(5);
+
+/// What an attempt came to.
+pub(super) enum Attempt {
+    /// The Lease is as it should be.
+    Done,
+    /// To be handed over for the sake of this quorum, to these.
+    HandOver(String, Vec<String>),
+}
+
+impl<C: Clock + ?Sized> Candidacy<C> {
+    /// Standbys write into the Lease, too, so a conflict is no news: read it again.
+    pub(super) async fn attempts(&mut self, around: &impl Surroundings) -> kube::Result<Attempt> {
+        let mut conflicts = 0;
+        loop {
+            match self.attempt(around).await {
+                Err(kube::Error::Api(status)) if status.is_conflict() && conflicts < CONFLICTS => conflicts += 1,
+                settled => return settled,
+            }
+        }
+    }
+
+    async fn attempt(&mut self, around: &impl Surroundings) -> kube::Result<Attempt> {
+        let sent = self.clock.boottime();
+        if sent < self.aside_until {
+            return Ok(Attempt::Done);
+        }
+        let api_now = around.api_now();
+        self.reach.look(around.sights(), sent);
+        let Some(lease) = self.leases.get_opt(&self.name).await? else {
+            self.end_term("the lease is gone");
+            return self.take(None, sent, api_now).await;
+        };
+        let unchanged_since = self.sighting.look(&lease, self.clock.boottime());
+        let spec = lease.spec.clone().unwrap_or_default();
+        self.highest = self.highest.max(spec.lease_transitions);
+        let mut notes = Notes::of(&lease);
+        self.memory.look(&mut notes, sent, api_now);
+        let asker = Asker {
+            me: &self.identity,
+            epoch: self.leading.as_ref().map(|term| term.epoch),
+            reluctance: self.reluctance(&lease, &notes),
+        };
+        match evaluate(&spec, asker, unchanged_since, sent) {
+            Verdict::Wait => {
+                self.end_term("another replica took the lease");
+                self.speak(lease, notes, sent).await
+            }
+            Verdict::Take => {
+                self.end_term("the lease was not ours all the time");
+                self.take(Some((lease, notes)), sent, api_now).await
+            }
+            Verdict::Renew => self.renew(lease, notes, sent, api_now).await,
+        }
+    }
+
+    /// How long this replica leaves a Lease that nobody holds to others.
+    fn reluctance(&self, lease: &Lease, notes: &Notes) -> Duration {
+        let preferred = if notes.successors.is_empty() {
+            // Handed over by the version before, which does not say to whom.
+            let quorum = lease.annotations().get(OUT_OF_REACH_ANNOTATION);
+            quorum.is_none_or(|quorum| self.reach.reached().any(|reached| former_name(reached) == *quorum))
+        } else {
+            notes.successors.contains(&self.identity)
+        };
+        if preferred { Duration::ZERO } else { RELUCTANCE }
+    }
+
+    /// Begins a term. A process that restarted under its old name does not continue the term of the one before.
+    async fn take(
+        &mut self,
+        current: Option<(Lease, Notes)>,
+        sent: Boottime,
+        api_now: UnixMillis,
+    ) -> kube::Result<Attempt> {
+        let epoch = next_epoch(self.highest, api_now);
+        let exists = current.is_some();
+        let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+        let (mut lease, notes) = current.unwrap_or_else(|| (Lease { metadata, ..Lease::default() }, Notes::default()));
+        lease.annotations_mut().remove(OUT_OF_REACH_ANNOTATION);
+        notes.for_new_term().write_to(&mut lease);
+        let spec = lease.spec.get_or_insert_default();
+        spec.holder_identity = Some(self.identity.clone());
+        spec.lease_transitions = Some(epoch);
+        spec.acquire_time = Some(micro_time(api_now));
+        note_renewal(spec, api_now);
+        let written = if exists {
+            self.leases.replace(&self.name, &PostParams::default(), &lease).await?
+        } else {
+            self.leases.create(&PostParams::default(), &lease).await?
+        };
+        self.highest = Some(epoch);
+        self.sighting.look(&written, self.clock.boottime());
+        tracing::info!(epoch, "this replica leads");
+        let term = Term::new(i64::from(epoch));
+        term.last_until(sent + RENEW_DEADLINE);
+        self.leading = Some(term.clone());
+        self.terms.send_replace(Some(term));
+        Ok(Attempt::Done)
+    }
+
+    /// Goes on leading, and says in the Lease what is not reached; or finds that another replica had better lead.
+    async fn renew(
+        &mut self,
+        mut lease: Lease,
+        mut notes: Notes,
+        sent: Boottime,
+        api_now: UnixMillis,
+    ) -> kube::Result<Attempt> {
+        let Some(term) = self.leading.clone() else { return Ok(Attempt::Done) };
+        for (quorum, wish) in term.wishes() {
+            if wish.is_older(WISH_AGE, sent) && self.reach.is_steady(&quorum, sent) {
+                term.reaches(&quorum);
+            }
+        }
+        let wishes = term.wishes();
+        let urgent = |quorum: &str| wishes.iter().any(|(wished, wish)| wished == quorum && wish.urgent);
+        let holder = Holder { notes: &notes, reach: &self.reach, memory: &self.memory, now: sent, api_now };
+        for (quorum, _) in &wishes {
+            if matches!(holder.prospect(quorum, true), Prospect::Gone | Prospect::TooSoon) {
+                term.refuse(quorum);
+            }
+        }
+        let missing = holder.missing(wishes.iter().map(|(quorum, _)| quorum.as_str()));
+        for quorum in &missing {
+            if let Prospect::To(successors) = holder.prospect(quorum, urgent(quorum)) {
+                return Ok(Attempt::HandOver(quorum.clone(), successors));
+            }
+        }
+        notes.missing = missing;
+        notes.write_to(&mut lease);
+        note_renewal(lease.spec.get_or_insert_default(), api_now);
+        let written = self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
+        self.sighting.look(&written, self.clock.boottime());
+        term.last_until(sent + RENEW_DEADLINE);
+        Ok(Attempt::Done)
+    }
+
+    /// Says in the Lease of another replica what this one reaches, if that is news.
+    async fn speak(&mut self, mut lease: Lease, mut notes: Notes, now: Boottime) -> kube::Result<Attempt> {
+        let is_held = lease.spec.as_ref().is_some_and(|spec| spec.holder_identity.is_some());
+        if let Some(says) = notes.to_say(&self.identity, &self.reach, self.spoke, now).filter(|_| is_held) {
+            self.spoke = Some(now);
+            notes.standbys.insert(self.identity.clone(), says);
+            notes.write_to(&mut lease);
+            self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
+        }
+        Ok(Attempt::Done)
+    }
+
+    /// Lets the Lease go, so that nobody has to wait until it runs out.
+    pub(super) async fn let_go(&mut self, to: Option<(&str, Vec<String>)>, around: &impl Surroundings) {
+        for _ in 0..=CONFLICTS {
+            match timeout(ATTEMPT_TIMEOUT, self.try_to_let_go(to.as_ref(), around)).await {
+                Ok(Ok(())) => return,
+                Ok(Err(kube::Error::Api(status))) if status.is_conflict() => {}
+                _ => break,
+            }
+        }
+        tracing::info!("lease not handed over, it runs out by itself");
+    }
+
+    async fn try_to_let_go(
+        &mut self,
+        to: Option<&(&str, Vec<String>)>,
+        around: &impl Surroundings,
+    ) -> kube::Result<()> {
+        let mut lease = self.leases.get(&self.name).await?;
+        if lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) != Some(self.identity.as_str()) {
+            return Ok(());
+        }
+        if let Some((quorum, successors)) = to {
+            let notes = Notes::of(&lease).handed_over(quorum, successors.clone(), around.api_now());
+            notes.write_to(&mut lease);
+            lease.annotations_mut().insert(OUT_OF_REACH_ANNOTATION.to_owned(), former_name(quorum));
+        }
+        lease.spec.get_or_insert_default().holder_identity = None;
+        let written = self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
+        self.sighting.look(&written, self.clock.boottime());
+        Ok(())
+    }
+}
+
+fn note_renewal(spec: &mut LeaseSpec, api_now: UnixMillis) {
+    spec.lease_duration_seconds = i32::try_from(LEASE_DURATION.as_secs()).ok();
+    spec.renew_time = Some(micro_time(api_now));
+}
+
+fn micro_time(time: UnixMillis) -> MicroTime {
+    MicroTime(Timestamp::from_millisecond(time.0).unwrap_or_default())
+}
+
+/// A quorum as the version before names it in the Lease.
+fn former_name(quorum: &str) -> String {
+    let (namespace, name) = quorum.split_once('/').unwrap_or_default();
+    ObjectRef::<RedisQuorum>::new(name).within(namespace).to_string()
+}

@@ -1,0 +1,205 @@
+//! What a Lease says, decided without IO.
+
+use std::time::Duration;
+
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
+
+use super::LEASE_DURATION;
+use crate::time::{Boottime, UnixMillis};
+
+/// Epochs count from 2023-11-14, so that they fit the Lease's 32-bit `leaseTransitions` until 2091.
+const EPOCH_ORIGIN_SECONDS: i64 = 1_700_000_000;
+/// No epoch that a leader made with a clock that we need to believe is so far ahead, in seconds. A larger one was written by hand: to go
+/// above it would use up the epochs that are left.
+const EPOCH_LEAD: i64 = 31 * 86_400;
+
+/// What to do about the Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is ours, in the term that we know: renew it.
+    Renew,
+    /// Nobody holds it, its holder has not renewed it for its whole duration, or it is ours and we know of no such term: take it, for
+    /// a new term.
+    Take,
+    /// Somebody else holds it.
+    Wait,
+}
+
+/// What every renewal changes. Standbys write into the Lease, too, so its resourceVersion says nothing of its holder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    holder: Option<String>,
+    epoch: Option<i32>,
+    acquired: Option<MicroTime>,
+    renewed: Option<MicroTime>,
+}
+
+impl Mark {
+    /// Of a Lease.
+    #[must_use]
+    pub(super) fn of(lease: &Lease) -> Self {
+        let spec = lease.spec.clone().unwrap_or_default();
+        Self {
+            holder: spec.holder_identity,
+            epoch: spec.lease_transitions,
+            acquired: spec.acquire_time,
+            renewed: spec.renew_time,
+        }
+    }
+}
+
+/// Since when this replica has seen a Lease unchanged by its holder.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sighting {
+    mark: Option<Mark>,
+    at: Boottime,
+}
+
+impl Sighting {
+    /// Takes a look at the Lease; gives since when it has stood like this.
+    pub(super) fn look(&mut self, lease: &Lease, now: Boottime) -> Boottime {
+        let mark = Some(Mark::of(lease));
+        if self.mark != mark {
+            *self = Self { mark, at: now };
+        }
+        self.at
+    }
+}
+
+/// Who asks, and what it knows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker<'a> {
+    /// Its identity.
+    pub(super) me: &'a str,
+    /// The epoch of the term that it leads, if it leads.
+    pub(super) epoch: Option<i64>,
+    /// How long it leaves a Lease that nobody holds to others.
+    pub(super) reluctance: Duration,
+}
+
+/// Decides from the Lease's spec, and since when this replica has seen it unchanged.
+#[must_use]
+pub(super) fn evaluate(spec: &LeaseSpec, asker: Asker<'_>, unchanged_since: Boottime, now: Boottime) -> Verdict {
+    let holder = spec.holder_identity.as_deref().unwrap_or_default();
+    if holder == asker.me {
+        let same_term = asker.epoch.is_some() && asker.epoch == spec.lease_transitions.map(i64::from);
+        return if same_term { Verdict::Renew } else { Verdict::Take };
+    }
+    let duration = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok());
+    let wait = if holder.is_empty() { asker.reluctance } else { duration.map_or(LEASE_DURATION, Duration::from_secs) };
+    if now.since(unchanged_since) >= wait { Verdict::Take } else { Verdict::Wait }
+}
+
+/// The epoch of a new term: above the last one that is known, and above any of a Lease that was deleted since.
+#[must_use]
+pub(super) fn next_epoch(last: Option<i32>, now: UnixMillis) -> i32 {
+    let by_clock = by_clock(now);
+    last.map_or(by_clock, |last| last.saturating_add(1).max(by_clock))
+}
+
+/// The epoch that a member obeys, if a new term may begin above it.
+#[must_use]
+pub(super) fn believable(epoch: i64, last: Option<i32>, now: UnixMillis) -> Option<i32> {
+    let limit = i64::from(last.unwrap_or(0).max(by_clock(now))).saturating_add(EPOCH_LEAD);
+    i32::try_from(epoch).ok().filter(|epoch| i64::from(*epoch) <= limit)
+}
+
+fn by_clock(now: UnixMillis) -> i32 {
+    i32::try_from(now.0.div_euclid(1_000) - EPOCH_ORIGIN_SECONDS).unwrap_or(1).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELUCTANCE: Duration = Duration::from_millis(1_500);
+
+    fn spec(holder: Option<&str>, epoch: i32) -> LeaseSpec {
+        LeaseSpec {
+            holder_identity: holder.map(Into::into),
+            lease_duration_seconds: Some(4),
+            lease_transitions: Some(epoch),
+            ..LeaseSpec::default()
+        }
+    }
+
+    fn asker(epoch: Option<i64>) -> Asker<'static> {
+        Asker { me: "me", epoch, reluctance: Duration::ZERO }
+    }
+
+    fn at(seconds: u64) -> Boottime {
+        Boottime::new(Duration::from_secs(seconds))
+    }
+
+    fn unix(seconds: i64) -> UnixMillis {
+        UnixMillis((EPOCH_ORIGIN_SECONDS + seconds) * 1_000)
+    }
+
+    #[test]
+    fn our_own_lease_is_renewed_however_old_it_looks() {
+        assert_eq!(evaluate(&spec(Some("me"), 7), asker(Some(7)), at(0), at(100)), Verdict::Renew);
+    }
+
+    #[test]
+    fn a_term_is_never_continued_that_we_do_not_know() {
+        let ours = spec(Some("me"), 7);
+        assert_eq!(evaluate(&ours, asker(None), at(0), at(0)), Verdict::Take, "a process before this one led");
+        assert_eq!(evaluate(&ours, asker(Some(6)), at(0), at(0)), Verdict::Take, "another term lies between");
+        assert_eq!(
+            evaluate(&spec(None, 7), asker(Some(7)), at(0), at(0)),
+            Verdict::Take,
+            "it was ours, and was let go"
+        );
+    }
+
+    #[test]
+    fn a_lease_of_another_is_taken_only_after_its_whole_duration_unchanged_on_our_own_clock() {
+        let other = spec(Some("other"), 7);
+        assert_eq!(evaluate(&other, asker(None), at(10), at(13)), Verdict::Wait);
+        assert_eq!(evaluate(&other, asker(None), at(10), at(14)), Verdict::Take);
+    }
+
+    #[test]
+    fn a_lease_that_nobody_holds_is_taken_at_once_unless_others_come_first() {
+        for holder in [None, Some("")] {
+            assert_eq!(evaluate(&spec(holder, 7), asker(None), at(10), at(10)), Verdict::Take);
+        }
+        let reluctant = Asker { reluctance: RELUCTANCE, ..asker(None) };
+        let take = |millis| {
+            let now = at(10) + Duration::from_millis(millis);
+            evaluate(&spec(None, 7), reluctant, at(10), now) == Verdict::Take
+        };
+        assert_eq!((take(0), take(1_499), take(1_500)), (false, false, true));
+    }
+
+    #[test]
+    fn what_a_standby_writes_is_no_renewal() {
+        let mut lease = Lease { spec: Some(spec(Some("other"), 7)), ..Lease::default() };
+        let mut sighting = Sighting::default();
+        assert_eq!(sighting.look(&lease, at(10)), at(10));
+        lease.metadata.resource_version = Some("2".into());
+        lease.metadata.annotations = Some([("note".to_owned(), "of a standby".to_owned())].into());
+        assert_eq!(sighting.look(&lease, at(12)), at(10));
+        lease.spec.as_mut().unwrap().renew_time = Some(MicroTime(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+        assert_eq!(sighting.look(&lease, at(13)), at(13));
+    }
+
+    #[test]
+    fn epochs_rise_through_changes_of_leader_and_deletion_of_the_lease() {
+        let first = next_epoch(None, unix(100));
+        let second = next_epoch(Some(first), unix(100));
+        let after_deletion = next_epoch(None, unix(110));
+        assert!(first < second && second < after_deletion);
+    }
+
+    #[test]
+    fn an_epoch_that_no_clock_can_have_made_is_not_believed() {
+        let now = unix(1_000);
+        assert_eq!(believable(5_000, Some(900), now), Some(5_000), "a clock that was an hour ahead");
+        assert_eq!(believable(i64::from(i32::MAX), Some(900), now), None);
+        assert_eq!(believable(i64::MAX, Some(900), now), None);
+    }
+}

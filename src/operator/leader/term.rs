@@ -1,0 +1,238 @@
+//! One period of leadership, as everything that works for it sees it.
+
+use std::{
+    collections::BTreeMap,
+    future::poll_fn,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::sync::{Notify, SetOnce};
+use tokio_util::sync::CancellationToken;
+
+use crate::time::{Boottime, Clock};
+
+/// A wish that nobody has fulfilled for so long is not going to be.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// One period of leadership.
+#[derive(Clone, Debug)]
+pub struct Term {
+    /// Rises with every change of leader, also when the Lease object was deleted in between. Redis members refuse to be
+    /// opened or closed by an epoch lower than the highest that they have seen.
+    pub epoch: i64,
+    /// Cancelled when the term is over.
+    pub over: CancellationToken,
+    /// Until when we may believe that we lead: nanoseconds of the boot-time clock.
+    until: Arc<AtomicU64>,
+    outdated: Arc<SetOnce<i64>>,
+    wishes: Arc<Wishes>,
+}
+
+/// That another replica lead, for the sake of a quorum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wish {
+    since: Boottime,
+    /// A hold slips away meanwhile.
+    pub(super) urgent: bool,
+    hopeless: bool,
+}
+
+impl Wish {
+    pub(super) fn is_older(&self, age: Duration, now: Boottime) -> bool {
+        now.since(self.since) > age
+    }
+}
+
+#[derive(Debug, Default)]
+struct Wishes {
+    by_quorum: Mutex<BTreeMap<String, Wish>>,
+    made: Notify,
+}
+
+impl Wishes {
+    fn table(&self) -> MutexGuard<'_, BTreeMap<String, Wish>> {
+        self.by_quorum.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Term {
+    /// A term with this epoch, without an end for the time being.
+    #[must_use]
+    pub fn new(epoch: i64) -> Self {
+        Self {
+            epoch,
+            over: CancellationToken::new(),
+            until: Arc::new(AtomicU64::new(u64::MAX)),
+            outdated: Arc::default(),
+            wishes: Arc::default(),
+        }
+    }
+
+    /// Until when we may believe that we lead.
+    pub(super) fn until(&self) -> Boottime {
+        Boottime::new(Duration::from_nanos(self.until.load(Ordering::Acquire)))
+    }
+
+    pub(super) fn last_until(&self, until: Boottime) {
+        let nanos = u64::try_from(until.since_boot().as_nanos()).unwrap_or(u64::MAX);
+        self.until.store(nanos, Ordering::Release);
+    }
+
+    /// Runs a future for as long as the term lasts; `None` if the term was over first. The clock is asked before every single step:
+    /// a process that was stopped for a while, or whose machine was suspended, does nothing more for a term that is over.
+    pub async fn bound<T>(&self, clock: &(impl Clock + ?Sized), future: impl Future<Output = T>) -> Option<T> {
+        let (mut over, mut future) = (pin!(self.over.cancelled()), pin!(future));
+        poll_fn(|context| {
+            if clock.boottime() >= self.until() {
+                self.over.cancel();
+            }
+            if over.as_mut().poll(context).is_ready() {
+                return Poll::Ready(None);
+            }
+            future.as_mut().poll(context).map(Some)
+        })
+        .await
+    }
+
+    /// A member obeys this epoch, which is higher than the term's: nothing can be done to it in this term. Whether that was news.
+    pub fn outdated(&self, by: i64) -> bool {
+        by > self.epoch && self.outdated.set(by).is_ok()
+    }
+
+    /// The higher epoch that a member obeys, as soon as one was met.
+    pub async fn outdated_by(&self) -> i64 {
+        *self.outdated.wait().await
+    }
+
+    /// Wishes that a replica led which reaches `quorum` (`<namespace>/<name>`). Whether that was news.
+    pub fn wish_to_hand_over(&self, quorum: &str, urgent: bool, now: Boottime) -> bool {
+        let mut table = self.wishes.table();
+        let known = table.get(quorum).copied();
+        if known.is_some_and(|known| known.urgent || !urgent) {
+            return false;
+        }
+        let wish = Wish { since: now, urgent, hopeless: false };
+        table.insert(quorum.to_owned(), wish);
+        self.wishes.made.notify_one();
+        known.is_none()
+    }
+
+    /// Whether another replica may still take over for the sake of `quorum`.
+    #[must_use]
+    pub fn may_hand_over(&self, quorum: &str, now: Boottime) -> bool {
+        let wish = self.wishes.table().get(quorum).copied();
+        wish.is_none_or(|wish| !wish.urgent || !wish.hopeless && now.since(wish.since) < PATIENCE)
+    }
+
+    /// Resolves when a wish was made.
+    pub(super) async fn wished(&self) {
+        self.wishes.made.notified().await;
+    }
+
+    pub(super) fn wishes(&self) -> Vec<(String, Wish)> {
+        self.wishes.table().iter().map(|(quorum, wish)| (quorum.clone(), *wish)).collect()
+    }
+
+    /// Whether a wish is so young that an answer is looked for in short intervals.
+    pub(super) fn is_waiting(&self, now: Boottime) -> bool {
+        self.wishes.table().values().any(|wish| !wish.hopeless && now.since(wish.since) < PATIENCE)
+    }
+
+    /// Nobody can fulfil this wish.
+    pub(super) fn refuse(&self, quorum: &str) {
+        if let Some(wish) = self.wishes.table().get_mut(quorum) {
+            wish.hopeless = true;
+        }
+    }
+
+    /// The quorum is reached (again).
+    pub fn reaches(&self, quorum: &str) {
+        self.wishes.table().remove(quorum);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use tokio::time::{advance, sleep};
+
+    use super::*;
+    use crate::time::TokioClock;
+
+    fn at(seconds: u64) -> Boottime {
+        Boottime::new(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_term_says_which_higher_epoch_a_member_obeys() {
+        let term = Term::new(7);
+        assert!(!term.outdated(7) && !term.outdated(3), "those are no higher");
+        assert!(term.outdated(9) && !term.outdated(12), "the first one ends the term");
+        assert_eq!(term.outdated_by().now_or_never(), Some(9));
+        assert_eq!(Term::new(7).outdated_by().now_or_never(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_runs_for_a_term_whose_time_is_over() {
+        let clock = TokioClock::new();
+        let term = Term::new(1);
+        term.last_until(clock.boottime() + Duration::from_secs(3));
+        let (mut steps, wake) = (0, Notify::new());
+        let work = async {
+            loop {
+                wake.notified().await;
+                steps += 1;
+            }
+        };
+        {
+            let mut work = pin!(term.bound(&clock, work));
+            wake.notify_one();
+            assert_eq!((&mut work).now_or_never(), None);
+            // As after SIGSTOP or a suspend: much time is over, and what was waited for has happened. Nobody else has ended the term.
+            advance(Duration::from_secs(60)).await;
+            wake.notify_one();
+            assert_eq!(work.now_or_never(), Some(None::<()>));
+        }
+        assert_eq!(steps, 1);
+        assert!(term.over.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_ends_in_time_gives_its_result() {
+        let (clock, term) = (TokioClock::new(), Term::new(1));
+        let work = async {
+            sleep(Duration::from_secs(1)).await;
+            5
+        };
+        assert_eq!(term.bound(&clock, work).await, Some(5));
+    }
+
+    #[test]
+    fn a_wish_is_open_until_it_is_refused_or_nobody_has_answered_for_a_while() {
+        let term = Term::new(1);
+        assert!(term.may_hand_over("ns/q", at(10)));
+        assert!(term.wish_to_hand_over("ns/q", true, at(10)) && !term.wish_to_hand_over("ns/q", true, at(11)));
+        assert!(term.may_hand_over("ns/q", at(11)) && term.is_waiting(at(11)));
+        assert!(!term.may_hand_over("ns/q", at(12)), "nobody answered");
+        term.reaches("ns/q");
+        assert!(term.wish_to_hand_over("ns/q", true, at(20)) && term.may_hand_over("ns/q", at(20)));
+        term.refuse("ns/q");
+        assert!(!term.may_hand_over("ns/q", at(20)) && !term.is_waiting(at(20)));
+        assert!(term.may_hand_over("ns/another", at(20)));
+    }
+
+    #[test]
+    fn a_wish_becomes_urgent_when_a_hold_slips() {
+        let term = Term::new(1);
+        assert!(term.wish_to_hand_over("ns/q", false, at(10)));
+        assert!(term.may_hand_over("ns/q", at(50)), "there is no hurry");
+        assert!(!term.wish_to_hand_over("ns/q", true, at(50)), "no news for the log");
+        assert_eq!(term.wishes()[0].1, Wish { since: at(50), urgent: true, hopeless: false });
+    }
+}

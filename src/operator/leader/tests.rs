@@ -1,0 +1,219 @@
+mod world;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use self::world::{Replica, Server, millis};
+use super::*;
+use crate::time::TokioClock;
+
+const Q: &[(&str, bool)] = &[("ns/q", true)];
+const NO_Q: &[(&str, bool)] = &[("ns/q", false)];
+
+fn epoch(replica: &Replica) -> i64 {
+    replica.term().unwrap().epoch
+}
+
+fn record(server: &Server) -> Value {
+    let notes = server.lease()["metadata"]["annotations"][hand_over::ANNOTATION].clone();
+    let notes: Value = serde_json::from_str(notes.as_str().unwrap_or("{}")).unwrap();
+    notes["records"]["ns/q"]["count"].clone()
+}
+
+/// How long until this is so.
+async fn until(what: impl Fn() -> bool, limit: Duration) -> Duration {
+    let mut waited = Duration::ZERO;
+    while !what() {
+        assert!(waited < limit, "not within {limit:?}");
+        sleep(millis(10)).await;
+        waited += millis(10);
+    }
+    waited
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_ends_before_another_can_begin_however_slow_the_answers() {
+    for phase in 0..10 {
+        let (server, clock) = (Server::default(), TokioClock::new());
+        let a = Replica::start(&server, "a", clock, &[]);
+        sleep(millis(5_000 + phase * 50)).await;
+        let b = Replica::start(&server, "b", clock, &[]);
+        sleep(millis(5_000)).await;
+        assert!(a.leads() && !b.leads());
+        // A renewal whose answer comes late, and then nothing any more.
+        a.slow(millis(900));
+        sleep(millis(1_000)).await;
+        a.cut(true);
+        let mut both = 0;
+        for _ in 0..1_000 {
+            sleep(millis(10)).await;
+            both += u32::from(a.leads() && b.leads());
+        }
+        assert_eq!((a.leads(), b.leads(), both), (false, true, 0), "phase {phase}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_taken_and_let_go_meanwhile_begins_a_new_term() {
+    let (server, clock) = (Server::default(), TokioClock::new());
+    let a = Replica::start(&server, "a", clock, &[]);
+    until(|| a.leads(), millis(1_000)).await;
+    for holder in [Value::Null, json!("a")] {
+        let before = a.term().unwrap();
+        server.edit(|lease| {
+            let spec = &mut lease.as_mut().unwrap()["spec"];
+            spec["holderIdentity"] = holder.clone();
+            spec["leaseTransitions"] = json!(before.epoch + 3);
+        });
+        until(|| before.over.is_cancelled(), millis(1_500)).await;
+        until(|| a.leads(), millis(1_000)).await;
+        assert!(epoch(&a) > before.epoch + 3, "{holder}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_lease_begins_a_new_term_with_a_higher_epoch() {
+    let (server, clock) = (Server::default(), TokioClock::new());
+    let a = Replica::start(&server, "a", clock, &[]);
+    until(|| a.leads(), millis(1_000)).await;
+    // As if the clock of the leader before had been ahead.
+    let ahead = epoch(&a) + 5_000;
+    server.edit(|lease| lease.as_mut().unwrap()["spec"]["leaseTransitions"] = json!(ahead));
+    until(|| a.leads() && epoch(&a) > ahead, millis(3_000)).await;
+    let before = a.term().unwrap();
+    server.edit(|lease| *lease = None);
+    until(|| before.over.is_cancelled() && a.leads(), millis(2_000)).await;
+    assert!(epoch(&a) > before.epoch);
+    assert_eq!(server.lease()["spec"]["leaseTransitions"], json!(epoch(&a)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_begins_above_the_epoch_that_a_member_obeys() {
+    let (server, clock) = (Server::default(), TokioClock::new());
+    let a = Replica::start(&server, "a", clock, &[]);
+    until(|| a.leads(), millis(1_000)).await;
+    let before = a.term().unwrap();
+    assert!(before.outdated(before.epoch + 3_600));
+    until(|| before.over.is_cancelled() && a.leads(), millis(1_500)).await;
+    assert!(epoch(&a) > before.epoch + 3_600);
+    // One that was written by hand would use up all epochs.
+    sleep(RAISE_PERIOD).await;
+    let term = a.term().unwrap();
+    assert!(term.outdated(i64::from(i32::MAX)));
+    sleep(millis(20_000)).await;
+    assert_eq!(a.term().unwrap().epoch, term.epoch);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_reaches_a_quorum_no_more_hands_over_to_one_that_does() {
+    let (server, clock) = (Server::default(), TokioClock::new());
+    let a = Replica::start(&server, "a", clock, Q);
+    until(|| a.leads(), millis(1_000)).await;
+    let (b, c) = (Replica::start(&server, "b", clock, NO_Q), Replica::start(&server, "c", clock, Q));
+    sleep(millis(10_000)).await;
+    a.sees(NO_Q);
+    let waited = until(|| c.leads(), millis(6_000)).await;
+    assert!(waited > reach::STEADY, "{waited:?}");
+    assert!(!a.leads() && !b.leads());
+    assert_eq!(record(&server), json!(1));
+    sleep(millis(30_000)).await;
+    assert!(c.leads(), "and it stays there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_slips_away_is_handed_over_at_once() {
+    let (server, clock) = (Server::default(), TokioClock::new());
+    let a = Replica::start(&server, "a", clock, Q);
+    until(|| a.leads(), millis(1_000)).await;
+    let b = Replica::start(&server, "b", clock, Q);
+    sleep(millis(6_000)).await;
+    let term = a.term().unwrap();
+    assert!(term.wish_to_hand_over("ns/q", true, clock.boottime()));
+    let waited = until(|| b.leads(), millis(2_000)).await;
+    assert!(waited <= millis(550), "{waited:?}");
+    assert!(term.over.is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_nobody_reaches_a_quorum_leadership_stays_where_it_is() {
+    let (server, clock) = (Server::default(), TokioClock::new());
+    let a = Replica::start(&server, "a", clock, Q);
+    until(|| a.leads(), millis(1_000)).await;
+    let b = Replica::start(&server, "b", clock, Q);
+    sleep(millis(6_000)).await;
+    let term = a.term().unwrap();
+    a.sees(NO_Q);
+    b.sees(NO_Q);
+    sleep(millis(4_000)).await;
+    term.wish_to_hand_over("ns/q", true, clock.boottime());
+    assert!(term.may_hand_over("ns/q", clock.boottime()), "somebody may answer");
+    sleep(millis(2_500)).await;
+    assert!(!term.may_hand_over("ns/q", clock.boottime()), "nobody did");
+    sleep(millis(60_000)).await;
+    assert!(!term.over.is_cancelled() && !b.leads());
+    // Only one of them sees the members again.
+    b.sees(Q);
+    until(|| b.leads(), millis(6_000)).await;
+    assert!(!a.leads());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_has_never_reached_a_quorum_hands_over_too() {
+    let (server, clock) = (Server::default(), TokioClock::new());
+    let a = Replica::start(&server, "a", clock, NO_Q);
+    until(|| a.leads(), millis(1_000)).await;
+    sleep(millis(20_000)).await;
+    let b = Replica::start(&server, "b", clock, Q);
+    until(|| b.leads(), millis(6_000)).await;
+    assert!(!a.leads());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quorum_that_is_gone_ends_no_term() {
+    let (server, clock) = (Server::default(), TokioClock::new());
+    let a = Replica::start(&server, "a", clock, Q);
+    until(|| a.leads(), millis(1_000)).await;
+    let b = Replica::start(&server, "b", clock, Q);
+    sleep(millis(6_000)).await;
+    a.sees(&[]);
+    let term = a.term().unwrap();
+    sleep(millis(1_500)).await;
+    term.wish_to_hand_over("ns/q", true, clock.boottime());
+    sleep(millis(500)).await;
+    assert!(!term.may_hand_over("ns/q", clock.boottime()), "what is held there is lost at once");
+    sleep(millis(20_000)).await;
+    assert!(!term.over.is_cancelled() && !b.leads());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_standbys_write_keeps_no_dead_leader_alive() {
+    let (server, clock) = (Server::default(), TokioClock::new());
+    let a = Replica::start(&server, "a", clock, Q);
+    until(|| a.leads(), millis(1_000)).await;
+    let (b, c) = (Replica::start(&server, "b", clock, Q), Replica::start(&server, "c", clock, Q));
+    sleep(millis(6_000)).await;
+    a.cut(true);
+    let mut waited = 0;
+    while !b.leads() && !c.leads() {
+        waited += 1;
+        assert!(waited < 12, "half seconds");
+        let reached = if waited % 2 == 0 { Q } else { NO_Q };
+        b.sees(reached);
+        c.sees(reached);
+        sleep(millis(500)).await;
+    }
+    assert!(!a.leads());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_shuts_down_lets_the_lease_go() {
+    let (server, clock) = (Server::default(), TokioClock::new());
+    let a = Replica::start(&server, "a", clock, Q);
+    until(|| a.leads(), millis(1_000)).await;
+    let b = Replica::start(&server, "b", clock, NO_Q);
+    sleep(millis(2_000)).await;
+    a.shutdown.cancel();
+    assert!(until(|| b.leads(), millis(2_000)).await <= millis(550));
+}

@@ -1,0 +1,159 @@
+//! An API server with one Lease, and replicas that stand for it, on tokio's paused clock.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use http_body_util::BodyExt;
+use hyper::http::{Method, Request, Response};
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+use tokio::{sync::watch, time::sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::super::{Candidacy, Sight, Surroundings, Term};
+use crate::time::{Clock, TokioClock, UnixMillis};
+
+pub(super) fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The way of one replica's requests.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Way {
+    /// How long an answer to a write is on its way.
+    pub(super) slow_answers: Duration,
+    /// Nothing arrives.
+    pub(super) cut: bool,
+}
+
+#[derive(Default)]
+struct Stored {
+    lease: Option<Value>,
+    version: u64,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Server(Arc<Mutex<Stored>>);
+
+impl Server {
+    pub(super) fn lease(&self) -> Value {
+        self.0.lock().unwrap().lease.clone().unwrap_or_default()
+    }
+
+    /// Another hand changes the Lease.
+    pub(super) fn edit(&self, edit: impl FnOnce(&mut Option<Value>)) {
+        let mut stored = self.0.lock().unwrap();
+        stored.version += 1;
+        let version = stored.version.to_string();
+        edit(&mut stored.lease);
+        if let Some(lease) = &mut stored.lease {
+            lease["metadata"]["resourceVersion"] = version.into();
+        }
+    }
+
+    fn answer(&self, method: &Method, body: &[u8]) -> (u16, Value) {
+        let refused = |code: u16, reason: &str| {
+            (
+                code,
+                json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason,
+                "message": reason, "code": code}),
+            )
+        };
+        let mut stored = self.0.lock().unwrap();
+        if method == Method::GET {
+            return stored.lease.clone().map_or_else(|| refused(404, "NotFound"), |lease| (200, lease));
+        }
+        let mut lease: Value = serde_json::from_slice(body).unwrap();
+        let known = stored.lease.as_ref().map(|lease| lease["metadata"]["resourceVersion"].clone());
+        let expected = (method == Method::PUT).then(|| lease["metadata"]["resourceVersion"].clone());
+        if known != expected {
+            return refused(409, "Conflict");
+        }
+        stored.version += 1;
+        lease["metadata"]["resourceVersion"] = stored.version.to_string().into();
+        stored.lease = Some(lease.clone());
+        (200, lease)
+    }
+
+    fn client(&self, way: Arc<Mutex<Way>>) -> Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (server, way) = (server.clone(), way.clone());
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                if way.lock().unwrap().cut {
+                    std::future::pending::<()>().await;
+                }
+                sleep(millis(1)).await;
+                let (status, answer) = server.answer(&parts.method, &body);
+                if parts.method != Method::GET {
+                    let slow = way.lock().unwrap().slow_answers;
+                    sleep(slow).await;
+                }
+                let answer = Body::from(serde_json::to_vec(&answer).unwrap());
+                Ok::<_, std::io::Error>(Response::builder().status(status).body(answer).unwrap())
+            }
+        });
+        Client::new(service, "redlock-system")
+    }
+}
+
+struct Around {
+    sights: Arc<Mutex<Vec<Sight>>>,
+    clock: TokioClock,
+}
+
+impl Surroundings for Around {
+    fn sights(&self) -> Vec<Sight> {
+        self.sights.lock().unwrap().clone()
+    }
+
+    fn api_now(&self) -> UnixMillis {
+        self.clock.wall()
+    }
+}
+
+pub(super) struct Replica {
+    pub(super) leadership: watch::Receiver<Option<Term>>,
+    pub(super) way: Arc<Mutex<Way>>,
+    sights: Arc<Mutex<Vec<Sight>>>,
+    pub(super) shutdown: CancellationToken,
+}
+
+impl Replica {
+    pub(super) fn start(server: &Server, name: &str, clock: TokioClock, reached: &[(&str, bool)]) -> Self {
+        let (way, sights, shutdown) = (Arc::default(), Arc::default(), CancellationToken::new());
+        let client = server.client(Arc::clone(&way));
+        let (candidacy, leadership) = Candidacy::new(client, "redlock-system", "lease", name, Arc::new(clock));
+        let around = Around { sights: Arc::clone(&sights), clock };
+        tokio::spawn(candidacy.run(shutdown.clone(), around));
+        let replica = Self { leadership, way, sights, shutdown };
+        replica.sees(reached);
+        replica
+    }
+
+    /// Which quorums it reaches from now on.
+    pub(super) fn sees(&self, reached: &[(&str, bool)]) {
+        let sight = |(quorum, is_reached): &(&str, bool)| Sight { quorum: (*quorum).into(), is_reached: *is_reached };
+        *self.sights.lock().unwrap() = reached.iter().map(sight).collect();
+    }
+
+    pub(super) fn slow(&self, slow_answers: Duration) {
+        self.way.lock().unwrap().slow_answers = slow_answers;
+    }
+
+    pub(super) fn cut(&self, cut: bool) {
+        self.way.lock().unwrap().cut = cut;
+    }
+
+    pub(super) fn term(&self) -> Option<Term> {
+        self.leadership.borrow().clone().filter(|term| !term.over.is_cancelled())
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        self.term().is_some()
+    }
+}

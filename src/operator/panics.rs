@@ -1,0 +1,63 @@
+//! Panics, and what they may end: the handling of one object, the session of one quorum, or the process.
+
+use std::{any::Any, panic::AssertUnwindSafe};
+
+use futures::FutureExt;
+
+/// What a panic said.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("panicked: {0}")]
+pub struct Panicked(pub String);
+
+impl Panicked {
+    /// From what was thrown.
+    #[must_use]
+    pub fn of(thrown: &(dyn Any + Send)) -> Self {
+        let text = thrown.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        Self(text.or_else(|| thrown.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned()))
+    }
+}
+
+/// Awaits a future, and catches its panic. What it shares with others is behind locks that a panic does not poison for us, and every
+/// order of writes is safe against a crash; so a panic is one.
+pub async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Panicked> {
+    AssertUnwindSafe(future).catch_unwind().await.map_err(|thrown| Panicked::of(&*thrown))
+}
+
+/// Calls a function, and catches its panic.
+pub fn caught_in<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
+    std::panic::catch_unwind(AssertUnwindSafe(call)).map_err(|thrown| Panicked::of(&*thrown))
+}
+
+/// A task without which this replica is of no use to anybody. Gives why it ended: the process is to end, too.
+pub async fn essential(name: &'static str, task: impl Future<Output = ()>) -> String {
+    match caught(task).await {
+        Ok(()) => format!("the task of the {name} has ended"),
+        Err(panic) => format!("the task of the {name} {panic}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_an_error_that_says_why() {
+        let name = "main".to_owned();
+        let panics = caught(async {
+            if !name.is_empty() {
+                panic!("quorum {name}");
+            }
+        });
+        assert_eq!(panics.await, Err(Panicked("quorum main".into())));
+        assert_eq!(caught(async { 5 }).await, Ok(5));
+        assert_eq!(caught_in(|| panic!("static")), Err::<(), _>(Panicked("static".into())));
+    }
+
+    #[tokio::test]
+    async fn an_essential_task_says_how_it_ended() {
+        assert_eq!(essential("caches", async {}).await, "the task of the caches has ended");
+        let panics = essential("caches", async { panic!("here") });
+        assert_eq!(panics.await, "the task of the caches panicked: here");
+    }
+}

@@ -1,0 +1,43 @@
+//! What this replica sees of the quorums, for the decision who leads.
+
+use kube::ResourceExt;
+
+use super::{
+    context::Context,
+    leader::{Sight, Surroundings, quorum_name},
+};
+use crate::{quorum::session::Sessions, time::UnixMillis};
+
+/// Quorums and the API server, as this replica sees them.
+pub struct Seen {
+    /// Caches, and the API server's time.
+    pub context: Context,
+    /// Connections to the quorums.
+    pub sessions: Sessions,
+}
+
+impl Seen {
+    fn is_ending(&self, namespace: &str) -> bool {
+        let namespace = self.context.namespaces.cluster_named(namespace);
+        namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some())
+    }
+}
+
+impl Surroundings for Seen {
+    /// Quorums that are being deleted are left out: their members fall silent for every replica.
+    fn sights(&self) -> Vec<Sight> {
+        let sessions = self.sessions.all().into_iter().filter(|session| {
+            let quorum = session.quorum();
+            quorum.metadata.deletion_timestamp.is_none() && !self.is_ending(&quorum.namespace().unwrap_or_default())
+        });
+        let sight = |session: std::sync::Arc<crate::quorum::session::QuorumSession>| Sight {
+            quorum: quorum_name(session.reference()),
+            is_reached: session.is_reached(),
+        };
+        sessions.map(sight).collect()
+    }
+
+    fn api_now(&self) -> UnixMillis {
+        self.context.api_now()
+    }
+}

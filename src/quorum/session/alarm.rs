@@ -1,0 +1,46 @@
+//! The panics of one session's tasks.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use crate::operator::panics::caught;
+
+/// Raised when a task of a session has panicked. Cloning shares it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Alarm(Arc<AtomicBool>);
+
+impl Alarm {
+    /// Runs a task; its panic raises the alarm and ends nothing else.
+    pub(super) fn watching<F: Future<Output = ()>>(&self, task: F) -> impl Future<Output = ()> + use<F> {
+        let alarm = self.clone();
+        async move {
+            if caught(task).await.is_err() {
+                alarm.raise();
+            }
+        }
+    }
+
+    pub(super) fn raise(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_raised(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_panic_raises_the_alarm() {
+        let alarm = Alarm::default();
+        alarm.watching(async {}).await;
+        assert!(!alarm.is_raised());
+        alarm.watching(async { panic!("a poisonous answer") }).await;
+        assert!(alarm.is_raised());
+    }
+}

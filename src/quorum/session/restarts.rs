@@ -1,0 +1,85 @@
+//! When a session that panicked is begun again. Until then its quorum counts as unreachable here.
+
+use std::{collections::HashMap, hash::Hash, time::Duration};
+
+use crate::time::Monotonic;
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// After so long without a panic earlier ones are forgotten.
+const CALM: Duration = Duration::from_secs(600);
+
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    count: u32,
+    until: Monotonic,
+    rests: bool,
+}
+
+/// The sessions that panicked, by quorum.
+#[derive(Clone, Debug)]
+pub(super) struct Restarts<K>(HashMap<K, Failures>);
+
+impl<K> Default for Restarts<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Clone + Eq + Hash> Restarts<K> {
+    /// A session panicked; gives for how long it rests.
+    pub(super) fn failed(&mut self, quorum: K, now: Monotonic) -> Duration {
+        let known = self.0.get(&quorum).filter(|known| now.since(known.until) < CALM);
+        let count = known.map_or(0, |known| known.count);
+        let pause = FIRST_PAUSE.saturating_mul(1 << count.min(10)).min(LONGEST_PAUSE);
+        self.0.insert(quorum, Failures { count: count.saturating_add(1), until: now + pause, rests: true });
+        pause
+    }
+
+    /// Whether the session rests.
+    pub(super) fn rests(&self, quorum: &K) -> bool {
+        self.0.get(quorum).is_some_and(|known| known.rests)
+    }
+
+    /// The sessions that are to begin again now.
+    pub(super) fn take_due(&mut self, now: Monotonic) -> Vec<K> {
+        self.0.retain(|_, known| known.rests || now.since(known.until) < CALM);
+        let due = self.0.iter_mut().filter(|(_, known)| known.rests && now >= known.until);
+        due.map(|(quorum, known)| {
+            known.rests = false;
+            quorum.clone()
+        })
+        .collect()
+    }
+
+    /// The quorum is gone.
+    pub(super) fn forget(&mut self, quorum: &K) {
+        self.0.remove(quorum);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::new(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_session_that_panics_rests_longer_each_time_and_is_forgiven_after_a_calm_time() {
+        let mut restarts = Restarts::default();
+        let mut now = 0;
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            let pause = restarts.failed("q", at(now)).as_secs();
+            assert!(restarts.rests(&"q") && restarts.take_due(at(now)).is_empty());
+            now += pause;
+            assert_eq!(restarts.take_due(at(now)), ["q"]);
+            assert!(!restarts.rests(&"q") && restarts.take_due(at(now)).is_empty());
+            pauses.push(pause);
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(restarts.failed("q", at(now + 600)).as_secs(), 1);
+    }
+}
