@@ -83,7 +83,7 @@ pub struct Locks {
 impl Locks {
     /// For a new term; nothing is carried over from an earlier one but the holds.
     pub fn new(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) -> Self {
-        let tenure = Tenure::new(term);
+        let tenure = Tenure::new(term, context.clock.boottime());
         Self {
             written: Written::new(context.metrics.clone()),
             context,

@@ -21,14 +21,20 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// A term of leadership.
 pub struct Tenure {
     term: Term,
+    began: Boottime,
     /// Since when attempts to acquire have met silence.
     silent: Mutex<HashMap<ObjectRef<RedisQuorum>, Boottime>>,
 }
 
 impl Tenure {
-    /// Nothing is silent yet.
-    pub fn new(term: Term) -> Self {
-        Self { term, silent: Mutex::default() }
+    /// `term`, which begins now.
+    pub fn new(term: Term, now: Boottime) -> Self {
+        Self { term, began: now, silent: Mutex::default() }
+    }
+
+    /// When this replica came to lead.
+    pub const fn began(&self) -> Boottime {
+        self.began
     }
 
     /// A majority of this quorum has answered.
@@ -71,7 +77,7 @@ mod tests {
 
     #[test]
     fn silence_counts_from_the_first_attempt_that_nobody_answered() {
-        let (tenure, quorum) = (Tenure::new(Term::new(1)), ObjectRef::new("main").within("ns"));
+        let (tenure, quorum) = (Tenure::new(Term::new(1), at(0)), ObjectRef::new("main").within("ns"));
         assert_eq!([100, 102, 103].map(|now| tenure.is_silenced(&quorum, at(now))), [false, false, true]);
         tenure.hand_over(&quorum, "silence", true, at(103));
         assert!(tenure.may_hand_over(&quorum, at(104)) && !tenure.may_hand_over(&quorum, at(110)));
