@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     api::{
-        DistributedLock, HeldQuorum, KeyLayout,
+        DistributedLock, HeldQuorum, KeyLayout, RELEASE_ANNOTATION,
         conditions::{AcceptedReason, LockCondition, find_condition},
     },
     operator::{context::Context, leader::Term},
@@ -139,7 +139,15 @@ impl Locks {
                 Err(_refused) => Ok(Progress::Next(lock.clone())),
             },
             Step::ClearRequests(names) => {
-                Ok(Progress::Next(self.written.clear_annotations(client, lock, &names).await?))
+                let cleared = self.written.clear_annotations(client, lock, &names).await?;
+                if let Some(token) = lock.status.as_ref().and_then(|status| status.fencing_token) {
+                    let note = format!(
+                        "the annotation {RELEASE_ANNOTATION} was removed and nothing was released: its value is not the token of this \
+                         hold. The holder releases it with the value {token}"
+                    );
+                    self.event(&cleared, EventType::Warning, "ReleaseRefused", note);
+                }
+                Ok(Progress::Next(cleared))
             }
             Step::Free(freed) => self.free(lock, freed).await,
             Step::Lose(why) => self.lose(lock, &why).await,
