@@ -42,7 +42,7 @@ const LOCK: &[Field] = &[
         [good.to_vec(), ["999ms", "61m", "ten", "1.5s", "-1s", ""].map(Value::from).to_vec()].concat()
     }),
     ("renewInterval", || vec![json!("100ms"), json!("500ms"), json!("5s"), json!("6s"), json!("99ms")]),
-    ("minHold", || vec![json!("0s"), json!("5s"), json!("20s")]),
+    ("minHold", || vec![json!("0s"), json!("5s"), json!("20s"), json!("24h"), json!("25h")]),
     ("maxHold", || vec![json!("10s"), json!("1ms"), json!("0s")]),
     ("waitTimeout", || vec![json!("5s"), json!("1m"), json!("0s")]),
     ("lockDelay", || vec![json!("0s"), json!("1h"), json!("61m")]),
@@ -66,9 +66,11 @@ const LOCK: &[Field] = &[
 
 const CLAIM: fn() -> Vec<Value> = || {
     let good = [json!({"identity": "a"}), json!({"podName": "a-0"}), json!({"identity": "a", "heartbeat": "1s"})];
+    let exact = json!({"podName": "a-0", "podUID": "5f1e", "container": "app"});
     let bad = [json!({}), json!({"identity": "a", "podName": "a-0"}), json!({"identity": "a", "heartbeat": "999ms"})];
     let slow = json!({"podName": "a-0", "heartbeat": "2s"});
-    [good.to_vec(), good.to_vec(), bad.to_vec(), vec![slow]].concat()
+    let unbound = [json!({"identity": "a", "podUID": "5f1e"}), json!({"identity": "a", "container": "app"})];
+    [good.to_vec(), good.to_vec(), vec![exact], bad.to_vec(), unbound.to_vec(), vec![slow]].concat()
 };
 
 const ELECTION: fn() -> Vec<Value> = || {
@@ -145,12 +147,14 @@ fn lock_is_good(spec: &Value) -> bool {
     let jitter = millis(spec, "/retry/jitter", 100).unwrap_or(any);
     claim != election
         && (!claim || key.is_some() && has("/claim/identity") != has("/claim/podName"))
+        && (has("/claim/podName") || !has("/claim/podUID") && !has("/claim/container"))
         && (!election || selects("matchLabels") || selects("matchExpressions"))
         && (!has("/key") || key.is_some_and(key_is_good))
         && time("/ttl", 10_000, 1_000, 3_600_000)
         && time("/claim/heartbeat", 1_000, 1_000, 1_000.max(ttl / 2))
         && (!has("/renewInterval") || time("/renewInterval", 0, 100, ttl / 2))
-        && time("/minHold", 0, 0, if has("/maxHold") { millis(spec, "/maxHold", 0).unwrap_or(0) } else { any })
+        && (!has("/minHold") || claim && time("/minHold", 0, 0, 86_400_000))
+        && (!has("/maxHold") || time("/minHold", 0, 0, millis(spec, "/maxHold", 0).unwrap_or(0)))
         && time("/maxHold", 1, 1, any)
         && (!has("/waitTimeout") || claim && time("/waitTimeout", 0, 1, any))
         && time("/lockDelay", 0, 0, 3_600_000)
