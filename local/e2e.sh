@@ -17,6 +17,7 @@ if [[ $SUITE == clients || $SUITE == chaos ]]; then "$ROOT/local/clients.sh"; fi
 case ${CLUSTER:-local}/$SUITE in
   local/quorum) images=(valkey redis-clock) ;;
   local/chaos) images=(redis-clock) ;;
+  local/edges) images=(operator-before) ;;
   *) images=() ;;
 esac
 if ((${#images[@]})); then

@@ -3,7 +3,7 @@
 # together from this machine's own programs and the libraries they link, as one
 # layer of a docker-archive. The same contents give the same bytes, so an
 # unchanged program gives an unchanged image.
-# usage: image.sh [redis] [redis-clock] [valkey] [pause] [coredns] [operator[=BINARY]]
+# usage: image.sh [redis] [redis-clock] [valkey] [pause] [coredns] [operator[=BINARY]] [operator-before]
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -156,11 +156,31 @@ image_operator() {
   save operator "$OPERATOR_IMAGE" 65532:65532 /redlock
 }
 
+# The operator as it was at $BEFORE_COMMIT, for tests of upgrades. Its sources stay in .local/before, chart and scripts included.
+image_operator-before() {
+  local dir=$LOCAL/before fs
+  if [[ ! -x $dir/redlock ]]; then
+    git -C "$ROOT" cat-file -e "$BEFORE_COMMIT^{commit}" || die "commit $BEFORE_COMMIT is not here: git fetch --unshallow"
+    mkdir -p "$dir" "$LOCAL/log"
+    git -C "$ROOT" archive "$BEFORE_COMMIT" | tar -x -C "$dir"
+    # Its scripts find this cluster.
+    ln -sfn .. "$dir/.local"
+    with_progress "Building the operator of commit $BEFORE_COMMIT" "$LOCAL/log/build-before.log" \
+      nice cargo build --locked --manifest-path "$dir/Cargo.toml" --target-dir "$dir/target" --bin redlock
+    mv "$dir/target/debug/redlock" "$dir/redlock"
+    rm -rf "$dir/target"
+  fi
+  fs=$(rootfs operator-before)
+  program "$fs" "$dir/redlock" /redlock
+  install -D -m 0644 /etc/ssl/certs/ca-certificates.crt "$fs/etc/ssl/certs/ca-certificates.crt"
+  save operator-before "$OPERATOR_BEFORE_IMAGE" 65532:65532 /redlock
+}
+
 (($#)) || die "usage: image.sh [redis] [redis-clock] [valkey] [pause] [coredns] [operator[=BINARY]]"
 step "Images: $*"
 for image in "$@"; do
   case $image in
-    redis | redis-clock | valkey | pause | coredns | operator) "image_$image" ;;
+    redis | redis-clock | valkey | pause | coredns | operator | operator-before) "image_$image" ;;
     operator=*) image_operator "${image#*=}" ;;
     *) die "no such image: $image" ;;
   esac

@@ -30,7 +30,7 @@ pub(crate) struct Cluster {
     pub(crate) redis_clock_image: String,
     root: PathBuf,
     kubectl: PathBuf,
-    kubeconfig: PathBuf,
+    pub(crate) kubeconfig: PathBuf,
 }
 
 impl Cluster {
@@ -71,7 +71,19 @@ impl Cluster {
 
     /// Installs or upgrades the operator.
     pub(crate) async fn deploy(&self) -> anyhow::Result<()> {
-        let output = self.run(&self.root.join("local/deploy.sh"), &[], "").await?;
+        self.run_deploy(&self.root, None).await
+    }
+
+    /// Installs the operator as it was before most rules of docs/safety.md, chart and all, from where `local/image.sh operator-before` has put it.
+    pub(crate) async fn deploy_before(&self) -> anyhow::Result<()> {
+        self.run_deploy(&self.root.join(".local/before"), Some("redlock-operator.local/redlock-operator:before")).await
+    }
+
+    async fn run_deploy(&self, checkout: &Path, image: Option<&str>) -> anyhow::Result<()> {
+        let script = checkout.join("local/deploy.sh");
+        let image = image.map(|image| format!("IMAGE={image}"));
+        let arguments: Vec<_> = image.as_deref().into_iter().chain([script.to_str().context("not a name")?]).collect();
+        let output = self.run(Path::new("env"), &arguments, "").await?;
         ensure!(output.status.success(), "deploy.sh failed: {}", String::from_utf8_lossy(&output.stderr));
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! `cargo test --test e2e -- SUITE [FILTER]` runs the tests of a suite whose name contains FILTER, one after the other, on
 //! the cluster of `KUBECONFIG`, or else on the local one. The last line is `N passed, N failed`.
 
+mod believers;
 mod bench;
 #[path = "../chaos/checker.rs"]
 mod checker;
@@ -23,11 +24,13 @@ mod record;
 #[path = "../simulation/rng.rs"]
 mod rng;
 mod runner;
+mod shifted;
 mod spans;
 #[path = "../chaos/store.rs"]
 mod store;
 mod suite_chaos;
 mod suite_clients;
+mod suite_edges;
 mod suite_lock;
 mod suite_main;
 mod suite_quorum;
@@ -43,6 +46,7 @@ const SUITES: &[(&str, &[Test])] = &[
     ("main", suite_main::TESTS),
     ("quorum", suite_quorum::TESTS),
     ("lock", suite_lock::TESTS),
+    ("edges", suite_edges::TESTS),
     ("clients", suite_clients::TESTS),
     ("chaos", suite_chaos::TESTS),
     ("uninstall", suite_uninstall::TESTS),
@@ -61,6 +65,12 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     if suite == suite_chaos::outside::ARGUMENT {
         return match runtime.map(|runtime| runtime.block_on(suite_chaos::outside::run())) {
+            Ok(Ok(())) => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        };
+    }
+    if suite == shifted::ARGUMENT {
+        return match runtime.map(|runtime| runtime.block_on(shifted::run())) {
             Ok(Ok(())) => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,
         };

@@ -22,7 +22,8 @@ pub(crate) struct Leader {
     pub(crate) term: i32,
 }
 
-fn leader_of(lease: &Lease) -> Option<Leader> {
+/// Who leads, and for which time, as this version of the Lease says.
+pub(crate) fn leader_of(lease: &Lease) -> Option<Leader> {
     let spec = lease.spec.as_ref()?;
     let pod = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
     Some(Leader { pod, term: spec.lease_transitions.unwrap_or_default() })

@@ -17,7 +17,7 @@ mod queue;
 mod requests;
 mod slots;
 mod stale_lists;
-mod support;
+pub(crate) mod support;
 mod times;
 mod transitions;
 

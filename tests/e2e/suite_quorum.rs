@@ -6,7 +6,7 @@ mod expose;
 mod external;
 mod external_changes;
 mod fences;
-mod helpers;
+pub(crate) mod helpers;
 mod lost_node;
 mod lost_secrets;
 mod membership;

@@ -9,7 +9,7 @@ use std::{
 use axum::{
     BoxError,
     body::{Body as Answer, Bytes, HttpBody},
-    http::{Method, Request, Response},
+    http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE},
 };
 use futures::{
     StreamExt as _,
@@ -37,6 +37,21 @@ struct Inner {
     cut: watch::Sender<bool>,
     /// News of these objects is held back, by their plural.
     held_back: watch::Sender<Option<&'static str>>,
+    /// What the next write to an object meets.
+    mishap: watch::Sender<Mishap>,
+}
+
+/// What one write to the API server meets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Mishap {
+    #[default]
+    Nothing,
+    /// The write to the path that ends so will have to wait.
+    Delays(&'static str),
+    /// It waits.
+    Delayed,
+    /// The API server has a fault when the path that ends so is written.
+    Fails(&'static str),
 }
 
 #[derive(Default)]
@@ -61,7 +76,59 @@ impl Gate {
             state: Mutex::default(),
             cut: watch::channel(false).0,
             held_back: watch::channel(None).0,
+            mishap: watch::Sender::default(),
         }))
+    }
+
+    /// The next write to the path that ends so waits: somebody else may write before. One that waits already goes on.
+    pub(crate) fn delay_write(&self, path: &'static str) {
+        self.0.mishap.send_replace(Mishap::Delays(path));
+    }
+
+    /// That write waits.
+    pub(crate) async fn until_delayed(&self) {
+        self.until_mishap(|mishap| *mishap == Mishap::Delayed).await;
+    }
+
+    /// It goes on.
+    pub(crate) fn go_on(&self) {
+        self.0.mishap.send_replace(Mishap::Nothing);
+    }
+
+    /// The next write to the path that ends so is answered with a fault of the API server, and not done. One that
+    /// waits already goes on.
+    pub(crate) fn fail_write(&self, path: &'static str) {
+        self.0.mishap.send_replace(Mishap::Fails(path));
+    }
+
+    /// That write has failed.
+    pub(crate) async fn until_failed(&self) {
+        self.until_mishap(|mishap| *mishap == Mishap::Nothing).await;
+    }
+
+    /// What this request meets.
+    fn meets(&self, request: &Request<Body>) -> Mishap {
+        let is_write = |path: &str| request.method() != Method::GET && request.uri().path().ends_with(path);
+        let mut met = Mishap::Nothing;
+        self.0.mishap.send_if_modified(|mishap| {
+            (met, *mishap) = match mishap {
+                Mishap::Delays(path) if is_write(path) => (Mishap::Delayed, Mishap::Delayed),
+                Mishap::Fails(path) if is_write(path) => (mishap.clone(), Mishap::Nothing),
+                _ => return false,
+            };
+            true
+        });
+        met
+    }
+
+    async fn until_mishap(&self, is_so: impl Fn(&Mishap) -> bool) {
+        let mut mishap = self.0.mishap.subscribe();
+        // The gate is there for as long as this is.
+        let _ended = mishap.wait_for(is_so).await;
+    }
+
+    async fn until_going_on(&self) {
+        self.until_mishap(|mishap| *mishap != Mishap::Delayed).await;
     }
 
     /// From now on the replica hears nothing new of these objects, named by their plural: whatever it lists is old.
@@ -175,8 +242,15 @@ where
         }
         let watched = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         let path = request.uri().path().to_owned();
+        let mishap = self.gate.meets(&request);
         let (answer, gate) = (self.inner.call(request), self.gate.clone());
         Box::pin(async move {
+            match mishap {
+                Mishap::Fails(_) => return Ok(fault()),
+                Mishap::Delayed => gate.until_going_on().await,
+                _ => {}
+            }
+            // Nothing is sent before this.
             let answer = answer.await;
             gate.done(passage);
             if gate.is_closed() {
@@ -185,6 +259,15 @@ where
             Ok(answer?.map(|body| if watched { slowed(body, gate, path) } else { Answer::new(body) }))
         })
     }
+}
+
+/// What an API server answers whose etcd does not.
+fn fault() -> Response<Answer> {
+    let status = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"etcdserver: request timed out","code":500}"#;
+    let mut response = Response::new(Answer::from(status));
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
 
 /// An answer that goes on only while news of its objects is let through.

@@ -1,0 +1,111 @@
+//! Who believes to hold a key, and until when, as far as the statuses tell.
+//!
+//! A holder believes what it has read: until the last `validUntil` that was published for it, by the API server's clock, it may
+//! work. Nobody else is to be told that it holds the key before that, unless the former holder's container has really ended or
+//! the holder has given the lock back. The API server of the local cluster has the clock of this machine, whatever clock a replica
+//! of the operator believes in.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use redlock_operator::api::DistributedLock;
+
+use crate::{
+    locks::{Lock, status},
+    record::Version,
+    spans::millis,
+};
+
+/// Between a write to the API server and this machine's sight of it. The machine is busy.
+const SIGHT: Duration = Duration::from_secs(2);
+
+/// One hold as it was published. Times are in milliseconds of Unix time.
+#[derive(Clone, Debug)]
+pub(crate) struct Belief {
+    pub(crate) lock: String,
+    pub(crate) token: i64,
+    /// When a status was first seen that named the holder.
+    pub(crate) told: i64,
+    /// What that status said.
+    pub(crate) acquired: i64,
+    /// The last validity that was published.
+    pub(crate) until: i64,
+}
+
+/// What was published of all holds on one key. `locks` are all the objects that use it.
+pub(crate) fn beliefs<'a>(locks: impl IntoIterator<Item = &'a Lock>) -> anyhow::Result<Vec<Belief>> {
+    let mut holds: BTreeMap<i64, Belief> = BTreeMap::new();
+    for lock in locks {
+        for version in lock.recorder.versions() {
+            let Some((token, acquired, until)) = published(&version) else { continue };
+            let hold = holds.entry(token).or_insert_with(|| Belief {
+                lock: lock.name.clone(),
+                token,
+                told: version.wall.0,
+                acquired,
+                until,
+            });
+            ensure!(hold.lock == lock.name, "{} and {} have the token {token}", hold.lock, lock.name);
+            hold.until = hold.until.max(until);
+        }
+    }
+    let mut holds: Vec<_> = holds.into_values().collect();
+    holds.sort_by_key(|hold| hold.told);
+    Ok(holds)
+}
+
+fn published(version: &Version<DistributedLock>) -> Option<(i64, i64, i64)> {
+    let status = version.object.status.as_ref().filter(|status| status.holder.is_some())?;
+    Some((status.fencing_token?, status.acquired_at?.as_millis(), status.valid_until?.as_millis()))
+}
+
+/// Nobody held the key while somebody else believed to hold it. `ended` says when the holder of a token really ended or gave the
+/// lock back. Gives the holds, in their order.
+pub(crate) fn check_apart(locks: &[&Lock], ended: &[(i64, i64)]) -> anyhow::Result<Vec<Belief>> {
+    let holds = beliefs(locks.iter().copied())?;
+    for pair in holds.windows(2) {
+        let [before, after] = pair else { continue };
+        let known = ended.iter().filter(|(token, _)| *token == before.token).map(|(_, at)| *at);
+        let end = known.chain([before.until]).min().unwrap_or(before.until);
+        ensure!(
+            after.told >= end,
+            "the next holder was named {} ms before the former one's validity ended: {before:?}, then {after:?}",
+            end - after.told
+        );
+        ensure!(
+            after.acquired >= end,
+            "the next holder got the lock {} ms before the former one's validity ended: {before:?}, then {after:?}",
+            end - after.acquired
+        );
+    }
+    Ok(holds)
+}
+
+/// Tokens of one quorum rise with the holds.
+pub(crate) fn check_tokens(holds: &[Belief]) -> anyhow::Result<()> {
+    ensure!(holds.is_sorted_by(|before, after| before.token < after.token), "tokens do not rise: {holds:?}");
+    Ok(())
+}
+
+/// The next holder, whose hold is `next`, came not before the last validity of the one before, and at most `slack` after it.
+pub(crate) fn check_followed(locks: &[&Lock], next: &Version<DistributedLock>, slack: Duration) -> anyhow::Result<()> {
+    let holds = check_apart(locks, &[])?;
+    let token = status(&next.object).fencing_token.context("the next holder has no token")?;
+    let at = holds.iter().position(|hold| hold.token == token).context("the next holder's hold was not seen")?;
+    let before = at.checked_sub(1).and_then(|at| holds.get(at)).context("nobody held the key before")?;
+    let waited = holds[at].told - before.until;
+    ensure!(waited < millis(slack), "the next holder was named only {waited} ms after the last validity: {holds:?}");
+    Ok(())
+}
+
+/// No status ever promised more than one ttl, by the API server's clock.
+pub(crate) fn check_no_promise_beyond_ttl(lock: &Lock, ttl: Duration) -> anyhow::Result<()> {
+    for version in lock.recorder.versions() {
+        let Some((_, acquired, until)) = published(&version) else { continue };
+        let (ahead, bound) = (until - version.wall.0, millis(ttl) + millis(SIGHT));
+        ensure!(ahead <= bound, "{}: validUntil is {ahead} ms ahead: {:?}", lock.name, status(&version.object));
+        let early = acquired - version.wall.0;
+        ensure!(early <= millis(SIGHT), "{}: acquiredAt is {early} ms ahead: {:?}", lock.name, status(&version.object));
+    }
+    Ok(())
+}

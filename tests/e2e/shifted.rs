@@ -1,0 +1,161 @@
+//! A replica of the operator whose wall clock is wrong: this program, started once more on a node's network. It runs all of the
+//! operator's own code, leadership included, against the cluster's API server and members. Only `CLOCK_REALTIME` is shifted. A
+//! library cannot shift it for the installed operator, which reads it without one.
+//!
+//! Input, a line each: [`Orders`], then by how many milliseconds the clock is to be off from then on. The end of the input is a
+//! SIGTERM.
+
+use std::{
+    path::PathBuf,
+    process::Stdio,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Service;
+use kube::{
+    Api, Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use redlock_operator::{
+    operator::{
+        Operator,
+        args::{LogFormat, OperatorArgs},
+        telemetry,
+    },
+    redis_member::{Machine, Tcp},
+    time::{Boottime, Clock, Monotonic, SystemClock, UnixMillis},
+};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    process::{Child, ChildStdin},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::Cluster;
+
+/// The argument that makes this program such a replica.
+pub(crate) const ARGUMENT: &str = "shifted-replica";
+/// It hands over and waits for its successor.
+const END_LIMIT: Duration = Duration::from_secs(30);
+
+#[derive(Serialize, Deserialize)]
+struct Orders {
+    name: String,
+    namespace: String,
+    kubeconfig: PathBuf,
+    /// Address of the API server on the node's network.
+    server: String,
+    offset: i64,
+}
+
+/// The machine's clocks, but for the wall clock.
+struct Shifted(Arc<AtomicI64>);
+
+impl Clock for Shifted {
+    fn boottime(&self) -> Boottime {
+        SystemClock.boottime()
+    }
+
+    fn monotonic(&self) -> Monotonic {
+        SystemClock.monotonic()
+    }
+
+    fn wall(&self) -> UnixMillis {
+        UnixMillis(SystemClock.wall().0 + self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// The process.
+pub(crate) async fn run() -> anyhow::Result<()> {
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let Orders { name, namespace, kubeconfig, server, offset } =
+        serde_json::from_str(&lines.next_line().await?.context("no orders")?)?;
+    let log = "info".to_owned();
+    telemetry::init(&log, LogFormat::Text)?;
+    let mut config =
+        Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &KubeConfigOptions::default()).await?;
+    config.cluster_url = server.parse()?;
+    config.tls_server_name = None;
+    let args = OperatorArgs {
+        namespace,
+        pod_name: name,
+        listen: ([127, 0, 0, 1], 0).into(),
+        default_quorum: String::new(),
+        default_quorum_name: "main".into(),
+        log,
+        log_format: LogFormat::Text,
+    };
+    let offset = Arc::new(AtomicI64::new(offset));
+    let machine = Machine { clock: Arc::new(Shifted(offset.clone())), network: Arc::new(Tcp) };
+    let operator = Operator::new(args, Client::try_from(config.clone())?, Client::try_from(config)?, machine);
+    let terminated = CancellationToken::new();
+    let tell = terminated.clone();
+    tokio::spawn(async move {
+        while let Ok(Some(line)) = lines.next_line().await {
+            if let Ok(shift) = line.parse() {
+                offset.store(shift, Ordering::SeqCst);
+                tracing::info!(shift, "the wall clock was shifted");
+            }
+        }
+        tell.cancel();
+    });
+    operator.work(terminated).await
+}
+
+/// A running one. It ends, without a word, with its guard.
+pub(crate) struct ShiftedReplica {
+    /// As the Lease names it.
+    pub(crate) name: String,
+    stdin: ChildStdin,
+    process: Child,
+}
+
+impl ShiftedReplica {
+    /// Starts it on the network of `node`. It stands by as every replica does.
+    pub(crate) async fn start(cluster: &Cluster, node: &str, offset: i64) -> anyhow::Result<Self> {
+        let services: Api<Service> = Api::namespaced(cluster.client.clone(), "default");
+        let service = services.get("kubernetes").await?.spec.and_then(|spec| spec.cluster_ip);
+        let name = format!("shifted-{:04x}", rand::random::<u16>());
+        let orders = Orders {
+            name: name.clone(),
+            namespace: cluster.operator_namespace.clone(),
+            kubeconfig: cluster.kubeconfig.clone(),
+            server: format!("https://{}", service.context("the API server has no Service")?),
+            offset,
+        };
+        let mut command = cluster.faults.on_node(number(node)?)?;
+        let log = std::fs::File::create(std::env::temp_dir().join(format!("{name}.log")))?;
+        command.arg(std::env::current_exe()?).arg(ARGUMENT);
+        command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
+        let mut process = command.spawn().context("failed to start a replica")?;
+        let mut stdin = process.stdin.take().context("no stdin")?;
+        stdin.write_all(format!("{}\n", serde_json::to_string(&orders)?).as_bytes()).await?;
+        Ok(Self { name, stdin, process })
+    }
+
+    /// From now on its wall clock is off by so many milliseconds.
+    pub(crate) async fn shift(&mut self, offset: i64) -> anyhow::Result<()> {
+        self.stdin.write_all(format!("{offset}\n").as_bytes()).await?;
+        Ok(self.stdin.flush().await?)
+    }
+
+    /// Tells it to stop, and waits for its end.
+    pub(crate) async fn end(self) -> anyhow::Result<()> {
+        let Self { name, stdin, mut process } = self;
+        drop(stdin);
+        let ended = timeout(END_LIMIT, process.wait()).await.with_context(|| format!("{name} does not end"))??;
+        ensure!(ended.success(), "{name} ended with {ended}");
+        Ok(())
+    }
+}
+
+fn number(node: &str) -> anyhow::Result<usize> {
+    node.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().with_context(|| format!("which node is {node}?"))
+}

@@ -1,0 +1,32 @@
+//! Exclusion at the edge of Kubernetes: nodes, pods, Jobs and namespaces that go while their containers run, edits while locks are
+//! held, wrong clocks of the operator, upgrades, and everything restarted at once. Each test watches who believes to hold a key.
+
+mod clocks;
+mod departures;
+mod gone_nodes;
+mod moved_default;
+mod namespaces;
+mod quorums;
+mod run_outs;
+mod slots;
+mod support;
+mod upgrades;
+
+use crate::runner::{Test, tests};
+
+pub(crate) const TESTS: &[Test] = tests![
+    local departures::a_holder_whose_node_object_is_deleted_is_not_cut_short,
+    anywhere departures::a_job_that_is_deleted_while_its_claim_is_ending_does_not_cut_it_short,
+    local departures::job_pods_forced_off_a_cut_off_node_keep_their_lock_until_it_has_run_out,
+    anywhere moved_default::a_moved_default_quorum_and_a_restarted_operator_split_no_lock,
+    local clocks::an_operator_that_is_an_hour_ahead_cuts_no_holder_short,
+    local clocks::a_clock_that_jumps_while_a_hold_runs_out_lets_nobody_in_early,
+    anywhere quorums::a_max_ttl_below_a_held_ttl_loses_no_lock_when_the_operator_restarts,
+    anywhere slots::slots_of_another_shape_block_nobody_and_join_nobody,
+    anywhere quorums::a_quorum_made_again_with_a_smaller_max_ttl_honours_what_was_promised,
+    local run_outs::a_failed_write_at_the_beginning_of_a_run_out_cuts_no_hold_short,
+    anywhere namespaces::a_namespace_goes_with_its_quorum_and_its_locks_and_the_leader_stays,
+    local upgrades::an_upgrade_replica_by_replica_splits_no_lock,
+    local upgrades::a_restart_of_all_members_and_replicas_at_once_splits_no_lock,
+    local gone_nodes::two_nodes_that_are_gone_for_good_do_not_keep_a_lock_for_ever,
+];

@@ -1,0 +1,140 @@
+//! The wall clock of the operator's machine is wrong. Members, holders and the API server have another one.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+
+use super::support::{
+    IDLE, OPERATOR_LIMIT, SLACK, led_by, node_to_lose, ordered, placed, renewed_from_now, reports, run, suspend, with,
+    worker,
+};
+use crate::{
+    believers::{check_apart, check_followed, check_no_promise_beyond_ttl, check_tokens},
+    bench::Bench,
+    history::check_never_lost,
+    locks::{Lock, SOON, claim, is_held, leader},
+    operators,
+    quorums::{self, Quorum},
+    record::Recorder,
+    shifted::ShiftedReplica,
+};
+
+const HOUR: i64 = 3_600_000;
+const MAX_TTL: Duration = Duration::from_secs(12);
+const TTL: Duration = Duration::from_secs(10);
+const REPLICAS: usize = 2;
+/// Until the node controller has given a node up (50 s), and the operator after it (15 s).
+const NODE_LIMIT: Duration = Duration::from_secs(120);
+
+/// A replica with this clock leads instead of the installed operator, which comes back whatever comes of it.
+async fn led_by_shifted(
+    bench: &Bench,
+    node: &str,
+    offset: i64,
+    what: impl AsyncFnOnce(&mut ShiftedReplica) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let leases = operators::watch_leader(&bench.cluster).await?;
+    let mut replica = ShiftedReplica::start(&bench.cluster, node, offset).await?;
+    let result = async {
+        operators::scale(&bench.cluster, 0).await?;
+        let leads = |v: &crate::record::Version<k8s_openapi::api::coordination::v1::Lease>| {
+            v.object.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref()) == Some(&replica.name)
+        };
+        leases.until(OPERATOR_LIMIT, "the replica with the wrong clock leads", leads).await?;
+        what(&mut replica).await
+    }
+    .await;
+    let back = operators::scale(&bench.cluster, REPLICAS).await;
+    let ended = replica.end().await;
+    result.and(back).and(ended)
+}
+
+fn on_q(name: &str, key: &str, more: Value) -> Value {
+    with(claim(name, key, Some("q"), TTL), more)
+}
+
+/// The holder is cut off, so that it goes on believing the last that it was told. Beside it there are locks with limits of half an
+/// hour, none of which has passed.
+pub(crate) async fn an_operator_that_is_an_hour_ahead_cuts_no_holder_short(bench: Bench) -> anyhow::Result<()> {
+    let (lost, kept) = node_to_lose(&bench).await?;
+    let nodes = Recorder::of(kube::Api::all(bench.cluster.client.clone()), &lost).await?;
+    let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    for (name, node) in [("app-0", &lost), ("app-1", &kept)] {
+        run(&bench, placed(worker(&bench, name, "app", IDLE), node)).await?;
+    }
+    let elected = Lock::create(&bench, ordered("app", "app", TTL, Some("q"))).await?;
+    let held = elected.held(SOON).await?;
+    ensure!(leader(&held.object).as_deref() == Some("app-0"), "{:?}", held.object.status);
+    let limited = json!({"maxHold": "30m"});
+    let held = Lock::create(&bench, on_q("held", "job", limited)).await?;
+    held.held(SOON).await?;
+    let quiet = Lock::create(&bench, on_q("quiet", "quiet", json!({"validity": "Transitions"}))).await?;
+    quiet.held(SOON).await?;
+    let waiting = Lock::create(&bench, on_q("waiting", "job", json!({"waitTimeout": "30m"}))).await?;
+    waiting.reason("Queued", SOON).await?;
+
+    led_by_shifted(&bench, &kept, HOUR, async |_replica| {
+        let mark = elected.recorder.mark();
+        bench.cluster.faults.cut_node(&lost).await?;
+        for lock in [&held, &elected] {
+            renewed_from_now(lock).await?;
+        }
+        let next = led_by(&elected, mark, "app-1", NODE_LIMIT + TTL + SOON).await?;
+        check_followed(&[&elected], &next, SLACK)?;
+        // And under this leader a lock is granted, renewed, and passed on.
+        let fresh = Lock::create(&bench, on_q("fresh", "fresh", json!({"ttlAfterFinished": "30m"}))).await?;
+        let late = fresh.held(SOON).await?;
+        let queued = Lock::create(&bench, on_q("queued", "fresh", json!({}))).await?;
+        queued.reason("Queued", SOON).await?;
+        bench
+            .patch("dlock", "fresh", r#"{"metadata":{"annotations":{"redlock-operator.io/break":"the test"}}}"#)
+            .await?;
+        let after = queued.held(TTL + SOON).await?;
+        check_followed(&[&fresh, &queued], &after, SLACK)?;
+        ensure!(late.wall.0 < after.wall.0 && !fresh.recorder.last()?.gone, "a finished claim was deleted too early");
+        check_no_promise_beyond_ttl(&fresh, TTL)
+    })
+    .await?;
+
+    let mark = nodes.mark();
+    bench.cluster.faults.heal_nodes().await?;
+    reports(&nodes, mark).await?;
+    for lock in [&held, &quiet] {
+        check_never_lost(&lock.recorder.versions())?;
+        check_no_promise_beyond_ttl(lock, TTL)?;
+    }
+    check_no_promise_beyond_ttl(&elected, TTL)?;
+    check_tokens(&check_apart(&[&elected], &[])?)?;
+    renewed_from_now(&held).await?;
+    ensure!(!waiting.recorder.versions().iter().any(|v| is_held(&v.object)), "granted beside a holder");
+    let last = waiting.recorder.last()?;
+    ensure!(crate::locks::reason_of(&last.object, "Held") == Some("Queued"), "it gave up: {:?}", last.object.status);
+    quorums::default_is_ready(&bench.cluster).await
+}
+
+pub(crate) async fn a_clock_that_jumps_while_a_hold_runs_out_lets_nobody_in_early(bench: Bench) -> anyhow::Result<()> {
+    let (_, kept) = node_to_lose(&bench).await?;
+    let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    led_by_shifted(&bench, &kept, 0, async |replica| {
+        // Forward, from ahead back to the truth, and behind it.
+        for (round, offset) in [HOUR, 0, -HOUR].into_iter().enumerate() {
+            let key = format!("job-{round}");
+            let first = Lock::create(&bench, on_q(&format!("first-{round}"), &key, json!({}))).await?;
+            first.held(SOON).await?;
+            let next = Lock::create(&bench, on_q(&format!("next-{round}"), &key, json!({}))).await?;
+            next.reason("Queued", SOON).await?;
+            suspend(&first).await?;
+            first.reason("Ending", SOON).await?;
+            replica.shift(offset).await?;
+            let held = next.held(TTL + SOON).await?;
+            check_followed(&[&first, &next], &held, SLACK)?;
+            for lock in [&first, &next] {
+                check_no_promise_beyond_ttl(lock, TTL)?;
+                lock.remove().await?;
+            }
+        }
+        replica.shift(0).await
+    })
+    .await
+}

@@ -1,0 +1,92 @@
+//! Most of the nodes are gone for good: nobody reports them, and nobody ever will.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use serde_json::json;
+
+use super::support::{IDLE, led_by, nodes, ordered, placed, reports, run, worker};
+use crate::{
+    believers::{check_apart, check_followed, check_tokens},
+    bench::Bench,
+    locks::{Lock, SOON, claim, is_held, leader, status},
+    operators,
+    quorums::{self, Quorum, manifest},
+    record::Recorder,
+};
+
+const MAX_TTL: Duration = Duration::from_secs(10);
+const TTL: Duration = Duration::from_secs(10);
+/// Until the node controller says that it does not hear of a node.
+const UNKNOWN: Duration = Duration::from_secs(60);
+/// From then on, when most others are not heard of either.
+const LOST: Duration = Duration::from_secs(300);
+const SLACK: Duration = Duration::from_secs(10);
+
+/// One quorum has its only member on the node that is left: there a lock is passed on. The other one has lost its majority: what is
+/// held with it is given up, and granted to nobody.
+pub(crate) async fn two_nodes_that_are_gone_for_good_do_not_keep_a_lock_for_ever(bench: Bench) -> anyhow::Result<()> {
+    operators::all_available(&bench.cluster).await?;
+    let leases = operators::watch_leader(&bench.cluster).await?;
+    let pods: Api<Pod> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
+    let operator = pods.get(&operators::current(&leases)?.pod).await?;
+    let left = operator.spec.and_then(|spec| spec.node_name).context("the operator's leader has no node")?;
+    let gone: Vec<_> = nodes(&bench).await?.into_iter().filter(|node| *node != left).collect();
+
+    let mut solo = manifest(&bench, "solo", MAX_TTL);
+    solo["spec"]["members"] = json!(1);
+    solo["spec"]["pod"] = json!({"nodeSelector": {"kubernetes.io/hostname": left}});
+    let _solo = Quorum::ready_as(&bench, solo, MAX_TTL).await?;
+    let _spread = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    for (name, node) in [("app-0", &gone[0]), ("app-1", &left)] {
+        run(&bench, placed(worker(&bench, name, "app", IDLE), node)).await?;
+    }
+    let elected = Lock::create(&bench, ordered("app", "app", TTL, Some("solo"))).await?;
+    let held = elected.held(SOON).await?;
+    ensure!(leader(&held.object).as_deref() == Some("app-0"), "{:?}", held.object.status);
+    let without_majority = Lock::create(&bench, ordered("other", "app", TTL, Some("q"))).await?;
+    without_majority.held(SOON).await?;
+    let waiting = Lock::create(&bench, claim("waiting", "other", Some("q"), TTL)).await?;
+    waiting.reason("Queued", SOON).await?;
+
+    let watched = Recorder::<Node>::labelled(Api::all(bench.cluster.client.clone()), "").await?;
+    let (start, mark) = (bench.now(), elected.recorder.mark());
+    for node in &gone {
+        bench.cluster.faults.cut_node(node).await?;
+    }
+    let given_up = without_majority
+        .recorder
+        .until_after(0, UNKNOWN + TTL, "given up", |v| {
+            v.at > start && !v.gone && status(&v.object).holder.is_none() && !is_held(&v.object)
+        })
+        .await?;
+    bench.figures.add("two of three nodes gone -> the lock without a majority is given up", given_up.at.since(start));
+    let next = led_by(&elected, mark, "app-1", UNKNOWN + LOST + TTL + SLACK).await?;
+    let took = next.at.since(start);
+    bench.figures.add("two of three nodes gone -> next leader (ttl 10 s)", took);
+    ensure!(took < UNKNOWN + LOST + TTL + SLACK, "the next leader was there only after {took:?}");
+    check_followed(&[&elected], &next, SLACK)?;
+    ensure!(!waiting.recorder.versions().iter().any(|v| is_held(&v.object)), "granted without a majority");
+
+    let mark = watched.mark();
+    bench.cluster.faults.heal_nodes().await?;
+    for node in &gone {
+        let node = Recorder::of(Api::<Node>::all(bench.cluster.client.clone()), node).await?;
+        reports(&node, 0).await?;
+    }
+    ensure!(watched.mark() >= mark, "no node was seen");
+    operators::all_available(&bench.cluster).await?;
+    // The key is free, and whoever is first gets it.
+    let someone = async {
+        tokio::select! {
+            held = waiting.held(UNKNOWN) => held,
+            led = without_majority.recorder.until_after(without_majority.recorder.mark(), UNKNOWN, "held again", |v| is_held(&v.object)) => led,
+        }
+    };
+    someone.await?;
+    check_tokens(&check_apart(&[&without_majority, &waiting], &[])?)?;
+    check_tokens(&check_apart(&[&elected], &[])?)?;
+    quorums::default_is_ready(&bench.cluster).await
+}

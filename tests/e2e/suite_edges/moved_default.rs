@@ -1,0 +1,75 @@
+//! The default quorum is another one while locks are held that name none.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use redlock_operator::api::DEFAULT_QUORUM_ANNOTATION;
+
+use super::support::{SLACK, renewed_from_now, restart_operator, suspend};
+use crate::{
+    believers::{check_apart, check_followed},
+    bench::Bench,
+    history::check_never_lost,
+    locks::{Lock, SOON, claim, is_held, status},
+    quorums::{self, Quorum},
+};
+
+const MAX_TTL: Duration = Duration::from_secs(20);
+/// Longer than the operator is away.
+const TTL: Duration = Duration::from_secs(18);
+/// The chart's.
+const INSTALLED: &str = "main";
+
+/// Marks a quorum as the default one, and takes the mark off another.
+async fn move_default(bench: &Bench, from: (&str, &str), to: (&str, &str)) -> anyhow::Result<()> {
+    let (off, on) = (format!("{DEFAULT_QUORUM_ANNOTATION}-"), format!("{DEFAULT_QUORUM_ANNOTATION}=true"));
+    for ((namespace, name), word) in [(from, &off), (to, &on)] {
+        bench.cluster.kubectl(&["-n", namespace, "annotate", "--overwrite", "rq", name, word]).await?;
+    }
+    Ok(())
+}
+
+fn quorum_of(version: &super::support::LockVersion) -> Option<String> {
+    status(&version.object).holder?.quorum.map(|quorum| quorum.name)
+}
+
+pub(crate) async fn a_moved_default_quorum_and_a_restarted_operator_split_no_lock(bench: Bench) -> anyhow::Result<()> {
+    let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let (installed, own) = ((bench.cluster.operator_namespace.as_str(), INSTALLED), (bench.namespace.as_str(), "q"));
+    let moved = while_moved(&bench, || move_default(&bench, installed, own)).await;
+    let back = move_default(&bench, own, installed).await;
+    moved.and(back)?;
+    quorums::default_is_ready(&bench.cluster).await
+}
+
+async fn while_moved<F: Future<Output = anyhow::Result<()>>>(
+    bench: &Bench,
+    move_it: impl Fn() -> F,
+) -> anyhow::Result<()> {
+    let first = Lock::create(bench, claim("first", "job", None, TTL)).await?;
+    let held = first.held(SOON).await?;
+    ensure!(quorum_of(&held).as_deref() == Some(INSTALLED), "{:?}", held.object.status);
+    let next = Lock::create(bench, claim("next", "job", None, TTL)).await?;
+    next.reason("Queued", SOON).await?;
+
+    move_it().await?;
+    restart_operator(bench).await?;
+    renewed_from_now(&first).await?;
+    check_never_lost(&first.recorder.versions())?;
+    ensure!(!next.recorder.versions().iter().any(|v| is_held(&v.object)), "granted on the new default beside a holder");
+    // Another key is granted on the new default.
+    let other = Lock::create(bench, claim("other", "other", None, TTL)).await?;
+    let granted = other.held(SOON).await?;
+    ensure!(quorum_of(&granted).as_deref() == Some("q"), "{:?}", granted.object.status);
+    ensure!(quorum_of(&first.recorder.last()?).as_deref() == Some(INSTALLED), "the held lock was moved");
+
+    // Its run-out is sealed, and waited for, where it is held.
+    suspend(&first).await?;
+    let after = next.held(TTL + SOON).await?;
+    ensure!(quorum_of(&after).as_deref() == Some("q"), "{:?}", after.object.status);
+    check_followed(&[&first, &next], &after, SLACK)?;
+    check_apart(&[&other], &[])?;
+    other.remove().await?;
+    next.remove().await?;
+    first.remove().await
+}

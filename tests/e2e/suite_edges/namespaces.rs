@@ -1,0 +1,71 @@
+//! A namespace is deleted with everything that is in it.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use serde_json::json;
+
+use super::support::{IDLE, OPERATOR_LIMIT, election, run, with, worker};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim},
+    operators,
+    quorums::Quorum,
+    record::Recorder,
+};
+
+/// The chart's default.
+const MAX_TTL: Duration = Duration::from_secs(30);
+const TTL: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The quorum's members and its locks go side by side. A leader that no longer reaches a quorum that goes is a good one.
+pub(crate) async fn a_namespace_goes_with_its_quorum_and_its_locks_and_the_leader_stays(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    operators::all_available(&bench.cluster).await?;
+    let leases = operators::watch_leader(&bench.cluster).await?;
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    for pod in ["app-0", "app-1"] {
+        run(&bench, worker(&bench, pod, "app", IDLE)).await?;
+    }
+    let held = claim("held", "job", Some("q"), TTL);
+    let quiet = with(claim("quiet", "quiet", Some("q"), TTL), json!({"validity": "Transitions"}));
+    let delayed = with(claim("delayed", "delayed", Some("q"), TTL), json!({"lockDelay": "10s"}));
+    let elected = with(election("app", "app", TTL), json!({"quorumRef": {"name": "q"}}));
+    let mut locks = Vec::new();
+    for manifest in [held, quiet, delayed, elected] {
+        let lock = Lock::create(&bench, manifest).await?;
+        lock.held(SOON).await?;
+        locks.push(lock);
+    }
+    let waiting = Lock::create(&bench, claim("waiting", "job", Some("q"), TTL)).await?;
+    waiting.reason("Queued", SOON).await?;
+
+    let (leader, mark, start) = (operators::current(&leases)?, leases.mark(), bench.now());
+    bench.close().await?;
+    let took = bench.now().since(start);
+    bench.figures.add("namespace with a quorum (maxTTL 30 s) and held locks deleted", took);
+    ensure!(took < LIMIT, "the namespace was gone only after {took:?}");
+    for lock in locks.iter().chain([&waiting]) {
+        lock.recorder.until_gone(SOON).await?;
+    }
+    quorum.recorder.until_gone(SOON).await?;
+    same_leader(&leases, mark, &leader).await
+}
+
+/// Nobody else has led, and the leader goes on.
+async fn same_leader(
+    leases: &Recorder<k8s_openapi::api::coordination::v1::Lease>,
+    mark: usize,
+    leader: &operators::Leader,
+) -> anyhow::Result<()> {
+    let other = |version: &crate::record::Version<k8s_openapi::api::coordination::v1::Lease>| {
+        operators::leader_of(&version.object).as_ref() != Some(leader)
+    };
+    let changed = leases.versions().into_iter().skip(mark).find(|version| other(version));
+    ensure!(changed.is_none(), "the Lease was handed over: {:?}", changed.map(|version| version.object.spec));
+    let seen = leases.mark();
+    leases.until_after(seen, OPERATOR_LIMIT, "the Lease is renewed", |version| !other(version)).await?;
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! A quorum's settings are smaller than what is held with it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use redlock_operator::api::RedisQuorum;
+
+use super::support::{SLACK, renewed_from_now, restart_operator, suspend};
+use crate::{
+    believers::{beliefs, check_apart, check_followed, check_tokens},
+    bench::Bench,
+    history::check_never_lost,
+    locks::{Lock, SOON, claim, is_held, reason_of},
+    quorums::Quorum,
+    suite_quorum::helpers::delay,
+};
+
+const LARGE: Duration = Duration::from_secs(20);
+const SMALL: Duration = Duration::from_secs(2);
+/// Longer than the operator is away, and than the smaller maxTTL.
+const TTL: Duration = Duration::from_secs(18);
+const GONE_LIMIT: Duration = Duration::from_secs(120);
+
+pub(crate) async fn a_max_ttl_below_a_held_ttl_loses_no_lock_when_the_operator_restarts(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", LARGE).await?;
+    let first = Lock::create(&bench, claim("first", "job", Some("q"), TTL)).await?;
+    first.held(SOON).await?;
+    let patch = format!(r#"{{"spec":{{"maxTTL":"{}ms"}}}}"#, SMALL.as_millis());
+    bench.patch("rq", "q", &patch).await?;
+    let next = Lock::create(&bench, claim("next", "job", Some("q"), SMALL)).await?;
+    next.reason("Queued", SOON).await?;
+    restart_operator(&bench).await?;
+    renewed_from_now(&first).await?;
+    check_never_lost(&first.recorder.versions())?;
+    // It has to go on for longer than what was published before the restart.
+    next.recorder.never_during(0, TTL, "granted beside a holder", |v| is_held(&v.object)).await?;
+    renewed_from_now(&first).await?;
+    check_never_lost(&first.recorder.versions())?;
+    let last = quorum.recorder.last()?.object.status.unwrap_or_default();
+    ensure!(last.max_ttl_in_force.is_some_and(|max| max.get() == LARGE), "lowered while a lock with more is held");
+
+    suspend(&first).await?;
+    let held = next.held(TTL + SOON).await?;
+    check_followed(&[&first, &next], &held, SLACK)?;
+    check_tokens(&check_apart(&[&first, &next], &[])?)?;
+    // Suspended, it has given its place up, and it is not taken back with that ttl.
+    let refused = first.recorder.last()?;
+    ensure!(!is_held(&refused.object), "{:?}", refused.object.status);
+    Ok(())
+}
+
+pub(crate) async fn a_quorum_made_again_with_a_smaller_max_ttl_honours_what_was_promised(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", LARGE).await?;
+    let first = Lock::create(&bench, claim("first", "job", Some("q"), TTL)).await?;
+    first.held(SOON).await?;
+    renewed_from_now(&first).await?;
+    let since = bench.wall().0;
+    bench.delete::<RedisQuorum>("q").await?;
+    bench.kubectl(&["delete", "statefulsets,pods", "--all", "--grace-period=1", "--wait=false"]).await?;
+    let gone = quorum.recorder.until_gone(GONE_LIMIT).await?;
+    let lasted = gone.wall.0 - since;
+    ensure!(
+        lasted >= i64::try_from(delay(LARGE).as_millis())?,
+        "the quorum was gone {lasted} ms after its deletion, not {:?}",
+        delay(LARGE)
+    );
+    let _small = Quorum::ready(&bench, "q", SMALL).await?;
+    let next = Lock::create(&bench, claim("next", "job", Some("q"), SMALL)).await?;
+    let held = next.held(GONE_LIMIT).await?;
+    let holds = check_apart(&[&first, &next], &[])?;
+    check_tokens(&holds)?;
+    ensure!(holds.len() == 2, "not two holds: {holds:?}");
+    // The object that was held on the quorum before keeps nobody waiting, and ends.
+    let ended = |v: &super::support::LockVersion| reason_of(&v.object, "Finished").is_some();
+    first.recorder.until(GONE_LIMIT, "finished", ended).await?;
+    let before = beliefs([&first])?.pop().context("never held")?;
+    ensure!(held.wall.0 >= before.until, "{before:?}");
+    next.remove().await?;
+    first.remove().await
+}

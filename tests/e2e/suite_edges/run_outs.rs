@@ -1,0 +1,106 @@
+//! The write that begins a run-out does not succeed at once.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use redlock_operator::api::Validity;
+use serde_json::json;
+
+use super::support::{suspend, with};
+use crate::{
+    believers::{check_apart, check_tokens},
+    bench::Bench,
+    crash::{
+        gate::Gate,
+        world::{self, SHORT, World},
+    },
+    locks::{Lock, SOON, claim, status},
+    spans::millis,
+};
+
+/// Renewed every 3 s: at least 6 s are left at any time, less what the allowance for drift takes.
+const TTL: Duration = Duration::from_secs(9);
+const LEFT: Duration = Duration::from_millis(5500);
+const STATUS: &str = "/distributedlocks/subject-a/status";
+
+/// What becomes of the first write.
+#[derive(Clone, Copy, Debug)]
+enum Mishap {
+    /// Somebody else has written meanwhile.
+    Conflict,
+    /// The API server has a fault.
+    Fault,
+}
+
+pub(crate) async fn a_failed_write_at_the_beginning_of_a_run_out_cuts_no_hold_short(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    world::within(&bench, SHORT, async |world| {
+        let (victim, gate) = world.victim().await?;
+        for mishap in [Mishap::Conflict, Mishap::Fault] {
+            for validity in ["Transitions", "Published"] {
+                let result = runs_out(world, &gate, validity, mishap).await;
+                result.with_context(|| format!("validity: {validity}, {mishap:?}"))?;
+            }
+        }
+        drop(victim);
+        world.survivor_leads();
+        world.check_steady()
+    })
+    .await
+}
+
+async fn runs_out(world: &World, gate: &Gate, validity: &str, mishap: Mishap) -> anyhow::Result<()> {
+    let manifest = with(claim("subject-a", "subject", Some("q"), TTL), json!({"validity": validity}));
+    let first = Lock::create(&world.bench, manifest).await?;
+    first.held(SOON).await?;
+    let next = Lock::create(&world.bench, claim("subject-b", "subject", Some("q"), TTL)).await?;
+    next.reason("Queued", SOON).await?;
+    // What was published at the grant runs out; the lock does not.
+    tokio::time::sleep(TTL + Duration::from_secs(1)).await;
+    let asked = meets(world, gate, &first, mishap).await?;
+    let held = next.held(TTL + SOON).await?;
+    let waited = held.wall.0 - asked;
+    ensure!(waited >= millis(LEFT), "the next holder came {waited} ms after the renewals were stopped");
+    check_tokens(&check_apart(&[&first, &next], &[])?)?;
+    let ending = first.reason("Ending", SOON).await?;
+    let until = status(&ending.object).ending.and_then(|ending| ending.until).map_or(0, |until| until.as_millis());
+    ensure!(held.wall.0 >= until, "the next holder came {} ms before the published end", until - held.wall.0);
+    next.remove().await?;
+    first.remove().await
+}
+
+/// The write that says that the hold is ending meets this. Gives when the end was asked for.
+async fn meets(world: &World, gate: &Gate, first: &Lock, mishap: Mishap) -> anyhow::Result<i64> {
+    let until_delayed = async || tokio::time::timeout(SOON, gate.until_delayed()).await.context("nothing was written");
+    let publishes = first.recorder.last()?.object.spec.validity == Validity::Published;
+    if publishes {
+        // A renewal is on its way until the end has been asked for: the next write is the one that is meant.
+        gate.delay_write(STATUS);
+        until_delayed().await?;
+    } else {
+        begin(gate, mishap);
+    }
+    let asked = world.bench.wall().0;
+    suspend(first).await?;
+    if publishes {
+        begin(gate, mishap);
+    }
+    match mishap {
+        Mishap::Fault => tokio::time::timeout(SOON, gate.until_failed()).await.context("nothing was written")?,
+        Mishap::Conflict => {
+            until_delayed().await?;
+            let note = r#"{"metadata":{"annotations":{"example.org/note":"somebody else was here"}}}"#;
+            world.bench.patch("dlock", &first.name, note).await?;
+            gate.go_on();
+        }
+    }
+    Ok(asked)
+}
+
+fn begin(gate: &Gate, mishap: Mishap) {
+    match mishap {
+        Mishap::Conflict => gate.delay_write(STATUS),
+        Mishap::Fault => gate.fail_write(STATUS),
+    }
+}

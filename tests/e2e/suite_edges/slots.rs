@@ -1,0 +1,94 @@
+//! Claims that use one key with different numbers of slots have different keys in Redis: only the operator keeps them apart.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+
+use super::support::{LockVersion, with};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim, is_held, message_of, reason_of, status},
+    suite_lock::support::next_second,
+};
+
+const TTL: Duration = Duration::from_secs(4);
+
+fn shaped(name: &str, slots: i32, more: Value) -> Value {
+    with(with(claim(name, "batch", None, TTL), json!({"slots": slots})), more)
+}
+
+async fn refused(lock: &Lock) -> anyhow::Result<LockVersion> {
+    let is_it = |v: &LockVersion| reason_of(&v.object, "Accepted") == Some("KeyShapeConflict");
+    lock.recorder.until(SOON, "refused for its slots", is_it).await
+}
+
+/// No holder with one number of slots while there was one with another. In the order in which the API server took the changes.
+fn check_shapes(locks: &[&Lock]) -> anyhow::Result<()> {
+    let mut changes: Vec<(u64, &str, i32, bool)> = Vec::new();
+    for lock in locks {
+        for version in lock.recorder.versions() {
+            let order = version.object.metadata.resource_version.as_deref().unwrap_or_default().parse()?;
+            let holds = status(&version.object).holder.is_some() && !version.gone;
+            changes.push((order, &lock.name, version.object.spec.slots, holds));
+        }
+    }
+    changes.sort_unstable();
+    let mut holding = std::collections::BTreeMap::new();
+    for (_, name, slots, holds) in changes {
+        if holds {
+            holding.insert(name, slots);
+        } else {
+            holding.remove(name);
+        }
+        let shapes: std::collections::BTreeSet<_> = holding.values().collect();
+        ensure!(shapes.len() < 2, "holders with different numbers of slots: {holding:?}");
+    }
+    Ok(())
+}
+
+/// Before a holder: an older claim of another shape. Beside it: what comes when the oldest object goes. Behind it: what waits. While
+/// nobody holds the key, the oldest that waits has its turn.
+pub(crate) async fn slots_of_another_shape_block_nobody_and_join_nobody(bench: Bench) -> anyhow::Result<()> {
+    let spent = Lock::create(&bench, shaped("spent", 1, json!({}))).await?;
+    spent.held(SOON).await?;
+    next_second(&bench).await;
+    let holder = Lock::create(&bench, shaped("holder", 1, json!({}))).await?;
+    holder.reason("Queued", SOON).await?;
+    next_second(&bench).await;
+    let other = Lock::create(&bench, shaped("other", 2, json!({}))).await?;
+    let why = refused(&other).await?;
+    ensure!(message_of(&why.object, "Accepted").contains("spent"), "{:?}", status(&why.object));
+    // The end of the first is an object that is finished and kept.
+    let broken = r#"{"metadata":{"annotations":{"redlock-operator.io/break-force":"the test"}}}"#;
+    bench.patch("dlock", "spent", broken).await?;
+    holder.held(SOON).await?;
+    next_second(&bench).await;
+    let urgent = Lock::create(&bench, shaped("urgent", 2, json!({"priority": 5}))).await?;
+    refused(&urgent).await?;
+    let behind = Lock::create(&bench, shaped("behind", 1, json!({}))).await?;
+    let queued = behind.reason("Queued", SOON).await?;
+    let position = status(&queued.object).queue_position;
+    ensure!(position == Some(1), "the claims that are refused count as before it: {position:?}");
+
+    // The oldest object goes, and the oldest that is left and does not hold has another shape.
+    spent.remove().await?;
+    other.recorder.never_during(0, TTL, "let in beside a holder", |v| is_held(&v.object)).await?;
+    urgent.recorder.never_during(0, Duration::ZERO, "let in beside a holder", |v| is_held(&v.object)).await?;
+    // Nobody holds it, and the oldest that waits shares it with its like. What is behind waits for both.
+    holder.delete().await?;
+    for lock in [&urgent, &other] {
+        lock.held(SOON).await?;
+    }
+    let mutex = Lock::create(&bench, shaped("mutex", 1, json!({"priority": 9}))).await?;
+    refused(&mutex).await?;
+    mutex.recorder.never_during(0, TTL, "let in beside two holders", |v| is_held(&v.object)).await?;
+    urgent.delete().await?;
+    mutex.recorder.never_during(0, TTL, "let in beside a holder", |v| is_held(&v.object)).await?;
+    behind.recorder.never_during(0, Duration::ZERO, "let in beside a holder", |v| is_held(&v.object)).await?;
+    other.delete().await?;
+    mutex.held(SOON).await?;
+    mutex.delete().await?;
+    behind.held(SOON).await?;
+    check_shapes(&[&spent, &other, &holder, &urgent, &behind, &mutex])
+}

@@ -1,0 +1,179 @@
+//! Other processes go on where these were: newer ones, and all at once.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use futures::future::{join_all, try_join_all};
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::support::{
+    IDLE, LockVersion, OPERATOR_LIMIT, SLACK, led_by, ordered, renewed_from_now, run, suspend, with, worker,
+};
+use crate::{
+    believers::{check_apart, check_followed, check_no_promise_beyond_ttl, check_tokens},
+    bench::Bench,
+    history::check_never_lost,
+    locks::{Lock, SOON, claim, is_held, leader, status},
+    operators,
+    quorums::{self, Quorum, is_ready, member_of},
+};
+
+const MAX_TTL: Duration = Duration::from_secs(15);
+const TTL: Duration = Duration::from_secs(12);
+
+/// Locks of several kinds that are held, and who waits for them.
+struct Scene {
+    bench: Bench,
+    quorum: Quorum,
+    held: Lock,
+    waiting: Lock,
+    quiet: Lock,
+    after_quiet: Lock,
+    slot: Lock,
+    elected: Lock,
+}
+
+impl Scene {
+    async fn set(bench: &Bench) -> anyhow::Result<Self> {
+        let quorum = Quorum::ready(bench, "q", MAX_TTL).await?;
+        for pod in ["app-0", "app-1"] {
+            run(bench, worker(bench, pod, "app", IDLE)).await?;
+        }
+        let quiet = with(claim("quiet", "quiet", Some("q"), TTL), json!({"validity": "Transitions"}));
+        let slot = with(claim("slot", "slots", Some("q"), TTL), json!({"slots": 3}));
+        let scene = Self {
+            bench: bench.clone(),
+            quorum,
+            held: Lock::create(bench, claim("held", "job", Some("q"), TTL)).await?,
+            quiet: Lock::create(bench, quiet).await?,
+            slot: Lock::create(bench, slot).await?,
+            elected: Lock::create(bench, ordered("app", "app", TTL, Some("q"))).await?,
+            waiting: Lock::create(bench, claim("waiting", "job", Some("q"), TTL)).await?,
+            after_quiet: Lock::create(bench, claim("after-quiet", "quiet", Some("q"), TTL)).await?,
+        };
+        for lock in scene.holders() {
+            lock.held(SOON).await?;
+        }
+        for lock in scene.waiters() {
+            lock.reason("Queued", SOON).await?;
+        }
+        Ok(scene)
+    }
+
+    fn holders(&self) -> [&Lock; 4] {
+        [&self.held, &self.quiet, &self.slot, &self.elected]
+    }
+
+    fn waiters(&self) -> [&Lock; 2] {
+        [&self.waiting, &self.after_quiet]
+    }
+
+    /// On no key were there two who believed to hold it, and tokens rose.
+    fn check_apart(&self) -> anyhow::Result<()> {
+        let keys =
+            [&[&self.held, &self.waiting][..], &[&self.quiet, &self.after_quiet], &[&self.slot], &[&self.elected]];
+        for locks in keys {
+            check_tokens(&check_apart(locks, &[])?)?;
+        }
+        self.holders().iter().try_for_each(|lock| check_no_promise_beyond_ttl(lock, TTL))
+    }
+
+    /// All that was held is held as before, and passed on by today's rules.
+    async fn goes_on(&self) -> anyhow::Result<()> {
+        for lock in [&self.held, &self.slot, &self.elected] {
+            renewed_from_now(lock).await?;
+        }
+        for lock in self.holders() {
+            check_never_lost(&lock.recorder.versions())?;
+            let located = |v: &LockVersion| status(&v.object).holder.is_some_and(|holder| holder.quorum.is_some());
+            lock.recorder.until(OPERATOR_LIMIT, "it is written down where it is held", located).await?;
+        }
+        for lock in self.waiters() {
+            ensure!(!lock.recorder.versions().iter().any(|v| is_held(&v.object)), "{} was granted beside", lock.name);
+        }
+        for (lock, next) in [(&self.held, &self.waiting), (&self.quiet, &self.after_quiet)] {
+            suspend(lock).await?;
+            let after = next.held(TTL + SOON).await?;
+            let until = status(&lock.reason("Ending", SOON).await?.object).ending.and_then(|ending| ending.until);
+            ensure!(until.is_none_or(|until| after.wall.0 >= until.as_millis()), "granted before {until:?}");
+        }
+        check_followed(&[&self.held, &self.waiting], &self.waiting.held(SOON).await?, SLACK)?;
+        let mark = self.elected.recorder.mark();
+        let step_down = r#"{"metadata":{"annotations":{"redlock-operator.io/step-down":"the test"}}}"#;
+        self.bench.patch("dlock", "app", step_down).await?;
+        let next = led_by(&self.elected, mark, "app-1", TTL + SOON).await?;
+        check_followed(&[&self.elected], &next, SLACK)?;
+        self.check_apart()
+    }
+}
+
+/// The release before the rules about evidence, clocks and records of holds.
+pub(crate) async fn an_upgrade_replica_by_replica_splits_no_lock(bench: Bench) -> anyhow::Result<()> {
+    let result = async {
+        bench.cluster.deploy_before().await?;
+        operators::all_available(&bench.cluster).await?;
+        let scene = Scene::set(&bench).await?;
+        let held = scene.held.recorder.last()?;
+        let recorded = status(&held.object).holder.is_some_and(|holder| holder.quorum.is_some());
+        ensure!(!recorded, "this is not the version before: {:?}", held.object.status);
+        let leases = operators::watch_leader(&bench.cluster).await?;
+        let leader = operators::current(&leases)?;
+        bench.cluster.deploy().await?;
+        operators::all_available(&bench.cluster).await?;
+        operators::until_next_term(&leases, &leader).await?;
+        scene.goes_on().await
+    }
+    .await;
+    // Whatever came of it, the tests that follow are those of today's operator.
+    let back = async {
+        bench.cluster.deploy().await?;
+        operators::all_available(&bench.cluster).await?;
+        quorums::default_is_ready(&bench.cluster).await
+    };
+    result.and(back.await)
+}
+
+/// The members forget everything, and nobody is left who knew it. The holders work on.
+pub(crate) async fn a_restart_of_all_members_and_replicas_at_once_splits_no_lock(bench: Bench) -> anyhow::Result<()> {
+    operators::all_available(&bench.cluster).await?;
+    let scene = Scene::set(&bench).await?;
+    let mark = scene.quorum.recorder.mark();
+    let (faults, operator) = (&bench.cluster.faults, &bench.cluster.operator_namespace);
+    let replicas: Vec<_> = operators::pods(&bench.cluster).await?.iter().map(ResourceExt::name_any).collect();
+    let members = ["q-0-0", "q-1-0", "q-2-0"];
+    let start = bench.now();
+    let killed = replicas.iter().map(|pod| faults.kill_container(operator, pod, "operator"));
+    let restarted = members.iter().map(|pod| faults.kill_container(&bench.namespace, pod, "redis"));
+    let (killed, restarted) = tokio::join!(join_all(killed), try_join_all(restarted));
+    killed.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    restarted?;
+
+    let fenced = |v: &crate::record::Version<_>| {
+        (0..3).any(|index| {
+            let member = member_of(&v.object, &scene.quorum.member(index));
+            member.is_some_and(|member| member.state == redlock_operator::api::MemberState::Fenced)
+        })
+    };
+    scene.quorum.recorder.until_after(mark, OPERATOR_LIMIT, "a member is fenced", fenced).await?;
+    scene
+        .quorum
+        .recorder
+        .until_after(scene.quorum.recorder.mark(), MAX_TTL + OPERATOR_LIMIT, "Ready", is_ready)
+        .await?;
+    for lock in scene.waiters() {
+        lock.held(MAX_TTL + OPERATOR_LIMIT).await?;
+    }
+    bench.figures.add("all members and replicas killed -> next claim Held (maxTTL 15 s)", bench.now().since(start));
+    // The lost leadership is given to a candidate again.
+    let again = |v: &LockVersion| is_held(&v.object) && leader(&v.object).is_some() && v.at > start;
+    scene
+        .elected
+        .recorder
+        .until_after(scene.elected.recorder.mark() - 1, MAX_TTL + OPERATOR_LIMIT, "led", again)
+        .await?;
+    renewed_from_now(&scene.elected).await?;
+    scene.check_apart()?;
+    operators::all_available(&bench.cluster).await?;
+    quorums::default_is_ready(&bench.cluster).await
+}
