@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use redlock_operator::api::{DistributedLock, MilliTime};
+use redlock_operator::api::{
+    BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, MilliTime, RELEASE_ANNOTATION,
+};
 use serde::Serialize;
 
+use crate::cluster::ClusterSide;
 use crate::kube::api::{Change, Entry, Kind};
 use crate::time::At;
 use crate::world::World;
@@ -27,9 +30,28 @@ pub(crate) enum Word {
 #[derive(Clone, Debug)]
 struct Belief {
     who: String,
+    /// What tells whether two believe in the same thing: the key of a quorum.
     key: String,
     from: At,
     until: At,
+    /// The container that holds: it believes no more when it has ended, whatever anybody knows of that.
+    container: Option<String>,
+    /// Whose processes hold, where a claim belongs to pods or Jobs, and whether it was deleted: it is done when they all are.
+    owners: Option<(Vec<String>, bool)>,
+    /// Outside the cluster: it sees no member's clock, so that one which jumps may give it what somebody else holds.
+    outside: bool,
+}
+
+impl Belief {
+    fn outside(who: &str, key: String, from: At, until: At) -> Self {
+        Self { who: who.to_owned(), key, from, until, container: None, owners: None, outside: true }
+    }
+
+    /// Whether it still believes, as far as its processes are concerned.
+    fn lives(&self, cluster: &ClusterSide) -> bool {
+        let runs = self.container.as_ref().is_none_or(|container| cluster.cluster.truth().is_running(container));
+        runs && self.owners.as_ref().is_none_or(|(owners, deleted)| !deleted || cluster.runs_for(owners))
+    }
 }
 
 /// What happened, in figures: a run in which nothing is ever granted proves nothing.
@@ -52,8 +74,8 @@ pub(crate) struct Oracle {
     beliefs: BTreeMap<String, Belief>,
     /// The highest token of each key, and whose it was.
     tokens: BTreeMap<String, (i64, String)>,
-    /// Locks whose holders have given their word that they are done.
-    done: BTreeSet<String>,
+    /// A member's clock was stepped.
+    pub(crate) stepped: bool,
     leader: String,
     admitted: BTreeSet<String>,
     pub(crate) violations: Vec<String>,
@@ -68,11 +90,15 @@ impl Oracle {
     }
 
     /// Somebody believes in a key until then. Nobody else may.
-    fn believes(&mut self, id: &str, belief: Belief) {
-        let other = self
-            .beliefs
-            .iter()
-            .find(|(other, held)| other.as_str() != id && held.key == belief.key && held.until > belief.from);
+    fn believes(&mut self, id: &str, belief: Belief, cluster: &ClusterSide) {
+        if !belief.lives(cluster) {
+            return;
+        }
+        let excepted = |held: &Belief| self.stepped && (held.outside || belief.outside);
+        let other = self.beliefs.iter().find(|(other, held)| {
+            let overlaps = other.as_str() != id && held.key == belief.key && held.until > belief.from;
+            overlaps && !excepted(held) && held.lives(cluster)
+        });
         if let Some((_, other)) = other {
             let (key, from) = (&belief.key, belief.from);
             let what = format!(
@@ -82,7 +108,10 @@ impl Oracle {
             self.violated(what);
         }
         match self.beliefs.get_mut(id) {
-            Some(known) => known.until = known.until.max(belief.until),
+            Some(known) => {
+                known.until = known.until.max(belief.until);
+                known.owners = belief.owners;
+            }
             None => drop(self.beliefs.insert(id.to_owned(), belief)),
         }
     }
@@ -92,12 +121,6 @@ impl Oracle {
         if let Some(belief) = self.beliefs.get_mut(id) {
             belief.until = belief.until.min(now);
         }
-    }
-
-    /// The holder of a lock gives its word that it is done, whatever the status will say.
-    pub(crate) fn gives_up(&mut self, lock: &str, nonce: Option<&str>, now: At) {
-        self.done.insert(lock.to_owned());
-        nonce.into_iter().for_each(|nonce| self.ends(nonce, now));
     }
 
     fn token(&mut self, key: &str, nonce: &str, token: i64, now: At) {
@@ -125,7 +148,8 @@ impl World {
                 self.oracle.counts.outside += 1;
                 // A fast clock runs through it sooner.
                 let left = (left as i64 - left as i64 * self.processes[process].drift / 1_000_000) as u64;
-                self.oracle.believes(&value, Belief { who: value.clone(), key, from: at, until: at + left });
+                let belief = Belief::outside(&value, key, at, at + left);
+                self.oracle.believes(&value, belief, &self.cluster);
             }
             Word::GivesUp { value } => self.oracle.ends(&value, at),
         }
@@ -155,7 +179,7 @@ impl World {
             Ok(lock) => lock,
             Err(error) => return self.oracle.violated(format!("an unreadable lock was stored: {error}")),
         };
-        let (name, uid) = (entry.object.name().to_owned(), entry.object.uid().to_owned());
+        let name = entry.object.name().to_owned();
         let status = lock.status.clone().unwrap_or_default();
         let held = status.conditions.iter().find(|condition| condition.type_ == "Held");
         let reason = held.map(|held| held.reason.clone()).unwrap_or_default();
@@ -168,25 +192,45 @@ impl World {
             status.fencing_token,
             status.ending.as_ref().map(|ending| &ending.reason),
         ));
-        let Some(nonce) = holder.filter(|_| entry.change != Change::Deleted) else { return };
-        let key = format!("{}/{}", entry.object.namespace(), lock.key());
+        self.judge_lock(entry, &lock, &status, until);
+    }
+
+    fn judge_lock(&mut self, entry: &Entry, lock: &DistributedLock, status: &DistributedLockStatus, until: At) {
         let now = self.now;
+        let Some(holder) = status.holder.as_ref() else { return };
+        let Some(nonce) = holder.nonce.clone().filter(|_| entry.change != Change::Deleted) else { return };
+        let key = holder.key.clone().unwrap_or_else(|| format!("{}/{}", entry.object.namespace(), lock.key()));
         if let Some(token) = status.fencing_token {
-            self.oracle.token(&key, &nonce, token, now);
+            let quorum = holder.quorum.as_ref().map(|quorum| quorum.uid.clone()).unwrap_or_default();
+            self.oracle.token(&format!("{key} of {quorum}"), &nonce, token, now);
         }
-        if self.oracle.done.contains(&uid) {
-            return;
+        // Its word, or that of somebody who gives exclusion up.
+        let token = status.fencing_token.map(|token| token.to_string());
+        let released = token.is_some() && entry.object.annotation(RELEASE_ANNOTATION) == token.as_deref();
+        let owners: Vec<_> = entry.object.value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        let watched = owners.iter().all(|owner| owner["kind"] == "Pod" || owner["kind"] == "Job");
+        let free = lock.spec.claim.as_ref().is_some_and(|claim| claim.identity.is_some());
+        let namespace = self.api.server.get(Kind::Namespace, "", entry.object.namespace());
+        let namespace_ends = namespace.is_none_or(|namespace| namespace.is_deleting());
+        let deleted = entry.object.is_deleting();
+        let word = deleted && free && owners.is_empty() && !namespace_ends;
+        if word || released || entry.object.annotation(BREAK_FORCE_ANNOTATION).is_some() {
+            return self.oracle.ends(&nonce, now);
         }
         match self.oracle.beliefs.contains_key(&nonce) {
             true => self.oracle.counts.renewals += 1,
             false => self.oracle.counts.grants += 1,
         }
+        let uids = owners.iter().filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect();
+        let owners = (free && watched && !owners.is_empty()).then_some((uids, deleted));
         // By the API server's clock.
-        let until =
-            At(until.0.saturating_sub((self.api.wrong * 1_000).max(0) as u64)
-                + (-self.api.wrong * 1_000).max(0) as u64);
-        if until > now {
-            self.oracle.believes(&nonce, Belief { who: format!("{name} ({nonce})"), key, from: now, until });
+        let wrong = self.api.wrong * 1_000;
+        let until = At(until.0.saturating_sub(wrong.max(0) as u64) + (-wrong).max(0) as u64);
+        let who = format!("{} ({nonce})", entry.object.name());
+        let container = holder.container_id.clone();
+        if until > now || self.oracle.beliefs.contains_key(&nonce) {
+            let belief = Belief { who, key, from: now, until, container, owners, outside: false };
+            self.oracle.believes(&nonce, belief, &self.cluster);
         }
     }
 

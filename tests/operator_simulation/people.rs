@@ -26,13 +26,15 @@ pub(crate) enum Step {
 
 pub(crate) struct People {
     rng: Rng,
-    keys: Vec<String>,
+    pub(crate) keys: Vec<String>,
+    /// The same keys in Redis.
+    pub(crate) redis_keys: Vec<String>,
     urls: Urls,
     retired: Arc<AtomicBool>,
     /// Names of claims on each key, by turns.
     claims: usize,
-    /// Locks whose deletion was asked for.
-    resting: bool,
+    /// They leave everything as it is.
+    pub(crate) resting: bool,
 }
 
 impl People {
@@ -41,6 +43,7 @@ impl People {
         Self {
             rng: Rng::of(seed, "people"),
             keys,
+            redis_keys: Vec::new(),
             urls: Arc::new(Mutex::new(Vec::new())),
             retired: Arc::default(),
             claims: plan.claims,
@@ -52,23 +55,15 @@ impl People {
 impl World {
     /// The cluster, the quorum, the operator, the contenders and the first locks.
     pub(crate) fn begin(&mut self) {
-        for namespace in [replica::NAMESPACE, SHOP] {
-            self.api_create("/api/v1/namespaces", &json!({"metadata": {"name": namespace}}));
-        }
+        self.api_create("/api/v1/namespaces", &json!({"metadata": {"name": replica::NAMESPACE}}));
         self.cluster_begins();
         let plan = self.plan.clone();
-        let quorum = json!({
-            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "metadata": {"name": "q"},
-            "spec": {"members": plan.members, "maxTTL": format!("{}ms", plan.max_ttl), "nodeTimeout": "50ms",
-                "clients": [{"name": "outside", "namespace": SHOP, "keyPrefix": format!("{SHOP}/")}]},
-        });
-        self.api_create(&format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/redisquorums"), &quorum);
         for (number, machine) in plan.replicas.iter().enumerate() {
             let name = format!("r{number}");
             let main = replica::program(&name);
             self.add_process(&name, machine.wrong, machine.drift, main);
         }
-        let keys: Vec<String> = self.people.keys.iter().map(|key| format!("{SHOP}/{key}")).collect();
+        let keys = self.people.redis_keys.clone();
         for (number, machine) in plan.contenders.iter().enumerate() {
             let (urls, retired) = (self.people.urls.clone(), self.people.retired.clone());
             let habits = Habits { keys: keys.clone(), urls, seed: self.seed, retired };
@@ -92,6 +87,9 @@ impl World {
 
     pub(crate) fn people_step(&mut self, step: Step) {
         let locks = format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/distributedlocks");
+        if self.people.resting {
+            return;
+        }
         match step {
             Step::Claim { name } => {
                 let number: usize = name[1..].parse().expect("a number");
@@ -108,13 +106,8 @@ impl World {
                 self.queue.push(self.now + again, Event::People(next));
             }
             Step::Delete { name } => {
-                if self.people.resting {
-                    return;
-                }
-                if let Some(lock) = self.api.server.get(Kind::DistributedLock, SHOP, &name) {
-                    let nonce = lock.value["status"]["holder"]["nonce"].as_str();
-                    self.oracle.gives_up(lock.uid(), nonce, self.now);
-                    self.oracle.counts.released += u64::from(nonce.is_some());
+                if self.api.server.get(Kind::DistributedLock, SHOP, &name).is_some() {
+                    self.oracle.counts.released += 1;
                     self.api_request("DELETE", &format!("{locks}/{name}"), "application/json", &Value::Null);
                 }
                 let again = self.people.rng.between(10_000, 2_000_000);

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::kube::cluster::{FaultKind, Mishap};
+use crate::kube::people::{Deed, DeedKind};
 use crate::rng::Rng;
 use crate::time::At;
 use crate::world::{Event, World};
@@ -16,30 +18,99 @@ pub(crate) struct Clocks {
 /// One thing that goes wrong, mostly for a while.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    Kill { process: usize, away: u64 },
-    Terminate { process: usize },
-    Stop { process: usize, length: u64 },
-    Suspend { process: usize, length: u64 },
-    StepClock { process: usize, by: i64 },
-    Cut { process: usize, member: usize, up: bool, down: bool, length: u64 },
-    Slow { process: usize, member: usize, by: u64, length: u64 },
-    CutApi { process: usize, length: u64 },
-    SlowApi { process: usize, by: u64, length: u64 },
-    Deaf { process: usize, length: u64 },
-    Lag { process: usize, by: u64, length: u64 },
-    Refuse { process: usize, share: u64, code: u16, length: u64 },
-    Lossy { process: usize, share: u64, length: u64 },
-    EndWatches { process: usize, mercy: bool },
+    Kill {
+        process: usize,
+        away: u64,
+    },
+    Terminate {
+        process: usize,
+    },
+    Stop {
+        process: usize,
+        length: u64,
+    },
+    Suspend {
+        process: usize,
+        length: u64,
+    },
+    StepClock {
+        process: usize,
+        by: i64,
+    },
+    Cut {
+        process: usize,
+        member: usize,
+        up: bool,
+        down: bool,
+        length: u64,
+    },
+    Slow {
+        process: usize,
+        member: usize,
+        by: u64,
+        length: u64,
+    },
+    CutApi {
+        process: usize,
+        length: u64,
+    },
+    SlowApi {
+        process: usize,
+        by: u64,
+        length: u64,
+    },
+    Deaf {
+        process: usize,
+        length: u64,
+    },
+    Lag {
+        process: usize,
+        by: u64,
+        length: u64,
+    },
+    Refuse {
+        process: usize,
+        share: u64,
+        code: u16,
+        length: u64,
+    },
+    Lossy {
+        process: usize,
+        share: u64,
+        length: u64,
+    },
+    EndWatches {
+        process: usize,
+        mercy: bool,
+    },
     Compact,
-    Outage { length: u64 },
-    Crash { member: usize, away: u64 },
-    Freeze { member: usize, length: u64 },
-    StepMember { member: usize, by: i64 },
-    DeletePod { member: usize },
+    Outage {
+        length: u64,
+    },
+    Crash {
+        member: usize,
+    },
+    Freeze {
+        member: usize,
+        length: u64,
+    },
+    StepMember {
+        member: usize,
+        by: i64,
+    },
+    DeletePod {
+        member: usize,
+    },
+    /// Something breaks in the cluster.
+    Cluster(Mishap),
+    /// People do something.
+    Deed(Deed),
 }
 
 /// How many kinds of faults there are.
 const KINDS: u64 = 20;
+/// Those of them that the cluster and people have are drawn by a number above.
+const ALL_KINDS: u64 = KINDS + 14 + 32;
 
 /// Everything that is drawn before the run.
 #[derive(Clone, Debug)]
@@ -60,6 +131,12 @@ pub(crate) struct Plan {
     pub(crate) servers: Vec<Clocks>,
     pub(crate) api_wrong: i64,
     pub(crate) faults: Vec<(At, Fault)>,
+    /// The cluster takes its usual time, and minutes are left for coming to rest.
+    pub(crate) long: bool,
+    /// A cloud provider runs the machines.
+    pub(crate) provider: bool,
+    /// There is time for coming to rest, so that it has to be reached.
+    pub(crate) settles: bool,
 }
 
 /// Beginning: the quorum comes up meanwhile.
@@ -90,17 +167,29 @@ impl Plan {
             servers,
             api_wrong: 0,
             faults: Vec::new(),
+            long: seed % 10 == 9,
+            provider: rng.percent(50),
+            settles: true,
         };
-        plan.length = plan.calm + 14_000_000;
         plan.draw_faults(&mut rng);
+        let slow = |fault: &Fault| match fault {
+            Fault::Cluster(mishap) => !matches!(mishap.kind, FaultKind::Exit | FaultKind::Ready | FaultKind::Slow),
+            Fault::Deed(deed) => {
+                matches!(deed.kind, DeedKind::RecreateQuorum | DeedKind::DeleteNamespace | DeedKind::Resize)
+            }
+            _ => false,
+        };
+        let slow = plan.faults.iter().any(|(_, fault)| slow(fault));
+        plan.settles = plan.long || !slow;
+        plan.length = plan.calm + if plan.long && slow { 420_000_000 } else { 14_000_000 };
         plan
     }
 
     fn draw_faults(&mut self, rng: &mut Rng) {
         // Swarm: which kinds there are in this run. A third of the runs have one kind alone.
-        let mut kinds: Vec<u64> = (0..KINDS).collect();
+        let mut kinds: Vec<u64> = (0..ALL_KINDS).collect();
         rng.shuffle(&mut kinds);
-        kinds.truncate(if rng.percent(33) { 1 } else { rng.index(8) + 1 });
+        kinds.truncate(if rng.percent(33) { 1 } else { rng.index(12) + 1 });
         if std::env::var("QUIET").is_ok() {
             kinds.clear();
         }
@@ -112,11 +201,28 @@ impl Plan {
                 break;
             }
             let fault = self.draw_fault(*rng.pick(&kinds), rng);
-            self.faults.push((at, fault));
+            if self.is_bearable(&fault) {
+                self.faults.push((at, fault));
+            }
         }
     }
 
+    /// What takes everything down once is enough.
+    fn is_bearable(&self, fault: &Fault) -> bool {
+        let Fault::Deed(deed) = fault else { return true };
+        let drastic = |kind| matches!(kind, DeedKind::RecreateQuorum | DeedKind::DeleteNamespace | DeedKind::Resize);
+        let same = |other: &Fault| matches!(other, Fault::Deed(other) if drastic(other.kind));
+        !drastic(deed.kind) || !self.faults.iter().any(|(_, other)| same(other))
+    }
+
     fn draw_fault(&self, kind: u64, rng: &mut Rng) -> Fault {
+        if kind >= KINDS {
+            let (index, number) = (usize::try_from(kind - KINDS).unwrap(), rng.next());
+            return match FaultKind::ALL.get(index) {
+                Some(kind) => Fault::Cluster(Mishap { kind: *kind, number }),
+                None => Fault::Deed(Deed { kind: DeedKind::ALL[index - FaultKind::ALL.len()], number }),
+            };
+        }
         let replica = rng.index(self.replicas.len());
         let process = rng.index(self.replicas.len() + self.contenders.len());
         let member = rng.index(self.members);
@@ -142,7 +248,7 @@ impl Plan {
             14 => Fault::EndWatches { process: replica, mercy: rng.percent(50) },
             15 => Fault::Compact,
             16 => Fault::Outage { length },
-            17 => Fault::Crash { member, away: rng.logarithmic(10_000, 4_000_000) },
+            17 => Fault::Crash { member },
             18 => Fault::Freeze { member, length: rng.logarithmic(1_000, 6_000_000) },
             19 if rng.percent(30) => Fault::StepMember { member, by: wrong(rng) },
             _ => Fault::DeletePod { member },
@@ -243,7 +349,18 @@ impl World {
                     .for_each(|process| self.api_weather(process, |weather| weather.cut = true));
                 healed(length, self);
             }
-            Fault::Crash { member, away } => self.crash_member(member, away),
+            Fault::Crash { member } => {
+                if let Some(container) = self.container_of(member) {
+                    self.inflict(&crate::kube::cluster::Fault::Exit { container, code: 137 });
+                }
+            }
+            Fault::Cluster(mishap) => {
+                if let Some(fault) = mishap.resolve(&self.cluster.cluster, &self.api.server) {
+                    self.note(format_args!("{fault:?}"));
+                    self.inflict(&fault);
+                }
+            }
+            Fault::Deed(deed) => self.deed(deed),
             Fault::Freeze { member, length } => {
                 if let Some(server) = self.server_of(member) {
                     self.freeze_server(server);
@@ -251,6 +368,7 @@ impl World {
                 healed(length, self);
             }
             Fault::StepMember { member, by } => {
+                self.oracle.stepped = true;
                 if let Some(server) = self.server_of(member) {
                     self.servers.all[server].wrong += by * 1_000;
                 }
@@ -301,6 +419,7 @@ impl World {
         for (_, fault) in self.plan.faults.clone() {
             self.heal(&fault);
         }
+        self.cluster_heals();
         self.people_rest();
     }
 }

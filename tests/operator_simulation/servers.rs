@@ -1,4 +1,4 @@
-//! Redis servers with their clocks, and where they are.
+//! Redis servers with their clocks, and where they are. Each is one process: a container that starts anew is another one.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::redis::{Config, ConnectionId, Server};
 use crate::time::At;
 use crate::world::World;
 
-/// One Redis server at one address. It may die and start again.
+/// One Redis process at one address.
 pub(crate) struct RedisHost {
     pub(crate) name: String,
     pub(crate) host: String,
@@ -42,32 +42,25 @@ fn wall(now: At, wrong: i64, drift: i64) -> i64 {
     now.unix_micros() + wrong + elapsed * drift / 1_000_000
 }
 
-/// All of them.
+/// All of them, those that have ended included.
 #[derive(Default)]
 pub(crate) struct Servers {
     pub(crate) all: Vec<RedisHost>,
 }
 
 impl Servers {
+    /// Who answers at an address: the process that has had its port for the longest time, else one that has ended.
     pub(crate) fn at_host(&self, host: &str) -> Option<usize> {
-        self.all.iter().position(|server| server.host == host)
+        let here = || self.all.iter().enumerate().filter(|(_, server)| server.host == host).map(|(number, _)| number);
+        here().find(|number| self.all[*number].up).or_else(|| here().next())
     }
 }
 
 impl World {
-    /// SIGKILL.
-    pub(crate) fn kill_server(&mut self, server: usize) {
+    /// A process has ended. If its machine has, too, nobody hears of it.
+    pub(crate) fn end_server(&mut self, server: usize, silently: bool) {
         self.servers.all[server].up = false;
-        self.server_lost(server, false);
-    }
-
-    /// A process starts with what its files say: it remembers nothing.
-    pub(crate) fn restart_server(&mut self, server: usize, config: Config) {
-        self.server_lost(server, false);
-        let process = &mut self.servers.all[server];
-        let clock = process.wall(self.now);
-        process.server.restart(config, clock).expect("an ACL file that Redis starts with");
-        process.up = true;
+        self.server_lost(server, silently);
     }
 
     pub(crate) fn freeze_server(&mut self, server: usize) {

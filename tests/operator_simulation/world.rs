@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::api_line::{ApiSide, Asked};
-use crate::cluster::Cluster;
+use crate::cluster::ClusterSide;
 use crate::hub::{AnswerBody, Hub, Parcel, Sent};
 use crate::logs;
 use crate::net::{Direction, Network, Segment, Way};
@@ -34,7 +34,6 @@ pub(crate) enum Event {
     WatchEnds { watch: u64 },
     Fault(Fault),
     Healed(Fault),
-    Cluster(crate::cluster::Step),
     People(crate::people::Step),
     Start { process: usize },
 }
@@ -95,7 +94,7 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) servers: Servers,
     pub(crate) api: ApiSide,
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: ClusterSide,
     pub(crate) people: People,
     pub(crate) oracle: Oracle,
     pub(crate) plan: Plan,
@@ -106,6 +105,9 @@ pub(crate) struct World {
 impl World {
     fn new(seed: u64, trace: Trace) -> Self {
         let plan = Plan::draw(seed);
+        let mut api = ApiSide::new(seed, plan.api_wrong);
+        let clock = api.clock(At::default());
+        let cluster = ClusterSide::new(seed, &plan, &mut api.server, clock);
         Self {
             seed,
             now: At::default(),
@@ -115,8 +117,8 @@ impl World {
             processes: Vec::new(),
             network: Network::default(),
             servers: Servers::default(),
-            api: ApiSide::new(seed, plan.api_wrong),
-            cluster: Cluster::new(seed),
+            api,
+            cluster,
             people: People::new(seed, &plan),
             oracle: Oracle::default(),
             plan,
@@ -134,6 +136,7 @@ impl World {
                 self.happens(event);
             }
             self.now = tick_begins;
+            self.cluster_step();
             let mut order: Vec<usize> = (0..self.processes.len()).collect();
             self.turns.shuffle(&mut order);
             for process in order {
@@ -171,7 +174,6 @@ impl World {
             Event::WatchEnds { watch } => self.watch_ends(watch),
             Event::Fault(fault) => self.fault(&fault),
             Event::Healed(fault) => self.heal(&fault),
-            Event::Cluster(step) => self.cluster_step(step),
             Event::People(step) => self.people_step(step),
             Event::Start { process } => self.start_process(process),
         }
@@ -216,6 +218,7 @@ pub(crate) fn run(seed: u64, trace: &Trace) -> Value {
     let plan = world.plan.clone();
     println!("{plan}");
     world.begin();
+    world.api_changed();
     for (at, fault) in &plan.faults {
         world.queue.push(*at, Event::Fault(fault.clone()));
     }
