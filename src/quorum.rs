@@ -3,7 +3,7 @@
 //!
 //! Every replica keeps a [`session`] per quorum and through it renews locks and watches members; only the leader runs the
 //! [`controller`]. What the controller decides is pure: [`plan`], [`build`], [`status`], [`facts`], [`in_force`], [`rollout`],
-//! [`membership`], [`secrets`] and [`crate::fence`].
+//! [`membership`], [`secrets`], [`timekeeping`] and [`crate::fence`].
 
 pub mod accord;
 pub mod auth;
@@ -20,6 +20,7 @@ pub mod rotation;
 pub mod secrets;
 pub mod session;
 pub mod status;
+pub mod timekeeping;
 pub mod tls;
 
 pub use controller::ensure_default_quorum;

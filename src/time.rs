@@ -4,6 +4,10 @@
 //! is suspended, so a validity counted on it never outlives the key (docs/safety.md); [`Monotonic`] stands still
 //! meanwhile, so a fence delay counted on it can only end late, which is the safe side.
 
+mod offset;
+
+pub use offset::{ClockOffset, time_at};
+
 use std::ops::Add;
 use std::time::Duration;
 

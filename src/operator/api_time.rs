@@ -17,19 +17,14 @@ use kube::Client;
 use kube::client::Body;
 use tower::Service;
 
-use crate::redlock::Drift;
-use crate::time::{Boottime, Clock, UnixMicros, UnixMillis};
+use crate::time::{Boottime, Clock, ClockOffset, UnixMicros, UnixMillis, time_at};
 
 /// How far the server's clock and ours run apart: what an interval is widened by with its age. More than time services slew a clock
 /// by. If it is too little the intervals soon contradict each other, and the newest one alone counts.
-const DRIFT: Drift = Drift { ppm: 500, floor: Duration::ZERO };
+const PPM: u32 = 500;
 
 /// The resolution of a `Date` header.
-const RESOLUTION: i64 = 1_000_000;
-
-fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
-}
+const RESOLUTION: Duration = Duration::from_secs(1);
 
 /// The API server's time at one moment: it lies between these two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,39 +44,9 @@ impl ApiTimeSpan {
     }
 }
 
-/// What has to be added to our boot-time clock to give the server's clock, as it was known at `at`. In microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Offset {
-    least: i64,
-    most: i64,
-    at: Boottime,
-}
-
-impl Offset {
-    /// What one answer says.
-    fn of_answer(sent: Boottime, received: Boottime, date: i64) -> Self {
-        let less = |at: Boottime| date.saturating_sub(micros(at.since_boot()));
-        Self { least: less(received), most: less(sent).saturating_add(RESOLUTION), at: received }
-    }
-
-    /// The same, known at a later moment.
-    fn aged(self, now: Boottime) -> Self {
-        let by = micros(DRIFT.allowance(now.since(self.at)));
-        Self { least: self.least.saturating_sub(by), most: self.most.saturating_add(by), at: self.at.max(now) }
-    }
-
-    /// What both say. If they contradict each other, a clock was set, or another server has answered: the newer one counts.
-    fn narrowed_by(self, newer: Self) -> Self {
-        let now = self.at.max(newer.at);
-        let (known, reading) = (self.aged(now), newer.aged(now));
-        let (least, most) = (known.least.max(reading.least), known.most.min(reading.most));
-        if least <= most { Self { least, most, at: now } } else { reading }
-    }
-}
-
 #[derive(Default)]
 struct Known {
-    offset: Option<Offset>,
+    offset: Option<ClockOffset>,
     last_answer: Option<Boottime>,
 }
 
@@ -110,10 +75,21 @@ impl ApiTime {
     /// The API server's time at this moment of our boot-time clock; `None` as long as no answer has carried a date.
     #[must_use]
     pub fn at(&self, at: Boottime) -> Option<ApiTimeSpan> {
-        let offset = self.known().offset?.aged(at);
-        let boot = micros(at.since_boot());
-        let time = |offset: i64| UnixMicros(boot.saturating_add(offset));
-        Some(ApiTimeSpan { least: time(offset.least), most: time(offset.most) })
+        let offset = self.offset(at)?;
+        Some(ApiTimeSpan { least: time_at(offset.least(), at), most: time_at(offset.most(), at) })
+    }
+
+    /// What has to be added to our boot-time clock to give the API server's, as it is known at `now`; `None` as long as no answer has
+    /// carried a date.
+    #[must_use]
+    pub fn offset(&self, now: Boottime) -> Option<ClockOffset> {
+        Some(self.known_offset()?.aged(now, PPM))
+    }
+
+    /// The same, as it was known at the last answer.
+    #[must_use]
+    pub fn known_offset(&self) -> Option<ClockOffset> {
+        self.known().offset
     }
 
     /// When the newest request was sent that the API server has answered: it was reached after that. `None`: never.
@@ -127,6 +103,12 @@ impl ApiTime {
     pub fn observe(self: &Arc<Self>, client: Client) -> Client {
         let (namespace, valid_until) = (client.default_namespace().to_owned(), *client.valid_until());
         Client::new(Observed { client, api_time: self.clone() }, namespace).with_valid_until(valid_until)
+    }
+
+    /// As if many answers had said it.
+    #[cfg(test)]
+    pub(crate) fn learn(&self, offset: ClockOffset) {
+        self.known().offset = Some(offset);
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -151,8 +133,8 @@ impl ApiTime {
         let mut known = self.known();
         known.last_answer = known.last_answer.max(Some(sent));
         let Some(date) = date else { return };
-        let reading = Offset::of_answer(sent, received, date.as_microsecond());
-        known.offset = Some(known.offset.map_or(reading, |known| known.narrowed_by(reading)));
+        let reading = ClockOffset::of_reading(UnixMicros(date.as_microsecond()), RESOLUTION, sent, received);
+        known.offset = Some(known.offset.map_or(reading, |known| known.narrowed_by(reading, PPM)));
     }
 }
 
@@ -262,7 +244,7 @@ mod tests {
             ppm in -500_i64..=500,
         ) {
             let truth = |boot: Boottime| {
-                let boot = micros(boot.since_boot());
+                let boot = i64::try_from(boot.since_boot().as_micros()).unwrap();
                 AT_BOOT * 1_000 + phase + boot + boot * ppm / 1_000_000
             };
             let api_time = unknown();

@@ -167,7 +167,7 @@ impl Metrics {
     pub fn text(&self, context: &Context, leads: bool) -> String {
         self.seen.leader.set(i64::from(leads));
         self.seen.look_at_locks(&context.locks.all());
-        self.seen.look_at_quorums(&context.quorums.all(), context.clock.wall().0);
+        self.seen.look_at_quorums(&context.quorums.all(), context.api_now().0);
         self.seen.look_at_unreadable("DistributedLock", context.locks.unreadable().len());
         self.seen.look_at_unreadable("RedisQuorum", context.quorums.unreadable().len());
         let mut text = String::new();

@@ -17,6 +17,7 @@ mod mend;
 mod publish;
 mod roll;
 mod rotation;
+mod timekeeper;
 mod tls;
 mod watches;
 
@@ -48,7 +49,7 @@ use crate::operator::cache::{Cache, Change};
 use crate::operator::context::Context;
 use crate::operator::leader::Term;
 use crate::operator::panics::caught;
-use crate::time::Monotonic;
+use crate::time::{Boottime, Monotonic};
 use apply::Applied;
 use auth::Secrets;
 use change::Changed;
@@ -127,6 +128,8 @@ struct Memory {
     change_failures: Vec<String>,
     tls: Option<tls::Remembered>,
     rotation: rotation::Memory,
+    /// When what is recorded of the members' clocks was moved last, or may have been.
+    clock_moved: Option<Boottime>,
     /// Since when the auth Secret has been missing, with no copy here.
     auth_missing_since: Option<Monotonic>,
     failures: u32,
@@ -175,6 +178,7 @@ async fn control(leader: Arc<Leader>) {
         .owns_stream(touched(&owned.budgets))
         .owns_stream(touched(&owned.policies))
         .reconcile_on(leader.sessions.changed())
+        .reconcile_on(timekeeper::due(leader.clone()))
         .reconcile_all_on(IntervalStream::new(interval(RESYNC)).map(drop))
         .run(reconcile, on_error, leader)
         .for_each(async |result| {
@@ -211,6 +215,14 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
         return Ok(Action::requeue(FIRST_BACKOFF));
     };
     task.session.learn(quorum.clone());
+    match task.keep_time().await {
+        Ok(()) => {}
+        // What was read is old, and so is whatever would follow from it.
+        Err(error @ (Error::Conflict | Error::Gone)) => return Err(error),
+        Err(error) => {
+            tracing::info!(error = &error as &dyn std::error::Error, "the members' clocks are not recorded yet")
+        }
+    }
     let wake = match plan::validate(&task.session.quorum()) {
         _ if task.session.quorum().metadata.deletion_timestamp.is_some() => task.end().await?,
         Ok(plan) => task.carry_out(&plan).await?,

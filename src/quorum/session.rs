@@ -9,6 +9,7 @@ mod counts;
 mod credentials;
 mod link;
 mod links;
+mod quorum_time;
 mod registry;
 mod restarts;
 mod scripts;
@@ -30,6 +31,7 @@ pub(crate) use auth_reader::{auth_of, authorities_of, says_lost};
 pub use clock::ClockGuard;
 use link::Access;
 pub use link::{ActError, Credentials, LinkView, MemberLink, ScriptNews, Turn};
+pub(crate) use quorum_time::TimeView;
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
@@ -38,13 +40,13 @@ use alarm::Alarm;
 
 use super::auth::Auth;
 use super::membership::Lists;
-use super::status::record_named;
+use super::status::{record_named, recorded_clocks};
 use super::{in_force, plan};
 use crate::api::RedisQuorum;
 use crate::operator::context::Context;
 use crate::redis_member::{Authorities, TlsError};
 use crate::redlock::{FencingToken, MemberError, Redlock, ValueSigner};
-use crate::time::{Boottime, Clock, Monotonic, UnixMillis};
+use crate::time::{Clock, Monotonic};
 use link::Shared;
 use links::Links;
 use tokens::Tokens;
@@ -92,7 +94,8 @@ impl QuorumSession {
         let reference = ObjectRef::from_obj(quorum.as_ref());
         let stop = CancellationToken::new();
         let accord = SharedAccord::new(&quorum);
-        let clocks = Arc::new(ClockGuard::new(0, in_force::clock_rule(&quorum)));
+        let clocks = ClockGuard::new(0, in_force::clock_rule(&quorum)).witnessed_by(context.api_time.clone());
+        let clocks = Arc::new(clocks);
         let alarm = Alarm::default();
         let shared =
             Shared { alarm: alarm.clone(), machine: context.machine(), clocks: clocks.clone(), accord: accord.clone() };
@@ -222,14 +225,6 @@ impl QuorumSession {
         in_force::InForce::published(&quorum).map(|_| in_force::current(&quorum).rejoin_delay())
     }
 
-    /// The time of this quorum at this moment of our boot-time clock, by which the times of its locks are written and judged. `None`
-    /// while this replica does not know it.
-    #[must_use]
-    pub fn quorum_time(&self, at: Boottime) -> Option<UnixMillis> {
-        let time = self.context.api_time.at(at)?.middle();
-        Some(UnixMillis(time.0.div_euclid(1_000)))
-    }
-
     /// The highest token that this replica has seen.
     #[must_use]
     pub fn hint(&self) -> FencingToken {
@@ -319,6 +314,7 @@ impl QuorumSession {
         let epoch = Lists::of(&quorum).epoch;
         let bound = in_force::InForce::published(&quorum).map(|_| in_force::current(&quorum).max_ttl);
         let namespace = self.reference.namespace.clone().unwrap_or_default();
+        self.clocks.set_recorded(recorded_clocks(&quorum));
         self.accord.follow(&quorum);
         self.note_change(&quorum);
         self.links.follow(plan::known_members(&quorum));

@@ -151,6 +151,11 @@ pub struct MemberStatus {
     /// Since when it may vote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admitted_at: Option<MilliTime>,
+    /// Microseconds that have to be added to its clock (`TIME`) to give the quorum's clock, by which the times of locks are
+    /// published. Follows the API server's time slowly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = -9_007_199_254_740_991_i64, max = 9_007_199_254_740_991_i64))]
+    pub clock_offset: Option<i64>,
     /// Epoch of the operator that admitted it: a frozen predecessor can open nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_epoch: Option<i64>,

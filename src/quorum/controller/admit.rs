@@ -27,7 +27,8 @@ impl Member<'_> {
     pub(super) async fn admit(&self, look: &Look) -> Result<(), Error> {
         let Some(seen) = &look.seen else { return Ok(()) };
         let mut turn = self.link.turn(&seen.run_id).await?;
-        check(&turn.observe().await?)?;
+        let observation = turn.observe().await?;
+        check(&observation)?;
         let quorum = self.task.read().await?;
         // Other lists mean other users, and one that is being deleted counts on nothing being opened any more.
         if Lists::of(&quorum) != self.plan.lists || quorum.metadata.deletion_timestamp.is_some() {
@@ -47,19 +48,27 @@ impl Member<'_> {
             return Err(ActError::Unfit("its pod status does not show its container running yet").into());
         }
         let counter = self.task.restored_counter(self.plan, &quorum, &self.member.name).await;
-        self.record_admission(&quorum, &again, counter).await?;
+        let clock_offset = self.task.session.clock_offset_of(&observation);
+        self.record_admission(&quorum, &again, counter, clock_offset).await?;
         self.open(turn, counter, look).await?;
         self.say_admitted(process).await;
         Ok(())
     }
 
-    /// The admission, and the floor above all that its counter may give out, in one write.
-    async fn record_admission(&self, quorum: &RedisQuorum, look: &Look, counter: FencingToken) -> Result<(), Error> {
+    /// The admission, the floor above all that its counter may give out, and how its clock stands, in one write.
+    async fn record_admission(
+        &self,
+        quorum: &RedisQuorum,
+        look: &Look,
+        counter: FencingToken,
+        clock_offset: i64,
+    ) -> Result<(), Error> {
         let record = self.record(quorum).after(FenceStep::Admit, look.seen.as_ref(), &look.verdict);
         let stamps = Stamps {
-            admitted_at: MilliTime::from_millis(self.task.leader.context.clock.wall().0),
+            admitted_at: MilliTime::from_millis(self.task.leader.context.api_now().0),
             operator_epoch: Some(self.task.leader.term.epoch),
             epoch: Some(self.plan.lists.epoch),
+            clock_offset: Some(clock_offset),
             ..Stamps::default()
         };
         let floor = floor_of(quorum).max(counter.saturating_add(FLOOR_STEP));
@@ -120,7 +129,8 @@ impl Task<'_> {
     /// Read after the rejoin delay, never before: an acquisition may be in flight until then.
     pub(super) async fn restored_counter(&self, plan: &Plan, quorum: &RedisQuorum, member: &str) -> FencingToken {
         let counters = self.counters_of_others(quorum, member).await;
-        let clock = FencingToken::new(self.leader.context.clock.wall().0).unwrap_or_default();
+        // Of the API server, which is one for all: a replica's own clock may be days ahead, and tokens never go back.
+        let clock = FencingToken::new(self.leader.context.api_now().0).unwrap_or_default();
         let list = plan.lists.knows_tokens();
         let counters = counters.into_iter().filter(|(name, _)| list.contains(name)).map(|(_, counter)| counter);
         restored(&counters.collect::<Vec<_>>(), meets_every_majority(list), floor_of(quorum), clock)

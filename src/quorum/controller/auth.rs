@@ -75,7 +75,7 @@ impl Task<'_> {
                 SecretsStep::Adopt(stored) => stored,
                 SecretsStep::MakeFirst => self.make(&api, plan, Auth::random()).await?,
                 SecretsStep::MakeAnew => {
-                    let anew = self.make(&api, plan, Auth::anew(self.leader.context.clock.wall())).await?;
+                    let anew = self.make(&api, plan, Auth::anew(self.leader.context.api_now())).await?;
                     self.say_made_anew(plan).await;
                     anew
                 }

@@ -159,7 +159,7 @@ impl Task<'_> {
         let seen = record.process.clone().filter(|process| process.run_id == sight.run_id);
         let next = record.after(step, seen.as_ref(), &Verdict::None);
         let left = i64::try_from(rejoin_delay.as_millis()).unwrap_or(i64::MAX);
-        let rejoin_at = MilliTime::from_millis(self.leader.context.clock.wall().0.saturating_add(left));
+        let rejoin_at = MilliTime::from_millis(self.leader.context.api_now().0.saturating_add(left));
         publish::replace(self, &quorum, |status| {
             if let Some(member) = status.members.iter_mut().find(|member| member.name == name) {
                 crate::quorum::status::publish(member, &next, Stamps { rejoin_at, ..Stamps::default() });
@@ -179,7 +179,7 @@ impl Task<'_> {
 
     async fn say_what_is_awaited(&self, waits: &[String]) -> Result<(), Error> {
         let quorum = self.session.quorum();
-        let (generation, now) = (quorum.metadata.generation, self.wall());
+        let (generation, now) = (quorum.metadata.generation, self.api_time());
         let held = lost_locks(&self.held_locks(&quorum));
         let message: Vec<&str> = waits.iter().chain(&held).map(String::as_str).collect();
         let message = message.join("; ");

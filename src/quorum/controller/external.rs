@@ -256,7 +256,7 @@ impl External<'_> {
     async fn admit(&self, look: &Look) -> Result<(), Error> {
         let Some(seen) = &look.seen else { return Ok(()) };
         let mut turn = self.link.turn(&seen.run_id).await?;
-        turn.observe().await?;
+        let observation = turn.observe().await?;
         let quorum = self.task.read().await?;
         let record = record_named(quorum.status.as_ref(), self.name());
         let again = self.look();
@@ -273,8 +273,9 @@ impl External<'_> {
         turn.restore_counter(counter).await?;
         let next = record.after(FenceStep::Admit, Some(seen), &PREDECESSOR);
         let stamps = Stamps {
-            admitted_at: MilliTime::from_millis(self.task.leader.context.clock.wall().0),
+            admitted_at: MilliTime::from_millis(self.task.leader.context.api_now().0),
             operator_epoch: Some(self.task.leader.term.epoch),
+            clock_offset: Some(self.task.session.clock_offset_of(&observation)),
             // Which epochs are over there is what its record says, and not known by an admission.
             ..Stamps::default()
         };

@@ -161,15 +161,15 @@ impl<'a> Publisher<'a> {
         let agreement =
             status::agreement(&self.task.session.accord().lock(), self.plan, self.task.leader.context.clock.boottime());
         let overview = Overview { agreement: Some(agreement), ..self.overview.clone() };
-        status::conditions(status, &lists, &overview, generation, self.task.wall());
-        status::watch_conditions(status, &self.task.watched(), generation, self.task.wall());
+        status::conditions(status, &lists, &overview, generation, self.task.api_time());
+        status::watch_conditions(status, &self.task.watched(), generation, self.task.api_time());
     }
 }
 
 /// Says that a quorum cannot be carried out.
 pub(super) async fn refuse(task: &Task<'_>, obstacle: Obstacle) -> Result<(), Error> {
     let base = task.session.quorum();
-    let (generation, now) = (base.metadata.generation, task.wall());
+    let (generation, now) = (base.metadata.generation, task.api_time());
     replace(task, &base, |status| {
         status.observed_generation = generation;
         status::refused(status, &obstacle, generation, now);
@@ -214,14 +214,15 @@ impl Task<'_> {
         Ok(found)
     }
 
-    /// A moment in the wall clock's words, for people.
+    /// A moment by the API server's time, for people.
     pub(super) fn wall_time(&self, at: Monotonic, now: Monotonic) -> Option<MilliTime> {
         let left = i64::try_from(at.since(now).as_millis()).ok()?;
-        MilliTime::from_millis(self.leader.context.clock.wall().0.saturating_add(left))
+        MilliTime::from_millis(self.leader.context.api_now().0.saturating_add(left))
     }
 
-    pub(super) fn wall(&self) -> Timestamp {
-        Timestamp::from_millisecond(self.leader.context.clock.wall().0).unwrap_or_default()
+    /// The API server's time: by it the transitions of conditions are dated, whichever replica leads.
+    pub(super) fn api_time(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.leader.context.api_now().0).unwrap_or_default()
     }
 
     /// Nothing is made for a quorum that could vanish without its members having been closed.

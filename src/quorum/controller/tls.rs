@@ -261,7 +261,7 @@ impl Task<'_> {
     }
 
     fn unix_seconds(&self) -> i64 {
-        self.leader.context.clock.wall().0 / 1000
+        self.leader.context.api_now().0 / 1000
     }
 }
 

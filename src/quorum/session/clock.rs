@@ -1,17 +1,24 @@
-//! The clocks of the members as this replica reads them: which votes count, and whose clock was stepped (rule 9).
+//! The clocks of the members as this replica reads them: which votes count, whose clock was stepped (rule 9), and the quorum's clock.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::fence::Users;
 use crate::fence::clock::{Attribution, ClockWatch, Judgement, OwnClocks, Rule, Step, attribute};
+use crate::operator::api_time::ApiTime;
 use crate::quorum::status::ClockReport;
+use crate::quorum::timekeeping::{Testimony, reckon};
 use crate::redlock::{ClockCheck, ClockSample, MemberName, RunId};
-use crate::time::Boottime;
+use crate::time::{Boottime, ClockOffset, UnixMicros, time_at};
+
+/// What the status says of the clocks of admitted processes: what has to be added to `TIME`.
+pub(crate) type RecordedClocks = BTreeMap<MemberName, (RunId, Option<i64>)>;
 
 /// What is known of the clocks of one quorum; shared by the links, which read them, and by the votes.
 pub struct ClockGuard {
     state: Mutex<State>,
+    api_time: Option<Arc<ApiTime>>,
 }
 
 struct State {
@@ -20,6 +27,11 @@ struct State {
     watched: BTreeMap<MemberName, Watched>,
     own: Option<OwnClocks>,
     together: Option<(Step, Boottime)>,
+    recorded: Option<RecordedClocks>,
+    /// Processes of which something was recorded, by a leader that knew more perhaps, since they were heard.
+    news: BTreeSet<RunId>,
+    /// The quorum's clock less our boot-time clock, once it was known.
+    quorum: Option<i64>,
 }
 
 /// The clock of the process that a member is.
@@ -27,6 +39,8 @@ struct Watched {
     run_id: RunId,
     users: Users,
     clock: ClockWatch,
+    /// Its clock against ours, as all readings together tell it.
+    reading: ClockOffset,
     answers: bool,
     /// The step is this process's own. It stays so until another process takes its place.
     convicted: Option<Step>,
@@ -36,8 +50,63 @@ impl ClockGuard {
     /// For a quorum of so many members.
     #[must_use]
     pub const fn new(members: usize, rule: Rule) -> Self {
-        let state = State { members, rule, watched: BTreeMap::new(), own: None, together: None };
-        Self { state: Mutex::new(state) }
+        let state = State {
+            members,
+            rule,
+            watched: BTreeMap::new(),
+            own: None,
+            together: None,
+            recorded: None,
+            news: BTreeSet::new(),
+            quorum: None,
+        };
+        Self { state: Mutex::new(state), api_time: None }
+    }
+
+    /// Where the processes leave a doubt about the quorum's clock this one settles it.
+    #[must_use]
+    pub fn witnessed_by(self, api_time: Arc<ApiTime>) -> Self {
+        Self { api_time: Some(api_time), ..self }
+    }
+
+    /// What the status says of the clocks from now on.
+    pub(crate) fn set_recorded(&self, recorded: RecordedClocks) {
+        let mut state = self.state();
+        // What a replica finds at its start is old.
+        if let Some(before) = &state.recorded {
+            let is_new = |(member, record): &(&MemberName, &(RunId, Option<i64>))| before.get(*member) != Some(*record);
+            let written: Vec<RunId> = recorded.iter().filter(is_new).map(|(_, (run_id, _))| run_id.clone()).collect();
+            state.news.extend(written);
+            state.news.retain(|run_id| recorded.values().any(|(admitted, _)| admitted == run_id));
+        }
+        state.recorded = Some(recorded);
+        self.reckon(&mut state);
+    }
+
+    /// The quorum's clock at this moment of our boot-time clock; `None` while it is not known.
+    #[must_use]
+    pub fn quorum_time(&self, at: Boottime) -> Option<UnixMicros> {
+        Some(time_at(self.state().quorum?, at))
+    }
+
+    /// What the quorum's clock is reckoned from, as it is known at `now`, and the clock less our boot-time clock.
+    pub(crate) fn testimonies(&self, now: Boottime) -> (Vec<Testimony>, Option<i64>) {
+        let state = self.state();
+        (state.testimonies(Some(now)), state.quorum)
+    }
+
+    /// The clock of this process less our boot-time clock, from all its readings.
+    pub(crate) fn reading_of(&self, run_id: &RunId) -> Option<ClockOffset> {
+        Some(self.state().watched.values().find(|watched| watched.run_id == *run_id)?.reading)
+    }
+
+    fn reckon(&self, state: &mut State) {
+        let api = self.api_time.as_ref().and_then(|api_time| api_time.known_offset());
+        let told = state.testimonies(None);
+        state.quorum = reckon(&told, state.quorum, api.map(ClockOffset::middle));
+        for process in told {
+            state.news.remove(&process.run_id);
+        }
     }
 
     /// So many members there are from now on.
@@ -69,27 +138,37 @@ impl ClockGuard {
             state.begin_anew();
         }
         let rule = state.rule;
+        let reading = ClockOffset::of_reading(sample.time, Duration::ZERO, sample.sent, sample.received);
         let known = state.watched.get_mut(member).filter(|watched| watched.run_id == *run_id);
-        match known.filter(|watched| watched.convicted.is_some() || watched.users == users) {
+        let reading = known.as_ref().map_or(reading, |known| known.reading.narrowed_by(reading, rule.drift.ppm));
+        // Opened a moment ago: a step since the admission would be in what was recorded of its clock.
+        let is_opened = |watched: &Watched| users == Users::Open && watched.clock.jump().is_none();
+        let goes_on = |watched: &Watched| watched.convicted.is_some() || watched.users == users || is_opened(watched);
+        match known.filter(|watched| goes_on(watched)) {
             Some(watched) => {
                 watched.clock.saw(sample, rule);
-                (watched.answers, watched.users) = (true, users);
+                (watched.answers, watched.users, watched.reading) = (true, users, reading);
             }
-            // Another process, or admitted only now: what its clock did before is in none of its keys.
+            // Another process, or fenced only now; or a step from before its admission, which is in none of its keys.
             None => {
                 let clock = ClockWatch::begin(sample);
-                let watched = Watched { run_id: run_id.clone(), users, clock, answers: true, convicted: None };
+                let run_id = run_id.clone();
+                let watched = Watched { run_id, users, clock, reading, answers: true, convicted: None };
                 state.watched.insert(member.clone(), watched);
             }
         }
-        state.attribute(sample.received)
+        let news = state.attribute(sample.received);
+        self.reckon(&mut state);
+        news
     }
 
     /// A member does not answer, so it is no witness.
     pub fn lost(&self, member: &MemberName) {
-        if let Some(watched) = self.state().watched.get_mut(member) {
+        let mut state = self.state();
+        if let Some(watched) = state.watched.get_mut(member) {
             watched.answers = false;
         }
+        self.reckon(&mut state);
     }
 
     /// The step of this process's clock, if it was its own.
@@ -113,6 +192,23 @@ impl ClockGuard {
 }
 
 impl State {
+    /// What the admitted processes tell that answer and whose votes count. A step that was found but is not yet known to be
+    /// theirs is enough to leave them out.
+    fn testimonies(&self, now: Option<Boottime>) -> Vec<Testimony> {
+        let told = self.watched.iter().filter_map(|(member, watched)| {
+            let (run_id, recorded) = self.recorded.as_ref()?.get(member)?;
+            let counts = watched.answers && watched.convicted.is_none() && watched.clock.jump().is_none();
+            let reading = now.map_or(watched.reading, |now| watched.reading.aged(now, self.rule.drift.ppm));
+            (counts && watched.run_id == *run_id).then(|| Testimony {
+                run_id: run_id.clone(),
+                reading,
+                recorded: *recorded,
+                news: self.news.contains(run_id),
+            })
+        });
+        told.collect()
+    }
+
     /// Each clock is judged from its next reading on; what was found to be a process's own stays.
     fn begin_anew(&mut self) {
         self.watched.retain(|_, watched| watched.convicted.is_some());
@@ -163,8 +259,6 @@ impl ClockCheck for ClockGuard {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::redlock::Drift;
     use crate::time::{TokioClock, UnixMicros};
@@ -269,5 +363,32 @@ mod tests {
         observer.guard.lost(&"m2".into());
         observer.reads(2_000, &[-MINUTE, 0], Users::Open);
         assert_eq!(observer.stepped(), ["m0 -60.000 s"]);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_stepped_clock_has_no_part_in_the_quorums_and_what_was_known_is_carried_on() {
+        let observer = Observer::new(3);
+        let record = |members: &[(&str, i64)]| {
+            let recorded = members.iter().map(|(name, by)| ((*name).into(), (run_id(name), Some(*by))));
+            observer.guard.set_recorded(recorded.collect());
+        };
+        let at = Boottime::new(Duration::from_secs(3));
+        // Ahead of the time that a clock shows which is ahead by nothing, to the millisecond.
+        let clock = || {
+            let right = 3_000_000 + 1_767_225_600_000_000;
+            observer.guard.quorum_time(at).map(|time| (time.0 - right + 500).div_euclid(1_000))
+        };
+        observer.reads(1_000, &[0, 2 * MINUTE, -MINUTE], Users::Open);
+        assert_eq!(clock(), None, "nothing is recorded");
+        record(&[("m0", 7_000), ("m1", 7_000 - 2 * MINUTE), ("m2", 7_000 + MINUTE)]);
+        assert_eq!(clock(), Some(7));
+        // Two are left, and one of them is stepped: from this very reading on it does not count.
+        observer.guard.lost(&"m2".into());
+        observer.guard.saw(&"m0".into(), &run_id("m0"), Users::Open, sample(1_500, MINUTE), observer.own);
+        assert_eq!(clock(), Some(7));
+        observer.guard.lost(&"m1".into());
+        assert_eq!(clock(), Some(7), "nobody is left");
+        // Another process does not have the clock of the one before.
+        observer.guard.saw(&"m1".into(), &run_id("next"), Users::Open, sample(2_000, 9 * MINUTE), observer.own);
+        assert_eq!(clock(), Some(7));
     }
 }
