@@ -12,6 +12,7 @@ pub mod leader;
 pub mod metrics;
 pub mod node_watch;
 pub mod panics;
+mod readiness;
 pub mod surroundings;
 pub mod telemetry;
 pub mod uninstall;
@@ -126,10 +127,13 @@ impl Operator {
             synced = context.synced() => anyhow::ensure!(synced, "the caches ended before they were filled"),
             () = terminated.cancelled() => return Ok(()),
         }
-        filled.send_replace(true);
-
         let stop = CancellationToken::new();
         let Keeping { sessions, holds } = keep(&context, &leadership, &stop, &mut tasks);
+        let (watched, known) = (context.clone(), holds.clone());
+        let _ready = AbortOnDropHandle::new(tokio::spawn(async move {
+            readiness::knows_what_is_held(&watched, &known).await;
+            filled.send_replace(true);
+        }));
         let leading = lead(context.clone(), sessions.clone(), holds.clone(), leadership.clone(), args.clone());
         let leading = tasks.spawn(essential("leader", leading));
         let around = Seen { context: context.clone(), sessions };
@@ -247,7 +251,7 @@ async fn create_default_quorum(context: &Context, args: &OperatorArgs, term: &Te
     }
 }
 
-/// Turns the main loop's heartbeat, and says when the caches are filled.
+/// Turns the main loop's heartbeat, and says when this replica is ready.
 async fn heartbeat(context: Context, health: watch::Sender<Health>, mut filled: watch::Receiver<bool>) {
     loop {
         let synced = *filled.borrow_and_update();

@@ -1,11 +1,11 @@
-//! Noticing that another replica of the operator has started: it knows of no validity until one is published.
+//! Noticing that another replica of the operator has started: it knows of no validity until one is published, and is not ready before.
 
 use std::{
     collections::HashSet,
     sync::{Mutex, PoisonError},
 };
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 
 use crate::operator::context::{Context, Replica};
@@ -13,14 +13,15 @@ use crate::operator::context::{Context, Replica};
 /// Labels that the replicas of one operator share.
 const SHARED_LABELS: [&str; 2] = ["app.kubernetes.io/name", "app.kubernetes.io/instance"];
 
-/// The container instances of other replicas that were seen ready. Before that a replica could not make use of a validity.
+/// The container instances of other replicas that were seen to run, and to be ready. One that has just started waits for validities; one
+/// that needed long to fill its caches, so that those had run out, is told once more.
 #[derive(Debug, Default)]
 pub struct Replicas {
-    seen: Mutex<HashSet<String>>,
+    seen: Mutex<HashSet<(String, bool)>>,
 }
 
 impl Replicas {
-    /// Whether this pod shows a replica's container that was not seen ready before.
+    /// Whether this pod shows a replica's container in a state that it was not seen in before.
     pub fn is_new(&self, context: &Context, pod: &Pod) -> bool {
         let Replica { namespace, pod_name } = &context.replica;
         if pod.namespace().as_deref() != Some(namespace) || pod.name_any() == *pod_name {
@@ -30,12 +31,11 @@ impl Replicas {
         own.is_some_and(|own| is_sibling(&own, pod)) && self.note(pod)
     }
 
-    /// Takes note of the pod's ready containers; whether one of them is new.
+    /// Takes note of the pod's containers; whether one of them is new, or newly ready.
     fn note(&self, pod: &Pod) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let ready = ready_containers(pod);
         // Not `any`: all of them are to be noted.
-        ready.into_iter().filter(|id| seen.insert(id.clone())).count() > 0
+        containers(pod).into_iter().filter(|container| seen.insert(container.clone())).count() > 0
     }
 }
 
@@ -45,10 +45,12 @@ fn is_sibling(own: &Pod, other: &Pod) -> bool {
         .all(|label| own.labels().contains_key(*label) && own.labels().get(*label) == other.labels().get(*label))
 }
 
-fn ready_containers(pod: &Pod) -> Vec<String> {
+/// The containers that run, and whether they are ready.
+fn containers(pod: &Pod) -> Vec<(String, bool)> {
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
-    let ready = statuses.into_iter().flatten().filter(|container| container.ready);
-    ready.filter_map(|container| container.container_id.clone()).collect()
+    let running = |status: &&ContainerStatus| status.state.as_ref().is_some_and(|state| state.running.is_some());
+    let running = statuses.into_iter().flatten().filter(running);
+    running.filter_map(|container| Some((container.container_id.clone()?, container.ready))).collect()
 }
 
 #[cfg(test)]
@@ -80,5 +82,9 @@ mod tests {
         assert!(replicas.note(&pod("b", "one", "1")));
         assert!(!replicas.note(&pod("b", "one", "1")));
         assert!(replicas.note(&pod("b", "one", "2")));
+        let mut starting = pod("b", "one", "3");
+        starting.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0].ready = false;
+        assert!(replicas.note(&starting), "it waits for validities");
+        assert!(replicas.note(&pod("b", "one", "3")), "and may have waited for longer than they last");
     }
 }

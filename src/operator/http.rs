@@ -23,7 +23,7 @@ pub const HEARTBEAT: Duration = Duration::from_secs(1);
 /// What the endpoints report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Health {
-    /// The caches have been filled once.
+    /// The caches have been filled once, and what is held is known.
     pub synced: bool,
     /// The last turn of the main loop.
     pub heartbeat: Option<Boottime>,
@@ -67,7 +67,10 @@ fn readyz(health: Health) -> (StatusCode, &'static str) {
     if health.synced {
         (StatusCode::OK, "ok\n")
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the caches are not filled yet: is the API server reachable?\n")
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not ready: the caches are not filled (is the API server reachable?), or validities of held locks are not known yet\n",
+        )
     }
 }
 
@@ -84,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_ready_once_the_caches_are_filled() {
+    fn it_is_ready_once_the_caches_are_filled_and_what_is_held_is_known() {
         assert_eq!(readyz(Health::default()).0, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(readyz(Health { synced: true, heartbeat: None }).0, StatusCode::OK);
     }
