@@ -62,7 +62,14 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
         .with_config(Config::default().concurrency(CONCURRENCY))
         .reconcile_on(triggers(&work))
         .run(handle, error_policy, work);
-    term.bound(&*clock, controller.for_each(|_outcome| std::future::ready(()))).await;
+    let controlled = controller.for_each(|_outcome| std::future::ready(()));
+    let working = async {
+        tokio::select! {
+            () = controlled => {}
+            () = locks.tend_labels() => {}
+        }
+    };
+    term.bound(&*clock, working).await;
     // Grants whose status write is still on its way belong to nobody now.
     locks.holds.forget_unpublished();
 }
@@ -154,11 +161,14 @@ fn triggers(work: &Arc<Work>) -> impl Stream<Item = ObjectRef<DistributedLock>> 
         locks.holds.announce_all();
     }
     let pods = context.pods.news().flat_map(move |change| {
+        index.wearers.see(change.object());
         if replicas.is_new(&index.context, change.object()) {
             index.holds.announce_all();
         }
         stream::iter(index.index.pod_changed(change.object()))
     });
+    // After the stream has begun, so that no change lies in between.
+    context.pods.all().iter().for_each(|pod| locks.wearers.see(pod));
     let index = locks.clone();
     let nodes = context.nodes.news().flat_map(move |change| stream::iter(index.index.node_changed(&change)));
     let index = locks.clone();

@@ -13,9 +13,9 @@ use kube::{
 use super::{
     decide::{Contender, Pause},
     grant::Attempt,
-    labels,
+    labels::{self, leader_label_wanted},
     orphans::holder_nonce,
-    reconcile::{Error, Locks, Progress, leader_label_wanted},
+    reconcile::{Error, Locks, Progress},
     status::{Draft, full_name},
     writes::WriteError,
 };

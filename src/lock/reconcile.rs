@@ -19,7 +19,7 @@ use super::{
     decide::{Held, LetGoView, Pause, Refusal, Rest, Sealing, Step, View, decide},
     holds::Holds,
     index::Index,
-    labels,
+    labels::Wearers,
     orphans::holder_nonce,
     queue::{self, Place},
     record::{self, HoldRecord},
@@ -78,6 +78,8 @@ pub struct Locks {
     sealed: Mutex<HashMap<String, (Nonce, Sealing)>>,
     /// Who is passed over.
     pub shunned: Shunned,
+    /// Which pods wear leader labels.
+    pub wearers: Wearers,
 }
 
 impl Locks {
@@ -96,6 +98,7 @@ impl Locks {
             pauses: Mutex::default(),
             sealed: Mutex::default(),
             shunned: Shunned::default(),
+            wearers: Wearers::default(),
         }
     }
 
@@ -167,7 +170,8 @@ impl Locks {
                 Ok(Progress::Done(wake(rest.wake)))
             }
             Step::Rest(rest) => {
-                self.publish(lock, &rest).await?;
+                let lock = self.publish(lock, &rest).await?;
+                self.ensure_no_label(&lock).await?;
                 Ok(Progress::Done(wake(rest.wake)))
             }
         }
@@ -185,25 +189,6 @@ impl Locks {
             self.event(&written, EventType::Warning, refusal.reason.clone(), refusal.message.clone());
         }
         Ok(written)
-    }
-
-    /// The label is on the leader's pod, unless the cache shows that already.
-    async fn ensure_label(&self, lock: &DistributedLock) -> Result<(), Error> {
-        let (Some(pod_name), Some(pod_uid)) = (leader_label_wanted(lock), holder_pod_uid(lock)) else { return Ok(()) };
-        let (namespace, name) = (lock.namespace().unwrap_or_default(), lock.name_any());
-        let label = crate::api::leader_label(&name);
-        let labelled: Vec<_> = self
-            .context
-            .pods
-            .all()
-            .into_iter()
-            .filter(|pod| pod.namespace().as_deref() == Some(namespace.as_str()) && pod.labels().contains_key(&label))
-            .collect();
-        let right = matches!(labelled.as_slice(), [pod] if pod.uid().as_deref() == Some(pod_uid));
-        if !right {
-            labels::set(&self.context.client, &namespace, &name, pod_name, pod_uid).await?;
-        }
-        Ok(())
     }
 
     /// The object goes: no status names a holder any more.
@@ -420,14 +405,4 @@ fn refused_anew<'a>(before: &DistributedLock, after: &'a DistributedLock) -> Opt
     let now = refusal(after)?;
     let known = said.is_some_and(|said| said.status == now.status && said.reason == now.reason);
     (!known).then_some(now)
-}
-
-fn holder_pod_uid(lock: &DistributedLock) -> Option<&str> {
-    lock.status.as_ref()?.holder.as_ref()?.pod_uid.as_deref()
-}
-
-/// The pod that should carry the leader label, if the lock wants one.
-pub fn leader_label_wanted(lock: &DistributedLock) -> Option<&str> {
-    lock.spec.election.as_ref().filter(|election| election.leader_label)?;
-    lock.status.as_ref()?.holder.as_ref()?.pod_name.as_deref()
 }

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::future::join_all;
+use kube::ResourceExt;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -12,6 +13,7 @@ use super::{
     orphans, record,
     standing::{self, Standing},
     vitals::{self, Vitals},
+    writes::{locks, request},
 };
 use crate::{
     api::{DistributedLock, HeldQuorum},
@@ -224,15 +226,28 @@ impl Renewal {
 
     /// A leader that died may have left a value of its own on a minority, which would keep this hold off it. The next renewal finds
     /// the key missing there and repairs it.
+    ///
+    /// The caches may be older than what the members answered: the value may be a grant that was made since, and is published. So the
+    /// API server is asked first. If it still names this hold, the value that was seen before is of a grant that was decided before this
+    /// hold was published, on a version of the object that is no longer: it cannot be published any more.
     async fn clear_the_way(&self, session: &QuorumSession, signer: &ValueSigner, hold: &Hold, others: &[Seen]) {
         let Some(lock) = self.context.locks.get(&hold.terms.lock) else { return };
         let peers: Vec<_> = self.context.locks.all().into_iter().filter(|peer| peer.key() == lock.key()).collect();
         let orphan = orphans::of(&lock, signer, others).or_else(|| orphans::of_finished(&peers, signer, others));
-        if let Some(orphan) = orphan {
+        if let Some(orphan) = orphan
+            && is_named(&self.context, &lock, hold).await
+        {
             session.redlock().release(&session.electorate(), &hold.terms.key, &orphan).await;
             tracing::info!(lock = %hold.terms.lock, "released a grant that no status names");
         }
     }
+}
+
+/// Whether the API server itself still names the hold.
+async fn is_named(context: &Context, lock: &DistributedLock, hold: &Hold) -> bool {
+    let read = request(locks(&context.client, lock).get_opt(&lock.name_any())).await;
+    let read = read.ok().flatten().filter(|read| read.uid() == lock.uid());
+    read.is_some_and(|read| orphans::holder_nonce(&read) == Some(hold.terms.nonce))
 }
 
 fn outcome_name(outcome: &Extend) -> &'static str {

@@ -20,7 +20,7 @@ const HISTORY: usize = 10;
 /// So much of the reason for an end is kept in the history.
 const LONGEST_MESSAGE: usize = 512;
 /// Positions behind this one are not written, or a release would mean a write for every waiter.
-const LAST_POSITION: usize = 10;
+pub const LAST_POSITION: usize = 10;
 
 /// A status under construction: the old one, and what conditions need.
 pub struct Draft {

@@ -12,7 +12,7 @@ use crate::{
     },
     lock::{
         queue::Place,
-        status::{Draft, remaining_after_finish},
+        status::{Draft, LAST_POSITION, remaining_after_finish},
     },
 };
 
@@ -76,11 +76,11 @@ pub(super) fn decide(view: &View<'_>) -> Step {
     match &view.place {
         Place::Behind { holder, position } => {
             let message = format!("held by {holder}: waits until that is released or runs out, at position {position}");
-            return rest(draft.waiting(HeldReason::Queued, &message, Some(*position)), patience);
+            return rest(queued(draft, message, *position), patience);
         }
         Place::Waiting { position } => {
             let message = format!("waits for {} before it in the queue", position - 1);
-            return rest(draft.waiting(HeldReason::Queued, &message, Some(*position)), patience);
+            return rest(queued(draft, message, *position), patience);
         }
         Place::First => {}
     }
@@ -119,4 +119,11 @@ fn is_let_go(view: &View<'_>) -> bool {
 
 fn is_paused(view: &View<'_>) -> bool {
     view.pause.as_ref().is_some_and(|pause| pause.until > view.now)
+}
+
+/// Far back in the queue neither position nor holder is told: each handover would mean a write for every waiter.
+fn queued(draft: Draft, message: String, position: usize) -> Draft {
+    let far = || format!("waits for {LAST_POSITION} or more before it in the queue");
+    let message = if position > LAST_POSITION { far() } else { message };
+    draft.waiting(HeldReason::Queued, &message, Some(position))
 }

@@ -160,6 +160,19 @@ fn positions_behind_the_tenth_are_not_written() {
 }
 
 #[test]
+fn far_back_in_the_queue_a_handover_changes_nothing_in_a_status() {
+    let lock = lock(json!({}));
+    let rest = |place: Place| {
+        let Step::Rest(rest) = decide(&View { place, ..view(&lock) }) else { panic!() };
+        rest.status
+    };
+    let behind = |holder: &str, position| rest(Place::Behind { holder: holder.into(), position });
+    assert_eq!(behind("b (x)", 12), behind("c (y)", 11));
+    assert_eq!(behind("b (x)", 12), rest(Place::Waiting { position: 11 }));
+    assert_ne!(behind("b (x)", 10), behind("c (y)", 10));
+}
+
+#[test]
 fn after_an_attempt_without_success_the_next_one_waits_and_the_answer_is_told() {
     let lock = lock(json!({}));
     let pause = Pause {
