@@ -17,6 +17,7 @@ mod wire;
 
 pub use admin::{
     AdminConnection, Closing, EPOCH_KEY, EpochChange, Observation, Opening, PasswordChange, ScriptKill, TtlSample,
+    Users,
 };
 pub use connect::{Connect, Machine, Stream, Tcp};
 pub use endpoint::{Endpoint, Secret};

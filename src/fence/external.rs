@@ -24,6 +24,8 @@ pub struct ExternalView<'a> {
     pub fenced_since: Option<Monotonic>,
     /// The clock of the process that is seen was stepped since its admission (rule 9).
     pub clock_jumped: bool,
+    /// It has forgotten what it was told since its admission, though it did not restart.
+    pub forgot: bool,
     /// It could forget while it runs, or is another member's process too.
     pub unfit: bool,
 }
@@ -72,6 +74,8 @@ fn standing(view: &ExternalView<'_>) -> FenceStep {
         // refuse; so it waits like one that has restarted, and is then judged from its new time on.
         _ if view.clock_jumped => fenced(Reason::ClockJump, Some(view.now + view.rejoin_delay)),
         _ if view.unfit => fenced(Reason::Restarted, None),
+        // As after a restart: from the record on it waits for what it has forgotten.
+        _ if view.forgot => fenced(Reason::Restarted, Some(view.now + view.rejoin_delay)),
         State::Admitted => FenceStep::Nothing,
         _ => FenceStep::WriteAdmittedAgain,
     }
@@ -139,6 +143,7 @@ mod tests {
             rejoin_delay: DELAY,
             fenced_since: since.map(at),
             clock_jumped: jumped,
+            forgot: false,
             unfit,
         })
     }
@@ -170,6 +175,29 @@ mod tests {
         assert!(next.restarts_count(&admitted, &RunId::new("b")));
         assert_eq!(decide(81, &next, &reach, Some(52), false, false), FenceStep::Wait { until: Some(at(82)) });
         assert_eq!(decide(82, &next, &reach, Some(52), false, false), FenceStep::Admit);
+    }
+
+    #[test]
+    fn a_process_that_forgot_without_a_restart_waits_like_after_one() {
+        let (admitted, reach) = (record(State::Admitted, "a"), seen("a", 1));
+        let step = |record: &Record, now, fenced_since: Option<u64>, forgot| {
+            decide_external(&ExternalView {
+                now: at(now),
+                record,
+                reach: &reach,
+                rejoin_delay: DELAY,
+                fenced_since: fenced_since.map(at),
+                clock_jumped: false,
+                forgot,
+                unfit: false,
+            })
+        };
+        let fence = step(&admitted, 50, None, true);
+        assert_eq!(fence, fenced(Reason::Restarted, Some(at(80))));
+        let next = admitted.after(fence, Some(&process("a")), &PREDECESSOR);
+        assert!(next.restarts_count(&admitted, &RunId::new("a")));
+        assert_eq!(step(&next, 79, Some(50), true), FenceStep::Wait { until: Some(at(80)) });
+        assert_eq!(step(&next, 80, Some(50), true), FenceStep::Admit);
     }
 
     #[test]

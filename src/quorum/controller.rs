@@ -11,6 +11,7 @@ mod ending;
 mod expose;
 mod external;
 mod leave;
+mod level;
 mod locks;
 mod members;
 mod mend;
@@ -160,6 +161,7 @@ pub async fn run(context: Context, sessions: Sessions, term: Term) {
     let work = async {
         tokio::select! {
             () = follow => {}
+            () = level::run(leader.clone()) => {}
             () = control(leader) => {}
         }
     };
@@ -264,6 +266,10 @@ impl<'a> Task<'a> {
             publisher.learn_rotation(self.rotation_progress(plan, &auth, applied.is_config_kept()));
         }
         publisher.learn_change(self.change_text(plan));
+        if self.keep_epoch(plan, &publisher).await? {
+            // Nothing of this plan is true any more.
+            return Ok(Duration::ZERO);
+        }
         // Before the objects: a member is waited for by the second, and needs nothing of them.
         let wake = self.settle_members(plan, &auth, &publisher).await?;
         let applied = self.apply(plan, &auth, &tls).await?;

@@ -51,7 +51,7 @@ impl Lists {
         let named = |list: &[String]| (!list.is_empty()).then(|| list.to_vec());
         let made = || named(&status?.members.iter().map(|member| member.name.clone()).collect::<Vec<_>>());
         Self {
-            epoch: status.and_then(|status| status.membership_epoch).unwrap_or(1),
+            epoch: status.and_then(highest_epoch).unwrap_or(1),
             voters: status.and_then(|status| named(&status.voters)).or_else(made).unwrap_or_else(|| wanted.clone()),
             former: status.and_then(|status| named(&status.former_voters)),
             announced: status.and_then(|status| status.announced),
@@ -126,6 +126,19 @@ impl Lists {
         status.voters.clone_from(&self.wanted);
         status.announced = None;
     }
+}
+
+/// A person may have lowered the epoch, or taken it away. Users of earlier epochs must never be used again: whoever still has their
+/// passwords counts an earlier list.
+fn highest_epoch(status: &RedisQuorumStatus) -> Option<i64> {
+    status.members.iter().map(|member| member.epoch).chain([status.membership_epoch]).max().flatten()
+}
+
+/// The epoch to go on with, when a user of such an epoch was found on a member. That of the next epoch is made before a change begins;
+/// beyond it the status has lost an epoch, and nobody knows which lists were its.
+#[must_use]
+pub fn lost_epoch(lists: &Lists, found: Option<i64>) -> Option<i64> {
+    found.filter(|found| *found > lists.epoch + 1).map(|found| found + 1)
 }
 
 /// How many votes make a majority of a list.

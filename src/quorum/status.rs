@@ -7,7 +7,7 @@ mod watches;
 
 pub use agreement::{Agreement, agreement};
 pub use conditions::{Obstacle, Overview, conditions, refused};
-pub use external::unfit;
+pub use external::{has_forgotten, memory, merged, unfit};
 pub use watches::{ClockReport, TtlReport, Watched, watch_conditions};
 
 use std::collections::BTreeMap;

@@ -17,7 +17,7 @@ pub const PROBE_USER: &str = "probe";
 
 /// What a closed user may do. Not `off`: with `off` Redisson cannot start, and node-redis never connects, while one
 /// member of three is fenced.
-const CLOSED: &str = "-@all +ping";
+pub(super) const CLOSED: &str = "-@all +ping";
 /// What the scripts of the locking path need, and nothing more.
 const LOCKER: &str = "-@all +ping +info +evalsha +script|load +get +set +del +pexpire +pttl +time +type";
 /// What the Redlock libraries need (docs/clients.md). The first line is for all of them, the second for LockExtend and
@@ -155,6 +155,13 @@ impl UserRule {
     #[must_use]
     pub fn client_name(client: &str, epoch: i64) -> String {
         format!("{client}-e{epoch}")
+    }
+
+    /// The client and the epoch in the name of a user; `None` for a name without an epoch.
+    #[must_use]
+    pub fn split_name(user: &str) -> Option<(&str, i64)> {
+        let (client, epoch) = user.rsplit_once("-e")?;
+        Some((client, epoch.parse().ok()?))
     }
 
     /// The Redis user.

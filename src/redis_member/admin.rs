@@ -2,6 +2,7 @@
 
 mod sample;
 mod secrets;
+mod users;
 
 use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule};
 use super::connect::Machine;
@@ -20,6 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use sample::TtlSample;
 pub use secrets::PasswordChange;
+pub use users::Users;
 
 /// The operator's epoch on a member: a leader raises it before anything else, and one with an older epoch can open
 /// nothing.
@@ -47,6 +49,8 @@ pub struct Observation {
     pub version: String,
     /// Whether it is a master. Anything else must not vote.
     pub is_master: bool,
+    /// What it calls its data: another one as soon as it has been a replica.
+    pub replication_id: String,
     /// Whether it writes an append-only file. It must not: a file is no proof of memory.
     pub append_only: bool,
     /// `standalone`, or it may be anything but one independent master.
@@ -193,6 +197,7 @@ impl AdminConnection {
             run_id: self.run_id.clone(),
             version: field("redis_version").to_owned(),
             is_master: field("role") == "master",
+            replication_id: field("master_replid").to_owned(),
             append_only: field("aof_enabled") != "0",
             mode: field("redis_mode").to_owned(),
             maxmemory_policy: field("maxmemory_policy").to_owned(),
@@ -253,9 +258,7 @@ impl AdminConnection {
     /// # Errors
     /// If there is no answer in time: the users may or may not be closed.
     pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<Closing, MemberError> {
-        let mut rules: Vec<Cmd> = users.iter().map(|user| set_user(user, false)).collect();
-        rules.push(kill_others());
-        Ok(if self.guarded(epoch, rules).await? { Closing::Closed } else { Closing::EpochMoved })
+        self.close_all(epoch, users, &[]).await
     }
 
     /// Ends a running script.

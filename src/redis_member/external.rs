@@ -94,6 +94,9 @@ pub struct RecordLook {
     pub list: String,
     /// Its [`Claim::newest`].
     pub newest: bool,
+    /// Since when the record has told of the caller's quorum, in the process's own milliseconds; 0 if it told of it before anybody noted
+    /// that, or does not.
+    pub since: i64,
 }
 
 impl AdminConnection {
@@ -157,8 +160,16 @@ fn duration(value: &Value) -> Option<Duration> {
 
 fn read_look(answer: &Value) -> Option<RecordLook> {
     let Value::Array(parts) = answer else { return None };
-    let [Value::Int(kept), uses, Value::Int(stood), Value::Array(others), Value::Int(epoch), Value::Int(newest), list] =
-        parts.as_slice()
+    let [
+        Value::Int(kept),
+        uses,
+        Value::Int(stood),
+        Value::Array(others),
+        Value::Int(epoch),
+        Value::Int(newest),
+        list,
+        Value::Int(since),
+    ] = parts.as_slice()
     else {
         return None;
     };
@@ -169,6 +180,7 @@ fn read_look(answer: &Value) -> Option<RecordLook> {
         epoch: *epoch,
         list: wire::text(list)?,
         newest: *newest == 1,
+        since: *since,
     })
 }
 

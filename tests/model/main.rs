@@ -10,6 +10,7 @@ mod admission;
 mod check;
 mod clock;
 mod core;
+mod deletion;
 mod exclusion;
 mod membership;
 mod replicas;

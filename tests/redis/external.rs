@@ -65,7 +65,13 @@ impl Master {
     }
 
     pub(crate) async fn look(&self, claim: &Claim, uses: Option<u64>) -> RecordLook {
-        self.watch().await.look_at_record(claim, uses.map(Duration::from_secs)).await.unwrap()
+        let look = self.watch().await.look_at_record(claim, uses.map(Duration::from_secs)).await.unwrap();
+        RecordLook { since: 0, ..look }
+    }
+
+    /// Since when the record has told of this quorum.
+    async fn since(&self, claim: &Claim, uses: Option<u64>) -> i64 {
+        self.watch().await.look_at_record(claim, uses.map(Duration::from_secs)).await.unwrap().since
     }
 }
 
@@ -323,4 +329,24 @@ async fn a_record_that_cannot_be_read_lets_nobody_in() {
     master.as_owner(&format!("SET {RECORD_KEY} nonsense")).await.unwrap();
     let failed = master.watch().await.look_at_record(&claim("ours", LIST, 30), kept(30)).await;
     assert_eq!(failed, Err(MemberError::Other("RECORD".to_owned())));
+}
+
+#[tokio::test]
+async fn a_record_that_was_lost_begins_anew() {
+    let master = Master::start().await;
+    let ours = claim("ours", LIST, 30);
+    assert_eq!(master.since(&ours, None).await, 0, "it tells nothing yet");
+    let since = master.since(&ours, Some(30)).await;
+    assert!(since > 0);
+    assert_eq!(master.since(&ours, Some(30)).await, since);
+    assert_eq!(master.since(&Claim { epoch: 2, ..ours.clone() }, Some(30)).await, since, "through a change");
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    master.as_owner("FLUSHALL").await.unwrap();
+    let again = master.since(&Claim { epoch: 2, ..ours }, Some(30)).await;
+    assert!(again > since, "{again} {since}");
+    // What an older version has written tells no time.
+    master.as_owner("FLUSHALL").await.unwrap();
+    let old = r#"{"ours":{"name":"n","list":"a:1","epoch":1,"phase":3,"generation":1,"fence":1,"uses":1,"lives":1,"at":1,"joined":0,"newest":0}}"#;
+    master.as_owner(&format!("SET {RECORD_KEY} {old}")).await.unwrap();
+    assert_eq!(master.since(&claim("ours", LIST, 30), Some(30)).await, 0);
 }

@@ -165,9 +165,26 @@ pub struct MemberStatus {
     /// A member that others run: how it is reached, also when the specification names it no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<ExternalStatus>,
+    /// What shows that the process of an external member still knows what it was told when it was admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryStatus>,
     /// The process that could vote before this one, until it is known to be dead. Nothing is admitted before that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor: Option<PredecessorStatus>,
+}
+
+/// What changes when a master that others run forgets without a restart.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct MemoryStatus {
+    /// Its `master_replid`: another one as soon as it has been a replica.
+    #[serde(rename = "replicationID", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub replication_id: Option<String>,
+    /// Since when, in milliseconds of its own time, it has kept what operators say there of this quorum; 0 if it was there before
+    /// anybody looked. It begins anew when the master was emptied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_since: Option<i64>,
 }
 
 /// How a master is reached that others run.

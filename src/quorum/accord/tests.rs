@@ -52,7 +52,7 @@ fn process(member: &str) -> RunId {
 
 fn look(kept: Option<u64>, stood: bool, others: &[OtherClaim]) -> RecordLook {
     let kept = kept.map(Duration::from_secs);
-    RecordLook { kept, stood, others: others.to_vec(), epoch: 1, list: LIST.into(), newest: false }
+    RecordLook { kept, stood, others: others.to_vec(), epoch: 1, list: LIST.into(), newest: false, since: 1 }
 }
 
 fn accord(fence: u64) -> Accord {

@@ -27,7 +27,8 @@ impl Member<'_> {
     pub(super) async fn admit(&self, look: &Look) -> Result<(), Error> {
         let Some(seen) = &look.seen else { return Ok(()) };
         let mut turn = self.link.turn(&seen.run_id).await?;
-        let observation = turn.observe().await?;
+        // A user that nobody knows of and that is open would have voted all along: then it is closed first, and the count begins there.
+        let observation = turn.observe_all().await?;
         check(&observation)?;
         let quorum = self.task.read().await?;
         // Other lists mean other users, and one that is being deleted counts on nothing being opened any more.
@@ -48,6 +49,8 @@ impl Member<'_> {
             return Err(ActError::Unfit("its pod status does not show its container running yet").into());
         }
         let counter = self.task.restored_counter(self.plan, &quorum, &self.member.name).await;
+        // Whom the new number would leave too far behind would refuse it.
+        self.task.level_counters(counter).await;
         let clock_offset = self.task.session.clock_offset_of(&observation);
         self.record_admission(&quorum, &again, counter, clock_offset).await?;
         self.open(turn, counter, look).await?;

@@ -14,8 +14,8 @@ use crate::fence::{Reach, Users};
 use crate::quorum::auth::{Auth, Stage};
 use crate::quorum::in_force;
 use crate::quorum::membership::{
-    Busy, ChangeStep, Lists, MemberView, Obstacle, View, decide, describe, is_closed, majority, meets_every_majority,
-    users_since,
+    Busy, ChangeStep, Lists, MemberView, Obstacle, View, decide, describe, is_closed, lost_epoch, majority,
+    meets_every_majority, users_since,
 };
 use crate::quorum::plan::{MemberPlan, Plan};
 use crate::quorum::rollout::RolloutStep;
@@ -80,6 +80,18 @@ impl Task<'_> {
             }
         }
         Ok(Changed::Nothing { look_again: LOOK_AGAIN })
+    }
+
+    /// The membership epoch never falls below one that a member has users of, whoever edited the status. Whether it was raised.
+    pub(super) async fn keep_epoch(&self, plan: &Plan, publisher: &Publisher<'_>) -> Result<bool, Error> {
+        let found = self.session.links().iter().filter_map(|link| link.view().highest_epoch).max();
+        let Some(epoch) = lost_epoch(&plan.lists, found) else { return Ok(false) };
+        if Lists::of(&self.session.quorum()) != plan.lists {
+            return Err(Error::Conflict);
+        }
+        tracing::warn!(quorum = %self.session.reference(), epoch, "the status had lost the membership epoch");
+        publisher.write(|status| status.membership_epoch = Some(epoch)).await?;
+        Ok(true)
     }
 
     /// What a change is doing, for people.

@@ -76,7 +76,9 @@ impl Task<'_> {
             let mut difference = difference(&acl_file(&config, member), &users_acl(plan, auth, member));
             gone.extend(difference.removed.iter().cloned());
             // Those of earlier epochs were closed when the list was changed.
-            difference.removed.retain(|user| split_user(user).is_none_or(|(_, epoch)| epoch >= plan.lists.epoch));
+            difference
+                .removed
+                .retain(|user| UserRule::split_name(user).is_none_or(|(_, epoch)| epoch >= plan.lists.epoch));
             let votes = admitted_run_id(&quorum, &member.name).is_some() && !self.is_lost(plan, auth, member);
             if difference == Difference::default() || !votes {
                 continue;
@@ -102,7 +104,7 @@ impl Task<'_> {
             let text = acl_file(&config, member);
             let users = users_of(&text)
                 .into_keys()
-                .filter(|user| split_user(user).is_some_and(|(_, epoch)| epoch < plan.lists.epoch));
+                .filter(|user| UserRule::split_name(user).is_some_and(|(_, epoch)| epoch < plan.lists.epoch));
             users.filter_map(|user| closed_rule(auth, &member.name, user)).collect()
         };
         Ok(plan.members.iter().map(|member| (member.name.clone(), of_member(member))).collect())
@@ -132,7 +134,7 @@ impl Task<'_> {
     async fn delete_secrets_of(&self, plan: &Plan, users: &[String]) -> Result<(), Error> {
         let api = self.secrets(&plan.namespace);
         for user in users {
-            let Some((client, _)) = split_user(user) else { continue };
+            let Some((client, _)) = UserRule::split_name(user) else { continue };
             if plan.clients.iter().any(|known| known.name == client) {
                 continue;
             }
@@ -224,15 +226,9 @@ fn users_of(acl: &str) -> BTreeMap<&str, Vec<&str>> {
         .collect()
 }
 
-/// `<client>-e<epoch>`.
-fn split_user(user: &str) -> Option<(&str, i64)> {
-    let (client, epoch) = user.rsplit_once("-e")?;
-    Some((client, epoch.parse().ok()?))
-}
-
 /// A rule that closes a user of whom nothing but the name is known any more.
 fn closed_rule(auth: &Auth, member: &str, user: &str) -> Option<UserRule> {
-    let (client, epoch) = split_user(user)?;
+    let (client, epoch) = UserRule::split_name(user)?;
     let none = KeyPrefix::parse("removed/").ok()?;
     Some(UserRule::client(client, epoch, &none, &auth.password(member, user)))
 }
@@ -256,9 +252,9 @@ mod tests {
 
     #[test]
     fn users_are_split_at_the_last_epoch() {
-        assert_eq!(split_user("shop-e7"), Some(("shop", 7)));
-        assert_eq!(split_user("x-e1-e12"), Some(("x-e1", 12)));
-        assert_eq!(split_user("operator"), None);
-        assert_eq!(split_user("a-eb"), None);
+        assert_eq!(UserRule::split_name("shop-e7"), Some(("shop", 7)));
+        assert_eq!(UserRule::split_name("x-e1-e12"), Some(("x-e1", 12)));
+        assert_eq!(UserRule::split_name("operator"), None);
+        assert_eq!(UserRule::split_name("a-eb"), None);
     }
 }

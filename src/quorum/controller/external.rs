@@ -8,7 +8,9 @@ use kube::runtime::events::EventType;
 use super::members::{AFTER_FAILURE, STEPS};
 use super::publish::{self, Publisher};
 use super::{Error, RESYNC, Task};
-use crate::api::{Announced, MemberState, MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum, RedisQuorumStatus};
+use crate::api::{
+    Announced, MemberState, MemoryStatus, MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum, RedisQuorumStatus,
+};
 use crate::fence::ending::EndStep;
 use crate::fence::external::{ExternalView, PREDECESSOR, decide_external, decide_external_end, predecessor};
 use crate::fence::{FenceStep, Process, Reach, Reason, Record};
@@ -16,7 +18,7 @@ use crate::quorum::in_force;
 use crate::quorum::membership::{Lists, MemberView, Others, is_closed, is_declared_dead};
 use crate::quorum::plan::{MemberPlan, Plan};
 use crate::quorum::session::{ActError, FLOOR_STEP, LinkView, MemberLink, floor_of};
-use crate::quorum::status::{self, Stamps, admitted_run_id, record_named, unfit};
+use crate::quorum::status::{self, Stamps, admitted_run_id, has_forgotten, member_named, merged, record_named, unfit};
 use crate::time::Monotonic;
 
 /// One external member in one reconciliation.
@@ -201,6 +203,14 @@ fn end_of(name: &str) -> String {
     format!("external {name}")
 }
 
+impl Look {
+    /// Of the process that answers.
+    fn memory(&self) -> Option<MemoryStatus> {
+        self.seen.as_ref()?;
+        self.view.observation.as_ref().map(|seen| status::memory(seen, self.view.record_since))
+    }
+}
+
 impl External<'_> {
     fn name(&self) -> &str {
         self.link.name().as_str()
@@ -213,7 +223,10 @@ impl External<'_> {
             let record = record_named(quorum.status.as_ref(), self.name());
             let look = self.look();
             match self.step(&quorum, &record, &look) {
-                FenceStep::Nothing => return Ok(None),
+                FenceStep::Nothing => {
+                    self.keep_memory(&quorum, &look).await?;
+                    return Ok(None);
+                }
                 FenceStep::Wait { until } => return Ok(until),
                 FenceStep::Admit => self.admit(&look).await?,
                 step => self.write(step, &quorum, &record, &look).await?,
@@ -248,8 +261,30 @@ impl External<'_> {
             rejoin_delay: in_force::rejoin_delay_of(quorum),
             fenced_since: look.view.fenced_since,
             clock_jumped: sight.is_some_and(|seen| self.task.session.clocks().step_of(&seen.run_id).is_some()),
+            forgot: self.known_memory(quorum).zip(look.memory()).is_some_and(|(known, now)| has_forgotten(known, &now)),
             unfit: unfit(quorum.status.as_ref(), self.name(), look.view.observation.as_ref()).is_some(),
         })
+    }
+
+    fn known_memory<'q>(&self, quorum: &'q RedisQuorum) -> Option<&'q MemoryStatus> {
+        member_named(quorum.status.as_ref(), self.name())?.memory.as_ref()
+    }
+
+    /// What is learnt later of a process that was admitted: its record may not have been read yet, or an older version did not ask.
+    async fn keep_memory(&self, quorum: &RedisQuorum, look: &Look) -> Result<(), Error> {
+        let (known, Some(now)) = (self.known_memory(quorum), look.memory()) else { return Ok(()) };
+        let memory = merged(known, now);
+        if known == Some(&memory) {
+            return Ok(());
+        }
+        let written = self.publisher.write_on(quorum, |status| self.set_memory(status, Some(memory)));
+        written.await.map(drop)
+    }
+
+    fn set_memory(&self, status: &mut RedisQuorumStatus, memory: Option<MemoryStatus>) {
+        if let Some(member) = status.members.iter_mut().find(|member| member.name == self.name()) {
+            member.memory = memory;
+        }
     }
 
     /// Its counter first: once the status says so, its votes count.
@@ -284,6 +319,7 @@ impl External<'_> {
             .write_on(&quorum, |status| {
                 status.token_floor = Some(floor.get());
                 status::publish_named(status, self.name(), &next, stamps);
+                self.set_memory(status, again.memory());
                 self.publisher.refresh(status);
             })
             .await?;

@@ -118,7 +118,7 @@ impl<'a> Publisher<'a> {
         if status.voters.is_empty() {
             status.voters.clone_from(&self.plan.lists.voters);
         }
-        status.membership_epoch.get_or_insert(self.plan.lists.epoch);
+        status.membership_epoch = status.membership_epoch.max(Some(self.plan.lists.epoch));
         for member in self.plan.all_members() {
             if !status.members.iter().any(|known| known.name == member.name) {
                 status.members.push(MemberStatus { name: member.name.clone(), ..MemberStatus::default() });

@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::*;
 
+mod epochs;
 mod external;
 
 const DELAY: Duration = Duration::from_secs(10);

@@ -55,8 +55,12 @@ struct Seen {
     observation: Option<Observation>,
     fenced: Option<(RunId, Monotonic)>,
     raised: Option<(RunId, i64)>,
+    /// The highest membership epoch that a user of a process carries, and users that were open on it though nobody asked about them.
+    users: Option<(RunId, Option<i64>, Vec<String>)>,
     /// Where the last process of the pod before answered.
     former: Option<(RunId, Endpoint)>,
+    /// Since when the record of a process has told of this quorum.
+    record_since: Option<(RunId, i64)>,
     /// The certificate that a process served last.
     certificate: Option<(RunId, Fingerprint)>,
     /// Why the last connection could not be made.
@@ -81,6 +85,10 @@ pub struct LinkView {
     pub fenced_since: Option<Monotonic>,
     /// The epoch that this replica raised on the process of the last sight.
     pub raised: Option<i64>,
+    /// The highest membership epoch that a user of the process of the last sight carries, open or not.
+    pub highest_epoch: Option<i64>,
+    /// Since when its record has told of this quorum, on a master that others run.
+    pub record_since: Option<i64>,
     /// The certificate that it served when it was connected to last.
     pub certificate: Option<Fingerprint>,
     /// Why it cannot be connected to, if it cannot.
@@ -194,6 +202,8 @@ impl MemberLink {
         LinkView {
             fenced_since: seen.fenced.filter(|(run_id, _)| of_sight(run_id)).map(|(_, since)| since),
             raised: seen.raised.filter(|(run_id, _)| of_sight(run_id)).map(|(_, epoch)| epoch),
+            highest_epoch: seen.users.filter(|(run_id, ..)| of_sight(run_id)).and_then(|(_, highest, _)| highest),
+            record_since: seen.record_since.filter(|(run_id, _)| of_sight(run_id)).map(|(_, since)| since),
             certificate: seen.certificate.filter(|(run_id, _)| of_sight(run_id)).map(|(_, certificate)| certificate),
             failure: seen.failure,
             processes: seen.processes,
@@ -317,10 +327,11 @@ impl MemberLink {
     /// Probes until the connection ends. The end of a connection alone says nothing: a leader cuts the others' connections. If
     /// the process is gone, connecting fails in the next moment.
     async fn probe(&self, mut admin: AdminConnection, place: &Place) {
-        let users: Vec<&str> = place.users.iter().map(String::as_str).collect();
         loop {
             {
                 let _turn = self.turn.lock().await;
+                let users = self.asked_about(&place.users, admin.run_id());
+                let users: Vec<&str> = users.iter().map(String::as_str).collect();
                 match admin.observe(&users).await {
                     Ok(observation) => {
                         self.saw(observation);

@@ -1,6 +1,6 @@
 //! What the status says of masters that others run, beside their records.
 
-use crate::api::{MemberStatus, RedisQuorumStatus};
+use crate::api::{MemberStatus, MemoryStatus, RedisQuorumStatus};
 use crate::redis_member::Observation;
 
 /// Why the process that is seen behind this external member must not vote, if so: it could forget while it runs, or it is another
@@ -42,6 +42,34 @@ fn twin_of<'a>(members: &'a [MemberStatus], name: &str, run_id: &str) -> Option<
     twin.map(|member| member.name.as_str())
 }
 
+/// What shows that the process that is seen behind an external member remembers what it was told.
+#[must_use]
+pub fn memory(observation: &Observation, record_since: Option<i64>) -> MemoryStatus {
+    let replication_id = Some(observation.replication_id.clone()).filter(|id| !id.is_empty());
+    MemoryStatus { replication_id, record_since }
+}
+
+/// Whether the process has forgotten since `known`: it has been a replica, or its record of operators has vanished, as everything else
+/// may have.
+#[must_use]
+pub fn has_forgotten(known: &MemoryStatus, now: &MemoryStatus) -> bool {
+    let differs =
+        known.replication_id.as_ref().zip(now.replication_id.as_ref()).is_some_and(|(known, now)| known != now);
+    // An older version of the operator, which may have written last, keeps no time.
+    let vanished = known.record_since.zip(now.record_since).is_some_and(|(known, now)| now > 0 && known != now);
+    differs || vanished
+}
+
+/// What is to be published of a process that has not forgotten: what was known first.
+#[must_use]
+pub fn merged(known: Option<&MemoryStatus>, now: MemoryStatus) -> MemoryStatus {
+    let Some(known) = known.cloned() else { return now };
+    MemoryStatus {
+        replication_id: known.replication_id.or(now.replication_id),
+        record_since: known.record_since.or(now.record_since),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,12 +98,37 @@ mod tests {
     }
 
     #[test]
+    fn a_master_that_was_a_replica_or_was_emptied_has_forgotten() {
+        let memory = |id: &str, record_since| MemoryStatus {
+            replication_id: (!id.is_empty()).then(|| id.to_owned()),
+            record_since,
+        };
+        let known = memory("a", Some(100));
+        for (now, forgotten) in [
+            (memory("a", Some(100)), false),
+            (memory("b", Some(100)), true),
+            (memory("a", Some(200)), true),
+            // An older version of the operator has written the record, or it was not read yet.
+            (memory("a", Some(0)), false),
+            (memory("", None), false),
+        ] {
+            assert_eq!(has_forgotten(&known, &now), forgotten, "{now:?}");
+            assert!(!has_forgotten(&MemoryStatus::default(), &now), "nothing was known before");
+        }
+        // It was there when it was first seen, and is younger now.
+        assert!(has_forgotten(&memory("a", Some(0)), &memory("a", Some(200))));
+        assert_eq!(merged(Some(&memory("a", None)), memory("b", Some(7))), memory("a", Some(7)));
+        assert_eq!(merged(None, known.clone()), known);
+    }
+
+    #[test]
     fn a_process_that_may_forget_while_it_runs_is_unfit() {
         let at = Boottime::new(std::time::Duration::ZERO);
         let fine = Observation {
             run_id: "x".into(),
             version: "7.2.0".into(),
             is_master: true,
+            replication_id: "a".into(),
             append_only: true,
             mode: "standalone".into(),
             maxmemory_policy: "noeviction".into(),

@@ -4,7 +4,7 @@
 -- epoch, how far its change is, generation, and in ms: what its fences wait for, what it may use, what it uses already, how long this
 -- counts; 1 if it has stood on every member, 1 to give up all lists but the newest.
 -- Returns {1 if the caller's record stands, what it may use, 1 if its record stood before, others, and of its record the epoch, 1 if
--- it names the newest list alone, and the lists}; each of the others is {uid, name, lists, what its fences wait for, what it uses, ms
+-- it names the newest list alone, the lists, and since when the record has told of the caller's quorum (0: unknown)}; each of the others is {uid, name, lists, what its fences wait for, what it uses, ms
 -- until it counts no more, 1 if it names the newest list alone}.
 -- Two agree when they share a list. Nothing is written by one who shares none with somebody, nor by one whose fences do not wait
 -- for what somebody uses; and lists are given up only while everybody else shares the one that is left.
@@ -39,6 +39,8 @@ if stored then
   end
   records = decoded
 end
+-- Kept through every change, so that a record which was lost shows: somebody has emptied the process.
+local since = records[uid] and records[uid].since or 0
 local kept, own, others, agrees, may_give_up = {}, nil, {}, true, true
 for id, record in pairs(records) do
   local left = record.at + record.lives - now
@@ -54,7 +56,7 @@ for id, record in pairs(records) do
       uses = math.min(uses, record.fence)
     end
   elseif record.at + remembered > now then
-    kept[id] = {epoch = record.epoch, at = record.at, lives = 0}
+    kept[id] = {epoch = record.epoch, at = record.at, lives = 0, since = record.since}
   end
 end
 -- What is promised is promised, whoever comes now.
@@ -62,12 +64,12 @@ uses = math.max(uses, used)
 local known = kept[uid] and kept[uid].epoch or 0
 if known > epoch then
   -- The caller has not heard of a change of its own members: it votes no more, and says nothing.
-  return {0, uses, 0, others, known, 0, ''}
+  return {0, uses, 0, others, known, 0, '', since}
 end
 local same = own and share(list, false, own.list, false)
 local joined = same and own.joined == 1
 local function answer(stands)
-  return {stands and 1 or 0, uses, joined and 1 or 0, others, known, own and own.newest or 0, own and own.list or ''}
+  return {stands and 1 or 0, uses, joined and 1 or 0, others, known, own and own.newest or 0, own and own.list or '', since}
 end
 if own and known == epoch and (own.phase > phase or (own.phase == phase and own.generation > generation)) then
   -- Another replica of the caller knows better. What it has said counts for the caller while it goes on saying so.
@@ -77,7 +79,10 @@ end
 if ARGV[2] ~= '1' or not agrees then
   return answer(false)
 end
-own = {name = ARGV[3], list = list, epoch = epoch, phase = phase, generation = generation, fence = fence, uses = uses,
+if not records[uid] then
+  since = now
+end
+own = {name = ARGV[3], since = since, list = list, epoch = epoch, phase = phase, generation = generation, fence = fence, uses = uses,
   lives = tonumber(ARGV[11]), at = now, joined = (joined or ARGV[12] == '1') and 1 or 0,
   newest = (ARGV[13] == '1' and may_give_up) and 1 or 0}
 kept[uid], known = own, epoch

@@ -102,7 +102,8 @@ async fn close_at(
     if let EpochChange::AlreadyHigher(higher) = admin.raise_epoch(epoch).await? {
         return Err(ActError::Outdated(higher));
     }
-    match admin.close(epoch, users).await? {
+    let open = admin.users().await?.open;
+    match admin.close_all(epoch, users, &open).await? {
         Closing::Closed => Ok(()),
         Closing::EpochMoved => Err(ActError::Deposed),
     }
@@ -111,10 +112,19 @@ async fn close_at(
 impl Turn<'_> {
     /// What the process says of itself now; noted by the link as well.
     pub async fn observe(&mut self) -> Result<Observation, ActError> {
-        let users: Vec<&str> = self.users.iter().map(String::as_str).collect();
+        let users = self.link.asked_about(&self.users, self.admin.run_id());
+        let users: Vec<&str> = users.iter().map(String::as_str).collect();
         let observation = self.admin.observe(&users).await?;
         self.link.saw(observation.clone());
         Ok(observation)
+    }
+
+    /// The same of all users that the process has, whether or not this quorum knows of them: a client may have been removed a moment
+    /// ago, and somebody may have edited the status. Those that are open are asked about from now on.
+    pub async fn observe_all(&mut self) -> Result<Observation, ActError> {
+        let users = self.admin.users().await?;
+        self.link.note_users(self.admin.run_id(), users);
+        self.observe().await
     }
 
     /// Gives the operator's user, and those of `users` that are open, their passwords; the others have them when they are opened.
@@ -151,14 +161,15 @@ impl Turn<'_> {
             EpochChange::Raised => {}
         }
         // Seen after the raise: nothing that an earlier leader began can change it any more.
-        self.observe().await?;
+        self.observe_all().await?;
         self.link.seen().raised = Some((self.admin.run_id().clone(), epoch));
         Ok(())
     }
 
-    /// Closes the users, confirms it, and starts the count of the process from now.
+    /// Closes these users and all others that the process has, confirms it, and starts the count of the process from now.
     pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
-        match self.admin.close(epoch, users).await? {
+        let open = self.observe_all().await?.open_users;
+        match self.admin.close_all(epoch, users, &open).await? {
             Closing::EpochMoved => return Err(ActError::Deposed),
             Closing::Closed => {}
         }

@@ -79,6 +79,7 @@ impl MemberLink {
         let Some((claim, uses)) = question else { return };
         match admin.look_at_record(&claim, uses).await {
             Ok(look) => {
+                self.seen().record_since = Some((run_id.clone(), look.since));
                 if self.accord.lock().saw(&self.name, &run_id, &look, now) {
                     self.announce();
                 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::MemberLink;
 use crate::quorum::session::ttl::{PAGE, TtlWalk};
 use crate::quorum::status::TtlReport;
-use crate::redis_member::{AdminConnection, ScriptKill};
+use crate::redis_member::{AdminConnection, ScriptKill, Users};
 use crate::redlock::{MemberError, RunId};
 use crate::time::Monotonic;
 
@@ -31,6 +31,21 @@ pub(super) struct Looks {
 }
 
 impl MemberLink {
+    /// All users whose state on a process tells whether it may vote.
+    pub(super) fn asked_about(&self, users: &[String], run_id: &RunId) -> Vec<String> {
+        let mut all = users.to_vec();
+        let seen = self.seen();
+        let others = seen.users.iter().filter(|(of, ..)| of == run_id).flat_map(|(.., others)| others);
+        all.extend(others.filter(|other| !users.contains(other)).cloned());
+        all
+    }
+
+    /// All users that a process has.
+    pub(super) fn note_users(&self, run_id: &RunId, users: Users) {
+        let highest = users.highest_epoch();
+        self.seen().users = Some((run_id.clone(), highest, users.open));
+    }
+
     /// Keys that live longer are reported from now on. `None`: nothing is known yet.
     pub(in crate::quorum::session) fn bound_ttls(&self, bound: Option<Duration>) {
         self.seen().looks.bound = bound;

@@ -59,3 +59,35 @@ async fn who_has_the_list_before_is_shut_out_and_nobody_else() {
     assert_eq!(open_users(&link), ["locker-e2", "billing-e2", "probe"]);
     assert_eq!(vote_by(link.voter(2).unwrap(), &run_id, "d").await, Some(token(5_001)));
 }
+
+/// A client may have been removed in the very moment in which the process is fenced, and somebody may have edited the epoch in the status.
+#[tokio::test]
+async fn a_process_is_closed_for_users_that_nobody_asks_about() {
+    let (plan, _) = plan();
+    let auth = Auth::random();
+    let member = Member::new(&plan, &auth);
+    let asked = ["locker-e1".to_owned(), "probe".to_owned()];
+    let (link, _end) = linked(&member, &plan, &asked, &auth).await;
+    let run_id = link.view().sight.unwrap().run_id;
+    let mut turn = link.turn(&run_id).await.unwrap();
+    turn.raise_epoch(TERM).await.unwrap();
+    assert_eq!(link.view().highest_epoch, Some(1), "as in its ACL file");
+    turn.open(TERM, &plan.open_rules(&auth, "main-0"), token(1_000)).await.unwrap();
+    let earlier = UserRule::locker(7, &auth.password("main-0", "locker-e7"));
+    turn.open_more(TERM, std::slice::from_ref(&earlier)).await.unwrap();
+    drop(turn);
+    assert_eq!(open_users(&link), ["locker-e1", "probe"], "nothing else is asked about");
+
+    let rules: Vec<UserRule> =
+        plan.open_rules(&auth, "main-0").into_iter().filter(|rule| !rule.name().starts_with("billing")).collect();
+    link.turn(&run_id).await.unwrap().close(TERM, &rules).await.unwrap();
+    let view = link.view();
+    assert_eq!((view.highest_epoch, view.sight.unwrap().users), (Some(7), Users::Closed));
+    assert!(link.turn(&run_id).await.unwrap().observe_all().await.unwrap().open_users.is_empty());
+
+    // One that is open later is seen by the next leader, and from then on by the probes.
+    link.turn(&run_id).await.unwrap().open_more(TERM, &[earlier]).await.unwrap();
+    link.turn(&run_id).await.unwrap().raise_epoch(TERM + 1).await.unwrap();
+    assert_eq!(open_users(&link), ["locker-e7"]);
+    until(&link, |view| view.sight.as_ref().is_some_and(|sight| sight.users == Users::Open)).await;
+}

@@ -1,0 +1,93 @@
+//! All users of a process, whoever made them: what it says of them when nobody knows their names.
+
+use super::{AdminConnection, Closing, is_open, kill_others, set_user};
+use crate::redis_member::acl::{CLOSED, OPERATOR_USER, UserRule};
+use crate::redis_member::wire;
+use crate::redlock::MemberError;
+use redis::{Cmd, Pipeline, Value, cmd};
+
+/// Nobody logs in as this one: it is off in the ACL file, and only the operator changes users.
+const DEFAULT_USER: &str = "default";
+
+/// The users of a process, but for the operator's own and `default`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Users {
+    /// All of them.
+    pub names: Vec<String>,
+    /// Those that may do more than a closed one.
+    pub open: Vec<String>,
+}
+
+impl Users {
+    /// The highest membership epoch that one of them carries.
+    #[must_use]
+    pub fn highest_epoch(&self) -> Option<i64> {
+        self.names.iter().filter_map(|name| UserRule::split_name(name)).map(|(_, epoch)| epoch).max()
+    }
+}
+
+impl AdminConnection {
+    /// Asks for all users. The operator may not list them, and gives itself the one command for this one moment: whoever may change
+    /// users can do so anyway.
+    ///
+    /// # Errors
+    /// If there is no answer in time.
+    pub async fn users(&mut self) -> Result<Users, MemberError> {
+        let rule = |rule| ["SETUSER", OPERATOR_USER, rule];
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("ACL").arg(&rule("+acl|users"));
+        pipeline.cmd("ACL").arg("USERS");
+        pipeline.cmd("ACL").arg(&rule("-acl|users"));
+        let answers = self.ask_all(&pipeline).await?;
+        let Some(Value::Array(listed)) = answers.get(1) else { return Err(wire::unexpected()) };
+        let names: Option<Vec<String>> = listed.iter().map(wire::text).collect();
+        let mut names = names.ok_or_else(wire::unexpected)?;
+        names.retain(|name| ![OPERATOR_USER, DEFAULT_USER].contains(&name.as_str()));
+        let mut pipeline = Pipeline::new();
+        for name in &names {
+            pipeline.cmd("ACL").arg("GETUSER").arg(name);
+        }
+        if names.is_empty() {
+            return Ok(Users::default());
+        }
+        let states = self.ask_all(&pipeline).await?;
+        let open = names.iter().zip(&states).filter(|(_, state)| is_open(state)).map(|(name, _)| name.clone());
+        Ok(Users { open: open.collect(), names })
+    }
+
+    /// Closes users like [`AdminConnection::close`], and others of whom only the name is known.
+    ///
+    /// # Errors
+    /// If there is no answer in time: the users may or may not be closed.
+    pub async fn close_all(
+        &mut self,
+        epoch: i64,
+        users: &[UserRule],
+        others: &[String],
+    ) -> Result<Closing, MemberError> {
+        let mut rules: Vec<Cmd> = users.iter().map(|user| set_user(user, false)).collect();
+        let strangers = others.iter().filter(|name| users.iter().all(|user| user.name() != *name));
+        rules.extend(strangers.map(|name| {
+            let mut command = cmd("ACL");
+            command.arg("SETUSER").arg(name).arg("clearselectors").arg(CLOSED.split(' ').collect::<Vec<_>>());
+            command
+        }));
+        rules.push(kill_others());
+        Ok(if self.guarded(epoch, rules).await? { Closing::Closed } else { Closing::EpochMoved })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_epoch_is_that_of_any_user() {
+        let of = |names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            Users { names, open: Vec::new() }.highest_epoch()
+        };
+        assert_eq!(of(&["probe", "locker-e7", "billing-e12", "x-e1-e3"]), Some(12));
+        assert_eq!(of(&["probe", "a-eb"]), None);
+    }
+}

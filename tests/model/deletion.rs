@@ -1,0 +1,219 @@
+//! A quorum is deleted, and made again under its name with a smaller `maxTTL`. One member is enough: whatever it promised must have run
+//! out when a process of the next quorum votes, whose fence waits for the smaller value only.
+//!
+//! The end is `fence::ending::decide_end`, the admission `fence::decide`.
+
+use redlock_operator::fence::ending::{EndStep, EndView, decide_end};
+use redlock_operator::fence::{Evidence, Process, Reach, Record, RunId, Sight, State, Users, Verdict};
+use redlock_operator::time::Monotonic;
+
+use super::check::{Rules, holds, violated};
+use super::core::{admits, granted, rejoin_ticks, ticks};
+
+const SMALL: u8 = 1;
+const LARGE: u8 = 3;
+/// Longer than any wait: times are not told apart beyond.
+const LONG: u8 = LARGE + 1;
+const NOW: Monotonic = Monotonic::new(std::time::Duration::from_secs(1_000));
+
+#[derive(Clone)]
+struct Deletion {
+    /// What a dead member has promised is waited for.
+    outlasts_the_dead: bool,
+    /// One of which no process is known to vote is waited for, too: its death may have been recorded a moment ago.
+    outlasts_the_restarted: bool,
+    /// How often a replica that knows nothing becomes the leader.
+    terms: u8,
+}
+
+impl Deletion {
+    const fn new() -> Self {
+        Self { outlasts_the_dead: true, outlasts_the_restarted: true, terms: 1 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Life {
+    #[default]
+    Voting,
+    Closed,
+    Dead,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Quorum {
+    #[default]
+    Lives,
+    Deleted,
+    Gone,
+    /// Made again; its process has been in sight for so long.
+    Again(u8),
+    /// It votes.
+    Votes,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct World {
+    life: Life,
+    /// Ticks of validity that the longest promise has left.
+    promised: u8,
+    quorum: Quorum,
+    /// The record has no process that may be open any more.
+    buried: bool,
+    /// What this leader counts from, in ticks before now.
+    closed: Option<u8>,
+    harmless: Option<u8>,
+    terms: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Tick,
+    Promise,
+    Die,
+    Bury,
+    Delete,
+    /// The leader looks at the member, and does what there is to do.
+    Look,
+    Lead,
+    MakeAgain,
+    Admit,
+}
+
+fn ago(number: u8) -> Monotonic {
+    NOW.saturating_sub(ticks(number))
+}
+
+impl Deletion {
+    fn look(&self, world: &mut World) {
+        let run_id = RunId::from("old");
+        let process =
+            Process { run_id: run_id.clone(), pod_uid: "pod".into(), container_id: None, node_name: None, node: None };
+        let state = if world.buried { State::Pending } else { State::Admitted };
+        let record = Record {
+            state,
+            run_id: Some(run_id.clone()),
+            admitted: !world.buried,
+            process: Some(process).filter(|_| !world.buried),
+            ..Record::default()
+        };
+        let users = if world.life == Life::Voting { Users::Open } else { Users::Closed };
+        let sight = Sight { run_id, first_seen: ago(LONG), users, closed_since: None };
+        let reach = if world.life == Life::Dead { Reach::NotRunning } else { Reach::Seen(sight) };
+        let dead = Verdict::Dead(Evidence::Terminated);
+        let verdict = match world.life {
+            _ if world.buried => Verdict::None,
+            Life::Dead => dead,
+            Life::Voting | Life::Closed => Verdict::Unconfirmed { node: None, until: None },
+        };
+        let waits = if world.buried { self.outlasts_the_restarted } else { self.outlasts_the_dead };
+        if waits && (world.buried || world.life == Life::Dead) {
+            world.harmless.get_or_insert(0);
+        }
+        let step = decide_end(&EndView {
+            now: NOW,
+            record: &record,
+            reach: &reach,
+            verdict: &verdict,
+            rejoin_delay: ticks(rejoin_ticks(LARGE)),
+            closed_since: world.closed.map(ago),
+            harmless_since: world.harmless.map(ago),
+        });
+        match step {
+            EndStep::Close => (world.life, world.closed) = (Life::Closed, Some(0)),
+            EndStep::Ended => world.quorum = Quorum::Gone,
+            EndStep::Wait { .. } | EndStep::Unconfirmed { .. } => {}
+        }
+    }
+}
+
+impl Rules for Deletion {
+    type State = World;
+    type Step = Step;
+
+    fn starts(&self) -> Vec<World> {
+        vec![World::default()]
+    }
+
+    fn steps(&self, _world: &World, steps: &mut Vec<Step>) {
+        use Step::{Admit, Bury, Delete, Die, Lead, Look, MakeAgain, Promise, Tick};
+        steps.extend([Tick, Promise, Die, Bury, Delete, Look, Lead, MakeAgain, Admit]);
+    }
+
+    fn take(&self, world: &World, step: Step) -> Option<World> {
+        let mut next = *world;
+        match step {
+            Step::Tick => {
+                let older = |age: Option<u8>| age.map(|age| (age + 1).min(LONG));
+                next.promised = next.promised.saturating_sub(1);
+                (next.closed, next.harmless) = (older(next.closed), older(next.harmless));
+                if let Quorum::Again(seen) = &mut next.quorum {
+                    *seen = (*seen + 1).min(LONG);
+                }
+            }
+            Step::Promise if world.life == Life::Voting => next.promised = granted(LARGE, 0)?,
+            Step::Die => next.life = Life::Dead,
+            // Its death is recorded while the quorum lives.
+            Step::Bury if world.life == Life::Dead && world.quorum == Quorum::Lives => next.buried = true,
+            Step::Delete if world.quorum == Quorum::Lives => next.quorum = Quorum::Deleted,
+            Step::Look if world.quorum == Quorum::Deleted => self.look(&mut next),
+            Step::Lead if world.terms < self.terms => {
+                (next.closed, next.harmless, next.terms) = (None, None, world.terms + 1);
+            }
+            Step::MakeAgain if world.quorum == Quorum::Gone => next.quorum = Quorum::Again(0),
+            Step::Admit => match world.quorum {
+                Quorum::Again(seen) if admits(seen, rejoin_ticks(SMALL)) => next.quorum = Quorum::Votes,
+                _ => return None,
+            },
+            _ => return None,
+        }
+        (next != *world).then_some(next)
+    }
+
+    fn violation(&self, world: &World) -> Option<&'static str> {
+        let broken = world.quorum == Quorum::Votes && world.promised > 0;
+        broken.then_some("a process of the next quorum votes while a promise of the one before lives")
+    }
+
+    fn goal(&self, world: &World) -> bool {
+        world.quorum == Quorum::Votes && world.buried
+    }
+
+    fn tell(&self, step: Step) -> String {
+        match step {
+            Step::Tick => "a tick passes",
+            Step::Promise => "the member promises a lock",
+            Step::Die => "its process ends",
+            Step::Bury => "its death is recorded",
+            Step::Delete => "the quorum is deleted",
+            Step::Look => "the leader looks at the member",
+            Step::Lead => "a replica that has just started leads",
+            Step::MakeAgain => "the quorum is made again, with a smaller maxTTL",
+            Step::Admit => "its process is admitted",
+        }
+        .into()
+    }
+
+    fn show(&self, world: &World) -> String {
+        format!(
+            "{:?}, promised for {} more; {:?}; closed {:?}, harmless {:?}",
+            world.life, world.promised, world.quorum, world.closed, world.harmless
+        )
+    }
+}
+
+#[test]
+fn deletion() {
+    holds("deletion", Deletion::new());
+}
+
+#[test]
+fn deletion_without_a_wait_for_the_dead() {
+    violated("deletion, dead members not waited for", Deletion { outlasts_the_dead: false, ..Deletion::new() });
+}
+
+#[test]
+fn deletion_without_a_wait_for_members_without_a_process() {
+    let rules = Deletion { outlasts_the_restarted: false, ..Deletion::new() };
+    violated("deletion, members without a process not waited for", rules);
+}
