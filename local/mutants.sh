@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Shows that the simulation of the operator can see: takes one rule out of the operator, runs the seeds that the mutant names, and
+# expects a violation. Each file of tests/operator_simulation/mutants is a patch with the rule in its first line and the seeds that
+# find it in its second. A patch that no longer applies is a failure. When the named seeds find nothing, up to SEARCH (2000) seeds
+# are tried, and a mutant that survives them is a failure.
+#
+#   local/mutants.sh [NAME...]      SEARCH=n for the search, SEARCH=0 for the named seeds alone
+set -uo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+MUTANTS=$ROOT/tests/operator_simulation/mutants
+TREE=$LOCAL/mutants/tree
+SEARCH=${SEARCH:-2000}
+# So many seeds are tried before the search looks whether it has found something.
+STEP=50
+export CARGO_TARGET_DIR=$LOCAL/mutants/target
+
+rm -rf "$TREE"
+mkdir -p "$TREE"
+(cd "$ROOT" && git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf -) | tar -C "$TREE" -xf -
+cd "$TREE" || exit
+
+build() { cargo test --locked --quiet --test operator_simulation --no-run >"$LOCAL/mutants/build.log" 2>&1; }
+simulate() { cargo test --locked --quiet --test operator_simulation -- --include-ignored --exact seeds::no_seed_violates_anything --nocapture; }
+
+# Whether one of the seeds that the mutant names, or one of the search, shows a violation; prints which.
+found() {
+  local seed
+  for seed in $1; do
+    if ! SEED=$seed simulate >"$LOCAL/mutants/run.log" 2>&1; then
+      echo "    found by seed $seed"
+      return 0
+    fi
+  done
+  local first
+  for ((first = 0; first < SEARCH; first += STEP)); do
+    if ! FIRST=$first SEEDS=$STEP simulate >"$LOCAL/mutants/run.log" 2>&1; then
+      echo "    found by the search: write these seeds into the mutant's second line"
+      grep -o '^SEED=[0-9]*' "$LOCAL/mutants/run.log" | head -n 3
+      return 0
+    fi
+  done
+  return 1
+}
+
+failed=0
+passed=0
+fail() {
+  echo "    FAILED: $1"
+  failed=$((failed + 1))
+}
+
+for patch in "$MUTANTS"/*.patch; do
+  name=$(basename "$patch" .patch)
+  if (($#)) && [[ " $* " != *" $name "* ]]; then continue; fi
+  step "$name"
+  if ! patch --quiet --forward --strip=1 --input="$patch" --directory="$TREE"; then
+    fail "the patch no longer applies: take the rule out by hand and write the patch again"
+    continue
+  fi
+  if ! build; then
+    fail "it does not build, see ${LOCAL#"$ROOT"/}/mutants/build.log"
+  elif found "$(sed -n '2s/^Seeds://p' "$patch")"; then
+    passed=$((passed + 1))
+  else
+    fail "it survived: the simulation does not see this rule"
+  fi
+  patch --quiet --reverse --strip=1 --input="$patch" --directory="$TREE"
+done
+
+echo "$passed mutants found, $failed failed"
+((failed == 0))
