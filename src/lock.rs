@@ -21,6 +21,7 @@ pub mod instance;
 pub mod labels;
 pub mod nodes;
 pub mod orphans;
+mod peers;
 mod publication;
 pub mod queue;
 pub mod reconcile;

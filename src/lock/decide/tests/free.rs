@@ -1,0 +1,139 @@
+use super::*;
+
+#[test]
+fn the_head_of_the_queue_acquires_once_its_object_cannot_vanish() {
+    let lock = lock(json!({}));
+    assert_eq!(decide(&view(&lock)), Step::Acquire(Contender::Identity("a".into())));
+    let mut without_finalizer = lock.clone();
+    without_finalizer.metadata.finalizers = None;
+    assert_eq!(decide(&view(&without_finalizer)), Step::AddFinalizer);
+}
+
+#[test]
+fn a_refused_spec_says_why_and_does_not_contend() {
+    let lock = lock(json!({}));
+    let refusal = Refusal { reason: AcceptedReason::TTLTooLong, message: "write a shorter ttl".into() };
+    let step = decide(&View { refusal: Some(refusal), ..view(&lock) });
+    assert_eq!(held_reason(&step), "NotAccepted");
+    let Step::Rest(rest) = step else { panic!() };
+    assert!(rest.status.conditions.iter().any(|c| c.type_ == "Accepted" && c.status == "False"));
+    assert_eq!(rest.wake, None, "an event about the quorum or the lock wakes it");
+}
+
+#[test]
+fn whoever_is_not_first_waits_in_the_queue_with_its_position() {
+    let lock = lock(json!({}));
+    let step = decide(&View { place: Place::Behind { holder: "b (x)".into(), position: 3 }, ..view(&lock) });
+    assert_eq!(held_reason(&step), "Queued");
+    let Step::Rest(rest) = step else { panic!() };
+    assert_eq!(rest.status.queue_position, Some(3));
+}
+
+#[test]
+fn positions_behind_the_tenth_are_not_written() {
+    let lock = lock(json!({}));
+    let Step::Rest(rest) = decide(&View { place: Place::Waiting { position: 11 }, ..view(&lock) }) else { panic!() };
+    assert_eq!(rest.status.queue_position, None);
+}
+
+#[test]
+fn far_back_in_the_queue_a_handover_changes_nothing_in_a_status() {
+    let lock = lock(json!({}));
+    let rest = |place: Place| {
+        let Step::Rest(rest) = decide(&View { place, ..view(&lock) }) else { panic!() };
+        rest.status
+    };
+    let behind = |holder: &str, position| rest(Place::Behind { holder: holder.into(), position });
+    assert_eq!(behind("b (x)", 12), behind("c (y)", 11));
+    assert_eq!(behind("b (x)", 12), rest(Place::Waiting { position: 11 }));
+    assert_ne!(behind("b (x)", 10), behind("c (y)", 10));
+}
+
+#[test]
+fn after_an_attempt_without_success_the_next_one_waits_and_the_answer_is_told() {
+    let lock = lock(json!({}));
+    let pause = Pause {
+        until: NOW + Duration::from_millis(200),
+        reason: HeldReason::NoQuorum,
+        message: "main-1: unreachable".into(),
+    };
+    let step = decide(&View { pause: Some(pause.clone()), ..view(&lock) });
+    assert_eq!(held_reason(&step), "NoQuorum");
+    let Step::Rest(rest) = step else { panic!() };
+    assert_eq!(rest.wake, Some(Duration::from_millis(200)));
+    let over = View { pause: Some(pause), now: NOW + Duration::from_millis(200), ..view(&lock) };
+    assert!(matches!(decide(&over), Step::Acquire(_)));
+}
+
+#[test]
+fn a_claim_that_waited_too_long_is_finished() {
+    let lock = lock(json!({"spec": {"waitTimeout": "1m"}}));
+    let step = decide(&view(&lock));
+    assert_eq!(held_reason(&step), "WaitTimeout");
+    let Step::Rest(rest) = step else { panic!() };
+    assert!(is_true(&rest.status.conditions, LockCondition::Finished));
+}
+
+#[test]
+fn a_finished_claim_never_contends_again_and_is_deleted_in_the_end() {
+    let finished = |at: &str| {
+        json!({"status": {"transitions": 1, "conditions": [{"type": "Finished", "status": "True",
+        "reason": "Released", "message": "", "lastTransitionTime": at}]}, "spec": {"ttlAfterFinished": "30s"}})
+    };
+    let recent = lock(finished("2026-01-01T00:00:50Z"));
+    let Step::Rest(rest) = decide(&view(&recent)) else { panic!() };
+    assert_eq!(rest.wake, Some(Duration::from_secs(20)));
+    assert_eq!(decide(&view(&lock(finished("2026-01-01T00:00:30Z")))), Step::Delete);
+}
+
+#[test]
+fn a_deleted_lock_that_is_not_held_is_let_go() {
+    let lock = lock(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:59Z"}}));
+    assert_eq!(decide(&view(&lock)), Step::RemoveFinalizer);
+}
+
+#[test]
+fn a_hold_that_was_let_go_is_asked_about_until_a_majority_answers_and_keeps_the_lock_from_others() {
+    let lock = lock(json!({"status": {"transitions": 1, "letGo": {"nonce": "0101", "key": "ns/k",
+        "quorum": {"namespace": "ns", "name": "main", "uid": "q"}}}}));
+    let at = |quorum_exists, sealing| View { let_go: Some(LetGoView { quorum_exists, sealing }), ..view(&lock) };
+    assert_eq!(decide(&at(true, Sealing::Unconfirmed)), Step::SealLetGo);
+    let pause = Pause { until: NOW + Duration::from_secs(1), reason: HeldReason::NoQuorum, message: "why".into() };
+    assert_eq!(held_reason(&decide(&View { pause: Some(pause), ..at(true, Sealing::Unconfirmed) })), "HeldByOther");
+    assert_eq!(held_reason(&decide(&at(true, Sealing::RunsOut(NOW + Duration::from_secs(1))))), "HeldByOther");
+    assert_eq!(decide(&at(true, Sealing::RunsOut(NOW))), Step::ForgetLetGo);
+    assert_eq!(decide(&at(true, Sealing::Gone)), Step::ForgetLetGo);
+    assert!(matches!(decide(&at(false, Sealing::Unconfirmed)), Step::Acquire(_)), "its quorum was deleted");
+}
+
+#[test]
+fn a_key_that_is_held_on_the_default_quorum_of_before_is_not_granted_on_the_new_one() {
+    let lock = lock(json!({}));
+    let elsewhere = View { elsewhere: Some("ns/b has the key on RedisQuorum ns/old".into()), ..view(&lock) };
+    assert_eq!(held_reason(&decide(&elsewhere)), "HeldByOther");
+}
+
+#[test]
+fn a_claim_that_is_not_accepted_waits_no_longer_than_its_timeout() {
+    let lock = lock(json!({"spec": {"waitTimeout": "1m"}}));
+    let refusal = Refusal { reason: AcceptedReason::QuorumNotFound, message: "write another".into() };
+    assert_eq!(held_reason(&decide(&View { refusal: Some(refusal), ..view(&lock) })), "WaitTimeout");
+}
+
+#[test]
+fn a_request_is_taken_off_before_it_could_end_a_later_hold() {
+    let lock = lock(json!({"metadata": {"annotations": {STEP_DOWN_ANNOTATION: "please"}}}));
+    assert_eq!(decide(&view(&lock)), Step::ClearRequests(vec![STEP_DOWN_ANNOTATION]));
+}
+
+#[test]
+fn nothing_is_written_while_nothing_changes() {
+    let first = lock(json!({}));
+    let place = Place::Behind { holder: "b (x)".into(), position: 1 };
+    let Step::Rest(rest) = decide(&View { place: place.clone(), ..view(&first) }) else { panic!() };
+    let mut second = first.clone();
+    second.status = Some(rest.status);
+    let later = View { place, api_now: UnixMillis(WALL.0 + 5_000), ..view(&second) };
+    let Step::Rest(rest) = decide(&later) else { panic!() };
+    assert_eq!(second.status, Some(rest.status));
+}
