@@ -216,11 +216,10 @@ async fn lead(
     loop {
         let term = leadership.borrow_and_update().clone();
         if let Some(term) = term.filter(|term| !term.over.is_cancelled()) {
-            tokio::join!(
-                create_default_quorum(&context, &args, &term),
-                quorum::controller::run(context.clone(), sessions.clone(), term.clone()),
-                lock::controller::run(context.clone(), sessions.clone(), holds.clone(), term.clone()),
-            );
+            // On the heap: together they are larger than a thread's stack bears.
+            let quorums = quorum::controller::run(context.clone(), sessions.clone(), term.clone()).boxed();
+            let locks = lock::controller::run(context.clone(), sessions.clone(), holds.clone(), term.clone()).boxed();
+            tokio::join!(create_default_quorum(&context, &args, &term), quorums, locks);
         } else if leadership.changed().await.is_err() {
             return;
         }

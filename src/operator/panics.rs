@@ -20,8 +20,11 @@ impl Panicked {
 
 /// Awaits a future, and catches its panic. What it shares with others is behind locks that a panic does not poison for us, and every
 /// order of writes is safe against a crash; so a panic is one.
-pub async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Panicked> {
-    AssertUnwindSafe(future).catch_unwind().await.map_err(|thrown| Panicked::of(&*thrown))
+///
+/// The future is on the heap: what handles an object is so large that a few copies of it on the way here fill a thread's stack.
+pub fn caught<T>(future: impl Future<Output = T>) -> impl Future<Output = Result<T, Panicked>> {
+    let future = Box::pin(future);
+    async move { AssertUnwindSafe(future).catch_unwind().await.map_err(|thrown| Panicked::of(&*thrown)) }
 }
 
 /// Calls a function, and catches its panic.
@@ -40,6 +43,17 @@ pub async fn essential(name: &'static str, task: impl Future<Output = ()>) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_large_future_needs_is_not_on_the_stack() {
+        let large = caught(async {
+            let mut block = [0_u8; 1 << 16];
+            tokio::task::yield_now().await;
+            block[0] += 1;
+            block
+        });
+        assert!(size_of_val(&large) < 64, "{} bytes", size_of_val(&large));
+    }
 
     #[tokio::test]
     async fn a_panic_is_an_error_that_says_why() {
