@@ -2,8 +2,8 @@
 //!
 //! Pure: [`instance`] (is the holder's container alive?), [`candidate`] (who may hold), [`queue`] (whose turn is it),
 //! [`standing`] (may the holder keep it?), [`orphans`] (what did a dead leader leave behind?), [`decide`] (what next?), [`status`] (what to publish). On every replica:
-//! [`holds`], [`renewal`], [`adopt`]. On the leader, for as long as its [`tenure`] makes sense: [`controller`] wires [`reconcile`],
-//! which looks by `contender` and acts through `grant`, `publication`, `ending`, [`labels`] and [`writes`].
+//! [`holds`], [`renewal`], [`adopt`], [`sightings`]. Whatever is held is located by its [`record`]. On the leader, for as long as its [`tenure`] makes sense: [`controller`] wires [`reconcile`],
+//! which looks by `contender` and `peers` and acts through `grant`, `publication`, `ending`, [`labels`] and [`writes`].
 
 pub mod access;
 pub mod adopt;
