@@ -40,8 +40,9 @@ pub(super) fn decide(view: &View<'_>) -> Step {
             wake => rest(draft, wake),
         };
     }
-    let patience = patience(view);
-    if patience == Some(Duration::ZERO) && !lock.spec.suspend {
+    // A suspended lock does not wait for its turn, so nothing happens when that time has passed.
+    let patience = patience(view).filter(|_| !lock.spec.suspend);
+    if patience == Some(Duration::ZERO) {
         let message = "spec.waitTimeout has passed: a claim waits once, create another one to queue again";
         return rest(
             draft.waiting(HeldReason::WaitTimeout, message, None).finished(HeldReason::WaitTimeout, message),

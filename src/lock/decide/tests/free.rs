@@ -121,6 +121,14 @@ fn a_claim_that_is_not_accepted_waits_no_longer_than_its_timeout() {
 }
 
 #[test]
+fn a_suspended_claim_that_is_not_accepted_is_not_looked_at_again_and_again() {
+    let lock = lock(json!({"spec": {"waitTimeout": "1m", "suspend": true}}));
+    let refusal = Refusal { reason: AcceptedReason::QuorumNotFound, message: "write another".into() };
+    let Step::Rest(rest) = decide(&View { refusal: Some(refusal), ..view(&lock) }) else { panic!() };
+    assert_eq!(rest.wake, None);
+}
+
+#[test]
 fn a_request_is_taken_off_before_it_could_end_a_later_hold() {
     let lock = lock(json!({"metadata": {"annotations": {STEP_DOWN_ANNOTATION: "please"}}}));
     assert_eq!(decide(&view(&lock)), Step::ClearRequests(vec![STEP_DOWN_ANNOTATION]));
