@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tries to break the locks, at length: the exhaustive models with their larger bounds, the simulation with many seeds, the
-# parsers with much odd input, and a local cluster under faults. Prints the figures of docs/proof.md, and ends with
+# Tries to break the locks, at length: the exhaustive models with their larger bounds, the simulations of the engine
+# and of whole operators with many seeds, the parsers with much odd input, and a local cluster under faults. Prints the figures of docs/proof.md, and ends with
 # "N passed, N failed".
 #
 #   local/prove.sh [MINUTES]      SEEDS=n for the simulation, SEED=n for the order of faults on the cluster
@@ -37,6 +37,10 @@ simulation() {
   SEEDS=${SEEDS:-10000} cargo test --locked --test simulation -- --nocapture --test-threads=1
 }
 
+operators() {
+  SEEDS=${SEEDS:-10000} cargo test --locked --test operator_simulation seeds -- --include-ignored --skip shorter --nocapture --test-threads=1
+}
+
 fuzz() {
   PROPTEST_CASES=${CASES:-5000} cargo test --locked --quiet --lib fuzz
 }
@@ -46,9 +50,9 @@ chaos() {
   make --no-print-directory up && CHAOS_SECONDS=$((minutes * 60)) local/e2e.sh chaos
 }
 
-for name in ${PARTS:-models simulation fuzz chaos}; do
+for name in ${PARTS:-models simulation operators fuzz chaos}; do
   case $name in
-    models | simulation | fuzz | chaos) part "$name" "$name" ;;
+    models | simulation | operators | fuzz | chaos) part "$name" "$name" ;;
     *) echo "there is no part $name" && failed=$((failed + 1)) ;;
   esac
 done

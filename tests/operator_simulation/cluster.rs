@@ -34,6 +34,11 @@ pub(crate) struct ClusterSide {
     pub(crate) owners: BTreeMap<String, Vec<String>>,
 }
 
+/// Keys as locks name them. Those of clients outside have to begin with something that ends with a slash.
+pub(crate) fn keys(plan: &Plan) -> Vec<String> {
+    (0..plan.keys).map(|number| format!("x/k{number}")).collect()
+}
+
 impl ClusterSide {
     pub(crate) fn new(seed: u64, plan: &Plan, api: &mut ApiServer, now: i64) -> Self {
         let mut specs: Vec<MachineSpec> = ["a", "b", "c", "d"].map(MachineSpec::named).to_vec();
@@ -45,7 +50,7 @@ impl ClusterSide {
         let around = Surroundings {
             namespaces: vec![SHOP.to_owned()],
             quorums: vec![(SHOP.to_owned(), "q".to_owned())],
-            keys: (0..plan.keys).map(|number| format!("k{number}")).collect(),
+            keys: keys(plan),
             max_ttl: plan.max_ttl,
             members: plan.members as u64,
             locks: plan.keys * plan.claims + 8,
@@ -99,7 +104,7 @@ impl World {
         people.furnish(number, &mut self.api.server, cluster, clock);
         let quorum = self.api.server.get(Kind::RedisQuorum, SHOP, "q").expect("the quorum");
         let verbatim = quorum.value["spec"]["keys"] == "Verbatim";
-        let prefix = if verbatim { "k".to_owned() } else { format!("{SHOP}/") };
+        let prefix = if verbatim { "x/".to_owned() } else { format!("{SHOP}/") };
         let keys = self.people.keys.iter().map(|key| if verbatim { key.clone() } else { format!("{SHOP}/{key}") });
         self.people.redis_keys = keys.collect();
         let patch = json!({"spec": {"clients": [{"name": "outside", "namespace": SHOP, "keyPrefix": prefix}]}});

@@ -66,7 +66,7 @@ impl Contender {
     async fn run(mut self, Life { port, clock, .. }: Life) {
         let mut members = Members { port: port.clone(), urls: Vec::new(), connections: Vec::new() };
         loop {
-            sleep(Duration::from_millis(self.rng.between(20, 800))).await;
+            sleep(Duration::from_millis(self.rng.between(10, 300))).await;
             if self.habits.retired.load(std::sync::atomic::Ordering::Relaxed) {
                 continue;
             }

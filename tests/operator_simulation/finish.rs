@@ -7,8 +7,8 @@ use crate::people::SHOP;
 use crate::world::World;
 
 impl World {
-    /// What has to be true when everything has been well for a while.
-    pub(crate) fn finish(&mut self) {
+    /// What is not as it has to be when everything has been well for a while.
+    pub(crate) fn unrest(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut held = std::collections::BTreeSet::new();
         let mut claimed = std::collections::BTreeSet::new();
@@ -35,6 +35,12 @@ impl World {
         if ready != format!("\"{members}/{members}\"") {
             wrong.push(format!("the quorum is ready {ready}"));
         }
+        wrong
+    }
+
+    /// Judges the end.
+    pub(crate) fn finish(&mut self) {
+        let mut wrong = self.unrest();
         for (number, process) in self.processes.iter().enumerate().take(self.plan.replicas.len()) {
             let (tasks, watches, connections) = (process.tasks(), self.api.watches(number), self.network.count(number));
             self.trace.add(

@@ -9,6 +9,7 @@
 mod api_line;
 mod cluster;
 mod contender;
+mod faults;
 mod finish;
 mod hub;
 mod kube;

@@ -9,8 +9,12 @@ use serde::Serialize;
 
 use crate::cluster::ClusterSide;
 use crate::kube::api::{Change, Entry, Kind};
+use crate::people::SHOP;
 use crate::time::At;
 use crate::world::World;
+
+/// The quorum's clock is nearer to the API server's than this, in microseconds: a `Date` header has whole seconds.
+const CLOCK_BOUND: u64 = 1_000_000;
 
 /// What a contender says of itself.
 #[derive(Clone, Debug)]
@@ -65,7 +69,8 @@ pub(crate) struct Counts {
     pub(crate) admissions: u64,
     pub(crate) released: u64,
     pub(crate) faults: u64,
-    pub(crate) lost: u64,
+    /// The largest distance of the quorum's clock from the API server's, in milliseconds.
+    pub(crate) clock_ahead_ms: u64,
 }
 
 #[derive(Default)]
@@ -223,15 +228,34 @@ impl World {
         }
         let uids = owners.iter().filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect();
         let owners = (free && watched && !owners.is_empty()).then_some((uids, deleted));
-        // By the API server's clock.
-        let wrong = self.api.wrong * 1_000;
-        let until = At(until.0.saturating_sub(wrong.max(0) as u64) + (-wrong).max(0) as u64);
+        // Holders read it by the API server's clock, which the quorum's follows within the seconds of its `Date` headers. What
+        // that costs is measured here and bounded, so that everything else is judged without any tolerance.
+        let ahead = self.quorum_ahead().unwrap_or_default();
+        self.oracle.counts.clock_ahead_ms = self.oracle.counts.clock_ahead_ms.max(ahead.unsigned_abs() / 1_000);
+        if ahead.unsigned_abs() > CLOCK_BOUND && !self.oracle.stepped {
+            self.oracle.violated(format!("the quorum's clock is {ahead} us ahead of the API server's at {now}"));
+        }
+        let until = At(until.0.saturating_sub(ahead.max(0) as u64) + (-ahead).max(0) as u64);
         let who = format!("{} ({nonce})", entry.object.name());
         let container = holder.container_id.clone();
         if until > now || self.oracle.beliefs.contains_key(&nonce) {
             let belief = Belief { who, key, from: now, until, container, owners, outside: false };
             self.oracle.believes(&nonce, belief, &self.cluster);
         }
+    }
+
+    /// By how many microseconds the quorum's clock, as its status tells it, is ahead of true time.
+    fn quorum_ahead(&self) -> Option<i64> {
+        let quorum = self.api.server.get(Kind::RedisQuorum, SHOP, "q")?;
+        let members = quorum.value["status"]["members"].as_array()?;
+        let ahead = members.iter().filter_map(|member| {
+            let run_id = member["runID"].as_str().filter(|_| member["state"] == "Admitted")?;
+            let server = self.servers.all.iter().find(|server| server.server.run_id() == run_id && server.is_up())?;
+            Some(server.wall(self.now) + member["clockOffset"].as_i64()? - self.now.unix_micros())
+        });
+        let mut ahead: Vec<i64> = ahead.collect();
+        ahead.sort_unstable();
+        ahead.get(ahead.len() / 2).copied()
     }
 
     fn saw_quorum(&mut self, entry: &Entry) {

@@ -39,7 +39,7 @@ pub(crate) struct People {
 
 impl People {
     pub(crate) fn new(seed: u64, plan: &Plan) -> Self {
-        let keys = (0..plan.keys).map(|number| format!("k{number}")).collect();
+        let keys = crate::cluster::keys(plan);
         Self {
             rng: Rng::of(seed, "people"),
             keys,

@@ -6,7 +6,6 @@ use crate::kube::cluster::{FaultKind, Mishap};
 use crate::kube::people::{Deed, DeedKind};
 use crate::rng::Rng;
 use crate::time::At;
-use crate::world::{Event, World};
 
 /// A machine's clocks: the wall clock is wrong by so many milliseconds, all run so many millionths faster than true time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,6 +100,10 @@ pub(crate) enum Fault {
     DeletePod {
         member: usize,
     },
+    /// It forgets its keys, and votes on: only in runs that have to find violations.
+    Forget {
+        member: usize,
+    },
     /// Something breaks in the cluster.
     Cluster(Mishap),
     /// People do something.
@@ -171,7 +174,11 @@ impl Plan {
             provider: rng.percent(50),
             settles: true,
         };
+        if plan.long {
+            plan.tick = 4_000;
+        }
         plan.draw_faults(&mut rng);
+        plan.keep(std::env::var("KEEP").ok().as_deref());
         let slow = |fault: &Fault| match fault {
             Fault::Cluster(mishap) => !matches!(mishap.kind, FaultKind::Exit | FaultKind::Ready | FaultKind::Slow),
             Fault::Deed(deed) => {
@@ -181,8 +188,24 @@ impl Plan {
         };
         let slow = plan.faults.iter().any(|(_, fault)| slow(fault));
         plan.settles = plan.long || !slow;
-        plan.length = plan.calm + if plan.long && slow { 420_000_000 } else { 14_000_000 };
+        plan.length = plan.calm
+            + if plan.long && slow {
+                420_000_000
+            } else if plan.settles {
+                30_000_000 + (plan.members as u64 + 2) * (plan.max_ttl * 1_000 + 10_000_000)
+            } else {
+                4_000_000
+            };
         plan
+    }
+
+    /// Only these faults, by their places in the list: how a plan is made shorter.
+    fn keep(&mut self, places: Option<&str>) {
+        if let Some(places) = places {
+            let kept: Vec<usize> = places.split(',').filter_map(|place| place.parse().ok()).collect();
+            let mut place = 0..;
+            self.faults.retain(|_| kept.contains(&place.next().unwrap()));
+        }
     }
 
     fn draw_faults(&mut self, rng: &mut Rng) {
@@ -195,6 +218,12 @@ impl Plan {
         }
         let mean = rng.logarithmic(300_000, 4_000_000);
         let mut at = At(QUIET);
+        if std::env::var("CONTROL").is_ok_and(|control| control == "forget") {
+            let every = |step: u64| At(QUIET + step * 500_000);
+            let forgets = (0..30).map(|step| (every(step), Fault::Forget { member: rng.index(self.members) }));
+            self.faults = forgets.collect();
+            return;
+        }
         while !kinds.is_empty() {
             at = at + rng.between(1, 2 * mean);
             if at >= self.calm {
@@ -278,148 +307,5 @@ impl fmt::Display for Plan {
             &self.servers[..*members]
         )?;
         self.faults.iter().try_for_each(|(at, fault)| writeln!(f, "{at} {fault:?}"))
-    }
-}
-
-impl World {
-    fn way_to(&self, process: usize, member: usize) -> Option<(usize, String)> {
-        Some((process, self.servers.all[self.server_of(member)?].host.clone()))
-    }
-
-    pub(crate) fn fault(&mut self, fault: &Fault) {
-        self.oracle.counts.faults += 1;
-        self.note(format_args!("FAULT {fault:?}"));
-        let healed = |length: u64, world: &mut Self| world.queue.push(world.now + length, Event::Healed(fault.clone()));
-        match *fault {
-            Fault::Kill { process, away } => self.kill_process(process, away),
-            Fault::Terminate { process } => self.processes[process].terminate(),
-            Fault::Stop { process, length } => {
-                self.processes[process].pace = crate::process::Pace::Stopped;
-                healed(length, self);
-            }
-            Fault::Suspend { process, length } => {
-                self.processes[process].pace = crate::process::Pace::Suspended;
-                healed(length, self);
-            }
-            Fault::StepClock { process, by } => self.processes[process].clock.step(by * 1_000),
-            Fault::Cut { process, member, up, down, length } => {
-                if let Some(way) = self.way_to(process, member) {
-                    self.cut(&way, up, down);
-                }
-                healed(length, self);
-            }
-            Fault::Slow { process, member, by, length } => {
-                if let Some(way) = self.way_to(process, member) {
-                    self.network.ways.entry(way).or_default().slow = by;
-                }
-                healed(length, self);
-            }
-            Fault::CutApi { process, length } => {
-                self.api_weather(process, |weather| weather.cut = true);
-                healed(length, self);
-            }
-            Fault::SlowApi { process, by, length } => {
-                self.api_weather(process, |weather| weather.slow = by);
-                healed(length, self);
-            }
-            Fault::Deaf { process, length } => {
-                self.api_weather(process, |weather| weather.deaf = true);
-                healed(length, self);
-            }
-            Fault::Lag { process, by, length } => {
-                self.api_weather(process, |weather| weather.lag = by);
-                healed(length, self);
-            }
-            Fault::Refuse { process, share, code, length } => {
-                self.api_weather(process, |weather| weather.refused = Some((share, code)));
-                healed(length, self);
-            }
-            Fault::Lossy { process, share, length } => {
-                self.api_weather(process, |weather| weather.lossy = share);
-                healed(length, self);
-            }
-            Fault::EndWatches { process, mercy } => self.cut_watches(process, mercy),
-            Fault::Compact => {
-                let version = self.api.server.version();
-                self.api.server.compact(version);
-                (0..self.plan.replicas.len()).for_each(|process| self.cut_watches(process, true));
-            }
-            Fault::Outage { length } => {
-                (0..self.plan.replicas.len())
-                    .for_each(|process| self.api_weather(process, |weather| weather.cut = true));
-                healed(length, self);
-            }
-            Fault::Crash { member } => {
-                if let Some(container) = self.container_of(member) {
-                    self.inflict(&crate::kube::cluster::Fault::Exit { container, code: 137 });
-                }
-            }
-            Fault::Cluster(mishap) => {
-                if let Some(fault) = mishap.resolve(&self.cluster.cluster, &self.api.server) {
-                    self.note(format_args!("{fault:?}"));
-                    self.inflict(&fault);
-                }
-            }
-            Fault::Deed(deed) => self.deed(deed),
-            Fault::Freeze { member, length } => {
-                if let Some(server) = self.server_of(member) {
-                    self.freeze_server(server);
-                }
-                healed(length, self);
-            }
-            Fault::StepMember { member, by } => {
-                self.oracle.stepped = true;
-                if let Some(server) = self.server_of(member) {
-                    self.servers.all[server].wrong += by * 1_000;
-                }
-            }
-            Fault::DeletePod { member } => {
-                let path = format!("/api/v1/namespaces/{}/pods/q-{member}-0", crate::people::SHOP);
-                self.api_request("DELETE", &path, "application/json", &serde_json::Value::Null);
-            }
-        }
-    }
-
-    pub(crate) fn heal(&mut self, fault: &Fault) {
-        self.note(format_args!("healed {fault:?}"));
-        match *fault {
-            Fault::Stop { process, .. } | Fault::Suspend { process, .. } => {
-                self.processes[process].pace = crate::process::Pace::Running;
-            }
-            Fault::Cut { process, .. } => {
-                let ways: Vec<_> = self.network.ways.keys().filter(|way| way.0 == process).cloned().collect();
-                ways.iter().for_each(|way| self.mend(way));
-            }
-            Fault::Slow { process, .. } => {
-                let ways = self.network.ways.iter_mut().filter(|(way, _)| way.0 == process);
-                ways.for_each(|(_, weather)| weather.slow = 0);
-            }
-            Fault::CutApi { process, .. } => self.api_weather(process, |weather| weather.cut = false),
-            Fault::SlowApi { process, .. } => self.api_weather(process, |weather| weather.slow = 0),
-            Fault::Deaf { process, .. } => self.api_weather(process, |weather| weather.deaf = false),
-            Fault::Lag { process, .. } => self.api_weather(process, |weather| weather.lag = 0),
-            Fault::Refuse { process, .. } => self.api_weather(process, |weather| weather.refused = None),
-            Fault::Lossy { process, .. } => self.api_weather(process, |weather| weather.lossy = 0),
-            Fault::Outage { .. } => {
-                (0..self.plan.replicas.len())
-                    .for_each(|process| self.api_weather(process, |weather| weather.cut = false));
-            }
-            Fault::Freeze { member, .. } => {
-                if let Some(server) = self.server_of(member) {
-                    self.thaw_server(server);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Whatever is still wrong is put right, but for wrong clocks and for what has died.
-    pub(crate) fn heal_all(&mut self) {
-        self.note(format_args!("everything heals"));
-        for (_, fault) in self.plan.faults.clone() {
-            self.heal(&fault);
-        }
-        self.cluster_heals();
-        self.people_rest();
     }
 }

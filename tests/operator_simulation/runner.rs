@@ -14,7 +14,7 @@ const CHILD: &str = "runner::one_seed";
 /// What a process says at its end begins with this.
 const RESULT: &str = "RESULT ";
 /// A seed takes a second. Beyond this time stands still in it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What one seed came to.
 #[derive(Debug, PartialEq, Eq)]

@@ -5,14 +5,16 @@ use std::time::Instant;
 
 use crate::runner;
 
-const DEFAULT_SEEDS: u64 = 20;
+const DEFAULT_SEEDS: u64 = 300;
+/// Members that forget are found out by one of so many seeds.
+const CONTROL_SEEDS: u64 = 20;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
 #[test]
-#[ignore = "the product does not hold all of it yet"]
+#[ignore = "takes seconds a seed, and a few seeds in a hundred still end with a member that was not admitted: local/prove.sh runs it"]
 fn no_seed_violates_anything() {
     if let Some(seed) = number("SEED") {
         let outcome = runner::run(seed, &[("ALOUD", "1")]);
@@ -29,11 +31,15 @@ fn no_seed_violates_anything() {
         let violations = outcome.violations();
         if !violations.is_empty() {
             println!("SEED={}: {violations:#?}", outcome.seed);
+            if outcome.result.is_none() {
+                println!("{}", outcome.output);
+            }
             wrong.insert(outcome.seed, outcome.output.clone());
         }
         for (map, field) in [(&mut counts, "counts"), (&mut warnings, "warnings")] {
             for (name, count) in outcome.result.iter().flat_map(|result| result[field].as_object()).flatten() {
-                *map.entry(name.clone()).or_default() += count.as_u64().unwrap_or_default();
+                let (sum, count) = (map.entry(name.clone()).or_default(), count.as_u64().unwrap_or_default());
+                *sum = if name.ends_with("_ms") { count.max(*sum) } else { *sum + count };
             }
         }
     });
@@ -51,4 +57,47 @@ fn a_seed_always_does_the_same() {
         assert!(first.result.is_some(), "{}", first.output);
         assert_eq!(first.result, second.result, "SEED={seed}");
     }
+}
+
+#[test]
+fn members_that_forget_are_found_out() {
+    for seed in 0..CONTROL_SEEDS {
+        let outcome = runner::run(seed, &[("CONTROL", "forget")]);
+        if outcome.violations().iter().any(|violation| violation.starts_with("two holders")) {
+            println!("found with seed {seed}");
+            return;
+        }
+    }
+    panic!("the simulation is blind");
+}
+
+/// Finds a shorter plan with the same violation: `SEED=17 cargo test --test operator_simulation shorter -- --ignored --nocapture`.
+#[test]
+#[ignore = "a tool"]
+fn a_plan_is_made_shorter() {
+    let seed = number("SEED").expect("SEED");
+    let kind = |text: &str| text.split_whitespace().take(4).collect::<Vec<_>>().join(" ");
+    let first = runner::run(seed, &[]);
+    let wanted = first.violations().first().map(|text| kind(text)).expect("a seed with a violation");
+    let count = first.result.as_ref().and_then(|result| result["faults"].as_u64()).unwrap_or_default();
+    let mut kept: Vec<u64> = (0..count).collect();
+    let places = |kept: &[u64]| kept.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    let mut portion = kept.len().div_ceil(2);
+    while portion > 0 {
+        let mut start = 0;
+        while start < kept.len() {
+            let mut fewer = kept.clone();
+            fewer.drain(start..(start + portion).min(kept.len()));
+            let outcome = runner::run(seed, &[("KEEP", &places(&fewer))]);
+            if outcome.violations().iter().any(|text| kind(text) == wanted) {
+                kept = fewer;
+                println!("{} faults: KEEP={}", kept.len(), places(&kept));
+            } else {
+                start += portion;
+            }
+        }
+        portion /= 2;
+    }
+    let last = runner::run(seed, &[("KEEP", &places(&kept)), ("ALOUD", "1")]);
+    println!("{}\n{:#?}\nSEED={seed} KEEP={}", last.output, last.violations(), places(&kept));
 }

@@ -211,6 +211,9 @@ impl World {
     }
 }
 
+/// What has come to rest has to stay there for so many seconds.
+const REST: u32 = 3;
+
 /// Runs one seed, and says what came of it.
 pub(crate) fn run(seed: u64, trace: &Trace) -> Value {
     logs::record(trace);
@@ -224,13 +227,17 @@ pub(crate) fn run(seed: u64, trace: &Trace) -> Value {
     }
     world.run_until(plan.calm);
     world.heal_all();
-    world.run_until(plan.length);
+    let mut resting = 0;
+    while world.now < plan.length && resting < REST {
+        world.run_until(world.now + 1_000_000);
+        resting = if plan.settles && world.unrest().is_empty() { resting + 1 } else { 0 };
+    }
     world.finish();
     let logged = logs::taken();
     let mut violations = world.oracle.violations.clone();
     violations.extend(logged.panics.iter().map(|panic| format!("a panic: {panic}")));
     json!({
         "violations": violations, "hash": format!("{:016x}", trace.hash()), "lines": trace.lines(),
-        "counts": world.oracle.counts, "warnings": logged.warnings, "seconds": plan.length.0 / 1_000_000,
+        "counts": world.oracle.counts, "warnings": logged.warnings, "seconds": world.now.0 / 1_000_000, "faults": plan.faults.len(),
     })
 }

@@ -1,5 +1,8 @@
 //! Users as Redis 7.0 shows them.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use super::acl::{Selector, User};
 use super::resp::Reply;
 use super::table::{CATEGORIES, Command, TABLE};
@@ -81,8 +84,17 @@ impl Selector {
         self.keys.iter().map(one).collect::<Vec<_>>().join(" ")
     }
 
-    /// Redis keeps no list of rules: it finds the categories that fit best, and then the commands that are left.
+    /// The words are always the same for the same commands, and replicas ask for them four times a second.
     fn commands(&self) -> String {
+        thread_local! {
+            static KNOWN: RefCell<BTreeMap<(bool, Vec<bool>), String>> = const { RefCell::new(BTreeMap::new()) };
+        }
+        let commands = (self.future, self.commands.clone());
+        KNOWN.with_borrow_mut(|known| known.entry(commands).or_insert_with(|| self.find_commands()).clone())
+    }
+
+    /// Redis keeps no list of rules: it finds the categories that fit best, and then the commands that are left.
+    fn find_commands(&self) -> String {
         let adds = !self.future;
         let sign = if adds { '+' } else { '-' };
         let mut words = vec![if adds { "-@all" } else { "+@all" }.to_owned()];

@@ -1,0 +1,154 @@
+//! Carrying out a plan: each fault breaks something, and most of them heal by themselves.
+
+use crate::people::SHOP;
+use crate::plan::Fault;
+use crate::process::Pace;
+use crate::world::{Event, World};
+
+impl World {
+    fn way_to(&self, process: usize, member: usize) -> Option<(usize, String)> {
+        Some((process, self.servers.all[self.server_of(member)?].host.clone()))
+    }
+
+    pub(crate) fn fault(&mut self, fault: &Fault) {
+        self.oracle.counts.faults += 1;
+        self.note(format_args!("FAULT {fault:?}"));
+        let healed = |length: u64, world: &mut Self| world.queue.push(world.now + length, Event::Healed(fault.clone()));
+        match *fault {
+            Fault::Kill { process, away } => self.kill_process(process, away),
+            Fault::Terminate { process } => self.processes[process].terminate(),
+            Fault::Stop { process, length } => {
+                self.processes[process].pace = Pace::Stopped;
+                healed(length, self);
+            }
+            Fault::Suspend { process, length } => {
+                self.processes[process].pace = Pace::Suspended;
+                healed(length, self);
+            }
+            Fault::StepClock { process, by } => self.processes[process].clock.step(by * 1_000),
+            Fault::Cut { process, member, up, down, length } => {
+                if let Some(way) = self.way_to(process, member) {
+                    self.cut(&way, up, down);
+                }
+                healed(length, self);
+            }
+            Fault::Slow { process, member, by, length } => {
+                if let Some(way) = self.way_to(process, member) {
+                    self.network.ways.entry(way).or_default().slow = by;
+                }
+                healed(length, self);
+            }
+            Fault::CutApi { process, length } => {
+                self.api_weather(process, |weather| weather.cut = true);
+                healed(length, self);
+            }
+            Fault::SlowApi { process, by, length } => {
+                self.api_weather(process, |weather| weather.slow = by);
+                healed(length, self);
+            }
+            Fault::Deaf { process, length } => {
+                self.api_weather(process, |weather| weather.deaf = true);
+                healed(length, self);
+            }
+            Fault::Lag { process, by, length } => {
+                self.api_weather(process, |weather| weather.lag = by);
+                healed(length, self);
+            }
+            Fault::Refuse { process, share, code, length } => {
+                self.api_weather(process, |weather| weather.refused = Some((share, code)));
+                healed(length, self);
+            }
+            Fault::Lossy { process, share, length } => {
+                self.api_weather(process, |weather| weather.lossy = share);
+                healed(length, self);
+            }
+            Fault::EndWatches { process, mercy } => self.cut_watches(process, mercy),
+            Fault::Compact => {
+                let version = self.api.server.version();
+                self.api.server.compact(version);
+                (0..self.plan.replicas.len()).for_each(|process| self.cut_watches(process, true));
+            }
+            Fault::Outage { length } => {
+                (0..self.plan.replicas.len())
+                    .for_each(|process| self.api_weather(process, |weather| weather.cut = true));
+                healed(length, self);
+            }
+            Fault::Crash { member } => {
+                if let Some(container) = self.container_of(member) {
+                    self.inflict(&crate::kube::cluster::Fault::Exit { container, code: 137 });
+                }
+            }
+            Fault::Forget { member } => {
+                if let Some(server) = self.server_of(member) {
+                    self.servers.all[server].server.forget();
+                }
+            }
+            Fault::Cluster(mishap) => {
+                if let Some(fault) = mishap.resolve(&self.cluster.cluster, &self.api.server) {
+                    self.note(format_args!("{fault:?}"));
+                    self.inflict(&fault);
+                }
+            }
+            Fault::Deed(deed) => self.deed(deed),
+            Fault::Freeze { member, length } => {
+                if let Some(server) = self.server_of(member) {
+                    self.freeze_server(server);
+                }
+                healed(length, self);
+            }
+            Fault::StepMember { member, by } => {
+                self.oracle.stepped = true;
+                if let Some(server) = self.server_of(member) {
+                    self.servers.all[server].wrong += by * 1_000;
+                }
+            }
+            Fault::DeletePod { member } => {
+                let path = format!("/api/v1/namespaces/{}/pods/q-{member}-0", SHOP);
+                self.api_request("DELETE", &path, "application/json", &serde_json::Value::Null);
+            }
+        }
+    }
+
+    pub(crate) fn heal(&mut self, fault: &Fault) {
+        self.note(format_args!("healed {fault:?}"));
+        match *fault {
+            Fault::Stop { process, .. } | Fault::Suspend { process, .. } => {
+                self.processes[process].pace = Pace::Running;
+            }
+            Fault::Cut { process, .. } => {
+                let ways: Vec<_> = self.network.ways.keys().filter(|way| way.0 == process).cloned().collect();
+                ways.iter().for_each(|way| self.mend(way));
+            }
+            Fault::Slow { process, .. } => {
+                let ways = self.network.ways.iter_mut().filter(|(way, _)| way.0 == process);
+                ways.for_each(|(_, weather)| weather.slow = 0);
+            }
+            Fault::CutApi { process, .. } => self.api_weather(process, |weather| weather.cut = false),
+            Fault::SlowApi { process, .. } => self.api_weather(process, |weather| weather.slow = 0),
+            Fault::Deaf { process, .. } => self.api_weather(process, |weather| weather.deaf = false),
+            Fault::Lag { process, .. } => self.api_weather(process, |weather| weather.lag = 0),
+            Fault::Refuse { process, .. } => self.api_weather(process, |weather| weather.refused = None),
+            Fault::Lossy { process, .. } => self.api_weather(process, |weather| weather.lossy = 0),
+            Fault::Outage { .. } => {
+                (0..self.plan.replicas.len())
+                    .for_each(|process| self.api_weather(process, |weather| weather.cut = false));
+            }
+            Fault::Freeze { member, .. } => {
+                if let Some(server) = self.server_of(member) {
+                    self.thaw_server(server);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whatever is still wrong is put right, but for wrong clocks and for what has died.
+    pub(crate) fn heal_all(&mut self) {
+        self.note(format_args!("everything heals"));
+        for (_, fault) in self.plan.faults.clone() {
+            self.heal(&fault);
+        }
+        self.cluster_heals();
+        self.people_rest();
+    }
+}
