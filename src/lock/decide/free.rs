@@ -74,6 +74,10 @@ pub(super) fn decide(view: &View<'_>) -> Step {
         Ok(contender) => contender,
         Err(why) => return rest(draft.waiting(HeldReason::NoCandidate, why, None), patience),
     };
+    // The next in the queue is ready to be granted, so that a hand-over costs one write less.
+    if !has_finalizer && matches!(view.place, Place::Behind { position: 1, .. } | Place::Waiting { position: 1 }) {
+        return Step::AddFinalizer;
+    }
     match &view.place {
         Place::Behind { holder, position } => {
             let message = format!("held by {holder}: waits until that is released or runs out, at position {position}");

@@ -145,3 +145,12 @@ fn nothing_is_written_while_nothing_changes() {
     let Step::Rest(rest) = decide(&later) else { panic!() };
     assert_eq!(second.status, Some(rest.status));
 }
+
+#[test]
+fn the_next_in_the_queue_is_made_ready_before_its_turn_and_nobody_behind_it() {
+    let mut lock = lock(json!({}));
+    lock.metadata.finalizers = None;
+    let step = |position| decide(&View { place: Place::Behind { holder: "b (x)".into(), position }, ..view(&lock) });
+    assert_eq!(step(1), Step::AddFinalizer);
+    assert_eq!(held_reason(&step(2)), "Queued");
+}
