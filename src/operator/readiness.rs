@@ -9,7 +9,10 @@ use kube::ResourceExt;
 use tokio::time::{sleep, timeout};
 
 use super::context::Context;
-use crate::{api::DistributedLock, lock::holds::Holds};
+use crate::{
+    api::{DistributedLock, DistributedLockStatus},
+    lock::holds::Holds,
+};
 
 /// What is not published by then will not be: a lock that nobody can renew must not stop an update for ever.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -34,11 +37,15 @@ pub(super) async fn knows_what_is_held(context: &Context, holds: &Holds) {
     }
 }
 
-/// How many locks are held, and not ending, whose validity is not known.
+/// How many locks are held, and not ending, whose validity is not known. A leader of an older version, which records no quorum with what
+/// it grants, tells the quorum's clock to nobody: its validities are understood once a replica of this version leads, so that an
+/// update that waited for them would only be slow.
 fn unknown(locks: &[Arc<DistributedLock>], is_known: impl Fn(&str) -> bool) -> usize {
     let held = locks.iter().filter(|lock| {
         let status = lock.status.as_ref();
-        status.is_some_and(|status| status.holder.is_some() && status.ending.is_none())
+        let located =
+            |status: &DistributedLockStatus| status.holder.as_ref().is_some_and(|holder| holder.quorum.is_some());
+        status.is_some_and(|status| located(status) && status.ending.is_none())
     });
     held.filter(|lock| !is_known(&lock.uid().unwrap_or_default())).count()
 }
@@ -57,12 +64,13 @@ mod tests {
             .map(Arc::new)
             .unwrap()
         };
-        let holder = json!({"identity": "me"});
+        let holder = json!({"identity": "me", "quorum": {"namespace": "ns", "name": "main", "uid": "q"}});
         let ending = json!({"reason": "Suspended", "since": "2026-01-01T00:00:00Z"});
         let locks = [
             lock("held", json!({"transitions": 1, "holder": holder})),
             lock("ending", json!({"transitions": 1, "holder": holder, "ending": ending})),
             lock("waiting", json!({"transitions": 0})),
+            lock("granted by an older version", json!({"transitions": 1, "holder": {"identity": "me"}})),
         ];
         assert_eq!((unknown(&locks, |_| false), unknown(&locks, |uid| uid == "held")), (1, 0));
     }
