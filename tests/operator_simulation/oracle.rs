@@ -96,12 +96,16 @@ impl Oracle {
 
     /// Somebody believes in a key until then. Nobody else may.
     fn believes(&mut self, id: &str, belief: Belief, cluster: &ClusterSide) {
-        if !belief.lives(cluster) {
+        // What is over when it is written, as a hold that is being ended, is no belief.
+        if !belief.lives(cluster) || (belief.until <= belief.from && !self.beliefs.contains_key(id)) {
             return;
         }
         let excepted = |held: &Belief| self.stepped && (held.outside || belief.outside);
         let other = self.beliefs.iter().find(|(other, held)| {
-            let overlaps = other.as_str() != id && held.key == belief.key && held.until > belief.from;
+            let overlaps = other.as_str() != id
+                && held.key == belief.key
+                && held.until > belief.from
+                && belief.until > belief.from;
             overlaps && !excepted(held) && held.lives(cluster)
         });
         if let Some((_, other)) = other {
