@@ -38,7 +38,7 @@ simulation() {
 }
 
 operators() {
-  SEEDS=${SEEDS:-10000} cargo test --locked --test operator_simulation seeds -- --include-ignored --skip shorter --nocapture --test-threads=1
+  SEEDS=${SEEDS:-10000} cargo test --locked --test operator_simulation seeds -- --skip shorter --nocapture --test-threads=1
 }
 
 fuzz() {

@@ -40,7 +40,6 @@ impl World {
 
     /// Judges the end.
     pub(crate) fn finish(&mut self) {
-        let mut wrong = self.unrest();
         for (number, process) in self.processes.iter().enumerate().take(self.plan.replicas.len()) {
             let (tasks, watches, connections) = (process.tasks(), self.api.watches(number), self.network.count(number));
             self.trace.add(
@@ -51,12 +50,14 @@ impl World {
         for server in &self.servers.all {
             let missing = server.server.not_modelled();
             if !missing.is_empty() {
-                wrong.push(format!("{} was asked for what is not modelled: {missing:?}", server.name));
+                let what = format!("{} was asked for what is not modelled: {missing:?}", server.name);
+                self.oracle.violations.push(what);
             }
         }
         if !self.plan.settles {
             return;
         }
+        let wrong = self.unrest();
         self.oracle.violations.extend(wrong.into_iter().map(|what| format!("at the end: {what}")));
     }
 }

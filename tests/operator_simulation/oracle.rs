@@ -239,6 +239,8 @@ impl World {
         if ahead.unsigned_abs() > CLOCK_BOUND && !self.oracle.stepped {
             self.oracle.violated(format!("the quorum's clock is {ahead} us ahead of the API server's at {now}"));
         }
+        // Until a stepped member is found out, its answers say nothing of what replicas reckon.
+        let ahead = ahead.clamp(-(CLOCK_BOUND as i64), CLOCK_BOUND as i64);
         let until = At(until.0.saturating_sub(ahead.max(0) as u64) + (-ahead).max(0) as u64);
         let who = format!("{} ({nonce})", entry.object.name());
         let container = holder.container_id.clone();

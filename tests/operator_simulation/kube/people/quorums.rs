@@ -30,7 +30,8 @@ impl People {
             DeedKind::EditQuorum => {
                 let patch = match hands.chance.below(4) {
                     0 => json!({"nodeTimeout": format!("{}ms", hands.chance.between(20, 120))}),
-                    1 => json!({"clockDrift": {"ppm": hands.chance.between(1_000, 30_000)}}),
+                    // Never less than the machines' clocks really drift apart: that would be a false promise.
+                    1 => json!({"clockDrift": {"ppm": hands.chance.between(10_000, 30_000)}}),
                     2 => json!({"allowedNamespaces": {"from": "Same"}}),
                     _ => json!({"allowedNamespaces": {"from": "All"}}),
                 };
