@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
+#[path = "generated/rights.rs"]
+mod rights;
 #[path = "generated/snippets.rs"]
 mod snippets;
 

@@ -10,6 +10,11 @@
 {{- .Values.serviceAccount.name | default (include "redlock.name" .) -}}
 {{- end -}}
 
+{{- /* with the namespace it names this installation */}}
+{{- define "redlock.lease" -}}
+redlock-operator
+{{- end -}}
+
 {{- define "redlock.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -1,0 +1,191 @@
+//! Everything that the chart grants is in docs/security.md, and nothing else is granted; every pod that it makes meets Pod Security
+//! `restricted`.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::{CHART, KUBE_VERSION, root, run_helm};
+
+const DOCUMENT: &str = "docs/security.md";
+const TABLE: &str = "| who | where | what | verbs | why |";
+/// Names of the release that the documentation speaks of.
+const RELEASE: &str = "redlock-operator";
+const NAMESPACE: &str = "redlock-system";
+const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
+
+/// What somebody may do with one resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    who: String,
+    place: String,
+    what: String,
+    verbs: String,
+}
+
+/// All objects that the chart renders with these settings, hooks included.
+pub(crate) fn rendered(settings: &[&str]) -> Vec<Value> {
+    let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", *setting]).collect();
+    let arguments = [&["template", RELEASE, CHART, "--namespace", NAMESPACE], &settings[..], KUBE_VERSION].concat();
+    let text = run_helm(&arguments);
+    text.split("\n---\n")
+        .map(|document| serde_yaml::from_str::<Value>(document).unwrap_or_else(|error| panic!("{error}:\n{document}")))
+        .filter(Value::is_object)
+        .collect()
+}
+
+pub(crate) fn of_kind<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    objects.iter().filter(move |object| object["kind"] == kind)
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+fn rights_of(rules: &Value, who: &str, place: &str) -> Vec<Right> {
+    let mut rights = Vec::new();
+    for rule in rules.as_array().unwrap() {
+        assert!(rule.get("nonResourceURLs").is_none(), "{rule}");
+        for group in texts(&rule["apiGroups"]) {
+            for resource in texts(&rule["resources"]) {
+                let full = if group.is_empty() { resource } else { format!("{resource}.{group}") };
+                let names = texts(&rule["resourceNames"]).join(" ");
+                let what = if names.is_empty() { full } else { format!("{full} {names}") };
+                let verbs = texts(&rule["verbs"]).join(" ");
+                rights.push(Right { who: who.into(), place: place.into(), what, verbs });
+            }
+        }
+    }
+    rights
+}
+
+/// Which of the usual roles for people a ClusterRole is added to.
+fn aggregated(role: &Value) -> String {
+    let labels = role["metadata"]["labels"].as_object().unwrap();
+    let to: Vec<&str> = labels.keys().filter_map(|label| label.strip_prefix(AGGREGATE)).collect();
+    if to.is_empty() { "as bound".into() } else { format!("in {}", to.join(", ")) }
+}
+
+/// Everything that is granted: by a binding to its subject, else to whom a role is bound or added later.
+fn granted(objects: &[Value]) -> BTreeSet<Right> {
+    let mut rights = Vec::new();
+    let mut bound = BTreeSet::new();
+    for (binding, role_kinds) in
+        [("ClusterRoleBinding", ["ClusterRole"].as_slice()), ("RoleBinding", &["Role", "ClusterRole"])]
+    {
+        for binding in of_kind(objects, binding) {
+            let (kind, name) = (binding["roleRef"]["kind"].as_str().unwrap(), &binding["roleRef"]["name"]);
+            assert!(role_kinds.contains(&kind), "{binding}");
+            let namespace = &binding["metadata"]["namespace"];
+            let is_it = |role: &&Value| {
+                role["metadata"]["name"] == *name
+                    && (kind == "ClusterRole" || role["metadata"]["namespace"] == *namespace)
+            };
+            let role = of_kind(objects, kind).find(is_it).unwrap_or_else(|| panic!("no role for {binding}"));
+            bound.insert((kind.to_owned(), name.as_str().unwrap().to_owned(), namespace.to_string()));
+            let [subject] = binding["subjects"].as_array().unwrap().as_slice() else { panic!("{binding}") };
+            assert_eq!((&subject["kind"], &subject["namespace"]), (&json!("ServiceAccount"), &json!(NAMESPACE)));
+            let who = format!("account {}", subject["name"].as_str().unwrap());
+            rights.extend(rights_of(&role["rules"], &who, namespace.as_str().unwrap_or("everywhere")));
+        }
+    }
+    for role in of_kind(objects, "ClusterRole") {
+        let name = role["metadata"]["name"].as_str().unwrap();
+        if !bound.iter().any(|(kind, bound, _)| kind == "ClusterRole" && bound == name) {
+            rights.extend(rights_of(&role["rules"], &format!("role {name}"), &aggregated(role)));
+        }
+    }
+    for role in of_kind(objects, "Role") {
+        let (name, namespace) = (role["metadata"]["name"].as_str().unwrap(), role["metadata"]["namespace"].to_string());
+        assert!(bound.contains(&("Role".into(), name.into(), namespace)), "nobody has Role {name}");
+    }
+    let all: BTreeSet<_> = rights.iter().cloned().collect();
+    assert_eq!(all.len(), rights.len(), "something is granted twice");
+    all
+}
+
+/// The rows of the `nth` table of rights in the documentation.
+fn documented(nth: usize) -> BTreeSet<Right> {
+    let text = fs::read_to_string(root().join(DOCUMENT)).unwrap();
+    let table = text.split(TABLE).nth(nth + 1).unwrap_or_else(|| panic!("{DOCUMENT} has no {nth}th `{TABLE}`"));
+    let rows = table.trim_start().lines().skip(1).take_while(|line| line.starts_with('|'));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        let [who, place, what, verbs, why] = cells.as_slice() else { panic!("{DOCUMENT}: {row}") };
+        assert!(!why.is_empty(), "{DOCUMENT}: why? {row}");
+        Right { who: (*who).into(), place: (*place).into(), what: (*what).into(), verbs: (*verbs).into() }
+    })
+    .collect()
+}
+
+fn compare(settings: &[&str], table: usize) {
+    let (granted, documented) = (granted(&rendered(settings)), documented(table));
+    let row = |right: &Right| format!("| {} | {} | `{}` | `{}` |", right.who, right.place, right.what, right.verbs);
+    let too_many: Vec<_> = granted.difference(&documented).map(row).collect();
+    let gone: Vec<_> = documented.difference(&granted).map(row).collect();
+    assert!(
+        too_many.is_empty() && gone.is_empty(),
+        "granted with {settings:?}, and not in table {table} of {DOCUMENT}:\n{}\nthere, and not granted:\n{}",
+        too_many.join("\n"),
+        gone.join("\n")
+    );
+}
+
+#[test]
+fn all_that_is_granted_is_documented_with_its_reason_and_nothing_else() {
+    compare(&[], 0);
+}
+
+/// What Pod Security `restricted` asks of a pod, and what this one does not meet.
+fn violations(spec: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut check = |holds: bool, what: String| {
+        if !holds {
+            found.push(what);
+        }
+    };
+    for host in ["hostNetwork", "hostPID", "hostIPC"] {
+        check(spec[host] != true, host.into());
+    }
+    let volumes =
+        ["configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"];
+    for volume in spec["volumes"].as_array().into_iter().flatten() {
+        check(volumes.iter().any(|kind| !volume[kind].is_null()), format!("volume {volume}"));
+    }
+    let pod = &spec["securityContext"];
+    check(pod["sysctls"].is_null(), "sysctls".into());
+    let containers =
+        ["containers", "initContainers"].into_iter().flat_map(|of| spec[of].as_array().into_iter().flatten());
+    for container in containers {
+        let (name, own) = (&container["name"], &container["securityContext"]);
+        let either = |field: &str| if own[field].is_null() { &pod[field] } else { &own[field] };
+        check(own["privileged"] != true, format!("{name}: privileged"));
+        check(own["allowPrivilegeEscalation"] == false, format!("{name}: allowPrivilegeEscalation"));
+        check(own["capabilities"] == json!({"drop": ["ALL"]}), format!("{name}: capabilities"));
+        check(either("runAsNonRoot") == true, format!("{name}: runAsNonRoot"));
+        check(either("runAsUser") != 0, format!("{name}: runAsUser"));
+        check(either("seccompProfile")["type"] == "RuntimeDefault", format!("{name}: seccompProfile"));
+        check(own["procMount"].is_null(), format!("{name}: procMount"));
+        let ports = container["ports"].as_array().into_iter().flatten();
+        ports.for_each(|port| check(port["hostPort"].is_null(), format!("{name}: hostPort")));
+    }
+    found
+}
+
+#[test]
+fn pods_of_the_chart_meet_pod_security_restricted() {
+    let objects = rendered(&[]);
+    let mut pods = 0;
+    for kind in ["Deployment", "Job", "StatefulSet", "DaemonSet", "CronJob"] {
+        for object in of_kind(&objects, kind) {
+            let spec = &object["spec"]["template"]["spec"];
+            assert_eq!(violations(spec), [""; 0], "{kind} {}", object["metadata"]["name"]);
+            pods += 1;
+        }
+    }
+    assert_eq!(pods, 2, "the operator and the check before an uninstallation");
+    let bare =
+        json!({"hostPID": true, "volumes": [{"name": "x", "hostPath": {"path": "/"}}], "containers": [{"name": "x"}]});
+    assert_eq!(violations(&bare).len(), 6, "the check itself: {:?}", violations(&bare));
+}
