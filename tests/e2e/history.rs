@@ -1,7 +1,7 @@
 //! Looking back at all that was seen of a lock.
 
 use anyhow::{Context as _, ensure};
-use redlock_operator::api::DistributedLock;
+use redlock_operator::api::{DistributedLock, DistributedLockStatus};
 
 use crate::{
     locks::{is_held, status},
@@ -42,8 +42,13 @@ pub(crate) fn check_never_lost(versions: &[Version<DistributedLock>]) -> anyhow:
     let held = versions.iter().skip_while(|version| !is_held(&version.object));
     let seen: Vec<_> = held.map(|version| (is_held(&version.object), status(&version.object))).collect();
     let first = seen.first().map(|(_, status)| status.clone()).context("it was never held")?;
+    // A newer version of the operator adds to what is recorded of a hold.
+    let hold = |status: &DistributedLockStatus| {
+        let holder = status.holder.clone();
+        (holder.map(|holder| (holder.identity, holder.nonce, holder.container_id, holder.slot)), status.fencing_token)
+    };
     for (held, now) in seen {
-        let same = held && now.holder == first.holder && now.fencing_token == first.fencing_token;
+        let same = held && hold(&now) == hold(&first);
         ensure!(same, "it changed hands or was lost: {first:?}, then {now:?}");
     }
     Ok(())
