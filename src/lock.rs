@@ -33,6 +33,7 @@ pub mod sightings;
 pub mod standing;
 pub mod status;
 pub mod tenure;
+pub mod unreadable;
 pub mod vitals;
 pub mod writes;
 

@@ -16,6 +16,7 @@ mod readiness;
 pub mod surroundings;
 pub mod telemetry;
 pub mod uninstall;
+mod unreadable;
 
 use std::{sync::Arc, time::Duration};
 
@@ -219,7 +220,8 @@ async fn lead(
             // On the heap: together they are larger than a thread's stack bears.
             let quorums = quorum::controller::run(context.clone(), sessions.clone(), term.clone()).boxed();
             let locks = lock::controller::run(context.clone(), sessions.clone(), holds.clone(), term.clone()).boxed();
-            tokio::join!(create_default_quorum(&context, &args, &term), quorums, locks);
+            let unreadable = unreadable::tell(context.clone(), term.clone());
+            tokio::join!(create_default_quorum(&context, &args, &term), quorums, locks, unreadable);
         } else if leadership.changed().await.is_err() {
             return;
         }

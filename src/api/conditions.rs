@@ -94,6 +94,10 @@ names! {
         TTLTooShort,
         /// An older object uses the key with another number of slots.
         KeyShapeConflict,
+        /// The operator cannot read the object.
+        Unreadable,
+        /// The operator panicked again and again while it handled the object.
+        OperatorFault,
     }
 }
 
@@ -132,6 +136,10 @@ names! {
         SteppedDown,
         /// A person broke the lock.
         Broken,
+        /// The operator cannot read the object.
+        Unreadable,
+        /// The operator panicked again and again while it handled the object.
+        OperatorFault,
         /// The condition `Accepted` is not true.
         NotAccepted,
         /// Nothing is known yet.
@@ -198,6 +206,8 @@ names! {
         Deleting,
         /// The specification cannot be carried out.
         InvalidSpec,
+        /// The operator cannot read the object.
+        Unreadable,
         /// The claim is not finished.
         InProgress,
         /// Not known, for example because no member answered.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kube::ResourceExt;
+use kube::{ResourceExt, runtime::reflector::ObjectRef};
 
 use super::decide::Refusal;
 use crate::{
@@ -52,7 +52,8 @@ pub fn renew_interval(lock: &DistributedLock, ttl: Duration) -> Duration {
 pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> {
     let namespace = lock.namespace().unwrap_or_default();
     let namespace = context.namespaces.cluster_named(&namespace);
-    let quorum = lookup::quorum_of(lock, &context.quorums.all(), namespace.as_deref())?;
+    let quorum = lookup::quorum_of(lock, &context.quorums.all(), namespace.as_deref())
+        .map_err(|error| unreadable(context, &error).unwrap_or_else(|| error.into()))?;
     check(lock, &quorum)?;
     let ttl = lock.spec.ttl.get();
     Ok(Access {
@@ -61,6 +62,16 @@ pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> 
         ttl,
         renew_interval: renew_interval(lock, ttl),
     })
+}
+
+/// Says so of a quorum that exists and cannot be read.
+fn unreadable(context: &Context, error: &LookupError) -> Option<Refusal> {
+    let LookupError::NotFound { namespace, name } = error else { return None };
+    let message = format!(
+        "this version of the operator cannot read RedisQuorum {namespace}/{name}: its condition Ready says what to change there"
+    );
+    let is_unreadable = context.quorums.is_unreadable(&ObjectRef::new(name).within(namespace));
+    is_unreadable.then_some(Refusal { reason: AcceptedReason::QuorumNotFound, message })
 }
 
 /// What the schema cannot check: the lock's times against its quorum's.

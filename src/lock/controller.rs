@@ -14,13 +14,15 @@ use kube::{
 use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 
 use super::{
+    decide::Pause,
     holds::Holds,
     reconcile::{Error, Locks},
     replicas::Replicas,
-    writes::WriteError,
+    unreadable::{Panics, Raw},
+    writes::{Found, WriteError},
 };
 use crate::{
-    api::DistributedLock,
+    api::{DistributedLock, conditions::HeldReason},
     operator::{cache::Change, context::Context, leader::Term, panics::caught},
     quorum::session::Sessions,
 };
@@ -39,8 +41,8 @@ const AFTER_ERROR: Duration = Duration::from_millis(500);
 /// What the reconciles of one term work with.
 struct Work {
     locks: Arc<Locks>,
-    /// How often in a row the handling of a lock has panicked, by UID.
-    panics: Mutex<HashMap<String, u32>>,
+    /// The panics in a row while a lock was handled, by UID.
+    panics: Mutex<HashMap<String, Panics>>,
 }
 
 /// Why a lock is looked at again.
@@ -67,6 +69,7 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
         tokio::select! {
             () = controlled => {}
             () = locks.tend_labels() => {}
+            () = locks.tend_unreadable() => {}
         }
     };
     term.bound(&*clock, working).await;
@@ -77,17 +80,21 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
 /// A panic while one lock is handled harms only that lock.
 async fn handle(lock: Arc<DistributedLock>, work: Arc<Work>) -> Result<Action, Failure> {
     let uid = lock.uid().unwrap_or_default();
-    let handled = caught(look_after(&work.locks, &lock)).await;
-    let mut panics = work.panics();
-    match handled {
+    if let Some((left, count)) = work.given_up(&lock) {
+        return Ok(work.handle_raw(&lock, left, count).await);
+    }
+    match caught(look_after(&work.locks, &lock)).await {
         Ok(handled) => {
-            panics.remove(&uid);
+            work.panics().remove(&uid);
             Ok(handled?)
         }
         Err(_panic) => {
-            let count = panics.entry(uid).or_default();
-            *count = count.saturating_add(1);
-            Err(Failure::Panicked(*count))
+            let (mut panics, now) = (work.panics(), work.locks.context.clock.boottime());
+            let known = panics.entry(uid).or_default();
+            // The panic may have come after a write.
+            let written = work.locks.written.newest(lock.clone()).resource_version();
+            known.add([lock.resource_version(), written], now);
+            Err(Failure::Panicked(known.count()))
         }
     }
 }
@@ -101,8 +108,8 @@ async fn look_after(locks: &Arc<Locks>, lock: &Arc<DistributedLock>) -> Result<A
     let Some(cached) = locks.context.locks.get(&ObjectRef::from_obj(&**lock)) else { return handled };
     let decided_on = locks.written.newest(cached);
     match locks.written.read(&locks.context.client, &decided_on).await? {
-        Some(_) => handled,
-        None => Ok(Action::await_change()),
+        Found::Lock(_) => handled,
+        Found::Unreadable(_) | Found::Gone => Ok(Action::await_change()),
     }
 }
 
@@ -126,8 +133,39 @@ fn error_policy(lock: Arc<DistributedLock>, failure: &Failure, work: Arc<Work>) 
 }
 
 impl Work {
-    fn panics(&self) -> MutexGuard<'_, HashMap<String, u32>> {
+    fn panics(&self) -> MutexGuard<'_, HashMap<String, Panics>> {
         self.panics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For how long this version of a lock is handled no more, and how many panics led to that.
+    fn given_up(&self, lock: &DistributedLock) -> Option<(Duration, u32)> {
+        let panics = self.panics();
+        let known = panics.get(&lock.uid().unwrap_or_default())?;
+        let left = known.left(lock.resource_version().as_deref(), self.locks.context.clock.boottime())?;
+        Some((left, known.count()))
+    }
+
+    /// The lock ends, if it is held, and keeps no other one waiting.
+    async fn handle_raw(&self, lock: &Arc<DistributedLock>, left: Duration, count: u32) -> Action {
+        let (uid, raw) =
+            (lock.uid().unwrap_or_default(), Raw::failing(&self.locks.written.newest(lock.clone()), count));
+        let until = self.locks.context.clock.boottime() + left;
+        let pause = Pause { until, reason: HeldReason::Pending, message: raw.trouble.message() };
+        if !self.locks.is_unable(&uid) {
+            self.locks.pause(&uid, Some(pause));
+            self.locks.nudge_others(lock);
+        }
+        let Ok((wait, written)) = caught(self.locks.tend_raw(&raw)).await else {
+            tracing::error!(
+                lock = raw.full_name(),
+                "what is to become of this lock could not be found out: that panicked, too"
+            );
+            return Action::requeue(AFTER_PANICS);
+        };
+        if let Some(panics) = self.panics().get_mut(&uid) {
+            panics.wrote(written);
+        }
+        Action::requeue(wait.max(AFTER_CONFLICT).min(left))
     }
 
     /// What is remembered of an object that is gone.

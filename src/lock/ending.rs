@@ -16,7 +16,7 @@ use super::{
     access,
     decide::{Freed, Pause, Sealing, seal_retry},
     labels,
-    orphans::{self, holder_nonce},
+    orphans::{self, EVERY_ATTEMPT, holder_nonce},
     queue,
     reconcile::{Error, Locks, Progress},
     record::{self, HoldRecord},
@@ -30,6 +30,7 @@ use crate::{
         conditions::HeldReason,
     },
     evidence,
+    operator::cache::Guarded,
     quorum::session::QuorumSession,
     redlock::{AcquireRequest, LockKey, LockValue, Nonce, Seal, Seen, ValueSigner},
 };
@@ -122,9 +123,8 @@ impl Locks {
     /// Seals the keys of a hold that runs out.
     pub(super) async fn seal(&self, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
         let uid = lock.uid().unwrap_or_default();
-        let (Some(nonce), Some(reach)) = (holder_nonce(lock), self.reach_held(lock)) else {
-            return Ok(Progress::Done(Action::requeue(seal_retry())));
-        };
+        let Some(nonce) = holder_nonce(lock) else { return Ok(self.seal_unnamed(lock).await) };
+        let Some(reach) = self.reach_held(lock) else { return Ok(Progress::Done(Action::requeue(seal_retry()))) };
         let delay = lock.spec.lock_delay.map_or(Duration::ZERO, |delay| delay.get());
         match reach.seal(delay).await {
             Sealing::Unconfirmed => Ok(Progress::Done(Action::requeue(seal_retry()))),
@@ -132,10 +132,24 @@ impl Locks {
                 if sealing == Sealing::Gone {
                     self.plant_delay(lock, &reach).await;
                 }
-                self.mark_sealed(&uid, nonce, sealing);
+                self.mark_sealed(&uid, Some(nonce), sealing);
                 Ok(Progress::Next(lock.clone()))
             }
         }
+    }
+
+    /// The status says that the lock is held, and not by which attempt: whatever attempt of it has the key is sealed.
+    async fn seal_unnamed(&self, lock: &Arc<DistributedLock>) -> Progress {
+        let uid = lock.uid().unwrap_or_default();
+        let sealing = match HoldRecord::of(&self.context, lock) {
+            Some(record) => self.seal_every(&uid, &record.quorum, &record.key).await,
+            None => Sealing::Unconfirmed,
+        };
+        if sealing == Sealing::Unconfirmed {
+            return Progress::Done(Action::requeue(seal_retry()));
+        }
+        self.mark_sealed(&uid, None, sealing);
+        Progress::Next(lock.clone())
     }
 
     /// The key of a lost hold has run out: what is left of `lockDelay` binds clients outside the operator only if a seal is set
@@ -163,8 +177,8 @@ impl Locks {
         reason: HeldReason,
         why: &str,
     ) -> Result<Progress, Error> {
-        let nonce = lock.status.as_ref().and_then(|status| status.holder.as_ref()?.nonce.clone());
-        let let_go = nonce.zip(HoldRecord::of(&self.context, lock)).map(|(nonce, record)| LetGo {
+        let nonce = holder_nonce(lock).map_or_else(|| EVERY_ATTEMPT.to_owned(), |nonce| nonce.to_string());
+        let let_go = HoldRecord::of(&self.context, lock).map(|record| LetGo {
             nonce,
             quorum: record.quorum,
             key: record.key.as_str().to_owned(),
@@ -181,23 +195,29 @@ impl Locks {
     pub(super) async fn seal_let_go(&self, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
         let uid = lock.uid().unwrap_or_default();
         let let_go = lock.status.as_ref().and_then(|status| status.let_go.as_ref());
-        let nonce = let_go.and_then(|let_go| let_go.nonce.parse().ok());
-        let reach = let_go
-            .zip(nonce)
-            .and_then(|(let_go, nonce)| self.reach(lock, &let_go.quorum, LockKey::new(let_go.key.clone()), nonce));
-        let sealing = match &reach {
-            Some(reach) => reach.seal(Duration::ZERO).await,
+        let nonce: Option<Nonce> = let_go.and_then(|let_go| let_go.nonce.parse().ok());
+        let sealing = match let_go {
+            Some(let_go) => self.seal_attempt(&uid, &let_go.quorum, LockKey::new(let_go.key.clone()), nonce).await,
             None => Sealing::Unconfirmed,
         };
-        match (nonce, sealing) {
-            (Some(nonce), Sealing::RunsOut(_) | Sealing::Gone) => self.mark_sealed(&uid, nonce, sealing),
-            _ => {
+        match sealing {
+            Sealing::RunsOut(_) | Sealing::Gone => self.mark_sealed(&uid, nonce, sealing),
+            Sealing::Unconfirmed => {
                 let until = self.context.clock.boottime() + LET_GO_RETRY;
                 let message = "no majority of the members answers about the last hold".to_owned();
                 self.pause(&uid, Some(Pause { until, reason: HeldReason::NoQuorum, message }));
             }
         }
         Ok(Progress::Next(lock.clone()))
+    }
+
+    /// Seals this attempt, or every one if nobody knows which one it was.
+    async fn seal_attempt(&self, uid: &str, quorum: &HeldQuorum, key: LockKey, nonce: Option<Nonce>) -> Sealing {
+        let Some(nonce) = nonce else { return self.seal_every(uid, quorum, &key).await };
+        match self.reach(uid, quorum, key, nonce) {
+            Some(reach) => reach.seal(Duration::ZERO).await,
+            None => Sealing::Unconfirmed,
+        }
     }
 
     /// A majority has told the end of a hold that was let go.
@@ -226,8 +246,9 @@ impl Locks {
         }
         for owner in lock.owner_references().iter().filter(|owner| standing::is_watched_owner(owner)) {
             let selected = ListParams::default().labels(&format!("{}={}", standing::JOB_UID_LABEL, owner.uid));
-            let pods = request(Api::<Pod>::namespaced(client.clone(), &namespace).list(&selected)).await?;
-            if pods.items.iter().any(|pod| !evidence::has_ended(pod)) {
+            // Of a pod that cannot be read nobody knows that it has ended.
+            let pods = request(Api::<Guarded<Pod>>::namespaced(client.clone(), &namespace).list(&selected)).await?;
+            if pods.items.iter().any(|pod| pod.read().is_none_or(|pod| !evidence::has_ended(pod))) {
                 return Ok(Some(format!("the claim was deleted with its owner {}, whose pods may run", owner.name)));
             }
         }
@@ -290,13 +311,13 @@ impl Locks {
     /// The way to the keys of the hold that the status names.
     fn reach_held(&self, lock: &DistributedLock) -> Option<Reach> {
         let record = HoldRecord::of(&self.context, lock)?;
-        self.reach(lock, &record.quorum, record.key, holder_nonce(lock)?)
+        self.reach(&lock.uid().unwrap_or_default(), &record.quorum, record.key, holder_nonce(lock)?)
     }
 
-    fn reach(&self, lock: &DistributedLock, quorum: &HeldQuorum, key: LockKey, nonce: Nonce) -> Option<Reach> {
+    pub(super) fn reach(&self, uid: &str, quorum: &HeldQuorum, key: LockKey, nonce: Nonce) -> Option<Reach> {
         let session = record::session(&self.sessions, quorum)?;
         let signer = session.signer()?;
-        let value = signer.value(&lock.uid().unwrap_or_default(), &nonce);
+        let value = signer.value(uid, &nonce);
         Some(Reach { session, key, signer, value })
     }
 }
@@ -315,11 +336,11 @@ fn author_of(lock: &DistributedLock, annotations: &[&str]) -> Option<String> {
 }
 
 /// What it takes to end a hold on the members.
-struct Reach {
-    session: Arc<QuorumSession>,
-    key: LockKey,
-    signer: ValueSigner,
-    value: LockValue,
+pub(super) struct Reach {
+    pub(super) session: Arc<QuorumSession>,
+    pub(super) key: LockKey,
+    pub(super) signer: ValueSigner,
+    pub(super) value: LockValue,
 }
 
 impl Reach {
@@ -327,7 +348,7 @@ impl Reach {
         self.signer.sealed(&self.value)
     }
 
-    async fn seal(&self, delay: Duration) -> Sealing {
+    pub(super) async fn seal(&self, delay: Duration) -> Sealing {
         let (session, sealed) = (&self.session, self.sealed());
         match session.redlock().seal(&session.electorate(), &self.key, &self.value, &sealed, delay).await {
             Seal::Sealed { until, .. } => Sealing::RunsOut(until),

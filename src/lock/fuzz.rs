@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use proptest::prelude::*;
 
 use super::{
@@ -14,10 +15,15 @@ use super::{
 use crate::{
     api::{
         DistributedLock,
-        conditions::HeldReason,
+        accepted::accepted,
+        conditions::{HeldReason, find_condition},
         fuzz::{config, object},
     },
-    lock::instance::Instance,
+    lock::{
+        instance::Instance,
+        unreadable::{Raw, ended, ending, locate, told},
+    },
+    operator::cache::Guarded,
     redlock::{KeyState, Seen, StoredValue},
     time::{Boottime, UnixMillis},
 };
@@ -47,7 +53,7 @@ proptest! {
 
     #[test]
     fn any_lock_is_judged(
-        value in object("DistributedLock"),
+        value in prop_oneof![object("DistributedLock"), accepted("DistributedLock", 0.5)],
         other in object("DistributedLock"),
         liveness in liveness(),
         wall in prop_oneof![1_767_225_600_000_i64..1_767_225_700_000, any::<i64>()],
@@ -94,6 +100,18 @@ proptest! {
         }
         if matches!(standing, Standing::RunsOut(..)) && is_held {
             prop_assert!(!matches!(step, Step::Lose(_)), "{:?}", step);
+        }
+    }
+
+    #[test]
+    fn what_is_written_about_a_lock_that_cannot_be_read_can_be_read(value in object("DistributedLock"), wall: i64) {
+        let Ok(Guarded::Unreadable(raw)) = serde_json::from_value::<Guarded<DistributedLock>>(value) else { return Ok(()) };
+        let (raw, now) = (Raw::unreadable(&raw), UnixMillis(wall));
+        let _place = locate(&raw, &[]);
+        for patch in [Some(ending(&raw, now)), Some(ended(&raw, None, now)), told(&raw, now)].into_iter().flatten() {
+            let conditions: Vec<Condition> = serde_json::from_value(patch["status"]["conditions"].clone()).unwrap();
+            let accepted = find_condition(&conditions, "Accepted").unwrap();
+            prop_assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("False", "Unreadable"));
         }
     }
 

@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Resource, ResourceExt,
     api::{ListParams, Patch, PatchParams},
     runtime::reflector::ObjectRef,
 };
@@ -19,7 +19,10 @@ use super::{
     reconcile::{Error, Locks},
     writes::{WriteError, request},
 };
-use crate::api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label};
+use crate::{
+    api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label},
+    operator::cache::Guarded,
+};
 
 /// How soon a label that nobody asked for is noticed.
 const TEND: Duration = Duration::from_secs(1);
@@ -173,26 +176,29 @@ pub async fn set(
     if pod.labels().contains_key(&leader_label(lock)) {
         return Ok(());
     }
-    write(&pods, &pod, lock, json!("true")).await
+    write(&pods, &pod.metadata, lock, json!("true")).await
 }
 
 /// Takes the label of `lock` off every pod but the one with the UID `except`. Reads the API server, not a cache.
 pub async fn clear(client: &Client, namespace: &str, lock: &str, except: Option<&str>) -> Result<(), WriteError> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let labelled = request(pods.list(&ListParams::default().labels(&leader_label(lock)))).await?;
+    // A pod that cannot be read has a label like any other.
+    let labelled: Api<Guarded<Pod>> = Api::namespaced(client.clone(), namespace);
+    let labelled = request(labelled.list(&ListParams::default().labels(&leader_label(lock)))).await?;
     for pod in labelled.items.iter().filter(|pod| pod.uid().as_deref() != except) {
-        write(&pods, pod, lock, Value::Null).await?;
+        write(&pods, pod.meta(), lock, Value::Null).await?;
     }
     Ok(())
 }
 
 /// Carries the pod's resourceVersion, so that a leader that was frozen after it read the pod cannot write over what happened
 /// since.
-async fn write(pods: &Api<Pod>, pod: &Pod, lock: &str, value: Value) -> Result<(), WriteError> {
+async fn write(pods: &Api<Pod>, pod: &ObjectMeta, lock: &str, value: Value) -> Result<(), WriteError> {
     let patch = json!({"metadata": {
-        "labels": {leader_label(lock): value}, "resourceVersion": pod.resource_version(), "uid": pod.uid()
+        "labels": {leader_label(lock): value}, "resourceVersion": pod.resource_version, "uid": pod.uid
     }});
-    match request(pods.patch_metadata(&pod.name_any(), &PatchParams::default(), &Patch::Merge(patch))).await {
+    let name = pod.name.as_deref().unwrap_or_default();
+    match request(pods.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch))).await {
         Ok(_) | Err(WriteError::Gone) => Ok(()),
         Err(error) => Err(error),
     }

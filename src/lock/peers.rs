@@ -10,6 +10,7 @@ use super::{
     queue::{self, Place},
     reconcile::Locks,
     record::{self, HoldRecord},
+    unreadable::{Raw, locate},
 };
 use crate::{
     api::{DistributedLock, HeldQuorum, KeyLayout, conditions::AcceptedReason},
@@ -24,6 +25,9 @@ impl Locks {
             return None;
         }
         let namespace = lock.namespace();
+        if let Some(waits_for) = self.held_elsewhere_unreadable(lock, access) {
+            return Some(waits_for);
+        }
         let others = self.index.sharing_key(lock);
         let others =
             others.iter().filter_map(|other| self.context.locks.get(other)).map(|other| self.written.newest(other));
@@ -40,6 +44,31 @@ impl Locks {
             Some(format!(
                 "{} has the key on RedisQuorum {quorum}, which was the default before: waits until that hold has ended",
                 ObjectRef::from_obj(&*other)
+            ))
+        })
+    }
+
+    /// The same of what cannot be read: it may still be held, and where it says so.
+    fn held_elsewhere_unreadable(&self, lock: &DistributedLock, access: &Access) -> Option<String> {
+        let quorums = self.context.quorums.all();
+        let others = self.context.locks.unreadable();
+        let mut others = others.iter().map(|raw| Raw::unreadable(raw)).filter(|raw| {
+            let key = raw.text("/spec/key").or(raw.metadata.name.as_deref());
+            raw.field("/spec/quorumRef").is_none() && key == Some(&lock.key())
+        });
+        others.find_map(|other| {
+            let let_go = other.field("/status/letGo/quorum").and_then(|quorum| serde_json::from_value(quorum.clone()).ok());
+            let held = locate(&other, &quorums).map(|place| place.quorum);
+            let quorum = held.into_iter().chain(let_go).find(|quorum| {
+                let same = other.metadata.namespace == lock.namespace();
+                *quorum != access.quorum
+                    && record::exists(&self.context, quorum)
+                    && (same || self.is_verbatim(quorum) || self.is_verbatim(&access.quorum))
+            })?;
+            Some(format!(
+                "DistributedLock {}, which the operator cannot read, has the key on RedisQuorum {quorum}, which was the default before: \
+                 waits until that hold has ended",
+                other.full_name()
             ))
         })
     }

@@ -17,10 +17,11 @@ use super::{
     orphans::holder_nonce,
     reconcile::{Error, Locks, Progress},
     status::{Draft, full_name},
-    writes::WriteError,
+    writes::{Found, WriteError},
 };
 use crate::{
     api::{DistributedLock, DistributedLockStatus, MilliTime, conditions::HeldReason},
+    operator::cache::Unreadable,
     redlock::Nonce,
     time::Boottime,
 };
@@ -93,6 +94,14 @@ impl Writes {
             WriteError::Unknown(_) => (self.open, self.unconfirmed) = (true, self.unconfirmed + 1),
         }
         false
+    }
+
+    /// Whether no write of the grant can land any more, by an object that cannot be read. It has another version than every write
+    /// carried: what carried one could be read. So the only question is whether it names the grant.
+    fn is_impossible_in(&self, raw: &Unreadable) -> bool {
+        let Some(holder) = raw.status("holder") else { return true };
+        let named = holder.get("nonce").and_then(|nonce| nonce.as_str()?.parse::<Nonce>().ok());
+        named.is_some_and(|named| named != self.nonce)
     }
 
     /// The object as it was read after a write; `valid` says whether the grant is worth publishing, `late` whether the validity
@@ -178,8 +187,11 @@ impl Locks {
                 tokio::time::sleep(SETTLE_PAUSE).await;
             }
             lock = match self.read_settling(&lock, attempt).await {
-                Ok(Some(read)) => read,
-                Ok(None) => return Published::Impossible,
+                Ok(Found::Lock(read)) => read,
+                Ok(Found::Unreadable(raw)) if writes.is_impossible_in(&raw) => return Published::Impossible,
+                // It was published, or may have been: it is left to run out, and what the status says is written down as ending.
+                Ok(Found::Unreadable(_)) => return Published::Open(error),
+                Ok(Found::Gone) => return Published::Impossible,
                 Err(error) => return Published::Open(error),
             };
             let now = self.context.clock.boottime();
@@ -194,11 +206,7 @@ impl Locks {
     }
 
     /// Reads until there is an answer. An API server that refuses to show the object is asked only while the grant's validity lasts.
-    async fn read_settling(
-        &self,
-        lock: &DistributedLock,
-        attempt: &Attempt<'_>,
-    ) -> Result<Option<Arc<DistributedLock>>, WriteError> {
+    async fn read_settling(&self, lock: &DistributedLock, attempt: &Attempt<'_>) -> Result<Found, WriteError> {
         loop {
             match self.written.read(&self.context.client, lock).await {
                 Err(error @ WriteError::Refused(_)) if self.context.clock.boottime() >= attempt.grant.valid_until => {

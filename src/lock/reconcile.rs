@@ -26,6 +26,7 @@ use super::{
     shunned::Shunned,
     standing,
     tenure::Tenure,
+    unreadable::Memory,
     writes::{WriteError, Written},
 };
 use crate::{
@@ -75,7 +76,9 @@ pub struct Locks {
     pub nudges: broadcast::Sender<ObjectRef<DistributedLock>>,
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     pauses: Mutex<HashMap<String, Pause>>,
-    sealed: Mutex<HashMap<String, (Nonce, Sealing)>>,
+    sealed: Mutex<HashMap<String, (Option<Nonce>, Sealing)>>,
+    /// What is remembered of locks that cannot be read, by UID.
+    pub(super) unreadable: Mutex<HashMap<String, Memory>>,
     /// Who is passed over.
     pub shunned: Shunned,
     /// Which pods wear leader labels.
@@ -97,6 +100,7 @@ impl Locks {
             turns: Mutex::default(),
             pauses: Mutex::default(),
             sealed: Mutex::default(),
+            unreadable: Mutex::default(),
             shunned: Shunned::default(),
             wearers: Wearers::default(),
         }
@@ -253,7 +257,7 @@ impl Locks {
             standing: standing::of(&self.context, lock, quorum_now, unwell),
             quorum_exists: record.as_ref().is_some_and(|record| record::exists(&self.context, &record.quorum)),
             rejoin_delay: session.and_then(|session| session.rejoin_delay()),
-            sealing: self.sealing_of(lock, holder_nonce(lock)),
+            sealing: self.sealing_of(&lock.uid().unwrap_or_default(), holder_nonce(lock)),
             hold,
             record,
             quorum_now,
@@ -263,7 +267,7 @@ impl Locks {
 
     fn let_go_view(&self, lock: &DistributedLock) -> Option<LetGoView> {
         let let_go = lock.status.as_ref()?.let_go.as_ref()?;
-        let sealing = self.sealing_of(lock, let_go.nonce.parse().ok());
+        let sealing = self.sealing_of(&lock.uid().unwrap_or_default(), let_go.nonce.parse().ok());
         Some(LetGoView { quorum_exists: record::exists(&self.context, &let_go.quorum), sealing })
     }
 
@@ -281,20 +285,20 @@ impl Locks {
         self.pauses.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
     }
 
-    /// Remembers what a majority said about the end of this hold.
-    pub fn mark_sealed(&self, uid: &str, nonce: Nonce, sealing: Sealing) {
+    /// Remembers what a majority said about the end of this hold; without a nonce, about that of every attempt.
+    pub fn mark_sealed(&self, uid: &str, nonce: Option<Nonce>, sealing: Sealing) {
         self.sealed.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned(), (nonce, sealing));
     }
 
     /// The hold of this lock that was last sealed here.
     pub fn sealed_nonce(&self, uid: &str) -> Option<Nonce> {
-        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).get(uid).map(|(nonce, _)| *nonce)
+        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).get(uid).and_then(|(nonce, _)| *nonce)
     }
 
-    fn sealing_of(&self, lock: &DistributedLock, nonce: Option<Nonce>) -> Sealing {
+    pub(super) fn sealing_of(&self, uid: &str, nonce: Option<Nonce>) -> Sealing {
         let sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
-        match sealed.get(&lock.uid().unwrap_or_default()) {
-            Some((of, sealing)) if Some(*of) == nonce => *sealing,
+        match sealed.get(uid) {
+            Some((of, sealing)) if *of == nonce => *sealing,
             _ => Sealing::Unconfirmed,
         }
     }

@@ -5,6 +5,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::access::slot_key;
 use crate::{
     api::{DistributedLock, GoDuration, HeldQuorum, LockHolder},
@@ -56,10 +58,11 @@ impl HoldRecord {
     }
 }
 
-/// Whether this very quorum object still exists.
+/// Whether this very quorum object still exists. One that this replica cannot read does.
 pub fn exists(context: &Context, quorum: &HeldQuorum) -> bool {
-    let present = context.quorums.get(&quorum.reference());
-    present.is_some_and(|present| present.metadata.uid.as_deref() == Some(quorum.uid.as_str()))
+    let is_it = |metadata: &ObjectMeta| metadata.uid.as_deref() == Some(quorum.uid.as_str());
+    context.quorums.get(&quorum.reference()).is_some_and(|present| is_it(&present.metadata))
+        || context.quorums.unreadable().iter().any(|present| is_it(&present.metadata))
 }
 
 /// The session of this very quorum object.

@@ -28,19 +28,30 @@ pub struct Sightings(Mutex<HashMap<String, (Option<String>, Sighting)>>);
 impl Sightings {
     /// Takes what the status of `lock` says, seen at `now`. `None`: nobody holds it.
     pub fn see(&self, lock: &DistributedLock, now: Boottime) -> Option<Sighting> {
-        let uid = lock.uid().unwrap_or_default();
         let status = lock.status.as_ref();
-        let Some(holder) = status.and_then(|status| status.holder.as_ref()) else {
-            self.table().remove(&uid);
+        let held = status.and_then(|status| status.holder.as_ref()).map(|holder| holder.nonce.clone());
+        let is_ending = status.is_some_and(|status| status.ending.is_some());
+        self.see_parts(&lock.uid().unwrap_or_default(), held, is_ending, now)
+    }
+
+    /// The same of a lock of which only this could be read: `held` is the nonce of the holder, if there is a holder.
+    pub fn see_parts(
+        &self,
+        uid: &str,
+        held: Option<Option<String>>,
+        is_ending: bool,
+        now: Boottime,
+    ) -> Option<Sighting> {
+        let Some(nonce) = held else {
+            self.table().remove(uid);
             return None;
         };
         let mut table = self.table();
-        let known = table.get(&uid).filter(|(nonce, _)| *nonce == holder.nonce).map(|(_, sighting)| *sighting);
+        let known = table.get(uid).filter(|(known, _)| *known == nonce).map(|(_, sighting)| *sighting);
         let mut sighting = known.unwrap_or(Sighting { held: now, ending: None });
-        let is_ending = status.is_some_and(|status| status.ending.is_some());
         // A cache that lags behind may show the state before the end: the first sight stays.
         sighting.ending = sighting.ending.or(is_ending.then_some(now));
-        table.insert(uid, (holder.nonce.clone(), sighting));
+        table.insert(uid.to_owned(), (nonce, sighting));
         Some(sighting)
     }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
 use serde_json::{Value, json};
@@ -18,7 +18,10 @@ use tokio::time::timeout;
 
 use crate::{
     api::{DistributedLock, DistributedLockStatus, LOCK_FINALIZER},
-    operator::metrics::Metrics,
+    operator::{
+        cache::{Guarded, Unreadable},
+        metrics::Metrics,
+    },
 };
 
 /// For one request to the API server.
@@ -36,8 +39,8 @@ pub enum WriteError {
     /// The API server refused.
     #[error("the API server refused")]
     Refused(#[source] Box<kube::Error>),
-    /// No answer, or none that settles it: the write may have happened or may yet happen.
-    #[error("no answer from the API server")]
+    /// No answer, or none that settles it (one that cannot be read, too): the write may have happened or may yet happen.
+    #[error("no answer from the API server that can be read")]
     Unknown(#[source] Option<Box<kube::Error>>),
 }
 
@@ -46,12 +49,23 @@ impl From<kube::Error> for WriteError {
         match &error {
             kube::Error::Api(status) if status.is_conflict() => Self::Conflict,
             kube::Error::Api(status) if status.is_not_found() => Self::Gone,
-            kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429 => {
+            kube::Error::Api(status) if (400..500).contains(&status.code) && ![408, 429].contains(&status.code) => {
                 Self::Refused(Box::new(error))
             }
             _ => Self::Unknown(Some(Box::new(error))),
         }
     }
+}
+
+/// What the API server has of a lock.
+#[derive(Debug)]
+pub enum Found {
+    /// The object.
+    Lock(Arc<DistributedLock>),
+    /// It was changed into something that cannot be read.
+    Unreadable(Box<Unreadable>),
+    /// Nothing, or another object under its name.
+    Gone,
 }
 
 /// Awaits a request to the API server for a limited time.
@@ -80,7 +94,7 @@ impl Written {
     }
 
     /// Awaits a write, and counts what became of it.
-    async fn write<T>(&self, future: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
+    pub(super) async fn write<T>(&self, future: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
         let result = request(future).await;
         let outcome = match &result {
             Ok(_) => "written",
@@ -190,14 +204,15 @@ impl Written {
         }
     }
 
-    /// Reads the object from the API server. `None` if it is gone or another object has its name.
-    pub async fn read(
-        &self,
-        client: &Client,
-        lock: &DistributedLock,
-    ) -> Result<Option<Arc<DistributedLock>>, WriteError> {
-        let read = request(locks(client, lock).get_opt(&lock.name_any())).await?;
-        Ok(read.filter(|read| read.uid() == lock.uid()).map(|read| self.remember(lock.resource_version(), read)))
+    /// Reads the object from the API server.
+    pub async fn read(&self, client: &Client, lock: &DistributedLock) -> Result<Found, WriteError> {
+        let api: Api<Guarded<DistributedLock>> = Api::namespaced(client.clone(), &lock.namespace().unwrap_or_default());
+        let read = request(api.get_opt(&lock.name_any())).await?;
+        Ok(match read.filter(|read| read.meta().uid == lock.metadata.uid) {
+            Some(Guarded::Read(read)) => Found::Lock(self.remember(lock.resource_version(), read)),
+            Some(Guarded::Unreadable(raw)) => Found::Unreadable(raw),
+            None => Found::Gone,
+        })
     }
 }
 
@@ -214,6 +229,23 @@ mod tests {
 
     fn seen(written: &Written, cached: &str) -> String {
         written.newest(Arc::new(version(cached))).resource_version().unwrap()
+    }
+
+    #[test]
+    fn only_an_answer_that_can_be_read_settles_what_became_of_a_write() {
+        let answered = |code: u16, reason: &str| {
+            let status = json!({"status": "Failure", "message": "", "reason": reason, "code": code});
+            WriteError::from(kube::Error::Api(serde_json::from_value(status).unwrap()))
+        };
+        for code in [408, 429, 500, 503, 504] {
+            assert!(matches!(answered(code, "Timeout"), WriteError::Unknown(_)), "{code}");
+        }
+        assert!(matches!(answered(422, "Invalid"), WriteError::Refused(_)));
+        assert!(matches!(answered(409, "Conflict"), WriteError::Conflict));
+        assert!(matches!(answered(404, "NotFound"), WriteError::Gone));
+        // It was carried out, and the object as written is one that our types refuse.
+        let unreadable = serde_json::from_str::<DistributedLock>("{}").unwrap_err();
+        assert!(matches!(WriteError::from(kube::Error::SerdeError(unreadable)), WriteError::Unknown(_)));
     }
 
     #[test]

@@ -104,17 +104,8 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
 {
     /// An empty cache, and the future that fills it and follows the API server until it is dropped. `slim` removes what
-    /// nobody here reads from each object, to save memory.
+    /// nobody here reads from each object, to save memory. What cannot be read is kept apart (see [`Guarded`]).
     pub fn new(
-        api: Api<K>,
-        config: watcher::Config,
-        slim: fn(&mut K),
-    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        Self::following(watcher(api, config), slim)
-    }
-
-    /// The same for a kind that people write: what cannot be read is kept apart (see [`Guarded`]).
-    pub fn guarded(
         api: Api<Guarded<K>>,
         config: watcher::Config,
         slim: fn(&mut K),
@@ -189,6 +180,11 @@ where
     /// All objects, in no order.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.store.state()
+    }
+
+    /// Whether there is an object of this name that cannot be read.
+    pub fn is_unreadable(&self, reference: &ObjectRef<K>) -> bool {
+        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).contains_key(reference)
     }
 
     /// The objects that cannot be read. They are in no other answer of this cache.

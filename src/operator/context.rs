@@ -74,8 +74,8 @@ impl Context {
         let (pods, follow_pods) = Cache::new(Api::all(client.clone()), any(), slim_pod);
         let (nodes, follow_nodes) = Cache::new(Api::all(client.clone()), any(), slim_node);
         let (namespaces, follow_namespaces) = Cache::new(Api::all(client.clone()), any(), |_| ());
-        let (quorums, follow_quorums) = Cache::guarded(Api::all(client.clone()), any(), |_| ());
-        let (locks, follow_locks) = Cache::guarded(Api::all(client.clone()), any(), |_| ());
+        let (quorums, follow_quorums) = Cache::new(Api::all(client.clone()), any(), |_| ());
+        let (locks, follow_locks) = Cache::new(Api::all(client.clone()), any(), |_| ());
         let reporter = Reporter { controller: "redlock-operator".into(), instance: Some(replica.pod_name.clone()) };
         let follow = async move {
             tokio::join!(follow_pods, follow_nodes, follow_namespaces, follow_quorums, follow_locks);

@@ -170,6 +170,9 @@ impl Metrics {
         self.seen.look_at_quorums(&context.quorums.all(), context.api_now().0);
         self.seen.look_at_unreadable("DistributedLock", context.locks.unreadable().len());
         self.seen.look_at_unreadable("RedisQuorum", context.quorums.unreadable().len());
+        self.seen.look_at_unreadable("Pod", context.pods.unreadable().len());
+        self.seen.look_at_unreadable("Node", context.nodes.unreadable().len());
+        self.seen.look_at_unreadable("Namespace", context.namespaces.unreadable().len());
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         if encode(&mut text, &registry).is_err() {

@@ -8,7 +8,7 @@
 //! the API server or was frozen, learns nothing and judges nothing meanwhile, and counts anew from its next look.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -72,12 +72,19 @@ impl NodeWatch {
         self.changed.subscribe()
     }
 
-    /// Takes a look at all nodes that exist. `last_answer`: when the API server was last reached.
-    pub fn look<N: AsRef<Node>>(&self, nodes: &[N], last_answer: Option<Boottime>, now: Boottime) {
+    /// Takes a look at all nodes that exist; of those that cannot be read only the name is known, and they count as heard.
+    /// `last_answer`: when the API server was last reached.
+    pub fn look<N: AsRef<Node>>(
+        &self,
+        nodes: &[N],
+        unreadable: &HashSet<String>,
+        last_answer: Option<Boottime>,
+        now: Boottime,
+    ) {
         if last_answer.is_none_or(|answer| now.since(answer) > BLIND) {
             return;
         }
-        if self.seen().look(nodes, now) {
+        if self.seen().look(nodes, unreadable, now) {
             self.changed.send_replace(());
         }
     }
@@ -89,7 +96,7 @@ impl NodeWatch {
 
 impl Seen {
     /// Whether a node is lost that was not, or the other way round.
-    fn look<N: AsRef<Node>>(&mut self, nodes: &[N], now: Boottime) -> bool {
+    fn look<N: AsRef<Node>>(&mut self, nodes: &[N], unreadable: &HashSet<String>, now: Boottime) -> bool {
         if self.last_look.replace(now).is_none_or(|last| now.since(last) > BLIND) {
             self.begin_anew(now);
         }
@@ -103,7 +110,7 @@ impl Seen {
         }
         let mut changed = false;
         for (name, known) in &mut self.nodes {
-            match present.get(name) {
+            match present.get(name).or_else(|| unreadable.contains(name).then_some(&false)) {
                 Some(true) => (known.silent, known.vanished) = (Some(known.silent.unwrap_or(now)), None),
                 Some(false) => (known.silent, known.vanished) = (None, None),
                 None => known.vanished = Some(known.vanished.unwrap_or(now)),
@@ -151,7 +158,8 @@ fn is_silent(node: &Node) -> bool {
 pub async fn follow(context: Context) {
     loop {
         let now = context.clock.boottime();
-        context.node_watch.look(&context.nodes.all(), context.api_time.last_answer(), now);
+        let unreadable = context.nodes.unreadable().iter().filter_map(|node| node.metadata.name.clone()).collect();
+        context.node_watch.look(&context.nodes.all(), &unreadable, context.api_time.last_answer(), now);
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -186,7 +194,7 @@ mod tests {
     ) -> Option<u64> {
         let (nodes, from) = (nodes(states), seconds.start);
         seconds.into_iter().find_map(|second| {
-            watch.look(&nodes, Some(at(second)), at(second));
+            watch.look(&nodes, &HashSet::new(), Some(at(second)), at(second));
             watch.is_lost(name).then_some(second - from)
         })
     }
@@ -198,7 +206,7 @@ mod tests {
         assert_eq!(lost_after(&watch, "a", 0..100, &states), Some(15), "however old its condition is");
         assert!(!watch.is_lost("b") && !watch.is_lost("c"), "not ready is not silent");
         assert_eq!(lost_after(&watch, "b", 100..200, &states), None);
-        watch.look(&nodes(&[("a", "True"), ("b", "True"), ("c", "True")]), Some(at(200)), at(200));
+        watch.look(&nodes(&[("a", "True"), ("b", "True"), ("c", "True")]), &HashSet::new(), Some(at(200)), at(200));
         assert!(!watch.is_lost("a"), "it was heard again");
     }
 
@@ -232,7 +240,7 @@ mod tests {
         let watch = NodeWatch::default();
         assert_eq!(lost_after(&watch, "a", 0..16, &[("a", "Unknown"), ("b", "True"), ("c", "True")]), Some(15));
         for second in 16..100 {
-            watch.look(&nodes(&[("b", "True"), ("c", "True")]), Some(at(second)), at(second));
+            watch.look(&nodes(&[("b", "True"), ("c", "True")]), &HashSet::new(), Some(at(second)), at(second));
             assert!(watch.is_lost("a"));
         }
     }
@@ -249,12 +257,22 @@ mod tests {
         let (watch, states) = (NodeWatch::default(), [("a", "Unknown"), ("b", "True"), ("c", "True")]);
         assert_eq!(lost_after(&watch, "a", 0..10, &states), None);
         for second in 10..1_000 {
-            watch.look(&nodes(&states), Some(at(9)), at(second));
+            watch.look(&nodes(&states), &HashSet::new(), Some(at(9)), at(second));
             assert!(!watch.is_lost("a"), "{second}: only an old view says that it is silent");
         }
         assert_eq!(lost_after(&watch, "a", 1_000..1_100, &states), Some(15), "counted from the next look");
-        watch.look(&nodes(&states), None, at(1_100));
+        watch.look(&nodes(&states), &HashSet::new(), None, at(1_100));
         assert!(watch.is_lost("a"), "and what was lost stays so");
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_read_is_not_lost() {
+        let (watch, unreadable) = (NodeWatch::default(), HashSet::from(["a".to_owned()]));
+        watch.look(&nodes(&[("a", "True"), ("b", "True"), ("c", "True")]), &HashSet::new(), Some(at(0)), at(0));
+        for second in 1..400 {
+            watch.look(&nodes(&[("b", "True"), ("c", "True")]), &unreadable, Some(at(second)), at(second));
+        }
+        assert!(!watch.is_lost("a"));
     }
 
     #[test]

@@ -84,11 +84,12 @@ pub fn holds_on(lock: &DistributedLock, quorum: &RedisQuorum, quorums: &[Arc<Red
     }
 }
 
-/// The same of a lock that cannot be read.
+/// The same of a lock that cannot be read. One that does not even say where it is held may be held anywhere.
 #[must_use]
 pub fn raw_holds_on(lock: &Unreadable, quorum: &RedisQuorum) -> bool {
-    let uid = lock.status("holder").and_then(|holder| holder.pointer("/quorum/uid"));
-    uid.is_some() && uid.and_then(|uid| uid.as_str()) == quorum.uid().as_deref()
+    let Some(holder) = lock.status("holder") else { return false };
+    let uid = holder.pointer("/quorum/uid").and_then(|uid| uid.as_str());
+    uid.is_none_or(|uid| quorum.uid().as_deref() == Some(uid))
 }
 
 fn by_name(quorums: &[Arc<RedisQuorum>], namespace: &str, name: &str) -> Result<Arc<RedisQuorum>, LookupError> {

@@ -154,6 +154,14 @@ impl ValueSigner {
         LockValue(format!("{nonce}{}", to_hex(&tag[..HALF])).into())
     }
 
+    /// Which attempt on this lock `value` belongs to, as its value or as its seal.
+    #[must_use]
+    pub fn attempt(&self, lock_uid: &str, value: &str) -> Option<Nonce> {
+        let (nonce, _) = halves(value)?;
+        let is_ours = self.recognise(lock_uid, value).is_some() || self.recognise_sealed(lock_uid, &nonce, value);
+        is_ours.then_some(nonce)
+    }
+
     /// Whether `value` is the seal of the attempt `nonce` on this lock. Compared in constant time.
     #[must_use]
     pub fn recognise_sealed(&self, lock_uid: &str, nonce: &Nonce, value: &str) -> bool {

@@ -8,12 +8,10 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
-use serde::{
-    Deserialize, Deserializer,
-    de::{DeserializeOwned, Error as _},
-};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 
 /// An object of kind `K`, or what is left of it for one who cannot read it.
@@ -44,6 +42,16 @@ impl Unreadable {
     }
 }
 
+impl<K> Guarded<K> {
+    /// The object, if it can be read.
+    pub fn read(&self) -> Option<&K> {
+        match self {
+            Self::Read(object) => Some(object),
+            Self::Unreadable(_) => None,
+        }
+    }
+}
+
 impl<K> From<K> for Guarded<K> {
     fn from(object: K) -> Self {
         Self::Read(object)
@@ -53,20 +61,42 @@ impl<K> From<K> for Guarded<K> {
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut object = Value::deserialize(deserializer)?;
+        // Nobody here needs them. Anybody who may write the object may write into them what our types refuse: a time in the year 9999.
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
         // What people and controllers write must not be able to end the process, whatever it is.
         let error = match catch_unwind(AssertUnwindSafe(|| K::deserialize(&object))) {
             Ok(Ok(read)) => return Ok(Self::Read(read)),
             Ok(Err(error)) => error.to_string(),
             Err(_panic) => "reading it made the operator panic".to_owned(),
         };
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("managedFields");
-        }
-        let metadata = object.get("metadata").map(ObjectMeta::deserialize).transpose().map_err(D::Error::custom)?;
-        let metadata = metadata.unwrap_or_default();
+        let metadata = object.get("metadata").map(metadata).unwrap_or_default();
         Ok(Self::Unreadable(Box::new(Unreadable { metadata, object, error })))
     }
 }
+
+/// As much of the metadata as can be read, so that no object can make a whole list unreadable.
+fn metadata(value: &Value) -> ObjectMeta {
+    if let Ok(metadata) = ObjectMeta::deserialize(value) {
+        return metadata;
+    }
+    let text = |field: &str| value.get(field).and_then(Value::as_str).map(str::to_owned);
+    let read = |field: &str| value.get(field).cloned().unwrap_or_default();
+    ObjectMeta {
+        name: text("name"),
+        namespace: text("namespace"),
+        uid: text("uid"),
+        resource_version: text("resourceVersion"),
+        generation: value.get("generation").and_then(Value::as_i64),
+        finalizers: serde_json::from_value(read("finalizers")).unwrap_or_default(),
+        // That it is being deleted matters, since when does not.
+        deletion_timestamp: value.get("deletionTimestamp").map(|time| Time::deserialize(time).unwrap_or(EPOCH)),
+        ..ObjectMeta::default()
+    }
+}
+
+const EPOCH: Time = Time(Timestamp::UNIX_EPOCH);
 
 /// The same resource as `K`.
 impl<K: Resource> Resource for Guarded<K> {
@@ -117,6 +147,24 @@ mod tests {
             "metadata": {"name": name, "uid": name, "resourceVersion": "7", "managedFields": []},
             "spec": {"claim": {"identity": "me"}, "ttlAfterFinished": ttl},
             "status": {"transitions": 3, "ending": {"reason": "Suspended", "since": "2026-01-01T00:00:00Z"}}})
+    }
+
+    #[test]
+    fn nobody_makes_an_object_or_a_list_unreadable_by_its_metadata() {
+        let mut odd = lock("odd", "1h");
+        // The API server takes this time from whoever writes the object.
+        odd["metadata"]["managedFields"] = json!([{"manager": "m", "time": "9999-12-31T23:59:59Z"}]);
+        assert!(serde_json::from_value::<DistributedLock>(odd.clone()).is_err());
+        let read: Guarded<DistributedLock> = serde_json::from_value(odd.clone()).unwrap();
+        assert!(read.read().is_some());
+        odd["metadata"]["creationTimestamp"] = json!("9999-12-31T23:59:59Z");
+        odd["metadata"]["deletionTimestamp"] = json!("9999-12-31T23:59:59Z");
+        odd["metadata"]["finalizers"] = json!(["f"]);
+        let read: Guarded<DistributedLock> = serde_json::from_value(odd).unwrap();
+        let metadata = read.meta();
+        assert!(read.read().is_none());
+        assert_eq!((metadata.uid.as_deref(), metadata.resource_version.as_deref()), (Some("odd"), Some("7")));
+        assert_eq!((metadata.deletion_timestamp.is_some(), &metadata.finalizers), (true, &Some(vec!["f".to_owned()])));
     }
 
     #[test]

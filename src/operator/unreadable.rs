@@ -1,0 +1,139 @@
+//! The leader tells of the objects that this version of the operator cannot read: in an Event, and in the condition of a quorum. What
+//! becomes of such a lock is `lock::unreadable`'s.
+
+use std::{collections::HashMap, time::Duration};
+
+use kube::{
+    Api, Resource,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    runtime::events::EventType,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{
+    cache::{Cache, Guarded, Unreadable},
+    context::Context,
+    leader::Term,
+};
+use crate::{
+    api::{
+        RedisQuorum,
+        conditions::{CommonReason, QuorumCondition, Status},
+    },
+    lock::{unreadable::condition, writes::request},
+    time::{Boottime, UnixMillis},
+};
+
+/// Between two looks.
+const ROUND: Duration = Duration::from_secs(1);
+/// One object gets no more than one Event in this time, however often it is changed.
+const PER_OBJECT: Duration = Duration::from_secs(600);
+/// All objects of one kind get no more than so many Events in that time: the metric counts the others, and the log names them.
+const PER_KIND: usize = 100;
+
+/// What was told of one object, and when.
+type Said = HashMap<(String, String), Boottime>;
+
+/// Runs until the term is over.
+pub(super) async fn tell(context: Context, term: Term) {
+    let clock = context.clock.clone();
+    let telling = async {
+        let mut said = Said::new();
+        loop {
+            let now = context.clock.boottime();
+            said.retain(|_, at| now.since(*at) < PER_OBJECT);
+            of_kind(&context, &context.locks, &mut said, now).await;
+            of_kind(&context, &context.quorums, &mut said, now).await;
+            of_kind(&context, &context.pods, &mut said, now).await;
+            of_kind(&context, &context.nodes, &mut said, now).await;
+            of_kind(&context, &context.namespaces, &mut said, now).await;
+            for quorum in context.quorums.unreadable() {
+                say_in_the_quorum(&context, &quorum).await;
+            }
+            tokio::time::sleep(ROUND).await;
+        }
+    };
+    term.bound(&*clock, telling).await.unwrap_or(())
+}
+
+async fn of_kind<K>(context: &Context, cache: &Cache<K>, said: &mut Said, now: Boottime)
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    let kind = K::kind(&()).into_owned();
+    for raw in cache.unreadable() {
+        let told = (kind.clone(), raw.metadata.uid.clone().unwrap_or_default());
+        if said.contains_key(&told) || said.keys().filter(|(other, _)| *other == kind).count() >= PER_KIND {
+            continue;
+        }
+        said.insert(told, now);
+        let note = message(&raw);
+        let object = Guarded::<K>::Unreadable(Box::new((*raw).clone()));
+        context.event(&object, EventType::Warning, CommonReason::Unreadable.as_str(), note).await;
+    }
+}
+
+fn message(raw: &Unreadable) -> String {
+    let error: String = raw.error.chars().take(512).collect();
+    format!(
+        "this version of the operator cannot read the object, and leaves it out: {error}. Change what the message names, or delete the \
+         object; other objects are served"
+    )
+}
+
+/// Its status says so, unless it does already or the API server refuses.
+async fn say_in_the_quorum(context: &Context, raw: &Unreadable) {
+    let Some(patch) = quorum_patch(raw, context.api_now()) else { return };
+    let kind = ApiResource::erase::<RedisQuorum>(&());
+    let namespace = raw.metadata.namespace.as_deref().unwrap_or_default();
+    let quorums: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), namespace, &kind);
+    let name = raw.metadata.name.as_deref().unwrap_or_default();
+    if let Err(error) = request(quorums.patch_status(name, &PatchParams::default(), &Patch::Merge(patch))).await {
+        tracing::debug!(
+            namespace,
+            name,
+            error = &error as &dyn std::error::Error,
+            "no condition says yet that this quorum cannot be read"
+        );
+    }
+}
+
+fn quorum_patch(raw: &Unreadable, now: UnixMillis) -> Option<Value> {
+    let reason = CommonReason::Unreadable.as_str();
+    let conditions =
+        condition(&raw.object, (QuorumCondition::Ready.as_str(), Status::False), (reason, &message(raw)), now);
+    let conditions = json!(conditions);
+    if raw.status("conditions") == Some(&conditions) {
+        return None;
+    }
+    let version = &raw.metadata.resource_version;
+    Some(
+        json!({"metadata": {"uid": raw.metadata.uid, "resourceVersion": version}, "status": {"conditions": conditions}}),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_condition_of_a_quorum_says_once_what_cannot_be_read() {
+        let object = json!({"metadata": {"name": "q", "namespace": "ns", "uid": "u", "resourceVersion": "4", "generation": 2},
+            "spec": {"maxTTL": "9999999h"},
+            "status": {"conditions": [{"type": "QuorumAvailable", "status": "True", "reason": "AsExpected", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}, {"type": "of a later version"}]}});
+        let Guarded::Unreadable(mut raw) = serde_json::from_value::<Guarded<RedisQuorum>>(object).unwrap() else {
+            panic!("it can be read")
+        };
+        let patch = quorum_patch(&raw, UnixMillis(1_767_225_600_000)).unwrap();
+        assert_eq!(patch.pointer("/metadata/resourceVersion"), Some(&json!("4")));
+        let conditions = patch.pointer("/status/conditions").and_then(Value::as_array).unwrap();
+        let [available, ready] = conditions.as_slice() else { panic!("{conditions:?}") };
+        assert_eq!(available["type"], "QuorumAvailable");
+        assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("Unreadable")));
+        assert!(ready["message"].as_str().unwrap().contains("9999999h"), "{ready}");
+        raw.object["status"] = patch["status"].clone();
+        assert_eq!(quorum_patch(&raw, UnixMillis(1_767_225_700_000)), None);
+    }
+}
