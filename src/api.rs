@@ -79,6 +79,8 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 }
 
 #[cfg(test)]
+pub(crate) mod accepted;
+#[cfg(test)]
 pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

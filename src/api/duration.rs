@@ -12,6 +12,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// Go counts a duration in 63 bits of nanoseconds, and the API server's CEL rules with it.
 const MAX_MILLIS: u64 = i64::MAX as u64 / 1_000_000;
 
+/// What the API server takes: every duration that fits this, in 20 characters, is one that can be read. So many digits of each unit that
+/// 20 characters of it are less than 292 years, and more than any duration that this operator writes.
+const DURATION_PATTERN: &str = "^([0-9]{1,6}h|[0-9]{1,7}m|[0-9]{1,9}s|[0-9]{1,12}ms)+$";
+/// The longest that is computed and written: ten years.
+const LONGEST_WRITTEN: u64 = 10 * 365 * 24 * 3_600_000;
+
 /// A duration such as `50ms`, `10s`, `1m30s` or `2h`: whole milliseconds, no fractions, no sign.
 ///
 /// A subset of what Go parses, so that the API server's CEL rules read every value in the same way.
@@ -55,11 +61,12 @@ impl From<GoDuration> for Duration {
     }
 }
 
-/// Rounds up to whole milliseconds: a wait is never shorter than what it was computed to be.
+/// Rounds up to whole milliseconds: a wait is never shorter than what it was computed to be. What is longer than ten years is ten
+/// years, so that the schema takes what is written.
 impl From<Duration> for GoDuration {
     fn from(duration: Duration) -> Self {
         let millis = duration.as_nanos().div_ceil(1_000_000);
-        Self::from_millis(u64::try_from(millis).map_or(MAX_MILLIS, |millis| millis.min(MAX_MILLIS)))
+        Self::from_millis(u64::try_from(millis).map_or(LONGEST_WRITTEN, |millis| millis.min(LONGEST_WRITTEN)))
     }
 }
 
@@ -137,7 +144,7 @@ impl JsonSchema for GoDuration {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$", "maxLength": 20})
+        json_schema!({"type": "string", "pattern": DURATION_PATTERN, "maxLength": 20})
     }
 }
 
@@ -270,7 +277,7 @@ mod tests {
         assert_eq!(GoDuration::from(Duration::from_millis(7)), GoDuration::from_millis(7));
         assert_eq!(
             GoDuration::from(Duration::MAX).to_string().parse::<GoDuration>(),
-            Ok(GoDuration::from_millis(MAX_MILLIS))
+            Ok(GoDuration::from_millis(LONGEST_WRITTEN))
         );
     }
 

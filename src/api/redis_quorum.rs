@@ -276,7 +276,7 @@ pub struct Expose {
     pub type_: ExposeType,
     /// Annotations of these Services. One that is removed here stays where it was put.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
+    #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 16_384}))]
     pub annotations: BTreeMap<String, String>,
     /// `host` or `host:port` under which peers outside reach the members, in the order of the members. Clients' Secrets have these
     /// in place of names in the cluster, and the members' certificate has to name these hosts as well.

@@ -2,7 +2,7 @@
 
 use kube::core::Rule;
 use schemars::Schema;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// A rule that refuses with `message`, which the API server shows beside `field`.
 pub(super) fn rule(field: &str, rule: &str, message: &str) -> Rule {
@@ -17,13 +17,60 @@ pub(super) fn add_rules(schema: &mut Schema, rules: &[Rule]) {
     }
 }
 
-/// Removes `nullable` everywhere, and the line breaks of doc comments from descriptions.
+/// What API servers take as a time, `9999-12-31T23:59:59+99:99` among it, is more than our types can read.
+pub(super) const TIME_PATTERN: &str = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z$";
+/// As Kubernetes reads quantities.
+const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+/// For texts, lists and maps of Kubernetes' own types, which say no bound.
+const LONGEST_TEXT: u64 = 1_024;
+const LONGEST_MESSAGE: u64 = 32_768;
+const MOST_ITEMS: u64 = 1_024;
+/// Every number up to this one is the same in JSON, Go and Rust.
+const LARGEST_NUMBER: i64 = (1 << 53) - 1;
+
+/// Bounds whatever has no bound yet: nothing that fits the schema may be more than our types can read.
+fn bound(schema: &mut Map<String, Value>) {
+    // Every condition has these, and a message may be long.
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut)
+        && properties.contains_key("lastTransitionTime")
+        && let Some(message) = properties.get_mut("message").and_then(Value::as_object_mut)
+    {
+        message.entry("maxLength").or_insert(json!(LONGEST_MESSAGE));
+    }
+    let is = |name: &str, what: &str| schema.get(name).and_then(Value::as_str) == Some(what);
+    let limits = if schema.contains_key("enum") || schema.contains_key("$ref") {
+        vec![]
+    } else if schema.get("x-kubernetes-int-or-string") == Some(&json!(true)) {
+        let either = json!([{"type": "integer"}, {"type": "string"}]);
+        vec![("anyOf", either), ("pattern", json!(QUANTITY_PATTERN)), ("maxLength", json!(64))]
+    } else if is("type", "string") && is("format", "date-time") {
+        vec![("pattern", json!(TIME_PATTERN)), ("maxLength", json!(40))]
+    } else if is("type", "string") {
+        vec![("maxLength", json!(LONGEST_TEXT))]
+    } else if is("type", "array") {
+        vec![("maxItems", json!(MOST_ITEMS))]
+    } else if schema.contains_key("additionalProperties") {
+        vec![("maxProperties", json!(MOST_ITEMS))]
+    } else if is("type", "integer") && is("format", "int32") {
+        vec![("minimum", json!(i32::MIN)), ("maximum", json!(i32::MAX))]
+    } else if is("type", "integer") {
+        vec![("minimum", json!(-LARGEST_NUMBER)), ("maximum", json!(LARGEST_NUMBER))]
+    } else {
+        vec![]
+    };
+    for (name, limit) in limits {
+        schema.entry(name).or_insert(limit);
+    }
+}
+
+/// Removes `nullable` everywhere, and the line breaks of doc comments from descriptions; bounds what has no bound.
 ///
 /// An optional field is left out or has a value: with a third possibility `has(self.claim)` would be true of
 /// `claim: null`, and every rule that uses it wrong.
 pub(super) fn tidy(value: &mut Value) {
     match value {
         Value::Object(map) => {
+            bound(map);
             if map.get("nullable").is_some_and(Value::is_boolean) {
                 map.remove("nullable");
             }

@@ -53,7 +53,7 @@ fn heartbeat() -> Rule {
     .optional_old_self(true)
 }
 
-fn times() -> [Rule; 12] {
+fn times() -> [Rule; 15] {
     [
         rule(
             ".liveness",
@@ -84,6 +84,12 @@ fn times() -> [Rule; 12] {
             ".maxHold",
             "!has(self.maxHold) || duration(self.maxHold) > duration('0s')",
             "write a maxHold above 0s, or leave it out (no limit)",
+        ),
+        at_most_a_year("maxHold", "write a maxHold of at most 8760h (a year), or leave it out (no limit)"),
+        at_most_a_year("waitTimeout", "write a waitTimeout of at most 8760h (a year), or leave it out (no limit)"),
+        at_most_a_year(
+            "ttlAfterFinished",
+            "write a ttlAfterFinished of at most 8760h (a year), or leave it out (kept for ever)",
         ),
         rule(
             ".minHold",
@@ -117,6 +123,11 @@ fn times() -> [Rule; 12] {
             "ttlAfterFinished is for claims, an election never finishes: leave it out",
         ),
     ]
+}
+
+fn at_most_a_year(field: &str, message: &str) -> Rule {
+    let bounded = format!("!has(self.{field}) || duration(self.{field}) <= duration('8760h')");
+    rule(&format!(".{field}"), &bounded, message)
 }
 
 /// Rules of `spec.claim`.

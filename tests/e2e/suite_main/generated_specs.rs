@@ -43,8 +43,8 @@ const LOCK: &[Field] = &[
     }),
     ("renewInterval", || vec![json!("100ms"), json!("500ms"), json!("5s"), json!("6s"), json!("99ms")]),
     ("minHold", || vec![json!("0s"), json!("5s"), json!("20s"), json!("24h"), json!("25h")]),
-    ("maxHold", || vec![json!("10s"), json!("1ms"), json!("0s")]),
-    ("waitTimeout", || vec![json!("5s"), json!("1m"), json!("0s")]),
+    ("maxHold", || vec![json!("10s"), json!("1ms"), json!("0s"), json!("8760h"), json!("8761h")]),
+    ("waitTimeout", || vec![json!("5s"), json!("1m"), json!("0s"), json!("525600m"), json!("9999999h")]),
     ("lockDelay", || vec![json!("0s"), json!("1h"), json!("61m")]),
     ("retry", || {
         let good = [json!({}), json!({"delay": "1m"}), json!({"delay": "10ms", "jitter": "10ms"})];
@@ -59,7 +59,7 @@ const LOCK: &[Field] = &[
         let bad = [json!({}), json!({"httpGet": http, "tcpSocket": {"port": 1}}), json!({"tcpSocket": {"port": 0}})];
         [good.to_vec(), bad.to_vec()].concat()
     }),
-    ("ttlAfterFinished", || vec![json!("5s"), json!("0s")]),
+    ("ttlAfterFinished", || vec![json!("5s"), json!("0s"), json!("8760h"), json!("8760h1ms"), json!("9999999h")]),
     ("suspend", || vec![json!(true), json!(false)]),
     ("validity", || vec![json!("Published"), json!("Transitions"), json!("Sometimes")]),
 ];
@@ -131,7 +131,7 @@ fn lock_is_good(spec: &Value) -> bool {
     let time = |path: &str, default: u64, least: u64, most: u64| {
         millis(spec, path, default).is_some_and(|millis| (least..=most).contains(&millis))
     };
-    let (claim, election, any) = (has("/claim"), has("/election"), u64::MAX);
+    let (claim, election, any, year) = (has("/claim"), has("/election"), u64::MAX, 365 * 86_400_000);
     let key = spec.get("key").and_then(Value::as_str);
     let key_is_good = |key: &str| {
         (1..=200).contains(&key.len())
@@ -155,8 +155,8 @@ fn lock_is_good(spec: &Value) -> bool {
         && (!has("/renewInterval") || time("/renewInterval", 0, 100, ttl / 2))
         && (!has("/minHold") || claim && time("/minHold", 0, 0, 86_400_000))
         && (!has("/maxHold") || time("/minHold", 0, 0, millis(spec, "/maxHold", 0).unwrap_or(0)))
-        && time("/maxHold", 1, 1, any)
-        && (!has("/waitTimeout") || claim && time("/waitTimeout", 0, 1, any))
+        && time("/maxHold", 1, 1, year)
+        && (!has("/waitTimeout") || claim && time("/waitTimeout", 0, 1, year))
         && time("/lockDelay", 0, 0, 3_600_000)
         && time("/retry/delay", 200, 10.max(jitter), 60_000)
         && within(spec.get("priority"), -1_000_000, 1_000_000)
@@ -164,7 +164,7 @@ fn lock_is_good(spec: &Value) -> bool {
         && (!has("/liveness") || election || has("/claim/podName"))
         && (!has("/liveness") || has("/liveness/httpGet") != has("/liveness/tcpSocket"))
         && within(spec.pointer("/liveness/tcpSocket/port"), 1, 65_535)
-        && (!has("/ttlAfterFinished") || claim)
+        && (!has("/ttlAfterFinished") || claim && time("/ttlAfterFinished", 0, 0, year))
         && one_of(spec.get("validity"), &["Published", "Transitions"])
 }
 

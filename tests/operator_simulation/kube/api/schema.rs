@@ -159,6 +159,8 @@ pub(super) fn rules(kind: Kind, old: Option<&Value>, new: &Value) -> Result<(), 
     }
 }
 
+const YEAR: u64 = 365 * 86_400;
+
 /// Which rule about a lock's times does not hold.
 fn times(spec: &Value) -> Option<&'static str> {
     let of = |pointer: &str| -> Option<Duration> {
@@ -174,9 +176,11 @@ fn times(spec: &Value) -> Option<&'static str> {
     let rules = [
         ("spec.ttl", ttl >= second(1) && ttl <= second(3_600)),
         ("spec.renewInterval", at_most("/renewInterval", ttl / 2) && at_least("/renewInterval", millis(100))),
-        ("spec.maxHold", at_least("/maxHold", millis(1))),
+        ("spec.maxHold", at_least("/maxHold", millis(1)) && at_most("/maxHold", second(YEAR))),
         ("spec.minHold", at_most("/minHold", of("/maxHold").unwrap_or(second(86_400))) && only_claims("/minHold")),
         ("spec.waitTimeout", at_least("/waitTimeout", millis(1)) && only_claims("/waitTimeout")),
+        ("spec.waitTimeout", at_most("/waitTimeout", second(YEAR))),
+        ("spec.ttlAfterFinished", at_most("/ttlAfterFinished", second(YEAR))),
         ("spec.lockDelay", at_most("/lockDelay", second(3_600))),
         ("spec.ttlAfterFinished", only_claims("/ttlAfterFinished")),
         ("spec.claim.heartbeat", at_least("/claim/heartbeat", second(1))),
