@@ -34,6 +34,7 @@ mod suite_edges;
 mod suite_lock;
 mod suite_main;
 mod suite_quorum;
+mod suite_tenants;
 mod suite_uninstall;
 mod votes;
 
@@ -47,6 +48,7 @@ const SUITES: &[(&str, &[Test])] = &[
     ("quorum", suite_quorum::TESTS),
     ("lock", suite_lock::TESTS),
     ("edges", suite_edges::TESTS),
+    ("tenants", suite_tenants::TESTS),
     ("clients", suite_clients::TESTS),
     ("chaos", suite_chaos::TESTS),
     ("uninstall", suite_uninstall::TESTS),
