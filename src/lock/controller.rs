@@ -83,6 +83,10 @@ async fn handle(lock: Arc<DistributedLock>, work: Arc<Work>) -> Result<Action, F
     if let Some((left, count)) = work.given_up(&lock) {
         return Ok(work.handle_raw(&lock, left, count).await);
     }
+    if work.panics().contains_key(&uid) {
+        // It may have been changed into one that can be handled: then nothing keeps it from the key.
+        work.locks.pause(&uid, None);
+    }
     match caught(look_after(&work.locks, &lock)).await {
         Ok(handled) => {
             work.panics().remove(&uid);

@@ -95,6 +95,8 @@ impl Locks {
     pub(in crate::lock) async fn tend_raw(&self, raw: &Raw) -> (Duration, Option<String>) {
         match self.next_step(raw).await {
             Ok(done) => done,
+            // The watch shows the other version in a moment, or the end.
+            Err(WriteError::Conflict | WriteError::Gone) => (AFTER_FAILURE, None),
             Err(error) => {
                 let refused = matches!(error, WriteError::Refused(_));
                 tracing::warn!(
