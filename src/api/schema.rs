@@ -41,8 +41,7 @@ fn bound(schema: &mut Map<String, Value>) {
     let limits = if schema.contains_key("enum") || schema.contains_key("$ref") {
         vec![]
     } else if schema.get("x-kubernetes-int-or-string") == Some(&json!(true)) {
-        let either = json!([{"type": "integer"}, {"type": "string"}]);
-        vec![("anyOf", either), ("pattern", json!(QUANTITY_PATTERN)), ("maxLength", json!(64))]
+        vec![("pattern", json!(QUANTITY_PATTERN)), ("maxLength", json!(64))]
     } else if is("type", "string") && is("format", "date-time") {
         vec![("pattern", json!(TIME_PATTERN)), ("maxLength", json!(40))]
     } else if is("type", "string") {
