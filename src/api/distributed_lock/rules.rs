@@ -2,7 +2,7 @@
 
 use kube::core::Rule;
 
-use crate::api::schema::rule;
+use crate::api::{duration::DURATION_PATTERN, schema::rule};
 
 /// Rules of `spec`.
 pub(super) fn spec() -> Vec<Rule> {
@@ -93,12 +93,12 @@ fn times() -> [Rule; 15] {
         ),
         rule(
             ".minHold",
-            "!has(self.minHold) || !has(self.maxHold) || duration(self.minHold) <= duration(self.maxHold)",
+            &if_readable("minHold", "!has(self.maxHold) || duration(self.minHold) <= duration(self.maxHold)"),
             "write a minHold that is not larger than maxHold",
         ),
         rule(
             ".minHold",
-            "!has(self.minHold) || (has(self.claim) && duration(self.minHold) <= duration('24h'))",
+            &if_readable("minHold", "has(self.claim) && duration(self.minHold) <= duration('24h')"),
             "write a minHold of at most 24h, and only with a claim: a leader that ends leaves its election to the next one",
         ),
         rule(
@@ -126,8 +126,15 @@ fn times() -> [Rule; 15] {
 }
 
 fn at_most_a_year(field: &str, message: &str) -> Rule {
-    let bounded = format!("!has(self.{field}) || duration(self.{field}) <= duration('8760h')");
-    rule(&format!(".{field}"), &bounded, message)
+    let bounded = format!("duration(self.{field}) <= duration('8760h')");
+    rule(&format!(".{field}"), &if_readable(field, &bounded), message)
+}
+
+/// A rule about a duration that an older schema may have let in though nothing can read it. The pattern refuses such a one where it is
+/// written. In an object that is stored it is left alone, as every violation is that a write does not touch; but a rule that cannot be evaluated is
+/// an error at every write, and with it nobody could write the object's status, nor take its finalizer off.
+fn if_readable(field: &str, rule: &str) -> String {
+    format!("!has(self.{field}) || !self.{field}.matches('{DURATION_PATTERN}') || ({rule})")
 }
 
 /// Rules of `spec.claim`.

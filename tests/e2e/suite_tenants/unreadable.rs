@@ -63,14 +63,16 @@ pub(crate) async fn a_claim_that_the_operator_cannot_read_is_refused(bench: Benc
     Ok(())
 }
 
-/// The schema without what it says about this field.
+/// The schema without what it says about the two fields that older ones did not bound.
 fn loosened(mut crd: Value) -> Value {
     let spec = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    if let Some(field) = spec["properties"]["ttlAfterFinished"].as_object_mut() {
-        field.remove("pattern");
-    }
-    if let Some(rules) = spec["x-kubernetes-validations"].as_array_mut() {
-        rules.retain(|rule| !rule["rule"].as_str().is_some_and(|rule| rule.contains("ttlAfterFinished")));
+    for name in ["ttlAfterFinished", "minHold"] {
+        if let Some(field) = spec["properties"][name].as_object_mut() {
+            field.remove("pattern");
+        }
+        if let Some(rules) = spec["x-kubernetes-validations"].as_array_mut() {
+            rules.retain(|rule| !rule["rule"].as_str().is_some_and(|rule| rule.contains(name)));
+        }
     }
     crd
 }
@@ -106,12 +108,12 @@ async fn with_a_loose_schema<F: Future<Output = anyhow::Result<()>>>(
 
 /// While no operator runs: one claim is stored that cannot be read, two that are held are changed so, and one of these is deleted.
 async fn store_unreadable(bench: &Bench) -> anyhow::Result<()> {
-    let patch = json!({"spec": {"ttlAfterFinished": UNREADABLE}}).to_string();
+    let patch = |field: &str| json!({"spec": {field: UNREADABLE}}).to_string();
     with_a_loose_schema(bench, || async {
         let free = serde_json::from_value(unreadable("free", "free"))?;
         locks(bench).create(&PostParams::default(), &free).await?;
-        bench.patch("dlock", "held", &patch).await?;
-        bench.patch("dlock", "going", &patch).await
+        bench.patch("dlock", "held", &patch("ttlAfterFinished")).await?;
+        bench.patch("dlock", "going", &patch("minHold")).await
     })
     .await?;
     bench.kubectl(&["delete", "dlock", "going", "--wait=false"]).await.map(drop)
