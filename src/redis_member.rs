@@ -10,6 +10,7 @@ mod admin;
 mod connect;
 mod endpoint;
 mod external;
+mod limited;
 mod scripts;
 mod tls;
 mod voting;

@@ -22,6 +22,9 @@ mod faults;
 mod fence;
 #[path = "redis/keys.rs"]
 mod keys;
+#[cfg(feature = "operator")]
+#[path = "redis/limits.rs"]
+mod limits;
 #[path = "redis/net.rs"]
 mod net;
 #[path = "redis/quorum.rs"]

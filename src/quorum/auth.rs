@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use crate::redis_member::Secret;
+use crate::redis_member::acl::PROBE_USER;
 use crate::redlock::ValueSigner;
 use crate::time::UnixMillis;
 
@@ -209,6 +210,13 @@ impl Auth {
         let both = self.rotation().is_some_and(|rotation| rotation.stage != Stage::Removing);
         let other = self.other_password(member, user).filter(|_| both);
         std::iter::once(self.password(member, user)).chain(other).collect()
+    }
+
+    /// The password of the readiness probe of a member. It is not rotated: a rotation would have to wait for the kubelet, which
+    /// brings a new file into a running pod when it likes, and all that this password opens is `ECHO`.
+    #[must_use]
+    pub fn probe_password(&self, member: &str) -> Secret {
+        password(&self.seed, member, PROBE_USER)
     }
 
     /// Signs the values of locks. Its key never changes: values that were signed are on the members.

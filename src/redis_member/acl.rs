@@ -11,15 +11,16 @@ use std::fmt;
 
 /// The operator's own user on every member.
 pub const OPERATOR_USER: &str = "operator";
-/// The user of the kubelet's probes. It needs no password: all that it may do is `ECHO`, and that only while the member votes, so
-/// that readiness follows admission whatever the users of the day are called.
-pub const PROBE_USER: &str = "probe";
+/// The user of the kubelet's readiness probe. All that it may do is `ECHO`, and that only while the member votes, so that readiness
+/// follows admission whatever the users of the day are called. It has a password, since Redis takes more from whoever has logged in.
+pub const PROBE_USER: &str = "readiness";
 
 /// What a closed user may do. Not `off`: with `off` Redisson cannot start, and node-redis never connects, while one
 /// member of three is fenced.
 pub(super) const CLOSED: &str = "-@all +ping";
 /// What the scripts of the locking path need, and nothing more.
-const LOCKER: &str = "-@all +ping +info +evalsha +script|load +get +set +del +pexpire +pttl +time +type";
+const LOCKER: &str =
+    "-@all +ping +info +evalsha +script|load +get +set +del +pexpire +pttl +time +type +client|no-evict";
 /// What the Redlock libraries need (docs/clients.md). The first line is for all of them, the second for LockExtend and
 /// LockRelease of StackExchange.Redis, the third for Redisson, whose locks are hashes and who tells waiters by a channel.
 const CLIENT: &str = "-@all +ping +set +get +del +exists +pexpire +pttl +eval +evalsha +script|load \
@@ -30,7 +31,7 @@ const PROBE: &str = "-@all +ping +echo";
 /// What `admin.rs` runs: reading, the operator's own keys, the users, and the end of other connections and of scripts.
 /// The selector allows it to sample the time to live of every key.
 const OPERATOR: &str = "resetchannels ~#* -@all +ping +info +time +scan +get +set +eval +watch +unwatch +multi +exec \
-    +acl|setuser +acl|getuser +client|list +client|kill +client|id +script|kill (~* -@all +pttl)";
+    +acl|setuser +acl|getuser +client|list +client|kill +client|id +client|no-evict +script|kill (~* -@all +pttl)";
 
 /// The `ACL SETUSER` of the user that the operator is given on a master that others run: its locking path, and nothing more.
 /// `PASSWORD` stands for the password.
@@ -95,7 +96,6 @@ pub struct NotAKeyPrefix;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRule {
     name: String,
-    /// None: whoever gives that name.
     passwords: Vec<PasswordHash>,
     /// Keys and channels.
     scope: String,
@@ -130,10 +130,10 @@ impl UserRule {
 
     /// The kubelet's probes.
     #[must_use]
-    pub fn probe() -> Self {
+    pub fn probe(password: &Secret) -> Self {
         Self {
             name: PROBE_USER.to_owned(),
-            passwords: Vec::new(),
+            passwords: vec![PasswordHash::of(password)],
             scope: "resetkeys resetchannels".to_owned(),
             open: PROBE,
         }
@@ -174,8 +174,8 @@ impl UserRule {
     /// user whatever the process's ACL file said.
     #[must_use]
     pub fn set_user(&self, open: bool) -> Vec<String> {
-        let login = if self.passwords.is_empty() { "nopass".to_owned() } else { shown(&self.passwords) };
-        let rules = format!("{} reset on {login} {} {}", self.name, self.scope, if open { self.open } else { CLOSED });
+        let (login, commands) = (shown(&self.passwords), if open { self.open } else { CLOSED });
+        let rules = format!("{} reset on {login} {} {commands}", self.name, self.scope);
         rules.split_whitespace().map(str::to_owned).collect()
     }
 
@@ -211,7 +211,7 @@ fn shown(passwords: &[PasswordHash]) -> String {
 /// The commands of a closed user as `ACL GETUSER` shows them.
 pub(super) const CLOSED_AS_SHOWN: &str = CLOSED;
 
-/// The text of `users.acl`: everybody closed but the operator.
+/// The text of `users.acl`: everybody closed but the operator. No connection is anybody's that has not logged in.
 #[must_use]
 pub fn users_acl(operator_passwords: &[Secret], users: &[UserRule]) -> String {
     let mut lines = vec![
@@ -220,7 +220,6 @@ pub fn users_acl(operator_passwords: &[Secret], users: &[UserRule]) -> String {
     ];
     // `reset` is for SETUSER; a user in the file begins with nothing.
     let closed = |user: &UserRule| format!("user {}", user.set_user(false).join(" ").replacen(" reset ", " ", 1));
-    lines.push(closed(&UserRule::probe()));
     lines.extend(users.iter().map(closed));
     lines.join("\n") + "\n"
 }
@@ -260,12 +259,17 @@ mod tests {
     fn everybody_starts_closed_and_no_password_is_readable() {
         let secret = Secret::new("s3cret");
         let prefix = KeyPrefix::parse("shop/").unwrap();
-        let users = [UserRule::locker(7, &secret), UserRule::client("billing", 7, &prefix, &secret)];
+        let users = [
+            UserRule::locker(7, &secret),
+            UserRule::client("billing", 7, &prefix, &secret),
+            UserRule::probe(&secret),
+        ];
         let text = users_acl(std::slice::from_ref(&secret), &users);
         assert!(!text.contains("s3cret"));
         assert!(text.starts_with("user default off\n") && text.ends_with('\n'));
-        for (name, login) in [("locker-e7", "#"), ("billing-e7", "#"), ("probe", "nopass resetkeys ")] {
-            let line = text.lines().find(|line| line.starts_with(&format!("user {name} on {login}"))).unwrap();
+        assert!(!text.contains("nopass"));
+        for name in ["locker-e7", "billing-e7", PROBE_USER] {
+            let line = text.lines().find(|line| line.starts_with(&format!("user {name} on #"))).unwrap();
             assert!(line.ends_with(" -@all +ping"), "{line}");
         }
         for forbidden in ["acl|save", "acl|load", "+config", "+@all", "flushall", "debug"] {

@@ -7,6 +7,7 @@ mod users;
 use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule};
 use super::connect::Machine;
 use super::endpoint::{Connected, Endpoint, connect};
+use super::limited::Incoming;
 use super::tls::Fingerprint;
 use super::wire;
 use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY};
@@ -36,6 +37,7 @@ pub struct AdminConnection {
     deadline: Duration,
     run_id: RunId,
     certificate: Option<Fingerprint>,
+    incoming: Incoming,
     broken: bool,
     driver: AbortOnDropHandle<()>,
 }
@@ -115,6 +117,8 @@ impl AdminConnection {
         deadline: Duration,
     ) -> Result<Self, MemberError> {
         let mut admin = Self::open_connection(endpoint, machine.into(), deadline).await?;
+        // Refused by a member that an older operator has configured, and on a master that others run: there it is no loss.
+        let _ = admin.ask(&wire::no_evict()).await;
         let info = admin.ask(cmd("INFO").arg("server")).await?;
         admin.run_id = wire::text(&info).as_deref().and_then(wire::run_id).ok_or_else(wire::unexpected)?;
         Ok(admin)
@@ -126,10 +130,11 @@ impl AdminConnection {
         deadline: Duration,
     ) -> Result<Self, MemberError> {
         let connected = timeout(deadline, connect(endpoint, &*network)).await;
-        let Connected { connection, driver, certificate } =
+        let Connected { connection, driver, certificate, incoming } =
             connected.map_err(|_| MemberError::Unreachable("connecting took too long".to_owned()))??;
         let driver = AbortOnDropHandle::new(tokio::spawn(driver));
-        Ok(Self { connection, clock, deadline, run_id: RunId::new(""), certificate, broken: false, driver })
+        let run_id = RunId::new("");
+        Ok(Self { connection, clock, deadline, run_id, certificate, incoming, broken: false, driver })
     }
 
     /// Ends a script that has made a member BUSY. A connection of its own, since a busy process does not say who it is.
@@ -320,6 +325,7 @@ impl AdminConnection {
         let sent = self.connection.send_packed_commands(pipeline, 0, pipeline.len());
         let answers = timeout(self.deadline, sent).await.map_err(|_| MemberError::TimedOut)?;
         let answers = answers.map_err(|error| wire::error(&error))?;
+        self.incoming.answered();
         self.broken = false;
         first_failure(&answers).map_or(Ok(answers), Err)
     }

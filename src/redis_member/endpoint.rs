@@ -1,4 +1,5 @@
 use super::connect::Connect;
+use super::limited::{Incoming, Limited};
 use super::tls::{Fingerprint, TlsClient};
 use super::wire;
 use crate::redlock::MemberError;
@@ -66,6 +67,8 @@ pub(super) struct Connected {
     pub(super) driver: Driver,
     /// The certificate that the peer has proved to have; `None` without TLS.
     pub(super) certificate: Option<Fingerprint>,
+    /// To be told of each complete answer.
+    pub(super) incoming: Incoming,
 }
 
 /// Connects, checks the certificate where there is to be one, and authenticates.
@@ -94,9 +97,11 @@ where
     }
     // Deadlines are the caller's: a request that is given up must stay in line, or its release would overtake it.
     let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(BUFFERED_REQUESTS);
+    let (stream, incoming) = Limited::new(stream);
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&user, stream, config).await.map_err(|error| wire::error(&error))?;
-    Ok(Connected { connection, driver: Box::pin(driver), certificate })
+    incoming.answered();
+    Ok(Connected { connection, driver: Box::pin(driver), certificate, incoming })
 }
 
 /// What TLS says is told in its words, since they name what to do; anything else by its kind.

@@ -8,7 +8,14 @@ use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 use std::time::Duration;
 
 /// Commands of the preamble, which a connection sends until it knows its process.
-pub(super) const PREAMBLE: usize = 8;
+pub(super) const PREAMBLE: usize = 9;
+
+/// Keeps a connection when a member runs out of memory for its clients: the operator's are the last that may go.
+pub(super) fn no_evict() -> Cmd {
+    let mut command = redis::cmd("CLIENT");
+    command.arg("NO-EVICT").arg("ON");
+    command
+}
 
 /// Asks for the `run_id` and loads the scripts. Loaded on a connection they stay for its life: it does not outlive the
 /// process.
@@ -17,14 +24,17 @@ pub(super) fn add_preamble(pipeline: &mut Pipeline, guard: Option<&Guard>) {
     for script in scripts(guard).all() {
         pipeline.cmd("SCRIPT").arg("LOAD").arg(script.code);
     }
+    pipeline.add_command(no_evict());
 }
 
 fn scripts(guard: Option<&Guard>) -> &'static Scripts {
     if guard.is_some() { &GUARDED } else { &SCRIPTS }
 }
 
-/// The process behind the connection, if the whole preamble was answered.
+/// The process behind the connection, if the whole preamble was answered. Its last command may be refused: a master that others run
+/// need not grant it.
 pub(super) fn read_preamble(answers: &[Value]) -> Result<RunId, MemberError> {
+    let answers = answers.split_last().map_or(answers, |(_, needed)| needed);
     for answer in answers {
         if let Value::ServerError(failure) = answer {
             return Err(error(&failure.clone().into()));

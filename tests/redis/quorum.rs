@@ -57,7 +57,12 @@ pub(crate) struct Quorum {
 impl Quorum {
     /// Started, admitted, opened and connected.
     pub(crate) async fn of(size: usize) -> Self {
-        let mut quorum = Self::with_addresses(size, |_, server| server.address()).await;
+        Self::configured(size, "").await
+    }
+
+    /// The servers have these lines in their redis.conf.
+    pub(crate) async fn configured(size: usize, conf: &str) -> Self {
+        let mut quorum = Self::build(size, conf, |_, server| server.address()).await;
         for member in &quorum.members {
             connected(member).await;
         }
@@ -67,9 +72,13 @@ impl Quorum {
 
     /// Members that go to other addresses than their servers'.
     pub(crate) async fn with_addresses(size: usize, address: impl Fn(usize, &Server) -> String) -> Self {
+        Self::build(size, "", address).await
+    }
+
+    async fn build(size: usize, conf: &str, address: impl Fn(usize, &Server) -> String) -> Self {
         let mut servers = Vec::new();
         for _ in 0..size {
-            servers.push(Server::start().await);
+            servers.push(Server::configured(conf).await);
         }
         let (mut members, mut electors) = (Vec::new(), Vec::new());
         for (index, server) in servers.iter().enumerate() {

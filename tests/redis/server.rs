@@ -26,6 +26,10 @@ pub(crate) fn client() -> UserRule {
     UserRule::client("billing", USERS, &KeyPrefix::parse(PREFIX).unwrap(), &password())
 }
 
+pub(crate) fn probe() -> UserRule {
+    UserRule::probe(&password())
+}
+
 pub(crate) fn endpoint(address: &str, username: &str) -> Endpoint {
     Endpoint { address: address.to_owned(), username: username.to_owned(), password: password(), tls: None }
 }
@@ -48,11 +52,19 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start() -> Self {
+        Self::configured("").await
+    }
+
+    /// With the lines of a redis.conf, but for the place where it listens and writes.
+    pub(crate) async fn configured(conf: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("redlock-test-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(directory.join("users.acl"), users_acl(&[password()], &[locker(), client()])).unwrap();
+        std::fs::write(directory.join("users.acl"), users_acl(&[password()], &[locker(), client(), probe()])).unwrap();
+        let elsewhere = |line: &&str| !["port", "bind", "dir", "aclfile"].contains(&line.split(' ').next().unwrap());
+        let conf: Vec<&str> = conf.lines().filter(elsewhere).collect();
+        std::fs::write(directory.join("redis.conf"), conf.join("\n")).unwrap();
         // Bound for a moment, so that nobody else has it; a lost race shows in `ready`.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut server = Self { child: spawn(port, &directory), port, directory };
@@ -97,9 +109,13 @@ impl Server {
 
     /// A connection as somebody's Redis client.
     pub(crate) async fn connect_as(&self, user: &str) -> redis::aio::MultiplexedConnection {
+        self.try_connect_as(user).await.unwrap()
+    }
+
+    async fn try_connect_as(&self, user: &str) -> Option<redis::aio::MultiplexedConnection> {
         let password = password();
         let url = format!("redis://{user}:{}@{}/", password.expose().replace(' ', "%20"), self.address());
-        redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+        redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.ok()
     }
 
     pub(crate) async fn keys(&self) -> Vec<(String, Option<Duration>)> {
@@ -111,8 +127,7 @@ impl Server {
     async fn ready(&mut self) {
         for _ in 0..500 {
             assert!(self.child.try_wait().unwrap().is_none(), "redis-server ended at its start");
-            let address = format!("redis://{PROBE_USER}:any@{}/", self.address());
-            if let Ok(mut connection) = redis::Client::open(address).unwrap().get_multiplexed_async_connection().await
+            if let Some(mut connection) = self.try_connect_as(PROBE_USER).await
                 && redis::cmd("PING").query_async::<String>(&mut connection).await.is_ok()
             {
                 return;
@@ -126,6 +141,7 @@ impl Server {
 fn spawn(port: u16, directory: &PathBuf) -> Child {
     let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
     Command::new(program)
+        .arg(directory.join("redis.conf"))
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
         .args(["--maxmemory-policy", "noeviction", "--busy-reply-threshold", "100", "--aclfile"])
         .arg(directory.join("users.acl"))

@@ -9,7 +9,14 @@ use super::{Transport, owned, quorum_labels};
 use crate::quorum::auth::Auth;
 use crate::quorum::plan::{MemberPlan, PORT, Plan};
 use crate::quorum::tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, PRIVATE_KEY_KEY};
-use crate::redis_member::acl::{self, OPERATOR_USER};
+use crate::redis_member::acl::{self, OPERATOR_USER, UserRule};
+
+/// Memory of a member, in bytes, for each connection that it accepts: a member of the default size accepts 512.
+const MEMORY_PER_CLIENT: u64 = 192 << 10;
+/// A quorum with a few clients needs so many connections, however small its members are.
+const LEAST_CLIENTS: u64 = 128;
+/// Redis' own default.
+const MOST_CLIENTS: u64 = 10_000;
 
 /// Key of the configuration with TLS or without. Both are always there: while TLS is switched on or off, pods of both kinds may
 /// start their process anew.
@@ -24,7 +31,12 @@ pub fn mounted_acl_key(auth: &Auth, member: &MemberPlan) -> String {
     auth.id().map_or_else(|| member.acl_key(), |id| format!("users-{}-{id}.acl", member.index))
 }
 
-/// redis.conf and one ACL file per member. The file of a member is the closed state of its fence. The authorities are for the
+/// Key of the password that a member's readiness probe reads; another one after secrets were lost, like that of the ACL file.
+pub(super) fn readiness_key(auth: &Auth, member: &MemberPlan) -> String {
+    auth.id().map_or_else(|| format!("readiness-{}", member.index), |id| format!("readiness-{}-{id}", member.index))
+}
+
+/// redis.conf, and for each member an ACL file and the password of its readiness probe. The file of a member is the closed state of its fence. The authorities are for the
 /// operator's own replicas: they are what members' certificates have been checked by, whatever has become of the Secret since.
 pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> Secret {
     let conf = |tls: bool| (conf_key(tls).to_owned(), ByteString(redis_conf(plan, tls).into_bytes()));
@@ -37,6 +49,8 @@ pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> 
         for key in [member.acl_key(), mounted_acl_key(auth, member)] {
             data.insert(key, ByteString(users_acl(plan, auth, member).into_bytes()));
         }
+        let password = auth.probe_password(&member.name);
+        data.insert(readiness_key(auth, member), ByteString(password.expose().as_bytes().to_vec()));
     }
     Secret {
         metadata: owned(plan, plan.config_name(), quorum_labels(plan)),
@@ -70,11 +84,32 @@ pub fn redis_conf(plan: &Plan, tls: bool) -> String {
         "loglevel notice".to_owned(),
     ]);
     let limit = resources(plan).limits.and_then(|limits| limits.get("memory").cloned());
-    if let Some(bytes) = limit.as_ref().and_then(max_memory) {
-        lines.push(format!("maxmemory {bytes}"));
-    }
+    lines.extend(limits(limit.as_ref().and_then(max_memory)));
     lines.push(String::new());
     lines.join("\n")
+}
+
+/// What one peer, and all of them together, may take of a member. A lock's commands and answers have some hundred bytes: these
+/// limits are three to four orders of magnitude above them, and far below what it takes to fill a member or to have it killed.
+fn limits(max_memory: Option<u64>) -> Vec<String> {
+    let mut lines = vec![
+        // The longest argument. Redis allocates what a peer announces: 26 bytes can announce half a gigabyte.
+        "proto-max-bulk-len 1mb".to_owned(),
+        "client-query-buffer-limit 1mb".to_owned(),
+        // Answers that a peer does not read are not counted in maxmemory.
+        "client-output-buffer-limit normal 1mb 256kb 5".to_owned(),
+        "client-output-buffer-limit pubsub 1mb 256kb 5".to_owned(),
+    ];
+    if let Some(bytes) = max_memory {
+        lines.extend([
+            format!("maxmemory {bytes}"),
+            // Beyond this Redis ends the connections that use most. The operator's own are exempt (CLIENT NO-EVICT).
+            format!("maxmemory-clients {}", bytes / 4),
+            // An idle connection takes some 24 KB.
+            format!("maxclients {}", (bytes / MEMORY_PER_CLIENT).clamp(LEAST_CLIENTS, MOST_CLIENTS)),
+        ]);
+    }
+    lines
 }
 
 /// With TLS there is no other port: whoever speaks plain TCP is refused.
@@ -118,5 +153,7 @@ pub fn max_memory(limit: &Quantity) -> Option<u64> {
 /// The ACL file of a member: everybody that can vote is closed.
 #[must_use]
 pub fn users_acl(plan: &Plan, auth: &Auth, member: &MemberPlan) -> String {
-    acl::users_acl(&auth.accepted(&member.name, OPERATOR_USER), &plan.user_rules(auth, &member.name))
+    let mut users = plan.user_rules(auth, &member.name);
+    users.push(UserRule::probe(&auth.probe_password(&member.name)));
+    acl::users_acl(&auth.accepted(&member.name, OPERATOR_USER), &users)
 }

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::config::{conf_key, mounted_acl_key};
+use super::config::{conf_key, mounted_acl_key, readiness_key};
 use super::{REDIS_CONTAINER, member_labels, owned, quorum_selector};
 use crate::api::MEMBER_LABEL;
 use crate::quorum::auth::Auth;
@@ -22,8 +22,12 @@ use crate::redis_member::acl::PROBE_USER;
 const REDIS_UID: i64 = 999;
 /// The volume with the configuration.
 pub const CONFIG_VOLUME: &str = "config";
+/// Where it is mounted.
+const CONFIG_DIRECTORY: &str = "/etc/redis";
 /// The ACL file in it.
 pub const ACL_FILE: &str = "users.acl";
+/// The password of the readiness probe in it.
+const READINESS_FILE: &str = "readiness";
 const DATA_VOLUME: &str = "data";
 /// The volume by which a pod that speaks TLS is known: nobody can change a pod's volumes.
 pub const TLS_VOLUME: &str = "tls";
@@ -116,7 +120,7 @@ fn mounts(plan: &Plan) -> Vec<VolumeMount> {
         read_only,
         ..VolumeMount::default()
     };
-    let mut mounts = vec![mount(CONFIG_VOLUME, "/etc/redis", Some(true)), mount(DATA_VOLUME, "/data", None)];
+    let mut mounts = vec![mount(CONFIG_VOLUME, CONFIG_DIRECTORY, Some(true)), mount(DATA_VOLUME, "/data", None)];
     mounts.extend(plan.tls.as_ref().map(|_| mount(TLS_VOLUME, TLS_DIRECTORY, Some(true))));
     mounts
 }
@@ -140,8 +144,8 @@ pub(super) fn resources(plan: &Plan) -> ResourceRequirements {
 fn readiness(plan: &Plan) -> Probe {
     // To itself, over loopback, with nothing to hide: which certificate is served is the operator's concern.
     let tls = if plan.tls.is_some() { " --tls --insecure" } else { "" };
-    let script =
-        format!("[ \"$(REDISCLI_AUTH=x redis-cli{tls} --user {PROBE_USER} --no-auth-warning ECHO votes)\" = votes ]");
+    let client = format!("REDISCLI_AUTH=$(cat {CONFIG_DIRECTORY}/{READINESS_FILE}) redis-cli{tls} --user {PROBE_USER}");
+    let script = format!("[ \"$({client} --no-auth-warning ECHO votes)\" = votes ]");
     Probe {
         exec: Some(ExecAction { command: Some(vec!["sh".into(), "-c".into(), script]) }),
         period_seconds: Some(2),
@@ -175,6 +179,7 @@ fn config_volume(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Volume {
             items: Some(vec![
                 item(conf_key(plan.tls.is_some()), "redis.conf"),
                 item(&mounted_acl_key(auth, member), ACL_FILE),
+                item(&readiness_key(auth, member), READINESS_FILE),
             ]),
             optional: None,
         }),

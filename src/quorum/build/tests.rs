@@ -114,8 +114,12 @@ fn each_member_mounts_its_own_acl_file_read_only() {
         assert_eq!(secret.secret_name.as_deref(), Some("blue-config"));
         let items: Vec<_> = secret.items.unwrap().into_iter().map(|item| (item.key, item.path)).collect();
         let acl = format!("users-{index}.acl");
-        assert_eq!(items, [("redis.conf".into(), "redis.conf".into()), (acl.clone(), "users.acl".into())]);
-        assert!(objects.config.data.as_ref().unwrap().contains_key(&acl));
+        let readiness = format!("readiness-{index}");
+        let expected = [("redis.conf", "redis.conf"), (&acl, "users.acl"), (&readiness, "readiness")];
+        assert_eq!(items, expected.map(|(key, path)| (key.to_owned(), path.to_owned())));
+        for (key, _) in items {
+            assert!(objects.config.data.as_ref().unwrap().contains_key(&key), "{key}");
+        }
         let redis = &pod.containers[0];
         assert_eq!((redis.name.as_str(), pod.containers.len()), (REDIS_CONTAINER, 1));
         assert_eq!(redis.command.clone().unwrap(), ["redis-server", "/etc/redis/redis.conf"]);
@@ -129,7 +133,8 @@ fn each_member_mounts_its_own_acl_file_read_only() {
 fn only_readiness_follows_admission() {
     let redis = pod_spec(&build(&plan(json!({})), &auth()).stateful_sets[1]).containers.remove(0);
     let ready = redis.readiness_probe.unwrap().exec.unwrap().command.unwrap();
-    assert!(ready[2].contains("--user probe") && ready[2].contains("ECHO votes"), "{ready:?}");
+    assert!(ready[2].contains("--user readiness") && ready[2].contains("ECHO votes"), "{ready:?}");
+    assert!(ready[2].contains("REDISCLI_AUTH=$(cat /etc/redis/readiness) "), "{ready:?}");
     let alive = redis.liveness_probe.unwrap();
     assert!(alive.exec.is_none() && alive.tcp_socket.is_some(), "a fenced or busy member must not be killed");
 }
@@ -158,12 +163,17 @@ fn redis_keeps_nothing_and_evicts_nothing() {
         "maxmemory-policy noeviction",
         "aclfile /etc/redis/users.acl",
         "maxmemory 100663296",
+        "maxmemory-clients 25165824",
+        "maxclients 512",
+        "proto-max-bulk-len 1mb",
     ] {
         assert!(conf.lines().any(|found| found == line), "{line} is not in\n{conf}");
     }
     assert!(!conf.contains("replicaof") && conf.ends_with('\n'));
     let unlimited = plan(json!({"pod": {"resources": {"requests": {"cpu": "1"}}}}));
-    assert!(!redis_conf(&unlimited, false).contains("maxmemory "));
+    let unlimited = redis_conf(&unlimited, false);
+    assert_eq!(unlimited.matches("maxmemory").count(), 1, "the policy alone:\n{unlimited}");
+    assert!(!unlimited.contains("maxclients") && unlimited.contains("client-query-buffer-limit 1mb"));
 }
 
 #[test]
@@ -342,7 +352,7 @@ fn tls_is_another_pod_template_and_another_configuration() {
     assert_eq!(secret(TLS_VOLUME).secret_name.as_deref(), Some("blue-tls"));
     assert!(secret(TLS_VOLUME).items.unwrap().iter().all(|item| item.key != "ca.key"));
     let ready = pod.containers[0].readiness_probe.clone().unwrap().exec.unwrap().command.unwrap();
-    assert!(ready[2].contains("redis-cli --tls --insecure --user probe"), "{ready:?}");
+    assert!(ready[2].contains("redis-cli --tls --insecure --user readiness"), "{ready:?}");
 
     let (plain, secure) = (text(&objects.config, "redis.conf"), text(&objects.config, "redis-tls.conf"));
     assert!(plain.contains("\nport 6379\n") && !plain.contains("tls"));

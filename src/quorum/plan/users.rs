@@ -45,7 +45,7 @@ impl Plan {
         if !self.lists.lets_clients_in(member) {
             rules.truncate(1);
         }
-        rules.push(UserRule::probe());
+        rules.push(UserRule::probe(&auth.probe_password(member)));
         rules
     }
 
@@ -61,7 +61,7 @@ impl Plan {
     pub fn closing_rules(&self, auth: &Auth, member: &str, since: i64) -> Vec<UserRule> {
         let mut rules = self.former_rules(auth, member, since);
         rules.extend(self.user_rules(auth, member));
-        rules.extend([self.next_locker(auth, member), UserRule::probe()]);
+        rules.extend([self.next_locker(auth, member), UserRule::probe(&auth.probe_password(member))]);
         rules
     }
 }

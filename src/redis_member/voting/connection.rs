@@ -59,10 +59,11 @@ impl Actor {
         let mut backoff = FIRST_BACKOFF;
         loop {
             let end = match self.connect().await {
-                Ok((endpoint, Connected { connection, driver, .. })) => {
+                Ok((endpoint, Connected { connection, driver, incoming, .. })) => {
                     tracing::debug!(member = %self.name, "connected");
                     self.link.send_replace(Link::Fenced);
-                    let mut session = Session::new(connection, Arc::clone(&self.machine.clock), self.guard.clone());
+                    let clock = Arc::clone(&self.machine.clock);
+                    let mut session = Session::new(connection, incoming, clock, self.guard.clone());
                     session.send(Vec::new(), self.owed.take()).await;
                     let end = self.serve(&endpoint, &mut session, driver).await;
                     if session.was_answered() {

@@ -2,6 +2,7 @@
 
 use super::owed::Owed;
 use super::{Job, Link};
+use crate::redis_member::limited::Incoming;
 use crate::redis_member::{Guard, wire};
 use crate::redlock::{Answers, Command, MemberError, Reply, RunId};
 use crate::time::{Boottime, Clock};
@@ -33,6 +34,7 @@ struct Batch {
 
 pub(super) struct Session {
     connection: MultiplexedConnection,
+    incoming: Incoming,
     clock: Arc<dyn Clock>,
     guard: Option<Guard>,
     /// Known once the preamble was answered; it never changes on one connection.
@@ -50,9 +52,15 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(connection: MultiplexedConnection, clock: Arc<dyn Clock>, guard: Option<Guard>) -> Self {
+    pub(super) fn new(
+        connection: MultiplexedConnection,
+        incoming: Incoming,
+        clock: Arc<dyn Clock>,
+        guard: Option<Guard>,
+    ) -> Self {
         Self {
             connection,
+            incoming,
             clock,
             guard,
             run_id: None,
@@ -120,6 +128,7 @@ impl Session {
         link: &watch::Sender<Link>,
     ) -> Result<(), MemberError> {
         let values = answer.map_err(|error| wire::error(&error))?;
+        self.incoming.answered();
         let received = self.clock.boottime();
         let Some(mut batch) = self.batches.remove(&number) else { return Ok(()) };
         self.answered = true;

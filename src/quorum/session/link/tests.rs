@@ -144,7 +144,7 @@ async fn a_member_is_closed_at_boot_and_votes_only_between_opening_and_closing()
     link.turn(&sight.run_id).await.unwrap().open(7, &rules, token(1_000)).await.unwrap();
     let view = link.view();
     assert_eq!(view.sight.unwrap().users, Users::Open, "seen at once, not at the next probe");
-    assert_eq!(view.observation.unwrap().open_users, ["locker-e1", "billing-e1", "probe"]);
+    assert_eq!(view.observation.unwrap().open_users, ["locker-e1", "billing-e1", "readiness"]);
     assert_eq!(vote(&link, &sight.run_id, "k").await, Some(token(1_001)));
     assert_eq!(link.counter(&sight.run_id).await, Ok(token(1_001)));
 

@@ -33,7 +33,7 @@ async fn who_has_the_list_before_is_shut_out_and_nobody_else() {
     turn.open(TERM, &learning.open_rules(&auth, "main-0"), token(1_000)).await.unwrap();
     turn.open_more(TERM, &[learning.next_locker(&auth, "main-0")]).await.unwrap();
     drop(turn);
-    assert_eq!(open_users(&link), ["locker-e1", "billing-e1", "locker-e2", "probe"]);
+    assert_eq!(open_users(&link), ["locker-e1", "billing-e1", "locker-e2", "readiness"]);
     // An electorate that was made now and is used later.
     let lagging = link.voter(1).unwrap();
     assert_eq!(vote_by(lagging.clone(), &run_id, "a").await, Some(token(1_001)));
@@ -48,7 +48,7 @@ async fn who_has_the_list_before_is_shut_out_and_nobody_else() {
     assert_eq!(vote_by(lagging, &run_id, "c").await, None, "an old connection votes no more");
     assert_eq!(vote_by(link.voter(2).unwrap(), &run_id, "c").await, Some(token(1_003)));
     let seen = until(&link, |view| view.observation.as_ref().is_some_and(|seen| seen.open_users.len() == 2)).await;
-    assert_eq!(seen.observation.unwrap().open_users, ["locker-e2", "probe"]);
+    assert_eq!(seen.observation.unwrap().open_users, ["locker-e2", "readiness"]);
     assert!(seen.fenced_since.is_none(), "it votes on, so no count begins");
 
     // The end: the counter rises and never falls, and the clients of the new list are let in.
@@ -56,7 +56,7 @@ async fn who_has_the_list_before_is_shut_out_and_nobody_else() {
     link.turn(&run_id).await.unwrap().restore_counter(token(4_000)).await.unwrap();
     let (ended, _) = plan_with(json!({"membershipEpoch": 2, "voters": all, "members": member_of(2)}));
     link.turn(&run_id).await.unwrap().open_more(TERM, &ended.open_rules(&auth, "main-0")).await.unwrap();
-    assert_eq!(open_users(&link), ["locker-e2", "billing-e2", "probe"]);
+    assert_eq!(open_users(&link), ["locker-e2", "billing-e2", "readiness"]);
     assert_eq!(vote_by(link.voter(2).unwrap(), &run_id, "d").await, Some(token(5_001)));
 }
 
@@ -66,7 +66,7 @@ async fn a_process_is_closed_for_users_that_nobody_asks_about() {
     let (plan, _) = plan();
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);
-    let asked = ["locker-e1".to_owned(), "probe".to_owned()];
+    let asked = ["locker-e1".to_owned(), "readiness".to_owned()];
     let (link, _end) = linked(&member, &plan, &asked, &auth).await;
     let run_id = link.view().sight.unwrap().run_id;
     let mut turn = link.turn(&run_id).await.unwrap();
@@ -76,7 +76,7 @@ async fn a_process_is_closed_for_users_that_nobody_asks_about() {
     let earlier = UserRule::locker(7, &auth.password("main-0", "locker-e7"));
     turn.open_more(TERM, std::slice::from_ref(&earlier)).await.unwrap();
     drop(turn);
-    assert_eq!(open_users(&link), ["locker-e1", "probe"], "nothing else is asked about");
+    assert_eq!(open_users(&link), ["locker-e1", "readiness"], "nothing else is asked about");
 
     let rules: Vec<UserRule> =
         plan.open_rules(&auth, "main-0").into_iter().filter(|rule| !rule.name().starts_with("billing")).collect();

@@ -1,0 +1,119 @@
+//! What hostile peers can take from a member that has the product's own redis.conf: buffers, memory, connections. The peers have
+//! logged in as a client of the quorum; who has not logged in gets less from Redis.
+
+use crate::quorum::{Quorum, fresh_value};
+use crate::server::{PREFIX, Server, client, password, wait_until};
+use redlock_operator::api::RedisQuorum;
+use redlock_operator::quorum::build::redis_conf;
+use redlock_operator::quorum::plan::validate;
+use redlock_operator::redis_member::acl::OPERATOR_USER;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// A member of the default size.
+async fn member() -> Quorum {
+    let mut quorum = RedisQuorum::new("blue", serde_json::from_value(json!({})).unwrap());
+    (quorum.metadata.namespace, quorum.metadata.uid) = (Some("vault".into()), Some("uid".into()));
+    Quorum::configured(1, &redis_conf(&validate(&quorum).unwrap(), false)).await
+}
+
+/// A command as it goes over the wire.
+fn command(words: &[&str]) -> Vec<u8> {
+    let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    format!("*{}\r\n{}", words.len(), words.collect::<String>()).into_bytes()
+}
+
+/// A peer that has logged in.
+async fn peer(server: &Server) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all(&command(&["AUTH", client().name(), password().expose()])).await.unwrap();
+    let mut answer = [0; 5];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"+OK\r\n");
+    stream
+}
+
+/// What the server says until it ends the connection.
+async fn last_words(mut stream: TcpStream) -> String {
+    let mut words = Vec::new();
+    let _ = stream.read_to_end(&mut words).await;
+    String::from_utf8_lossy(&words).into_owned()
+}
+
+/// Bytes of a field of INFO memory.
+async fn used_memory(server: &Server) -> u64 {
+    let mut connection = server.connect_as(OPERATOR_USER).await;
+    let info: String = redis::cmd("INFO").arg("memory").query_async(&mut connection).await.unwrap();
+    info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_length_that_is_only_announced_takes_no_memory() {
+    let quorum = member().await;
+    let server = &quorum.servers[0];
+    let mut stream = peer(server).await;
+    stream.write_all(b"*2\r\n$4\r\nPING\r\n$500000000\r\n").await.unwrap();
+    assert_eq!(last_words(stream).await, "-ERR Protocol error: invalid bulk length\r\n");
+    assert!(used_memory(server).await < 16 << 20);
+}
+
+#[tokio::test]
+async fn buffers_of_many_peers_cost_no_vote() {
+    let quorum = member().await;
+    let server = &quorum.servers[0];
+    let mut peers = Vec::new();
+    for _ in 0..200 {
+        let mut stream = peer(server).await;
+        // Redis allocates what is announced, and gives the buffer of an idle peer back after two seconds.
+        stream.write_all(format!("*2\r\n$4\r\nPING\r\n$1000000\r\n{}", "x".repeat(40_000)).as_bytes()).await.unwrap();
+        peers.push(stream);
+        assert!(used_memory(server).await < 48 << 20, "{} peers", peers.len());
+    }
+    quorum.granted("job", &fresh_value()).await;
+    server.admin().await.ping().await.unwrap();
+    assert_eq!(quorum.servers.len(), 1);
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_are_thrown_away() {
+    let quorum = member().await;
+    let server = &quorum.servers[0];
+    let (key, value) = (format!("{PREFIX}big"), "v".repeat(900_000));
+    let mut stream = peer(server).await;
+    stream.write_all(&command(&["SET", &key, &value])).await.unwrap();
+    wait_until("the value is there", async || !server.keys().await.is_empty()).await;
+    let mut unread = Vec::new();
+    for _ in 0..20 {
+        let mut stream = peer(server).await;
+        stream.write_all(&command(&["GET", &key]).repeat(8)).await.unwrap();
+        unread.push(stream);
+    }
+    wait_until("little memory is used", async || used_memory(server).await < 16 << 20).await;
+    quorum.granted("job", &fresh_value()).await;
+}
+
+#[tokio::test]
+async fn names_of_a_megabyte_do_not_stop_the_walk_over_the_keys() {
+    let quorum = member().await;
+    let server = &quorum.servers[0];
+    let mut stream = peer(server).await;
+    for number in 0..30 {
+        let key = format!("{PREFIX}{number}-{}", "n".repeat(900_000));
+        stream.write_all(&command(&["SET", &key, "v"])).await.unwrap();
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"+OK\r\n");
+    }
+    let mut admin = server.admin().await;
+    let (mut cursor, mut found) = (0, 0);
+    loop {
+        let page = admin.sample_ttls(cursor, 500).await.unwrap();
+        found += page.keys.iter().filter(|(key, ttl)| key.starts_with(PREFIX) && key.len() == 200 && ttl.is_none()).count();
+        cursor = page.cursor;
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert_eq!(found, 30);
+}
