@@ -82,9 +82,8 @@ pub struct DistributedLockSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_delay: Option<GoDuration>,
 
-    /// What of the validity is published in the status. `Published`: `validUntil` is written at renewals, at most once per second, or
-    /// more often if it would run out meanwhile (a `ttl` below 3s). `Transitions`: only when the holder changes, so that a held
-    /// lock needs no write to the API server.
+    /// What of the validity is published in the status. `Published`: `validUntil` is written so often that about a quarter of `ttl`
+    /// is always left of it. `Transitions`: only when the holder changes, so that a held lock needs no write to the API server.
     pub validity: Validity,
 
     /// How often the operator tries to take the lock from clients outside it.

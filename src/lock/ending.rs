@@ -277,7 +277,12 @@ impl Locks {
         if lock.spec.election.is_some() {
             labels::clear(&self.context.client, &lock.namespace().unwrap_or_default(), &lock.name_any(), None).await?;
         }
-        let ended = Draft::of(lock, self.context.api_now()).ended(reason, why).let_go(let_go);
+        // One clock for both ends of a hold: with two of them its history would overlap that of the next holder.
+        let session =
+            HoldRecord::of(&self.context, lock).and_then(|held| record::session(&self.sessions, &held.quorum));
+        let quorum_now = session.and_then(|session| session.quorum_time(self.context.clock.boottime()));
+        let api_now = self.context.api_now();
+        let ended = Draft::of(lock, api_now).ended(reason, why, quorum_now.unwrap_or(api_now)).let_go(let_go);
         // A claim ends once. Only a suspended one queues again when it is resumed.
         let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended;
         let status = if finishes { ended.finished(reason, why) } else { ended }.finish();

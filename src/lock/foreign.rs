@@ -19,11 +19,23 @@ fn describe_state(state: &KeyState, max_ttl: Option<Duration>) -> String {
         }
         KeyState::String { remaining: None, .. } => "a key without a time to live, which only its owner can remove".into(),
         KeyState::String { remaining: Some(left), .. } => match max_ttl.filter(|max| left > max) {
-            Some(max) => format!("{} ms left, which is beyond the quorum's maxTTL of {} ms", left.as_millis(), max.as_millis()),
-            None => format!("{} ms left", left.as_millis()),
+            Some(max) => format!("{} left, which is beyond the quorum's maxTTL of {}", coarse(*left), coarse(max)),
+            None => format!("{} left", coarse(*left)),
         },
         KeyState::OtherType { name, .. } => format!("a {name}, as other lock libraries write"),
     }
+}
+
+/// "at most 10 s": rounded up, so that a message which is made at every attempt is the same for a while. A status that changes with
+/// every attempt costs a write each time.
+pub(super) fn coarse(left: Duration) -> String {
+    const STEPS: [u64; 8] = [1, 5, 10, 20, 30, 60, 120, 300];
+    let seconds = left.as_millis().div_ceil(1_000);
+    let step = STEPS
+        .iter()
+        .find(|step| u128::from(**step) >= seconds)
+        .map_or(seconds.div_ceil(300) * 300, |step| (*step).into());
+    format!("at most {step} s")
 }
 
 /// Unix time in seconds, milliseconds or with a fraction.
@@ -49,14 +61,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_told_at_every_attempt_stays_the_same_for_a_while() {
+        let told = |millis| coarse(Duration::from_millis(millis));
+        assert_eq!(told(5_001), told(9_999));
+        assert_eq!(told(10_000), "at most 10 s");
+        assert_eq!(told(0), "at most 1 s");
+        assert_eq!(told(300_001), "at most 600 s");
+    }
+
+    #[test]
     fn a_key_that_outlives_every_lock_of_the_quorum_is_named() {
         let max = Some(Duration::from_secs(4));
         let key = |seconds| KeyState::String {
             value: StoredValue::new("some-value"),
             remaining: Some(Duration::from_secs(seconds)),
         };
-        assert_eq!(describe_state(&key(3), max), "3000 ms left");
-        assert!(describe_state(&key(5), max).contains("beyond the quorum's maxTTL of 4000 ms"));
+        assert_eq!(describe_state(&key(3), max), "at most 5 s left");
+        assert!(describe_state(&key(5), max).contains("beyond the quorum's maxTTL of at most 5 s"));
         assert!(!describe_state(&key(5), max).contains("some-value"));
     }
 }

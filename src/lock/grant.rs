@@ -182,7 +182,7 @@ impl Locks {
                 |nonce: &Nonce| orphans::stored_values(seen).any(|value| signer.recognise_sealed(&uid, nonce, value));
             self.sealed_nonce(&uid).is_some_and(|nonce| is_seal(&nonce))
         });
-        let left = longest.map_or_else(String::new, |longest| format!(", for at most {} ms more", longest.as_millis()));
+        let left = longest.map_or_else(String::new, |longest| format!(", for {} more", foreign::coarse(longest)));
         let (reason, message) = if sealed {
             (HeldReason::LockDelay, format!("the last hold runs out{left}"))
         } else {

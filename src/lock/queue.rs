@@ -18,6 +18,8 @@ pub enum Place {
         holder: String,
         /// How many get their turn before this one, plus one.
         position: usize,
+        /// All holders were lost, and what is left of their time and their lockDelay runs out.
+        delayed: bool,
     },
     /// Nobody holds the key as far as the objects say, and others are first.
     Waiting {
@@ -36,15 +38,21 @@ pub fn place(lock: &DistributedLock, peers: &[&DistributedLock], eligible: impl 
     let others = || peers.iter().filter(|peer| peer.uid() != lock.uid());
     let may_go = |peer: &DistributedLock| is_queued(peer) && slots(peer) == slots(lock) && eligible(peer);
     let ahead = others().filter(|peer| turn(peer) < turn(lock) && may_go(peer)).count();
-    let holders: Vec<_> = others()
-        .filter_map(|peer| Some(format!("{} ({})", peer.status.as_ref()?.holder.as_ref()?.identity, peer.name_any())))
-        .collect();
+    let held = || others().filter_map(|peer| Some((peer, peer.status.as_ref()?.holder.as_ref()?)));
+    let holders: Vec<_> = held().map(|(peer, holder)| format!("{} ({})", holder.identity, peer.name_any())).collect();
+    let delayed = held().all(|(peer, _)| is_delayed(peer));
     let free = slots(lock).saturating_sub(holders.len());
     match free {
-        0 => Place::Behind { holder: holders.join(", "), position: ahead + 1 },
+        0 => Place::Behind { holder: holders.join(", "), position: ahead + 1, delayed },
         free if ahead < free => Place::First,
         _ => Place::Waiting { position: ahead + 1 },
     }
+}
+
+/// Its hold was not given up cleanly, and others have to wait for its lockDelay.
+fn is_delayed(peer: &DistributedLock) -> bool {
+    let ends = peer.status.as_ref().is_some_and(|status| status.ending.is_some());
+    ends && peer.spec.lock_delay.is_some_and(|delay| !delay.get().is_zero())
 }
 
 /// As the schema has it. An object that came by another way must not cost all memory.
@@ -174,8 +182,14 @@ mod tests {
         let first = claim("a", "2026-01-01T00:00:06Z", json!({}));
         let second = claim("b", "2026-01-01T00:00:07Z", json!({}));
         let peers = [&holder, &first, &second];
-        assert_eq!(place(&first, &peers, all), Place::Behind { holder: "job-1 (h)".into(), position: 1 });
-        assert_eq!(place(&second, &peers, all), Place::Behind { holder: "job-1 (h)".into(), position: 2 });
+        assert_eq!(
+            place(&first, &peers, all),
+            Place::Behind { holder: "job-1 (h)".into(), position: 1, delayed: false }
+        );
+        assert_eq!(
+            place(&second, &peers, all),
+            Place::Behind { holder: "job-1 (h)".into(), position: 2, delayed: false }
+        );
     }
 
     #[test]

@@ -196,16 +196,16 @@ impl Draft {
         self
     }
 
-    /// Nobody holds it any more.
+    /// Nobody holds it any more. `at`: since when, on the clock that says since when it was held.
     #[must_use]
-    pub fn ended(mut self, reason: HeldReason, why: &str) -> Self {
-        let now = MilliTime::from(self.now);
+    pub fn ended(mut self, reason: HeldReason, why: &str, at: UnixMillis) -> Self {
+        let at = MilliTime::from_millis(at.0).unwrap_or_else(|| MilliTime::from(self.now));
         if let Some(holder) = self.status.holder.take() {
             let past = PastHold {
                 identity: holder.identity,
                 fencing_token: self.status.fencing_token,
                 from: self.status.acquired_at,
-                to: now,
+                to: self.status.acquired_at.map_or(at, |from| at.max(from)),
                 reason: reason.to_string(),
                 message: shortened(why),
             };

@@ -79,13 +79,19 @@ pub(super) fn decide(view: &View<'_>) -> Step {
         return Step::AddFinalizer;
     }
     match &view.place {
-        Place::Behind { holder, position } => {
+        Place::Behind { holder, position, delayed: true } => {
+            let message = format!(
+                "{holder} lost its hold: waits until its time and its lockDelay have run out, at position {position}"
+            );
+            return rest(queued(draft, HeldReason::LockDelay, message, *position), patience);
+        }
+        Place::Behind { holder, position, delayed: false } => {
             let message = format!("held by {holder}: waits until that is released or runs out, at position {position}");
-            return rest(queued(draft, message, *position), patience);
+            return rest(queued(draft, HeldReason::Queued, message, *position), patience);
         }
         Place::Waiting { position } => {
             let message = format!("waits for {} before it in the queue", position - 1);
-            return rest(queued(draft, message, *position), patience);
+            return rest(queued(draft, HeldReason::Queued, message, *position), patience);
         }
         Place::First => {}
     }
@@ -127,8 +133,8 @@ fn is_paused(view: &View<'_>) -> bool {
 }
 
 /// Far back in the queue neither position nor holder is told: each handover would mean a write for every waiter.
-fn queued(draft: Draft, message: String, position: usize) -> Draft {
+fn queued(draft: Draft, reason: HeldReason, message: String, position: usize) -> Draft {
     let far = || format!("waits for {LAST_POSITION} or more before it in the queue");
-    let message = if position > LAST_POSITION { far() } else { message };
-    draft.waiting(HeldReason::Queued, &message, Some(position))
+    let (reason, message) = if position > LAST_POSITION { (HeldReason::Queued, far()) } else { (reason, message) };
+    draft.waiting(reason, &message, Some(position))
 }

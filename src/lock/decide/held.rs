@@ -18,8 +18,6 @@ use crate::{
     time::{Boottime, UnixMillis},
 };
 
-/// Renewals are published no more often than this.
-const PUBLISH_INTERVAL: i64 = 1_000;
 /// A hold that the members do not answer for is offered to another replica when so much of its validity is left, or a third of
 /// its TTL if that is less.
 const SLIPPING: Duration = Duration::from_secs(1);
@@ -168,17 +166,17 @@ fn is_slipping(hold: &Hold, now: Boottime) -> bool {
     is_unanswered && !hold.is_valid(now) || hold.silence && left < SLIPPING.min(hold.terms.ttl / 3)
 }
 
-/// A change of votes or of the quorum's availability is published at once, a mere renewal at most once a second unless what is
-/// published would run out meanwhile (with a TTL below 3 s), and with `validity: Transitions` only when somebody is about to
-/// depend on it.
+/// A change of votes or of the quorum's availability is published at once. A mere renewal is published when too little would be left
+/// of what is published by the time of the next renewal: every write that can be left out is one for somebody else. With
+/// `validity: Transitions` it is published only when somebody is about to depend on it.
 fn is_due_for_publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixMillis) -> bool {
     let Some(status) = &lock.status else { return true };
     let published = status.renewed_at.map_or(i64::MIN, |time| time.as_millis());
     let available = is_true(&status.conditions, LockCondition::QuorumAvailable);
     let renewal_is_news = lock.spec.validity == Validity::Published;
-    let interval = i64::try_from(hold.terms.renew_interval.as_millis()).unwrap_or(i64::MAX);
+    let until_next = hold.terms.renew_interval + left_for_publication(hold.terms.ttl);
     let runs_out = status.valid_until.map_or(i64::MIN, |time| time.as_millis());
-    let due = published.saturating_add(PUBLISH_INTERVAL).min(runs_out.saturating_sub(interval.saturating_mul(2)));
+    let due = runs_out.saturating_sub(i64::try_from(until_next.as_millis()).unwrap_or(i64::MAX));
     let longest = i64::try_from(hold.terms.ttl.as_millis()).unwrap_or(i64::MAX);
     // No renewal earned that: a clock that was wrong has published it.
     let is_ahead = runs_out.saturating_sub(quorum_now.0) > longest;
@@ -187,6 +185,12 @@ fn is_due_for_publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixM
         || renewal_is_news && hold.renewed_at.0 > published && hold.renewed_at.0 >= due
         || hold.votes.is_some_and(|votes| status.votes.as_deref() != Some(votes.to_string().as_str()))
         || available == hold.trouble.is_some()
+}
+
+/// So much of what is published is always left for the next write: a quarter of the ttl, and of a short one more, since a write
+/// takes its time.
+fn left_for_publication(ttl: Duration) -> Duration {
+    (ttl / 4).max(Duration::from_secs(1).min(ttl / 2))
 }
 
 fn until_max_hold(view: &View<'_>, held: &Held) -> Duration {

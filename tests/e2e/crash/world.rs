@@ -185,15 +185,31 @@ impl World {
         Ok(())
     }
 
-    /// All those pods have finished, and go.
+    /// The containers of those pods have terminated, as their kubelet would report it.
     pub(crate) async fn end_pods(&self) -> anyhow::Result<()> {
-        let (pods, selector) = (self.bench.api::<Pod>(), ListParams::default().labels(&format!("app={SUBJECT}")));
-        for pod in pods.list(&selector).await? {
-            let ended = json!({"status": {"phase": "Succeeded"}});
-            pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(ended)).await?;
+        let pods = self.bench.api::<Pod>();
+        for pod in self.pods().await? {
+            let name = pod.name_any();
+            let state =
+                json!({"terminated": {"exitCode": 0, "reason": "Completed", "containerID": format!("test://{name}")}});
+            let container = json!({"name": "app", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "containerID": format!("test://{name}"), "state": state});
+            let ended = json!({"status": {"phase": "Succeeded", "containerStatuses": [container]}});
+            pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(ended)).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn delete_pods(&self) -> anyhow::Result<()> {
+        for pod in self.pods().await? {
             self.bench.delete::<Pod>(&pod.name_any()).await?;
         }
         Ok(())
+    }
+
+    async fn pods(&self) -> anyhow::Result<Vec<Pod>> {
+        let selector = ListParams::default().labels(&format!("app={SUBJECT}"));
+        Ok(self.bench.api::<Pod>().list(&selector).await?.items)
     }
 }
 

@@ -88,6 +88,7 @@ async fn clean(world: &World, locks: &[&Lock]) -> anyhow::Result<()> {
     for lock in locks.iter().filter(|lock| lock.recorder.last().is_ok_and(|last| !last.gone)) {
         lock.remove().await?;
     }
+    world.delete_pods().await?;
     world.keys_agree(&[]).await
 }
 

@@ -23,10 +23,21 @@ fn a_refused_spec_says_why_and_does_not_contend() {
 #[test]
 fn whoever_is_not_first_waits_in_the_queue_with_its_position() {
     let lock = lock(json!({}));
-    let step = decide(&View { place: Place::Behind { holder: "b (x)".into(), position: 3 }, ..view(&lock) });
+    let step =
+        decide(&View { place: Place::Behind { holder: "b (x)".into(), position: 3, delayed: false }, ..view(&lock) });
     assert_eq!(held_reason(&step), "Queued");
     let Step::Rest(rest) = step else { panic!() };
     assert_eq!(rest.status.queue_position, Some(3));
+}
+
+#[test]
+fn whoever_waits_for_the_lock_delay_of_a_lost_hold_is_told_so() {
+    let lock = lock(json!({}));
+    let behind = |position| {
+        decide(&View { place: Place::Behind { holder: "b (x)".into(), position, delayed: true }, ..view(&lock) })
+    };
+    assert_eq!(held_reason(&behind(1)), "LockDelay");
+    assert_eq!(held_reason(&behind(11)), "Queued", "far back nothing is told that changes");
 }
 
 #[test]
@@ -43,7 +54,7 @@ fn far_back_in_the_queue_a_handover_changes_nothing_in_a_status() {
         let Step::Rest(rest) = decide(&View { place, ..view(&lock) }) else { panic!() };
         rest.status
     };
-    let behind = |holder: &str, position| rest(Place::Behind { holder: holder.into(), position });
+    let behind = |holder: &str, position| rest(Place::Behind { holder: holder.into(), position, delayed: false });
     assert_eq!(behind("b (x)", 12), behind("c (y)", 11));
     assert_eq!(behind("b (x)", 12), rest(Place::Waiting { position: 11 }));
     assert_ne!(behind("b (x)", 10), behind("c (y)", 10));
@@ -137,7 +148,7 @@ fn a_request_is_taken_off_before_it_could_end_a_later_hold() {
 #[test]
 fn nothing_is_written_while_nothing_changes() {
     let first = lock(json!({}));
-    let place = Place::Behind { holder: "b (x)".into(), position: 1 };
+    let place = Place::Behind { holder: "b (x)".into(), position: 1, delayed: false };
     let Step::Rest(rest) = decide(&View { place: place.clone(), ..view(&first) }) else { panic!() };
     let mut second = first.clone();
     second.status = Some(rest.status);
@@ -150,7 +161,9 @@ fn nothing_is_written_while_nothing_changes() {
 fn the_next_in_the_queue_is_made_ready_before_its_turn_and_nobody_behind_it() {
     let mut lock = lock(json!({}));
     lock.metadata.finalizers = None;
-    let step = |position| decide(&View { place: Place::Behind { holder: "b (x)".into(), position }, ..view(&lock) });
+    let step = |position| {
+        decide(&View { place: Place::Behind { holder: "b (x)".into(), position, delayed: false }, ..view(&lock) })
+    };
     assert_eq!(step(1), Step::AddFinalizer);
     assert_eq!(held_reason(&step(2)), "Queued");
 }

@@ -1,14 +1,15 @@
 use super::*;
 
 #[test]
-fn a_valid_hold_is_kept_and_published_once_a_second() {
+fn a_renewal_is_published_when_too_little_would_be_left_at_the_next_one() {
+    // What is published ends in 7 s; the next renewal comes in 3 s, and a quarter of the 9 s has to be left then.
     let lock = held_lock(json!({}));
-    let fresh = hold(WALL.0 - 2_000 + 999, 8_000);
-    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(fresh))) else { panic!() };
-    assert_eq!(rest.status.renewed_at, lock.status.as_ref().unwrap().renewed_at, "999 ms after the published one");
-    let due = hold(WALL.0 - 2_000 + 1_000, 8_000);
+    let early = hold(WALL.0 + 1_749, 8_000);
+    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(early))) else { panic!() };
+    assert_eq!(rest.status.renewed_at, lock.status.as_ref().unwrap().renewed_at);
+    let due = hold(WALL.0 + 1_750, 8_000);
     let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(due))) else { panic!() };
-    assert_eq!(rest.status.renewed_at.unwrap().as_millis(), WALL.0 - 1_000);
+    assert_eq!(rest.status.renewed_at.unwrap().as_millis(), WALL.0 + 1_750);
     assert_eq!(rest.wake, Some(Duration::from_secs(8)), "the end of its validity");
 }
 
