@@ -17,8 +17,8 @@ mod voting;
 mod wire;
 
 pub use admin::{
-    AdminConnection, Closing, EPOCH_KEY, EpochChange, Observation, Opening, PasswordChange, ScriptKill, TtlSample,
-    Users,
+    AdminConnection, Closing, Connections, EPOCH_KEY, EpochChange, Load, NOBODY, Observation, Opening, PasswordChange,
+    ScriptKill, Strain, TtlSample, Users,
 };
 pub use connect::{Connect, Machine, Stream, Tcp};
 pub use endpoint::{Endpoint, Secret};

@@ -194,6 +194,8 @@ names! {
         KeysBeyondMaxTTL,
         /// A client's Secret could not be written.
         ClientSecretBlocked,
+        /// A client used so much of a member that it is shut out for a while.
+        ClientMisbehaves,
         /// Passwords are being rotated.
         RotatingPasswords,
         /// There is no certificate that the members could serve.

@@ -259,11 +259,8 @@ mod tests {
     fn everybody_starts_closed_and_no_password_is_readable() {
         let secret = Secret::new("s3cret");
         let prefix = KeyPrefix::parse("shop/").unwrap();
-        let users = [
-            UserRule::locker(7, &secret),
-            UserRule::client("billing", 7, &prefix, &secret),
-            UserRule::probe(&secret),
-        ];
+        let users =
+            [UserRule::locker(7, &secret), UserRule::client("billing", 7, &prefix, &secret), UserRule::probe(&secret)];
         let text = users_acl(std::slice::from_ref(&secret), &users);
         assert!(!text.contains("s3cret"));
         assert!(text.starts_with("user default off\n") && text.ends_with('\n'));

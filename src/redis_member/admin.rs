@@ -1,5 +1,6 @@
 //! The operator's hand on a member.
 
+mod load;
 mod sample;
 mod secrets;
 mod users;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use load::{Connections, Load, NOBODY, Strain};
 pub use sample::TtlSample;
 pub use secrets::PasswordChange;
 pub use users::Users;
@@ -67,6 +69,8 @@ pub struct Observation {
     pub counter: Option<FencingToken>,
     /// Its clock.
     pub clock: ClockSample,
+    /// How near it is to its limits.
+    pub load: Load,
 }
 
 /// The outcome of raising the epoch.
@@ -182,7 +186,7 @@ impl AdminConnection {
     /// If there is no answer in time.
     pub async fn observe(&mut self, users: &[&str]) -> Result<Observation, MemberError> {
         let mut pipeline = Pipeline::new();
-        pipeline.cmd("INFO").arg(&["server", "replication", "persistence", "memory"]);
+        pipeline.cmd("INFO").arg(&["server", "replication", "persistence", "memory", "clients"]);
         pipeline.cmd("TIME").cmd("GET").arg(EPOCH_KEY).cmd("GET").arg(TOKEN_KEY);
         for user in users {
             pipeline.cmd("ACL").arg("GETUSER").arg(user);
@@ -210,6 +214,7 @@ impl AdminConnection {
             epoch: number(epoch)?,
             counter: number(counter)?.and_then(FencingToken::new),
             clock: ClockSample { time, sent, received },
+            load: Load::read(&info),
         })
     }
 

@@ -6,26 +6,35 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicIsize, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes that may come in without completing an answer. The longest answer that is asked for is a page of keys, some 100 KB.
-pub(super) const LONGEST_ANSWER: usize = 256 << 10;
+const LONGEST_ANSWER: usize = 256 << 10;
 
-/// How much has come in since the last answer was complete. The owner of the connection reports each complete answer.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Incoming(Arc<AtomicUsize>);
+/// How much more may come in before an answer has to be complete. The owner of the connection reports each complete answer.
+#[derive(Clone, Debug)]
+pub(super) struct Incoming(Arc<AtomicIsize>);
 
 impl Incoming {
+    fn new() -> Self {
+        Self(Arc::new(AtomicIsize::new(LONGEST_ANSWER as isize)))
+    }
+
     /// An answer is complete and will be dropped: what comes now is the next one.
     pub(super) fn answered(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.expect(LONGEST_ANSWER);
+    }
+
+    /// The next answer may have so many bytes.
+    pub(super) fn expect(&self, bytes: usize) {
+        self.0.store(bytes as isize, Ordering::Relaxed);
     }
 }
 
-/// A connection that fails when an answer is longer than [`LONGEST_ANSWER`].
+/// A connection that fails when an answer is longer than it may be.
 pub(super) struct Limited<S> {
     stream: S,
     incoming: Incoming,
@@ -33,7 +42,7 @@ pub(super) struct Limited<S> {
 
 impl<S> Limited<S> {
     pub(super) fn new(stream: S) -> (Self, Incoming) {
-        let incoming = Incoming::default();
+        let incoming = Incoming::new();
         (Self { stream, incoming: incoming.clone() }, incoming)
     }
 }
@@ -43,7 +52,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
         let before = buf.filled().len();
         std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         let read = buf.filled().len() - before;
-        if self.incoming.0.fetch_add(read, Ordering::Relaxed) + read > LONGEST_ANSWER {
+        let read = read as isize;
+        if self.incoming.0.fetch_sub(read, Ordering::Relaxed) < read {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is too long")));
         }
         Poll::Ready(Ok(()))

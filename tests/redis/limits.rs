@@ -1,12 +1,14 @@
 //! What hostile peers can take from a member that has the product's own redis.conf: buffers, memory, connections. The peers have
 //! logged in as a client of the quorum; who has not logged in gets less from Redis.
 
-use crate::quorum::{Quorum, fresh_value};
+use crate::quorum::{LEADER, Quorum, fresh_value};
 use crate::server::{PREFIX, Server, client, password, wait_until};
 use redlock_operator::api::RedisQuorum;
 use redlock_operator::quorum::build::redis_conf;
 use redlock_operator::quorum::plan::validate;
 use redlock_operator::redis_member::acl::OPERATOR_USER;
+use redlock_operator::redis_member::{Closing, NOBODY, Strain};
+use redlock_operator::redlock::MemberError;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -109,11 +111,66 @@ async fn names_of_a_megabyte_do_not_stop_the_walk_over_the_keys() {
     let (mut cursor, mut found) = (0, 0);
     loop {
         let page = admin.sample_ttls(cursor, 500).await.unwrap();
-        found += page.keys.iter().filter(|(key, ttl)| key.starts_with(PREFIX) && key.len() == 200 && ttl.is_none()).count();
+        found +=
+            page.keys.iter().filter(|(key, ttl)| key.starts_with(PREFIX) && key.len() == 200 && ttl.is_none()).count();
         cursor = page.cursor;
         if cursor == 0 {
             break;
         }
     }
     assert_eq!(found, 30);
+}
+
+#[tokio::test]
+async fn a_full_member_shuts_out_whoever_fills_it_and_obeys_again() {
+    let quorum = member().await;
+    let server = &quorum.servers[0];
+    let mut stream = peer(server).await;
+    let mut written = 0;
+    // Until the member refuses.
+    loop {
+        let key = format!("{PREFIX}{written}");
+        stream.write_all(&command(&["SET", &key, &"v".repeat(1_000_000), "PX", "1000"])).await.unwrap();
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).await.unwrap();
+        if &answer != b"+OK\r" {
+            break;
+        }
+        stream.read_exact(&mut answer[..1]).await.unwrap();
+        written += 1;
+    }
+    let mut admin = server.admin().await;
+    let load = admin.observe(&[]).await.unwrap().load;
+    assert_eq!(load.strain(), Some(Strain::Memory), "{load:?}");
+    // In a transaction the member would refuse it.
+    assert_eq!(admin.close(LEADER, &[client()]).await, Err(MemberError::OutOfMemory));
+    let mut admin = server.admin().await;
+    let heaviest = admin.connections().await.unwrap().heaviest(Strain::Memory).map(str::to_owned);
+    assert_eq!(heaviest.as_deref(), Some(client().name()));
+    admin.shut_out(client().name()).await.unwrap();
+    assert_eq!(admin.observe(&[client().name()]).await.unwrap().open_users, Vec::<String>::new());
+    last_words(stream).await;
+    // What it wrote runs out, and nothing comes after it.
+    wait_until("there is room again", async || admin.observe(&[]).await.unwrap().load.strain().is_none()).await;
+    assert_eq!(admin.close(LEADER, &[client()]).await, Ok(Closing::Closed));
+}
+
+#[tokio::test]
+async fn idle_connections_are_cut_before_the_operator_could_not_connect() {
+    let quorum = member().await;
+    let server = &quorum.servers[0];
+    let mut admin = server.admin().await;
+    let mut idle = Vec::new();
+    while admin.observe(&[]).await.unwrap().load.strain().is_none() {
+        for _ in 0..20 {
+            idle.push(TcpStream::connect(server.address()).await.unwrap());
+        }
+        assert!(idle.len() < 600, "no limit was reached");
+    }
+    assert_eq!(admin.connections().await.unwrap().heaviest(Strain::Connections), Some(NOBODY));
+    admin.cut_off(NOBODY).await.unwrap();
+    let few = async || admin.observe(&[]).await.unwrap().load.connections < 20;
+    wait_until("the connections have ended", few).await;
+    server.admin().await.ping().await.unwrap();
+    quorum.granted("job", &fresh_value()).await;
 }

@@ -45,7 +45,9 @@ impl Task<'_> {
             let raised = view.raised == Some(self.leader.term.epoch);
             let (Some(run_id), true, true) = (admitted, locker_open, raised) else { continue };
             let mut missing = plan.open_rules(auth, &member.name);
-            missing.retain(|rule| !is_open(rule.name()));
+            let shut_out = link.shut_out();
+            let is_shut_out = |user: &str| shut_out.iter().any(|shut_out| shut_out.user == user);
+            missing.retain(|rule| !is_open(rule.name()) && !is_shut_out(rule.name()));
             if missing.is_empty() {
                 continue;
             }

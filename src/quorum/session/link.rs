@@ -334,10 +334,12 @@ impl MemberLink {
                 let users: Vec<&str> = users.iter().map(String::as_str).collect();
                 match admin.observe(&users).await {
                     Ok(observation) => {
+                        let load = observation.load;
                         self.saw(observation);
                         if self.plan.is_external() {
                             self.look_at_record(&mut admin).await;
                         } else {
+                            self.relieve(&mut admin, load).await;
                             self.sample_ttls(&mut admin).await;
                         }
                     }

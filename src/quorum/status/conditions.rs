@@ -19,6 +19,8 @@ pub struct Overview {
     pub change: Option<String>,
     /// Client Secrets that could not be written, with the reason.
     pub blocked_clients: Vec<String>,
+    /// Clients that are shut out of a member for a while, with the reason.
+    pub shut_out: Vec<String>,
     /// A rotation of passwords, and what it waits for.
     pub rotation: Option<String>,
     /// Members run with secrets that are lost.
@@ -180,6 +182,10 @@ fn clients_ready(lists: &Lists, overview: &Overview) -> Draft {
                        with the user and the addresses that are in their Secrets then"
                 .to_owned();
         return (QuorumCondition::ClientsReady, Status::False, CommonReason::MembersChanging, message);
+    }
+    if !overview.shut_out.is_empty() {
+        let message = overview.shut_out.join("; ");
+        return (QuorumCondition::ClientsReady, Status::False, CommonReason::ClientMisbehaves, message);
     }
     if overview.blocked_clients.is_empty() {
         let message = "every client has its Secret".to_owned();

@@ -136,6 +136,7 @@ mod tests {
             epoch: None,
             counter: None,
             clock: ClockSample { time: UnixMicros(0), sent: at, received: at },
+            load: crate::redis_member::Load::default(),
         };
         assert_eq!(unfit_process(&fine), None, "a file that it writes is no proof of memory, and none is asked for");
         for unfit in [

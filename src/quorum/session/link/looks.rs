@@ -5,12 +5,16 @@ use std::time::Duration;
 use super::MemberLink;
 use crate::quorum::session::ttl::{PAGE, TtlWalk};
 use crate::quorum::status::TtlReport;
-use crate::redis_member::{AdminConnection, ScriptKill, Users};
+use crate::redis_member::acl::UserRule;
+use crate::redis_member::{AdminConnection, Load, NOBODY, ScriptKill, Strain, Users};
 use crate::redlock::{MemberError, RunId};
 use crate::time::Monotonic;
 
 /// The same news is told again after this at the earliest, and nobody wants to hear of it later.
 const TOLD_AGAIN: Duration = Duration::from_secs(30);
+
+/// So long a client that has strained a member is shut out of it.
+const SHUT_OUT: Duration = Duration::from_secs(60);
 
 /// What became of a script that kept the member busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +32,18 @@ pub(super) struct Looks {
     walk: Option<(RunId, TtlWalk)>,
     script: Option<(ScriptNews, Monotonic)>,
     script_told: bool,
+    shut_out: Vec<ShutOut>,
+}
+
+/// A client that took so much of a member that others, and the operator, might have got nothing. Its user is closed for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShutOut {
+    /// The Redis user.
+    pub user: String,
+    /// What it took.
+    pub strain: Strain,
+    /// When it is opened again.
+    pub until: Monotonic,
 }
 
 impl MemberLink {
@@ -91,6 +107,56 @@ impl MemberLink {
         self.announce();
     }
 
+    /// Clients that are shut out of the member now.
+    #[must_use]
+    pub fn shut_out(&self) -> Vec<ShutOut> {
+        let now = self.machine.clock.monotonic();
+        let all = &self.seen().looks.shut_out;
+        all.iter().filter(|shut_out| now < shut_out.until).cloned().collect()
+    }
+
+    /// The same for people. It says nothing that changes while it lasts.
+    #[must_use]
+    pub fn shut_out_in_words(&self) -> Vec<String> {
+        let words = |ShutOut { user, strain, .. }: ShutOut| {
+            let client = UserRule::split_name(&user).map_or(user.as_str(), |(client, _)| client).to_owned();
+            format!("client {client} used most of the {strain} of {} and is shut out of it for a minute", self.name)
+        };
+        self.shut_out().into_iter().map(words).collect()
+    }
+
+    /// On the leader: takes a member that is about to run out of connections or of memory from whoever uses most of it.
+    pub(super) async fn relieve(&self, admin: &mut AdminConnection, load: Load) {
+        let now = self.machine.clock.monotonic();
+        let before = self.seen().looks.shut_out.len();
+        self.seen().looks.shut_out.retain(|shut_out| now < shut_out.until);
+        if self.seen().looks.shut_out.len() != before {
+            // They are to be opened again.
+            self.announce();
+        }
+        let Some(strain) = load.strain().filter(|_| self.leads(admin.run_id())) else { return };
+        let Ok(connections) = admin.connections().await else { return };
+        match connections.heaviest(strain) {
+            Some(NOBODY) => drop(admin.cut_off(NOBODY).await),
+            Some(user) => {
+                if admin.shut_out(user).await.is_ok() {
+                    tracing::warn!(member = %self.name, user, %strain, "client shut out: it used most of what the member has");
+                    let shut_out = ShutOut { user: user.to_owned(), strain, until: now + SHUT_OUT };
+                    self.seen().looks.shut_out.push(shut_out);
+                    self.announce();
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Whether this replica has raised its epoch on the process, and it has that epoch still.
+    fn leads(&self, run_id: &RunId) -> bool {
+        let seen = self.seen();
+        let epoch = seen.observation.as_ref().and_then(|observation| observation.epoch);
+        epoch.is_some_and(|epoch| seen.raised == Some((run_id.clone(), epoch)))
+    }
+
     /// One page more, on the leader only: the process itself says whose epoch it has.
     pub(super) async fn sample_ttls(&self, admin: &mut AdminConnection) {
         let run_id = admin.run_id().clone();
@@ -108,9 +174,9 @@ impl MemberLink {
 
     fn next_page(&self, run_id: &RunId) -> Option<(Duration, u64)> {
         let now = self.machine.clock.monotonic();
+        let leads = self.leads(run_id);
         let mut seen = self.seen();
-        let epoch = seen.observation.as_ref().and_then(|observation| observation.epoch);
-        if epoch.is_none() || seen.raised != Some((run_id.clone(), epoch?)) {
+        if !leads {
             seen.looks.walk = None;
             return None;
         }

@@ -1,0 +1,172 @@
+//! How near a member is to its limits, who takes it there, and how to get that peer off it. Nothing here is guarded by the epoch or
+//! runs in a transaction: a full member refuses transactions, and closing is right whoever does it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use redis::{Pipeline, cmd};
+
+use super::{AdminConnection, kill};
+use crate::redis_member::acl::{CLOSED, OPERATOR_USER, PROBE_USER, UserRule};
+use crate::redis_member::wire;
+use crate::redlock::MemberError;
+
+/// Connections that have not logged in are this user's.
+pub const NOBODY: &str = "default";
+/// Bytes of the longest `CLIENT LIST` that is read: some 10,000 connections.
+const LONGEST_LIST: usize = 4 << 20;
+
+/// What a member uses of what it may use. Zero as a limit: there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Connections.
+    pub connections: u64,
+    /// `maxclients`.
+    pub most_connections: u64,
+    /// Bytes.
+    pub memory: u64,
+    /// `maxmemory`, bytes.
+    pub most_memory: u64,
+}
+
+/// What a member runs out of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strain {
+    /// Connections: soon the operator could not connect.
+    Connections,
+    /// Memory: it refuses votes and the operator's transactions.
+    Memory,
+}
+
+impl fmt::Display for Strain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connections => "connections",
+            Self::Memory => "memory",
+        })
+    }
+}
+
+impl Load {
+    pub(super) fn read(info: &str) -> Self {
+        let field = |name| wire::info_field(info, name).and_then(|text| text.trim().parse().ok()).unwrap_or_default();
+        Self {
+            connections: field("connected_clients"),
+            most_connections: field("maxclients"),
+            memory: field("used_memory"),
+            most_memory: field("maxmemory"),
+        }
+    }
+
+    /// What has to be freed: memory at 95 % of its limit, connections at 80 %.
+    #[must_use]
+    pub fn strain(&self) -> Option<Strain> {
+        let beyond =
+            |used: u64, most: u64, percent: u64| most > 0 && used.saturating_mul(100) >= most.saturating_mul(percent);
+        if beyond(self.memory, self.most_memory, 95) {
+            Some(Strain::Memory)
+        } else if beyond(self.connections, self.most_connections, 80) {
+            Some(Strain::Connections)
+        } else {
+            None
+        }
+    }
+}
+
+/// The connections of each user: how many, and the bytes of their buffers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Connections(BTreeMap<String, (u64, u64)>);
+
+impl Connections {
+    fn read(list: &str) -> Self {
+        let mut users = BTreeMap::<String, (u64, u64)>::new();
+        for line in list.lines() {
+            let field = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+            let Some(user) = field("user") else { continue };
+            let (count, bytes) = users.entry(user.to_owned()).or_default();
+            *count += 1;
+            *bytes += field("tot-mem").and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
+        }
+        Self(users)
+    }
+
+    /// Who takes most of what a member runs out of, the operator's own users left out. [`NOBODY`] stands for all that have not logged
+    /// in.
+    #[must_use]
+    pub fn heaviest(&self, strain: Strain) -> Option<&str> {
+        let own = |user: &str| {
+            let locker = UserRule::split_name(user).is_some_and(|(name, _)| name == LOCKER);
+            locker || [OPERATOR_USER, PROBE_USER].contains(&user)
+        };
+        let others = self.0.iter().filter(|(user, _)| !own(user));
+        let takes = |(count, bytes): (u64, u64)| match strain {
+            Strain::Connections => count,
+            Strain::Memory => bytes,
+        };
+        others.max_by_key(|(_, of)| takes(**of)).map(|(user, _)| user.as_str())
+    }
+}
+
+/// The client name of the operator's locking path.
+const LOCKER: &str = "locker";
+
+impl AdminConnection {
+    /// Whose connections there are.
+    ///
+    /// # Errors
+    /// If there is no answer in time.
+    pub async fn connections(&mut self) -> Result<Connections, MemberError> {
+        self.incoming.expect(LONGEST_LIST);
+        let list = self.ask(cmd("CLIENT").arg("LIST")).await?;
+        Ok(Connections::read(&wire::text(&list).ok_or_else(wire::unexpected)?))
+    }
+
+    /// Ends all connections of a user.
+    ///
+    /// # Errors
+    /// If there is no answer in time.
+    pub async fn cut_off(&mut self, user: &str) -> Result<(), MemberError> {
+        self.ask(&kill(user)).await.map(drop)
+    }
+
+    /// Closes a user and ends its connections, whatever its memory says and whoever leads. Its opening is decided elsewhere.
+    ///
+    /// # Errors
+    /// If there is no answer in time: it may or may not be closed.
+    pub async fn shut_out(&mut self, user: &str) -> Result<(), MemberError> {
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("ACL").arg("SETUSER").arg(user).arg("clearselectors").arg(CLOSED.split(' ').collect::<Vec<_>>());
+        pipeline.add_command(kill(user));
+        self.ask_all(&pipeline).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_strained_shortly_before_it_refuses() {
+        let load = |connections, memory| Load { connections, most_connections: 500, memory, most_memory: 1_000 };
+        assert_eq!(load(399, 949).strain(), None);
+        assert_eq!(load(400, 949).strain(), Some(Strain::Connections));
+        assert_eq!(load(400, 950).strain(), Some(Strain::Memory));
+        assert_eq!(Load { connections: 9_000, memory: 9_000, ..Load::default() }.strain(), None, "no limits");
+        let info = "used_memory:17\r\nmaxmemory:100\r\nconnected_clients:3\r\nmaxclients:512\r\n";
+        let read = Load { connections: 3, most_connections: 512, memory: 17, most_memory: 100 };
+        assert_eq!(Load::read(info), read);
+    }
+
+    #[test]
+    fn who_takes_most_is_named_and_the_operator_is_not() {
+        let line = |user: &str, bytes: u64| format!("id=3 addr=10.0.0.1:5 tot-mem={bytes} user={user} resp=2\n");
+        let mut list = line("operator", 900_000) + &line("locker-e7", 900_000) + &line("readiness", 800_000);
+        assert_eq!(Connections::read(&list).heaviest(Strain::Memory), None);
+        list += &(line("billing-e7", 10) + &line("billing-e7", 10) + &line("shop-e7", 70_000));
+        let connections = Connections::read(&list);
+        assert_eq!(connections.heaviest(Strain::Memory), Some("shop-e7"));
+        assert_eq!(connections.heaviest(Strain::Connections), Some("billing-e7"));
+        list += &line("default", 1).repeat(3);
+        assert_eq!(Connections::read(&list).heaviest(Strain::Connections), Some(NOBODY));
+    }
+}
