@@ -130,7 +130,7 @@ async fn a_full_member_shuts_out_whoever_fills_it_and_obeys_again() {
     // Until the member refuses.
     loop {
         let key = format!("{PREFIX}{written}");
-        stream.write_all(&command(&["SET", &key, &"v".repeat(1_000_000), "PX", "1000"])).await.unwrap();
+        stream.write_all(&command(&["SET", &key, &"v".repeat(1_000_000), "PX", "6000"])).await.unwrap();
         let mut answer = [0; 4];
         stream.read_exact(&mut answer).await.unwrap();
         if &answer != b"+OK\r" {

@@ -15,7 +15,7 @@ use crate::quorum::plan::{ClientPlan, MemberPlan, Plan};
 use crate::quorum::secrets::StartedWith;
 use crate::quorum::session::{ActError, MemberLink};
 use crate::quorum::status::admitted_run_id;
-use crate::redis_member::acl::{KeyPrefix, OPERATOR_USER, PROBE_USER, UserRule};
+use crate::redis_member::acl::{KeyPrefix, UserRule};
 
 /// What the ACL files of two plans differ in.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -223,7 +223,7 @@ fn difference(old: &str, new: &str) -> Difference {
 fn users_of(acl: &str) -> BTreeMap<&str, Vec<&str>> {
     acl.lines()
         .filter_map(|line| line.strip_prefix("user ")?.split_once(' '))
-        .filter(|(name, _)| ![OPERATOR_USER, PROBE_USER, "default"].contains(name))
+        .filter(|(name, _)| UserRule::split_name(name).is_some())
         .map(|(name, rules)| (name, rules.split(' ').filter(|rule| !rule.starts_with('#')).collect()))
         .collect()
 }
