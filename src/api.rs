@@ -31,10 +31,12 @@ pub const MEMBER_LABEL: &str = "redlock-operator.io/member";
 /// Label on a client's Secret: the name in `spec.clients`.
 pub const CLIENT_LABEL: &str = "redlock-operator.io/client";
 
-/// Annotation on the RedisQuorum that locks without `quorumRef` use: `"true"`.
+/// Annotation `"true"` on the RedisQuorum that was created as the default. It is for people to see; the operator is told by a setting.
 pub const DEFAULT_QUORUM_ANNOTATION: &str = "redlock-operator.io/default-quorum";
 /// Annotation by which a person declares the pod with this UID dead, on a RedisQuorum.
 pub const PREDECESSOR_DEAD_ANNOTATION: &str = "redlock-operator.io/predecessor-dead";
+/// Annotation by which a person gives a RedisQuorum to another installation of the operator: `<namespace>/<Lease name>`.
+pub const INSTALLATION_ANNOTATION: &str = "redlock-operator.io/installation";
 /// Annotation by which a person stops the replacement of outdated members, on a RedisQuorum: `paused`.
 pub const ROLLOUT_ANNOTATION: &str = "redlock-operator.io/rollout";
 /// Annotation by which a person asks for new passwords, on a RedisQuorum: any text that was not there before, and then `finish`.
@@ -51,6 +53,9 @@ pub const BREAK_ANNOTATION: &str = "redlock-operator.io/break";
 /// On a DistributedLock: an administrator takes the lock away at once, and gives exclusion up for as long as the holder may
 /// still work.
 pub const BREAK_FORCE_ANNOTATION: &str = "redlock-operator.io/break-force";
+/// On a DistributedLock, beside one of the two before: the user name of whoever breaks it. An admission policy of the chart compares it with
+/// the request.
+pub const BREAK_BY_ANNOTATION: &str = "redlock-operator.io/break-by";
 /// On a DistributedLock: the holder gives the lock back. Its value is the fencing token of the hold, so that a late word cannot end
 /// a later one. The operator takes it off when that is done.
 pub const RELEASE_ANNOTATION: &str = "redlock-operator.io/release";

@@ -22,12 +22,11 @@ use super::{
     record::{self, HoldRecord},
     standing::{self, Standing},
     status::{Draft, full_name},
-    writes::{locks, request},
+    writes::request,
 };
 use crate::{
     api::{
-        BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, HeldQuorum, LetGo, MilliTime, RELEASE_ANNOTATION,
-        conditions::HeldReason,
+        BREAK_BY_ANNOTATION, DistributedLock, HeldQuorum, LetGo, MilliTime, RELEASE_ANNOTATION, conditions::HeldReason,
     },
     evidence,
     operator::cache::Guarded,
@@ -35,6 +34,8 @@ use crate::{
     redlock::{AcquireRequest, LockKey, LockValue, Nonce, Seal, Seen, ValueSigner},
 };
 
+/// Of a user's name so much is written down.
+const LONGEST_AUTHOR: usize = 128;
 /// Between two questions about a hold that was let go.
 const LET_GO_RETRY: Duration = Duration::from_secs(1);
 
@@ -45,7 +46,7 @@ impl Locks {
         if let Some(doubt) = self.doubt_about_deletion(lock, reason).await? {
             return self.run_out(lock, reason, &doubt).await;
         }
-        let why = self.attributed(lock, reason, why).await;
+        let why = attributed(lock, reason, why);
         let reach = self.reach_held(lock);
         let freed = self.unpublish(lock, reason, &why, None).await?;
         if let Some(reach) = reach.filter(|_| !leave_seal) {
@@ -82,7 +83,7 @@ impl Locks {
         let record = HoldRecord::of(&self.context, lock);
         let session = record.as_ref().and_then(|record| record::session(&self.sessions, &record.quorum));
         let quorum_now = session.as_ref().and_then(|session| session.quorum_time(now));
-        let why = &self.attributed(lock, reason, why.to_owned()).await;
+        let why = &attributed(lock, reason, why.to_owned());
         let draft = Draft::of(lock, self.context.api_now());
         let draft = match &record {
             Some(record) => draft.recorded(record, session.and_then(|session| session.rejoin_delay())),
@@ -255,17 +256,6 @@ impl Locks {
         Ok(None)
     }
 
-    /// Adds who broke the lock and when, as far as the API server knows: the field manager of the annotation.
-    async fn attributed(&self, lock: &DistributedLock, reason: HeldReason, why: String) -> String {
-        let ending = lock.status.as_ref().and_then(|status| status.ending.as_ref()?.message.as_deref());
-        if reason != HeldReason::Broken || ending.is_some_and(|ending| why.starts_with(ending)) {
-            return why;
-        }
-        let read = request(locks(&self.context.client, lock).get(&lock.name_any())).await.ok();
-        let author = read.and_then(|lock| author_of(&lock, &[BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION]));
-        author.map_or(why.clone(), |author| format!("{why} ({author})"))
-    }
-
     /// Takes the label off, then the holder out of the status. When this returns, no status names the holder.
     async fn unpublish(
         &self,
@@ -327,17 +317,15 @@ impl Locks {
     }
 }
 
-/// The field manager that last wrote one of these annotations, and when.
-fn author_of(lock: &DistributedLock, annotations: &[&str]) -> Option<String> {
-    let wrote = |fields: &serde_json::Value| {
-        annotations.iter().any(|name| {
-            fields.pointer("/f:metadata/f:annotations").is_some_and(|f| f.get(format!("f:{name}")).is_some())
-        })
-    };
-    let entries = lock.metadata.managed_fields.as_ref()?;
-    let entry = entries.iter().find(|entry| entry.fields_v1.as_ref().is_some_and(|fields| wrote(&fields.0)))?;
-    let time = entry.time.as_ref().map(|time| format!(" at {}", time.0)).unwrap_or_default();
-    Some(format!("by {}{time}", entry.manager.as_deref().unwrap_or("an unnamed client")))
+/// Adds who broke the lock: the user name that the chart's admission policy has compared with that of the request. A client chooses its
+/// field manager freely, so that says nothing.
+fn attributed(lock: &DistributedLock, reason: HeldReason, why: String) -> String {
+    let ending = lock.status.as_ref().and_then(|status| status.ending.as_ref()?.message.as_deref());
+    if reason != HeldReason::Broken || ending.is_some_and(|ending| why.starts_with(ending)) {
+        return why;
+    }
+    let author = lock.annotations().get(BREAK_BY_ANNOTATION).map(|author| author.chars().take(LONGEST_AUTHOR));
+    author.map_or(why.clone(), |author| format!("{why} (by {})", author.collect::<String>()))
 }
 
 /// What it takes to end a hold on the members.
@@ -370,5 +358,35 @@ impl Reach {
             redlock.release(&electorate, &self.key, &self.value),
             redlock.release(&electorate, &self.key, &sealed)
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_broke_a_lock_is_who_the_admission_policy_let_say_so() {
+        let lock = |annotations: serde_json::Value, status: serde_json::Value| -> DistributedLock {
+            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "a", "annotations": annotations,
+                    "managedFields": [{"manager": "somebody-else", "fieldsType": "FieldsV1",
+                        "fieldsV1": {"f:metadata": {"f:annotations": {"f:redlock-operator.io/break": {}}}}}]},
+                "spec": {"key": "k", "claim": {"identity": "a"}}, "status": status}))
+            .unwrap()
+        };
+        let none = json!({"transitions": 1});
+        let by_alice = lock(json!({"redlock-operator.io/break-by": "alice"}), none.clone());
+        let said = |lock, reason| attributed(lock, reason, "broken: it hangs".into());
+        assert_eq!(said(&by_alice, HeldReason::Broken), "broken: it hangs (by alice)");
+        assert_eq!(said(&by_alice, HeldReason::HolderGone), "broken: it hangs", "another end is not her doing");
+        assert_eq!(said(&lock(json!({}), none), HeldReason::Broken), "broken: it hangs");
+        let ending = json!({"transitions": 1, "ending": {"since": "2026-01-01T00:00:00Z", "reason": "Broken",
+            "message": "broken: it hangs (by alice)"}});
+        let again =
+            attributed(&lock(json!({}), ending), HeldReason::Broken, "broken: it hangs (by alice); over".into());
+        assert_eq!(again, "broken: it hangs (by alice); over");
     }
 }

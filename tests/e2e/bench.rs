@@ -150,6 +150,13 @@ impl Bench {
         self.kubectl(&["patch", kind, name, "--type=merge", "--patch", patch]).await.map(drop)
     }
 
+    /// Takes a lock away from its holder, by the annotation `break` or `break-force`.
+    pub(crate) async fn break_lock(&self, lock: &str, how: &str, why: &str) -> anyhow::Result<()> {
+        let me = self.cluster.kubectl(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]).await?;
+        let annotations = json!({format!("redlock-operator.io/{how}"): why, "redlock-operator.io/break-by": me.trim()});
+        self.patch("dlock", lock, &json!({"metadata": {"annotations": annotations}}).to_string()).await
+    }
+
     /// The same for a patch that must be refused; gives the message.
     pub(crate) async fn patch_refused(&self, kind: &str, name: &str, patch: &str) -> anyhow::Result<String> {
         let arguments = ["-n", &self.namespace, "patch", kind, name, "--type=merge", "--patch", patch];

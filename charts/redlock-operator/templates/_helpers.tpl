@@ -10,9 +10,8 @@
 {{- .Values.serviceAccount.name | default (include "redlock.name" .) -}}
 {{- end -}}
 
-{{- /* with the namespace it names this installation */}}
-{{- define "redlock.lease" -}}
-redlock-operator
+{{- define "redlock.defaultQuorumNamespace" -}}
+{{- .Values.defaultQuorum.namespace | default .Release.Namespace -}}
 {{- end -}}
 
 {{- define "redlock.selector" -}}
@@ -45,6 +44,18 @@ seccompProfile: {type: RuntimeDefault}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- /* what the operator is told about its place among others */}}
+{{- define "redlock.placeEnv" -}}
+- name: REDLOCK_LEASE
+  value: {{ .Values.leaseName | quote }}
+{{- range $name, $namespaces := dict "WATCH" .Values.watchNamespaces "QUORUM" .Values.quorumNamespaces "LEAVE_OUT" .Values.leaveOutNamespaces }}
+{{- if $namespaces }}
+- name: REDLOCK_{{ $name }}_NAMESPACES
+  value: {{ join "," $namespaces | quote }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{- define "redlock.downwardEnv" -}}

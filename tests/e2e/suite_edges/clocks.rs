@@ -87,9 +87,7 @@ pub(crate) async fn an_operator_that_is_an_hour_ahead_cuts_no_holder_short(bench
         let late = fresh.held(SOON).await?;
         let queued = Lock::create(&bench, on_q("queued", "fresh", json!({}))).await?;
         queued.reason("Queued", SOON).await?;
-        bench
-            .patch("dlock", "fresh", r#"{"metadata":{"annotations":{"redlock-operator.io/break":"the test"}}}"#)
-            .await?;
+        bench.break_lock("fresh", "break", "the test").await?;
         let after = queued.held(TTL + SOON).await?;
         check_followed(&[&fresh, &queued], &after, SLACK)?;
         ensure!(late.wall.0 < after.wall.0 && !fresh.recorder.last()?.gone, "a finished claim was deleted too early");

@@ -60,8 +60,7 @@ pub(crate) async fn slots_of_another_shape_block_nobody_and_join_nobody(bench: B
     let why = refused(&other).await?;
     ensure!(message_of(&why.object, "Accepted").contains("spent"), "{:?}", status(&why.object));
     // The end of the first is an object that is finished and kept.
-    let broken = r#"{"metadata":{"annotations":{"redlock-operator.io/break-force":"the test"}}}"#;
-    bench.patch("dlock", "spent", broken).await?;
+    bench.break_lock("spent", "break-force", "the test").await?;
     holder.held(SOON).await?;
     next_second(&bench).await;
     let urgent = Lock::create(&bench, shaped("urgent", 2, json!({"priority": 5}))).await?;

@@ -304,7 +304,7 @@ impl Scenario for Break {
     }
 
     async fn act(&self, _world: &World) -> anyhow::Result<()> {
-        annotate(&self.0.first, "break").await
+        self.0.first.bench.break_lock(&self.0.first.name, "break", "the test").await
     }
 
     async fn end(&self, _world: &World) -> anyhow::Result<()> {
@@ -330,7 +330,7 @@ impl Scenario for BreakForce {
     }
 
     async fn act(&self, _world: &World) -> anyhow::Result<()> {
-        annotate(&self.0.first, "break-force").await
+        self.0.first.bench.break_lock(&self.0.first.name, "break-force", "the test").await
     }
 
     async fn end(&self, _world: &World) -> anyhow::Result<()> {
