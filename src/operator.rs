@@ -13,6 +13,8 @@ pub mod metrics;
 pub mod node_watch;
 pub mod panics;
 mod readiness;
+pub mod scope;
+pub mod settings;
 pub mod surroundings;
 pub mod telemetry;
 pub mod uninstall;
@@ -36,6 +38,7 @@ use self::{
     http::Health,
     leader::{Candidacy, Term},
     panics::essential,
+    settings::Settings,
     surroundings::Seen,
 };
 use crate::{
@@ -45,8 +48,6 @@ use crate::{
     time::{Clock, SystemClock},
 };
 
-/// Name of the Lease that the leader holds.
-const LEASE: &str = "redlock-operator";
 /// How long a leader that was told to stop tries to publish what it knows.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How long a replica that was told to stop goes on renewing while no other leads; locks are not released.
@@ -97,12 +98,13 @@ pub struct Operator {
 impl Operator {
     /// Does nothing yet.
     pub fn new(args: OperatorArgs, client: Client, lease_client: Client, machine: Machine) -> Self {
-        let replica = Replica { namespace: args.namespace.clone(), pod_name: args.pod_name.clone() };
+        let settings = Settings::of(&args).into();
+        let replica = Replica { namespace: args.namespace.clone(), pod_name: args.pod_name.clone(), settings };
         let (context, follow_caches) = Context::new(client, replica, machine);
         let (candidacy, leadership) = Candidacy::new(
             context.api_time.observe(lease_client),
             &args.namespace,
-            LEASE,
+            &args.lease,
             &args.pod_name,
             context.clock.clone(),
         );
@@ -230,18 +232,14 @@ async fn lead(
 
 /// The chart's default quorum is created by the operator, so that `helm uninstall` cannot take it, and its locks, along.
 async fn create_default_quorum(context: &Context, args: &OperatorArgs, term: &Term) {
-    if args.default_quorum.is_empty() {
+    quorum::warn_of_other_defaults(context);
+    let Some(default) = context.replica.settings.default_quorum.as_ref().filter(|_| !args.default_quorum.is_empty())
+    else {
         return;
-    }
+    };
     let retry = Duration::from_secs(2);
     while !term.over.is_cancelled() {
-        let created = quorum::ensure_default_quorum(
-            &context.client,
-            &args.default_quorum,
-            &args.default_quorum_name,
-            &args.namespace,
-        );
-        match created.await {
+        match quorum::ensure_default_quorum(&context.client, &args.default_quorum, default).await {
             Ok(()) => return,
             Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "default quorum not created yet"),
         }
@@ -282,7 +280,7 @@ async fn await_successor(client: &Client, args: &OperatorArgs) {
     let leases = kube::Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(client.clone(), &args.namespace);
     let taken = async {
         loop {
-            if let Ok(lease) = leases.get(LEASE).await
+            if let Ok(lease) = leases.get(&args.lease).await
                 && lease.spec.and_then(|spec| spec.holder_identity).is_some_and(|holder| holder != args.pod_name)
             {
                 return;

@@ -12,6 +12,7 @@ pub mod controller;
 pub mod expose;
 pub mod facts;
 pub mod in_force;
+pub mod installation;
 pub mod lookup;
 pub mod membership;
 pub mod plan;
@@ -23,7 +24,7 @@ pub mod status;
 pub mod timekeeping;
 pub mod tls;
 
-pub use controller::ensure_default_quorum;
+pub use controller::{ensure_default_quorum, warn_of_other_defaults};
 
 #[cfg(test)]
 mod fuzz;

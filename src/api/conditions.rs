@@ -82,10 +82,10 @@ names! {
     AcceptedReason {
         /// Everything the lock needs is there.
         Accepted,
-        /// No RedisQuorum of that name, or none is marked as the default.
+        /// No RedisQuorum of that name, or the operator's default does not exist.
         QuorumNotFound,
-        /// More than one RedisQuorum is marked as the default.
-        AmbiguousDefaultQuorum,
+        /// Another installation of the operator looks after the quorum.
+        OtherInstallation,
         /// The quorum does not allow locks from this namespace.
         NamespaceNotAllowed,
         /// `ttl` is larger than the quorum's `maxTTL`.

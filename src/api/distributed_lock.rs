@@ -47,8 +47,8 @@ pub use status::*;
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = spec_rules)]
 pub struct DistributedLockSpec {
-    /// The RedisQuorum that votes on this lock. Left out: the one annotated
-    /// `redlock-operator.io/default-quorum: "true"`. Cannot be changed.
+    /// The RedisQuorum that votes on this lock. Left out: the operator's default, which the
+    /// chart's value `defaultQuorum` names. Cannot be changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quorum_ref: Option<QuorumRef>,
 

@@ -52,7 +52,8 @@ pub fn renew_interval(lock: &DistributedLock, ttl: Duration) -> Duration {
 pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> {
     let namespace = lock.namespace().unwrap_or_default();
     let namespace = context.namespaces.cluster_named(&namespace);
-    let quorum = lookup::quorum_of(lock, &context.quorums.all(), namespace.as_deref())
+    let default = context.replica.settings.default_quorum.as_ref();
+    let quorum = lookup::quorum_of(lock, &context.quorums.all(), default, namespace.as_deref())
         .map_err(|error| unreadable(context, &error).unwrap_or_else(|| error.into()))?;
     check(lock, &quorum)?;
     let ttl = lock.spec.ttl.get();
@@ -66,7 +67,9 @@ pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> 
 
 /// Says so of a quorum that exists and cannot be read.
 fn unreadable(context: &Context, error: &LookupError) -> Option<Refusal> {
-    let LookupError::NotFound { namespace, name } = error else { return None };
+    let (LookupError::NotFound { namespace, name } | LookupError::DefaultNotFound { namespace, name }) = error else {
+        return None;
+    };
     let message = format!(
         "this version of the operator cannot read RedisQuorum {namespace}/{name}: its condition Ready says what to change there"
     );
@@ -124,8 +127,9 @@ fn check(lock: &DistributedLock, quorum: &RedisQuorum) -> Result<(), Refusal> {
 impl From<LookupError> for Refusal {
     fn from(error: LookupError) -> Self {
         let reason = match error {
-            LookupError::NotFound { .. } | LookupError::NoDefault => AcceptedReason::QuorumNotFound,
-            LookupError::AmbiguousDefault(_) => AcceptedReason::AmbiguousDefaultQuorum,
+            LookupError::NotFound { .. } | LookupError::NoDefault | LookupError::DefaultNotFound { .. } => {
+                AcceptedReason::QuorumNotFound
+            }
             LookupError::NamespaceNotAllowed { .. } => AcceptedReason::NamespaceNotAllowed,
         };
         Self { reason, message: error.to_string() }

@@ -42,9 +42,9 @@ impl HoldRecord {
         Some(Self { quorum, key, rejoin_delay: holder.rejoin_delay.map(GoDuration::get) })
     }
 
-    /// An older version of the operator recorded no quorum. It found one by the specification and the default of the day.
+    /// An older version of the operator recorded no quorum. It found one by the specification and the annotation of the default.
     fn located(context: &Context, lock: &DistributedLock, holder: &LockHolder) -> Option<Self> {
-        let quorum = lookup::named_by(lock, &context.quorums.all()).ok()?;
+        let quorum = lookup::formerly_used(lock, &context.quorums.all()).ok()??;
         let key = slot_key(&lookup::redis_key(&quorum, lock), holder.slot);
         Some(Self { quorum: HeldQuorum::of(&quorum), key, rejoin_delay: None })
     }

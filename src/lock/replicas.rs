@@ -23,7 +23,7 @@ pub struct Replicas {
 impl Replicas {
     /// Whether this pod shows a replica's container in a state that it was not seen in before.
     pub fn is_new(&self, context: &Context, pod: &Pod) -> bool {
-        let Replica { namespace, pod_name } = &context.replica;
+        let Replica { namespace, pod_name, .. } = &context.replica;
         if pod.namespace().as_deref() != Some(namespace) || pod.name_any() == *pod_name {
             return false;
         }

@@ -26,9 +26,24 @@ pub struct OperatorArgs {
     /// Spec of the default RedisQuorum as JSON; it is created when absent. Empty: none.
     #[arg(long, env = "REDLOCK_DEFAULT_QUORUM", default_value = "")]
     pub default_quorum: String,
-    /// Name of the default RedisQuorum, in the operator's namespace.
+    /// Namespace of the default RedisQuorum. Empty: the operator's.
+    #[arg(long, env = "REDLOCK_DEFAULT_QUORUM_NAMESPACE", default_value = "")]
+    pub default_quorum_namespace: String,
+    /// Name of the default RedisQuorum, the one of locks that name none. Empty: there is no default.
     #[arg(long, env = "REDLOCK_DEFAULT_QUORUM_NAME", default_value = "main")]
     pub default_quorum_name: String,
+    /// Name of the leader Lease. With the namespace it names this installation.
+    #[arg(long, env = "REDLOCK_LEASE", default_value = "redlock-operator")]
+    pub lease: String,
+    /// Namespaces whose locks are looked after, separated by commas. Empty: all.
+    #[arg(long, env = "REDLOCK_WATCH_NAMESPACES", value_delimiter = ',', default_value = "")]
+    pub watch_namespaces: Vec<String>,
+    /// Namespaces whose quorums are looked after, separated by commas. Empty: all.
+    #[arg(long, env = "REDLOCK_QUORUM_NAMESPACES", value_delimiter = ',', default_value = "")]
+    pub quorum_namespaces: Vec<String>,
+    /// Namespaces that are left to other installations, separated by commas.
+    #[arg(long, env = "REDLOCK_LEAVE_OUT_NAMESPACES", value_delimiter = ',', default_value = "")]
+    pub leave_out_namespaces: Vec<String>,
     /// Log filter, e.g. "info" or "info,redlock_operator=debug".
     #[arg(long, env = "REDLOCK_LOG", default_value = "info")]
     pub log: String,

@@ -12,9 +12,15 @@ use kube::{
 };
 use tokio::time::timeout;
 
-use super::{api_time::ApiTime, cache::Cache, metrics::Metrics, node_watch::NodeWatch};
+use super::{
+    api_time::ApiTime,
+    cache::Cache,
+    metrics::Metrics,
+    node_watch::NodeWatch,
+    settings::Settings,
+};
 use crate::{
-    api::{DistributedLock, MEMBER_LABEL, RedisQuorum},
+    api::{DistributedLock, HeldQuorum, MEMBER_LABEL, RedisQuorum},
     redis_member::{Connect, Machine},
     time::{Clock, UnixMillis},
 };
@@ -29,6 +35,8 @@ pub struct Replica {
     pub namespace: String,
     /// Name of this replica's pod.
     pub pod_name: String,
+    /// What it was told.
+    pub settings: Arc<Settings>,
 }
 
 /// Shared by all controllers and by the renewal of locks; cheap to clone.
@@ -70,12 +78,16 @@ impl Context {
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let api_time = Arc::new(ApiTime::new(clock.clone()));
         let client = api_time.observe(client);
+        let Settings { locks, quorums, .. } = &*replica.settings;
+        let around = locks.with(quorums, &replica.namespace);
         let any = watcher::Config::default;
-        let (pods, follow_pods) = Cache::new(Api::all(client.clone()), any(), slim_pod);
+        let served = locks.fields().map_or_else(any, |fields| any().fields(&fields));
+        let (pods, follow_pods) = Cache::scoped(&client, &around, any(), slim_pod);
         let (nodes, follow_nodes) = Cache::new(Api::all(client.clone()), any(), slim_node);
         let (namespaces, follow_namespaces) = Cache::new(Api::all(client.clone()), any(), |_| ());
-        let (quorums, follow_quorums) = Cache::new(Api::all(client.clone()), any(), |_| ());
-        let (locks, follow_locks) = Cache::new(Api::all(client.clone()), any(), |_| ());
+        // Those that are left out, too: somebody has to say whose they are.
+        let (quorums, follow_quorums) = Cache::scoped(&client, quorums, any(), |_| ());
+        let (locks, follow_locks) = Cache::scoped(&client, locks, served, |_| ());
         let reporter = Reporter { controller: "redlock-operator".into(), instance: Some(replica.pod_name.clone()) };
         let follow = async move {
             tokio::join!(follow_pods, follow_nodes, follow_namespaces, follow_quorums, follow_locks);
@@ -96,6 +108,13 @@ impl Context {
             reporter,
         };
         (context, follow)
+    }
+
+    /// Whether this installation looks after a quorum. One that there is not is nobody's.
+    #[must_use]
+    pub fn serves(&self, quorum: &HeldQuorum) -> bool {
+        let quorum = self.quorums.get(&quorum.reference());
+        quorum.is_none_or(|quorum| self.replica.settings.serves(&quorum))
     }
 
     /// The machine that this process runs on, for connections.

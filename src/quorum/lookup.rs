@@ -27,14 +27,17 @@ pub enum LookupError {
         /// Name of the quorum.
         name: String,
     },
-    /// No `quorumRef`, and no default.
-    #[error(
-        "no RedisQuorum is annotated as the default: set quorumRef, or annotate one with {DEFAULT_QUORUM_ANNOTATION}: \"true\""
-    )]
+    /// No `quorumRef`, and the operator was told of no default.
+    #[error("the operator has no default RedisQuorum: set quorumRef")]
     NoDefault,
-    /// No `quorumRef`, and several defaults.
-    #[error("several RedisQuorums are annotated as the default ({}): set quorumRef", .0.join(", "))]
-    AmbiguousDefault(Vec<String>),
+    /// No `quorumRef`, and the default does not exist.
+    #[error("there is no RedisQuorum {namespace}/{name}, the default of this operator: create it, or set quorumRef")]
+    DefaultNotFound {
+        /// Namespace of the quorum.
+        namespace: String,
+        /// Name of the quorum.
+        name: String,
+    },
     /// The quorum does not take locks from this namespace.
     #[error("RedisQuorum {quorum} does not allow locks from namespace {namespace}: see its allowedNamespaces")]
     NamespaceNotAllowed {
@@ -45,14 +48,26 @@ pub enum LookupError {
     },
 }
 
-/// The quorum that a lock uses; `quorums` are all there are, `namespace` is the object of the lock's namespace, if known.
+/// The quorum that a lock uses; `quorums` are all there are, `default` is that of locks which name none, `namespace` is the object of
+/// the lock's namespace, if known.
 pub fn quorum_of(
     lock: &DistributedLock,
     quorums: &[Arc<RedisQuorum>],
+    default: Option<&ObjectRef<RedisQuorum>>,
     namespace: Option<&Namespace>,
 ) -> Result<Arc<RedisQuorum>, LookupError> {
     let home = lock.namespace().unwrap_or_default();
-    let quorum = named_by(lock, quorums)?;
+    let quorum = match &lock.spec.quorum_ref {
+        Some(reference) => by_name(quorums, reference.namespace.as_deref().unwrap_or(&home), &reference.name)?,
+        None => {
+            let default = default.ok_or(LookupError::NoDefault)?;
+            let is_it = |quorum: &&Arc<RedisQuorum>| ObjectRef::from_obj(&***quorum) == *default;
+            quorums.iter().find(is_it).cloned().ok_or_else(|| LookupError::DefaultNotFound {
+                namespace: default.namespace.clone().unwrap_or_default(),
+                name: default.name.clone(),
+            })?
+        }
+    };
     if is_allowed(&quorum, &home, namespace) {
         Ok(quorum)
     } else {
@@ -60,13 +75,31 @@ pub fn quorum_of(
     }
 }
 
-/// The quorum that a lock's specification leads to, whether or not it takes new locks from there.
-pub fn named_by(lock: &DistributedLock, quorums: &[Arc<RedisQuorum>]) -> Result<Arc<RedisQuorum>, LookupError> {
+/// Where an older version of the operator, which recorded no quorum with a hold, had granted it: by the specification, and by the
+/// annotation that made a quorum the default. `Err`: nobody can tell.
+pub fn formerly_used(
+    lock: &DistributedLock,
+    quorums: &[Arc<RedisQuorum>],
+) -> Result<Option<Arc<RedisQuorum>>, Unclear> {
     let home = lock.namespace().unwrap_or_default();
-    match &lock.spec.quorum_ref {
-        Some(reference) => by_name(quorums, reference.namespace.as_deref().unwrap_or(&home), &reference.name),
-        None => default_of(quorums),
+    if let Some(reference) = &lock.spec.quorum_ref {
+        return Ok(by_name(quorums, reference.namespace.as_deref().unwrap_or(&home), &reference.name).ok());
     }
+    let mut marked = quorums.iter().filter(|quorum| is_marked_as_default(quorum));
+    match (marked.next(), marked.next()) {
+        (Some(only), None) => Ok(Some(only.clone())),
+        _ => Err(Unclear),
+    }
+}
+
+/// Of none, or of several, people had said that it was the default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unclear;
+
+/// For people, and for older versions of the operator. The default is the one that the operator was told of.
+#[must_use]
+pub fn is_marked_as_default(quorum: &RedisQuorum) -> bool {
+    quorum.annotations().get(DEFAULT_QUORUM_ANNOTATION).is_some_and(|value| value == "true")
 }
 
 /// Whether what a lock holds, ending or not, may be on this very quorum: by the record of the hold, whatever the specification or the
@@ -76,10 +109,9 @@ pub fn holds_on(lock: &DistributedLock, quorum: &RedisQuorum, quorums: &[Arc<Red
     let Some(holder) = lock.status.as_ref().and_then(|status| status.holder.as_ref()) else { return false };
     match &holder.quorum {
         Some(recorded) => quorum.uid().as_ref() == Some(&recorded.uid),
-        None => match named_by(lock, quorums) {
-            Ok(used) => used.uid() == quorum.uid(),
-            Err(LookupError::NotFound { .. }) => false,
-            Err(_) => true,
+        None => match formerly_used(lock, quorums) {
+            Ok(used) => used.is_some_and(|used| used.uid() == quorum.uid()),
+            Err(Unclear) => true,
         },
     }
 }
@@ -98,23 +130,6 @@ fn by_name(quorums: &[Arc<RedisQuorum>], namespace: &str, name: &str) -> Result<
         .find(|quorum| quorum.name_any() == name && quorum.namespace().as_deref() == Some(namespace))
         .cloned()
         .ok_or_else(|| LookupError::NotFound { namespace: namespace.into(), name: name.into() })
-}
-
-fn default_of(quorums: &[Arc<RedisQuorum>]) -> Result<Arc<RedisQuorum>, LookupError> {
-    let marked = |quorum: &&Arc<RedisQuorum>| {
-        quorum.annotations().get(DEFAULT_QUORUM_ANNOTATION).is_some_and(|value| value == "true")
-    };
-    let mut defaults: Vec<_> = quorums.iter().filter(marked).cloned().collect();
-    match (defaults.pop(), defaults.is_empty()) {
-        (None, _) => Err(LookupError::NoDefault),
-        (Some(only), true) => Ok(only),
-        (Some(last), false) => {
-            defaults.push(last);
-            let mut names: Vec<String> = defaults.iter().map(|quorum| full_name(quorum)).collect();
-            names.sort();
-            Err(LookupError::AmbiguousDefault(names))
-        }
-    }
 }
 
 fn full_name(quorum: &RedisQuorum) -> String {
@@ -182,7 +197,8 @@ mod tests {
     #[test]
     fn a_reference_wins_and_defaults_to_the_locks_namespace() {
         let quorums = [quorum("shop", "main", false, all()), quorum("locks", "main", true, all())];
-        let found = |spec| quorum_of(&lock(spec), &quorums, None).map(|quorum| full_name(&quorum));
+        let default = ObjectRef::new("main").within("locks");
+        let found = |spec| quorum_of(&lock(spec), &quorums, Some(&default), None).map(|quorum| full_name(&quorum));
         assert_eq!(found(json!({"quorumRef": {"name": "main"}})), Ok("shop/main".into()));
         assert_eq!(found(json!({"quorumRef": {"name": "main", "namespace": "locks"}})), Ok("locks/main".into()));
         assert_eq!(found(json!({})), Ok("locks/main".into()));
@@ -227,11 +243,29 @@ mod tests {
     }
 
     #[test]
-    fn several_defaults_are_refused_by_name() {
-        let of = |quorums: &[_]| quorum_of(&lock(json!({})), quorums, None).map(|quorum| full_name(&quorum));
-        assert_eq!(of(&[quorum("a", "q", false, all())]), Err(LookupError::NoDefault));
-        let both = [quorum("b", "q", true, all()), quorum("a", "q", true, all())];
-        assert_eq!(of(&both), Err(LookupError::AmbiguousDefault(vec!["a/q".into(), "b/q".into()])));
+    fn a_quorum_is_the_default_only_by_the_operators_own_setting() {
+        let platform = ObjectRef::<RedisQuorum>::new("main").within("redlock-system");
+        let of = |quorums: &[_], default: Option<&_>| {
+            quorum_of(&lock(json!({})), quorums, default, None).map(|quorum| full_name(&quorum))
+        };
+        let (main, tenants) = (quorum("redlock-system", "main", false, all()), quorum("shop", "mine", true, all()));
+        let both = [tenants.clone(), main];
+        assert_eq!(of(&both, Some(&platform)), Ok("redlock-system/main".into()), "whatever a tenant annotates");
+        let missing = LookupError::DefaultNotFound { namespace: "redlock-system".into(), name: "main".into() };
+        assert_eq!(of(&[tenants], Some(&platform)), Err(missing));
+        assert_eq!(of(&[quorum("shop", "main", true, all())], Some(&platform)).ok(), None, "of another namespace");
+        assert_eq!(of(&both, None), Err(LookupError::NoDefault));
+    }
+
+    #[test]
+    fn a_hold_without_a_record_is_where_the_annotation_says() {
+        let (old, new) = (quorum("a", "old", true, all()), quorum("a", "new", false, all()));
+        let used =
+            |quorums: &[_]| formerly_used(&lock(json!({})), quorums).map(|used| used.map(|used| full_name(&used)));
+        assert_eq!(used(&[new.clone(), old.clone()]), Ok(Some("a/old".into())));
+        assert_eq!(used(&[new]), Err(Unclear));
+        assert_eq!(used(&[old, quorum("b", "q", true, all())]), Err(Unclear));
+        assert_eq!(formerly_used(&lock(json!({"quorumRef": {"name": "gone"}})), &[]), Ok(None));
     }
 
     #[test]

@@ -71,18 +71,26 @@ impl Cluster {
 
     /// Installs or upgrades the operator.
     pub(crate) async fn deploy(&self) -> anyhow::Result<()> {
-        self.run_deploy(&self.root, None).await
+        self.run_deploy(&self.root, None, &[]).await
+    }
+
+    /// The same with other values of the chart.
+    pub(crate) async fn deploy_with(&self, values: &[&str]) -> anyhow::Result<()> {
+        let values: Vec<&str> = values.iter().flat_map(|value| ["--set", *value]).collect();
+        self.run_deploy(&self.root, None, &values).await
     }
 
     /// Installs the operator as it was before most rules of docs/safety.md, chart and all, from where `local/image.sh operator-before` has put it.
     pub(crate) async fn deploy_before(&self) -> anyhow::Result<()> {
-        self.run_deploy(&self.root.join(".local/before"), Some("redlock-operator.local/redlock-operator:before")).await
+        let image = "redlock-operator.local/redlock-operator:before";
+        self.run_deploy(&self.root.join(".local/before"), Some(image), &[]).await
     }
 
-    async fn run_deploy(&self, checkout: &Path, image: Option<&str>) -> anyhow::Result<()> {
+    async fn run_deploy(&self, checkout: &Path, image: Option<&str>, values: &[&str]) -> anyhow::Result<()> {
         let script = checkout.join("local/deploy.sh");
         let image = image.map(|image| format!("IMAGE={image}"));
-        let arguments: Vec<_> = image.as_deref().into_iter().chain([script.to_str().context("not a name")?]).collect();
+        let script = script.to_str().context("not a name")?;
+        let arguments: Vec<_> = image.as_deref().into_iter().chain([script]).chain(values.iter().copied()).collect();
         let output = self.run(Path::new("env"), &arguments, "").await?;
         ensure!(output.status.success(), "deploy.sh failed: {}", String::from_utf8_lossy(&output.stderr));
         Ok(())

@@ -38,7 +38,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::Cluster;
+use crate::{cluster::Cluster, operators};
 
 /// The argument that makes this program such a replica.
 pub(crate) const ARGUMENT: &str = "shifted-replica";
@@ -88,7 +88,12 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         pod_name: name,
         listen: ([127, 0, 0, 1], 0).into(),
         default_quorum: String::new(),
+        default_quorum_namespace: String::new(),
         default_quorum_name: "main".into(),
+        lease: operators::NAME.into(),
+        watch_namespaces: Vec::new(),
+        quorum_namespaces: Vec::new(),
+        leave_out_namespaces: Vec::new(),
         log,
         log_format: LogFormat::Text,
     };

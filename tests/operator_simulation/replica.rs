@@ -1,17 +1,22 @@
 //! A replica of the operator: the product's own wiring, on a simulated machine.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Uri;
-use kube::Client;
+use kube::api::ListParams;
 use kube::client::{ConfigExt as _, retry::RetryPolicy};
+use kube::{Api, Client, ResourceExt as _};
+use redlock_operator::api::RedisQuorum;
 use redlock_operator::operator::Operator;
 use redlock_operator::operator::args::{LogFormat, OperatorArgs};
+use redlock_operator::quorum::lookup::is_marked_as_default;
 use redlock_operator::redis_member::Machine;
 use tower::ServiceBuilder;
 use tower::retry::RetryLayer;
 
 use crate::hub::{ApiLine, Line, Port};
+use crate::people::SHOP;
 use crate::process::{Life, Main};
 
 /// Where the operator runs.
@@ -29,18 +34,37 @@ fn arguments(name: &str) -> OperatorArgs {
         pod_name: name.to_owned(),
         listen: ([127, 0, 0, 1], 0).into(),
         default_quorum: String::new(),
-        default_quorum_name: "main".to_owned(),
+        default_quorum_namespace: SHOP.to_owned(),
+        default_quorum_name: "q".to_owned(),
+        lease: "redlock-operator".to_owned(),
+        watch_namespaces: Vec::new(),
+        quorum_namespaces: Vec::new(),
+        leave_out_namespaces: Vec::new(),
         log: String::new(),
         log_format: LogFormat::Text,
     }
 }
 
-async fn run(arguments: OperatorArgs, Life { port, clock, terminated }: Life) {
+async fn run(mut arguments: OperatorArgs, Life { port, clock, terminated }: Life) {
+    if let Some((namespace, name)) = told_default(client(&port)).await {
+        (arguments.default_quorum_namespace, arguments.default_quorum_name) = (namespace, name);
+    }
     let machine = Machine { clock, network: Arc::new(Line(port.clone())) };
     let operator = Operator::new(arguments, client(&port), client(&port), machine);
     if let Err(error) = operator.work(terminated).await {
         tracing::error!(%error, "the operator ends");
     }
+}
+
+/// Whoever moves the default here writes the annotation, in place of the chart's value: replicas that start later are told.
+async fn told_default(client: Client) -> Option<(String, String)> {
+    let quorums = Api::<RedisQuorum>::all(client);
+    let listed = tokio::time::timeout(Duration::from_secs(1), quorums.list(&ListParams::default())).await.ok()?.ok()?;
+    let marked = listed.items.into_iter().filter(is_marked_as_default).map(|quorum| {
+        let name = quorum.name_any();
+        (quorum.namespace().unwrap_or_default(), name)
+    });
+    marked.last()
 }
 
 /// As `Client::try_default` makes it, but for the transport: with the default retries, or overload would look different.

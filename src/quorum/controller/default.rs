@@ -1,8 +1,10 @@
 //! The default quorum, made by the operator from a chart value: so `helm uninstall` cannot take it, and its locks, along.
 
-use kube::{Api, Client, ResourceExt, api::PostParams};
+use kube::{Api, Client, ResourceExt, api::PostParams, runtime::reflector::ObjectRef};
 
 use crate::api::{DEFAULT_QUORUM_ANNOTATION, FIELD_MANAGER, NamespacesFrom, RedisQuorum, RedisQuorumSpec};
+use crate::operator::context::Context;
+use crate::quorum::lookup::is_marked_as_default;
 
 /// Why the default quorum could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -22,9 +24,9 @@ pub enum DefaultQuorumError {
 pub async fn ensure_default_quorum(
     client: &Client,
     spec_json: &str,
-    name: &str,
-    namespace: &str,
+    wanted: &ObjectRef<RedisQuorum>,
 ) -> Result<(), DefaultQuorumError> {
+    let (name, namespace) = (wanted.name.as_str(), wanted.namespace.as_deref().unwrap_or_default());
     let quorum = default_quorum(spec_json, name, namespace).map_err(DefaultQuorumError::Spec)?;
     let api: Api<RedisQuorum> = Api::namespaced(client.clone(), namespace);
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
@@ -35,6 +37,20 @@ pub async fn ensure_default_quorum(
         }
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
         Err(error) => Err(DefaultQuorumError::Api(Box::new(error))),
+    }
+}
+
+/// Older versions of the operator took the annotation for an order, so whoever wrote it has to be told.
+pub fn warn_of_other_defaults(context: &Context) {
+    let default = context.replica.settings.default_quorum.as_ref();
+    for quorum in context.quorums.all().iter().filter(|quorum| is_marked_as_default(quorum)) {
+        let marked = ObjectRef::from_obj(&**quorum);
+        if default != Some(&marked) {
+            tracing::warn!(
+                quorum = %marked, default = default.map(ToString::to_string),
+                "this RedisQuorum is annotated as the default and is not: new locks without quorumRef go to the one that the operator was told of"
+            );
+        }
     }
 }
 

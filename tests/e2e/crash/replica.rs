@@ -87,7 +87,7 @@ impl Replica {
 
 async fn start(name: String, reach: Reach, leadership: watch::Receiver<Option<Term>>) -> anyhow::Result<Arc<Holds>> {
     let client = ClientBuilder::try_from(reach.config)?.with_layer(&reach.gate).build();
-    let replica = context::Replica { namespace: "redlock-system".into(), pod_name: name };
+    let replica = context::Replica { namespace: "redlock-system".into(), pod_name: name, settings: Arc::default() };
     let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(Via(reach.place)) };
     let (context, follow_caches) = Context::new(client, replica, machine);
     let mut tasks = JoinSet::new();

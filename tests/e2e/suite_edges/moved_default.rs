@@ -20,13 +20,10 @@ const TTL: Duration = Duration::from_secs(18);
 /// The chart's.
 const INSTALLED: &str = "main";
 
-/// Marks a quorum as the default one, and takes the mark off another.
-async fn move_default(bench: &Bench, from: (&str, &str), to: (&str, &str)) -> anyhow::Result<()> {
-    let (off, on) = (format!("{DEFAULT_QUORUM_ANNOTATION}-"), format!("{DEFAULT_QUORUM_ANNOTATION}=true"));
-    for ((namespace, name), word) in [(from, &off), (to, &on)] {
-        bench.cluster.kubectl(&["-n", namespace, "annotate", "--overwrite", "rq", name, word]).await?;
-    }
-    Ok(())
+/// Tells the operator of another default.
+async fn move_default(bench: &Bench, namespace: &str, name: &str) -> anyhow::Result<()> {
+    let (namespace, name) = (format!("defaultQuorum.namespace={namespace}"), format!("defaultQuorum.name={name}"));
+    bench.cluster.deploy_with(&[&namespace, &name]).await
 }
 
 fn quorum_of(version: &super::support::LockVersion) -> Option<String> {
@@ -35,9 +32,10 @@ fn quorum_of(version: &super::support::LockVersion) -> Option<String> {
 
 pub(crate) async fn a_moved_default_quorum_and_a_restarted_operator_split_no_lock(bench: Bench) -> anyhow::Result<()> {
     let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
-    let (installed, own) = ((bench.cluster.operator_namespace.as_str(), INSTALLED), (bench.namespace.as_str(), "q"));
-    let moved = while_moved(&bench, || move_default(&bench, installed, own)).await;
-    let back = move_default(&bench, own, installed).await;
+    // What people write on a quorum does not make it the default.
+    bench.kubectl(&["annotate", "rq", "q", &format!("{DEFAULT_QUORUM_ANNOTATION}=true")]).await?;
+    let moved = while_moved(&bench, || move_default(&bench, &bench.namespace, "q")).await;
+    let back = bench.cluster.deploy().await;
     moved.and(back)?;
     quorums::default_is_ready(&bench.cluster).await
 }
