@@ -21,6 +21,7 @@ pub mod instance;
 pub mod labels;
 pub mod nodes;
 pub mod orphans;
+pub mod others;
 mod peers;
 mod publication;
 pub mod queue;

@@ -125,6 +125,10 @@ fn hold_of(context: &Context, sessions: &Sessions, holds: &Holds, lock: &Distrib
     let Some((nonce, valid_until, renewed_at)) = published(lock) else { return Published::Nothing };
     let now = context.clock.boottime();
     let Some(record) = HoldRecord::of(context, lock) else { return Published::Unknown };
+    if !context.serves(&record.quorum) {
+        // Another installation renews it.
+        return Published::Nothing;
+    }
     let Some(session) = record::session(sessions, &record.quorum) else { return Published::Unknown };
     let in_force = InForce::published(&session.quorum());
     let (Some(quorum_now), Some(in_force)) = (session.quorum_time(now), in_force) else { return Published::Unknown };

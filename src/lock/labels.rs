@@ -109,6 +109,9 @@ impl Locks {
         loop {
             tokio::time::sleep(TEND).await;
             for name in self.wearers.names() {
+                if !self.context.replica.settings.locks.contains(&name.0) {
+                    continue;
+                }
                 let wearing = self.wearing(&name);
                 if let Err(error) = self.tend(&name, &wearing).await {
                     tracing::debug!(lock = ?name, error = &error as &dyn std::error::Error, "leader label not mended yet");

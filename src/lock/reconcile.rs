@@ -115,6 +115,9 @@ impl Locks {
             Some(newer) => self.written.newest(newer),
             None => return Ok(Action::await_change()),
         };
+        if let Some(later) = self.leave_to_others(&lock).await? {
+            return Ok(later);
+        }
         for _ in 0..MAX_STEPS {
             let (view_lock, access) = (lock.clone(), access::of(&self.context, &lock));
             let step = decide(&self.view(&view_lock, &access));
@@ -182,7 +185,11 @@ impl Locks {
     }
 
     /// Writes the status if it says something else. Nothing is written while nothing changes.
-    async fn publish(&self, lock: &Arc<DistributedLock>, rest: &Rest) -> Result<Arc<DistributedLock>, Error> {
+    pub(super) async fn publish(
+        &self,
+        lock: &Arc<DistributedLock>,
+        rest: &Rest,
+    ) -> Result<Arc<DistributedLock>, Error> {
         if lock.status.as_ref() == Some(&rest.status)
             || lock.metadata.deletion_timestamp.is_some() && lock.finalizers().is_empty()
         {

@@ -2,6 +2,7 @@
 
 mod follower;
 mod guarded;
+mod parts;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,21 +11,23 @@ use std::{
 };
 
 use futures::{Stream, StreamExt, stream};
+use k8s_openapi::NamespaceResourceScope;
 use kube::{
-    Api, Resource,
+    Api, Client, Resource,
     runtime::{
         WatchStreamExt,
         reflector::{ObjectRef, Store, store::Writer},
         utils::Backoff,
-        watcher::{self, Event, watcher},
+        watcher::{self, watcher},
     },
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 
-use self::follower::Follower;
 pub use self::guarded::{Guarded, Unreadable};
+use self::{follower::Follower, parts::Parts};
+use super::scope::Scope;
 use crate::redlock::jittered;
 
 /// How many deleted objects are remembered. The last state of a deleted pod tells whether its containers had ended; a
@@ -110,20 +113,42 @@ where
         config: watcher::Config,
         slim: fn(&mut K),
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        Self::following(watcher(api, config), slim)
+        Self::following(vec![api], config, slim)
     }
 
-    fn following<W: Into<Guarded<K>> + Send + 'static>(
-        events: impl Stream<Item = watcher::Result<Event<W>>> + Send + 'static,
+    /// The same of the namespaces in scope.
+    pub fn scoped(
+        client: &Client,
+        scope: &Scope,
+        config: watcher::Config,
+        slim: fn(&mut K),
+    ) -> (Self, impl Future<Output = ()> + Send + 'static + use<K>)
+    where
+        K: Resource<Scope = NamespaceResourceScope>,
+    {
+        Self::following(scope.apis::<Guarded<K>>(client), config, slim)
+    }
+
+    fn following(
+        apis: Vec<Api<Guarded<K>>>,
+        config: watcher::Config,
         slim: fn(&mut K),
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (cache, mut follower) = Self::unfilled(slim);
+        let mut parts = (apis.len() != 1).then(|| Parts::new(apis.len()));
+        let watches = apis.into_iter().enumerate().map(move |(at, api)| {
+            let events = watcher(api, config.clone()).backoff(Reconnect::default());
+            events.map(move |event| (at, event)).boxed()
+        });
+        let mut events = stream::select_all(watches);
         let follow = async move {
-            let mut events = std::pin::pin!(events.backoff(Reconnect::default()));
-            while let Some(event) = events.next().await {
-                match event {
-                    Ok(event) => follower.take(event),
-                    Err(error) => tracing::warn!(kind = %K::kind(&()), %error, "watch interrupted, retrying"),
+            while let Some((at, event)) = events.next().await {
+                match (event, &mut parts) {
+                    (Ok(event), None) => follower.take(event),
+                    (Ok(event), Some(parts)) => {
+                        parts.take(at, event).into_iter().for_each(|event| follower.take(event))
+                    }
+                    (Err(error), _) => tracing::warn!(kind = %K::kind(&()), %error, "watch interrupted, retrying"),
                 }
             }
         };

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::context::Context;
 use crate::{
     api::{DistributedLock, DistributedLockStatus},
-    lock::holds::Holds,
+    lock::{holds::Holds, others::others_quorum},
 };
 
 /// What is not published by then will not be: a lock that nobody can renew must not stop an update for ever.
@@ -24,7 +24,7 @@ pub(super) async fn knows_what_is_held(context: &Context, holds: &Holds) {
         loop {
             let now = context.clock.boottime();
             let is_known = |uid: &str| holds.get(uid).is_some_and(|hold| hold.is_valid(now));
-            if unknown(&context.locks.all(), is_known) == 0 {
+            if unknown(&ours(context), is_known) == 0 {
                 return;
             }
             sleep(LOOK).await;
@@ -32,9 +32,14 @@ pub(super) async fn knows_what_is_held(context: &Context, holds: &Holds) {
     };
     if timeout(LONGEST, known).await.is_err() {
         let now = context.clock.boottime();
-        let left = unknown(&context.locks.all(), |uid| holds.get(uid).is_some_and(|hold| hold.is_valid(now)));
+        let left = unknown(&ours(context), |uid| holds.get(uid).is_some_and(|hold| hold.is_valid(now)));
         tracing::warn!(locks = left, "ready, though no validity of these locks has been published");
     }
+}
+
+/// Locks that no other installation renews.
+fn ours(context: &Context) -> Vec<Arc<DistributedLock>> {
+    context.locks.all().into_iter().filter(|lock| others_quorum(context, lock).is_none()).collect()
 }
 
 /// How many locks are held, and not ending, whose validity is not known. A leader of an older version, which records no quorum with what

@@ -1,12 +1,16 @@
 //! `redlock uninstall-check`: what `helm uninstall` asks before it removes anything.
 //!
 //! Nobody would renew the locks that are still held, and nobody would take the finalizers off once the operator is gone. So
-//! this refuses while a lock is held, and otherwise stops the operator and clears its finalizers.
+//! this refuses while a lock is held, and otherwise stops the operator and clears its finalizers. Quorums are free for other
+//! installations of the operator then.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use anyhow::{Context as _, bail};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::{apps::v1::Deployment, core::v1::Pod},
+};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{ListParams, Patch, PatchParams},
@@ -15,7 +19,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::cache::Guarded;
+use super::{cache::Guarded, scope::Scope};
 use crate::api::{DistributedLock, LOCK_FINALIZER, QUORUM_FINALIZER, RedisQuorum};
 
 /// How long the operator's pods may take to stop.
@@ -23,7 +27,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// So many held locks are named in the refusal.
 const NAMED: usize = 20;
 
-/// Where the operator runs.
+/// Where the operator runs, and what it looks after.
 #[derive(Clone, Debug, clap::Args)]
 pub struct UninstallArgs {
     /// Namespace of the operator.
@@ -32,43 +36,149 @@ pub struct UninstallArgs {
     /// Name of the operator's Deployment.
     #[arg(long, env = "REDLOCK_DEPLOYMENT", default_value = "redlock-operator")]
     pub deployment: String,
+    /// Name of the leader Lease.
+    #[arg(long, env = "REDLOCK_LEASE", default_value = "redlock-operator")]
+    pub lease: String,
+    /// Namespaces whose locks are looked after, separated by commas. Empty: all.
+    #[arg(long, env = "REDLOCK_WATCH_NAMESPACES", value_delimiter = ',', default_value = "")]
+    pub watch_namespaces: Vec<String>,
+    /// Namespaces whose quorums are looked after, separated by commas. Empty: all.
+    #[arg(long, env = "REDLOCK_QUORUM_NAMESPACES", value_delimiter = ',', default_value = "")]
+    pub quorum_namespaces: Vec<String>,
+    /// Namespaces that are left to other installations, separated by commas.
+    #[arg(long, env = "REDLOCK_LEAVE_OUT_NAMESPACES", value_delimiter = ',', default_value = "")]
+    pub leave_out_namespaces: Vec<String>,
 }
 
-/// Refuses while locks are held; otherwise stops the operator and clears its finalizers.
+/// What the installation that ends looks after.
+struct Installation {
+    client: Client,
+    name: String,
+    locks: Scope,
+    quorums: Scope,
+}
+
+/// Refuses while locks are held; otherwise stops the operator, and clears its finalizers and its name.
 pub async fn run(args: UninstallArgs) -> anyhow::Result<()> {
     let client = Client::try_default().await.context("failed to find the API server")?;
-    refuse_if_held(&client).await?;
+    let installation = Installation {
+        client: client.clone(),
+        name: format!("{}/{}", args.namespace, args.lease),
+        locks: Scope::of(&args.watch_namespaces, &args.leave_out_namespaces),
+        quorums: Scope::of(&args.quorum_namespaces, &args.leave_out_namespaces),
+    };
+    installation.refuse_if_held().await?;
     let replicas = stop_operator(&client, &args).await?;
     // Granted while it was stopping: somebody has to renew it.
-    if let Err(held) = refuse_if_held(&client).await {
+    if let Err(held) = installation.refuse_if_held().await {
         scale(&client, &args, replicas).await?;
         return Err(held);
     }
-    clear_finalizers::<Guarded<DistributedLock>>(&client, LOCK_FINALIZER).await?;
-    clear_finalizers::<Guarded<RedisQuorum>>(&client, QUORUM_FINALIZER).await
+    installation.clear().await
 }
 
-async fn refuse_if_held(client: &Client) -> anyhow::Result<()> {
-    let locks = Api::<Guarded<DistributedLock>>::all(client.clone()).list(&ListParams::default()).await?;
-    let held: Vec<_> = locks
-        .iter()
-        .filter(|lock| is_held(lock))
-        .map(|lock| format!("kubectl delete dlock -n {} {}", lock.namespace().unwrap_or_default(), lock.name_any()))
-        .collect();
-    if held.is_empty() {
-        return Ok(());
+impl Installation {
+    async fn all<K>(&self, scope: &Scope) -> anyhow::Result<Vec<Guarded<K>>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let mut all = Vec::new();
+        for api in scope.apis::<Guarded<K>>(&self.client) {
+            all.extend(api.list(&ListParams::default()).await?);
+        }
+        all.retain(|object| scope.contains(&object.namespace().unwrap_or_default()));
+        Ok(all)
     }
-    let more = held.len().saturating_sub(NAMED);
-    let named = held.iter().take(NAMED).cloned().collect::<Vec<_>>().join("\n  ");
-    let rest = if more > 0 { format!("\n  and {more} more: kubectl get dlock -A") } else { String::new() };
-    bail!("{} locks are held, and nobody would renew them. Delete them first:\n  {named}{rest}", held.len());
+
+    /// The UIDs of the quorums that other installations look after: theirs, and the locks on them, are none of ours.
+    async fn others(&self) -> anyhow::Result<HashSet<String>> {
+        let quorums = self.all::<RedisQuorum>(&self.quorums).await?;
+        let of_others = quorums.iter().filter(|quorum| installation(quorum).is_some_and(|name| name != self.name));
+        Ok(of_others.filter_map(ResourceExt::uid).collect())
+    }
+
+    async fn refuse_if_held(&self) -> anyhow::Result<()> {
+        let (locks, others) = (self.all::<DistributedLock>(&self.locks).await?, self.others().await?);
+        let held: Vec<_> = locks
+            .iter()
+            .filter(|lock| held_on(lock).is_some_and(|quorum| quorum.is_none_or(|uid| !others.contains(&uid))))
+            .map(|lock| format!("kubectl delete dlock -n {} {}", lock.namespace().unwrap_or_default(), lock.name_any()))
+            .collect();
+        if held.is_empty() {
+            return Ok(());
+        }
+        let more = held.len().saturating_sub(NAMED);
+        let named = held.iter().take(NAMED).cloned().collect::<Vec<_>>().join("\n  ");
+        let rest = if more > 0 { format!("\n  and {more} more: kubectl get dlock -A") } else { String::new() };
+        bail!("{} locks are held, and nobody would renew them. Delete them first:\n  {named}{rest}", held.len());
+    }
+
+    /// Takes off what would keep objects from being deleted, and other installations from looking after the quorums.
+    async fn clear(&self) -> anyhow::Result<()> {
+        let others = self.others().await?;
+        for lock in self.all::<DistributedLock>(&self.locks).await? {
+            if held_on(&lock).flatten().is_none_or(|quorum| !others.contains(&quorum)) {
+                self.clear_finalizer(&lock, LOCK_FINALIZER).await?;
+            }
+        }
+        for quorum in self.all::<RedisQuorum>(&self.quorums).await? {
+            if quorum.uid().is_some_and(|uid| others.contains(&uid)) {
+                continue;
+            }
+            self.clear_finalizer(&quorum, QUORUM_FINALIZER).await?;
+            if installation(&quorum).is_some() {
+                let nobody = Patch::Merge(json!({"status": {"installation": null}}));
+                let api: Api<Guarded<RedisQuorum>> =
+                    Api::namespaced(self.client.clone(), &quorum.namespace().unwrap_or_default());
+                gone_is_fine(api.patch_status(&quorum.name_any(), &PatchParams::default(), &nobody).await)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn clear_finalizer<K>(&self, object: &Guarded<K>, ours: &str) -> anyhow::Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let left: Vec<_> = object.finalizers().iter().filter(|finalizer| *finalizer != ours).collect();
+        if left.len() == object.finalizers().len() {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {"finalizers": left, "resourceVersion": object.resource_version()}});
+        let api: Api<Guarded<K>> = Api::namespaced(self.client.clone(), &object.namespace().unwrap_or_default());
+        api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
 }
 
-/// One that cannot be read is asked for its holder all the same.
-fn is_held(lock: &Guarded<DistributedLock>) -> bool {
+/// An object that was being deleted is gone with its last finalizer.
+fn gone_is_fine<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        result => result.map(drop),
+    }
+}
+
+/// The installation in the status of a quorum.
+fn installation(quorum: &Guarded<RedisQuorum>) -> Option<&str> {
+    match quorum {
+        Guarded::Read(quorum) => quorum.status.as_ref()?.installation.as_deref(),
+        Guarded::Unreadable(raw) => raw.status("installation")?.as_str(),
+    }
+}
+
+/// Whether a lock is held, and the UID of the quorum that it is held on, if that is recorded. One that cannot be read is asked for its
+/// holder all the same.
+fn held_on(lock: &Guarded<DistributedLock>) -> Option<Option<String>> {
     match lock {
-        Guarded::Read(lock) => lock.status.as_ref().is_some_and(|status| status.holder.is_some()),
-        Guarded::Unreadable(raw) => raw.status("holder").is_some(),
+        Guarded::Read(lock) => {
+            let holder = lock.status.as_ref()?.holder.as_ref()?;
+            Some(holder.quorum.as_ref().map(|quorum| quorum.uid.clone()))
+        }
+        Guarded::Unreadable(raw) => {
+            let holder = raw.status("holder")?;
+            Some(holder.pointer("/quorum/uid").and_then(|uid| uid.as_str()).map(str::to_owned))
+        }
     }
 }
 
@@ -94,23 +204,4 @@ async fn stop_operator(client: &Client, args: &UninstallArgs) -> anyhow::Result<
         tokio::time::timeout(STOP_TIMEOUT, gone).await.context("the operator's pods did not stop")??;
     }
     Ok(spec.replicas.unwrap_or(1))
-}
-
-async fn clear_finalizers<K>(client: &Client, ours: &str) -> anyhow::Result<()>
-where
-    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + std::fmt::Debug,
-{
-    for object in Api::<K>::all(client.clone()).list(&ListParams::default()).await? {
-        let left: Vec<_> = object.finalizers().iter().filter(|finalizer| *finalizer != ours).collect();
-        if left.len() == object.finalizers().len() {
-            continue;
-        }
-        let patch = json!({"metadata": {"finalizers": left, "resourceVersion": object.resource_version()}});
-        let api = Api::<K>::namespaced(client.clone(), &object.namespace().unwrap_or_default());
-        api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
-    }
-    Ok(())
 }

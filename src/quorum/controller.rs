@@ -10,6 +10,7 @@ mod default;
 mod ending;
 mod expose;
 mod external;
+mod installations;
 mod leave;
 mod level;
 mod locks;
@@ -38,7 +39,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{interval, timeout};
 use tokio_stream::wrappers::IntervalStream;
 
-pub use default::{DefaultQuorumError, ensure_default_quorum};
+pub use default::{DefaultQuorumError, ensure_default_quorum, warn_of_other_defaults};
 
 use super::in_force::Lowering;
 use super::plan::{self, Invalid, Plan};
@@ -54,6 +55,7 @@ use crate::time::{Boottime, Monotonic};
 use apply::Applied;
 use auth::Secrets;
 use change::Changed;
+use installations::Others;
 use mend::{Owned, Settled};
 use publish::Publisher;
 
@@ -143,6 +145,7 @@ struct Leader {
     term: Term,
     owned: Owned,
     memories: Mutex<HashMap<String, Memory>>,
+    others: Mutex<Others>,
 }
 
 /// One quorum in one reconciliation.
@@ -156,8 +159,9 @@ struct Task<'a> {
 /// a crash, and so against this.
 pub async fn run(context: Context, sessions: Sessions, term: Term) {
     let (clock, lasts) = (context.clock.clone(), term.clone());
-    let (owned, follow) = Owned::new(&context.client);
-    let leader = Arc::new(Leader { context, sessions, term, owned, memories: Mutex::default() });
+    let (owned, follow) = Owned::new(&context.client, &context.replica.settings.quorums);
+    let leader =
+        Arc::new(Leader { context, sessions, term, owned, memories: Mutex::default(), others: Mutex::default() });
     let work = async {
         tokio::select! {
             () = follow => {}
@@ -212,6 +216,9 @@ async fn reconcile(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Acti
 
 /// The driver: observe, validate, build, apply, decide and act, publish.
 async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action, Error> {
+    if let Some(later) = leader.leave_to_others(&quorum).await? {
+        return Ok(later);
+    }
     let Some(task) = Task::new(&leader, &quorum) else {
         // The session follows the same watch and will announce itself.
         return Ok(Action::requeue(FIRST_BACKOFF));
@@ -321,6 +328,10 @@ impl Leader {
     fn memory<T>(&self, uid: &str, use_it: impl FnOnce(&mut Memory) -> T) -> T {
         let mut memories: MutexGuard<'_, _> = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
         use_it(memories.entry(uid.to_owned()).or_default())
+    }
+
+    fn others(&self) -> MutexGuard<'_, Others> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes this term's epoch the one that opens and closes users of the process. Where a higher one is obeyed nothing can be done in

@@ -1,5 +1,10 @@
-//! One tenant cannot stop anybody else.
+//! One tenant cannot stop anybody else, and who may do what: the operator's own account, and what people and pods of one namespace can do
+//! to the holders of another.
 
+mod holders;
+mod installations;
+mod requests;
+mod rights;
 mod unreadable;
 
 use crate::runner::{Test, tests};
@@ -8,4 +13,10 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere unreadable::a_claim_that_the_operator_cannot_read_is_refused,
     anywhere unreadable::claims_that_were_stored_unreadable_harm_only_themselves,
     anywhere unreadable::what_fits_the_schema_is_read,
+    anywhere rights::the_operators_account_has_the_documented_rights_and_no_others,
+    anywhere rights::the_operators_account_writes_nothing_but_what_belongs_to_a_quorum,
+    anywhere requests::a_neighbour_cannot_free_a_working_holders_lock,
+    anywhere requests::who_breaks_a_lock_needs_the_permission_and_is_named,
+    anywhere holders::a_pod_claims_only_for_itself_where_that_is_asked_for,
+    anywhere installations::two_installations_run_side_by_side_and_each_quorum_has_one,
 ];

@@ -14,6 +14,10 @@ pub struct RedisQuorumStatus {
     /// Generation of the specification that this status is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The installation of the operator that looks after this quorum, `<namespace>/<Lease name>`. Others leave it alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 317))]
+    pub installation: Option<String>,
     /// How many votes make a majority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quorum: Option<i32>,

@@ -182,6 +182,12 @@ impl Registry {
         let reference = ObjectRef::from_obj(quorum.as_ref());
         let known = self.get(&reference).filter(|session| Some(session.uid()) == quorum.uid().as_deref());
         match (change, known) {
+            // Another installation looks after it now: two would raise their epochs on its members above each other.
+            (Change::Applied(quorum), known) if !self.context.replica.settings.serves(quorum) => {
+                if known.is_some() {
+                    drop(self.lock().remove(&reference));
+                }
+            }
             (Change::Applied(quorum), Some(session)) => self.tell(&session, |session| session.learn(quorum.clone())),
             // Another UID under the same name is another quorum: other secrets, other members.
             (Change::Applied(quorum), None) => self.begin(&reference, quorum),

@@ -1,0 +1,107 @@
+//! Which namespaces an installation looks after.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+
+/// Namespaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All but these.
+    AllBut(BTreeSet<String>),
+    /// These.
+    Only(BTreeSet<String>),
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self::AllBut(BTreeSet::new())
+    }
+}
+
+impl Scope {
+    /// None named means all; what is left out is left out in any case.
+    #[must_use]
+    pub fn of(named: &[String], left_out: &[String]) -> Self {
+        let names = |names: &[String]| names.iter().filter(|name| !name.is_empty()).cloned().collect::<BTreeSet<_>>();
+        let (named, left_out) = (names(named), names(left_out));
+        if named.is_empty() { Self::AllBut(left_out) } else { Self::Only(&named - &left_out) }
+    }
+
+    /// Whether a namespace is one of them.
+    #[must_use]
+    pub fn contains(&self, namespace: &str) -> bool {
+        match self {
+            Self::AllBut(left_out) => !left_out.contains(namespace),
+            Self::Only(named) => named.contains(namespace),
+        }
+    }
+
+    /// Whatever one of the two looks after, or is this namespace.
+    #[must_use]
+    pub fn with(&self, other: &Self, namespace: &str) -> Self {
+        match (self, other) {
+            (Self::Only(one), Self::Only(other)) => Self::Only(one | other).and(namespace),
+            _ => Self::default(),
+        }
+    }
+
+    fn and(self, namespace: &str) -> Self {
+        match self {
+            Self::Only(mut named) => {
+                named.insert(namespace.to_owned());
+                Self::Only(named)
+            }
+            all => all,
+        }
+    }
+
+    /// The API of a kind: one for the whole cluster, or one for each namespace.
+    pub fn apis<K>(&self, client: &Client) -> Vec<Api<K>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        match self {
+            Self::AllBut(_) => vec![Api::all(client.clone())],
+            Self::Only(named) => named.iter().map(|name| Api::namespaced(client.clone(), name)).collect(),
+        }
+    }
+
+    /// What the API server is asked to leave out of an answer for the whole cluster.
+    #[must_use]
+    pub fn fields(&self) -> Option<String> {
+        match self {
+            Self::AllBut(left_out) if !left_out.is_empty() => {
+                Some(left_out.iter().map(|name| format!("metadata.namespace!={name}")).collect::<Vec<_>>().join(","))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(named: &[&str], left_out: &[&str]) -> Scope {
+        let strings = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        Scope::of(&strings(named), &strings(left_out))
+    }
+
+    #[test]
+    fn namespaces_that_are_left_out_are_in_no_scope() {
+        let all = scope(&[], &["b"]);
+        assert!(all.contains("a") && !all.contains("b"));
+        assert_eq!(all.fields().as_deref(), Some("metadata.namespace!=b"));
+        let some = scope(&["a", "b", ""], &["b"]);
+        assert!(some.contains("a") && !some.contains("b") && !some.contains("c") && !some.contains(""));
+        assert_eq!((some.fields(), scope(&[""], &[""])), (None, Scope::default()));
+    }
+
+    #[test]
+    fn pods_are_watched_where_locks_or_members_are_and_in_the_operators_own_namespace() {
+        assert_eq!(scope(&["a"], &[]).with(&scope(&["b"], &[]), "own"), scope(&["a", "b", "own"], &[]));
+        assert_eq!(scope(&["a"], &[]).with(&scope(&[], &["x"]), "own"), Scope::default());
+    }
+}

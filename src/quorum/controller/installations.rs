@@ -1,0 +1,104 @@
+//! Whose quorum it is: the leader writes its installation into the status before it does anything for a quorum, and leaves those of
+//! others alone.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::api::PostParams;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, ResourceExt};
+
+use super::{Error, Leader, request};
+use crate::api::{INSTALLATION_ANNOTATION, RedisQuorum};
+use crate::quorum::installation::{LeaseSight, Look, Service, decide};
+use crate::time::Boottime;
+
+/// Between two looks at the Lease of another installation.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// How the Leases of other installations were last seen, and since when.
+#[derive(Default)]
+pub(super) struct Others(HashMap<String, (Option<LeaseSpec>, Boottime)>);
+
+impl Others {
+    /// Takes a look at the Lease of an installation; `None`: it is not there.
+    fn see(&mut self, installation: &str, lease: Option<LeaseSpec>, now: Boottime) -> LeaseSight {
+        let known = self.0.entry(installation.to_owned()).or_insert_with(|| (lease.clone(), now));
+        if known.0 != lease {
+            *known = (lease, now);
+        }
+        let so_long = now.since(known.1);
+        if known.0.is_some() { LeaseSight::Unchanged(so_long) } else { LeaseSight::Absent(so_long) }
+    }
+}
+
+impl Leader {
+    /// `None`: this installation looks after the quorum. Otherwise when to ask again.
+    pub(super) async fn leave_to_others(&self, quorum: &RedisQuorum) -> Result<Option<Action>, Error> {
+        let settings = &self.context.replica.settings;
+        let (me, in_scope) =
+            (settings.installation.as_str(), settings.quorums.contains(&quorum.namespace().unwrap_or_default()));
+        let recorded = quorum.status.as_ref().and_then(|status| status.installation.as_deref());
+        let annotated = quorum.annotations().get(INSTALLATION_ANNOTATION).map(String::as_str);
+        let lease = match recorded.filter(|recorded| in_scope && *recorded != me) {
+            Some(other) => self.look_at(other).await,
+            None => LeaseSight::Unknown,
+        };
+        let name = ObjectRef::from_obj(quorum);
+        match decide(&Look { me, in_scope, recorded, annotated, lease }) {
+            Service::Serve => Ok(None),
+            Service::Leave => Ok(Some(Action::requeue(LOOK_AGAIN))),
+            Service::Take => {
+                tracing::info!(quorum = %name, before = recorded, ?lease, "this installation looks after the quorum from now on");
+                self.write_installation(quorum, Some(me)).await
+            }
+            Service::Release => {
+                tracing::info!(quorum = %name, "its namespace is left to other installations: the quorum is theirs to take");
+                self.write_installation(quorum, None).await
+            }
+        }
+    }
+
+    /// With the version on which it was decided: of two installations one is first. Its watch brings the quorum here again.
+    async fn write_installation(&self, quorum: &RedisQuorum, name: Option<&str>) -> Result<Option<Action>, Error> {
+        let mut next = quorum.clone();
+        next.status.get_or_insert_default().installation = name.map(str::to_owned);
+        let api: Api<RedisQuorum> =
+            Api::namespaced(self.context.client.clone(), &quorum.namespace().unwrap_or_default());
+        request(api.replace_status(&quorum.name_any(), &PostParams::default(), &next)).await?;
+        Ok(Some(Action::requeue(LOOK_AGAIN)))
+    }
+
+    async fn look_at(&self, installation: &str) -> LeaseSight {
+        let Some((namespace, name)) = installation.split_once('/') else { return LeaseSight::Unknown };
+        let leases: Api<Lease> = Api::namespaced(self.context.client.clone(), namespace);
+        let lease = match request(leases.get_opt(name)).await {
+            Ok(lease) => lease.map(|lease| lease.spec.unwrap_or_default()),
+            Err(Error::Api(error)) if matches!(error.as_ref(), kube::Error::Api(status) if status.code == 403) => {
+                return LeaseSight::Forbidden;
+            }
+            Err(_no_answer) => return LeaseSight::Unknown,
+        };
+        self.others().see(installation, lease, self.context.clock.boottime())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_counts_from_its_last_change_and_from_when_it_was_missed() {
+        let at = |seconds| Boottime::new(Duration::from_secs(seconds));
+        let lease = |holder: &str| Some(LeaseSpec { holder_identity: Some(holder.into()), ..LeaseSpec::default() });
+        let mut others = Others::default();
+        assert_eq!(others.see("a/b", lease("x"), at(0)), LeaseSight::Unchanged(Duration::ZERO));
+        assert_eq!(others.see("a/b", lease("x"), at(50)), LeaseSight::Unchanged(Duration::from_secs(50)));
+        assert_eq!(others.see("a/b", lease("y"), at(60)), LeaseSight::Unchanged(Duration::ZERO));
+        assert_eq!(others.see("a/b", None, at(70)), LeaseSight::Absent(Duration::ZERO));
+        assert_eq!(others.see("a/b", None, at(100)), LeaseSight::Absent(Duration::from_secs(30)));
+        assert_eq!(others.see("a/b", lease("y"), at(110)), LeaseSight::Unchanged(Duration::ZERO), "it is there again");
+    }
+}

@@ -1,0 +1,173 @@
+//! Two installations of the operator in one cluster: one for everything but a namespace, one for that namespace.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease};
+use kube::Api;
+use redlock_operator::api::RedisQuorum;
+use serde_json::json;
+
+use crate::{
+    bench::Bench,
+    history::check_never_lost,
+    locks::{Lock, SOON, claim, message_of, reason_of, status},
+    operators,
+    quorums::{self, is_ready},
+    record::{Recorder, Version},
+};
+
+const TTL: Duration = Duration::from_secs(6);
+const RELEASE: &str = "team-a";
+/// As the chart names it.
+const ACCOUNT: &str = "team-a-redlock-operator";
+/// For so long they run side by side.
+const BESIDE: Duration = Duration::from_secs(180);
+/// From an installation to the first votes of its quorum, whose maxTTL is 6 s.
+const START_LIMIT: Duration = Duration::from_secs(120);
+const TAKEN_LIMIT: Duration = Duration::from_secs(60);
+
+pub(crate) async fn two_installations_run_side_by_side_and_each_quorum_has_one(bench: Bench) -> anyhow::Result<()> {
+    let namespace = bench.namespace.clone();
+    bench.cluster.deploy_with(&[&format!("leaveOutNamespaces={{{namespace}}}")]).await?;
+    operators::all_available(&bench.cluster).await?;
+    let result = beside(&bench).await;
+    // Whatever came of it, one installation looks after everything again.
+    let _gone = uninstall(&bench).await;
+    bench.cluster.deploy().await?;
+    operators::all_available(&bench.cluster).await?;
+    let ready = quorums::default_is_ready(&bench.cluster).await;
+    result.and(ready)
+}
+
+async fn helm(bench: &Bench, arguments: &[&str]) -> anyhow::Result<()> {
+    let output = bench.cluster.helm(&[arguments, &["--namespace", &bench.namespace]].concat()).await?;
+    ensure!(output.status.success(), "helm {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+async fn install(bench: &Bench) -> anyhow::Result<()> {
+    let deployments: Api<Deployment> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
+    let pod = deployments.get(operators::NAME).await?.spec.and_then(|spec| spec.template.spec).context("no pod")?;
+    let image = pod.containers.first().and_then(|container| container.image.clone()).context("no image")?;
+    let (repository, tag) = image.rsplit_once(':').context("an image without a tag")?;
+    let namespace = &bench.namespace;
+    let values = [
+        format!("image.repository={repository}"),
+        format!("image.tag={tag}"),
+        format!("redis.image={}", bench.cluster.redis_image),
+        format!("watchNamespaces={{{namespace}}}"),
+        format!("quorumNamespaces={{{namespace}}}"),
+        "defaultQuorum.name=q".to_owned(),
+        "defaultQuorum.spec.maxTTL=6s".to_owned(),
+        "crds.install=false".to_owned(),
+        "userRoles.create=false".to_owned(),
+    ];
+    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/redlock-operator");
+    let mut arguments = vec!["install", RELEASE, chart, "--wait", "--timeout", "2m"];
+    values.iter().for_each(|value| arguments.extend(["--set", value.as_str()]));
+    helm(bench, &arguments).await
+}
+
+async fn uninstall(bench: &Bench) -> anyhow::Result<()> {
+    helm(bench, &["uninstall", RELEASE, "--wait"]).await
+}
+
+/// The installation that a quorum's status names.
+fn installation(version: &Version<RedisQuorum>) -> Option<String> {
+    version.object.status.as_ref()?.installation.clone()
+}
+
+/// From the first leader on there was no other, nor another term.
+fn check_one_term(leases: &Recorder<Lease>) -> anyhow::Result<()> {
+    let mut terms: Vec<_> = leases.versions().iter().filter_map(|v| operators::leader_of(&v.object)).collect();
+    terms.dedup();
+    ensure!(terms.len() == 1, "{terms:?}");
+    Ok(())
+}
+
+/// Once it is known who looks after the quorum, nobody else does.
+fn check_one_installation(quorum: &Recorder<RedisQuorum>, expected: &str) -> anyhow::Result<()> {
+    let mut names: Vec<_> = quorum.versions().iter().filter_map(installation).collect();
+    names.dedup();
+    ensure!(names == [expected], "{names:?}");
+    Ok(())
+}
+
+async fn beside(bench: &Bench) -> anyhow::Result<()> {
+    let cluster = &bench.cluster;
+    let platform = format!("{}/{}", cluster.operator_namespace, operators::NAME);
+    let team = format!("{}/{}", bench.namespace, operators::NAME);
+    let theirs = bench.record::<RedisQuorum>("q").await?;
+    install(bench).await?;
+    theirs.until(START_LIMIT, "Ready", is_ready).await?;
+    let system = Api::<RedisQuorum>::namespaced(cluster.client.clone(), &cluster.operator_namespace);
+    let default = Recorder::of(system, "main").await?;
+    default.until(TAKEN_LIMIT, "has an installation", |v| installation(v).is_some()).await?;
+    let leases = [
+        Recorder::of(Api::<Lease>::namespaced(cluster.client.clone(), &bench.namespace), operators::NAME).await?,
+        operators::watch_leader(cluster).await?,
+    ];
+    check_rights(bench).await?;
+    bench
+        .beside("beside", async |other| {
+            let own = quorums::Quorum::ready(other, "own", Duration::from_secs(6)).await?;
+            let locks = [
+                Lock::create(bench, claim("job", "job", None, TTL)).await?,
+                Lock::create(other, claim("job", "job", None, TTL)).await?,
+                Lock::create(other, claim("own", "own", Some("own"), TTL)).await?,
+            ];
+            for (lock, quorum) in locks.iter().zip(["q", "main", "own"]) {
+                let held = lock.held(SOON).await?;
+                let on = status(&held.object).holder.and_then(|holder| holder.quorum).map(|quorum| quorum.name);
+                ensure!(on.as_deref() == Some(quorum), "{}: {on:?}", lock.name);
+            }
+            let mut lost = claim("lost", "lost", None, TTL);
+            lost["spec"]["quorumRef"] = json!({"namespace": bench.namespace, "name": "q"});
+            let lost = Lock::create(other, lost).await?;
+            let refused = |v: &Version<_>| reason_of(&v.object, "Accepted") == Some("OtherInstallation");
+            let version = lost.recorder.until(TAKEN_LIMIT, "OtherInstallation", refused).await?;
+            ensure!(message_of(&version.object, "Accepted").contains(&team), "{:?}", version.object.status);
+
+            // Nothing is to happen, which can only be waited for.
+            tokio::time::sleep(BESIDE).await;
+            leases.iter().try_for_each(check_one_term)?;
+            check_one_installation(&theirs, &team)?;
+            check_one_installation(&default, &platform)?;
+            check_one_installation(&own.recorder, &platform)?;
+            for lock in &locks {
+                check_never_lost(&lock.recorder.versions())?;
+                lock.remove().await?;
+            }
+            Ok(())
+        })
+        .await?;
+    // An installation that ends leaves its quorums to others.
+    let mark = theirs.mark();
+    uninstall(bench).await?;
+    theirs.until_after(mark - 1, SOON, "nobody's", |v| installation(v).is_none()).await?;
+    let mark = theirs.mark();
+    cluster.deploy().await?;
+    let taken = |v: &Version<RedisQuorum>| installation(v).as_deref() == Some(platform.as_str());
+    theirs.until_after(mark, TAKEN_LIMIT, "taken over", taken).await.map(drop)
+}
+
+/// The account of an installation for one namespace reads Secrets there, and nowhere else; nodes it reads everywhere.
+async fn check_rights(bench: &Bench) -> anyhow::Result<()> {
+    let account = format!("--as=system:serviceaccount:{}:{ACCOUNT}", bench.namespace);
+    for (verb, what, namespace, expected) in [
+        ("get", "secrets", bench.namespace.as_str(), "yes"),
+        ("list", "secrets", &bench.namespace, "no"),
+        ("get", "secrets", "default", "no"),
+        ("create", "statefulsets.apps", "default", "no"),
+        ("patch", "pods", "default", "no"),
+        ("list", "distributedlocks.redlock-operator.io", "default", "no"),
+        ("get", "nodes", "default", "yes"),
+    ] {
+        let arguments = ["auth", "can-i", verb, what, "-n", namespace, &account];
+        let output = bench.cluster.kubectl_output(&arguments, "").await?;
+        let answer = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        ensure!(answer == expected, "may {ACCOUNT} {verb} {what} in {namespace}? {answer}");
+    }
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! The annotations by which a lock is given back or taken away: who may set them.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use redlock_operator::api::DistributedLock;
+use serde_json::{Value, json};
+
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim, is_held, reason_of, token},
+    suite_lock::support::{IDLE, LockVersion, check_waited, election, finished, past, run, worker},
+};
+
+const TTL: Duration = Duration::from_secs(4);
+const SLACK: Duration = Duration::from_secs(2);
+const NEIGHBOUR: &str = "e2e-neighbour";
+
+/// A pod with a service account of its own; the token is asked for as its kubelet asks.
+pub(super) async fn pod_of(bench: &Bench, name: &str, app: &str, account: &str) -> anyhow::Result<Pod> {
+    let mut pod = worker(bench, name, app, IDLE);
+    pod["spec"]["serviceAccountName"] = json!(account);
+    Ok(run(bench, pod).await?.last()?.object)
+}
+
+/// A client with the token of this account, bound to this pod, if one is given.
+pub(super) async fn client_of(bench: &Bench, account: &str, pod: Option<&Pod>) -> anyhow::Result<Client> {
+    let mut arguments = vec!["create".to_owned(), "token".to_owned(), account.to_owned()];
+    if let Some(pod) = pod {
+        arguments.push("--bound-object-kind=Pod".into());
+        arguments.push(format!("--bound-object-name={}", pod.name_any()));
+        arguments.push(format!("--bound-object-uid={}", pod.uid().unwrap_or_default()));
+    }
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let token = bench.kubectl(&arguments).await?;
+    let mut config = bench.cluster.config.clone();
+    config.auth_info = serde_json::from_value(json!({"token": token.trim()}))?;
+    Ok(Client::try_from(config)?)
+}
+
+async fn annotate(bench: &Bench, client: &Client, lock: &str, annotations: Value) -> Result<(), kube::Error> {
+    let api: Api<DistributedLock> = Api::namespaced(client.clone(), &bench.namespace);
+    let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+    api.patch(lock, &PatchParams::default(), &patch).await.map(drop)
+}
+
+/// What the neighbour tries must be refused.
+async fn neighbour_is_refused(bench: &Bench, arguments: &[&str], input: &str, word: &str) -> anyhow::Result<()> {
+    let neighbour = format!("--as={NEIGHBOUR}");
+    let arguments = [&["-n", &bench.namespace, &neighbour], arguments].concat();
+    let output = bench.cluster.kubectl_output(&arguments, input).await?;
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(!output.status.success() && error.contains(word), "not refused: kubectl {}: {error}", arguments.join(" "));
+    Ok(())
+}
+
+/// In any of the ways that end a hold at once.
+async fn the_neighbour_tries_everything(bench: &Bench, lock: &Lock) -> anyhow::Result<()> {
+    let name = lock.name.as_str();
+    let word = format!("redlock-operator.io/release={}", token(&lock.recorder.last()?.object)?);
+    neighbour_is_refused(bench, &["annotate", "dlock", name, &word], "", "the holder's word").await?;
+    for how in ["break", "break-force"] {
+        let break_it = format!("redlock-operator.io/{how}=mine");
+        neighbour_is_refused(bench, &["annotate", "dlock", name, &break_it], "", "the verb break").await?;
+        let signed = format!("redlock-operator.io/break-by={NEIGHBOUR}");
+        neighbour_is_refused(bench, &["annotate", "dlock", name, &break_it, &signed], "", "the verb break").await?;
+    }
+    // By another claim with the same token, in the hope that it is there before its hold.
+    let mut other = claim("other", "another-key", None, TTL);
+    other["apiVersion"] = json!("redlock-operator.io/v1alpha1");
+    other["kind"] = json!("DistributedLock");
+    other["metadata"]["annotations"] = json!({"redlock-operator.io/break-force": "mine"});
+    neighbour_is_refused(bench, &["create", "-f", "-"], &other.to_string(), "the verb break").await?;
+    // By making it the claim of a text, which whoever may delete it may release.
+    let text = r#"{"spec":{"claim":{"identity":"mine","podName":null}}}"#;
+    let patch = ["patch", "dlock", name, "--type=merge", "--patch", text];
+    if lock.recorder.last()?.object.spec.claim.is_some() {
+        neighbour_is_refused(bench, &patch, "", "cannot be changed").await?;
+    }
+    let status = r#"{"status":{"holder":null}}"#;
+    let patch = ["patch", "dlock", name, "--subresource=status", "--type=merge", "--patch", status];
+    neighbour_is_refused(bench, &patch, "", "cannot patch resource").await
+}
+
+pub(crate) async fn a_neighbour_cannot_free_a_working_holders_lock(bench: Bench) -> anyhow::Result<()> {
+    bench
+        .kubectl(&["create", "rolebinding", "neighbour", "--clusterrole=edit", &format!("--user={NEIGHBOUR}")])
+        .await?;
+    for account in ["app", "other"] {
+        bench.kubectl(&["create", "serviceaccount", account]).await?;
+        let subject = format!("--serviceaccount={}:{account}", bench.namespace);
+        let role = "--clusterrole=redlock-operator-holder";
+        bench.kubectl(&["create", "rolebinding", account, role, &subject]).await?;
+    }
+    let pod = pod_of(&bench, "app-0", "app", "app").await?;
+    let twin = pod_of(&bench, "app-1", "twin", "app").await?;
+    let mut bound = claim("bound", "bound", None, TTL);
+    bound["spec"]["claim"] = json!({"podName": "app-0"});
+    let bound = Lock::create(&bench, bound).await?;
+    let elected = Lock::create(&bench, election("elected", "app", TTL)).await?;
+    for lock in [&bound, &elected] {
+        let held = token(&lock.held(SOON).await?.object)?;
+        the_neighbour_tries_everything(&bench, lock).await?;
+        // Nor can another pod of the same account, nor a token of that account without a pod.
+        let word = json!({"redlock-operator.io/release": held.to_string()});
+        for pod in [Some(&twin), None] {
+            let refused = annotate(&bench, &client_of(&bench, "app", pod).await?, &lock.name, word.clone()).await;
+            let said = refused.err().map(|error| error.to_string()).unwrap_or_default();
+            ensure!(said.contains("the holder's word"), "{}: {said}", lock.name);
+        }
+        ensure!(is_held(&lock.recorder.last()?.object), "{} is not held any more", lock.name);
+        ensure!(token(&lock.recorder.last()?.object)? == held, "{} was given to somebody", lock.name);
+    }
+    // What an editor may do stops the renewal, and cuts nobody short.
+    let next = Lock::create(&bench, claim("next", "bound", None, TTL)).await?;
+    next.reason("Queued", SOON).await?;
+    let held = token(&bound.recorder.last()?.object)?;
+    bench.kubectl(&["delete", "dlock", "bound", "--wait=false", &format!("--as={NEIGHBOUR}")]).await?;
+    check_waited(&bound, held, &next.held(TTL + SOON).await?, Duration::ZERO, SLACK)?;
+    // The holder itself may, with its own token.
+    let held = token(&elected.recorder.last()?.object)?;
+    let mark = elected.recorder.mark();
+    let word = json!({"redlock-operator.io/release": held.to_string()});
+    annotate(&bench, &client_of(&bench, "app", Some(&pod)).await?, "elected", word).await?;
+    let over =
+        |v: &LockVersion| past(v).is_ok_and(|past| past.fencing_token == Some(held) && past.reason == "Released");
+    elected.recorder.until_after(mark, SOON, "released by its holder", over).await?;
+    // And a claim with a free identity is released by whoever may delete it.
+    let word = format!("redlock-operator.io/release={}", token(&next.recorder.last()?.object)?);
+    bench.kubectl(&["annotate", "dlock", "next", &word, &format!("--as={NEIGHBOUR}")]).await?;
+    finished(&next, "Released", SOON).await.map(drop)
+}
+
+pub(crate) async fn who_breaks_a_lock_needs_the_permission_and_is_named(bench: Bench) -> anyhow::Result<()> {
+    let breaker = "e2e-breaker";
+    for role in ["edit", "redlock-operator-break"] {
+        let arguments = ["create", "rolebinding", role, &format!("--clusterrole={role}"), &format!("--user={breaker}")];
+        bench.kubectl(&arguments).await?;
+    }
+    let lock = Lock::create(&bench, claim("stuck", "stuck", None, TTL)).await?;
+    lock.held(SOON).await?;
+    let why = "redlock-operator.io/break=it hangs";
+    for by in ["redlock-operator.io/break-by=somebody-else", "redlock-operator.io/break-by-whom=me"] {
+        let arguments = ["-n", &bench.namespace, "annotate", "dlock", "stuck", why, by, &format!("--as={breaker}")];
+        let output = bench.cluster.kubectl_output(&arguments, "").await?;
+        let error = String::from_utf8_lossy(&output.stderr);
+        let says_what = format!("write the annotation redlock-operator.io/break-by: {breaker}");
+        ensure!(!output.status.success() && error.contains(&says_what), "{by}: {error}");
+    }
+    let by = format!("redlock-operator.io/break-by={breaker}");
+    bench.kubectl(&["annotate", "dlock", "stuck", why, &by, &format!("--as={breaker}")]).await?;
+    // Nobody can put another name there while the lock is ending.
+    let other = r#"{"metadata":{"annotations":{"redlock-operator.io/break-by":"local-admin"}}}"#;
+    let arguments = ["-n", &bench.namespace, "patch", "dlock", "stuck", "--type=merge", "--patch", other];
+    let output = bench.cluster.kubectl_output(&[&arguments[..], &["--as=e2e-breaker"]].concat(), "").await?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success() && error.contains("break-by"), "the name was replaced: {error}");
+    let end = finished(&lock, "Broken", TTL + SOON).await?;
+    let message = past(&end)?.message.context("no message in the history")?;
+    ensure!(message.contains("it hangs") && message.contains(&format!("(by {breaker})")), "{message}");
+    ensure!(reason_of(&end.object, "Held") == Some("Broken"), "{:?}", end.object.status);
+    Ok(())
+}

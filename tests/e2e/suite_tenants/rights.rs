@@ -1,0 +1,175 @@
+//! What the operator's service account may do: all of it is documented, and the admission policies narrow it to quorums.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim},
+    operators,
+};
+
+const TABLE: &str = "| who | where | what | verbs | why |";
+
+type Rights = BTreeMap<String, BTreeSet<String>>;
+
+fn operator(bench: &Bench) -> String {
+    format!("--as=system:serviceaccount:{}:{}", bench.cluster.operator_namespace, operators::NAME)
+}
+
+/// The rows about the operator's account in the first table of docs/security.md, of these places.
+fn documented(places: &[&str]) -> anyhow::Result<Rights> {
+    let text = include_str!("../../../docs/security.md");
+    let table = text.split(TABLE).nth(1).context("docs/security.md has no table of rights")?;
+    let mut rights = Rights::new();
+    for row in table.trim_start().lines().skip(1).take_while(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect();
+        if cells[0] == format!("account {}", operators::NAME) && places.contains(&cells[1]) {
+            rights.entry(as_asked(cells[2])).or_default().extend(cells[3].split(' ').map(str::to_owned));
+        }
+    }
+    Ok(rights)
+}
+
+/// The API server writes a part of a resource after the group: `locks.example.com/status`.
+fn as_asked(what: &str) -> String {
+    let (resource, names) = what.split_once(' ').map_or((what, ""), |(resource, names)| (resource, names));
+    let resource = match resource.split_once('/').map(|(whole, part)| (whole, part.split_once('.'))) {
+        Some((whole, Some((part, group)))) => format!("{whole}.{group}/{part}"),
+        _ => resource.to_owned(),
+    };
+    format!("{resource} {names}").trim_end().to_owned()
+}
+
+/// What the API server says that an account may do in a namespace, by resource (and names).
+async fn rights_of(bench: &Bench, account: &str, namespace: &str) -> anyhow::Result<Rights> {
+    let text = bench.cluster.kubectl(&["auth", "can-i", "--list", "--no-headers", "-n", namespace, account]).await?;
+    let mut rights = Rights::new();
+    for line in text.lines().filter(|line| !line.starts_with(' ')) {
+        let (resource, lists) = line.split_once(' ').with_context(|| format!("not a right: {line}"))?;
+        let lists: Vec<&str> = lists.split('[').skip(1).map(|list| list.trim().trim_end_matches(']')).collect();
+        let [_urls, names, verbs] = lists.as_slice() else { anyhow::bail!("not a right: {line}") };
+        let what = if names.is_empty() { resource.to_owned() } else { format!("{resource} {names}") };
+        rights.entry(what).or_default().extend(verbs.split(' ').map(str::to_owned));
+    }
+    Ok(rights)
+}
+
+pub(crate) async fn the_operators_account_has_the_documented_rights_and_no_others(bench: Bench) -> anyhow::Result<()> {
+    let own = bench.cluster.operator_namespace.clone();
+    for (namespace, places) in
+        [(bench.namespace.as_str(), &["everywhere"][..]), (&own, &["everywhere", "redlock-system"])]
+    {
+        let anybody = format!("--as=system:serviceaccount:{own}:another-account");
+        let everybodys = rights_of(&bench, &anybody, namespace).await?;
+        let mut granted = rights_of(&bench, &operator(&bench), namespace).await?;
+        granted.retain(|what, verbs| everybodys.get(what) != Some(verbs));
+        let documented = documented(places)?;
+        ensure!(documented.len() > 10, "{documented:?}");
+        ensure!(granted == documented, "in {namespace}\ngranted:    {granted:?}\ndocumented: {documented:?}");
+    }
+    Ok(())
+}
+
+/// Metadata as the operator's own objects have it, for a quorum that there is not.
+fn like_ours(name: &str) -> Value {
+    json!({"name": name, "labels": {"redlock-operator.io/quorum": "q"}, "ownerReferences": [{
+        "apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "name": "q", "controller": true,
+        "uid": "00000000-0000-0000-0000-000000000000"}]})
+}
+
+/// A StatefulSet that passes for one of a member but for this.
+fn stateful_set(change: impl FnOnce(&mut Value)) -> Value {
+    let mut pod = json!({"automountServiceAccountToken": false, "containers": [{"name": "redis", "image": "x",
+        "securityContext": {"allowPrivilegeEscalation": false, "runAsNonRoot": true, "capabilities": {"drop": ["ALL"]}}}]});
+    change(&mut pod);
+    json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": like_ours("q-0"), "spec": {
+        "serviceName": "q-0", "replicas": 0, "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod}}})
+}
+
+/// Objects that the operator's account may not make, and a word of the refusal.
+fn forbidden() -> Vec<(Value, &'static str)> {
+    let secret = |metadata: Value, type_: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": type_});
+    let service =
+        |spec: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": like_ours("q-0"), "spec": spec});
+    let mut token = like_ours("q-token");
+    token["annotations"] = json!({"kubernetes.io/service-account.name": "default"});
+    let selector = json!({"redlock-operator.io/member": "q-0"});
+    let mut of_others = like_ours("q-auth");
+    of_others["labels"] = json!({});
+    vec![
+        (secret(token, "kubernetes.io/service-account-token"), "opaque"),
+        (secret(json!({"name": "theirs"}), "Opaque"), "named after it"),
+        (secret(of_others, "Opaque"), "named after it"),
+        (secret(like_ours("other"), "Opaque"), "named after it"),
+        (
+            service(json!({"type": "ExternalName", "externalName": "example.com", "selector": selector})),
+            "external names",
+        ),
+        (
+            service(json!({"ports": [{"port": 1}], "externalIPs": ["192.0.2.1"], "selector": selector})),
+            "external names",
+        ),
+        (service(json!({"ports": [{"port": 1}], "selector": {"app": "shop"}})), "those of members"),
+        (stateful_set(|pod| pod["serviceAccountName"] = json!("default")), "no service account"),
+        (stateful_set(|pod| pod["automountServiceAccountToken"] = json!(true)), "no service account"),
+        (stateful_set(|pod| pod["hostNetwork"] = json!(true)), "of their node"),
+        (stateful_set(|pod| pod["volumes"] = json!([{"name": "x", "hostPath": {"path": "/"}}])), "of their node"),
+        (stateful_set(|pod| pod["volumes"] = json!([{"name": "x", "projected": {"sources": []}}])), "of their node"),
+        (stateful_set(|pod| pod["containers"][0]["securityContext"] = json!({"privileged": true})), "restricted"),
+        (stateful_set(|pod| pod["containers"][0]["securityContext"]["runAsNonRoot"] = json!(false)), "restricted"),
+        (
+            json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": like_ours("q"),
+                "spec": {"podSelector": {}, "policyTypes": ["Ingress"]}}),
+            "those of members",
+        ),
+        (
+            json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": like_ours("q"),
+                "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "shop"}}}}),
+            "those of members",
+        ),
+        (
+            json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "metadata": {"name": "q"}, "spec": {}}),
+            "default quorum",
+        ),
+    ]
+}
+
+/// kubectl as the operator's account, which must be refused by a policy that says this.
+async fn refused(bench: &Bench, arguments: &[&str], input: &str, word: &str) -> anyhow::Result<()> {
+    let (account, namespace) = (operator(bench), bench.namespace.as_str());
+    let arguments = [&["-n", namespace, &account, "--dry-run=server"], arguments].concat();
+    let output = bench.cluster.kubectl_output(&arguments, input).await?;
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let is_refused = !output.status.success() && error.contains("ValidatingAdmissionPolicy") && error.contains(word);
+    ensure!(is_refused, "the operator was not refused with {word:?}: kubectl {} {input}: {error}", arguments.join(" "));
+    Ok(())
+}
+
+pub(crate) async fn the_operators_account_writes_nothing_but_what_belongs_to_a_quorum(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    for (object, word) in forbidden() {
+        refused(&bench, &["create", "-f", "-"], &object.to_string(), word).await?;
+    }
+    let fine = stateful_set(|_| ()).to_string();
+    let arguments = ["-n", &bench.namespace, &operator(&bench), "--dry-run=server", "create", "-f", "-"];
+    let output = bench.cluster.kubectl_output(&arguments, &fine).await?;
+    ensure!(output.status.success(), "nothing passes: {}", String::from_utf8_lossy(&output.stderr));
+
+    bench.kubectl(&["create", "secret", "generic", "theirs", "--from-literal=a=b"]).await?;
+    let patch = json!({"metadata": like_ours("theirs")}).to_string();
+    for arguments in
+        [&["patch", "secret", "theirs", "--type=merge", "--patch", &patch][..], &["delete", "secret", "theirs"]]
+    {
+        refused(&bench, arguments, "", "no RedisQuorum").await?;
+    }
+    let lock = Lock::create(&bench, claim("mine", "k", None, std::time::Duration::from_secs(4))).await?;
+    lock.held(SOON).await?;
+    let spec = r#"{"spec":{"suspend":true}}"#;
+    refused(&bench, &["patch", "dlock", "mine", "--type=merge", "--patch", spec], "", "specification").await?;
+    refused(&bench, &["delete", "dlock", "mine"], "", "ttlAfterFinished").await
+}
