@@ -12,13 +12,7 @@ use kube::{
 };
 use tokio::time::timeout;
 
-use super::{
-    api_time::ApiTime,
-    cache::Cache,
-    metrics::Metrics,
-    node_watch::NodeWatch,
-    settings::Settings,
-};
+use super::{api_time::ApiTime, cache::Cache, metrics::Metrics, node_watch::NodeWatch, settings::Settings};
 use crate::{
     api::{DistributedLock, HeldQuorum, MEMBER_LABEL, RedisQuorum},
     redis_member::{Connect, Machine},

@@ -2,7 +2,7 @@
 
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
 
-use super::{args::OperatorArgs, scope::Scope};
+use super::{args::OperatorArgs, cache::Unreadable, scope::Scope};
 use crate::api::RedisQuorum;
 
 /// The same for all replicas of an installation, but for the time of an update.
@@ -36,8 +36,18 @@ impl Settings {
     #[must_use]
     pub fn serves(&self, quorum: &RedisQuorum) -> bool {
         let installation = quorum.status.as_ref().and_then(|status| status.installation.as_deref());
-        self.quorums.contains(&quorum.namespace().unwrap_or_default())
-            && installation.is_none_or(|installation| installation == self.installation)
+        self.is_ours(&quorum.namespace().unwrap_or_default(), installation)
+    }
+
+    /// The same of one that cannot be read.
+    #[must_use]
+    pub fn serves_unreadable(&self, quorum: &Unreadable) -> bool {
+        let installation = quorum.status("installation").and_then(|installation| installation.as_str());
+        self.is_ours(quorum.metadata.namespace.as_deref().unwrap_or_default(), installation)
+    }
+
+    fn is_ours(&self, namespace: &str, installation: Option<&str>) -> bool {
+        self.quorums.contains(namespace) && installation.is_none_or(|installation| installation == self.installation)
     }
 }
 

@@ -48,8 +48,9 @@ pub(super) async fn tell(context: Context, term: Term) {
             of_kind(&context, &context.pods, &mut said, now).await;
             of_kind(&context, &context.nodes, &mut said, now).await;
             of_kind(&context, &context.namespaces, &mut said, now).await;
-            for quorum in context.quorums.unreadable() {
-                say_in_the_quorum(&context, &quorum).await;
+            let quorums = context.quorums.unreadable();
+            for quorum in quorums.iter().filter(|quorum| context.replica.settings.serves_unreadable(quorum)) {
+                say_in_the_quorum(&context, quorum).await;
             }
             tokio::time::sleep(ROUND).await;
         }

@@ -42,7 +42,7 @@ pub fn locate(raw: &Raw, quorums: &[Arc<RedisQuorum>]) -> Option<Place> {
     let named = named(raw);
     let quorum = match recorded {
         Some(recorded) => recorded,
-        None => HeldQuorum::of(&*lookup::named_by(&named, quorums).ok()?),
+        None => HeldQuorum::of(&*lookup::formerly_used(&named, quorums).ok()??),
     };
     let keys = match key {
         Some(key) => vec![key],

@@ -115,6 +115,9 @@ impl Locks {
 
     async fn next_step(&self, raw: &Raw) -> Result<(Duration, Option<String>), WriteError> {
         let place = locate(raw, &self.context.quorums.all());
+        if place.as_ref().is_some_and(|place| !self.context.serves(&place.quorum)) {
+            return Ok((super::LOOK_AGAIN, None));
+        }
         let view = self.raw_view(raw, place.as_ref());
         let now = self.context.api_now();
         let written = match decide(raw, &view) {

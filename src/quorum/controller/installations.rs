@@ -18,19 +18,38 @@ use crate::time::Boottime;
 /// Between two looks at the Lease of another installation.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// How the Leases of other installations were last seen, and since when.
+/// How the Leases of other installations were last seen.
 #[derive(Default)]
-pub(super) struct Others(HashMap<String, (Option<LeaseSpec>, Boottime)>);
+pub(super) struct Others(HashMap<String, Seen>);
+
+struct Seen {
+    lease: Option<LeaseSpec>,
+    since: Boottime,
+    last: Boottime,
+}
 
 impl Others {
     /// Takes a look at the Lease of an installation; `None`: it is not there.
     fn see(&mut self, installation: &str, lease: Option<LeaseSpec>, now: Boottime) -> LeaseSight {
-        let known = self.0.entry(installation.to_owned()).or_insert_with(|| (lease.clone(), now));
-        if known.0 != lease {
-            *known = (lease, now);
+        let known = self.0.entry(installation.to_owned());
+        let known = known.or_insert_with(|| Seen { lease: lease.clone(), since: now, last: now });
+        if known.lease != lease {
+            (known.lease, known.since) = (lease, now);
         }
-        let so_long = now.since(known.1);
-        if known.0.is_some() { LeaseSight::Unchanged(so_long) } else { LeaseSight::Absent(so_long) }
+        known.last = now;
+        known.sight()
+    }
+
+    /// The last look, if that was a moment ago: a quorum of others may change as often as it likes.
+    fn fresh(&self, installation: &str, now: Boottime) -> Option<LeaseSight> {
+        self.0.get(installation).filter(|seen| now.since(seen.last) < LOOK_AGAIN / 2).map(Seen::sight)
+    }
+}
+
+impl Seen {
+    fn sight(&self) -> LeaseSight {
+        let so_long = self.last.since(self.since);
+        if self.lease.is_some() { LeaseSight::Unchanged(so_long) } else { LeaseSight::Absent(so_long) }
     }
 }
 
@@ -73,6 +92,10 @@ impl Leader {
 
     async fn look_at(&self, installation: &str) -> LeaseSight {
         let Some((namespace, name)) = installation.split_once('/') else { return LeaseSight::Unknown };
+        let now = self.context.clock.boottime();
+        if let Some(sight) = self.others().fresh(installation, now) {
+            return sight;
+        }
         let leases: Api<Lease> = Api::namespaced(self.context.client.clone(), namespace);
         let lease = match request(leases.get_opt(name)).await {
             Ok(lease) => lease.map(|lease| lease.spec.unwrap_or_default()),
@@ -81,7 +104,7 @@ impl Leader {
             }
             Err(_no_answer) => return LeaseSight::Unknown,
         };
-        self.others().see(installation, lease, self.context.clock.boottime())
+        self.others().see(installation, lease, now)
     }
 }
 
@@ -96,6 +119,8 @@ mod tests {
         let mut others = Others::default();
         assert_eq!(others.see("a/b", lease("x"), at(0)), LeaseSight::Unchanged(Duration::ZERO));
         assert_eq!(others.see("a/b", lease("x"), at(50)), LeaseSight::Unchanged(Duration::from_secs(50)));
+        assert_eq!(others.fresh("a/b", at(52)), Some(LeaseSight::Unchanged(Duration::from_secs(50))));
+        assert_eq!((others.fresh("a/b", at(56)), others.fresh("c/d", at(52))), (None, None));
         assert_eq!(others.see("a/b", lease("y"), at(60)), LeaseSight::Unchanged(Duration::ZERO));
         assert_eq!(others.see("a/b", None, at(70)), LeaseSight::Absent(Duration::ZERO));
         assert_eq!(others.see("a/b", None, at(100)), LeaseSight::Absent(Duration::from_secs(30)));
