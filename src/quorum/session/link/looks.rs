@@ -136,17 +136,14 @@ impl MemberLink {
         }
         let Some(strain) = load.strain().filter(|_| self.leads(admin.run_id())) else { return };
         let Ok(connections) = admin.connections().await else { return };
-        match connections.heaviest(strain) {
-            Some(NOBODY) => drop(admin.cut_off(NOBODY).await),
-            Some(user) => {
-                if admin.shut_out(user).await.is_ok() {
-                    tracing::warn!(member = %self.name, user, %strain, "client shut out: it used most of what the member has");
-                    let shut_out = ShutOut { user: user.to_owned(), strain, until: now + SHUT_OUT };
-                    self.seen().looks.shut_out.push(shut_out);
-                    self.announce();
-                }
-            }
-            None => {}
+        let Some(user) = connections.heaviest(strain) else { return };
+        if user == NOBODY {
+            drop(admin.cut_off(NOBODY).await);
+        } else if admin.shut_out(user).await.is_ok() {
+            tracing::warn!(member = %self.name, user, %strain, "client shut out: it used most of what the member has");
+            let shut_out = ShutOut { user: user.to_owned(), strain, until: now + SHUT_OUT };
+            self.seen().looks.shut_out.push(shut_out);
+            self.announce();
         }
     }
 
