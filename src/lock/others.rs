@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{ResourceExt, runtime::controller::Action};
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
     status::Draft,
 };
 use crate::{
-    api::{DistributedLock, HeldQuorum, RedisQuorum, conditions::AcceptedReason},
+    api::{DistributedLock, HeldQuorum, LOCK_FINALIZER, RedisQuorum, conditions::AcceptedReason},
     operator::context::Context,
     time::UnixMillis,
 };
@@ -23,6 +24,14 @@ impl Locks {
     pub(super) async fn leave_to_others(&self, lock: &Arc<DistributedLock>) -> Result<Option<Action>, Error> {
         let Some(quorum) = others_quorum(&self.context, lock) else { return Ok(None) };
         self.holds.forget(&lock.uid().unwrap_or_default());
+        match farewell_left(lock, self.context.api_now()) {
+            Some(left) if !left.is_zero() => return Ok(Some(Action::requeue(left))),
+            Some(_) => {
+                self.let_go(lock).await?;
+                return Ok(Some(Action::await_change()));
+            }
+            None => {}
+        }
         match silence_left(lock, self.context.api_now()) {
             Some(left) if !left.is_zero() => Ok(Some(Action::requeue(left))),
             Some(_) => {
@@ -84,9 +93,24 @@ fn silence_left(lock: &DistributedLock, api_now: UnixMillis) -> Option<Duration>
     if spoken || lock.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let created = lock.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
-    let age = Duration::from_millis(u64::try_from(api_now.0.saturating_sub(created)).unwrap_or(0));
-    Some(SILENCE.saturating_sub(age))
+    Some(silence_since(lock.metadata.creation_timestamp.as_ref(), api_now))
+}
+
+/// How long to wait before our finalizer is taken off a lock that is being deleted and that nobody holds: an installation that looks after
+/// the quorum and not after the lock would never do it. `None`: it has none, or its hold is the other installation's to end.
+fn farewell_left(lock: &DistributedLock, api_now: UnixMillis) -> Option<Duration> {
+    let deleted = lock.metadata.deletion_timestamp.as_ref()?;
+    let is_free = lock
+        .status
+        .as_ref()
+        .is_none_or(|status| status.holder.is_none() && status.ending.is_none() && status.let_go.is_none());
+    let has_finalizer = lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
+    (is_free && has_finalizer).then(|| silence_since(Some(deleted), api_now))
+}
+
+fn silence_since(time: Option<&Time>, api_now: UnixMillis) -> Duration {
+    let since = time.map_or(0, |time| time.0.as_millisecond());
+    SILENCE.saturating_sub(Duration::from_millis(u64::try_from(api_now.0.saturating_sub(since)).unwrap_or(0)))
 }
 
 #[cfg(test)]
@@ -109,6 +133,23 @@ mod tests {
         let accepted = json!({"transitions": 0, "conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted",
             "message": "", "lastTransitionTime": "1970-01-01T00:00:01Z"}]});
         assert_eq!(silence_left(&lock(accepted), UnixMillis(60_000)), None);
+    }
+
+    #[test]
+    fn a_deleted_lock_that_nobody_holds_goes_away_whoever_looks_after_its_quorum() {
+        let lock = |status: serde_json::Value, finalizers: serde_json::Value| -> DistributedLock {
+            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "a", "deletionTimestamp": "1970-01-01T00:00:00Z", "finalizers": finalizers},
+                "spec": {"key": "k", "claim": {"identity": "a"}}, "status": status}))
+            .unwrap()
+        };
+        let (ours, free) = (json!([LOCK_FINALIZER]), json!({"transitions": 1}));
+        let left = |lock: &DistributedLock, seconds: i64| farewell_left(lock, UnixMillis(seconds * 1_000));
+        assert_eq!(left(&lock(free.clone(), ours.clone()), 4), Some(Duration::from_secs(6)));
+        assert_eq!(left(&lock(free.clone(), ours.clone()), 60), Some(Duration::ZERO));
+        assert_eq!(left(&lock(free, json!([])), 60), None);
+        let ending = json!({"transitions": 1, "ending": {"since": "1970-01-01T00:00:00Z", "reason": "Broken"}});
+        assert_eq!(left(&lock(ending, ours), 60), None, "its hold is the other installation's to end");
     }
 
     #[test]

@@ -203,7 +203,7 @@ impl Locks {
     }
 
     /// The object goes: no status names a holder any more.
-    async fn let_go(&self, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
+    pub(super) async fn let_go(&self, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
         self.release_orphans(lock).await;
         match self.written.set_finalizer(&self.context.client, lock, false).await {
             Ok(_) | Err(WriteError::Gone) => {}

@@ -17,6 +17,9 @@ use crate::time::Boottime;
 
 /// Between two looks at the Lease of another installation.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// After a longer time without a look the count begins again: whoever could not read the Lease (an API server that was away, a frozen
+/// process) does not know that nobody renewed it, and its leader could not, either.
+const BLIND: Duration = Duration::from_secs(40);
 
 /// How the Leases of other installations were last seen.
 #[derive(Default)]
@@ -33,7 +36,7 @@ impl Others {
     fn see(&mut self, installation: &str, lease: Option<LeaseSpec>, now: Boottime) -> LeaseSight {
         let known = self.0.entry(installation.to_owned());
         let known = known.or_insert_with(|| Seen { lease: lease.clone(), since: now, last: now });
-        if known.lease != lease {
+        if known.lease != lease || now.since(known.last) > BLIND {
             (known.lease, known.since) = (lease, now);
         }
         known.last = now;
@@ -118,6 +121,7 @@ mod tests {
         let lease = |holder: &str| Some(LeaseSpec { holder_identity: Some(holder.into()), ..LeaseSpec::default() });
         let mut others = Others::default();
         assert_eq!(others.see("a/b", lease("x"), at(0)), LeaseSight::Unchanged(Duration::ZERO));
+        assert_eq!(others.see("a/b", lease("x"), at(20)), LeaseSight::Unchanged(Duration::from_secs(20)));
         assert_eq!(others.see("a/b", lease("x"), at(50)), LeaseSight::Unchanged(Duration::from_secs(50)));
         assert_eq!(others.fresh("a/b", at(52)), Some(LeaseSight::Unchanged(Duration::from_secs(50))));
         assert_eq!((others.fresh("a/b", at(56)), others.fresh("c/d", at(52))), (None, None));
@@ -125,5 +129,17 @@ mod tests {
         assert_eq!(others.see("a/b", None, at(70)), LeaseSight::Absent(Duration::ZERO));
         assert_eq!(others.see("a/b", None, at(100)), LeaseSight::Absent(Duration::from_secs(30)));
         assert_eq!(others.see("a/b", lease("y"), at(110)), LeaseSight::Unchanged(Duration::ZERO), "it is there again");
+    }
+
+    #[test]
+    fn time_in_which_the_lease_could_not_be_read_does_not_count() {
+        let at = |seconds| Boottime::new(Duration::from_secs(seconds));
+        let mut others = Others::default();
+        for (now, so_long) in [(0, 0), (30, 30), (630, 0), (640, 10)] {
+            let sight = others.see("a/b", Some(LeaseSpec::default()), at(now));
+            assert_eq!(sight, LeaseSight::Unchanged(Duration::from_secs(so_long)), "at {now} s");
+        }
+        assert_eq!(others.see("c/d", None, at(0)), LeaseSight::Absent(Duration::ZERO));
+        assert_eq!(others.see("c/d", None, at(61)), LeaseSight::Absent(Duration::ZERO));
     }
 }

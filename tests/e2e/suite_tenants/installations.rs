@@ -22,7 +22,7 @@ const RELEASE: &str = "team-a";
 /// As the chart names it.
 const ACCOUNT: &str = "team-a-redlock-operator";
 /// For so long they run side by side.
-const BESIDE: Duration = Duration::from_secs(180);
+const BESIDE: Duration = Duration::from_secs(300);
 /// From an installation to the first votes of its quorum, whose maxTTL is 6 s.
 const START_LIMIT: Duration = Duration::from_secs(120);
 const TAKEN_LIMIT: Duration = Duration::from_secs(60);
