@@ -60,11 +60,11 @@ async fn run(mut arguments: OperatorArgs, Life { port, clock, terminated }: Life
 async fn told_default(client: Client) -> Option<(String, String)> {
     let quorums = Api::<RedisQuorum>::all(client);
     let listed = tokio::time::timeout(Duration::from_secs(1), quorums.list(&ListParams::default())).await.ok()?.ok()?;
-    let marked = listed.items.into_iter().filter(is_marked_as_default).map(|quorum| {
+    let mut marked = listed.items.into_iter().filter(is_marked_as_default).map(|quorum| {
         let name = quorum.name_any();
         (quorum.namespace().unwrap_or_default(), name)
     });
-    marked.last()
+    marked.next_back()
 }
 
 /// As `Client::try_default` makes it, but for the transport: with the default retries, or overload would look different.

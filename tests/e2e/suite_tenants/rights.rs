@@ -82,7 +82,8 @@ fn like_ours(name: &str) -> Value {
 
 /// A StatefulSet that passes for one of a member but for this.
 fn stateful_set(change: impl FnOnce(&mut Value)) -> Value {
-    let mut pod = json!({"automountServiceAccountToken": false, "containers": [{"name": "redis", "image": "x",
+    let mut pod = json!({"automountServiceAccountToken": false,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}, "containers": [{"name": "redis", "image": "x",
         "securityContext": {"allowPrivilegeEscalation": false, "runAsNonRoot": true, "capabilities": {"drop": ["ALL"]}}}]});
     change(&mut pod);
     json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": like_ours("q-0"), "spec": {
@@ -100,11 +101,15 @@ fn forbidden() -> Vec<(Value, &'static str)> {
     let selector = json!({"redlock-operator.io/member": "q-0"});
     let mut of_others = like_ours("q-auth");
     of_others["labels"] = json!({});
+    let mut of_another_owner = like_ours("q-auth");
+    of_another_owner["ownerReferences"][0]["name"] = json!("another");
     vec![
         (secret(token, "kubernetes.io/service-account-token"), "opaque"),
         (secret(json!({"name": "theirs"}), "Opaque"), "named after it"),
         (secret(of_others, "Opaque"), "named after it"),
         (secret(like_ours("other"), "Opaque"), "named after it"),
+        (secret(like_ours("quota-of-others"), "Opaque"), "named after it"),
+        (secret(of_another_owner, "Opaque"), "named after it"),
         (
             service(json!({"type": "ExternalName", "externalName": "example.com", "selector": selector})),
             "external names",
@@ -121,6 +126,7 @@ fn forbidden() -> Vec<(Value, &'static str)> {
         (stateful_set(|pod| pod["volumes"] = json!([{"name": "x", "projected": {"sources": []}}])), "of their node"),
         (stateful_set(|pod| pod["containers"][0]["securityContext"] = json!({"privileged": true})), "restricted"),
         (stateful_set(|pod| pod["containers"][0]["securityContext"]["runAsNonRoot"] = json!(false)), "restricted"),
+        (stateful_set(|pod| pod["securityContext"] = json!({})), "restricted"),
         (
             json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": like_ours("q"),
                 "spec": {"podSelector": {}, "policyTypes": ["Ingress"]}}),
