@@ -248,6 +248,9 @@ pub fn is_true(conditions: &[Condition], type_: impl Into<&'static str>) -> bool
     find_condition(conditions, type_).is_some_and(|condition| condition.status == Status::True.as_str())
 }
 
+/// Of a message so many characters are written: parts of it come from people and from members, and it is written for every lock that waits.
+const LONGEST_MESSAGE: usize = 1_024;
+
 /// Sets the condition `type_`; its `lastTransitionTime` moves only when its status changes. Returns whether anything
 /// changed.
 ///
@@ -262,6 +265,10 @@ pub fn set_condition(
     now: Timestamp,
 ) -> bool {
     let (type_, status, reason, message) = (type_.into(), status.into().as_str(), reason.into(), message.into());
+    let message = match message.char_indices().nth(LONGEST_MESSAGE) {
+        Some((end, _)) => message.get(..end).unwrap_or_default().to_owned(),
+        None => message,
+    };
     let new = Condition {
         last_transition_time: Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
         message,
@@ -288,6 +295,25 @@ mod tests {
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_long_message_is_cut_and_cut_again_alike() {
+        let mut conditions = Vec::new();
+        let long = "ä".repeat(3_000);
+        let mut set = || {
+            set_condition(
+                &mut conditions,
+                LockCondition::Held,
+                false,
+                HeldReason::Queued,
+                long.as_str(),
+                Some(1),
+                at(10),
+            )
+        };
+        assert!(set() && !set(), "the same message again is no change");
+        assert_eq!(conditions[0].message.chars().count(), LONGEST_MESSAGE);
     }
 
     #[test]

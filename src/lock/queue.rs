@@ -5,9 +5,12 @@ use kube::ResourceExt;
 
 use super::status::full_name;
 use crate::api::{
-    DistributedLock,
+    DistributedLock, LockHolder,
     conditions::{LockCondition, is_true},
 };
+
+/// So many holders are named to those who wait: each of them is told, at each change.
+const NAMED: usize = 3;
 
 /// Where a lock stands among all on its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,14 +42,24 @@ pub fn place(lock: &DistributedLock, peers: &[&DistributedLock], eligible: impl 
     let may_go = |peer: &DistributedLock| is_queued(peer) && slots(peer) == slots(lock) && eligible(peer);
     let ahead = others().filter(|peer| turn(peer) < turn(lock) && may_go(peer)).count();
     let held = || others().filter_map(|peer| Some((peer, peer.status.as_ref()?.holder.as_ref()?)));
-    let holders: Vec<_> = held().map(|(peer, holder)| format!("{} ({})", holder.identity, peer.name_any())).collect();
+    let holders = held().count();
     let delayed = held().all(|(peer, _)| is_delayed(peer));
-    let free = slots(lock).saturating_sub(holders.len());
+    let free = slots(lock).saturating_sub(holders);
     match free {
-        0 => Place::Behind { holder: holders.join(", "), position: ahead + 1, delayed },
+        0 => Place::Behind { holder: named(held()), position: ahead + 1, delayed },
         free if ahead < free => Place::First,
         _ => Place::Waiting { position: ahead + 1 },
     }
+}
+
+fn named<'a>(held: impl Iterator<Item = (&'a &'a DistributedLock, &'a LockHolder)>) -> String {
+    let mut names: Vec<_> = held.map(|(peer, holder)| format!("{} ({})", holder.identity, peer.name_any())).collect();
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    if more > 0 {
+        names.push(format!("{more} more"));
+    }
+    names.join(", ")
 }
 
 /// Its hold was not given up cleanly, and others have to wait for its lockDelay.
@@ -190,6 +203,19 @@ mod tests {
             place(&second, &peers, all),
             Place::Behind { holder: "job-1 (h)".into(), position: 2, delayed: false }
         );
+    }
+
+    #[test]
+    fn three_holders_are_named_and_the_others_counted() {
+        let holders: Vec<_> = ["a", "b", "c", "d", "e"]
+            .map(|name| {
+                let status = json!({"transitions": 1, "holder": {"identity": format!("job-{name}")}});
+                claim(name, "2026-01-01T00:00:00Z", json!({"status": status, "spec": {"slots": 5}}))
+            })
+            .into();
+        let waiting = claim("w", "2026-01-01T00:00:09Z", json!({"spec": {"slots": 5}}));
+        let Place::Behind { holder, .. } = place(&waiting, &holders.iter().collect::<Vec<_>>(), all) else { panic!() };
+        assert_eq!(holder, "job-a (a), job-b (b), job-c (c), 2 more");
     }
 
     #[test]

@@ -139,7 +139,8 @@ impl Context {
     where
         K: kube::Resource<DynamicType = ()>,
     {
-        let event = Event { type_, reason: reason.into(), note: Some(note), action: reason.into(), secondary: None };
+        let note = Some(shortened(note));
+        let event = Event { type_, reason: reason.into(), note, action: reason.into(), secondary: None };
         // A recorder takes a second event with the same reason for a repetition of the first, whatever its note says. A new
         // one remembers nothing.
         let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
@@ -149,6 +150,18 @@ impl Context {
             Err(_elapsed) => tracing::debug!(reason, "event not published in time"),
         }
     }
+}
+
+/// The API server takes no longer note, and then there would be no Event at all.
+const LONGEST_NOTE: usize = 1_024;
+
+fn shortened(mut note: String) -> String {
+    let mut end = LONGEST_NOTE.min(note.len());
+    while !note.is_char_boundary(end) {
+        end -= 1;
+    }
+    note.truncate(end);
+    note
 }
 
 /// Keeps what elections and fences read: names, labels, node, container states and conditions, and of members the volumes.
