@@ -1,6 +1,8 @@
 //! Logs.
 
-use tracing_subscriber::EnvFilter;
+use std::io::{Write, stderr};
+
+use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
 use super::args::LogFormat;
 
@@ -13,8 +15,78 @@ pub fn init(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(filter)?;
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let started = match format {
-        LogFormat::Text => logs.with_ansi(false).try_init(),
+        LogFormat::Text => logs.with_ansi(false).with_writer(OneLine(stderr)).try_init(),
         LogFormat::Json => logs.json().try_init(),
     };
     started.map_err(|error| anyhow::anyhow!("failed to start logging: {error}"))
+}
+
+/// Writes each record as one line. Names of holders, reasons of people and answers of members are in them: with a line break of their own they
+/// would pass for records of the operator.
+#[derive(Clone, Copy)]
+struct OneLine<M>(M);
+
+impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for OneLine<M> {
+    type Writer = OneLine<M::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        OneLine(self.0.make_writer())
+    }
+}
+
+impl<W: Write> Write for OneLine<W> {
+    /// The formatter writes a record at once.
+    fn write(&mut self, record: &[u8]) -> std::io::Result<usize> {
+        let (text, end) = record.strip_suffix(b"\n").map_or((record, &b""[..]), |text| (text, b"\n"));
+        let mut line = Vec::with_capacity(record.len());
+        for byte in text {
+            if byte.is_ascii_control() && *byte != b'\t' {
+                line.extend(byte.escape_ascii());
+            } else {
+                line.push(*byte);
+            }
+        }
+        line.extend(end);
+        self.0.write_all(&line)?;
+        Ok(record.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_record_is_one_line_whatever_people_wrote_into_it() {
+        let kept = Kept::default();
+        let to = kept.clone();
+        let logs = tracing_subscriber::fmt().with_ansi(false).with_writer(OneLine(move || to.clone())).finish();
+        tracing::subscriber::with_default(logs, || {
+            tracing::info!(identity = %"me\n2026-01-01T00:00:00Z  INFO all is well\r", "held");
+            tracing::info!("second, ä");
+        });
+        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains(r"me\n2026") && text.contains("second, ä"), "{text}");
+    }
 }
