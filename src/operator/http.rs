@@ -1,6 +1,12 @@
 //! The operator's own HTTP face: is it alive, is it ready, and what has it counted?
 
-use std::{net::SocketAddr, time::Duration};
+mod limits;
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -10,11 +16,14 @@ use axum::{
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
+use self::limits::Limits;
 use super::{context::Context, leader::Term};
 use crate::time::Boottime;
 
 /// A main loop that has not turned for this long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);
+/// So long the same text of metrics is given to everybody: it takes a walk over all locks.
+const SAME_TEXT: Duration = Duration::from_secs(1);
 /// What Prometheus asks for.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// How often the main loop turns.
@@ -44,16 +53,29 @@ pub struct Face {
 pub async fn serve(address: SocketAddr, face: Face, stop: CancellationToken) -> std::io::Result<()> {
     let listener = TcpListener::bind(address).await?;
     let (alive, ready, clock) = (face.health.clone(), face.health.clone(), face.context.clock.clone());
+    let text = Arc::new(Mutex::new(None));
     let app = Router::new()
         .route("/healthz", get(move || std::future::ready(healthz(*alive.borrow(), clock.boottime()))))
         .route("/readyz", get(move || std::future::ready(readyz(*ready.borrow()))))
-        .route("/metrics", get(move || std::future::ready(metrics(&face))));
-    axum::serve(listener, app).with_graceful_shutdown(stop.cancelled_owned()).await
+        .route("/metrics", get(move || std::future::ready(metrics(&face, &text))));
+    limits::serve(listener, app, Limits::default(), stop).await;
+    Ok(())
 }
 
-fn metrics(face: &Face) -> ([(HeaderName, &'static str); 1], String) {
-    let leads = face.leadership.borrow().is_some();
-    ([(CONTENT_TYPE, OPEN_METRICS)], face.context.metrics.text(&face.context, leads))
+/// The text, and since when it says so.
+type Text = Mutex<Option<(Boottime, String)>>;
+
+fn metrics(face: &Face, text: &Text) -> ([(HeaderName, &'static str); 1], String) {
+    let write = || face.context.metrics.text(&face.context, face.leadership.borrow().is_some());
+    ([(CONTENT_TYPE, OPEN_METRICS)], recent(text, face.context.clock.boottime(), write))
+}
+
+fn recent(text: &Text, now: Boottime, write: impl FnOnce() -> String) -> String {
+    let mut text = text.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*text {
+        Some((since, said)) if now.since(*since) < SAME_TEXT => said.clone(),
+        _ => text.insert((now, write())).1.clone(),
+    }
 }
 
 fn healthz(health: Health, now: Boottime) -> (StatusCode, &'static str) {
@@ -84,6 +106,14 @@ mod tests {
         let health = Health { synced: true, heartbeat: Some(at(10)) };
         assert_eq!(healthz(health, at(12)).0, StatusCode::OK);
         assert_eq!(healthz(health, at(26)).0, StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[test]
+    fn metrics_are_counted_once_a_second_however_many_ask() {
+        let (text, at) = (Text::default(), |millis| Boottime::new(Duration::from_millis(millis)));
+        assert_eq!(recent(&text, at(0), || "a".into()), "a");
+        assert_eq!(recent(&text, at(999), || "b".into()), "a");
+        assert_eq!(recent(&text, at(1_000), || "c".into()), "c");
     }
 
     #[test]

@@ -171,6 +171,25 @@ fn user_roles_are_added_to_those_of_the_cluster_by_switch() {
     assert_eq!(aggregated_with(&all), names(&["view", "edit", "admin", "break"]));
 }
 
+#[test]
+fn the_operators_port_is_open_to_those_that_are_named_where_that_is_asked_for() {
+    assert_eq!(of_kind(&rendered(&[]), "NetworkPolicy").count(), 0);
+    let ingress = |settings: &[&str]| {
+        let objects = rendered(settings);
+        let policies: Vec<_> = of_kind(&objects, "NetworkPolicy").collect();
+        assert_eq!(policies.len(), 1);
+        let (spec, deployment) = (&policies[0]["spec"], of_kind(&objects, "Deployment").next().unwrap());
+        assert_eq!(spec["podSelector"]["matchLabels"], deployment["spec"]["selector"]["matchLabels"]);
+        assert_eq!(spec["policyTypes"], serde_json::json!(["Ingress"]));
+        spec["ingress"].clone()
+    };
+    assert_eq!(ingress(&["networkPolicy.enabled=true"]), serde_json::json!([]));
+    let from = "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus";
+    let expected = serde_json::json!([{"from": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}],
+        "ports": [{"port": "http", "protocol": "TCP"}]}]);
+    assert_eq!(ingress(&["networkPolicy.enabled=true", from]), expected);
+}
+
 /// What Pod Security `restricted` asks of a pod, and what this one does not meet.
 fn violations(spec: &Value) -> Vec<String> {
     let mut found = Vec::new();
