@@ -44,7 +44,7 @@ use self::{
 use crate::{
     lock::{self, holds::Holds, renewal::Renewal},
     quorum::{self, session::Sessions},
-    redis_member::Machine,
+    redis_member::{Machine, Outward},
     time::{Clock, SystemClock},
 };
 
@@ -52,6 +52,12 @@ use crate::{
 const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How long a replica that was told to stop goes on renewing while no other leads; locks are not released.
 const HANDOVER: Duration = Duration::from_secs(10);
+
+/// Neither members nor holders that are asked are where the API server is: it answers this process as nobody else.
+fn outward(args: &OperatorArgs) -> Outward {
+    let api_server = std::env::var("KUBERNETES_SERVICE_HOST").ok().and_then(|host| host.parse().ok());
+    Outward::but(args.refused_networks.iter().copied().chain(api_server).collect())
+}
 
 /// Runs one replica until SIGTERM or SIGINT.
 pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
@@ -61,7 +67,8 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
     let lease_client = Client::try_default().await?;
     let terminated = terminated()?;
     let listen = args.listen;
-    let operator = Operator::new(args, client, lease_client, Arc::new(SystemClock).into());
+    let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(outward(&args)) };
+    let operator = Operator::new(args, client, lease_client, machine);
     let serving = http::serve(listen, operator.face(), CancellationToken::new());
     let mut face = AbortOnDropHandle::new(tokio::spawn(serving));
     tokio::select! {

@@ -11,6 +11,7 @@ mod connect;
 mod endpoint;
 mod external;
 mod limited;
+mod outward;
 mod scripts;
 mod tls;
 mod voting;
@@ -23,6 +24,7 @@ pub use admin::{
 pub use connect::{Connect, Machine, Stream, Tcp};
 pub use endpoint::{Endpoint, Secret};
 pub use external::{Claim, Guard, OtherClaim, RECORD_KEY, RecordLook, relied_on, share};
+pub use outward::{Network, NotANetwork, Outward};
 pub use tls::{Authorities, Fingerprint, TlsClient, TlsError};
 pub use voting::{Link, RedisMember};
 

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use crate::redis_member::Network;
+
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
@@ -44,6 +46,9 @@ pub struct OperatorArgs {
     /// Namespaces that are left to other installations, separated by commas.
     #[arg(long, env = "REDLOCK_LEAVE_OUT_NAMESPACES", value_delimiter = ',', default_value = "")]
     pub leave_out_namespaces: Vec<String>,
+    /// Ranges of addresses in which no external master may be, separated by commas.
+    #[arg(long, env = "REDLOCK_REFUSED_NETWORKS", value_delimiter = ',')]
+    pub refused_networks: Vec<Network>,
     /// Log filter, e.g. "info" or "info,redlock_operator=debug".
     #[arg(long, env = "REDLOCK_LOG", default_value = "info")]
     pub log: String,

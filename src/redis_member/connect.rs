@@ -2,6 +2,7 @@ use crate::redlock::BoxFuture;
 use crate::time::Clock;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -29,7 +30,7 @@ pub struct Tcp;
 
 impl Connect for Tcp {
     fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
-        Box::pin(async { Ok(Box::new(open(address).await?) as Box<dyn Stream>) })
+        Box::pin(async { Ok(Box::new(open(address, |_| Ok(())).await?) as Box<dyn Stream>) })
     }
 }
 
@@ -49,9 +50,13 @@ impl<C: Clock> From<Arc<C>> for Machine {
     }
 }
 
-async fn open(address: &str) -> io::Result<TcpStream> {
+pub(super) async fn open(address: &str, allowed: impl Fn(IpAddr) -> io::Result<()>) -> io::Result<TcpStream> {
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
     for address in lookup_host(address).await? {
+        if let Err(refused) = allowed(address.ip()) {
+            failure = refused;
+            continue;
+        }
         match TcpStream::connect(address).await {
             Ok(stream) => {
                 stream.set_nodelay(true)?;

@@ -1,5 +1,6 @@
 use super::connect::Connect;
 use super::limited::{Incoming, Limited};
+use super::outward::Refused;
 use super::tls::{Fingerprint, TlsClient};
 use super::wire;
 use crate::redlock::MemberError;
@@ -109,6 +110,9 @@ fn unreachable(error: &io::Error) -> MemberError {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match tls {
         Some(tls) => MemberError::Untrusted(tls.to_string()),
+        None if error.get_ref().is_some_and(|inner| inner.is::<Refused>()) => {
+            MemberError::Unreachable(Refused.to_string())
+        }
         None => MemberError::Unreachable(error.kind().to_string()),
     }
 }

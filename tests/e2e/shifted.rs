@@ -94,6 +94,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         watch_namespaces: Vec::new(),
         quorum_namespaces: Vec::new(),
         leave_out_namespaces: Vec::new(),
+        refused_networks: Vec::new(),
         log,
         log_format: LogFormat::Text,
     };

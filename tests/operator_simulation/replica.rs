@@ -40,6 +40,7 @@ fn arguments(name: &str) -> OperatorArgs {
         watch_namespaces: Vec::new(),
         quorum_namespaces: Vec::new(),
         leave_out_namespaces: Vec::new(),
+        refused_networks: Vec::new(),
         log: String::new(),
         log_format: LogFormat::Text,
     }

@@ -1,0 +1,167 @@
+//! TCP to other machines, but not to everything that this process can reach: whoever writes a RedisQuorum chooses an address, and reads in its
+//! status what answered there.
+
+use std::{
+    fmt, io,
+    net::{IpAddr, Ipv6Addr},
+    str::FromStr,
+};
+
+use super::connect::{Connect, Stream, open};
+use crate::redlock::BoxFuture;
+
+/// Connects to every address but those of this machine, those that no router passes on, and these. Names are looked up at every connect, and
+/// what they lead to is judged each time.
+#[derive(Clone, Debug, Default)]
+pub struct Outward {
+    refused: Vec<Network>,
+}
+
+impl Outward {
+    /// Refuses these networks, too.
+    #[must_use]
+    pub fn but(refused: Vec<Network>) -> Self {
+        Self { refused }
+    }
+
+    fn allows(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        let stays_near = match address {
+            IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast() || v4.octets()[0] == 0,
+            // A well-known prefix of IPv4 addresses behind a translator leads to them.
+            IpAddr::V6(v6) => v6.is_unicast_link_local() || translated(v6).is_some_and(|v4| !self.allows(v4)),
+        };
+        let is_nowhere = address.is_unspecified() || address.is_loopback() || address.is_multicast();
+        !stays_near && !is_nowhere && !self.refused.iter().any(|network| network.contains(address))
+    }
+}
+
+/// The IPv4 address in one of 64:ff9b::/96.
+fn translated(address: Ipv6Addr) -> Option<IpAddr> {
+    match address.octets() {
+        [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d] => Some(IpAddr::from([a, b, c, d])),
+        _ => None,
+    }
+}
+
+impl Connect for Outward {
+    fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+        Box::pin(async {
+            let allowed = |address: IpAddr| if self.allows(address) { Ok(()) } else { Err(Refused.into()) };
+            Ok(Box::new(open(address, allowed).await?) as Box<dyn Stream>)
+        })
+    }
+}
+
+/// The operator connects to no such address. Which one it was is not said: the network's names are not everybody's to know.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the address leads to a network that the operator refuses (docs/external.md): write another address")]
+pub(super) struct Refused;
+
+impl From<Refused> for io::Error {
+    fn from(refused: Refused) -> Self {
+        Self::new(io::ErrorKind::PermissionDenied, refused)
+    }
+}
+
+/// A range of addresses: `10.0.0.0/8`, or one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u32,
+}
+
+/// A text that is no range of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotANetwork;
+
+impl fmt::Display for NotANetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("write a range of addresses such as 10.0.0.0/8 or 2001:db8::/32")
+    }
+}
+
+impl std::error::Error for NotANetwork {}
+
+impl FromStr for Network {
+    type Err = NotANetwork;
+
+    fn from_str(text: &str) -> Result<Self, NotANetwork> {
+        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+        let address: IpAddr = address.parse().map_err(|_| NotANetwork)?;
+        let longest = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.map_or(Ok(longest), |prefix| prefix.parse().map_err(|_| NotANetwork))?;
+        if prefix <= longest { Ok(Self { address, prefix }) } else { Err(NotANetwork) }
+    }
+}
+
+impl Network {
+    fn contains(&self, address: IpAddr) -> bool {
+        let same = |one: u128, other: u128, bits: u32| (one ^ other).checked_shr(bits - self.prefix).unwrap_or(0) == 0;
+        match (self.address, address) {
+            (IpAddr::V4(one), IpAddr::V4(other)) => same(one.to_bits().into(), other.to_bits().into(), 32),
+            (IpAddr::V6(one), IpAddr::V6(other)) => same(one.to_bits(), other.to_bits(), 128),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_this_machine_and_of_its_link_are_refused() {
+        let outward = Outward::but(vec!["10.96.0.1".parse().unwrap(), "172.16.0.0/12".parse().unwrap()]);
+        let allows = |address: &str| outward.allows(address.parse().unwrap());
+        for address in [
+            "127.0.0.1",
+            "127.8.8.8",
+            "::1",
+            "0.0.0.0",
+            "0.0.0.1",
+            "::",
+            "169.254.169.254",
+            "fe80::1",
+            "224.0.0.1",
+            "ff02::1",
+            "255.255.255.255",
+            "::ffff:127.0.0.1",
+            "64:ff9b::7f00:1",
+            "10.96.0.1",
+            "172.31.255.255",
+            "::ffff:172.16.0.1",
+        ] {
+            assert!(!allows(address), "{address}");
+        }
+        for address in ["10.96.0.2", "172.32.0.1", "192.0.2.1", "2001:db8::1", "fd00::1", "64:ff9b::c000:201"] {
+            assert!(allows(address), "{address}");
+        }
+    }
+
+    #[test]
+    fn networks_are_read_or_refused() {
+        let contains = |network: &str, address: &str| {
+            network.parse::<Network>().map(|network| network.contains(address.parse().unwrap()))
+        };
+        assert_eq!(contains("0.0.0.0/0", "198.51.100.1"), Ok(true));
+        assert_eq!(contains("0.0.0.0/0", "2001:db8::1"), Ok(false));
+        assert_eq!(contains("::/0", "2001:db8::1"), Ok(true));
+        assert_eq!(
+            (contains("2001:db8::/32", "2001:db8:1::1"), contains("2001:db8::/32", "2001:db9::")),
+            (Ok(true), Ok(false))
+        );
+        for text in ["", "x", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/-1", "10.0.0/8"] {
+            assert_eq!(text.parse::<Network>(), Err(NotANetwork), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_is_judged_by_what_it_leads_to() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("localhost:{}", listener.local_addr().unwrap().port());
+        let refused = Outward::default().connect(&address).await.err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        assert!(refused.get_ref().is_some_and(|inner| inner.is::<Refused>()), "{refused}");
+    }
+}
