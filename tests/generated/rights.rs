@@ -190,6 +190,20 @@ fn the_operators_port_is_open_to_those_that_are_named_where_that_is_asked_for() 
     assert_eq!(ingress(&["networkPolicy.enabled=true", from]), expected);
 }
 
+#[test]
+fn the_operators_image_can_be_named_by_its_digest() {
+    let image = |settings: &[&str]| {
+        let objects = rendered(settings);
+        let deployment = of_kind(&objects, "Deployment").next().unwrap();
+        deployment["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap().to_owned()
+    };
+    let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
+    let named =
+        image(&["image.repository=registry.example/redlock", "image.tag=v1", &format!("image.digest={digest}")]);
+    assert_eq!(named, format!("registry.example/redlock:v1@{digest}"));
+    assert_eq!(image(&["image.repository=a", "image.tag=v1"]), "a:v1");
+}
+
 /// What Pod Security `restricted` asks of a pod, and what this one does not meet.
 fn violations(spec: &Value) -> Vec<String> {
     let mut found = Vec::new();
