@@ -50,6 +50,8 @@ names! {
         QuorumAvailable,
         /// The claim has ended and will not queue again.
         Finished,
+        /// What the status published ran out before it was written again. Absent while that has not happened for ten minutes.
+        PublicationDelayed,
     }
 }
 
@@ -94,6 +96,8 @@ names! {
         TTLTooShort,
         /// An older object uses the key with another number of slots.
         KeyShapeConflict,
+        /// There are as many older locks in the namespace as the operator serves there.
+        TooManyLocks,
         /// The operator cannot read the object.
         Unreadable,
         /// The operator panicked again and again while it handled the object.
@@ -156,6 +160,8 @@ names! {
         AllMembers,
         /// Some members lack the key and are being repaired.
         MembersMissing,
+        /// The API server took a status later than its validity lasted.
+        WrittenLate,
         /// Nobody holds the lock.
         NotHeld,
         /// All members are admitted.
@@ -208,6 +214,8 @@ names! {
         Deleting,
         /// The specification cannot be carried out.
         InvalidSpec,
+        /// There are as many older quorums in the namespace as the operator serves there.
+        TooManyQuorums,
         /// The operator cannot read the object.
         Unreadable,
         /// The claim is not finished.

@@ -6,7 +6,7 @@ use kube::{ResourceExt, runtime::reflector::ObjectRef};
 
 use super::decide::Refusal;
 use crate::{
-    api::{DistributedLock, HeldQuorum, RedisQuorum, conditions::AcceptedReason},
+    api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum, conditions::AcceptedReason},
     operator::context::Context,
     quorum::lookup::{self, LookupError},
     redlock::LockKey,
@@ -28,6 +28,8 @@ pub struct Access {
     pub ttl: Duration,
     /// Between the starts of two renewals.
     pub renew_interval: Duration,
+    /// The quorum's keys belong to no namespace, so that locks of others may be on this one.
+    pub spans_namespaces: bool,
 }
 
 impl Access {
@@ -53,7 +55,7 @@ pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> 
     let namespace = lock.namespace().unwrap_or_default();
     let namespace = context.namespaces.cluster_named(&namespace);
     let default = context.replica.settings.default_quorum.as_ref();
-    let quorum = lookup::quorum_of(lock, &context.quorums.all(), default, namespace.as_deref())
+    let quorum = lookup::quorum_of(lock, |quorum| context.quorums.get(quorum), default, namespace.as_deref())
         .map_err(|error| unreadable(context, &error).unwrap_or_else(|| error.into()))?;
     check(lock, &quorum)?;
     let ttl = lock.spec.ttl.get();
@@ -62,6 +64,7 @@ pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> 
         key: lookup::redis_key(&quorum, lock),
         ttl,
         renew_interval: renew_interval(lock, ttl),
+        spans_namespaces: quorum.spec.keys == KeyLayout::Verbatim,
     })
 }
 

@@ -12,7 +12,10 @@ use super::{
     reconcile::Locks,
     shunned,
 };
-use crate::api::{Claim, DistributedLock, Election};
+use crate::{
+    api::{Claim, DistributedLock, Election},
+    operator::keys,
+};
 
 impl Locks {
     /// Whether a lock could hold its key now. One that could not blocks no other.
@@ -47,9 +50,9 @@ impl Locks {
         let pods: Vec<_> = self
             .context
             .pods
-            .all()
+            .under(&keys::namespace(namespace))
             .into_iter()
-            .filter(|pod| pod.namespace().as_deref() == Some(namespace) && selector.matches(pod.labels()))
+            .filter(|pod| selector.matches(pod.labels()))
             .collect();
         let nodes = self.context.nodes.all();
         let judged = pods.iter().map(|pod| {

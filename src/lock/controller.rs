@@ -27,9 +27,6 @@ use crate::{
     quorum::session::Sessions,
 };
 
-/// So many locks are looked at side by side. More requests at once would only wait for each other in the API server, and keep
-/// the leader's own Lease waiting.
-const CONCURRENCY: u16 = 32;
 /// After a conflict, when the newest version has been read.
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);
 /// After the first panic, and after each later one in a row.
@@ -61,7 +58,8 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
     let locks = Arc::new(Locks::new(context.clone(), sessions, holds, term.clone()));
     let work = Arc::new(Work { locks: locks.clone(), panics: Mutex::default() });
     let controller = Controller::for_shared_stream(stream::pending(), context.locks.store())
-        .with_config(Config::default().concurrency(CONCURRENCY))
+        // Who waits for a turn or a slot costs little, and must not keep others from theirs.
+        .with_config(Config::default().concurrency(0))
         .reconcile_on(triggers(&work))
         .run(handle, error_policy, work);
     let controlled = controller.for_each(|_outcome| std::future::ready(()));
@@ -154,7 +152,7 @@ impl Work {
         let (uid, raw) =
             (lock.uid().unwrap_or_default(), Raw::failing(&self.locks.written.newest(lock.clone()), count));
         let until = self.locks.context.clock.boottime() + left;
-        let pause = Pause { until, reason: HeldReason::Pending, message: raw.trouble.message() };
+        let pause = Pause { until, reason: HeldReason::Pending, message: raw.trouble.message(), unanswered: 0 };
         if !self.locks.is_unable(&uid) {
             self.locks.pause(&uid, Some(pause));
             self.locks.nudge_others(lock);
@@ -186,13 +184,17 @@ fn triggers(work: &Arc<Work>) -> impl Stream<Item = ObjectRef<DistributedLock>> 
     let work = work.clone();
     // Each lock is looked at in the beginning, so none has to be told of what is there already.
     for lock in context.locks.all() {
-        locks.index.lock_changed(&Change::Applied(lock));
+        let spans = locks.spans_namespaces(&lock);
+        locks.index.lock_changed(&Change::Applied(lock), spans);
     }
     let changed = context.locks.changes().flat_map(move |change| {
-        let mut concerned = work.locks.index.lock_changed(&change);
+        let mut concerned = work.locks.index.lock_changed(&change, work.locks.spans_namespaces(change.object()));
         match &change {
             Change::Applied(lock) => concerned.push(ObjectRef::from_obj(&**lock)),
-            Change::Deleted(lock) | Change::Vanished(lock) => work.forget(lock),
+            Change::Deleted(lock) | Change::Vanished(lock) => {
+                work.forget(lock);
+                concerned.extend(work.locks.follows(lock));
+            }
         }
         stream::iter(concerned)
     });
@@ -217,9 +219,12 @@ fn triggers(work: &Arc<Work>) -> impl Stream<Item = ObjectRef<DistributedLock>> 
     let lost_nodes =
         WatchStream::from_changes(context.node_watch.changes()).flat_map(move |()| stream::iter(index.index.bound()));
     let index = locks.clone();
-    let quorums = context.quorums.news().flat_map(move |_| stream::iter(index.index.all()));
+    let quorums = context.quorums.news().flat_map(move |change| stream::iter(index.of_quorum(change.object())));
     let index = locks.clone();
-    let namespaces = context.namespaces.news().flat_map(move |_| stream::iter(index.index.all()));
+    let namespaces = context
+        .namespaces
+        .news()
+        .flat_map(move |change| stream::iter(index.index.in_namespace(&change.object().name_any())));
     // A reader that lags behind the renewals of many locks looks at all of them.
     let index = locks.clone();
     let renewals = BroadcastStream::new(locks.holds.news())

@@ -8,8 +8,8 @@ use std::time::Duration;
 use kube::runtime::reflector::ObjectRef;
 
 use super::{
-    candidate::Candidate, holds::Hold, queue::Place, record::HoldRecord, sightings::Sighting, standing::Standing,
-    status::Draft,
+    candidate::Candidate, holds::Hold, publications::Urgency, queue::Place, record::HoldRecord, sightings::Sighting,
+    standing::Standing, status::Draft,
 };
 use crate::{
     api::{
@@ -53,6 +53,8 @@ pub struct Pause {
     pub reason: HeldReason,
     /// What was answered.
     pub message: String,
+    /// So many attempts in a row were answered by no majority.
+    pub unanswered: u32,
 }
 
 /// What the members say about the end of a hold.
@@ -177,6 +179,17 @@ pub struct Rest {
     pub status: DistributedLockStatus,
     /// Look again after this time.
     pub wake: Option<Duration>,
+    /// Present if the status says of a hold that it has been renewed.
+    pub renewal: Option<Renewal>,
+}
+
+/// How soon a renewal is to be published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// Whether the readers of the status have little left.
+    pub urgency: Urgency,
+    /// For how long they have had less than a quarter of the ttl left.
+    pub lateness: Duration,
 }
 
 /// Decides.
@@ -188,7 +201,7 @@ pub fn decide(view: &View<'_>) -> Step {
 }
 
 fn rest(draft: Draft, wake: Option<Duration>) -> Step {
-    Step::Rest(Rest { status: draft.finish(), wake })
+    Step::Rest(Rest { status: draft.finish(), wake, renewal: None })
 }
 
 /// How soon to try again what no majority confirmed.

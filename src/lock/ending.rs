@@ -29,7 +29,7 @@ use crate::{
         BREAK_BY_ANNOTATION, DistributedLock, HeldQuorum, LetGo, MilliTime, RELEASE_ANNOTATION, conditions::HeldReason,
     },
     evidence,
-    operator::cache::Guarded,
+    operator::{cache::Guarded, keys::JOB_UID_LABEL},
     quorum::session::QuorumSession,
     redlock::{AcquireRequest, LockKey, LockValue, Nonce, Seal, Seen, ValueSigner},
 };
@@ -53,7 +53,7 @@ impl Locks {
             reach.delete().await;
         }
         tracing::info!(lock = %full_name(lock), %reason, why, "lock released");
-        self.event(&freed, EventType::Normal, "LockReleased", why);
+        self.event(&freed, weight(reason), "LockReleased", why);
         self.nudge_others(&freed);
         Ok(Progress::Next(freed))
     }
@@ -104,7 +104,7 @@ impl Locks {
             self.say_lost(&ending, why);
         } else {
             tracing::info!(lock = %full_name(lock), %reason, why, "lock is no longer renewed and runs out");
-            self.event(&ending, EventType::Normal, "LockEnding", format!("not renewed any more: {why}"));
+            self.event(&ending, weight(reason), "LockEnding", format!("not renewed any more: {why}"));
         }
         Ok(Progress::Next(ending))
     }
@@ -206,7 +206,7 @@ impl Locks {
             Sealing::Unconfirmed => {
                 let until = self.context.clock.boottime() + LET_GO_RETRY;
                 let message = "no majority of the members answers about the last hold".to_owned();
-                self.pause(&uid, Some(Pause { until, reason: HeldReason::NoQuorum, message }));
+                self.pause(&uid, Some(Pause { until, reason: HeldReason::NoQuorum, message, unanswered: 0 }));
             }
         }
         Ok(Progress::Next(lock.clone()))
@@ -246,7 +246,7 @@ impl Locks {
             return Ok(Some(why));
         }
         for owner in lock.owner_references().iter().filter(|owner| standing::is_watched_owner(owner)) {
-            let selected = ListParams::default().labels(&format!("{}={}", standing::JOB_UID_LABEL, owner.uid));
+            let selected = ListParams::default().labels(&format!("{}={}", JOB_UID_LABEL, owner.uid));
             // Of a pod that cannot be read nobody knows that it has ended.
             let pods = request(Api::<Guarded<Pod>>::namespaced(client.clone(), &namespace).list(&selected)).await?;
             if pods.items.iter().any(|pod| pod.read().is_none_or(|pod| !evidence::has_ended(pod))) {
@@ -315,6 +315,11 @@ impl Locks {
         let value = signer.value(uid, &nonce);
         Some(Reach { session, key, signer, value })
     }
+}
+
+/// What a person does to a holder is worth a warning.
+fn weight(reason: HeldReason) -> EventType {
+    if reason == HeldReason::Broken { EventType::Warning } else { EventType::Normal }
 }
 
 /// Adds who broke the lock: the user name that the chart's admission policy has compared with that of the request. A client chooses its

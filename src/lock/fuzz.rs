@@ -63,8 +63,8 @@ proptest! {
         let Ok(lock) = serde_json::from_value::<DistributedLock>(value) else { return Ok(()) };
         let others: Vec<DistributedLock> = serde_json::from_value(other).into_iter().collect();
         let peers: Vec<_> = others.iter().chain([&lock]).collect();
-        let _both = (queue::free_slots(&lock, &peers), queue::shape_conflict(&lock, &peers));
-        let place = queue::place(&lock, &peers, |_| true);
+        let _both = (queue::free_slots(&lock, &peers), queue::shape_conflict(&lock, &peers, others.first()));
+        let place = queue::place(&lock, &peers, others.len());
         let (now, wall) = (Boottime::new(Duration::from_secs(9)), UnixMillis(wall));
         let evidence = Evidence { liveness, namespace_ends: paused, quorum_now: clock.then_some(wall) };
         let standing = standing::judge(&lock, &evidence);
@@ -79,7 +79,7 @@ proptest! {
             sighting: Sighting { held: now, ending: Some(now) },
             sealing: Sealing::Unconfirmed,
         });
-        let pause = Pause { until: now + Duration::from_secs(1), reason: HeldReason::NoQuorum, message: "why".into() };
+        let pause = Pause { until: now + Duration::from_secs(1), reason: HeldReason::NoQuorum, message: "why".into(), unanswered: 0 };
         let view = View {
             lock: &lock,
             held,

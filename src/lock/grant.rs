@@ -9,6 +9,7 @@ use kube::{
 
 use super::{
     access::Access,
+    candidate::Candidate,
     decide::Contender,
     foreign,
     holds::{Hold, Terms},
@@ -30,6 +31,8 @@ use crate::{
 
 /// While nobody can be asked, or no candidate answers.
 const NOT_YET_PAUSE: Duration = Duration::from_millis(500);
+/// Between attempts that no majority answers, unless the lock itself asks for more.
+const LONGEST_UNANSWERED: Duration = Duration::from_secs(1);
 /// So long the members beyond the majority are waited for before a grant is published.
 const LATE_VOTES: Duration = Duration::from_millis(2);
 /// The first renewal of a grant that did not have all votes yet.
@@ -45,8 +48,8 @@ impl Locks {
         access: &Access,
         contender: Contender,
     ) -> Result<Progress, Error> {
-        if let Some(passed_over) = self.ask_candidate(lock, &contender).await {
-            return Ok(passed_over);
+        if let Some(otherwise) = self.health_of(lock, &contender) {
+            return Ok(otherwise);
         }
         let uid = lock.uid().unwrap_or_default();
         let session = record::session(&self.sessions, &access.quorum);
@@ -57,10 +60,10 @@ impl Locks {
         if let Some(message) = beyond_the_fence(lock, access, session.max_ttl_in_force()) {
             return Ok(self.pause_after(lock, HeldReason::Pending, message, NOT_YET_PAUSE));
         }
-        let peers = self.peers(lock, access);
-        let peers: Vec<_> = peers.iter().map(|peer| &**peer).collect();
+        let holders = self.holders(lock, access);
+        let holders: Vec<_> = holders.iter().map(|holder| &**holder).collect();
         let mut outcome = Acquire::Expired;
-        for slot in queue::free_slots(lock, &peers) {
+        for slot in queue::free_slots(lock, &holders) {
             let key = access.slot_key(slot);
             // A value is used for one attempt only: a late release of an earlier one would delete a later one's key.
             let nonce = Nonce::random();
@@ -107,11 +110,11 @@ impl Locks {
                 self.held_by_other(lock, access, (&session, &signer), longest, &seen).await
             }
             Acquire::NoQuorum { failures, .. } => {
-                Ok(self.pause_after(lock, HeldReason::NoQuorum, describe(&failures), retry_pause(lock)))
+                Ok(self.pause_after(lock, HeldReason::NoQuorum, describe(&failures), self.unanswered_pause(lock)))
             }
             Acquire::Granted(_) | Acquire::Expired => {
                 let message = "the members answered too slowly for any validity to be left".to_owned();
-                Ok(self.pause_after(lock, HeldReason::NoQuorum, message, retry_pause(lock)))
+                Ok(self.pause_after(lock, HeldReason::NoQuorum, message, self.unanswered_pause(lock)))
             }
         }
     }
@@ -129,6 +132,14 @@ impl Locks {
         }
     }
 
+    /// Longer with every attempt in a row that no majority answered: they cost slots, and members that come back are not kept waiting
+    /// for longer than a second.
+    fn unanswered_pause(&self, lock: &DistributedLock) -> Duration {
+        let in_a_row = self.last_pause(&lock.uid().unwrap_or_default()).map_or(0, |pause| pause.unanswered);
+        let pause = retry_pause(lock);
+        pause.saturating_mul(1 << in_a_row.min(16)).min(LONGEST_UNANSWERED.max(pause))
+    }
+
     fn measure(&self, outcome: &Acquire, took: Duration) {
         let metrics = &self.context.metrics;
         metrics.acquire_duration.observe(took.as_secs_f64());
@@ -141,17 +152,30 @@ impl Locks {
         metrics.count(&metrics.acquisitions, outcome);
     }
 
-    /// A candidate that fails the liveness check before it holds would only keep the lock from others for a TTL.
-    async fn ask_candidate(&self, lock: &Arc<DistributedLock>, contender: &Contender) -> Option<Progress> {
-        let (Contender::Instance(candidate), Some(liveness)) = (contender, &lock.spec.liveness) else { return None };
-        let pod = self.context.pods.named(&lock.namespace().unwrap_or_default(), &candidate.pod_name);
-        let why = vitals::ask_pod(pod.as_deref(), liveness, &*self.context.network).await.err()?;
+    /// A candidate that fails the liveness check before it holds would only keep the lock from others for a TTL. `None`: it is well.
+    fn health_of(&self, lock: &Arc<DistributedLock>, contender: &Contender) -> Option<Progress> {
+        let Contender::Instance(candidate) = contender else { return None };
+        lock.spec.liveness.as_ref()?;
+        let uid = lock.uid().unwrap_or_default();
+        let Some(answer) = self.asked.take(&uid, &candidate.container_id, self.context.clock.boottime()) else {
+            return Some(Progress::Ask(candidate.clone()));
+        };
+        let why = answer.err()?;
         if self.shun(lock, &candidate.container_id) {
             let message = format!("pod {} fails the liveness check: {why}", candidate.pod_name);
             return Some(self.pause_after(lock, HeldReason::NoCandidate, message, NOT_YET_PAUSE));
         }
         // Nobody knew yet: the next decision picks another, if there is one.
         Some(Progress::Next(lock.clone()))
+    }
+
+    /// Asks a candidate, and remembers its answer for the next decision.
+    pub(super) async fn ask_candidate(&self, lock: &DistributedLock, candidate: &Candidate) {
+        let Some(liveness) = &lock.spec.liveness else { return };
+        let pod = self.context.pods.named(&lock.namespace().unwrap_or_default(), &candidate.pod_name);
+        let answer = vitals::ask_pod(pod.as_deref(), liveness, &*self.context.network).await;
+        let uid = lock.uid().unwrap_or_default();
+        self.asked.answered(uid, candidate.container_id.clone(), answer, self.context.clock.boottime());
     }
 
     async fn held_by_other(
@@ -167,7 +191,7 @@ impl Locks {
             // A predecessor died between grant and status write. Its write must become impossible before the key goes.
             self.withdraw(lock).await?;
         }
-        let peers = self.peers(lock, access);
+        let peers = self.predecessors(lock, access);
         if let Some(value) = own.or_else(|| orphans::of_finished(&peers, signer, seen)) {
             for slot in queue::free_slots(lock, &[]) {
                 session.redlock().release(&session.electorate(), &access.slot_key(slot), &value).await;
@@ -309,4 +333,35 @@ fn beyond_the_fence(lock: &DistributedLock, access: &Access, in_force: Duration)
 fn describe(failures: &[(MemberName, MemberFailure)]) -> String {
     let failures: Vec<_> = failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect();
     format!("no majority of members answered: {}", failures.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::HeldQuorum;
+
+    #[test]
+    fn nothing_is_granted_for_longer_than_fences_wait() {
+        let lock = |spec: serde_json::Value| -> DistributedLock {
+            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "l"}, "spec": spec}))
+            .unwrap()
+        };
+        let quorum = HeldQuorum { namespace: "ns".into(), name: "q".into(), uid: "u".into() };
+        let access = |ttl| Access {
+            quorum: quorum.clone(),
+            key: LockKey::new("ns/l".to_owned()),
+            ttl: Duration::from_secs(ttl),
+            renew_interval: Duration::from_secs(1),
+            spans_namespaces: false,
+        };
+        // The spec is as the caches have it, and may allow what is no longer in force: maxTTL was lowered a moment ago.
+        let refused = |ttl, spec| beyond_the_fence(&lock(spec), &access(ttl), Duration::from_secs(10));
+        assert_eq!(refused(10, json!({})), None);
+        assert!(refused(11, json!({})).unwrap().contains("RedisQuorum q"));
+        assert_eq!(refused(6, json!({"lockDelay": "4s"})), None);
+        assert!(refused(6, json!({"lockDelay": "5s"})).is_some(), "a seal lives for that, too");
+    }
 }

@@ -37,7 +37,7 @@ impl Locks {
             Some(_) => {
                 let refusal = refusal(&quorum);
                 let draft = Draft::of(lock, self.context.api_now()).refused(refusal.reason, &refusal.message);
-                self.publish(lock, &Rest { status: draft.finish(), wake: None }).await?;
+                self.publish(lock, &Rest { status: draft.finish(), wake: None, renewal: None }).await?;
                 Ok(Some(Action::await_change()))
             }
             None => Ok(Some(Action::await_change())),

@@ -6,6 +6,7 @@ use kube::{ResourceExt, runtime::reflector::ObjectRef};
 
 use super::{
     access::{self, Access},
+    contention::designation,
     decide::Refusal,
     queue::{self, Place},
     reconcile::Locks,
@@ -13,7 +14,7 @@ use super::{
     unreadable::{Raw, locate},
 };
 use crate::{
-    api::{DistributedLock, HeldQuorum, KeyLayout, conditions::AcceptedReason},
+    api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum, conditions::AcceptedReason},
     redlock::LockKey,
 };
 
@@ -28,10 +29,8 @@ impl Locks {
         if let Some(waits_for) = self.held_elsewhere_unreadable(lock, access) {
             return Some(waits_for);
         }
-        let others = self.index.sharing_key(lock);
-        let others =
-            others.iter().filter_map(|other| self.context.locks.get(other)).map(|other| self.written.newest(other));
-        others.filter(|other| other.spec.quorum_ref.is_none()).find_map(|other| {
+        let others = self.newest(&self.index.holders(lock));
+        others.into_iter().filter(|other| other.spec.quorum_ref.is_none()).find_map(|other| {
             let held = HoldRecord::of(&self.context, &other).map(|record| record.quorum);
             let let_go =
                 other.status.as_ref().and_then(|status| status.let_go.as_ref()).map(|let_go| let_go.quorum.clone());
@@ -78,31 +77,92 @@ impl Locks {
         quorum.is_some_and(|quorum| quorum.spec.keys == KeyLayout::Verbatim)
     }
 
-    /// All locks on the same key of the same quorum, itself included, as last written here. What is held counts where it is held,
-    /// also when it would not be accepted now.
-    pub fn peers(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
-        let same = |other: &DistributedLock| match HoldRecord::of(&self.context, other) {
-            Some(record) => record.quorum == access.quorum && is_slot_of(&record.key, &access.key),
-            None => access::of(&self.context, other)
-                .is_ok_and(|other| other.quorum == access.quorum && other.key == access.key),
+    /// The locks that a change of a quorum matters to.
+    pub(super) fn of_quorum(&self, quorum: &RedisQuorum) -> Vec<ObjectRef<DistributedLock>> {
+        let mut locks = self.index.of_quorum(&Some((quorum.namespace().unwrap_or_default(), quorum.name_any())));
+        if self.context.replica.settings.default_quorum == Some(ObjectRef::from_obj(quorum)) {
+            locks.extend(self.index.of_quorum(&None));
+        }
+        locks
+    }
+
+    /// The lock for which there is room when this one is gone.
+    pub(super) fn follows(&self, lock: &DistributedLock) -> Option<ObjectRef<DistributedLock>> {
+        self.index.last_of(&lock.namespace().unwrap_or_default(), self.context.replica.settings.limits.locks)
+    }
+
+    /// Whether the keys of the quorum that a lock names belong to no namespace, so that locks of others may be on its key.
+    pub(super) fn spans_namespaces(&self, lock: &DistributedLock) -> bool {
+        let quorum = match designation(lock) {
+            Some((namespace, name)) => self.context.quorums.named(&namespace, &name),
+            None => self.context.replica.settings.default_quorum.as_ref().and_then(|it| self.context.quorums.get(it)),
         };
-        self.index
-            .sharing_key(lock)
-            .iter()
-            .filter_map(|reference| self.context.locks.get(reference))
-            .map(|peer| self.written.newest(peer))
-            .filter(|peer| same(peer))
-            .collect()
+        quorum.is_some_and(|quorum| quorum.spec.keys == KeyLayout::Verbatim)
+    }
+
+    fn newest(&self, locks: &[ObjectRef<DistributedLock>]) -> Vec<Arc<DistributedLock>> {
+        locks.iter().filter_map(|lock| self.newest_of(lock)).collect()
+    }
+
+    /// Whether a lock is on this key of this quorum. What is held counts where it is held, also when it would not be accepted now.
+    fn is_on(&self, access: &Access, lock: &DistributedLock) -> bool {
+        match HoldRecord::of(&self.context, lock) {
+            Some(record) => record.quorum == access.quorum && is_slot_of(&record.key, &access.key),
+            None => access::of(&self.context, lock)
+                .is_ok_and(|other| other.quorum == access.quorum && other.key == access.key),
+        }
+    }
+
+    /// The others on the same key of the same quorum that hold it, or whose last key may still be there, as last written here. A grant
+    /// that the watch has not shown yet is among the first that seem to wait.
+    pub(super) fn holders(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
+        let mut holders = self.newest(&self.index.holders(lock));
+        holders.extend(self.first_before(lock, access).into_iter().filter(|peer| queue::holds(peer)));
+        holders.retain(|peer| peer.uid() != lock.uid() && queue::holds(peer) && self.is_on(access, peer));
+        holders.sort_by_key(|peer| queue::age(peer));
+        holders.dedup_by_key(|peer| peer.uid());
+        holders
+    }
+
+    /// The first of those that wait before this lock and could have the key now, as many as its place depends on, and those among them
+    /// that hold it by now.
+    fn first_before(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
+        let (mut first, mut waiting, enough) = (Vec::new(), 0, queue::enough(lock));
+        self.index.for_each_before(lock, access.spans_namespaces, |other| {
+            if let Some(other) = self.newest_of(other).filter(|other| self.is_on(access, other)) {
+                let waits = queue::is_queued(&other) && self.is_eligible(&other);
+                waiting += usize::from(waits);
+                if waits || queue::holds(&other) {
+                    first.push(other);
+                }
+            }
+            waiting < enough
+        });
+        first
+    }
+
+    /// The others on the key that may have left a value or a seal there, itself not among them.
+    pub(super) fn predecessors(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
+        let mut peers = self.newest(&self.index.ended(lock));
+        peers.retain(|peer| self.is_on(access, peer));
+        peers.extend(self.holders(lock, access));
+        peers.extend(self.first_before(lock, access));
+        peers
     }
 
     /// Whether the spec can be served beside the others on the key, and whose turn it is.
     pub(super) fn place(&self, lock: &DistributedLock, access: &Access) -> Result<Place, Refusal> {
-        let peers = self.peers(lock, access);
-        let peers: Vec<_> = peers.iter().map(|peer| &**peer).collect();
-        if let Some(message) = queue::shape_conflict(lock, &peers) {
+        let holders = self.holders(lock, access);
+        let holders: Vec<_> = holders.iter().map(|holder| &**holder).collect();
+        let oldest = self.index.oldest(lock, access.spans_namespaces, |other| {
+            let other = self.newest_of(other)?;
+            (queue::is_queued(&other) && self.is_on(access, &other)).then_some(other)
+        });
+        if let Some(message) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
             return Err(Refusal { reason: AcceptedReason::KeyShapeConflict, message });
         }
-        Ok(queue::place(lock, &peers, |peer| self.is_eligible(peer)))
+        let waiting = self.first_before(lock, access).into_iter().filter(|peer| !queue::holds(peer)).count();
+        Ok(queue::place(lock, &holders, waiting))
     }
 }
 

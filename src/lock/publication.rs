@@ -255,8 +255,11 @@ impl Locks {
         Ok(())
     }
 
-    /// Publishes an Event without making anybody wait for it.
+    /// Publishes an Event without making anybody wait for it. What is normal for a claim is in its history: two Events for each would be half of all writes.
     pub(super) fn event(&self, lock: &Arc<DistributedLock>, type_: EventType, reason: impl Into<String>, note: String) {
+        if lock.spec.election.is_none() && matches!(type_, EventType::Normal) {
+            return;
+        }
         let (context, lock, reason) = (self.context.clone(), lock.clone(), reason.into());
         tokio::spawn(async move { context.event(&*lock, type_, &reason, note).await });
     }
@@ -293,7 +296,9 @@ impl Locks {
         let uid = lock.uid().unwrap_or_default();
         let was_able = !self.is_unable(&uid);
         let until = self.context.clock.boottime() + pause;
-        self.pause(&uid, Some(Pause { until, reason, message }));
+        let before = self.last_pause(&uid).map_or(0, |pause| pause.unanswered);
+        let unanswered = if reason == HeldReason::NoQuorum { before.saturating_add(1) } else { 0 };
+        self.pause(&uid, Some(Pause { until, reason, message, unanswered }));
         if was_able && self.is_unable(&uid) {
             // No status need tell them: it may be just what cannot be written.
             self.nudge_others(lock);

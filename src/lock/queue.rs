@@ -1,9 +1,11 @@
 //! Pure: the order in which locks on one key get their turn.
 
+use std::cmp::Reverse;
+
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::status::full_name;
+use super::status::{LAST_POSITION, full_name};
 use crate::api::{
     DistributedLock, LockHolder,
     conditions::{LockCondition, is_true},
@@ -33,19 +35,12 @@ pub enum Place {
     First,
 }
 
-/// Where `lock` stands among `peers`, all the objects on its key, itself included or not.
-///
-/// `eligible` says which of them could hold the key now: a claim whose pod does not run, say, blocks nobody. Nor does one that is
-/// refused because it uses the key with another number of slots. With several slots, so many go first at once as are free.
-pub fn place(lock: &DistributedLock, peers: &[&DistributedLock], eligible: impl Fn(&DistributedLock) -> bool) -> Place {
-    let others = || peers.iter().filter(|peer| peer.uid() != lock.uid());
-    let may_go = |peer: &DistributedLock| is_queued(peer) && slots(peer) == slots(lock) && eligible(peer);
-    let ahead = others().filter(|peer| turn(peer) < turn(lock) && may_go(peer)).count();
-    let held = || others().filter_map(|peer| Some((peer, peer.status.as_ref()?.holder.as_ref()?)));
-    let holders = held().count();
+/// Where `lock` stands, with these holders of its key (itself not among them) and so many of its shape before it that could hold the key
+/// now. With several slots, so many go first at once as are free.
+pub fn place(lock: &DistributedLock, holders: &[&DistributedLock], ahead: usize) -> Place {
+    let held = || holders.iter().filter_map(|peer| Some((peer, peer.status.as_ref()?.holder.as_ref()?)));
     let delayed = held().all(|(peer, _)| is_delayed(peer));
-    let free = slots(lock).saturating_sub(holders);
-    match free {
+    match slots(lock).saturating_sub(held().count()) {
         0 => Place::Behind { holder: named(held()), position: ahead + 1, delayed },
         free if ahead < free => Place::First,
         _ => Place::Waiting { position: ahead + 1 },
@@ -62,6 +57,11 @@ fn named<'a>(held: impl Iterator<Item = (&'a &'a DistributedLock, &'a LockHolder
     names.join(", ")
 }
 
+/// So many locks before `lock` have to be found to tell its place: more of them change nothing.
+pub fn enough(lock: &DistributedLock) -> usize {
+    slots(lock).max(LAST_POSITION)
+}
+
 /// Its hold was not given up cleanly, and others have to wait for its lockDelay.
 fn is_delayed(peer: &DistributedLock) -> bool {
     let ends = peer.status.as_ref().is_some_and(|status| status.ending.is_some());
@@ -72,38 +72,37 @@ fn is_delayed(peer: &DistributedLock) -> bool {
 const MOST_SLOTS: i32 = 100;
 
 /// How many may hold the lock's key at once.
-fn slots(lock: &DistributedLock) -> usize {
+pub(super) fn slots(lock: &DistributedLock) -> usize {
     usize::try_from(lock.spec.slots.clamp(1, MOST_SLOTS)).unwrap_or(1)
 }
 
-/// The slots of the key that no peer holds, in order; `None` stands for a key without slots.
-pub fn free_slots(lock: &DistributedLock, peers: &[&DistributedLock]) -> Vec<Option<i32>> {
+/// The slots of the key that none of its holders has, in order; `None` stands for a key without slots.
+pub fn free_slots(lock: &DistributedLock, holders: &[&DistributedLock]) -> Vec<Option<i32>> {
     if lock.spec.slots <= 1 {
         return vec![None];
     }
     let holder = |peer: &DistributedLock| peer.status.as_ref()?.holder.as_ref()?.slot;
-    let taken: Vec<_> = peers.iter().filter_map(|peer| holder(peer)).collect();
+    let taken: Vec<_> = holders.iter().filter_map(|peer| holder(peer)).collect();
     (0..lock.spec.slots.min(MOST_SLOTS)).filter(|slot| !taken.contains(slot)).map(Some).collect()
 }
 
-/// Why `lock` cannot use its key with its number of slots; the text says what to do.
+/// Why `lock` cannot use its key with its number of slots; the text says what to do. `oldest` is the oldest lock that waits for the key.
 ///
 /// Another number of slots makes other keys in Redis, and their holders do not exclude each other. So the number of an object that
 /// holds the key counts, however young that object is. While nobody holds it, the oldest object that waits for it fixes the
 /// number. An object that neither holds nor waits fixes nothing: it may have finished long ago.
-pub fn shape_conflict(lock: &DistributedLock, peers: &[&DistributedLock]) -> Option<String> {
-    let others = || peers.iter().filter(|peer| peer.uid() != lock.uid());
-    if let Some(holder) = others().find(|peer| holds(peer) && slots(peer) != slots(lock)) {
+pub fn shape_conflict(
+    lock: &DistributedLock,
+    holders: &[&DistributedLock],
+    oldest: Option<&DistributedLock>,
+) -> Option<String> {
+    if let Some(holder) = holders.iter().find(|peer| slots(peer) != slots(lock)) {
         let (name, slots) = (full_name(holder), holder.spec.slots);
         return Some(format!(
             "{name} holds the key with slots: {slots}: write the same, wait for its end, or use another key"
         ));
     }
-    if others().any(|peer| holds(peer)) {
-        return None;
-    }
-    let oldest =
-        others().filter(|peer| is_queued(peer)).min_by_key(|peer| age(peer)).filter(|peer| age(peer) < age(lock))?;
+    let oldest = oldest.filter(|oldest| holders.is_empty() && age(oldest) < age(lock))?;
     (slots(oldest) != slots(lock)).then(|| {
         let (name, slots) = (full_name(oldest), oldest.spec.slots);
         format!("{name} is older and uses the key with slots: {slots}: write the same, or use another key")
@@ -112,23 +111,28 @@ pub fn shape_conflict(lock: &DistributedLock, peers: &[&DistributedLock]) -> Opt
 
 /// Whether a key in Redis may belong to a hold of this object: one that is ending, or was let go without an answer of the members, still
 /// has its key.
-fn holds(lock: &DistributedLock) -> bool {
+pub(super) fn holds(lock: &DistributedLock) -> bool {
     lock.status.as_ref().is_some_and(|status| status.holder.is_some() || status.let_go.is_some())
 }
 
+/// When an object was created, its namespace and its name.
+pub(super) type Age = (Option<Timestamp>, String, String);
+/// What decides whose turn it is.
+pub(super) type Turn = (Reverse<i32>, Age);
+
 /// Older first, then by name.
-fn age(lock: &DistributedLock) -> (Option<Timestamp>, String, String) {
+pub(super) fn age(lock: &DistributedLock) -> Age {
     let created = lock.metadata.creation_timestamp.as_ref().map(|time| time.0);
     (created, lock.namespace().unwrap_or_default(), lock.name_any())
 }
 
 /// Higher priority first, then older, then by name, so that every replica sees the same order.
-fn turn(lock: &DistributedLock) -> (std::cmp::Reverse<i32>, (Option<Timestamp>, String, String)) {
-    (std::cmp::Reverse(lock.spec.priority), age(lock))
+pub(super) fn turn(lock: &DistributedLock) -> Turn {
+    (Reverse(lock.spec.priority), age(lock))
 }
 
 /// Whether a lock waits for its turn.
-fn is_queued(lock: &DistributedLock) -> bool {
+pub(super) fn is_queued(lock: &DistributedLock) -> bool {
     let status = lock.status.as_ref();
     lock.metadata.deletion_timestamp.is_none()
         && !lock.spec.suspend
@@ -155,54 +159,40 @@ mod tests {
         serde_json::from_value(lock).unwrap()
     }
 
-    fn all(_: &DistributedLock) -> bool {
-        true
-    }
-
     #[test]
     fn older_goes_first_and_a_tie_goes_by_name() {
         let a = claim("a", "2026-01-01T00:00:01Z", json!({}));
         let b = claim("b", "2026-01-01T00:00:00Z", json!({}));
         let c = claim("c", "2026-01-01T00:00:01Z", json!({}));
-        let peers = [&a, &b, &c];
-        assert_eq!(place(&b, &peers, all), Place::First);
-        assert_eq!(place(&a, &peers, all), Place::Waiting { position: 2 });
-        assert_eq!(place(&c, &peers, all), Place::Waiting { position: 3 });
+        assert!(turn(&b) < turn(&a) && turn(&a) < turn(&c));
+        assert_eq!(place(&b, &[], 0), Place::First);
+        assert_eq!(place(&c, &[], 2), Place::Waiting { position: 3 });
     }
 
     #[test]
     fn priority_goes_before_age() {
         let old = claim("old", "2026-01-01T00:00:00Z", json!({}));
         let urgent = claim("urgent", "2026-01-01T00:00:09Z", json!({"spec": {"priority": 5}}));
-        assert_eq!(place(&urgent, &[&old, &urgent], all), Place::First);
+        assert!(turn(&urgent) < turn(&old));
     }
 
     #[test]
-    fn whoever_cannot_hold_the_key_blocks_nobody() {
+    fn what_is_suspended_or_goes_does_not_wait() {
         let suspended = claim("a", "2026-01-01T00:00:00Z", json!({"spec": {"suspend": true}}));
         let deleting =
             claim("b", "2026-01-01T00:00:00Z", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:05Z"}}));
-        let vanished = claim("c", "2026-01-01T00:00:00Z", json!({}));
-        let lock = claim("d", "2026-01-01T00:00:09Z", json!({}));
-        let place = place(&lock, &[&suspended, &deleting, &vanished, &lock], |peer| peer.name_any() != "c");
-        assert_eq!(place, Place::First);
+        assert!(!is_queued(&suspended) && !is_queued(&deleting));
+        assert!(is_queued(&claim("d", "2026-01-01T00:00:09Z", json!({}))));
     }
 
     #[test]
     fn behind_a_holder_the_position_counts_those_who_wait() {
         let status = json!({"status": {"transitions": 1, "holder": {"identity": "job-1"}}});
         let holder = claim("h", "2026-01-01T00:00:05Z", status);
-        let first = claim("a", "2026-01-01T00:00:06Z", json!({}));
-        let second = claim("b", "2026-01-01T00:00:07Z", json!({}));
-        let peers = [&holder, &first, &second];
-        assert_eq!(
-            place(&first, &peers, all),
-            Place::Behind { holder: "job-1 (h)".into(), position: 1, delayed: false }
-        );
-        assert_eq!(
-            place(&second, &peers, all),
-            Place::Behind { holder: "job-1 (h)".into(), position: 2, delayed: false }
-        );
+        let lock = claim("a", "2026-01-01T00:00:06Z", json!({}));
+        let behind = |position| Place::Behind { holder: "job-1 (h)".into(), position, delayed: false };
+        assert_eq!(place(&lock, &[&holder], 0), behind(1));
+        assert_eq!(place(&lock, &[&holder], 1), behind(2));
     }
 
     #[test]
@@ -214,7 +204,7 @@ mod tests {
             })
             .into();
         let waiting = claim("w", "2026-01-01T00:00:09Z", json!({"spec": {"slots": 5}}));
-        let Place::Behind { holder, .. } = place(&waiting, &holders.iter().collect::<Vec<_>>(), all) else { panic!() };
+        let Place::Behind { holder, .. } = place(&waiting, &holders.iter().collect::<Vec<_>>(), 0) else { panic!() };
         assert_eq!(holder, "job-a (a), job-b (b), job-c (c), 2 more");
     }
 
@@ -231,11 +221,10 @@ mod tests {
             claim
         };
         let holder = two("a", "2026-01-01T00:00:00Z", Some(0));
-        let (next, last) = (two("b", "2026-01-01T00:00:01Z", None), two("c", "2026-01-01T00:00:02Z", None));
-        let peers = [&holder, &next, &last];
-        assert_eq!(place(&next, &peers, all), Place::First);
-        assert_eq!(place(&last, &peers, all), Place::Waiting { position: 2 });
-        assert_eq!(free_slots(&next, &peers), vec![Some(1)]);
+        let next = two("b", "2026-01-01T00:00:01Z", None);
+        assert_eq!(place(&next, &[&holder], 0), Place::First);
+        assert_eq!(place(&next, &[&holder], 1), Place::Waiting { position: 2 });
+        assert_eq!(free_slots(&next, &[&holder]), vec![Some(1)]);
         assert_eq!(free_slots(&claim("d", "2026-01-01T00:00:03Z", json!({})), &[]), vec![None]);
     }
 
@@ -260,19 +249,18 @@ mod tests {
     fn among_objects_that_wait_the_oldest_fixes_the_number_of_slots() {
         let old = shaped("a", "2026-01-01T00:00:00Z", 2, waiting());
         let young = shaped("b", "2026-01-01T00:00:01Z", 3, waiting());
-        let peers = [&old, &young];
-        assert!(shape_conflict(&young, &peers).unwrap().starts_with("ns/a is older"));
-        assert!(shape_conflict(&old, &peers).is_none());
+        assert!(shape_conflict(&young, &[], Some(&old)).unwrap().starts_with("ns/a is older"));
+        assert!(shape_conflict(&old, &[], Some(&old)).is_none());
+        assert!(shape_conflict(&old, &[], Some(&young)).is_none());
     }
 
     #[test]
     fn the_number_of_slots_of_a_holder_counts_whatever_its_age() {
         let waits = shaped("c", "2026-01-01T00:00:00Z", 2, waiting());
         let holder = shaped("a2", "2026-01-01T00:00:09Z", 1, held());
-        let peers = [&waits, &holder];
-        assert!(shape_conflict(&waits, &peers).unwrap().starts_with("ns/a2 holds the key"));
+        assert!(shape_conflict(&waits, &[&holder], Some(&waits)).unwrap().starts_with("ns/a2 holds the key"));
         let next = shaped("d", "2026-01-01T00:00:10Z", 1, waiting());
-        assert!(shape_conflict(&next, &[&waits, &holder, &next]).is_none(), "it waits behind a holder of its own kind");
+        assert!(shape_conflict(&next, &[&holder], Some(&waits)).is_none(), "it waits behind a holder of its own kind");
     }
 
     #[test]
@@ -281,28 +269,14 @@ mod tests {
         let mut over = finished();
         over["letGo"] = let_go;
         let over = shaped("a", "2026-01-01T00:00:09Z", 1, over);
+        assert!(holds(&over));
         let lock = shaped("b", "2026-01-01T00:00:00Z", 2, waiting());
-        assert!(shape_conflict(&lock, &[&over, &lock]).unwrap().starts_with("ns/a holds the key"));
+        assert!(shape_conflict(&lock, &[&over], Some(&lock)).unwrap().starts_with("ns/a holds the key"));
     }
 
     #[test]
     fn an_object_that_neither_holds_nor_waits_fixes_nothing() {
         let over = shaped("a", "2026-01-01T00:00:00Z", 1, finished());
-        let mut deleting = shaped("b", "2026-01-01T00:00:01Z", 1, waiting());
-        deleting.metadata.deletion_timestamp =
-            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
-        let lock = shaped("c", "2026-01-01T00:00:02Z", 2, waiting());
-        assert!(shape_conflict(&lock, &[&over, &deleting, &lock]).is_none());
-    }
-
-    #[test]
-    fn a_claim_that_is_refused_for_its_slots_blocks_nobody() {
-        let good = shaped("b", "2026-01-01T00:00:01Z", 1, waiting());
-        let mut refused = shaped("c", "2026-01-01T00:00:02Z", 2, waiting());
-        refused.spec.priority = 5;
-        let peers = [&good, &refused];
-        assert!(shape_conflict(&refused, &peers).is_some());
-        assert!(shape_conflict(&good, &peers).is_none());
-        assert_eq!(place(&good, &peers, all), Place::First);
+        assert!(!holds(&over) && !is_queued(&over));
     }
 }

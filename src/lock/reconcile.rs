@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -15,30 +15,33 @@ use tokio::sync::broadcast;
 
 use super::{
     access::{self, Access},
-    adopt,
-    decide::{Held, LetGoView, Pause, Refusal, Rest, Sealing, Step, View, decide},
+    candidate::Candidate,
+    decide::{Pause, Refusal, Rest, Sealing, Step, decide},
     holds::Holds,
     index::Index,
     labels::Wearers,
-    orphans::holder_nonce,
-    queue::Place,
-    record::{self, HoldRecord},
+    publications::Publications,
+    record::HoldRecord,
+    shares::Slots,
     shunned::Shunned,
-    standing,
     tenure::Tenure,
     unreadable::Memory,
+    vitals::Asked,
     writes::{WriteError, Written},
 };
 use crate::{
     api::{
-        DistributedLock, RELEASE_ANNOTATION,
-        conditions::{LockCondition, find_condition},
+        DistributedLock, DistributedLockStatus, HeldQuorum, RELEASE_ANNOTATION,
+        conditions::{AcceptedReason, LockCondition, find_condition},
     },
     operator::{context::Context, leader::Term},
     quorum::session::Sessions,
     redlock::Nonce,
 };
 
+/// So many locks are looked at side by side, of one namespace half as many. More requests at once would only wait for each other in
+/// the API server, and keep the leader's own Lease waiting.
+const SLOTS: usize = 64;
 /// A lock that needs more steps than this in one go is looked at again later, so that a mistake cannot spin.
 const MAX_STEPS: usize = 16;
 /// Timers count no further than about two years; whoever waits longer looks again in between.
@@ -75,6 +78,10 @@ pub struct Locks {
     /// Asks for reconciles of other locks.
     pub nudges: broadcast::Sender<ObjectRef<DistributedLock>>,
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    slots: Slots,
+    publications: Mutex<Publications>,
+    /// What candidates have answered.
+    pub(super) asked: Asked,
     pauses: Mutex<HashMap<String, Pause>>,
     sealed: Mutex<HashMap<String, (Option<Nonce>, Sealing)>>,
     /// What is remembered of locks that cannot be read, by UID.
@@ -98,6 +105,9 @@ impl Locks {
             index: Index::default(),
             nudges: broadcast::channel(4096).0,
             turns: Mutex::default(),
+            slots: Slots::new(SLOTS),
+            publications: Mutex::default(),
+            asked: Asked::default(),
             pauses: Mutex::default(),
             sealed: Mutex::default(),
             unreadable: Mutex::default(),
@@ -111,23 +121,55 @@ impl Locks {
         // Locks on one key take turns, so that a release is over before the next in the queue is looked at.
         let turn = self.turn(&cached);
         let _turn = turn.lock().await;
-        let mut lock = match self.context.locks.get(&ObjectRef::from_obj(&*cached)) {
-            Some(newer) => self.written.newest(newer),
-            None => return Ok(Action::await_change()),
-        };
+        // In a box, since thousands may wait for their turn.
+        let done = Box::pin(self.look_after(&cached)).await;
+        self.publication_done(&cached.uid().unwrap_or_default());
+        done
+    }
+
+    async fn look_after(&self, cached: &DistributedLock) -> Result<Action, Error> {
+        let namespace = cached.namespace().unwrap_or_default();
+        let mut slot = self.slots.enter(&namespace).await;
+        let Some(mut lock) = self.newest_of(&ObjectRef::from_obj(cached)) else { return Ok(Action::await_change()) };
         if let Some(later) = self.leave_to_others(&lock).await? {
             return Ok(later);
         }
         for _ in 0..MAX_STEPS {
-            let (view_lock, access) = (lock.clone(), access::of(&self.context, &lock));
+            let (view_lock, access) = (lock.clone(), self.access(&lock));
             let step = decide(&self.view(&view_lock, &access));
             match self.act(&lock, access, step).await? {
                 Progress::Next(newer) => lock = newer,
                 Progress::Done(action) => return Ok(action),
+                Progress::Ask(candidate) => {
+                    // One that answers slowly keeps only locks on its own key waiting.
+                    drop(slot);
+                    self.ask_candidate(&lock, &candidate).await;
+                    slot = self.slots.enter(&namespace).await;
+                    let Some(newer) = self.newest_of(&ObjectRef::from_obj(cached)) else {
+                        return Ok(Action::await_change());
+                    };
+                    lock = newer;
+                }
             }
         }
+        drop(slot);
         tracing::warn!(lock = %ObjectRef::from_obj(&*lock), "too many steps at once, looking again later");
         Ok(Action::requeue(Duration::from_secs(1)))
+    }
+
+    /// Which quorum and key a lock may use, if there is room for it. What is held goes on.
+    fn access(&self, lock: &DistributedLock) -> Result<Access, Refusal> {
+        let limits = &self.context.replica.settings.limits;
+        let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
+        if !is_held && self.index.has_older(lock, limits.locks) {
+            return Err(Refusal { reason: AcceptedReason::TooManyLocks, message: limits.too_many_locks(lock) });
+        }
+        access::of(&self.context, lock)
+    }
+
+    /// As the watch has it, or as it was last written here.
+    pub(super) fn newest_of(&self, lock: &ObjectRef<DistributedLock>) -> Option<Arc<DistributedLock>> {
+        self.context.locks.get(lock).map(|cached| self.written.newest(cached))
     }
 
     async fn act(
@@ -171,8 +213,7 @@ impl Locks {
             Step::SealLetGo => self.seal_let_go(lock).await,
             Step::ForgetLetGo => self.forget_let_go(lock).await,
             Step::Keep(rest) => {
-                let lock = self.publish(lock, &rest).await?;
-                self.holds.announced(&lock.uid().unwrap_or_default());
+                let lock = self.publish_renewal(lock, &rest).await?;
                 self.ensure_label(&lock).await?;
                 Ok(Progress::Done(wake(rest.wake)))
             }
@@ -202,6 +243,36 @@ impl Locks {
         Ok(written)
     }
 
+    /// The same, but a mere renewal waits until the API server has time for it.
+    async fn publish_renewal(&self, lock: &Arc<DistributedLock>, rest: &Rest) -> Result<Arc<DistributedLock>, Error> {
+        let uid = lock.uid().unwrap_or_default();
+        let Some(renewal) = &rest.renewal else { return self.publish(lock, rest).await };
+        let waits = || !self.publications().may(&uid, &ObjectRef::from_obj(&**lock), renewal.urgency);
+        if is_mere_renewal(lock, rest) && waits() {
+            return Ok(lock.clone());
+        }
+        let written = self.publish(lock, rest).await?;
+        self.holds.announced(&uid);
+        self.context.metrics.publication_lateness.observe(renewal.lateness.as_secs_f64());
+        Ok(written)
+    }
+
+    fn publications(&self) -> MutexGuard<'_, Publications> {
+        self.publications.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a lock had to publish is published, or need not be any more: the next ones may.
+    fn publication_done(&self, uid: &str) {
+        let told = self.publications().done(uid);
+        told.into_iter().for_each(|lock| self.nudge(lock));
+    }
+
+    /// Asks for a reconcile.
+    fn nudge(&self, lock: ObjectRef<DistributedLock>) {
+        // Nobody listens only while the controller is being stopped.
+        let _ = self.nudges.send(lock);
+    }
+
     /// The object goes: no status names a holder any more.
     pub(super) async fn let_go(&self, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
         self.release_orphans(lock).await;
@@ -220,62 +291,9 @@ impl Locks {
         self.pause(uid, None);
         self.sealed.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
         self.written.forget(uid);
-    }
-
-    fn view<'a>(&self, lock: &'a DistributedLock, access: &Result<Access, Refusal>) -> View<'a> {
-        let uid = lock.uid().unwrap_or_default();
-        let held = self.held(lock);
-        let quorum = held.as_ref().and_then(|held| Some(held.hold.as_ref()?.terms.quorum.reference()));
-        let may_hand_over = quorum.map(|quorum| self.tenure.may_hand_over(&quorum, self.context.clock.boottime()));
-        // Who could hold it and whose turn it is matter only while nobody holds it.
-        let (contender, place, elsewhere) = if held.is_some() {
-            (Err("already held".to_owned()), Ok(Place::First), None)
-        } else {
-            let access = access.as_ref().map_err(Clone::clone);
-            let elsewhere = access.as_ref().ok().and_then(|access| self.held_elsewhere(lock, access));
-            (self.contender(lock), access.and_then(|access| self.place(lock, access)), elsewhere)
-        };
-        View {
-            lock,
-            held,
-            let_go: self.let_go_view(lock),
-            refusal: access.as_ref().err().or(place.as_ref().err()).cloned(),
-            contender,
-            elsewhere,
-            place: place.unwrap_or(Place::First),
-            pause: self.last_pause(&uid),
-            may_hand_over: may_hand_over.unwrap_or(true),
-            now: self.context.clock.boottime(),
-            api_now: self.context.api_now(),
-        }
-    }
-
-    /// What is known of the hold that the status names, located by its own record.
-    fn held(&self, lock: &DistributedLock) -> Option<Held> {
-        let now = self.context.clock.boottime();
-        let sighting = self.holds.sightings.see(lock, now)?;
-        adopt::adopt(&self.context, &self.sessions, &self.holds, lock);
-        let hold = self.holds.get(&lock.uid().unwrap_or_default());
-        let record = HoldRecord::of(&self.context, lock);
-        let session = record.as_ref().and_then(|record| record::session(&self.sessions, &record.quorum));
-        let quorum_now = session.as_ref().and_then(|session| session.quorum_time(now));
-        let unwell = hold.as_ref().and_then(|hold| hold.unwell_since(self.tenure.began()));
-        Some(Held {
-            standing: standing::of(&self.context, lock, quorum_now, unwell),
-            quorum_exists: record.as_ref().is_some_and(|record| record::exists(&self.context, &record.quorum)),
-            rejoin_delay: session.and_then(|session| session.rejoin_delay()),
-            sealing: self.sealing_of(&lock.uid().unwrap_or_default(), holder_nonce(lock)),
-            hold,
-            record,
-            quorum_now,
-            sighting,
-        })
-    }
-
-    fn let_go_view(&self, lock: &DistributedLock) -> Option<LetGoView> {
-        let let_go = lock.status.as_ref()?.let_go.as_ref()?;
-        let sealing = self.sealing_of(&lock.uid().unwrap_or_default(), let_go.nonce.parse().ok());
-        Some(LetGoView { quorum_exists: record::exists(&self.context, &let_go.quorum), sealing })
+        self.asked.forget(uid);
+        let told = self.publications().forget(uid);
+        told.into_iter().for_each(|lock| self.nudge(lock));
     }
 
     /// Postpones the next attempt, or forgets the last one.
@@ -310,22 +328,33 @@ impl Locks {
         }
     }
 
-    /// Asks for a reconcile of every other lock on the key.
+    /// Asks for a reconcile of the others on the key that this one's news concern.
     pub fn nudge_others(&self, lock: &DistributedLock) {
-        for other in self.index.sharing_key(lock) {
-            // Nobody listens only while the controller is being stopped.
-            let _ = self.nudges.send(other);
-        }
+        let own = ObjectRef::from_obj(lock);
+        let concerned = self.index.concerned(lock, self.spans_namespaces(lock));
+        concerned.into_iter().filter(|other| *other != own).for_each(|other| self.nudge(other));
     }
 
     fn turn(&self, lock: &DistributedLock) -> Arc<tokio::sync::Mutex<()>> {
-        let key = lock.key();
+        let key = self.turn_key(lock);
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         // Turns that nobody waits for are dropped now and then, so that keys of the past take no memory.
         if turns.len() > 1024 {
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         }
         turns.entry(key).or_default().clone()
+    }
+
+    /// Quorum and key; a lock that has none takes turns with nobody.
+    fn turn_key(&self, lock: &DistributedLock) -> String {
+        let at = |quorum: &HeldQuorum, key: &str| format!("{quorum} {}", key.split('#').next().unwrap_or_default());
+        if let Some(record) = HoldRecord::of(&self.context, lock) {
+            return at(&record.quorum, record.key.as_str());
+        }
+        match access::of(&self.context, lock) {
+            Ok(access) => at(&access.quorum, access.key.as_str()),
+            Err(_refused) => lock.uid().unwrap_or_default(),
+        }
     }
 }
 
@@ -335,10 +364,24 @@ pub enum Progress {
     Next(Arc<DistributedLock>),
     /// Nothing more until then.
     Done(Action),
+    /// Ask this candidate for its health, and decide again.
+    Ask(Box<Candidate>),
 }
 
 fn wake(after: Option<Duration>) -> Action {
     after.map_or_else(Action::await_change, |after| Action::requeue(after.min(LONGEST_WAIT)))
+}
+
+/// Whether the status would only say of a hold that it has been renewed.
+fn is_mere_renewal(lock: &DistributedLock, rest: &Rest) -> bool {
+    let Some(before) = &lock.status else { return false };
+    let timeless = |status: &DistributedLockStatus| {
+        let mut status = status.clone();
+        (status.renewed_at, status.valid_until) = (None, None);
+        status.conditions.retain(|condition| condition.type_ != LockCondition::PublicationDelayed.as_str());
+        status
+    };
+    timeless(before) == timeless(&rest.status)
 }
 
 /// The condition that says why the spec cannot be served, if that was not said before.

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     api::{DistributedLock, HeldQuorum},
-    operator::{context::Context, leader::Term, panics::caught},
+    operator::{context::Context, keys, leader::Term, panics::caught},
     quorum::session::{QuorumSession, Sessions},
     redlock::{Drift, Extend, ExtendRequest, LockValue, Seen, ValueSigner},
     time::Boottime,
@@ -232,7 +232,7 @@ impl Renewal {
     /// hold was published, on a version of the object that is no longer: it cannot be published any more.
     async fn clear_the_way(&self, session: &QuorumSession, signer: &ValueSigner, hold: &Hold, others: &[Seen]) {
         let Some(lock) = self.context.locks.get(&hold.terms.lock) else { return };
-        let peers: Vec<_> = self.context.locks.all().into_iter().filter(|peer| peer.key() == lock.key()).collect();
+        let peers = self.context.locks.under(&keys::key(&lock.key()));
         let orphan = orphans::of(&lock, signer, others).or_else(|| orphans::of_finished(&peers, signer, others));
         if let Some(orphan) = orphan
             && is_named(&self.context, &lock, hold).await

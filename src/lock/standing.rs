@@ -14,12 +14,12 @@ use crate::{
         BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, Ending, RELEASE_ANNOTATION, STEP_DOWN_ANNOTATION,
         conditions::HeldReason,
     },
-    operator::context::Context,
+    operator::{
+        context::Context,
+        keys::{self, JOB_UID_LABEL},
+    },
     time::UnixMillis,
 };
-
-/// The label that the Job controller puts on the pods of a Job.
-pub const JOB_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 
 /// What is to become of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -250,7 +250,8 @@ fn owner_liveness(context: &Context, lock: &DistributedLock, namespace: &str) ->
     let is_owned =
         |pod: &Pod| pod.namespace().as_deref() == Some(namespace) && owners.iter().any(|owner| belongs_to(pod, owner));
     let (now, node) = (context.api_now(), |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
-    let present = context.pods.all().into_iter().filter(|pod| is_owned(pod));
+    let present = owners.iter().flat_map(|owner| context.pods.under(&keys::owner(&owner.uid)));
+    let present = present.filter(|pod| is_owned(pod));
     let mut seen: Vec<_> = present
         .map(|pod| {
             let node_is_lost = is_lost(context, node(&pod).as_deref());

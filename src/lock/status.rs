@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
 use super::{holds::Hold, record::HoldRecord};
@@ -19,6 +20,8 @@ use crate::{
 const HISTORY: usize = 10;
 /// So much of the reason for an end is kept in the history.
 const LONGEST_MESSAGE: usize = 512;
+/// Seconds for which a status says that it was written late.
+const DELAY_IS_SAID_FOR: i64 = 600;
 /// Positions behind this one are not written, or a release would mean a write for every waiter.
 pub const LAST_POSITION: usize = 10;
 
@@ -155,6 +158,27 @@ impl Draft {
         renewed.quorum_available(hold.trouble.as_deref())
     }
 
+    /// What the status published had run out `gap` before this is written. That is said for ten minutes.
+    #[must_use]
+    pub fn published_after(mut self, gap: Duration) -> Self {
+        let conditions = &mut self.status.conditions;
+        let is_delayed = |condition: &Condition| condition.type_ == LockCondition::PublicationDelayed.as_str();
+        let said = conditions.iter().find(|condition| is_delayed(condition)).map(|it| it.last_transition_time.0);
+        if !gap.is_zero() {
+            // Its time of transition is that of the last delay.
+            conditions.retain(|condition| !is_delayed(condition));
+            let message = format!(
+                "validUntil had passed for {} ms when this was written, though the hold was renewed in time: the API server took the write \
+                 late. Those who read validUntil saw no holder meanwhile. The lock itself was not lost. Use a longer ttl, or validity: Transitions",
+                gap.as_millis()
+            );
+            self.set(LockCondition::PublicationDelayed, true, CommonReason::WrittenLate, message);
+        } else if said.is_some_and(|said| self.now.as_second() - said.as_second() > DELAY_IS_SAID_FOR) {
+            conditions.retain(|condition| !is_delayed(condition));
+        }
+        self
+    }
+
     fn validity(mut self, renewed_at: UnixMillis, valid_until: UnixMillis, votes: Option<Votes>) -> Self {
         self.status.renewed_at = MilliTime::from_millis(renewed_at.0);
         self.status.valid_until = MilliTime::from_millis(valid_until.0);
@@ -218,6 +242,7 @@ impl Draft {
         self.status.valid_until = None;
         self.status.votes = None;
         self.status.ending = None;
+        self.status.conditions.retain(|condition| condition.type_ != LockCondition::PublicationDelayed.as_str());
         self.waiting(reason, why, None)
     }
 

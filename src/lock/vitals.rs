@@ -29,6 +29,38 @@ use crate::{
 /// For one question; a third of a second leaves room for renewals of the shortest TTL.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
 
+/// For so long an answer of a candidate says how it is.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// The last answer of a candidate for each lock, by UID.
+#[derive(Debug, Default)]
+pub struct Asked(Mutex<HashMap<String, Answer>>);
+
+#[derive(Debug)]
+struct Answer {
+    container_id: String,
+    answer: Result<(), String>,
+    at: Boottime,
+}
+
+impl Asked {
+    /// Remembers an answer.
+    pub fn answered(&self, uid: String, container_id: String, answer: Result<(), String>, at: Boottime) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, Answer { container_id, answer, at });
+    }
+
+    /// Takes the answer of this very container, unless it is too old. It is used for one attempt.
+    pub fn take(&self, uid: &str, container_id: &str, now: Boottime) -> Option<Result<(), String>> {
+        let answer = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid)?;
+        (answer.container_id == container_id && now.since(answer.at) < FRESH).then_some(answer.answer)
+    }
+
+    /// Drops what is remembered of a lock that is gone.
+    pub fn forget(&self, uid: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+}
+
 /// What the answers of holders so far amount to.
 #[derive(Debug, Default)]
 pub struct Vitals {
@@ -168,6 +200,19 @@ mod tests {
 
     fn at(seconds: u64) -> Boottime {
         Boottime::new(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn an_answer_serves_one_attempt_of_the_container_that_gave_it() {
+        let asked = Asked::default();
+        let answered = || asked.answered("uid".into(), "c1".into(), Ok(()), at(10));
+        answered();
+        assert_eq!(asked.take("uid", "c1", at(11)), Some(Ok(())));
+        assert_eq!(asked.take("uid", "c1", at(11)), None);
+        answered();
+        assert_eq!(asked.take("uid", "c2", at(11)), None, "another container");
+        answered();
+        assert_eq!(asked.take("uid", "c1", at(13)), None, "too old");
     }
 
     #[test]

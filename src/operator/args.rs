@@ -49,6 +49,12 @@ pub struct OperatorArgs {
     /// Ranges of addresses in which no external master may be, separated by commas.
     #[arg(long, env = "REDLOCK_REFUSED_NETWORKS", value_delimiter = ',')]
     pub refused_networks: Vec<Network>,
+    /// Locks of one namespace that are served. 0: any number.
+    #[arg(long, env = "REDLOCK_MAX_LOCKS_PER_NAMESPACE", default_value_t = 10_000)]
+    pub max_locks_per_namespace: usize,
+    /// Quorums of one namespace that are served. 0: any number.
+    #[arg(long, env = "REDLOCK_MAX_QUORUMS_PER_NAMESPACE", default_value_t = 20)]
+    pub max_quorums_per_namespace: usize,
     /// Log filter, e.g. "info" or "info,redlock_operator=debug".
     #[arg(long, env = "REDLOCK_LOG", default_value = "info")]
     pub log: String,

@@ -2,11 +2,12 @@
 
 mod follower;
 mod guarded;
+mod lookup;
 mod parts;
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -26,7 +27,7 @@ use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 
 pub use self::guarded::{Guarded, Unreadable};
-use self::{follower::Follower, parts::Parts};
+use self::{follower::Follower, lookup::Lookup, parts::Parts};
 use super::scope::Scope;
 use crate::redlock::jittered;
 
@@ -65,6 +66,7 @@ where
     store: Store<K>,
     unreadable: Arc<Mutex<HashMap<ObjectRef<K>, Arc<Unreadable>>>>,
     departed: Arc<Mutex<Departed<K>>>,
+    lookup: Arc<Mutex<Lookup<K>>>,
     changes: broadcast::Sender<Change<K>>,
 }
 
@@ -77,8 +79,25 @@ where
             store: self.store.clone(),
             unreadable: self.unreadable.clone(),
             departed: self.departed.clone(),
+            lookup: self.lookup.clone(),
             changes: self.changes.clone(),
         }
+    }
+}
+
+/// What a cache keeps of each object, and under which keys it finds it.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape<K> {
+    /// Removes what nobody here reads, to save memory.
+    pub slim: fn(&mut K),
+    /// The keys for [`Cache::under`].
+    pub keys: fn(&K) -> Vec<String>,
+}
+
+impl<K> Shape<K> {
+    /// All of each object, found by its name only.
+    pub fn whole() -> Self {
+        Self { slim: |_| (), keys: |_| Vec::new() }
     }
 }
 
@@ -106,14 +125,14 @@ impl<K> Cache<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
 {
-    /// An empty cache, and the future that fills it and follows the API server until it is dropped. `slim` removes what
-    /// nobody here reads from each object, to save memory. What cannot be read is kept apart (see [`Guarded`]).
+    /// An empty cache, and the future that fills it and follows the API server until it is dropped. What cannot be
+    /// read is kept apart (see [`Guarded`]).
     pub fn new(
         api: Api<Guarded<K>>,
         config: watcher::Config,
-        slim: fn(&mut K),
+        shape: Shape<K>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        Self::following(vec![api], config, slim)
+        Self::following(vec![api], config, shape)
     }
 
     /// The same of the namespaces in scope.
@@ -121,20 +140,20 @@ where
         client: &Client,
         scope: &Scope,
         config: watcher::Config,
-        slim: fn(&mut K),
+        shape: Shape<K>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static + use<K>)
     where
         K: Resource<Scope = NamespaceResourceScope>,
     {
-        Self::following(scope.apis::<Guarded<K>>(client), config, slim)
+        Self::following(scope.apis::<Guarded<K>>(client), config, shape)
     }
 
     fn following(
         apis: Vec<Api<Guarded<K>>>,
         config: watcher::Config,
-        slim: fn(&mut K),
+        shape: Shape<K>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (cache, mut follower) = Self::unfilled(slim);
+        let (cache, mut follower) = Self::unfilled(shape);
         let mut parts = (apis.len() != 1).then(|| Parts::new(apis.len()));
         let watches = apis.into_iter().enumerate().map(move |(at, api)| {
             let events = watcher(api, config.clone()).backoff(Reconnect::default());
@@ -155,15 +174,16 @@ where
         (cache, follow)
     }
 
-    fn unfilled(slim: fn(&mut K)) -> (Self, Follower<K>) {
+    fn unfilled(shape: Shape<K>) -> (Self, Follower<K>) {
         let writer = Writer::<K>::default();
         let cache = Self {
             store: writer.as_reader(),
             unreadable: Arc::default(),
             departed: Arc::new(Mutex::new(Departed { by_uid: HashMap::new(), order: VecDeque::new() })),
+            lookup: Arc::default(),
             changes: broadcast::channel(CHANGES_CAPACITY).0,
         };
-        (cache.clone(), Follower::new(cache, writer, slim))
+        (cache.clone(), Follower::new(cache, writer, shape))
     }
 
     fn remember_departed(&self, object: &Arc<K>) {
@@ -205,6 +225,16 @@ where
     /// All objects, in no order.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.store.state()
+    }
+
+    /// The objects with this key, in no order.
+    pub fn under(&self, key: &str) -> Vec<Arc<K>> {
+        let found = self.lookup().under(key);
+        found.iter().filter_map(|reference| self.store.get(reference)).collect()
+    }
+
+    fn lookup(&self) -> MutexGuard<'_, Lookup<K>> {
+        self.lookup.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there is an object of this name that cannot be read.

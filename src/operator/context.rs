@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client, Resource, ResourceExt,
     runtime::{
         events::{Event, EventType, Recorder, Reporter},
         watcher,
@@ -12,7 +12,14 @@ use kube::{
 };
 use tokio::time::timeout;
 
-use super::{api_time::ApiTime, cache::Cache, metrics::Metrics, node_watch::NodeWatch, settings::Settings};
+use super::{
+    api_time::ApiTime,
+    cache::{Cache, Shape},
+    keys,
+    metrics::Metrics,
+    node_watch::NodeWatch,
+    settings::Settings,
+};
 use crate::{
     api::{DistributedLock, HeldQuorum, MEMBER_LABEL, RedisQuorum},
     redis_member::{Connect, Machine},
@@ -61,6 +68,8 @@ pub struct Context {
     /// All locks.
     pub locks: Cache<DistributedLock>,
     reporter: Reporter,
+    /// Remembers its Events for some minutes, and counts repetitions on the first one.
+    repeated: Recorder,
 }
 
 impl Context {
@@ -76,16 +85,20 @@ impl Context {
         let around = locks.with(quorums, &replica.namespace);
         let any = watcher::Config::default;
         let served = locks.fields().map_or_else(any, |fields| any().fields(&fields));
-        let (pods, follow_pods) = Cache::scoped(&client, &around, any(), slim_pod);
-        let (nodes, follow_nodes) = Cache::new(Api::all(client.clone()), any(), slim_node);
-        let (namespaces, follow_namespaces) = Cache::new(Api::all(client.clone()), any(), |_| ());
+        let (pods, follow_pods) = Cache::scoped(&client, &around, any(), Shape { slim: slim_pod, keys: keys::of_pod });
+        let (nodes, follow_nodes) =
+            Cache::new(Api::all(client.clone()), any(), Shape { slim: slim_node, ..Shape::whole() });
+        let (namespaces, follow_namespaces) = Cache::new(Api::all(client.clone()), any(), Shape::whole());
         // Those that are left out, too: somebody has to say whose they are.
-        let (quorums, follow_quorums) = Cache::scoped(&client, quorums, any(), |_| ());
-        let (locks, follow_locks) = Cache::scoped(&client, locks, served, |_| ());
+        let (quorums, follow_quorums) =
+            Cache::scoped(&client, quorums, any(), Shape { keys: keys::of_quorum, ..Shape::whole() });
+        let (locks, follow_locks) =
+            Cache::scoped(&client, locks, served, Shape { keys: keys::of_lock, ..Shape::whole() });
         let reporter = Reporter { controller: "redlock-operator".into(), instance: Some(replica.pod_name.clone()) };
         let follow = async move {
             tokio::join!(follow_pods, follow_nodes, follow_namespaces, follow_quorums, follow_locks);
         };
+        let repeated = Recorder::new(client.clone(), reporter.clone());
         let context = Self {
             client,
             replica,
@@ -100,6 +113,7 @@ impl Context {
             quorums,
             locks,
             reporter,
+            repeated,
         };
         (context, follow)
     }
@@ -109,6 +123,14 @@ impl Context {
     pub fn serves(&self, quorum: &HeldQuorum) -> bool {
         let quorum = self.quorums.get(&quorum.reference());
         quorum.is_none_or(|quorum| self.replica.settings.serves(&quorum))
+    }
+
+    /// Whether there is no room for a quorum in its namespace.
+    #[must_use]
+    pub fn has_no_room(&self, quorum: &RedisQuorum) -> bool {
+        let namespace = || self.quorums.under(&keys::namespace(&quorum.namespace().unwrap_or_default()));
+        let limits = self.replica.settings.limits;
+        limits.quorums != usize::MAX && limits.has_no_room(quorum, &namespace())
     }
 
     /// The machine that this process runs on, for connections.
@@ -141,9 +163,13 @@ impl Context {
     {
         let note = Some(shortened(note));
         let event = Event { type_, reason: reason.into(), note, action: reason.into(), secondary: None };
-        // A recorder takes a second event with the same reason for a repetition of the first, whatever its note says. A new
-        // one remembers nothing.
-        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+        // A recorder takes a second event with the same reason for a repetition of the first, whatever its note says. For locks, of which
+        // there are many, and which say in a condition what is wrong, that is as it ought to be. A new recorder remembers nothing.
+        let is_lock = K::kind(&()) == DistributedLock::kind(&());
+        let recorder = match event.type_ {
+            EventType::Warning if is_lock => self.repeated.clone(),
+            EventType::Warning | EventType::Normal => Recorder::new(self.client.clone(), self.reporter.clone()),
+        };
         match timeout(EVENT_TIMEOUT, recorder.publish(&event, &object.object_ref(&()))).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, reason, "event not published"),

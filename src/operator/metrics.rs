@@ -75,6 +75,8 @@ pub struct Metrics {
     pub renewals: Outcomes,
     /// How long after it was due a renewal began.
     pub renewal_lateness: Histogram,
+    /// How long less than a quarter of the ttl was left of what a status published, when it was published again.
+    pub publication_lateness: Histogram,
     /// Holds that ended, by reason; `Expired` are losses.
     pub ended: Outcomes,
     /// From the writing of a command to a member to its answer. Members of quorums that are gone are taken out.
@@ -111,6 +113,7 @@ impl Default for Metrics {
             acquire_duration: seconds(&[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0]),
             renewals: Outcomes::default(),
             renewal_lateness: seconds(&[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5]),
+            publication_lateness: seconds(&[0.01, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]),
             ended: Outcomes::default(),
             member_latency: Latencies::new_with_constructor(|| {
                 seconds(&[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5])
@@ -142,6 +145,8 @@ impl Metrics {
         registry.register("renewals", "Renewals of held locks", self.renewals.clone());
         let help = "How long after it was due a renewal began";
         registry.register_with_unit("renewal_lateness", help, Unit::Seconds, self.renewal_lateness.clone());
+        let help = "How long less than a quarter of the ttl was left of a published validity";
+        registry.register_with_unit("publication_lateness", help, Unit::Seconds, self.publication_lateness.clone());
         registry.register("holds_ended", "Holds that ended, by reason; Expired are losses", self.ended.clone());
         let help = "From a command to a member to its answer";
         registry.register_with_unit("member_latency", help, Unit::Seconds, self.member_latency.clone());

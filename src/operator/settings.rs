@@ -2,7 +2,7 @@
 
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
 
-use super::{args::OperatorArgs, cache::Unreadable, scope::Scope};
+use super::{args::OperatorArgs, cache::Unreadable, limits::Limits, scope::Scope};
 use crate::api::RedisQuorum;
 
 /// The same for all replicas of an installation, but for the time of an update.
@@ -16,6 +16,8 @@ pub struct Settings {
     pub locks: Scope,
     /// Whose quorums it looks after.
     pub quorums: Scope,
+    /// How many of them it serves in one namespace.
+    pub limits: Limits,
 }
 
 impl Settings {
@@ -27,6 +29,7 @@ impl Settings {
             installation: format!("{}/{}", args.namespace, args.lease),
             locks: Scope::of(&args.watch_namespaces, &args.leave_out_namespaces),
             quorums: Scope::of(&args.quorum_namespaces, &args.leave_out_namespaces),
+            limits: Limits::new(args.max_locks_per_namespace, args.max_quorums_per_namespace),
         }
     }
 }

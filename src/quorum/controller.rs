@@ -18,6 +18,7 @@ mod members;
 mod mend;
 mod publish;
 mod roll;
+mod room;
 mod rotation;
 mod timekeeper;
 mod tls;
@@ -218,6 +219,9 @@ async fn reconcile(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Acti
 async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action, Error> {
     if let Some(later) = leader.leave_to_others(&quorum).await? {
         return Ok(later);
+    }
+    if leader.context.has_no_room(&quorum) && quorum.metadata.deletion_timestamp.is_none() {
+        return leader.say_no_room(&quorum).await;
     }
     let Some(task) = Task::new(&leader, &quorum) else {
         // The session follows the same watch and will announce itself.

@@ -48,26 +48,27 @@ pub enum LookupError {
     },
 }
 
-/// The quorum that a lock uses; `quorums` are all there are, `default` is that of locks which name none, `namespace` is the object of
-/// the lock's namespace, if known.
+/// The quorum that a lock uses; `find` gives one by its name, `default` is that of locks which name none, `namespace` is the object of the
+/// lock's namespace, if known.
 pub fn quorum_of(
     lock: &DistributedLock,
-    quorums: &[Arc<RedisQuorum>],
+    find: impl FnOnce(&ObjectRef<RedisQuorum>) -> Option<Arc<RedisQuorum>>,
     default: Option<&ObjectRef<RedisQuorum>>,
     namespace: Option<&Namespace>,
 ) -> Result<Arc<RedisQuorum>, LookupError> {
     let home = lock.namespace().unwrap_or_default();
-    let quorum = match &lock.spec.quorum_ref {
-        Some(reference) => by_name(quorums, reference.namespace.as_deref().unwrap_or(&home), &reference.name)?,
-        None => {
-            let default = default.ok_or(LookupError::NoDefault)?;
-            let is_it = |quorum: &&Arc<RedisQuorum>| ObjectRef::from_obj(&***quorum) == *default;
-            quorums.iter().find(is_it).cloned().ok_or_else(|| LookupError::DefaultNotFound {
-                namespace: default.namespace.clone().unwrap_or_default(),
-                name: default.name.clone(),
-            })?
+    let named = lock.spec.quorum_ref.as_ref();
+    let named = named.map(|named| ObjectRef::new(&named.name).within(named.namespace.as_deref().unwrap_or(&home)));
+    let is_named = named.is_some();
+    let reference = named.or_else(|| default.cloned()).ok_or(LookupError::NoDefault)?;
+    let quorum = find(&reference).ok_or_else(|| {
+        let (namespace, name) = (reference.namespace.unwrap_or_default(), reference.name);
+        if is_named {
+            LookupError::NotFound { namespace, name }
+        } else {
+            LookupError::DefaultNotFound { namespace, name }
         }
-    };
+    })?;
     if is_allowed(&quorum, &home, namespace) {
         Ok(quorum)
     } else {
@@ -190,6 +191,10 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": "shop", "labels": labels}})).unwrap()
     }
 
+    fn find(quorums: &[Arc<RedisQuorum>]) -> impl Fn(&ObjectRef<RedisQuorum>) -> Option<Arc<RedisQuorum>> {
+        |named| quorums.iter().find(|quorum| ObjectRef::from_obj(&***quorum) == *named).cloned()
+    }
+
     fn all() -> Value {
         json!({"allowedNamespaces": {"from": "All"}})
     }
@@ -198,7 +203,8 @@ mod tests {
     fn a_reference_wins_and_defaults_to_the_locks_namespace() {
         let quorums = [quorum("shop", "main", false, all()), quorum("locks", "main", true, all())];
         let default = ObjectRef::new("main").within("locks");
-        let found = |spec| quorum_of(&lock(spec), &quorums, Some(&default), None).map(|quorum| full_name(&quorum));
+        let found =
+            |spec| quorum_of(&lock(spec), find(&quorums), Some(&default), None).map(|quorum| full_name(&quorum));
         assert_eq!(found(json!({"quorumRef": {"name": "main"}})), Ok("shop/main".into()));
         assert_eq!(found(json!({"quorumRef": {"name": "main", "namespace": "locks"}})), Ok("locks/main".into()));
         assert_eq!(found(json!({})), Ok("locks/main".into()));
@@ -246,7 +252,7 @@ mod tests {
     fn a_quorum_is_the_default_only_by_the_operators_own_setting() {
         let platform = ObjectRef::<RedisQuorum>::new("main").within("redlock-system");
         let of = |quorums: &[_], default: Option<&_>| {
-            quorum_of(&lock(json!({})), quorums, default, None).map(|quorum| full_name(&quorum))
+            quorum_of(&lock(json!({})), find(quorums), default, None).map(|quorum| full_name(&quorum))
         };
         let (main, tenants) = (quorum("redlock-system", "main", false, all()), quorum("shop", "mine", true, all()));
         let both = [tenants.clone(), main];

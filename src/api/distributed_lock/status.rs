@@ -53,7 +53,7 @@ pub struct DistributedLockStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub history: Vec<PastHold>,
-    /// Accepted, Held, FullyReplicated, QuorumAvailable, Finished.
+    /// Accepted, Held, FullyReplicated, QuorumAvailable, Finished, PublicationDelayed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

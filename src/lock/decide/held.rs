@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{Freed, Held, Rest, Sealing, Step, View, rest};
+use super::{Freed, Held, Renewal, Rest, Sealing, Step, View, rest};
 use crate::{
     api::{
         DistributedLock, Ending, RELEASE_ANNOTATION, Validity,
@@ -12,6 +12,7 @@ use crate::{
     },
     lock::{
         holds::{Hold, Loss},
+        publications::Urgency,
         standing::Standing,
         status::Draft,
     },
@@ -143,12 +144,13 @@ fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
         Some(record) => draft.recorded(record, held.rejoin_delay),
         None => draft,
     };
-    let draft = match held.quorum_now {
-        Some(now) if is_due_for_publication(view.lock, hold, now) => draft.renewed(hold, now),
-        _ => draft,
+    let renewal = held.quorum_now.and_then(|now| Some((now, publication(view.lock, hold, now)?)));
+    let draft = match renewal {
+        Some((now, _)) => draft.renewed(hold, now).published_after(gap(view.lock, now)),
+        None => draft,
     };
     let wake = hold.valid_until.since(view.now).min(until_max_hold(view, held)).min(until_min_hold(view, held));
-    Step::Keep(Rest { status: draft.finish(), wake: Some(wake) })
+    Step::Keep(Rest { status: draft.finish(), wake: Some(wake), renewal: renewal.map(|(_, renewal)| renewal) })
 }
 
 /// The word of an earlier holder, which ends nothing any more.
@@ -169,8 +171,9 @@ fn is_slipping(hold: &Hold, now: Boottime) -> bool {
 /// A change of votes or of the quorum's availability is published at once. A mere renewal is published when too little would be left
 /// of what is published by the time of the next renewal: every write that can be left out is one for somebody else. With
 /// `validity: Transitions` it is published only when somebody is about to depend on it.
-fn is_due_for_publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixMillis) -> bool {
-    let Some(status) = &lock.status else { return true };
+fn publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixMillis) -> Option<Renewal> {
+    let urgent = Renewal { urgency: Urgency::Urgent, lateness: Duration::ZERO };
+    let Some(status) = &lock.status else { return Some(urgent) };
     let published = status.renewed_at.map_or(i64::MIN, |time| time.as_millis());
     let available = is_true(&status.conditions, LockCondition::QuorumAvailable);
     let renewal_is_news = lock.spec.validity == Validity::Published;
@@ -180,11 +183,27 @@ fn is_due_for_publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixM
     let longest = i64::try_from(hold.terms.ttl.as_millis()).unwrap_or(i64::MAX);
     // No renewal earned that: a clock that was wrong has published it.
     let is_ahead = runs_out.saturating_sub(quorum_now.0) > longest;
-    hold.announce
+    let is_due = hold.announce
         || is_ahead
         || renewal_is_news && hold.renewed_at.0 > published && hold.renewed_at.0 >= due
         || hold.votes.is_some_and(|votes| status.votes.as_deref() != Some(votes.to_string().as_str()))
-        || available == hold.trouble.is_some()
+        || available == hold.trouble.is_some();
+    let quarter = i64::try_from((hold.terms.ttl / 4).as_millis()).unwrap_or(i64::MAX);
+    let late = quorum_now.0.saturating_sub(runs_out.saturating_sub(quarter));
+    let lateness = Duration::from_millis(u64::try_from(late).unwrap_or(0));
+    let is_urgent = hold.announce || is_ahead || late > 0;
+    is_due.then_some(match is_urgent {
+        _ if !renewal_is_news => urgent,
+        true => Renewal { lateness, ..urgent },
+        false => Renewal { urgency: Urgency::Calm, lateness },
+    })
+}
+
+/// For how long what the status publishes has run out, of a lock whose renewals are published.
+fn gap(lock: &DistributedLock, quorum_now: UnixMillis) -> Duration {
+    let published = lock.status.as_ref().filter(|_| lock.spec.validity == Validity::Published);
+    let gap = published.and_then(|status| status.valid_until).map_or(0, |until| quorum_now.0 - until.as_millis());
+    Duration::from_millis(u64::try_from(gap).unwrap_or(0))
 }
 
 /// So much of what is published is always left for the next write: a quarter of the ttl, and of a short one more, since a write

@@ -98,7 +98,7 @@ fn an_api_server_that_takes_no_write_is_given_up_when_the_validity_is_over() {
 #[test]
 fn a_lock_whose_pod_or_status_is_the_trouble_is_passed_over_until_its_next_attempt() {
     let at = |millis| Boottime::new(Duration::from_millis(millis));
-    let pause = |reason| Pause { until: at(500), reason, message: String::new() };
+    let pause = |reason| Pause { until: at(500), reason, message: String::new(), unanswered: 0 };
     for reason in [HeldReason::NoCandidate, HeldReason::Pending] {
         assert!(is_unable(&pause(reason), at(0)) && is_unable(&pause(reason), at(1_499)));
         assert!(!is_unable(&pause(reason), at(1_500)), "it was not tried again, so nothing is known");

@@ -14,7 +14,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{Cache, Change, Guarded, Unreadable};
+use super::{Cache, Change, Guarded, Shape, Unreadable};
 
 type Table<K> = HashMap<ObjectRef<K>, Arc<Unreadable>>;
 
@@ -22,7 +22,7 @@ type Table<K> = HashMap<ObjectRef<K>, Arc<Unreadable>>;
 pub(super) struct Follower<K: Resource<DynamicType = ()> + Clone + 'static> {
     cache: Cache<K>,
     writer: Writer<K>,
-    slim: fn(&mut K),
+    shape: Shape<K>,
     /// What the list under way has shown that cannot be read.
     listed_unreadable: Table<K>,
 }
@@ -31,8 +31,8 @@ impl<K> Follower<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
 {
-    pub(super) fn new(cache: Cache<K>, writer: Writer<K>, slim: fn(&mut K)) -> Self {
-        Self { cache, writer, slim, listed_unreadable: HashMap::new() }
+    pub(super) fn new(cache: Cache<K>, writer: Writer<K>, shape: Shape<K>) -> Self {
+        Self { cache, writer, shape, listed_unreadable: HashMap::new() }
     }
 
     /// Takes what the API server says: first into the store, then to those who listen.
@@ -68,7 +68,7 @@ where
     fn slimmed(&self, mut object: K) -> K {
         // Nobody here reads managed fields, and they are the larger half of many objects.
         object.meta_mut().managed_fields = None;
-        (self.slim)(&mut object);
+        (self.shape.slim)(&mut object);
         object
     }
 
@@ -79,6 +79,7 @@ where
         if self.cache.get(&reference).is_some_and(|known| known.uid() != object.uid()) {
             self.drop_stored(&reference);
         }
+        self.cache.lookup().set(reference.clone(), (self.shape.keys)(&object));
         self.writer.apply_watcher_event(&Event::Apply(object));
         if let Some(object) = self.cache.get(&reference) {
             self.cache.announce(Change::Applied(object));
@@ -89,6 +90,7 @@ where
         let object = self.slimmed(object);
         self.unreadable().remove(&ObjectRef::from_obj(&object));
         self.writer.apply_watcher_event(&Event::Delete(object.clone()));
+        self.cache.lookup().set(ObjectRef::from_obj(&object), Vec::new());
         let object = Arc::new(object);
         self.cache.remember_departed(&object);
         self.cache.announce(Change::Deleted(object));
@@ -105,6 +107,7 @@ where
     fn drop_stored(&mut self, reference: &ObjectRef<K>) {
         if let Some(known) = self.cache.get(reference) {
             self.writer.apply_watcher_event(&Event::Delete((*known).clone()));
+            self.cache.lookup().set(reference.clone(), Vec::new());
             self.cache.announce(Change::Vanished(known));
         }
     }
@@ -113,6 +116,7 @@ where
     fn listed(&mut self) {
         let before = self.cache.all();
         self.writer.apply_watcher_event(&Event::InitDone);
+        self.look_up_all();
         let listed = std::mem::take(&mut self.listed_unreadable);
         let known = std::mem::replace(&mut *self.unreadable(), listed.clone());
         for (reference, raw) in &listed {
@@ -132,6 +136,13 @@ where
                 self.cache.announce(Change::Applied(object));
             }
         }
+    }
+
+    fn look_up_all(&self) {
+        let objects = self.cache.all();
+        let mut lookup = self.cache.lookup();
+        lookup.clear();
+        objects.iter().for_each(|object| lookup.set(ObjectRef::from_obj(&**object), (self.shape.keys)(object)));
     }
 
     fn unreadable(&self) -> MutexGuard<'_, Table<K>> {
@@ -199,7 +210,7 @@ mod tests {
 
     #[test]
     fn deletions_that_fall_into_a_new_list_are_announced_and_are_no_evidence() {
-        let (cache, mut follower) = Cache::<Pod>::unfilled(|_| ());
+        let (cache, mut follower) = Cache::<Pod>::unfilled(Shape::whole());
         let mut changes = Box::pin(cache.changes());
         list(vec![pod("a", "a1", "1"), pod("b", "b1", "2"), pod("c", "c1", "3")])
             .for_each(|event| follower.take(event));
@@ -218,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_deletion_that_was_watched_leaves_the_last_state() {
-        let (cache, mut follower) = Cache::<Pod>::unfilled(|_| ());
+        let (cache, mut follower) = Cache::<Pod>::unfilled(Shape::whole());
         let mut changes = Box::pin(cache.changes());
         list(vec![pod("a", "a1", "1")]).for_each(|event| follower.take(event));
         follower.take(Event::Delete(pod("a", "a1", "5")));
@@ -228,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_changes_while_a_list_is_read_is_told_when_the_store_shows_it() {
-        let (cache, mut follower) = Cache::<Pod>::unfilled(|_| ());
+        let (cache, mut follower) = Cache::<Pod>::unfilled(Shape::whole());
         let mut changes = Box::pin(cache.changes());
         follower.take(Event::<Pod>::Init);
         follower.take(Event::InitApply(pod("a", "a1", "1")));
@@ -239,7 +250,7 @@ mod tests {
 
     #[test]
     fn an_unreadable_object_harms_only_itself() {
-        let (cache, mut follower) = Cache::<DistributedLock>::unfilled(|_| ());
+        let (cache, mut follower) = Cache::<DistributedLock>::unfilled(Shape::whole());
         let mut changes = Box::pin(cache.changes());
         list(vec![lock("good", "1h"), lock("bad", "9999999h")]).for_each(|event| follower.take(event));
         assert_eq!(cache.ready().now_or_never(), Some(true));

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::Task;
 use crate::api::conditions::{LockCondition, is_true};
 use crate::api::{DistributedLock, RedisQuorum};
+use crate::operator::{context::Context, keys};
 use crate::quorum::lookup;
 use crate::quorum::plan::Plan;
 use crate::redlock::Votes;
@@ -39,7 +40,7 @@ impl Task<'_> {
         let context = &self.leader.context;
         let quorums = context.quorums.all();
         let holds_on = |lock: &Arc<DistributedLock>| lookup::holds_on(lock, quorum, &quorums);
-        let locks = context.locks.all().into_iter().filter(|lock| is_meant(lock) && holds_on(lock));
+        let locks = held_on(context, quorum).into_iter().filter(|lock| is_meant(lock) && holds_on(lock));
         let name = |meta: &ObjectMeta| {
             format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
         };
@@ -51,4 +52,11 @@ impl Task<'_> {
         names.sort();
         names
     }
+}
+
+/// The locks that may be held on a quorum: by their record, or without one.
+pub(super) fn held_on(context: &Context, quorum: &RedisQuorum) -> Vec<Arc<DistributedLock>> {
+    let uid = quorum.metadata.uid.as_deref();
+    let recorded = uid.map(|uid| context.locks.under(&keys::held_on(Some(uid)))).unwrap_or_default();
+    recorded.into_iter().chain(context.locks.under(&keys::held_on(None))).collect()
 }

@@ -23,7 +23,10 @@ use serde_json::{Value, json};
 
 use super::{Error, Task, request};
 use crate::api::{FIELD_MANAGER, QUORUM_LABEL};
-use crate::operator::{cache::Cache, scope::Scope};
+use crate::operator::{
+    cache::{Cache, Shape},
+    scope::Scope,
+};
 use crate::quorum::plan::Plan;
 
 /// What the leader watches of the objects that quorums are made of. Secrets are not watched: nobody here may list them.
@@ -39,10 +42,10 @@ impl Owned {
     /// Empty caches, and the future that fills them. Nobody has to wait for that: an object that is not in its cache is asked for.
     pub(super) fn new(client: &Client, scope: &Scope) -> (Self, impl Future<Output = ()> + Send + 'static + use<>) {
         let ours = || watcher::Config::default().labels(QUORUM_LABEL);
-        let (stateful_sets, follow_stateful_sets) = Cache::scoped(client, scope, ours(), |_| ());
-        let (services, follow_services) = Cache::scoped(client, scope, ours(), |_| ());
-        let (budgets, follow_budgets) = Cache::scoped(client, scope, ours(), |_| ());
-        let (policies, follow_policies) = Cache::scoped(client, scope, ours(), |_| ());
+        let (stateful_sets, follow_stateful_sets) = Cache::scoped(client, scope, ours(), Shape::whole());
+        let (services, follow_services) = Cache::scoped(client, scope, ours(), Shape::whole());
+        let (budgets, follow_budgets) = Cache::scoped(client, scope, ours(), Shape::whole());
+        let (policies, follow_policies) = Cache::scoped(client, scope, ours(), Shape::whole());
         let follow = async move {
             tokio::join!(follow_stateful_sets, follow_services, follow_budgets, follow_policies);
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use super::members::{Look, Member};
-use super::{Error, Task, delete};
+use super::{Error, Task, delete, locks};
 use crate::api::{DistributedLock, RedisQuorum};
 use crate::quorum::in_force::{self, InForce};
 use crate::quorum::lookup;
@@ -44,7 +44,7 @@ impl Task<'_> {
     fn is_held_longer(&self, quorum: &RedisQuorum, longest: Duration) -> bool {
         let context = &self.leader.context;
         let quorums = context.quorums.all();
-        let locks = context.locks.all();
+        let locks = locks::held_on(context, quorum);
         let mut longer = locks.iter().filter(|lock| holds_longer_than(lock, longest));
         longer.any(|lock| lookup::holds_on(lock, quorum, &quorums))
             // For how long one that cannot be read is held cannot be read either.

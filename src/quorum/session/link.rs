@@ -6,6 +6,7 @@ mod acts;
 mod external;
 mod looks;
 mod place;
+mod retry;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,6 +21,8 @@ pub use external::Credentials;
 pub use looks::ScriptNews;
 pub(super) use place::Access;
 
+use retry::{RETRY_PERIOD, retry_pause};
+
 use super::{Alarm, Announcements, ClockGuard, SharedAccord};
 use crate::api::RedisQuorum;
 use crate::fence::clock::OwnClocks;
@@ -33,9 +36,6 @@ use crate::time::Monotonic;
 const PROBE_PERIOD: Duration = Duration::from_millis(500);
 /// For connecting, and for each operation on an admin connection.
 const ADMIN_DEADLINE: Duration = Duration::from_secs(1);
-/// Between two attempts to connect.
-const RETRY_PERIOD: Duration = Duration::from_millis(200);
-
 /// Where a member is, and as whom to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
@@ -273,9 +273,11 @@ impl MemberLink {
 
     /// Watches the member at one place, one connection after the other; each learns anew which process it is.
     async fn stay(&self, place: &Place) {
+        let mut failures = 0;
         loop {
             match self.connect_admin(place).await {
                 Ok(admin) => {
+                    failures = 0;
                     self.note_connected(&admin);
                     self.probe(admin, place).await;
                 }
@@ -293,7 +295,8 @@ impl MemberLink {
                     self.note_missed(&error.to_string());
                     self.note_failure(error);
                     self.lost();
-                    sleep(RETRY_PERIOD).await;
+                    sleep(retry_pause(failures, self.plan.is_external())).await;
+                    failures += 1;
                 }
             }
         }

@@ -154,6 +154,13 @@ impl Registry {
         for session in self.all().iter().filter(|session| session.is_broken()) {
             self.rest(session.reference());
         }
+        for quorum in self.context.quorums.all() {
+            // There was no room for it, perhaps.
+            let waits = self.get(&ObjectRef::from_obj(&*quorum)).is_none();
+            if waits && self.context.replica.settings.serves(&quorum) && !self.context.has_no_room(&quorum) {
+                self.on_quorum(&Change::Applied(quorum));
+            }
+        }
         let due = self.restarts().take_due(self.context.clock.monotonic());
         for quorum in due.iter().filter_map(|reference| self.context.quorums.get(reference)) {
             self.on_quorum(&Change::Applied(quorum));
@@ -189,6 +196,8 @@ impl Registry {
                 }
             }
             (Change::Applied(quorum), Some(session)) => self.tell(&session, |session| session.learn(quorum.clone())),
+            // Until there is room for it.
+            (Change::Applied(quorum), None) if self.context.has_no_room(quorum) => {}
             // Another UID under the same name is another quorum: other secrets, other members.
             (Change::Applied(quorum), None) => self.begin(&reference, quorum),
             (Change::Deleted(_) | Change::Vanished(_), Some(_)) => drop(self.lock().remove(&reference)),

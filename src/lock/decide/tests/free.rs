@@ -67,6 +67,7 @@ fn after_an_attempt_without_success_the_next_one_waits_and_the_answer_is_told() 
         until: NOW + Duration::from_millis(200),
         reason: HeldReason::NoQuorum,
         message: "main-1: unreachable".into(),
+        unanswered: 1,
     };
     let step = decide(&View { pause: Some(pause.clone()), ..view(&lock) });
     assert_eq!(held_reason(&step), "NoQuorum");
@@ -109,7 +110,12 @@ fn a_hold_that_was_let_go_is_asked_about_until_a_majority_answers_and_keeps_the_
         "quorum": {"namespace": "ns", "name": "main", "uid": "q"}}}}));
     let at = |quorum_exists, sealing| View { let_go: Some(LetGoView { quorum_exists, sealing }), ..view(&lock) };
     assert_eq!(decide(&at(true, Sealing::Unconfirmed)), Step::SealLetGo);
-    let pause = Pause { until: NOW + Duration::from_secs(1), reason: HeldReason::NoQuorum, message: "why".into() };
+    let pause = Pause {
+        until: NOW + Duration::from_secs(1),
+        reason: HeldReason::NoQuorum,
+        message: "why".into(),
+        unanswered: 0,
+    };
     assert_eq!(held_reason(&decide(&View { pause: Some(pause), ..at(true, Sealing::Unconfirmed) })), "HeldByOther");
     assert_eq!(held_reason(&decide(&at(true, Sealing::RunsOut(NOW + Duration::from_secs(1))))), "HeldByOther");
     assert_eq!(decide(&at(true, Sealing::RunsOut(NOW))), Step::ForgetLetGo);

@@ -1,0 +1,317 @@
+//! Pure: the locks of each key, in the order of their turns, as the watch has shown them.
+//!
+//! A key may have thousands of waiting locks. What happens to one of them concerns those that hold the key and the first few that wait,
+//! so only these are looked at again, and a lock finds its place without a look at all others.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+};
+
+use kube::{ResourceExt, runtime::reflector::ObjectRef};
+
+use super::{
+    queue::{Age, Turn, age, holds, is_queued, slots, turn},
+    status::LAST_POSITION,
+};
+use crate::api::{
+    DistributedLock,
+    conditions::{AcceptedReason, HeldReason, LockCondition, find_condition, is_true},
+};
+
+/// A lock by its name.
+pub type LockRef = ObjectRef<DistributedLock>;
+/// Namespace and name of a quorum; none stands for the operator's default.
+pub type Designation = Option<(String, String)>;
+
+/// So many of the newest finished locks of a key are remembered: as many as may have had one of its slots last.
+const ENDED: usize = 128;
+
+/// What the order of the locks on a key depends on. Renewals change none of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    key: String,
+    group: Group,
+    turn: Turn,
+    age: Age,
+    /// It waits for its turn.
+    waits: bool,
+    /// It waits, and as far as its status says nothing but others keeps it from its turn.
+    able: bool,
+    /// A key in Redis may belong to it.
+    holds: bool,
+    /// It has held the key, and is finished since.
+    ended: Option<i64>,
+}
+
+/// Locks that contend, of one shape.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Group {
+    namespace: String,
+    designation: Designation,
+    slots: usize,
+}
+
+/// All locks, by key.
+#[derive(Debug, Default)]
+pub struct Contention(HashMap<String, OnKey>);
+
+#[derive(Debug, Default)]
+struct OnKey {
+    holders: BTreeMap<Age, LockRef>,
+    ended: BTreeMap<(Reverse<i64>, Age), LockRef>,
+    waiting: BTreeMap<Group, Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    by_turn: BTreeMap<Turn, (LockRef, bool)>,
+    by_age: BTreeMap<Age, LockRef>,
+}
+
+/// Which quorum a lock names.
+pub fn designation(lock: &DistributedLock) -> Designation {
+    let named = lock.spec.quorum_ref.as_ref()?;
+    let home = || lock.namespace().unwrap_or_default();
+    Some((named.namespace.clone().unwrap_or_else(home), named.name.clone()))
+}
+
+impl Entry {
+    /// By what the watch shows.
+    pub fn of(lock: &DistributedLock) -> Self {
+        let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let finished = find_condition(conditions, LockCondition::Finished)
+            .filter(|_| is_true(conditions, LockCondition::Finished))
+            .map(|finished| finished.last_transition_time.0.as_second());
+        let has_held = lock.status.as_ref().is_some_and(|status| status.transitions > 0);
+        let waits = is_queued(lock);
+        Self {
+            key: lock.key(),
+            group: Group {
+                namespace: lock.namespace().unwrap_or_default(),
+                designation: designation(lock),
+                slots: slots(lock),
+            },
+            turn: turn(lock),
+            age: age(lock),
+            waits,
+            able: waits && is_able(lock),
+            holds: holds(lock),
+            ended: finished.filter(|_| has_held),
+        }
+    }
+}
+
+/// Nothing that other events than those of the key will tell keeps it from its turn.
+fn is_able(lock: &DistributedLock) -> bool {
+    let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let reason = |condition| find_condition(conditions, condition).map(|condition| condition.reason.as_str());
+    let accepted = reason(LockCondition::Accepted);
+    let is_accepted = [AcceptedReason::Accepted, AcceptedReason::KeyShapeConflict].map(AcceptedReason::as_str);
+    accepted.is_none_or(|accepted| is_accepted.contains(&accepted))
+        && reason(LockCondition::Held) != Some(HeldReason::NoCandidate.as_str())
+}
+
+impl Contention {
+    /// Takes the change of one lock, which is gone if it has no entry now.
+    pub fn changed(&mut self, lock: &LockRef, before: Option<&Entry>, now: Option<&Entry>) {
+        if let Some(before) = before {
+            self.remove(before);
+        }
+        if let Some(now) = now {
+            self.0.entry(now.key.clone()).or_default().insert(now, lock);
+        }
+    }
+
+    fn remove(&mut self, entry: &Entry) {
+        let Some(on_key) = self.0.get_mut(&entry.key) else { return };
+        on_key.remove(entry);
+        if on_key.is_empty() {
+            self.0.remove(&entry.key);
+        }
+    }
+
+    /// The locks that a change of this one concerns: those that hold the key, and of those that wait, in each shape, the oldest and as
+    /// many as are told their position. `spans` says whether its quorum's keys belong to no namespace.
+    pub fn concerned(&self, entry: &Entry, spans: bool) -> Vec<LockRef> {
+        let Some(on_key) = self.0.get(&entry.key) else { return Vec::new() };
+        let mut concerned: Vec<_> = on_key.holders.values().cloned().collect();
+        for (group, waiting) in &on_key.waiting {
+            if spans || group.namespace == entry.group.namespace {
+                let first = waiting.by_turn.values().filter(|(_, able)| *able).map(|(lock, _)| lock);
+                concerned.extend(waiting.by_age.values().next().cloned());
+                concerned.extend(first.take(LAST_POSITION + group.slots).cloned());
+            }
+        }
+        concerned.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
+        concerned.dedup();
+        concerned
+    }
+
+    /// Those that hold this key, on whatever quorum.
+    pub fn holders(&self, key: &str) -> Vec<LockRef> {
+        self.0.get(key).map(|on_key| on_key.holders.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// The locks that have held this key and are finished, the last one first.
+    pub fn ended(&self, key: &str) -> Vec<LockRef> {
+        self.0.get(key).map(|on_key| on_key.ended.values().take(ENDED).cloned().collect()).unwrap_or_default()
+    }
+
+    /// The locks before `lock` in its queue, the first one first, of the same shape. `spans`: also those of other namespaces.
+    /// Which quorum they mean is for the caller to find out.
+    pub fn before(&self, lock: &DistributedLock, spans: bool) -> impl Iterator<Item = &LockRef> {
+        let (own, namespace, shape) = (turn(lock), lock.namespace().unwrap_or_default(), slots(lock));
+        let groups = self.0.get(&lock.key()).into_iter().flat_map(|on_key| &on_key.waiting);
+        let groups = groups.filter(move |(group, _)| group.slots == shape && (spans || group.namespace == namespace));
+        let mut queues: Vec<_> = groups.map(|(_, waiting)| waiting.by_turn.range(..&own).peekable()).collect();
+        std::iter::from_fn(move || {
+            let next = queues.iter_mut().filter_map(|queue| Some((queue.peek()?.0.clone(), queue)));
+            let (_, queue) = next.min_by(|(one, _), (other, _)| one.cmp(other))?;
+            queue.next().map(|(_, (lock, _))| lock)
+        })
+    }
+
+    /// The oldest waiting locks, one of each shape and quorum at a time, the oldest first.
+    pub fn oldest(&self, lock: &DistributedLock, spans: bool) -> impl Iterator<Item = &LockRef> {
+        let namespace = lock.namespace().unwrap_or_default();
+        let groups = self.0.get(&lock.key()).into_iter().flat_map(|on_key| &on_key.waiting);
+        let groups = groups.filter(move |(group, _)| spans || group.namespace == namespace);
+        let mut queues: Vec<_> = groups.map(|(_, waiting)| waiting.by_age.iter().peekable()).collect();
+        std::iter::from_fn(move || {
+            let next = queues.iter_mut().filter_map(|queue| Some((queue.peek()?.0.clone(), queue)));
+            let (_, queue) = next.min_by(|(one, _), (other, _)| one.cmp(other))?;
+            queue.next().map(|(_, lock)| lock)
+        })
+    }
+}
+
+impl OnKey {
+    fn insert(&mut self, entry: &Entry, lock: &LockRef) {
+        if entry.holds {
+            self.holders.insert(entry.age.clone(), lock.clone());
+        }
+        if let Some(ended) = entry.ended {
+            self.ended.insert((Reverse(ended), entry.age.clone()), lock.clone());
+        }
+        if entry.waits {
+            let waiting = self.waiting.entry(entry.group.clone()).or_default();
+            waiting.by_turn.insert(entry.turn.clone(), (lock.clone(), entry.able));
+            waiting.by_age.insert(entry.age.clone(), lock.clone());
+        }
+    }
+
+    fn remove(&mut self, entry: &Entry) {
+        self.holders.remove(&entry.age);
+        if let Some(ended) = entry.ended {
+            self.ended.remove(&(Reverse(ended), entry.age.clone()));
+        }
+        if let Some(waiting) = self.waiting.get_mut(&entry.group) {
+            waiting.by_turn.remove(&entry.turn);
+            waiting.by_age.remove(&entry.age);
+            if waiting.by_turn.is_empty() {
+                self.waiting.remove(&entry.group);
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.holders.is_empty() && self.ended.is_empty() && self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn claim(name: &str, created: u8, extra: serde_json::Value) -> DistributedLock {
+        let mut lock = json!({
+            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
+            "spec": {"key": "k", "claim": {"identity": name}}
+        });
+        for (field, value) in extra.as_object().unwrap() {
+            for (name, value) in value.as_object().unwrap() {
+                lock[field][name] = value.clone();
+            }
+        }
+        serde_json::from_value(lock).unwrap()
+    }
+
+    fn waits(name: &str, created: u8) -> DistributedLock {
+        claim(name, created, json!({}))
+    }
+
+    fn of(locks: &[&DistributedLock]) -> Contention {
+        let mut contention = Contention::default();
+        for lock in locks {
+            contention.changed(&LockRef::from_obj(*lock), None, Some(&Entry::of(lock)));
+        }
+        contention
+    }
+
+    fn names<'a>(locks: impl IntoIterator<Item = &'a LockRef>) -> Vec<&'a str> {
+        locks.into_iter().map(|lock| lock.name.as_str()).collect()
+    }
+
+    #[test]
+    fn those_before_a_lock_come_in_the_order_of_their_turns() {
+        let urgent = claim("urgent", 9, json!({"spec": {"priority": 5}}));
+        let suspended = claim("suspended", 0, json!({"spec": {"suspend": true}}));
+        let elsewhere = claim("elsewhere", 0, json!({"metadata": {"namespace": "other"}}));
+        let (a, b, c) = (waits("a", 1), waits("b", 2), waits("c", 3));
+        let contention = of(&[&c, &b, &a, &urgent, &suspended, &elsewhere]);
+        assert_eq!(names(contention.before(&c, false)), ["urgent", "a", "b"]);
+        assert_eq!(names(contention.before(&c, true)), ["urgent", "elsewhere", "a", "b"]);
+        assert_eq!(names(contention.before(&urgent, true)), [""; 0]);
+        assert_eq!(names(contention.oldest(&c, false)), ["a", "b", "c", "urgent"]);
+    }
+
+    #[test]
+    fn another_shape_has_a_queue_of_its_own_and_none_is_forgotten() {
+        let other = claim("other-shape", 0, json!({"spec": {"slots": 2, "priority": -1}}));
+        let (a, b) = (waits("a", 1), waits("b", 2));
+        let contention = of(&[&a, &b, &other]);
+        assert_eq!(names(contention.before(&b, false)), ["a"]);
+        assert_eq!(names(&contention.concerned(&Entry::of(&b), false)), ["a", "b", "other-shape"]);
+    }
+
+    #[test]
+    fn a_lock_that_nothing_on_its_key_keeps_waiting_is_passed_over() {
+        let refused = claim(
+            "refused",
+            0,
+            json!({"status": {"transitions": 0, "conditions": [{"type": "Accepted",
+            "status": "False", "reason": "TTLTooLong", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
+        );
+        let many: Vec<_> = (1..15).map(|number| waits(&format!("w-{number:02}"), number)).collect();
+        let all: Vec<_> = many.iter().chain([&refused]).collect();
+        let contention = of(&all);
+        let concerned = contention.concerned(&Entry::of(&many[0]), false);
+        assert_eq!(concerned.len(), LAST_POSITION + 1 + 1, "and the oldest, which fixes the shape");
+        assert!(names(&concerned).contains(&"w-11") && !names(&concerned).contains(&"w-12"));
+    }
+
+    #[test]
+    fn what_a_lock_was_before_is_forgotten() {
+        let before = waits("a", 1);
+        let mut contention = of(&[&before]);
+        let held = claim("a", 1, json!({"status": {"transitions": 1, "holder": {"identity": "a"}}}));
+        contention.changed(&LockRef::from_obj(&held), Some(&Entry::of(&before)), Some(&Entry::of(&held)));
+        assert_eq!(names(&contention.holders("k")), ["a"]);
+        assert_eq!(names(contention.before(&waits("b", 2), false)), [""; 0]);
+        let finished = claim(
+            "a",
+            1,
+            json!({"status": {"transitions": 1, "conditions": [{"type": "Finished",
+            "status": "True", "reason": "Released", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
+        );
+        contention.changed(&LockRef::from_obj(&held), Some(&Entry::of(&held)), Some(&Entry::of(&finished)));
+        assert!(contention.holders("k").is_empty());
+        assert_eq!(names(&contention.ended("k")), ["a"]);
+        contention.changed(&LockRef::from_obj(&held), Some(&Entry::of(&finished)), None);
+        assert!(contention.0.is_empty());
+    }
+}

@@ -1,0 +1,93 @@
+//! Pure: how many locks and quorums of one namespace are served. Each costs memory in every replica, and each quorum connections.
+
+use kube::ResourceExt;
+
+use crate::api::{DistributedLock, MemberState, RedisQuorum};
+
+/// In one namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Locks.
+    pub locks: usize,
+    /// Quorums.
+    pub quorums: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { locks: usize::MAX, quorums: usize::MAX }
+    }
+}
+
+impl Limits {
+    /// Of two numbers of which zero stands for no limit.
+    #[must_use]
+    pub fn new(locks: usize, quorums: usize) -> Self {
+        let limit = |number: usize| if number == 0 { usize::MAX } else { number };
+        Self { locks: limit(locks), quorums: limit(quorums) }
+    }
+
+    /// What is said of a lock for which there is no room.
+    #[must_use]
+    pub fn too_many_locks(&self, lock: &DistributedLock) -> String {
+        format!(
+            "namespace {} has {} older DistributedLocks, as many as the operator serves there: the lock is accepted when one of them is gone. \
+             Delete finished claims, for example by ttlAfterFinished, or ask who runs the operator for a larger limits.locksPerNamespace",
+            lock.namespace().unwrap_or_default(),
+            self.locks
+        )
+    }
+
+    /// What is said of a quorum for which there is no room.
+    #[must_use]
+    pub fn too_many_quorums(&self, quorum: &RedisQuorum) -> String {
+        format!(
+            "namespace {} has {} older RedisQuorums, as many as the operator serves there: nothing is made for this one until one of them is \
+             gone. Use one of those, or ask who runs the operator for a larger limits.quorumsPerNamespace",
+            quorum.namespace().unwrap_or_default(),
+            self.quorums
+        )
+    }
+
+    /// Whether there is no room for a quorum beside the others of its namespace. One that has begun goes on, whatever the limit is now:
+    /// what its members have promised lives.
+    #[must_use]
+    pub fn has_no_room(&self, quorum: &RedisQuorum, namespace: &[impl AsRef<RedisQuorum>]) -> bool {
+        let age =
+            |quorum: &RedisQuorum| (quorum.metadata.creation_timestamp.as_ref().map(|it| it.0), quorum.name_any());
+        let members = quorum.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
+        let has_begun = members.iter().any(|member| member.state != MemberState::Pending || member.run_id.is_some());
+        let older = || namespace.iter().filter(|other| age(other.as_ref()) < age(quorum)).count();
+        !has_begun && namespace.len() > self.quorums && older() >= self.quorums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn quorum(name: &str, created: u8, members: serde_json::Value) -> Arc<RedisQuorum> {
+        let object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
+            "metadata": {"name": name, "namespace": "ns", "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
+            "spec": {}, "status": {"members": members}});
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn the_oldest_quorums_are_served_and_those_that_have_begun() {
+        let limits = Limits::new(0, 2);
+        let pending = || json!([{"name": "q-0", "state": "Pending"}]);
+        let (a, b, c) = (quorum("a", 1, json!([])), quorum("b", 2, pending()), quorum("c", 3, pending()));
+        let begun = quorum("d", 4, json!([{"name": "d-0", "state": "Fenced", "runID": "r"}]));
+        let all = [c.clone(), b.clone(), a.clone(), begun.clone()];
+        let no_room = |quorum: &RedisQuorum| limits.has_no_room(quorum, &all);
+        assert_eq!([&a, &b, &c, &begun].map(|quorum| no_room(quorum)), [false, false, true, false]);
+        assert!(!limits.has_no_room(&c, &[c.clone(), a.clone()]), "one of them is gone");
+        assert!(!Limits::default().has_no_room(&c, &all));
+        assert!(limits.too_many_quorums(&c).contains("2 older"));
+    }
+}

@@ -1,0 +1,29 @@
+//! When to connect again.
+
+use std::time::Duration;
+
+/// Before the next attempt to connect.
+pub(super) const RETRY_PERIOD: Duration = Duration::from_millis(200);
+/// As long as that grows with attempts that fail one after the other. A process that starts is to be seen soon, since its fence waits for
+/// that. A master that others run may never answer.
+const LONGEST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY_OF_EXTERNAL: Duration = Duration::from_secs(5);
+
+/// Before the next attempt to connect, after one that failed and so many before it.
+pub(super) fn retry_pause(failures: u32, is_external: bool) -> Duration {
+    let longest = if is_external { LONGEST_RETRY_OF_EXTERNAL } else { LONGEST_RETRY };
+    RETRY_PERIOD.saturating_mul(1 << failures.min(8)).min(longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_never_answers_is_asked_less_and_less() {
+        let pauses = |is_external| (0..40).map(|at| retry_pause(at, is_external).as_millis()).collect::<Vec<_>>();
+        assert_eq!(pauses(false)[..4], [200, 400, 800, 1_000]);
+        assert_eq!(pauses(true)[..6], [200, 400, 800, 1_600, 3_200, 5_000]);
+        assert_eq!(pauses(true).last(), Some(&5_000));
+    }
+}
