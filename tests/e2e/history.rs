@@ -1,7 +1,7 @@
 //! Looking back at all that was seen of a lock.
 
 use anyhow::{Context as _, ensure};
-use redlock_operator::api::{DistributedLock, DistributedLockStatus};
+use redlock_operator::api::{DistributedLock, DistributedLockStatus, LockHolder};
 
 use crate::{
     locks::{is_held, status},
@@ -17,7 +17,12 @@ pub(crate) fn check_held_throughout(versions: &[Version<DistributedLock>]) -> an
     for version in versions {
         let now = status(&version.object);
         ensure!(is_held(&version.object) && !version.gone, "the lock was lost: {now:?}");
-        ensure!(now.holder == first.holder, "the holder changed: {:?}, then {:?}", first.holder, now.holder);
+        ensure!(
+            same_holder(now.holder.as_ref(), first.holder.as_ref()),
+            "the holder changed: {:?}, then {:?}",
+            first.holder,
+            now.holder
+        );
         ensure!(
             now.fencing_token == first.fencing_token && now.transitions == first.transitions,
             "it was acquired anew: token {:?}, then {:?}",
@@ -52,4 +57,11 @@ pub(crate) fn check_never_lost(versions: &[Version<DistributedLock>]) -> anyhow:
         ensure!(same, "it changed hands or was lost: {first:?}, then {now:?}");
     }
     Ok(())
+}
+
+/// The rejoin delay that is recorded with a hold grows with what is in force.
+fn same_holder(one: Option<&LockHolder>, other: Option<&LockHolder>) -> bool {
+    let lasting =
+        |holder: Option<&LockHolder>| holder.map(|holder| LockHolder { rejoin_delay: None, ..holder.clone() });
+    lasting(one) == lasting(other)
 }

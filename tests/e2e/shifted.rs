@@ -84,6 +84,8 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     config.cluster_url = server.parse()?;
     config.tls_server_name = None;
     let args = OperatorArgs {
+        max_locks_per_namespace: 0,
+        max_quorums_per_namespace: 0,
         namespace,
         pod_name: name,
         listen: ([127, 0, 0, 1], 0).into(),

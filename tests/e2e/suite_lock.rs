@@ -42,6 +42,7 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere slots::two_of_three_claims_share_two_slots,
     anywhere slots::another_number_of_slots_on_the_same_key_is_refused,
     anywhere transitions::a_held_lock_with_transitions_costs_no_write,
+    anywhere transitions::a_grant_costs_two_writes_and_a_release_two,
     anywhere transitions::a_lock_with_transitions_is_not_cut_short,
     anywhere requests::a_leader_that_is_asked_steps_down,
     anywhere requests::a_broken_lock_runs_out_and_history_says_who_and_why,

@@ -5,6 +5,7 @@ mod holders;
 mod installations;
 mod requests;
 mod rights;
+mod shares;
 mod unreadable;
 
 use crate::runner::{Test, tests};
@@ -18,5 +19,9 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere requests::a_neighbour_cannot_free_a_working_holders_lock,
     anywhere requests::who_breaks_a_lock_needs_the_permission_and_is_named,
     anywhere holders::a_pod_claims_only_for_itself_where_that_is_asked_for,
+    anywhere shares::thousands_that_wait_cost_a_few_writes_and_delay_nobody,
+    anywhere shares::a_namespace_that_creates_and_deletes_in_a_loop_harms_nobody,
+    local    shares::pods_that_do_not_answer_delay_only_their_own_locks,
+    anywhere shares::a_thousand_published_locks_take_nobodys_writes,
     anywhere installations::two_installations_run_side_by_side_and_each_quorum_has_one,
 ];

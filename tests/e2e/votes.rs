@@ -37,6 +37,10 @@ const ADMITTED_LIMIT: Duration = Duration::from_secs(60);
 /// A member is closed within this time after the status says that it is fenced: the record comes first.
 const CLOSED_LIMIT: i64 = 2_000;
 
+/// The status says by the API server's clock when a member was admitted, as the operator knows that clock from `Date` headers, which are
+/// cut to seconds. Fences last for longer.
+const CLOCK_ERROR: i64 = 500;
+
 /// One `SET key value NX PX` to one process of a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
@@ -244,8 +248,10 @@ fn admissions(versions: &[Version<RedisQuorum>]) -> BTreeMap<(String, String), V
             let Some(run_id) = run_id else { continue };
             let known = admissions.entry((name.clone(), run_id.clone())).or_default();
             match (state, admitted_at) {
-                (MemberState::Admitted, Some(at)) if known.last().is_none_or(|last| last.from < at.as_millis()) => {
-                    known.push(Admission { from: at.as_millis(), until: None });
+                (MemberState::Admitted, Some(at))
+                    if known.last().is_none_or(|last| last.from < at.as_millis() - CLOCK_ERROR) =>
+                {
+                    known.push(Admission { from: at.as_millis() - CLOCK_ERROR, until: None });
                 }
                 (MemberState::Fenced, _) => {
                     if let Some(last) = known.last_mut().filter(|last| last.until.is_none()) {

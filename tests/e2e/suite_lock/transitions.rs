@@ -42,6 +42,23 @@ pub(crate) async fn a_held_lock_with_transitions_costs_no_write(bench: Bench) ->
     Ok(())
 }
 
+pub(crate) async fn a_grant_costs_two_writes_and_a_release_two(bench: Bench) -> anyhow::Result<()> {
+    operators::all_available(&bench.cluster).await?;
+    let quiet = json!({"validity": "Transitions"});
+    let lock = Lock::create(&bench, with(claim("job", "job", None, Duration::from_secs(10)), quiet)).await?;
+    lock.held(SOON).await?;
+    // What follows would follow now.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let granted = lock.recorder.mark();
+    ensure!(granted == 3, "created, then {} writes: {:?}", granted - 1, lock.recorder.last()?.object);
+    lock.remove().await?;
+    let versions = lock.recorder.versions();
+    let writes = versions.iter().skip(granted).filter(|seen| !seen.gone).count();
+    // The API server's own, which sets the time of the deletion, is the first of them. The last one takes the finalizer off.
+    ensure!(writes <= 2, "deleted, then {writes} versions before it was gone");
+    Ok(())
+}
+
 pub(crate) async fn a_lock_with_transitions_is_not_cut_short(bench: Bench) -> anyhow::Result<()> {
     // Renewed every 2 s: at least 4 s are left at any time.
     let (ttl, left) = (Duration::from_secs(6), Duration::from_millis(3500));

@@ -1,0 +1,261 @@
+//! What one tenant does, in numbers, keeps nobody else waiting.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use futures::{StreamExt as _, TryStreamExt as _};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
+use redlock_operator::api::{DistributedLock, conditions::LockCondition};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::requests::client_of;
+use crate::{
+    bench::Bench,
+    history::check_held_throughout,
+    locks::{Lock, SOON, claim, is_held, leader, reason_of},
+    operators,
+    record::Recorder,
+    suite_lock::support::{IDLE, election, led_by, pod_claim, run, with, worker},
+};
+
+/// Requests to the API server that a tenant has under way at once.
+const AT_ONCE: usize = 16;
+/// Rounds in which the victim's own locks are measured.
+const ROUNDS: usize = 20;
+const TTL: Duration = Duration::from_secs(10);
+/// From apply to Held, for the slowest of the victim's locks. The rounds are too few to leave one out.
+const HELD_LIMIT: Duration = Duration::from_millis(500);
+const FAILOVER_LIMIT: Duration = Duration::from_secs(3);
+/// Writes that one grant, or one release, may cost.
+const WRITES: usize = 20;
+/// What follows from an event has happened by then.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// How long the victim's claims take from apply to Held, one after the other.
+async fn measure(victim: &Bench, what: &str, label: &str) -> anyhow::Result<()> {
+    let mut slowest = Duration::ZERO;
+    for round in 0..ROUNDS {
+        let name = format!("{label}-{round}");
+        let start = victim.now();
+        let lock = Lock::create(victim, claim(&name, &name, None, TTL)).await?;
+        let took = lock.held(SOON).await?.at.since(start);
+        victim.figures.add(what, took);
+        slowest = slowest.max(took);
+        lock.remove().await?;
+    }
+    ensure!(slowest < HELD_LIMIT, "{what}: the slowest took {slowest:?}");
+    Ok(())
+}
+
+/// The locks of a namespace for somebody with `edit` there. The API server gives such a user a share of its time; administrators it serves
+/// without a limit.
+async fn as_tenant(bench: &Bench) -> anyhow::Result<Api<DistributedLock>> {
+    bench.kubectl(&["create", "serviceaccount", "tenant"]).await?;
+    let account = format!("--serviceaccount={}:tenant", bench.namespace);
+    bench.kubectl(&["create", "rolebinding", "tenant", "--clusterrole=edit", &account]).await?;
+    Ok(Api::namespaced(client_of(bench, "tenant", None).await?, &bench.namespace))
+}
+
+/// Creates so many, as fast as the API server takes them.
+async fn create_all(
+    locks: &Api<DistributedLock>,
+    count: usize,
+    lock: impl Fn(usize) -> serde_json::Value,
+) -> anyhow::Result<()> {
+    futures::stream::iter(0..count)
+        .map(|number| {
+            let mut lock = lock(number);
+            lock["metadata"]["labels"] = json!({"e2e": "many"});
+            async move { anyhow::Ok(locks.create(&PostParams::default(), &serde_json::from_value(lock)?).await?) }
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_for_each(|_| std::future::ready(Ok(())))
+        .await
+}
+
+async fn until_all(
+    recorder: &Recorder<DistributedLock>,
+    count: usize,
+    within: Duration,
+    is_so: impl Fn(&DistributedLock) -> bool,
+) -> anyhow::Result<()> {
+    let (mut next, mut so) = (0, BTreeSet::new());
+    let waited = timeout(within, async {
+        while so.len() < count {
+            let fresh = recorder.after(next).await;
+            next += fresh.len();
+            so.extend(fresh.iter().filter(|seen| is_so(&seen.object)).map(|seen| seen.object.name_any()));
+        }
+    });
+    waited.await.with_context(|| format!("{} of {count} are so after {within:?}", so.len()))
+}
+
+pub(crate) async fn thousands_that_wait_cost_a_few_writes_and_delay_nobody(bench: Bench) -> anyhow::Result<()> {
+    let count = std::env::var("CLAIMS").ok().and_then(|text| text.parse().ok()).unwrap_or(10_000_usize);
+    let restarts = operators::restarts(&bench.cluster).await?;
+    let holder = Lock::create(&bench, claim("holder", "reindex", None, TTL)).await?;
+    holder.held(SOON).await?;
+    let recorder = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    let tenant = as_tenant(&bench).await?;
+    bench
+        .beside("thousands-that-wait-victim", async |victim| {
+            let start = bench.now();
+            let lock = |number| claim(&format!("waits-{number}"), "reindex", None, TTL);
+            let queued = |lock: &DistributedLock| reason_of(lock, "Held") == Some("Queued");
+            let all = async {
+                create_all(&tenant, count, lock).await?;
+                until_all(&recorder, count, Duration::from_secs(600), queued).await
+            };
+            let what = "apply -> Held while another namespace queues thousands";
+            let (all, measured) = tokio::join!(all, measure(victim, what, "meanwhile"));
+            all?;
+            bench.figures.add(&format!("{count} claims queued"), bench.now().since(start));
+            measured?;
+            measure(victim, "apply -> Held beside thousands that wait", "afterwards").await
+        })
+        .await?;
+    for (what, act) in [("release", true), ("grant", false)] {
+        let mark = recorder.mark();
+        if act {
+            holder.delete().await?;
+            recorder.until_after(mark, SOON, "the next one is granted", |seen| is_held(&seen.object)).await?;
+        }
+        // What else follows would follow now.
+        tokio::time::sleep(SETTLED).await;
+        let writes = recorder.mark() - mark;
+        println!("         {writes} writes of {count} claims in {SETTLED:?} after the {what}");
+        ensure!(writes <= if act { 2 * WRITES } else { WRITES }, "{writes} writes of claims that wait");
+    }
+    ensure!(operators::restarts(&bench.cluster).await? == restarts, "an operator pod was restarted");
+    Ok(())
+}
+
+pub(crate) async fn a_namespace_that_creates_and_deletes_in_a_loop_harms_nobody(bench: Bench) -> anyhow::Result<()> {
+    let tenant = as_tenant(&bench).await?;
+    bench
+        .beside("creates-and-deletes-victim", async |victim| {
+            let mut held = Vec::new();
+            for number in 0..ROUNDS {
+                let name = format!("held-{number}");
+                held.push(Lock::create(victim, claim(&name, &name, None, Duration::from_secs(3))).await?);
+            }
+            for lock in &held {
+                lock.held(SOON).await?;
+            }
+            let churn = async |worker: usize| -> anyhow::Result<()> {
+                for round in 0.. {
+                    let name = format!("churn-{worker}-{round}");
+                    let claim = serde_json::from_value(claim(&name, &name, None, TTL))?;
+                    tenant.create(&PostParams::default(), &claim).await?;
+                    tenant.delete(&name, &DeleteParams::background()).await?;
+                }
+                Ok(())
+            };
+            let what = "apply -> Held while another namespace creates and deletes claims";
+            tokio::select! {
+                measured = measure(victim, what, "meanwhile") => measured?,
+                churned = futures::future::try_join_all((0..AT_ONCE).map(churn)) => drop(churned?),
+            }
+            for lock in &held {
+                check_held_throughout(&lock.recorder.versions()).with_context(|| lock.name.clone())?;
+            }
+            Ok(())
+        })
+        .await
+}
+
+pub(crate) async fn pods_that_do_not_answer_delay_only_their_own_locks(bench: Bench) -> anyhow::Result<()> {
+    // Once it is stopped its kernel takes connections, and nobody answers.
+    let listens = "exec redis-server --save '' --protected-mode no";
+    let silent = run(&bench, worker(&bench, "silent", "silent", listens)).await?.last()?.object.name_any();
+    bench.cluster.faults.pause_container(&bench.namespace, &silent, "app").await?;
+    let probed = json!({"slots": 100, "liveness": {"httpGet": {"path": "/", "port": 6379}}});
+    let lock = |number: usize| with(pod_claim(&format!("probed-{number}"), "scheduler", &silent, TTL), probed.clone());
+    create_all(&as_tenant(&bench).await?, 100, lock).await?;
+    let waits = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    until_all(&waits, 50, Duration::from_secs(60), |lock| reason_of(lock, "Held").is_some()).await?;
+    bench
+        .beside("pods-that-do-not-answer-victim", async |victim| {
+            for pod in ["one", "two"] {
+                run(victim, worker(victim, pod, "scheduler", IDLE)).await?;
+            }
+            let lock = Lock::create(victim, election("scheduler", "scheduler", Duration::from_secs(2))).await?;
+            let mut leads = leader(&lock.held(SOON).await?.object).context("no leader")?;
+            for _ in 0..3 {
+                let (mark, start) = (lock.recorder.mark(), victim.now());
+                victim.cluster.faults.kill_container(&victim.namespace, &leads, "app").await?;
+                let next = if leads == "one" { "two" } else { "one" };
+                let took = led_by(&lock, mark, next, SOON).await?.at.since(start);
+                victim.figures.add("SIGKILL -> next leader beside 100 locks whose pod is silent", took);
+                ensure!(took < FAILOVER_LIMIT, "the next leader was there after {took:?}");
+                leads = next.to_owned();
+                let pods =
+                    victim.record::<k8s_openapi::api::core::v1::Pod>(if next == "one" { "two" } else { "one" }).await?;
+                pods.until(Duration::from_secs(60), "its container runs again", |pod| {
+                    crate::pods::is_ready(&pod.object)
+                })
+                .await?;
+            }
+            measure(victim, "apply -> Held beside 100 locks whose pod is silent", "meanwhile").await
+        })
+        .await
+}
+
+pub(crate) async fn a_thousand_published_locks_take_nobodys_writes(bench: Bench) -> anyhow::Result<()> {
+    const MANY: usize = 1_000;
+    let recorder = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    let tenant = as_tenant(&bench).await?;
+    bench
+        .beside("a-thousand-published-victim", async |victim| {
+            let idle = hundred(victim, "idle").await?;
+            let lock = |number| claim(&format!("many-{number}"), &format!("many-{number}"), None, TTL);
+            create_all(&tenant, MANY, lock).await?;
+            until_all(&recorder, MANY, Duration::from_secs(300), is_held).await?;
+            let mut held = Vec::new();
+            for number in 0..ROUNDS {
+                let name = format!("held-{number}");
+                held.push(Lock::create(victim, claim(&name, &name, None, TTL)).await?);
+            }
+            for lock in &held {
+                lock.held(SOON).await?;
+            }
+            measure(victim, "apply -> Held beside 1,000 published locks of another namespace", "meanwhile").await?;
+            let busy = hundred(victim, "busy").await?;
+            ensure!(busy <= 3 * idle, "100 locks took {busy:?}, and {idle:?} on an idle cluster");
+            for lock in &held {
+                check_held_throughout(&lock.recorder.versions()).with_context(|| lock.name.clone())?;
+            }
+            Ok(())
+        })
+        .await?;
+    let late = |lock: &DistributedLock| reason_of(lock, LockCondition::PublicationDelayed.as_str()).is_some();
+    let newest: std::collections::BTreeMap<_, _> =
+        recorder.versions().into_iter().map(|seen| (seen.object.name_any(), seen)).collect();
+    let (late, lost): (usize, usize) = (
+        newest.values().filter(|seen| late(&seen.object)).count(),
+        newest.values().filter(|seen| !is_held(&seen.object)).count(),
+    );
+    println!("         of the {MANY} locks {late} say that they were published late, {lost} are not held");
+    ensure!(lost == 0, "{lost} of them were lost");
+    Ok(())
+}
+
+/// How long it takes until 100 more locks are held. They are deleted afterwards.
+async fn hundred(bench: &Bench, name: &str) -> anyhow::Result<Duration> {
+    let recorder = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
+    let (start, mark) = (bench.now(), recorder.mark());
+    create_all(&bench.api(), 100, |number| claim(&format!("{name}-{number}"), &format!("{name}-{number}"), None, TTL))
+        .await?;
+    until_all(&recorder, 100, Duration::from_secs(120), |lock| lock.name_any().starts_with(name) && is_held(lock))
+        .await?;
+    let took = bench.now().since(start);
+    bench.figures.add(&format!("100 more locks held, {name} cluster"), took);
+    let delete = |number: usize| async move { bench.delete::<DistributedLock>(&format!("{name}-{number}")).await };
+    futures::stream::iter(0..100).map(delete).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    let _all_gone = recorder.until_after(mark, Duration::from_secs(120), "they are gone", |seen| seen.gone).await?;
+    Ok(took)
+}
