@@ -42,6 +42,8 @@ pub enum Reason {
     Leaving,
     /// Its clock was stepped, so its keys expire at wrong moments.
     ClockJump,
+    /// A script keeps it busy and cannot be ended.
+    Busy,
     /// It is closed because its pod is about to be replaced by one of a newer template.
     Updating,
 }
@@ -84,6 +86,8 @@ pub struct View<'a> {
     pub epoch_raised: bool,
     /// The clock of the process that is seen was stepped since its admission (rule 9).
     pub clock_jumped: bool,
+    /// Scripts have kept the process busy for so long that nothing but its end helps, and it is this member's turn: one at a time.
+    pub stuck: bool,
     /// Where the process that is seen runs, as far as that is known now. `None` leaves the record as it is.
     pub seen: Option<&'a Process>,
 }
@@ -123,7 +127,8 @@ pub enum FenceStep {
         /// Users are open, or may be.
         close: bool,
     },
-    /// End the process, which is fenced for a step of its clock: its keys have wrong ends, so it must forget them.
+    /// End the process, which is fenced for a step of its clock: its keys have wrong ends, so it must forget them. Or for a script that
+    /// cannot be ended: it takes part in no vote until it is another process.
     RestartProcess,
     /// Restore the counter, record the admission, open the users: `quorum::controller::admit`.
     Admit,
@@ -131,7 +136,7 @@ pub enum FenceStep {
 
 /// Decides the next step for one member.
 pub fn decide(view: &View<'_>) -> FenceStep {
-    if let Some(step) = buried(view) {
+    if let Some(step) = buried(view).or_else(|| stuck(view)) {
         return step;
     }
     match view.reach {
@@ -166,6 +171,26 @@ fn buried(view: &View<'_>) -> Option<FenceStep> {
         _ if !view.record.admitted => Some(FenceStep::WritePredecessorDead),
         Reach::NotRunning => Some(FenceStep::WritePending),
         Reach::Connecting { .. } | Reach::Lost { .. } => Some(FenceStep::WriteStarting),
+    }
+}
+
+/// A busy process can neither be closed nor be told whose epoch counts, so nothing is confirmed by it: the record says that it may not vote
+/// any more, names it as the one that its successor has to wait for, and then it is ended. When it answers again before that, its record
+/// stands: what it promised while nobody could ask it is waited for like after a crash.
+fn stuck(view: &View<'_>) -> Option<FenceStep> {
+    let is_recorded = view.record.state == State::Fenced && view.record.reason == Some(Reason::Busy);
+    let is_it = |sight: &Sight| view.record.run_id.as_ref() == Some(&sight.run_id);
+    let write = FenceStep::WriteFenced { reason: Reason::Busy, rejoin_at: None, close: true };
+    match view.reach {
+        Reach::NotRunning => None,
+        Reach::Seen(sight) if is_recorded && is_it(sight) => Some(FenceStep::RestartProcess),
+        Reach::Seen(sight) => {
+            (view.stuck && (view.record.admits(&sight.run_id) || sight.users == Users::Open)).then_some(write)
+        }
+        // A replica that has just begun has not heard from it who it is.
+        Reach::Connecting { .. } | Reach::Lost { .. } if !view.stuck => None,
+        Reach::Connecting { .. } | Reach::Lost { .. } if is_recorded => Some(FenceStep::RestartProcess),
+        Reach::Connecting { .. } | Reach::Lost { .. } => view.record.may_be_open().map(|_| write),
     }
 }
 

@@ -19,7 +19,7 @@ mod wire;
 
 pub use admin::{
     AdminConnection, Closing, Connections, EPOCH_KEY, EpochChange, Load, NOBODY, Observation, Opening, PasswordChange,
-    ScriptKill, Strain, TtlSample, Users,
+    ScriptKill, Senders, Strain, TtlSample, Users,
 };
 pub use connect::{Connect, Machine, Stream, Tcp};
 pub use endpoint::{Endpoint, Secret};

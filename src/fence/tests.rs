@@ -1,5 +1,6 @@
 use super::*;
 
+mod ended;
 mod sequences;
 
 const DELAY: Duration = Duration::from_millis(30_660);
@@ -48,7 +49,17 @@ fn decide_at(now: u64, record: &Record, reach: &Reach) -> FenceStep {
 }
 
 fn decide_with(now: u64, record: &Record, reach: &Reach, verdict: &Verdict, fenced_since: Option<u64>) -> FenceStep {
-    decide(&View {
+    decide(&view(now, record, reach, verdict, fenced_since))
+}
+
+fn view<'a>(
+    now: u64,
+    record: &'a Record,
+    reach: &'a Reach,
+    verdict: &'a Verdict,
+    fenced_since: Option<u64>,
+) -> View<'a> {
+    View {
         now: at(now),
         record,
         reach,
@@ -57,8 +68,9 @@ fn decide_with(now: u64, record: &Record, reach: &Reach, verdict: &Verdict, fenc
         fenced_since: fenced_since.map(at),
         epoch_raised: true,
         clock_jumped: false,
+        stuck: false,
         seen: None,
-    })
+    }
 }
 
 fn fenced(reason: Reason, rejoin_at: u64, close: bool) -> FenceStep {
@@ -82,6 +94,7 @@ fn nothing_is_decided_about_a_process_before_the_epoch_is_raised_on_it() {
             fenced_since: None,
             epoch_raised: false,
             clock_jumped: false,
+            stuck: false,
             seen: None,
         };
         assert_eq!(decide(&view), FenceStep::RaiseEpoch);
@@ -289,6 +302,7 @@ fn what_is_learnt_later_of_where_a_process_runs_is_recorded() {
             fenced_since: None,
             epoch_raised: true,
             clock_jumped: false,
+            stuck: false,
             seen: Some(seen),
         })
     };
@@ -359,41 +373,4 @@ fn states_without_a_process_are_recorded_once() {
     let admitted = record(State::Admitted, "a");
     assert_eq!(decide_at(0, &admitted, &connecting), FenceStep::Wait { until: Some(at(2_000)) });
     assert_eq!(decide_at(2_000, &admitted, &connecting), FenceStep::WriteUnreachable);
-}
-
-#[test]
-fn a_process_whose_clock_was_stepped_is_fenced_and_ended_and_never_admitted_again() {
-    let admitted = record(State::Admitted, "a");
-    let view = |record: &Record, reach: &Reach, clock_jumped, now| {
-        decide(&View {
-            now: at(now),
-            record,
-            reach,
-            predecessor: &Verdict::None,
-            rejoin_delay: DELAY,
-            fenced_since: None,
-            epoch_raised: true,
-            clock_jumped,
-            seen: None,
-        })
-    };
-    let open = seen("a", 0, Users::Open);
-    let step = FenceStep::WriteFenced { reason: Reason::ClockJump, rejoin_at: None, close: true };
-    assert_eq!(view(&admitted, &open, true, 90_000), step);
-    // Cut off for the leader at first: the step is found when it is back.
-    let unreachable = Record { state: State::Unreachable, ..admitted.clone() };
-    assert_eq!(view(&unreachable, &open, true, 90_000), step);
-    let fenced_a = admitted.after(step, Some(&process("a")), &Verdict::None);
-    assert_eq!((fenced_a.state, fenced_a.reason, fenced_a.admitted), (State::Fenced, Some(Reason::ClockJump), false));
-    assert_eq!(fenced_a.predecessor, Some(process("a")), "until it is seen to have ended");
-    // Whatever the next leader knows of the clock, and however long it takes.
-    let closed = seen("a", 0, Users::Closed);
-    for now in [90_100, 900_000] {
-        assert_eq!(view(&fenced_a, &closed, false, now), FenceStep::RestartProcess);
-    }
-    // The closing failed after the record was written.
-    assert_eq!(view(&fenced_a, &open, false, 90_100), step);
-    // The next process is an ordinary restart.
-    let reach = seen("b", 95_000, Users::Closed);
-    assert_eq!(view(&fenced_a, &reach, false, 95_000), fenced(Reason::Restarted, 125_660, false));
 }

@@ -24,7 +24,7 @@ mod timekeeper;
 mod tls;
 mod watches;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -136,6 +136,8 @@ struct Memory {
     clock_moved: Option<Boottime>,
     /// Since when the auth Secret has been missing, with no copy here.
     auth_missing_since: Option<Monotonic>,
+    /// Since when each member has been away, as far as this leader knows.
+    away: BTreeMap<String, Monotonic>,
     failures: u32,
 }
 

@@ -171,6 +171,12 @@ fn message(record: &Record, name: &str) -> Option<String> {
             "{name} is fenced because its clock was stepped: its process is ended, and the next one waits as after a crash"
         ));
     }
+    if record.state == State::Fenced && record.reason == Some(Reason::Busy) {
+        return Some(format!(
+            "{name} is fenced because a client's script has kept it busy and cannot be ended: its pod is deleted, and the next process \
+             waits as after a crash"
+        ));
+    }
     if record.state != State::Fenced || record.reason != Some(Reason::PredecessorUnconfirmed) {
         return None;
     }
@@ -183,6 +189,15 @@ fn message(record: &Record, name: &str) -> Option<String> {
         uid = before.pod_uid,
         annotation = crate::api::PREDECESSOR_DEAD_ANNOTATION,
     ))
+}
+
+/// What is said of clients that keep members busy for good.
+pub fn kept_busy(status: &RedisQuorumStatus) -> impl Iterator<Item = String> {
+    let busy = status.members.iter().filter(|member| member.reason == Some(FenceReason::Busy));
+    busy.map(|member| {
+        let name = &member.name;
+        format!("a client's script has kept {name} busy and cannot be ended: its pod is deleted. See to the clients of this quorum")
+    })
 }
 
 fn identity(node: &NodeStatus) -> NodeIdentity {
@@ -227,6 +242,7 @@ const fn reason_of(reason: FenceReason) -> Reason {
         FenceReason::PredecessorUnconfirmed => Reason::PredecessorUnconfirmed,
         FenceReason::Leaving => Reason::Leaving,
         FenceReason::ClockJump => Reason::ClockJump,
+        FenceReason::Busy => Reason::Busy,
         FenceReason::Updating => Reason::Updating,
         FenceReason::Restarted => Reason::Restarted,
     }
@@ -239,6 +255,7 @@ const fn published_reason(reason: Reason) -> FenceReason {
         Reason::PredecessorUnconfirmed => FenceReason::PredecessorUnconfirmed,
         Reason::Leaving => FenceReason::Leaving,
         Reason::ClockJump => FenceReason::ClockJump,
+        Reason::Busy => FenceReason::Busy,
         Reason::Updating => FenceReason::Updating,
     }
 }

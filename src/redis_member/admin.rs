@@ -3,6 +3,7 @@
 mod load;
 mod sample;
 mod secrets;
+mod slow;
 mod users;
 
 use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule};
@@ -24,6 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub use load::{Connections, Load, NOBODY, Strain};
 pub use sample::TtlSample;
 pub use secrets::PasswordChange;
+pub use slow::{ScriptKill, Senders};
 pub use users::Users;
 
 /// The operator's epoch on a member: a leader raises it before anything else, and one with an older epoch can open
@@ -100,15 +102,6 @@ pub enum Closing {
     EpochMoved,
 }
 
-/// The outcome of `SCRIPT KILL`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScriptKill {
-    /// A script was ended.
-    Killed,
-    /// None was running.
-    NotBusy,
-}
-
 impl AdminConnection {
     /// Connects as the endpoint's user, which should be [`OPERATOR_USER`], and asks which process this is. `deadline`
     /// bounds connecting, and later every operation.
@@ -139,18 +132,6 @@ impl AdminConnection {
         let driver = AbortOnDropHandle::new(tokio::spawn(driver));
         let run_id = RunId::new("");
         Ok(Self { connection, clock, deadline, run_id, certificate, incoming, broken: false, driver })
-    }
-
-    /// Ends a script that has made a member BUSY. A connection of its own, since a busy process does not say who it is.
-    ///
-    /// # Errors
-    /// If there is no connection or no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
-    pub async fn kill_busy_script(
-        endpoint: &Endpoint,
-        machine: impl Into<Machine>,
-        deadline: Duration,
-    ) -> Result<ScriptKill, MemberError> {
-        Self::open_connection(endpoint, machine.into(), deadline).await?.script_kill().await
     }
 
     /// The process at the other end, for the whole life of this connection.
@@ -271,18 +252,6 @@ impl AdminConnection {
         self.close_all(epoch, users, &[]).await
     }
 
-    /// Ends a running script.
-    ///
-    /// # Errors
-    /// If there is no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
-    pub async fn script_kill(&mut self) -> Result<ScriptKill, MemberError> {
-        match self.ask(cmd("SCRIPT").arg("KILL")).await {
-            Ok(_) => Ok(ScriptKill::Killed),
-            Err(MemberError::Other(code)) if code == "NOTBUSY" => Ok(ScriptKill::NotBusy),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Whether the commands were executed under this epoch.
     async fn guarded(&mut self, epoch: i64, commands: Vec<Cmd>) -> Result<bool, MemberError> {
         if self.watch_epoch().await? != Some(epoch) {
@@ -323,6 +292,12 @@ impl AdminConnection {
     /// `&mut self` throughout: nothing comes between WATCH and EXEC. A caller that goes away in the middle of an
     /// operation, or a deadline, leaves the state unknown, so `broken` is set for as long as an answer is due.
     pub(super) async fn ask_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, MemberError> {
+        let answers = self.exchange(pipeline).await?;
+        first_failure(&answers).map_or(Ok(answers), Err)
+    }
+
+    /// All answers, refusals among them.
+    async fn exchange(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, MemberError> {
         if self.broken {
             return Err(MemberError::Unreachable("connection given up".to_owned()));
         }
@@ -332,7 +307,7 @@ impl AdminConnection {
         let answers = answers.map_err(|error| wire::error(&error))?;
         self.incoming.answered();
         self.broken = false;
-        first_failure(&answers).map_or(Ok(answers), Err)
+        Ok(answers)
     }
 }
 

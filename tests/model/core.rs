@@ -65,6 +65,7 @@ pub(crate) fn admits(seen_for: u8, delay: u8) -> bool {
         fenced_since: None,
         epoch_raised: true,
         clock_jumped: false,
+        stuck: false,
         seen: None,
     });
     step == FenceStep::Admit

@@ -279,6 +279,8 @@ pub enum FenceReason {
     FirstStart,
     /// Its clock jumped.
     ClockJump,
+    /// A script keeps it busy and cannot be ended.
+    Busy,
     /// It joins the member list.
     Joining,
     /// It leaves the member list.

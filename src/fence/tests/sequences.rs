@@ -17,6 +17,8 @@ enum Happening {
     NewReplica,
     OpeningFails,
     PredecessorKnown(bool),
+    /// A script keeps the process busy, or does so no more.
+    Stuck(bool),
     Decide,
 }
 
@@ -31,6 +33,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => Just(Happening::NewReplica),
         1 => Just(Happening::OpeningFails),
         2 => any::<bool>().prop_map(Happening::PredecessorKnown),
+        1 => any::<bool>().prop_map(Happening::Stuck),
         8 => Just(Happening::Decide),
     ]
 }
@@ -48,6 +51,7 @@ struct World {
     fenced_since: Option<u64>,
     opening_fails: bool,
     known_dead: bool,
+    stuck: bool,
 }
 
 impl World {
@@ -62,6 +66,7 @@ impl World {
             fenced_since: None,
             opening_fails: false,
             known_dead: false,
+            stuck: false,
         }
     }
 
@@ -81,10 +86,7 @@ impl World {
         match happening {
             Happening::Pass(millis) => self.now += millis,
             Happening::Probe => self.probe(),
-            Happening::Restart => {
-                (self.process, self.open, self.must_wait_from) = (self.process + 1, false, None);
-                self.watch.lost(at(self.now));
-            }
+            Happening::Restart => self.restart(),
             Happening::LoseSight => self.watch.lost(at(self.now)),
             Happening::Meddle(open) => self.open = *open,
             // Every replica watches every member and every status, so another leader knows the same.
@@ -94,8 +96,15 @@ impl World {
             }
             Happening::OpeningFails => self.opening_fails = true,
             Happening::PredecessorKnown(dead) => self.known_dead = *dead,
+            Happening::Stuck(stuck) => self.stuck = *stuck,
             Happening::Decide => self.decide(),
         }
+    }
+
+    fn restart(&mut self) {
+        (self.process, self.open, self.must_wait_from) = (self.process + 1, false, None);
+        (self.stuck, self.known_dead) = (false, false);
+        self.watch.lost(at(self.now));
     }
 
     fn verdict(&self) -> Verdict {
@@ -110,7 +119,8 @@ impl World {
     /// One decision and its effect; panics if it breaks the rule.
     fn decide(&mut self) {
         let (reach, verdict) = (self.watch.reach(true, at(self.now)), self.verdict());
-        let step = decide_with(self.now, &self.record, &reach, &verdict, self.fenced_since);
+        let view = view(self.now, &self.record, &reach, &verdict, self.fenced_since);
+        let step = decide(&View { stuck: self.stuck, ..view });
         let running = process(&self.name());
         if let Reach::Seen(sight) = &reach
             && sight.run_id != running.run_id
@@ -127,12 +137,17 @@ impl World {
         }
         let visible = matches!(reach, Reach::Seen(_)).then_some(&running);
         self.record = self.record.after(step, visible, &verdict);
-        if let FenceStep::WriteFenced { close: true, .. } = step {
+        if step == FenceStep::RestartProcess {
+            return self.restart();
+        }
+        // One that is busy obeys nobody.
+        let closes = matches!(step, FenceStep::WriteFenced { reason, close: true, .. } if reason != Reason::Busy);
+        if closes {
             self.open = false;
             self.must_wait_from = Some(self.now);
             self.fenced_since = Some(self.now);
         }
-        if step == FenceStep::Admit || matches!(step, FenceStep::WriteFenced { close: true, .. }) {
+        if step == FenceStep::Admit || closes {
             self.probe();
         }
     }
@@ -155,8 +170,10 @@ proptest! {
         for happening in &happenings {
             world.happen(happening);
         }
-        (world.known_dead, world.opening_fails) = (true, false);
+        (world.opening_fails, world.stuck) = (false, false);
         for _ in 0..60 {
+            // Of a process that is ended now, too.
+            world.known_dead = true;
             for happening in [Happening::Probe, Happening::Decide, Happening::Decide, Happening::Pass(1_000)] {
                 world.happen(&happening);
             }

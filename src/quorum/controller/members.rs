@@ -187,7 +187,7 @@ impl Member<'_> {
                 FenceStep::Nothing => return Ok(None),
                 FenceStep::Wait { until } => return Ok(until),
                 FenceStep::RestartProcess => {
-                    self.restart_process(&look).await?;
+                    self.restart_process(&record, &look).await?;
                     return Ok(None);
                 }
                 step => self.carry_out(step, &quorum, &record, &look).await?,
@@ -212,6 +212,7 @@ impl Member<'_> {
             fenced_since: look.view.fenced_since,
             epoch_raised: look.view.raised == Some(self.task.leader.term.epoch),
             clock_jumped: seen.is_some_and(|seen| self.task.session.clocks().step_of(&seen.run_id).is_some()),
+            stuck: self.link.is_stuck() && self.may_be_restarted(quorum, look.now),
             seen: look.seen.as_ref(),
         })
     }
@@ -227,6 +228,8 @@ impl Member<'_> {
             FenceStep::Nothing | FenceStep::Wait { .. } => Ok(()),
             FenceStep::RaiseEpoch => self.raise_epoch(look).await,
             FenceStep::WriteFenced { reason, rejoin_at, close } => {
+                // A busy process obeys nobody.
+                let close = close && reason != Reason::Busy;
                 if close && record.admitted && !self.is_still(step, look).await? {
                     return Ok(());
                 }
@@ -350,6 +353,14 @@ impl Member<'_> {
                     format!("the clock of {name} was stepped{by}: it is fenced and its process is ended"),
                 )
             }
+            Reason::Busy => (
+                EventType::Warning,
+                "Busy",
+                format!(
+                    "a client's script has kept {name} busy and cannot be ended: its pod is deleted, and the next process votes when \
+                     every lock that this one may have promised has run out"
+                ),
+            ),
             Reason::Leaving => (EventType::Normal, "Fenced", format!("{name} is closed for good")),
             Reason::Updating => (EventType::Normal, "Updating", format!("{name} is closed, its pod is replaced")),
         };

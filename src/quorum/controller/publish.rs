@@ -160,7 +160,8 @@ impl<'a> Publisher<'a> {
         status.ready = Some(status::ready_column(status, &lists));
         let agreement =
             status::agreement(&self.task.session.accord().lock(), self.plan, self.task.leader.context.clock.boottime());
-        let shut_out = self.task.session.links().iter().flat_map(|link| link.shut_out_in_words()).collect();
+        let mut shut_out: Vec<_> = self.task.session.links().iter().flat_map(|link| link.shut_out_in_words()).collect();
+        shut_out.extend(status::kept_busy(status));
         let overview = Overview { agreement: Some(agreement), shut_out, ..self.overview.clone() };
         status::conditions(status, &lists, &overview, generation, self.task.api_time());
         status::watch_conditions(status, &self.task.watched(), generation, self.task.api_time());

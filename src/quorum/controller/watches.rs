@@ -1,13 +1,15 @@
 //! What follows from what is watched on the members: a process whose clock was stepped is ended, scripts that were ended are
 //! told of, and the conditions say the rest.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::ResourceExt;
 
 use super::members::{Look, Member};
 use super::{Error, Task, delete, locks};
-use crate::api::{DistributedLock, RedisQuorum};
+use crate::api::{DistributedLock, FenceReason, MemberState, MemberStatus, RedisQuorum};
+use crate::fence::Record;
 use crate::quorum::in_force::{self, InForce};
 use crate::quorum::lookup;
 use crate::quorum::status::{TtlReport, Watched};
@@ -54,19 +56,33 @@ impl Task<'_> {
 
 impl Member<'_> {
     /// Deletes the pod of a process whose clock was stepped: keys that end at wrong moments must go, and the operator's Redis
-    /// user cannot shut a process down. By its UID, so that no later pod is meant.
-    pub(super) async fn restart_process(&self, look: &Look) -> Result<(), Error> {
-        let Some(seen) = &look.seen else { return Ok(()) };
+    /// user cannot shut a process down. Or of one that a script keeps busy. By its UID, so that no later pod is meant.
+    pub(super) async fn restart_process(&self, record: &Record, look: &Look) -> Result<(), Error> {
+        let Some(process) = look.seen.as_ref().or_else(|| record.may_be_open()) else { return Ok(()) };
         let (namespace, name) = (&self.plan.namespace, self.member.pod_name());
         let pod = self.task.leader.context.pods.named(namespace, &name);
-        let Some(pod) = pod.filter(|pod| pod.uid().as_ref() == Some(&seen.pod_uid)) else { return Ok(()) };
+        let Some(pod) = pod.filter(|pod| pod.uid().as_ref() == Some(&process.pod_uid)) else { return Ok(()) };
         if pod.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
         if delete(&self.task.leader.context.client, pod.as_ref()).await? {
-            tracing::info!(pod = %name, run_id = %seen.run_id, "deleted: its clock was stepped");
+            tracing::info!(pod = %name, run_id = %process.run_id, reason = ?record.reason, "deleted, to end its process");
         }
         Ok(())
+    }
+
+    /// Whether this member may be restarted for a script that keeps it busy: one at a time, or a client could have all locks of the
+    /// quorum forgotten at once.
+    pub(super) fn may_be_restarted(&self, quorum: &RedisQuorum, now: Monotonic) -> bool {
+        let is_away = |member: &MemberStatus| {
+            let answers = self.task.session.link(&member.name).is_some_and(|link| link.is_seen());
+            member.reason == Some(FenceReason::Busy) || (member.state != MemberState::Admitted && !answers)
+        };
+        let members = quorum.status.iter().flat_map(|status| &status.members);
+        let others = members.filter(|member| member.name != self.member.name && is_away(member));
+        let others: Vec<&str> = others.map(|member| member.name.as_str()).collect();
+        let delay = in_force::rejoin_delay_of(quorum);
+        self.task.leader.memory(self.task.session.uid(), |memory| are_all_back(&mut memory.away, &others, now, delay))
     }
 
     /// For people: how far the clock of the process that is seen was stepped.
@@ -76,6 +92,18 @@ impl Member<'_> {
     }
 }
 
+/// Whether of the other members none is away that was sent away or vanished within the rejoin delay. One that has been away for longer
+/// may never come back. `since`: since when each has been away, as far as this leader knows.
+fn are_all_back(since: &mut BTreeMap<String, Monotonic>, away: &[&str], now: Monotonic, delay: Duration) -> bool {
+    since.retain(|name, _| away.contains(&name.as_str()));
+    let mut all = true;
+    for name in away {
+        let gone = *since.entry((*name).to_owned()).or_insert(now);
+        all &= now.since(gone) >= delay;
+    }
+    all
+}
+
 /// By what is specified, and by what was last published: replicas that do not know a shorter ttl yet renew for the old one.
 fn holds_longer_than(lock: &DistributedLock, longest: Duration) -> bool {
     let Some(status) = lock.status.as_ref().filter(|status| status.holder.is_some()) else { return false };
@@ -83,4 +111,23 @@ fn holds_longer_than(lock: &DistributedLock, longest: Duration) -> bool {
     let longest_millis = i64::try_from(longest.as_millis()).unwrap_or(i64::MAX);
     lock.spec.ttl.get() + lock.spec.lock_delay.unwrap_or_default().get() > longest
         || published.is_some_and(|millis| millis > longest_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_member_at_a_time_is_restarted() {
+        const DELAY: Duration = Duration::from_secs(30);
+        let at = |seconds| Monotonic::default() + Duration::from_secs(seconds);
+        let mut since = BTreeMap::new();
+        assert!(are_all_back(&mut since, &[], at(0), DELAY));
+        assert!(!are_all_back(&mut since, &["m0"], at(10), DELAY), "it was sent away a moment ago");
+        assert!(!are_all_back(&mut since, &["m0"], at(39), DELAY));
+        assert!(are_all_back(&mut since, &["m0"], at(40), DELAY), "it may never come back");
+        assert!(!are_all_back(&mut since, &["m0", "m1"], at(41), DELAY));
+        assert!(are_all_back(&mut since, &[], at(42), DELAY), "all answer");
+        assert!(!are_all_back(&mut since, &["m0"], at(43), DELAY), "another time");
+    }
 }

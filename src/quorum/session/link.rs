@@ -1,8 +1,8 @@
 //! The link of one replica to one member: a voting connection, and an admin connection that watches which process answers and
-//! whether its users are open. It only looks; the leader's acts are in [`acts`]. What is different about a master that others run is
-//! in [`external`].
+//! whether its users are open. It only looks; the leader's acts are in [`acts`], and masters that others run in [`external`].
 
 mod acts;
+mod busy;
 mod external;
 mod looks;
 mod place;
@@ -282,11 +282,8 @@ impl MemberLink {
                     self.probe(admin, place).await;
                 }
                 Err(MemberError::Busy) if !self.plan.is_external() => {
-                    let admin = place.admin.clone();
-                    self.note_script(
-                        &AdminConnection::kill_busy_script(&admin, self.machine.clone(), ADMIN_DEADLINE).await,
-                    );
-                    sleep(RETRY_PERIOD).await;
+                    self.end_script_at(place).await;
+                    sleep(self.pause()).await;
                 }
                 // Alive, and no member of this kind has much to load.
                 Err(MemberError::Busy | MemberError::Loading) => sleep(RETRY_PERIOD).await,
@@ -337,23 +334,25 @@ impl MemberLink {
                 let users: Vec<&str> = users.iter().map(String::as_str).collect();
                 match admin.observe(&users).await {
                     Ok(observation) => {
+                        self.note_free();
                         let load = observation.load;
                         self.saw(observation);
                         if self.plan.is_external() {
                             self.look_at_record(&mut admin).await;
                         } else {
+                            self.look_for_senders(&mut admin).await;
                             self.relieve(&mut admin, load).await;
                             self.sample_ttls(&mut admin).await;
                         }
                     }
-                    Err(MemberError::Busy) if !self.plan.is_external() => self.note_script(&admin.script_kill().await),
+                    Err(MemberError::Busy) if !self.plan.is_external() => self.end_scripts(&mut admin).await,
                     Err(MemberError::Busy | MemberError::Loading) => {}
                     Err(_) => return,
                 }
             }
             tokio::select! {
                 () = admin.disconnected() => return,
-                () = sleep(PROBE_PERIOD) => {}
+                () = sleep(self.pause()) => {}
             }
         }
     }

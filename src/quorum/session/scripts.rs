@@ -29,8 +29,8 @@ fn words(link: &MemberLink, news: ScriptNews) -> (&'static str, String) {
         ScriptNews::Unkillable => (
             "ScriptUnkillable",
             format!(
-                "{name} is busy with somebody's script, which has written and cannot be ended: if it does not end by itself, \
-                 delete the pod {}",
+                "{name} is busy with somebody's script, which has written and cannot be ended: if it does not end by itself within \
+                 seconds, the pod {} is deleted",
                 link.plan().pod_name()
             ),
         ),

@@ -14,7 +14,7 @@ use crate::redlock::MemberError;
 /// Connections that have not logged in are this user's.
 pub const NOBODY: &str = "default";
 /// Bytes of the longest `CLIENT LIST` that is read: some 10,000 connections.
-const LONGEST_LIST: usize = 4 << 20;
+pub(super) const LONGEST_LIST: usize = 4 << 20;
 
 /// What a member uses of what it may use. Zero as a limit: there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,9 @@ pub struct Load {
     pub memory: u64,
     /// `maxmemory`, bytes.
     pub most_memory: u64,
+    /// Bytes that scripts take which somebody has run or loaded: their texts, and what Lua has made of them. Redis keeps them until it is
+    /// told not to, and what is Lua's counts for no limit.
+    pub scripts: u64,
 }
 
 /// What a member runs out of.
@@ -36,6 +39,8 @@ pub enum Strain {
     Connections,
     /// Memory: it refuses votes and the operator's transactions.
     Memory,
+    /// Time, by scripts: nobody is served meanwhile.
+    Time,
 }
 
 impl fmt::Display for Strain {
@@ -43,6 +48,7 @@ impl fmt::Display for Strain {
         f.write_str(match self {
             Self::Connections => "connections",
             Self::Memory => "memory",
+            Self::Time => "time",
         })
     }
 }
@@ -55,7 +61,15 @@ impl Load {
             most_connections: field("maxclients"),
             memory: field("used_memory"),
             most_memory: field("maxmemory"),
+            scripts: field("used_memory_vm_eval") + field("used_memory_scripts_eval"),
         }
+    }
+
+    /// Whether what scripts take is worth throwing away: whoever uses one loads it again. A fifth of the limit; the libraries' and the
+    /// operator's scripts take some 100 KB.
+    #[must_use]
+    pub fn is_full_of_scripts(&self) -> bool {
+        self.most_memory > 0 && self.scripts.saturating_mul(5) >= self.most_memory
     }
 
     /// What has to be freed: memory at 95 % of its limit, connections at 80 %.
@@ -81,30 +95,39 @@ impl Connections {
     fn read(list: &str) -> Self {
         let mut users = BTreeMap::<String, (u64, u64)>::new();
         for line in list.lines() {
-            let field = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
-            let Some(user) = field("user") else { continue };
+            let Some(user) = field(line, "user") else { continue };
             let (count, bytes) = users.entry(user.to_owned()).or_default();
             *count += 1;
-            *bytes += field("tot-mem").and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
+            *bytes += field(line, "tot-mem").and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
         }
         Self(users)
     }
 
     /// Who takes most of what a member runs out of, the operator's own users left out. [`NOBODY`] stands for all that have not logged
-    /// in.
+    /// in. Of time the list says nothing.
     #[must_use]
     pub fn heaviest(&self, strain: Strain) -> Option<&str> {
-        let own = |user: &str| {
-            let locker = UserRule::split_name(user).is_some_and(|(name, _)| name == LOCKER);
-            locker || [OPERATOR_USER, PROBE_USER].contains(&user)
-        };
-        let others = self.0.iter().filter(|(user, _)| !own(user));
-        let takes = |(count, bytes): (u64, u64)| match strain {
-            Strain::Connections => count,
-            Strain::Memory => bytes,
-        };
+        let others = self.0.iter().filter(|(user, _)| !is_own(user) && strain != Strain::Time);
+        let takes = |(count, bytes): (u64, u64)| if strain == Strain::Memory { bytes } else { count };
         others.max_by_key(|(_, of)| takes(**of)).map(|(user, _)| user.as_str())
     }
+}
+
+/// A field of a line of `CLIENT LIST`.
+fn field<'l>(line: &'l str, name: &str) -> Option<&'l str> {
+    line.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// Who has logged in on each connection, by the address of the peer.
+pub(super) fn users_by_address(list: &str) -> BTreeMap<String, String> {
+    let of_line = |line| Some((field(line, "addr")?.to_owned(), field(line, "user")?.to_owned()));
+    list.lines().filter_map(of_line).collect()
+}
+
+/// The operator's users, and that of the probes.
+pub(super) fn is_own(user: &str) -> bool {
+    let locker = UserRule::split_name(user).is_some_and(|(name, _)| name == LOCKER);
+    locker || [OPERATOR_USER, PROBE_USER].contains(&user)
 }
 
 /// The client name of the operator's locking path.
@@ -139,6 +162,20 @@ impl AdminConnection {
         pipeline.add_command(kill(user));
         self.ask_all(&pipeline).await.map(drop)
     }
+
+    /// Throws away all scripts that the process keeps; whoever uses one loads it again. The operator gives itself the one command for
+    /// this one moment: whoever may change users can do so anyway.
+    ///
+    /// # Errors
+    /// If there is no answer in time.
+    pub async fn forget_scripts(&mut self) -> Result<(), MemberError> {
+        let rule = |rule| ["SETUSER", OPERATOR_USER, rule];
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("ACL").arg(&rule("+script|flush"));
+        pipeline.cmd("SCRIPT").arg("FLUSH").arg("ASYNC");
+        pipeline.cmd("ACL").arg(&rule("-script|flush"));
+        self.ask_all(&pipeline).await.map(drop)
+    }
 }
 
 #[cfg(test)]
@@ -147,13 +184,22 @@ mod tests {
 
     #[test]
     fn a_member_is_strained_shortly_before_it_refuses() {
-        let load = |connections, memory| Load { connections, most_connections: 500, memory, most_memory: 1_000 };
+        let load = |connections, memory| Load {
+            connections,
+            most_connections: 500,
+            memory,
+            most_memory: 1_000,
+            ..Load::default()
+        };
         assert_eq!(load(399, 949).strain(), None);
         assert_eq!(load(400, 949).strain(), Some(Strain::Connections));
         assert_eq!(load(400, 950).strain(), Some(Strain::Memory));
         assert_eq!(Load { connections: 9_000, memory: 9_000, ..Load::default() }.strain(), None, "no limits");
-        let info = "used_memory:17\r\nmaxmemory:100\r\nconnected_clients:3\r\nmaxclients:512\r\n";
-        let read = Load { connections: 3, most_connections: 512, memory: 17, most_memory: 100 };
+        let info = "used_memory:17\r\nmaxmemory:100\r\nconnected_clients:3\r\nmaxclients:512\r\n\
+                    used_memory_vm_eval:12\r\nused_memory_scripts_eval:7\r\n";
+        let read = Load { connections: 3, most_connections: 512, memory: 17, most_memory: 100, scripts: 19 };
+        assert!(!read.is_full_of_scripts() && Load { scripts: 20, ..read }.is_full_of_scripts());
+        assert!(!Load { scripts: 20, most_memory: 0, ..read }.is_full_of_scripts(), "no limit");
         assert_eq!(Load::read(info), read);
     }
 

@@ -153,6 +153,7 @@ impl Admission {
             fenced_since: fenced.map(|(_, since)| ago(since)),
             epoch_raised: replica.raised == Some(sight.process),
             clock_jumped: false,
+            stuck: false,
             seen: None,
         });
         let next = real.after(step, Some(&process(world, sight.process)), &verdict);

@@ -110,6 +110,16 @@ async fn close_at(
 }
 
 impl Turn<'_> {
+    /// A full member refuses transactions. Then room is made, and the act is worth another attempt.
+    async fn has_made_room<T: Sync>(&mut self, outcome: &Result<T, MemberError>) -> Result<bool, MemberError> {
+        if !matches!(outcome, Err(MemberError::OutOfMemory)) {
+            return Ok(false);
+        }
+        let load = self.admin.observe(&[]).await?.load;
+        self.link.make_room(&mut self.admin, load).await;
+        Ok(true)
+    }
+
     /// What the process says of itself now; noted by the link as well.
     pub async fn observe(&mut self) -> Result<Observation, ActError> {
         let users = self.link.asked_about(&self.users, self.admin.run_id());
@@ -137,7 +147,11 @@ impl Turn<'_> {
     ) -> Result<(), ActError> {
         let open = self.observe().await?.open_users;
         let users: Vec<_> = users.iter().filter(|user| open.iter().any(|open| open == user.name())).cloned().collect();
-        match self.admin.set_passwords(epoch, operator, &users, cut).await? {
+        let mut changed = self.admin.set_passwords(epoch, operator, &users, cut).await;
+        if self.has_made_room(&changed).await? {
+            changed = self.admin.set_passwords(epoch, operator, &users, cut).await;
+        }
+        match changed? {
             PasswordChange::Changed => Ok(()),
             PasswordChange::EpochMoved => Err(ActError::Deposed),
         }
@@ -156,7 +170,11 @@ impl Turn<'_> {
 
     /// Makes `epoch` the only one that opens and closes users of this process.
     pub async fn raise_epoch(&mut self, epoch: i64) -> Result<(), ActError> {
-        match self.admin.raise_epoch(epoch).await? {
+        let mut raised = self.admin.raise_epoch(epoch).await;
+        if self.has_made_room(&raised).await? {
+            raised = self.admin.raise_epoch(epoch).await;
+        }
+        match raised? {
             EpochChange::AlreadyHigher(higher) => return Err(ActError::Outdated(higher)),
             EpochChange::Raised => {}
         }
@@ -169,7 +187,17 @@ impl Turn<'_> {
     /// Closes these users and all others that the process has, confirms it, and starts the count of the process from now.
     pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
         let open = self.observe_all().await?.open_users;
-        match self.admin.close_all(epoch, users, &open).await? {
+        let mut closed = self.admin.close_all(epoch, users, &open).await;
+        if closed == Err(MemberError::OutOfMemory) {
+            // Users one by one are no transaction, so a full member obeys. Nothing else is confirmed by that: whoever has raised the epoch
+            // may open them again, and the guarded closing follows.
+            for user in &open {
+                self.admin.shut_out(user).await?;
+            }
+            self.has_made_room(&closed).await?;
+            closed = self.admin.close_all(epoch, users, &open).await;
+        }
+        match closed? {
             Closing::EpochMoved => return Err(ActError::Deposed),
             Closing::Closed => {}
         }
@@ -183,7 +211,15 @@ impl Turn<'_> {
 
     /// Closes users that are no more, on a process that goes on voting, and confirms it.
     pub async fn close_some(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
-        match self.admin.close(epoch, users).await? {
+        let mut closed = self.admin.close(epoch, users).await;
+        if closed == Err(MemberError::OutOfMemory) {
+            for user in users {
+                self.admin.shut_out(user.name()).await?;
+            }
+            self.has_made_room(&closed).await?;
+            closed = self.admin.close(epoch, users).await;
+        }
+        match closed? {
             Closing::EpochMoved => return Err(ActError::Deposed),
             Closing::Closed => {}
         }
@@ -237,7 +273,11 @@ impl Turn<'_> {
 
     /// Opens users of a process that is admitted: a client was added.
     pub async fn open_more(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
-        match self.admin.open(epoch, users).await? {
+        let mut opened = self.admin.open(epoch, users).await;
+        if self.has_made_room(&opened).await? {
+            opened = self.admin.open(epoch, users).await;
+        }
+        match opened? {
             Opening::EpochMoved => return Err(ActError::Deposed),
             Opening::Opened => {}
         }

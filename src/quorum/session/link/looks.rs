@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::MemberLink;
+use super::busy::Busy;
 use crate::quorum::session::ttl::{PAGE, TtlWalk};
 use crate::quorum::status::TtlReport;
 use crate::redis_member::acl::UserRule;
@@ -14,7 +15,7 @@ use crate::time::Monotonic;
 const TOLD_AGAIN: Duration = Duration::from_secs(30);
 
 /// So long a client that has strained a member is shut out of it.
-const SHUT_OUT: Duration = Duration::from_secs(60);
+pub(super) const SHUT_OUT: Duration = Duration::from_secs(60);
 
 /// What became of a script that kept the member busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,10 @@ pub(super) struct Looks {
     walk: Option<(RunId, TtlWalk)>,
     script: Option<(ScriptNews, Monotonic)>,
     script_told: bool,
-    shut_out: Vec<ShutOut>,
+    pub(super) shut_out: Vec<ShutOut>,
+    pub(super) busy: Option<Busy>,
+    /// Scripts were ended, and it is not known yet who has sent them.
+    pub(super) senders_wanted: bool,
 }
 
 /// A client that took so much of a member that others, and the operator, might have got nothing. Its user is closed for a while.
@@ -134,21 +138,31 @@ impl MemberLink {
             // They are to be opened again.
             self.announce();
         }
-        let Some(strain) = load.strain().filter(|_| self.leads(admin.run_id())) else { return };
+        if self.leads(admin.run_id()) {
+            self.make_room(admin, load).await;
+        }
+    }
+
+    /// Takes from scripts, or from whoever uses most, what the member runs out of, if it does.
+    pub(super) async fn make_room(&self, admin: &mut AdminConnection, load: Load) {
+        if load.is_full_of_scripts() {
+            // Nobody can tell who has loaded them.
+            tracing::warn!(member = %self.name, bytes = load.scripts, "scripts take too much of the member: all are thrown away");
+            drop(admin.forget_scripts().await);
+            return;
+        }
+        let Some(strain) = load.strain() else { return };
         let Ok(connections) = admin.connections().await else { return };
         let Some(user) = connections.heaviest(strain) else { return };
         if user == NOBODY {
             drop(admin.cut_off(NOBODY).await);
         } else if admin.shut_out(user).await.is_ok() {
-            tracing::warn!(member = %self.name, user, %strain, "client shut out: it used most of what the member has");
-            let shut_out = ShutOut { user: user.to_owned(), strain, until: now + SHUT_OUT };
-            self.seen().looks.shut_out.push(shut_out);
-            self.announce();
+            self.note_shut_out(user, strain);
         }
     }
 
     /// Whether this replica has raised its epoch on the process, and it has that epoch still.
-    fn leads(&self, run_id: &RunId) -> bool {
+    pub(super) fn leads(&self, run_id: &RunId) -> bool {
         let seen = self.seen();
         let epoch = seen.observation.as_ref().and_then(|observation| observation.epoch);
         epoch.is_some_and(|epoch| seen.raised == Some((run_id.clone(), epoch)))

@@ -21,6 +21,7 @@ use crate::redlock::{
 };
 use crate::time::{Clock, SystemClock};
 
+mod busy;
 mod epochs;
 mod lost;
 mod watches;

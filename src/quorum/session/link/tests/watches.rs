@@ -10,7 +10,7 @@ use crate::quorum::status::TtlReport;
 use crate::redlock::ClockCheck;
 use crate::redlock::MemberFailure;
 
-const EPOCH: i64 = 7;
+pub(super) const EPOCH: i64 = 7;
 
 /// The library, built once.
 fn library() -> PathBuf {
@@ -202,14 +202,14 @@ async fn when_all_clocks_move_together_nobody_is_fenced() {
 }
 
 /// The client of the plan, connected.
-async fn client(member: &Member, auth: &Auth) -> MultiplexedConnection {
+pub(super) async fn client(member: &Member, auth: &Auth) -> MultiplexedConnection {
     let password = auth.password("main-0", "billing-e1");
     let url = format!("redis://billing-e1:{}@{}/", password.expose(), member.address());
     redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
 
 /// An open member, as its leader sees it.
-async fn led() -> (Member, Arc<MemberLink>, DropGuard, Auth) {
+pub(super) async fn led() -> (Member, Arc<MemberLink>, DropGuard, Auth) {
     let (plan, users) = plan();
     let auth = Auth::random();
     let member = Member::new(&plan, &auth);
@@ -271,7 +271,7 @@ async fn only_the_replica_that_leads_looks_through_the_keys() {
 }
 
 /// A script that runs for ever, sent by the client. It never answers.
-fn busy(mut client: MultiplexedConnection, script: &'static str) {
+pub(super) fn busy(mut client: MultiplexedConnection, script: &'static str) {
     tokio::spawn(async move { redis::cmd("EVAL").arg(script).arg(1).arg("shop/k").exec_async(&mut client).await });
 }
 

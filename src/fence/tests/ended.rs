@@ -1,0 +1,86 @@
+//! Processes that are ended: whose clock was stepped, or that a script keeps busy.
+
+use super::*;
+
+#[test]
+fn a_process_that_a_script_keeps_busy_is_recorded_and_ended_and_its_successor_waits_for_its_death() {
+    let admitted = record(State::Admitted, "a");
+    let step = |record: &Record, reach: &Reach, stuck| {
+        let epoch_raised = false;
+        decide(&View { stuck, epoch_raised, ..view(90_000, record, reach, &Verdict::None, None) })
+    };
+    let write = FenceStep::WriteFenced { reason: Reason::Busy, rejoin_at: None, close: true };
+    let open = seen("a", 0, Users::Open);
+    // It obeys nobody, so neither the epoch is raised nor is it closed first.
+    assert_eq!(step(&admitted, &open, true), write);
+    assert_eq!(step(&admitted, &open, false), FenceStep::RaiseEpoch, "not for so long, or another member is away");
+    assert_eq!(step(&record(State::Fenced, "b"), &open, true), write, "open without an admission");
+    assert_eq!(
+        step(&record(State::Fenced, "a"), &seen("a", 0, Users::Closed), true),
+        FenceStep::RaiseEpoch,
+        "harmless"
+    );
+    let busy = admitted.after(write, Some(&process("a")), &Verdict::None);
+    assert_eq!((busy.state, busy.reason, busy.admitted), (State::Fenced, Some(Reason::Busy), false));
+    assert_eq!(busy.predecessor, Some(process("a")));
+    // Whether or not it has ended by itself meanwhile, and whoever leads.
+    for reach in [seen("a", 0, Users::Open), seen("a", 0, Users::Closed)] {
+        assert_eq!(step(&busy, &reach, false), FenceStep::RestartProcess);
+    }
+    // A replica that has just begun does not hear from it which process it is.
+    let (connecting, lost) = (Reach::Connecting { since: at(0) }, Reach::Lost { since: at(0) });
+    for reach in [&connecting, &lost] {
+        assert_eq!(step(&admitted, reach, true), write);
+        assert_eq!(step(&busy, reach, true), FenceStep::RestartProcess);
+        assert!(!matches!(step(&busy, reach, false), FenceStep::RestartProcess));
+    }
+    let unseen = admitted.after(write, None, &Verdict::None);
+    assert_eq!((unseen.run_id.clone(), unseen.predecessor.clone()), (Some(run("a")), Some(process("a"))));
+    assert_eq!(step(&busy, &Reach::NotRunning, true), FenceStep::WritePending);
+    // Its successor.
+    let next = busy.after(FenceStep::WritePending, None, &Verdict::None);
+    let fresh = seen("b", 80_000, Users::Closed);
+    let fence = decide_with(90_000, &next, &fresh, &unconfirmed_until(None), None);
+    let waits = next.after(fence, Some(&process("b")), &unconfirmed_until(None));
+    assert_eq!(waits.predecessor, Some(process("a")));
+    let later = decide_with(900_000, &waits, &fresh, &unconfirmed_until(None), None);
+    assert!(!matches!(later, FenceStep::Admit), "nobody knows that the process before it is dead: {later:?}");
+}
+
+#[test]
+fn a_process_whose_clock_was_stepped_is_fenced_and_ended_and_never_admitted_again() {
+    let admitted = record(State::Admitted, "a");
+    let jumped = |record: &Record, reach: &Reach, clock_jumped, now| {
+        decide(&View {
+            now: at(now),
+            record,
+            reach,
+            predecessor: &Verdict::None,
+            rejoin_delay: DELAY,
+            fenced_since: None,
+            epoch_raised: true,
+            clock_jumped,
+            stuck: false,
+            seen: None,
+        })
+    };
+    let open = seen("a", 0, Users::Open);
+    let step = FenceStep::WriteFenced { reason: Reason::ClockJump, rejoin_at: None, close: true };
+    assert_eq!(jumped(&admitted, &open, true, 90_000), step);
+    // Cut off for the leader at first: the step is found when it is back.
+    let unreachable = Record { state: State::Unreachable, ..admitted.clone() };
+    assert_eq!(jumped(&unreachable, &open, true, 90_000), step);
+    let fenced_a = admitted.after(step, Some(&process("a")), &Verdict::None);
+    assert_eq!((fenced_a.state, fenced_a.reason, fenced_a.admitted), (State::Fenced, Some(Reason::ClockJump), false));
+    assert_eq!(fenced_a.predecessor, Some(process("a")), "until it is seen to have ended");
+    // Whatever the next leader knows of the clock, and however long it takes.
+    let closed = seen("a", 0, Users::Closed);
+    for now in [90_100, 900_000] {
+        assert_eq!(jumped(&fenced_a, &closed, false, now), FenceStep::RestartProcess);
+    }
+    // The closing failed after the record was written.
+    assert_eq!(jumped(&fenced_a, &open, false, 90_100), step);
+    // The next process is an ordinary restart.
+    let reach = seen("b", 95_000, Users::Closed);
+    assert_eq!(jumped(&fenced_a, &reach, false, 95_000), fenced(Reason::Restarted, 125_660, false));
+}

@@ -1,0 +1,165 @@
+//! Scripts that keep a member from voting: their end, and who sends one after the other.
+//!
+//! Redis logs what took long with the address of the client, and the list of connections says which user that is. Of the log only time,
+//! duration, the name of the command and the address are read: its texts are somebody's scripts, keys and values.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redis::{Pipeline, Value, cmd};
+
+use super::load::{self, is_own};
+use super::{AdminConnection, number};
+use crate::redis_member::acl::OPERATOR_USER;
+use crate::redis_member::{Endpoint, Machine, wire};
+use crate::redlock::MemberError;
+
+/// A script that took so long, microseconds, kept everybody else waiting. The operator ends them after 200 ms
+/// (`busy-reply-threshold`).
+const LONG: i64 = 180_000;
+/// So far back they count, seconds.
+const LOOK_BACK: i64 = 60;
+/// So many in that time are no slip: each of them has kept the member busy until it was ended.
+const TOO_MANY: usize = 5;
+/// All that Redis keeps by default.
+const ENTRIES: usize = 128;
+
+/// The outcome of `SCRIPT KILL`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptKill {
+    /// A script was ended.
+    Killed,
+    /// None was running.
+    NotBusy,
+}
+
+/// Long scripts of the last minute, by the user who sent them and is still connected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Senders(BTreeMap<String, usize>);
+
+impl Senders {
+    /// `now`: the member's time, seconds.
+    fn read(log: &Value, users: &BTreeMap<String, String>, now: i64) -> Self {
+        let mut senders = BTreeMap::<String, usize>::new();
+        let Value::Array(entries) = log else { return Self::default() };
+        for address in entries.iter().filter_map(|entry| long_script(entry, now)) {
+            if let Some(user) = users.get(&address) {
+                *senders.entry(user.clone()).or_default() += 1;
+            }
+        }
+        Self(senders)
+    }
+
+    /// Who sends one after the other, the operator's own users left out.
+    #[must_use]
+    pub fn worst(&self) -> Option<&str> {
+        let others = self.0.iter().filter(|(user, count)| !is_own(user) && **count >= TOO_MANY);
+        others.max_by_key(|(_, count)| **count).map(|(user, _)| user.as_str())
+    }
+}
+
+/// Where a script came from that took long and is not long ago.
+fn long_script(entry: &Value, now: i64) -> Option<String> {
+    let Value::Array(fields) = entry else { return None };
+    let [_, at, took, Value::Array(words), address, ..] = fields.as_slice() else { return None };
+    let integer = |value| number(value).ok().flatten();
+    let command = wire::text(words.first()?)?.to_ascii_lowercase();
+    let is_script = command.starts_with("eval") || command.starts_with("fcall");
+    let is_long = integer(took)? >= LONG && now.saturating_sub(integer(at)?) <= LOOK_BACK;
+    wire::text(address).filter(|_| is_script && is_long)
+}
+
+impl AdminConnection {
+    /// Ends a script that has made a member BUSY. A connection of its own, since a busy process does not say who it is.
+    ///
+    /// # Errors
+    /// If there is no connection or no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
+    pub async fn kill_busy_script(
+        endpoint: &Endpoint,
+        machine: impl Into<Machine>,
+        deadline: Duration,
+    ) -> Result<ScriptKill, MemberError> {
+        Self::open_connection(endpoint, machine.into(), deadline).await?.script_kill().await
+    }
+
+    /// Ends a running script.
+    ///
+    /// # Errors
+    /// If there is no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
+    pub async fn script_kill(&mut self) -> Result<ScriptKill, MemberError> {
+        match self.ask(cmd("SCRIPT").arg("KILL")).await {
+            Ok(_) => Ok(ScriptKill::Killed),
+            Err(MemberError::Other(code)) if code == "NOTBUSY" => Ok(ScriptKill::NotBusy),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends a running script, and looks who has sent long ones, in one breath: where the next one begins at once there is no other
+    /// moment to look. `None`: the member was busy, or does not let the operator look.
+    ///
+    /// The operator may not read the log of slow commands, and gives itself the one command for this one moment: whoever may change
+    /// users can do so anyway.
+    ///
+    /// # Errors
+    /// If there is no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
+    pub async fn end_script(&mut self) -> Result<(ScriptKill, Option<Senders>), MemberError> {
+        let rule = |rule| ["SETUSER", OPERATOR_USER, rule];
+        let mut pipeline = Pipeline::new();
+        pipeline.add_command(cmd("SCRIPT").arg("KILL").clone());
+        pipeline.cmd("ACL").arg(&rule("+slowlog|get"));
+        pipeline.cmd("SLOWLOG").arg("GET").arg(ENTRIES);
+        pipeline.cmd("ACL").arg(&rule("-slowlog|get"));
+        pipeline.cmd("TIME").cmd("CLIENT").arg("LIST");
+        self.incoming.expect(load::LONGEST_LIST);
+        let answers = self.exchange(&pipeline).await?;
+        let [killed, _, log, _, time, list] = answers.as_slice() else { return Err(wire::unexpected()) };
+        let killed = match killed {
+            Value::ServerError(failure) => match wire::error(&failure.clone().into()) {
+                MemberError::Other(code) if code == "NOTBUSY" => ScriptKill::NotBusy,
+                error => return Err(error),
+            },
+            _ => ScriptKill::Killed,
+        };
+        let now = match time {
+            Value::Array(parts) => parts.first().and_then(|seconds| number(seconds).ok().flatten()),
+            _ => None,
+        };
+        let senders = wire::text(list).zip(now).filter(|_| matches!(log, Value::Array(_)));
+        Ok((killed, senders.map(|(list, now)| Senders::read(log, &load::users_by_address(&list), now))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn entry(at: i64, took: i64, command: &str, address: &str) -> Value {
+        let words = Value::Array(vec![bulk(command), bulk("secret text"), bulk("1"), bulk("shop/k")]);
+        Value::Array(vec![Value::Int(7), Value::Int(at), Value::Int(took), words, bulk(address), bulk("")])
+    }
+
+    fn worst(entries: Vec<Value>) -> Option<String> {
+        let list = "id=3 addr=10.0.0.1:5 user=billing-e7 resp=2\nid=4 addr=10.0.0.2:5 user=locker-e7 resp=2\n";
+        let senders = Senders::read(&Value::Array(entries), &load::users_by_address(list), 1_000);
+        assert!(!format!("{senders:?}").contains("secret"), "no text of a script is kept");
+        senders.worst().map(str::to_owned)
+    }
+
+    #[test]
+    fn who_sends_one_long_script_after_the_other_is_named() {
+        let long = || entry(990, 200_300, "EVAL", "10.0.0.1:5");
+        let sha = || entry(990, 200_300, "evalsha", "10.0.0.1:5");
+        assert_eq!(worst(vec![long(), sha(), long(), sha(), long()]).as_deref(), Some("billing-e7"));
+        assert_eq!(worst(vec![long(); 4]), None, "a slip");
+        assert_eq!(worst(vec![entry(939, 200_300, "EVAL", "10.0.0.1:5"); 9]), None, "long ago");
+        assert_eq!(worst(vec![entry(990, 90_000, "EVAL", "10.0.0.1:5"); 9]), None, "not long");
+        assert_eq!(worst(vec![entry(990, 300_000, "SET", "10.0.0.1:5"); 9]), None, "no script: the machine was slow");
+        assert_eq!(worst(vec![entry(990, 300_000, "EVAL", "10.0.0.3:5"); 9]), None, "gone, or nobody knows who it was");
+        assert_eq!(worst(vec![entry(990, 300_000, "EVALSHA", "10.0.0.2:5"); 9]), None, "the operator's own");
+        assert_eq!(worst(vec![Value::Nil, Value::Array(vec![]), bulk("x")]), None);
+    }
+}
