@@ -116,6 +116,7 @@ impl Quorum {
                     fenced_since: fenced,
                     epoch_raised: true,
                     clock_jumped: false,
+                    stuck: false,
                     seen: None,
                 });
                 if matches!(step, FenceStep::Nothing | FenceStep::Wait { .. }) {
