@@ -2,7 +2,10 @@
 # Shows that the simulation of the operator can see: takes one rule out of the operator, runs the seeds that the mutant names, and
 # expects a violation. Each file of tests/operator_simulation/mutants is a patch with the rule in its first line and the seeds that
 # find it in its second. A patch that no longer applies is a failure. When the named seeds find nothing, up to SEARCH (2000) seeds
-# are tried, and a mutant that survives them is a failure.
+# are tried, and a mutant that survives them is a failure. First all named seeds run with the operator as it is: if one of them
+# shows a violation then, it proves nothing.
+#
+# Each mutant costs a build of the operator and of the simulation, about a minute; what they depend on is taken from target/.
 #
 #   local/mutants.sh [NAME...]      SEARCH=n for the search, SEARCH=0 for the named seeds alone
 set -uo pipefail
@@ -14,30 +17,32 @@ TREE=$LOCAL/mutants/tree
 SEARCH=${SEARCH:-2000}
 # So many seeds are tried before the search looks whether it has found something.
 STEP=50
-export CARGO_TARGET_DIR=$LOCAL/mutants/target
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target}
 
 rm -rf "$TREE"
+# With new times, or cargo would take what the last mutant left for what it has built.
 mkdir -p "$TREE"
-(cd "$ROOT" && git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf -) | tar -C "$TREE" -xf -
+shopt -s nullglob
+(cd "$ROOT" && git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf -) | tar -C "$TREE" -xmf -
 cd "$TREE" || exit
 
 build() { cargo test --locked --quiet --test operator_simulation --no-run >"$LOCAL/mutants/build.log" 2>&1; }
 simulate() { cargo test --locked --quiet --test operator_simulation -- --exact seeds::no_seed_violates_anything --nocapture; }
 
+# Those of the last run that showed a violation.
+violated() { grep -o '^SEED=[0-9]*' "$LOCAL/mutants/run.log" | head -n 5 | tr '\n' ' '; }
+
 # Whether one of the seeds that the mutant names, or one of the search, shows a violation; prints which.
 found() {
-  local seed
-  for seed in $1; do
-    if ! SEED=$seed simulate >"$LOCAL/mutants/run.log" 2>&1; then
-      echo "    found by seed $seed"
-      return 0
-    fi
-  done
   local first
+  # With a blank in it `SEED` is a list of seeds, also of one.
+  if [[ -n ${1// /} ]] && ! SEED=" $1" simulate >"$LOCAL/mutants/run.log" 2>&1 && [[ -n $(violated) ]]; then
+    echo "    found by $(violated)"
+    return 0
+  fi
   for ((first = 0; first < SEARCH; first += STEP)); do
-    if ! FIRST=$first SEEDS=$STEP simulate >"$LOCAL/mutants/run.log" 2>&1; then
-      echo "    found by the search: write these seeds into the mutant's second line"
-      grep -o '^SEED=[0-9]*' "$LOCAL/mutants/run.log" | head -n 3
+    if ! FIRST=$first SEEDS=$STEP simulate >"$LOCAL/mutants/run.log" 2>&1 && [[ -n $(violated) ]]; then
+      echo "    found by the search, write these seeds into the mutant's second line: $(violated)"
       return 0
     fi
   done
@@ -51,9 +56,27 @@ fail() {
   failed=$((failed + 1))
 }
 
+wanted=()
 for patch in "$MUTANTS"/*.patch; do
+  if (($# == 0)) || [[ " $* " == *" $(basename "$patch" .patch) "* ]]; then wanted+=("$patch"); fi
+done
+
+step "the operator as it is"
+if ! build; then
+  echo "it does not build, see ${LOCAL#"$ROOT"/}/mutants/build.log"
+  exit 1
+fi
+if ((${#wanted[@]} == 0)); then
+  echo "there is no such mutant"
+  exit 1
+fi
+named=$(sed -ns '2s/^Seeds://p' "${wanted[@]}" | tr ' ' '\n' | sort -nu | tr '\n' ' ')
+if ! SEED=" $named" simulate >"$LOCAL/mutants/base.log" 2>&1; then
+  fail "some of these seeds violate something without any mutant: $named, see ${LOCAL#"$ROOT"/}/mutants/base.log"
+fi
+
+for patch in "${wanted[@]}"; do
   name=$(basename "$patch" .patch)
-  if (($#)) && [[ " $* " != *" $name "* ]]; then continue; fi
   step "$name"
   if ! patch --quiet --forward --strip=1 --input="$patch" --directory="$TREE"; then
     fail "the patch no longer applies: take the rule out by hand and write the patch again"

@@ -41,6 +41,11 @@ operators() {
   SEEDS=${SEEDS:-10000} cargo test --locked --test operator_simulation seeds -- --skip shorter --nocapture --test-threads=1
 }
 
+# Whether that simulation sees: rules are taken out of the operator one by one. Seeds are named, and searched for when those fail.
+mutants() {
+  local/mutants.sh
+}
+
 fuzz() {
   PROPTEST_CASES=${CASES:-5000} cargo test --locked --quiet --lib fuzz
 }
@@ -50,9 +55,9 @@ chaos() {
   make --no-print-directory up && CHAOS_SECONDS=$((minutes * 60)) local/e2e.sh chaos
 }
 
-for name in ${PARTS:-models simulation operators fuzz chaos}; do
+for name in ${PARTS:-models simulation operators mutants fuzz chaos}; do
   case $name in
-    models | simulation | operators | fuzz | chaos) part "$name" "$name" ;;
+    models | simulation | operators | mutants | fuzz | chaos) part "$name" "$name" ;;
     *) echo "there is no part $name" && failed=$((failed + 1)) ;;
   esac
 done

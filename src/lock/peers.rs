@@ -104,10 +104,11 @@ impl Locks {
         locks.iter().filter_map(|lock| self.newest_of(lock)).collect()
     }
 
-    /// Whether a lock is on this key of this quorum. What is held counts where it is held, also when it would not be accepted now.
+    /// Whether a lock is on this key of this quorum. What is held counts where it is held, also when it would not be accepted now, and
+    /// also when that quorum was made again under its name since.
     fn is_on(&self, access: &Access, lock: &DistributedLock) -> bool {
         match HoldRecord::of(&self.context, lock) {
-            Some(record) => record.quorum == access.quorum && is_slot_of(&record.key, &access.key),
+            Some(record) => has(&record, &access.quorum, &access.key),
             None => access::of(&self.context, lock)
                 .is_ok_and(|other| other.quorum == access.quorum && other.key == access.key),
         }
@@ -166,8 +167,37 @@ impl Locks {
     }
 }
 
+/// Whether a hold has the key, or one of its slots, on the quorum of that name. The members of a quorum that was deleted by force and
+/// made again know nothing of it, while its holder goes by what was published: only the status of that lock keeps others out, until
+/// it has run out or was let go.
+fn has(record: &HoldRecord, quorum: &HeldQuorum, key: &LockKey) -> bool {
+    record.quorum.reference() == quorum.reference() && is_slot_of(&record.key, key)
+}
+
 /// Whether this is the key itself or one of its slots.
 fn is_slot_of(held: &LockKey, key: &LockKey) -> bool {
     let rest = held.as_str().strip_prefix(key.as_str());
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_on_a_quorum_keeps_others_off_the_one_that_is_made_again_under_its_name() {
+        let quorum = |name: &str, uid: &str| HeldQuorum {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+        };
+        let key = |key: &str| LockKey::new(key.to_owned());
+        let held = HoldRecord { quorum: quorum("q", "former"), key: key("shop/k"), rejoin_delay: None };
+        assert!(has(&held, &quorum("q", "former"), &key("shop/k")));
+        assert!(has(&held, &quorum("q", "present"), &key("shop/k")));
+        assert!(!has(&held, &quorum("other", "former"), &key("shop/k")), "another quorum is another lock");
+        assert!(!has(&held, &quorum("q", "present"), &key("shop/other")));
+        let slot = HoldRecord { key: key("shop/k#1"), ..held };
+        assert!(has(&slot, &quorum("q", "present"), &key("shop/k")));
+    }
 }

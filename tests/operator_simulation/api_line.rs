@@ -86,7 +86,7 @@ impl ApiSide {
 
     /// Watches of a process.
     pub(crate) fn watches(&self, process: usize) -> usize {
-        self.watches.values().filter(|following| following.process == process).count()
+        self.watches.values().filter(|following| following.process == process && !following.lines.is_closed()).count()
     }
 }
 

@@ -21,6 +21,9 @@ use crate::world::World;
 /// Between two looks of people at what they wished for, in microseconds.
 const PEOPLE_LOOK: u64 = 100_000;
 
+/// Another namespace, whose locks use the same keys.
+const ANNEX: &str = "annex";
+
 /// Machines, what runs on them, and the people who work with them.
 pub(crate) struct ClusterSide {
     pub(crate) cluster: Cluster,
@@ -47,9 +50,12 @@ impl ClusterSide {
         }
         let settings = if plan.long { Settings::USUAL } else { Settings::QUICK };
         let cluster = Cluster::new(seed, settings, &specs, api, now);
+        let namespaces = if plan.annex { &[SHOP, ANNEX][..] } else { &[SHOP] };
+        let quorums = if plan.second { &["q", "r"][..] } else { &["q"] };
         let around = Surroundings {
-            namespaces: vec![SHOP.to_owned()],
-            quorums: vec![(SHOP.to_owned(), "q".to_owned())],
+            namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
+            quorums: quorums.iter().map(|name| (SHOP.to_owned(), (*name).to_owned())).collect(),
+            habits: plan.habits,
             keys: keys(plan),
             max_ttl: plan.max_ttl,
             members: plan.members as u64,
@@ -122,8 +128,12 @@ impl World {
             people.tick(&mut self.api.server, clock);
             if self.people.resting {
                 people.confirm(&mut self.api.server, cluster, true, clock);
+                people.replace_lost(&mut self.api.server, clock);
             }
+            self.by_hand();
+            self.look_at_members();
         }
+        let ClusterSide { cluster, .. } = &mut self.cluster;
         if cluster.is_due(&self.api.server, clock) {
             let happenings = cluster.step(&mut self.api.server, clock);
             self.api_changed();
@@ -193,7 +203,14 @@ impl World {
         if let Some(words) = words {
             self.note(format_args!("{words}"));
         }
+        self.by_hand();
+    }
+
+    /// What has just been written was written by people.
+    fn by_hand(&mut self) {
+        self.oracle.by_hand = true;
         self.api_changed();
+        self.oracle.by_hand = false;
     }
 
     pub(crate) fn cluster_heals(&mut self) {

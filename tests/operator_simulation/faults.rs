@@ -10,7 +10,28 @@ impl World {
         Some((process, self.servers.all[self.server_of(member)?].host.clone()))
     }
 
+    /// The ways from a process to all that are members now.
+    fn ways_of(&self, process: usize) -> Vec<(usize, String)> {
+        self.servers.all.iter().filter(|server| server.is_up()).map(|server| (process, server.host.clone())).collect()
+    }
+
+    /// Where a seed has a theme, every other trouble with writes hits the replica that leads: the others hardly write.
+    fn aimed(&self, fault: &Fault) -> Fault {
+        let leads = |process: &usize| self.processes[*process].name == self.oracle.leader;
+        let leader = (0..self.plan.replicas.len()).find(leads).filter(|_| self.plan.theme.is_some());
+        match (fault, leader) {
+            (Fault::Refuse { share, code, length, .. }, Some(process)) if share % 2 == 1 => {
+                Fault::Refuse { process, share: *share, code: *code, length: *length }
+            }
+            (Fault::Lossy { share, length, .. }, Some(process)) if share % 2 == 1 => {
+                Fault::Lossy { process, share: *share, length: *length }
+            }
+            _ => fault.clone(),
+        }
+    }
+
     pub(crate) fn fault(&mut self, fault: &Fault) {
+        let fault = &self.aimed(fault);
         self.oracle.counts.faults += 1;
         self.note(format_args!("FAULT {fault:?}"));
         let healed = |length: u64, world: &mut Self| world.queue.push(world.now + length, Event::Healed(fault.clone()));
@@ -78,6 +99,26 @@ impl World {
                     self.inflict(&crate::kube::cluster::Fault::Exit { container, code: 137 });
                 }
             }
+            Fault::CutAll { process, length } => {
+                for way in self.ways_of(process) {
+                    self.cut(&way, true, true);
+                }
+                healed(length, self);
+            }
+            Fault::Part { length } => {
+                for process in 0..self.plan.replicas.len() {
+                    if self.processes[process].name == self.oracle.leader {
+                        self.fault(&Fault::CutAll { process, length });
+                    } else {
+                        // Its watches are slow to come back.
+                        self.fault(&Fault::CutApi { process, length: length + 2_000_000 });
+                    }
+                }
+            }
+            Fault::Blackout { away } => {
+                (0..self.plan.members).for_each(|member| self.fault(&Fault::Crash { member }));
+                (0..self.plan.replicas.len()).for_each(|process| self.kill_process(process, away));
+            }
             Fault::Forget { member } => {
                 if let Some(server) = self.server_of(member) {
                     self.servers.all[server].server.forget();
@@ -115,7 +156,7 @@ impl World {
             Fault::Stop { process, .. } | Fault::Suspend { process, .. } => {
                 self.processes[process].pace = Pace::Running;
             }
-            Fault::Cut { process, .. } => {
+            Fault::Cut { process, .. } | Fault::CutAll { process, .. } => {
                 let ways: Vec<_> = self.network.ways.keys().filter(|way| way.0 == process).cloned().collect();
                 ways.iter().for_each(|way| self.mend(way));
             }
@@ -147,6 +188,12 @@ impl World {
         self.note(format_args!("everything heals"));
         for (_, fault) in self.plan.faults.clone() {
             self.heal(&fault);
+        }
+        for process in 0..self.plan.replicas.len() {
+            self.heal(&Fault::CutAll { process, length: 0 });
+            self.heal(&Fault::CutApi { process, length: 0 });
+            self.heal(&Fault::Refuse { process, share: 0, code: 0, length: 0 });
+            self.heal(&Fault::Lossy { process, share: 0, length: 0 });
         }
         self.cluster_heals();
         self.people_rest();

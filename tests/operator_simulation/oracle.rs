@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use redlock_operator::api::{
-    BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, MilliTime, RELEASE_ANNOTATION,
+    BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, LockHolder, MilliTime, RELEASE_ANNOTATION,
 };
 use serde::Serialize;
 
@@ -12,6 +12,10 @@ use crate::kube::api::{Change, Entry, Kind};
 use crate::people::SHOP;
 use crate::time::At;
 use crate::world::World;
+
+mod ends;
+mod labels;
+mod members;
 
 /// The quorum's clock is nearer to the API server's than this, in microseconds: a `Date` header has whole seconds.
 const CLOCK_BOUND: u64 = 1_000_000;
@@ -34,21 +38,62 @@ pub(crate) enum Word {
 #[derive(Clone, Debug)]
 struct Belief {
     who: String,
-    /// What tells whether two believe in the same thing: the key of a quorum.
+    /// What tells whether two believe in the same thing: the key in Redis, and the quorum by namespace and name.
     key: String,
+    quorum: (String, String),
+    /// Of a lock that names no quorum: such locks contend by this, whatever the default quorum is.
+    floating: Option<String>,
     from: At,
     until: At,
     /// The container that holds: it believes no more when it has ended, whatever anybody knows of that.
     container: Option<String>,
     /// Whose processes hold, where a claim belongs to pods or Jobs, and whether it was deleted: it is done when they all are.
     owners: Option<(Vec<String>, bool)>,
+    /// It may ask the members itself, by this value, and then believes until then.
+    agent: bool,
+    value: Option<String>,
+    agent_until: Option<At>,
     /// Outside the cluster: it sees no member's clock, so that one which jumps may give it what somebody else holds.
     outside: bool,
 }
 
 impl Belief {
     fn outside(who: &str, key: String, from: At, until: At) -> Self {
-        Self { who: who.to_owned(), key, from, until, container: None, owners: None, outside: true }
+        let quorum = (SHOP.to_owned(), "q".to_owned());
+        Self { container: None, owners: None, outside: true, ..Self::inside(who, key, quorum, from, until) }
+    }
+
+    /// Of a hold that a status names.
+    fn inside(who: &str, key: String, quorum: (String, String), from: At, until: At) -> Self {
+        Self {
+            who: who.to_owned(),
+            key,
+            quorum,
+            floating: None,
+            from,
+            until,
+            container: None,
+            owners: None,
+            agent: true,
+            value: None,
+            agent_until: None,
+            outside: false,
+        }
+    }
+
+    /// When it stops to believe, as far as it knows.
+    fn end(&self) -> At {
+        self.agent_until.map_or(self.until, |until| until.max(self.until))
+    }
+
+    /// Whether one of two has to keep the other out.
+    fn contends(&self, other: &Self) -> bool {
+        // Slots of one shape are keys of their own; a key without slots and one of its slots are not. Clients outside know no slots.
+        let base = |key: &str| key.split('#').next().unwrap_or_default().to_owned();
+        let mixed = self.key.contains('#') != other.key.contains('#') && base(&self.key) == base(&other.key);
+        let mixed = mixed && !self.outside && !other.outside;
+        let same = (self.key == other.key || mixed) && self.quorum == other.quorum;
+        same || self.floating.is_some() && self.floating == other.floating
     }
 
     /// Whether it still believes, as far as its processes are concerned.
@@ -81,13 +126,32 @@ pub(crate) struct Oracle {
     tokens: BTreeMap<String, (i64, String)>,
     /// A member's clock was stepped.
     pub(crate) stepped: bool,
-    leader: String,
+    pub(crate) leader: String,
+    leads_since: At,
     admitted: BTreeSet<String>,
+    /// People are writing, not the operator.
+    pub(crate) by_hand: bool,
+    /// Leader labels that people have put on, by the pod's UID.
+    planted: BTreeSet<String>,
+    /// People took a quorum's finalizers away: it protects nobody any more.
+    pub(crate) forced: BTreeSet<(String, String)>,
+    told: BTreeSet<String>,
+    /// Validities that people have written.
+    doctored: BTreeSet<String>,
+    /// By how much each quorum's clock was ahead when it was last known.
+    ahead: BTreeMap<(String, String), i64>,
     pub(crate) violations: Vec<String>,
     pub(crate) counts: Counts,
 }
 
 impl Oracle {
+    /// What is looked at again and again is told once.
+    fn violated_once(&mut self, what: String, of: &str) {
+        if self.told.insert(of.to_owned()) {
+            self.violated(what);
+        }
+    }
+
     fn violated(&mut self, what: String) {
         if self.violations.len() < 20 {
             self.violations.push(what);
@@ -96,15 +160,20 @@ impl Oracle {
 
     /// Somebody believes in a key until then. Nobody else may.
     fn believes(&mut self, id: &str, belief: Belief, cluster: &ClusterSide) {
+        if let Some(known) = self.beliefs.get_mut(id) {
+            known.owners.clone_from(&belief.owners);
+        }
         // What is over when it is written, as a hold that is being ended, is no belief.
         if !belief.lives(cluster) || (belief.until <= belief.from && !self.beliefs.contains_key(id)) {
             return;
         }
-        let excepted = |held: &Belief| self.stepped && (held.outside || belief.outside);
+        // Clients outside know of no member's clock, and of no quorum that people end by force.
+        let unprotected = self.stepped || self.forced.contains(&belief.quorum);
+        let excepted = |held: &Belief| unprotected && (held.outside || belief.outside);
         let other = self.beliefs.iter().find(|(other, held)| {
             let overlaps = other.as_str() != id
-                && held.key == belief.key
-                && held.until > belief.from
+                && held.contends(&belief)
+                && held.end() > belief.from
                 && belief.until > belief.from;
             overlaps && !excepted(held) && held.lives(cluster)
         });
@@ -112,15 +181,16 @@ impl Oracle {
             let (key, from) = (&belief.key, belief.from);
             let what = format!(
                 "two holders of {key}: {} from {from} until {}, while {} believes from {} until {}",
-                belief.who, belief.until, other.who, other.from, other.until
+                belief.who,
+                belief.until,
+                other.who,
+                other.from,
+                other.end()
             );
             self.violated(what);
         }
         match self.beliefs.get_mut(id) {
-            Some(known) => {
-                known.until = known.until.max(belief.until);
-                known.owners = belief.owners;
-            }
+            Some(known) => known.until = known.until.max(belief.until),
             None => drop(self.beliefs.insert(id.to_owned(), belief)),
         }
     }
@@ -129,6 +199,8 @@ impl Oracle {
     fn ends(&mut self, id: &str, now: At) {
         if let Some(belief) = self.beliefs.get_mut(id) {
             belief.until = belief.until.min(now);
+            belief.agent_until = belief.agent_until.map(|until| until.min(now));
+            belief.agent = false;
         }
     }
 
@@ -141,6 +213,11 @@ impl Oracle {
             _ => drop(self.tokens.insert(key.to_owned(), (token, nonce.to_owned()))),
         }
     }
+}
+
+fn quorum_of(holder: &LockHolder) -> (String, String) {
+    let named = holder.quorum.as_ref().map(|quorum| (quorum.namespace.clone(), quorum.name.clone()));
+    named.unwrap_or_else(|| (SHOP.to_owned(), "q".to_owned()))
 }
 
 fn micros(time: &MilliTime) -> i64 {
@@ -171,10 +248,12 @@ impl World {
         match entry.kind {
             Kind::DistributedLock => self.saw_lock(entry),
             Kind::RedisQuorum => self.saw_quorum(entry),
+            Kind::Pod => self.saw_labels(entry),
             Kind::Lease => {
                 let holder = entry.object.value["spec"]["holderIdentity"].as_str().unwrap_or_default();
                 if !holder.is_empty() && holder != self.oracle.leader {
                     holder.clone_into(&mut self.oracle.leader);
+                    self.oracle.leads_since = self.now;
                     self.oracle.counts.terms += 1;
                     self.note(format_args!("{holder} leads"));
                 }
@@ -195,12 +274,21 @@ impl World {
         let holder = status.holder.as_ref().and_then(|holder| holder.nonce.clone());
         let valid = status.valid_until.as_ref().map(|until| micros(until) - At::default().unix_micros());
         let until = At(valid.unwrap_or(0).max(0) as u64);
+        // What a person has written is no promise of the operator's, as long as it stands there.
+        let before =
+            entry.before.as_ref().map(|before| before.value["status"]["validUntil"].clone()).unwrap_or_default();
+        let published = &entry.object.value["status"]["validUntil"];
+        if self.oracle.by_hand && before != *published {
+            self.oracle.doctored.insert(published.to_string());
+        }
         self.note(format_args!(
             "lock {name} {:?} {reason} holder {holder:?} token {:?} until {until} ending {:?}",
             entry.change,
             status.fencing_token,
             status.ending.as_ref().map(|ending| &ending.reason),
         ));
+        self.judge_labels(entry);
+        self.judge_end(entry, &lock);
         self.judge_lock(entry, &lock, &status, until);
     }
 
@@ -209,6 +297,7 @@ impl World {
         let Some(holder) = status.holder.as_ref() else { return };
         let Some(nonce) = holder.nonce.clone().filter(|_| entry.change != Change::Deleted) else { return };
         let key = holder.key.clone().unwrap_or_else(|| format!("{}/{}", entry.object.namespace(), lock.key()));
+        let quorum = quorum_of(holder);
         if let Some(token) = status.fencing_token {
             let quorum = holder.quorum.as_ref().map(|quorum| quorum.uid.clone()).unwrap_or_default();
             self.oracle.token(&format!("{key} of {quorum}"), &nonce, token, now);
@@ -234,7 +323,10 @@ impl World {
         let owners = (free && watched && !owners.is_empty()).then_some((uids, deleted));
         // Holders read it by the API server's clock, which the quorum's follows within the seconds of its `Date` headers. What
         // that costs is measured here and bounded, so that everything else is judged without any tolerance.
-        let ahead = self.quorum_ahead().unwrap_or_default();
+        // While no member is admitted the clock goes on as it was.
+        let known = self.oracle.ahead.get(&quorum).copied();
+        let ahead = self.quorum_ahead(&quorum).or(known).unwrap_or_default();
+        self.oracle.ahead.insert(quorum.clone(), ahead);
         self.oracle.counts.clock_ahead_ms = self.oracle.counts.clock_ahead_ms.max(ahead.unsigned_abs() / 1_000);
         if ahead.unsigned_abs() > CLOCK_BOUND && !self.oracle.stepped {
             self.oracle.violated(format!("the quorum's clock is {ahead} us ahead of the API server's at {now}"));
@@ -244,15 +336,28 @@ impl World {
         let until = At(until.0.saturating_sub(ahead.max(0) as u64) + (-ahead).max(0) as u64);
         let who = format!("{} ({nonce})", entry.object.name());
         let container = holder.container_id.clone();
+        if self.oracle.doctored.contains(&entry.object.value["status"]["validUntil"].to_string()) {
+            return;
+        }
         if until > now || self.oracle.beliefs.contains_key(&nonce) {
-            let belief = Belief { who, key, from: now, until, container, owners, outside: false };
+            // Its slots are keys of their own on every quorum.
+            let floating = lock.spec.quorum_ref.is_none().then(|| self.floating_key(entry, &key));
+            let belief = Belief { floating, container, owners, ..Belief::inside(&who, key, quorum, now, until) };
             self.oracle.believes(&nonce, belief, &self.cluster);
         }
     }
 
+    /// What locks that name no quorum contend by: namespace and key, or the key alone where a quorum takes it as it is.
+    fn floating_key(&self, entry: &Entry, key: &str) -> String {
+        let verbatim =
+            self.api.server.objects(Kind::RedisQuorum).any(|found| found.value["spec"]["keys"] == "Verbatim");
+        let namespace = format!("{}/", entry.object.namespace());
+        if verbatim { key.strip_prefix(&namespace).unwrap_or(key).to_owned() } else { key.to_owned() }
+    }
+
     /// By how many microseconds the quorum's clock, as its status tells it, is ahead of true time.
-    fn quorum_ahead(&self) -> Option<i64> {
-        let quorum = self.api.server.get(Kind::RedisQuorum, SHOP, "q")?;
+    fn quorum_ahead(&self, (namespace, name): &(String, String)) -> Option<i64> {
+        let quorum = self.api.server.get(Kind::RedisQuorum, namespace, name)?;
         let members = quorum.value["status"]["members"].as_array()?;
         let ahead = members.iter().filter_map(|member| {
             let run_id = member["runID"].as_str().filter(|_| member["state"] == "Admitted")?;
@@ -274,6 +379,12 @@ impl World {
                 self.oracle.counts.admissions += 1;
             }
         }
+        if entry.change == Change::Deleted && self.oracle.by_hand {
+            self.oracle.forced.insert((entry.object.namespace().to_owned(), entry.object.name().to_owned()));
+        }
         self.note(format_args!("quorum {} {:?}{line}", entry.object.name(), entry.change));
     }
 }
+
+#[cfg(test)]
+mod tests;

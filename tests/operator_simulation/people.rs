@@ -95,11 +95,15 @@ impl World {
                 let number: usize = name[1..].parse().expect("a number");
                 let key = self.people.keys[number % self.people.keys.len()].clone();
                 let ttl = self.people.rng.between(1_000, self.plan.max_ttl.min(6_000));
-                let lock = json!({
+                let share = if self.plan.second { 30 } else { 100 };
+                let mut lock = json!({
                     "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": name},
                     "spec": {"quorumRef": {"name": "q"}, "key": key, "ttl": format!("{ttl}ms"),
                         "retry": {"delay": "100ms", "jitter": "50ms"}, "claim": {"identity": name}},
                 });
+                if !self.people.rng.percent(share) {
+                    lock["spec"].as_object_mut().map(|spec| spec.remove("quorumRef"));
+                }
                 let status = self.api_create(&locks, &lock);
                 let again = if status == 201 { self.people.rng.between(1_000_000, 15_000_000) } else { 500_000 };
                 let next = if status == 201 { Step::Delete { name } } else { Step::Claim { name } };

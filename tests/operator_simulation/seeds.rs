@@ -13,6 +13,16 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// The seeds to run: those of `SEED`, if that is a list with blanks, or `SEEDS` from `FIRST` on.
+fn seeds() -> Vec<u64> {
+    let named = std::env::var("SEED").unwrap_or_default();
+    if !named.is_empty() {
+        return named.split_whitespace().map(|seed| seed.parse().expect("SEED holds numbers")).collect();
+    }
+    let first = number("FIRST").unwrap_or(0);
+    (first..first + number("SEEDS").unwrap_or(DEFAULT_SEEDS)).collect()
+}
+
 #[test]
 fn no_seed_violates_anything() {
     if let Some(seed) = number("SEED") {
@@ -21,12 +31,12 @@ fn no_seed_violates_anything() {
         assert_eq!(outcome.violations(), Vec::<String>::new(), "SEED={seed}");
         return;
     }
-    let (first, seeds, started) =
-        (number("FIRST").unwrap_or(0), number("SEEDS").unwrap_or(DEFAULT_SEEDS), Instant::now());
+    let (all, started) = (seeds(), Instant::now());
+    let seeds = all.len() as u64;
     let mut wrong = BTreeMap::new();
     let mut counts = BTreeMap::<String, u64>::new();
     let mut warnings = BTreeMap::<String, u64>::new();
-    runner::run_all(first..first + seeds, &[], |outcome| {
+    runner::run_all(all.into_iter(), &[], |outcome| {
         let violations = outcome.violations();
         if !violations.is_empty() {
             println!("SEED={}: {violations:#?}", outcome.seed);
@@ -46,7 +56,11 @@ fn no_seed_violates_anything() {
     println!("operator simulation: {seeds} seeds, {counts:?}, {} with violations, {took:.1} s", wrong.len());
     println!("warnings: {warnings:#?}");
     assert!(wrong.is_empty(), "seeds with violations: {:?}", wrong.keys().collect::<Vec<_>>());
-    assert!(counts["grants"] > seeds && counts["renewals"] > seeds && counts["outside"] > seeds, "too little happened");
+    let few = std::env::var("SEED").is_ok() || seeds < CONTROL_SEEDS;
+    assert!(
+        few || counts["grants"] > seeds && counts["renewals"] > seeds && counts["outside"] > seeds,
+        "too little happened"
+    );
 }
 
 #[test]

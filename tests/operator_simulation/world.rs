@@ -98,6 +98,8 @@ pub(crate) struct World {
     pub(crate) people: People,
     pub(crate) oracle: Oracle,
     pub(crate) plan: Plan,
+    /// Members that need not be well at the end.
+    pub(crate) outsiders: std::collections::BTreeSet<String>,
     /// In which order processes get a tick.
     turns: Rng,
 }
@@ -122,6 +124,7 @@ impl World {
             people: People::new(seed, &plan),
             oracle: Oracle::default(),
             plan,
+            outsiders: std::collections::BTreeSet::new(),
             turns: Rng::of(seed, "turns"),
         }
     }
@@ -227,6 +230,9 @@ pub(crate) fn run(seed: u64, trace: &Trace) -> Value {
     }
     world.run_until(plan.calm);
     world.heal_all();
+    if plan.core {
+        world.break_all_but_a_core();
+    }
     let mut resting = 0;
     while world.now < plan.length && resting < REST {
         world.run_until(world.now + 1_000_000);

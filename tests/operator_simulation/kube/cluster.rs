@@ -28,7 +28,7 @@ mod workloads;
 pub(crate) use self::faults::Fault;
 use self::machine::Machine;
 pub(crate) use self::machine::{MachineId, MachineSpec};
-pub(crate) use self::mishaps::{FaultKind, Mishap};
+pub(crate) use self::mishaps::{Aim, FaultKind, Mishap};
 pub(crate) use self::settings::Settings;
 use self::truth::{Happening, Truth};
 

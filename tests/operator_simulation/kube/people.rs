@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use redlock_operator::api::PREDECESSOR_DEAD_ANNOTATION;
+use redlock_operator::api::{PREDECESSOR_DEAD_ANNOTATION, QUORUM_LABEL};
 use serde_json::{Value, json};
 
 use super::Millis;
-use super::api::{ApiServer, By, DeleteOptions, Kind, Part, Shared};
+use super::api::{ApiServer, By, DeleteOptions, Kind, Part, Propagation, Shared};
 use super::chance::{Chance, Seeded};
 use super::cluster::Cluster;
 
@@ -32,6 +32,41 @@ pub(crate) struct Surroundings {
     pub(crate) members: u64,
     /// How many locks people keep about.
     pub(crate) locks: usize,
+    pub(crate) habits: Habits,
+}
+
+/// How people write their locks: of a hundred so many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Habits {
+    /// Name a quorum. The others take the default.
+    pub(crate) named: u64,
+    /// Have two slots.
+    pub(crate) slots: u64,
+    /// Publish transitions only.
+    pub(crate) transitions: u64,
+    /// Claims that are held for a minimum.
+    pub(crate) minimum: u64,
+    /// Claims whose holders beat.
+    pub(crate) heartbeats: u64,
+    /// Claims that have their key for themselves.
+    pub(crate) own_keys: u64,
+    /// Have a priority.
+    pub(crate) priority: u64,
+    /// Times to live are near to the largest.
+    pub(crate) long: bool,
+}
+
+impl Habits {
+    pub(crate) const USUAL: Self = Self {
+        named: 50,
+        slots: 8,
+        transitions: 25,
+        minimum: 10,
+        heartbeats: 12,
+        own_keys: 0,
+        priority: 12,
+        long: false,
+    };
 }
 
 /// A kind of deed, for choosing which exist in a run.
@@ -60,6 +95,7 @@ pub(crate) enum DeedKind {
     Rotate,
     MoveDefault,
     RecreateQuorum,
+    ForceQuorum,
     EditQuorumStatus,
     Meddle,
     DeleteNamespace,
@@ -72,7 +108,7 @@ pub(crate) enum DeedKind {
 }
 
 impl DeedKind {
-    pub(crate) const ALL: [Self; 32] = [
+    pub(crate) const ALL: [Self; 33] = [
         Self::Claim,
         Self::PodClaim,
         Self::JobClaim,
@@ -96,6 +132,7 @@ impl DeedKind {
         Self::Rotate,
         Self::MoveDefault,
         Self::RecreateQuorum,
+        Self::ForceQuorum,
         Self::EditQuorumStatus,
         Self::Meddle,
         Self::DeleteNamespace,
@@ -134,6 +171,8 @@ struct Wish {
 pub(crate) struct People {
     around: Surroundings,
     wishes: Vec<Wish>,
+    /// Quorums that they will delete then.
+    partings: Vec<(Millis, Shared)>,
     /// Claims whose holders beat no more.
     silent: BTreeSet<String>,
     made: u64,
@@ -153,7 +192,7 @@ const BEAT_PERIOD: Millis = 300;
 
 impl People {
     pub(crate) fn new(around: Surroundings) -> Self {
-        Self { around, wishes: Vec::new(), silent: BTreeSet::new(), made: 0, last_beat: 0 }
+        Self { around, wishes: Vec::new(), partings: Vec::new(), silent: BTreeSet::new(), made: 0, last_beat: 0 }
     }
 
     /// Namespaces, quorums, and something that can hold locks.
@@ -191,6 +230,10 @@ impl People {
     /// Whatever people keep doing: they make again what they wished for, and holders beat. To be called every 100 ms or so.
     pub(crate) fn tick(&mut self, api: &mut ApiServer, now: Millis) {
         let by = By { now, manager: "kubectl" };
+        for (_, quorum) in self.partings.extract_if(.., |(then, _)| *then <= now) {
+            let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+            let _ = api.delete(Kind::RedisQuorum, (quorum.namespace(), quorum.name()), &options, by);
+        }
         self.wishes.retain(|wish| {
             let ready = now >= wish.not_before;
             !ready
@@ -242,6 +285,22 @@ impl People {
             }
         }
         confirmed
+    }
+
+    /// Deletes members' pods whose kubelet has lost sight of a container: such a process may never be told from the one before it.
+    pub(crate) fn replace_lost(&mut self, api: &mut ApiServer, now: Millis) {
+        let lost = |pod: &&Shared| {
+            let containers = pod.value["status"]["containerStatuses"].as_array().into_iter().flatten();
+            let mut reasons = containers.map(|container| &container["lastState"]["terminated"]["reason"]);
+            pod.label(QUORUM_LABEL).is_some()
+                && !pod.is_deleting()
+                && reasons.any(|reason| reason == "ContainerStatusUnknown")
+        };
+        let lost: Vec<Shared> = api.objects(Kind::Pod).filter(lost).cloned().collect();
+        let by = By { now, manager: "kubectl" };
+        for pod in lost {
+            let _ = api.delete(Kind::Pod, (pod.namespace(), pod.name()), &DeleteOptions::default(), by);
+        }
     }
 
     /// Holders that were asked for a heartbeat renew a Lease of their claim's name, three times as often as asked.

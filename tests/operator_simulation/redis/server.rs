@@ -185,6 +185,14 @@ impl Server {
         self.core.borrow().users.get(name).map(super::acl::User::line)
     }
 
+    /// Whether anybody but the operator's own hands may set keys. For oracles.
+    pub(crate) fn takes_votes(&self) -> bool {
+        let core = self.core.borrow();
+        let mut users =
+            core.users.iter().filter(|(name, _)| !matches!(name.as_str(), "default" | "operator" | "probe"));
+        users.any(|(_, user)| user.line().contains("+set"))
+    }
+
     /// What was asked of the server that only a real one can do. A simulation in which there is any proves nothing.
     pub(crate) fn not_modelled(&self) -> Vec<String> {
         self.core.borrow().not_modelled.clone()

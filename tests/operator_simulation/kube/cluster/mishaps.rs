@@ -1,6 +1,8 @@
 //! Faults drawn before a run: a kind and a number, which say what breaks once it is known what there is.
 
-use super::super::api::{ApiServer, Kind};
+use redlock_operator::api::QUORUM_LABEL;
+
+use super::super::api::{ApiServer, Kind, Shared};
 use super::super::chance::{Chance, Seeded};
 use super::Cluster;
 use super::faults::Fault;
@@ -46,30 +48,82 @@ impl FaultKind {
     ];
 }
 
+/// Where it mostly breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    Anywhere,
+    /// At what holds locks.
+    Holders,
+    /// At members of quorums.
+    Members,
+}
+
 /// A fault of a plan: the same number chooses the same thing among the same things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mishap {
     pub(crate) kind: FaultKind,
     pub(crate) number: u64,
+    pub(crate) aim: Aim,
 }
 
+/// So often what is aimed at is hit.
+const AIMED: u64 = 80;
+
 impl Mishap {
+    /// The containers among which the fault chooses. A machine that is cut off is found again by what runs on it.
+    fn targets(self, chance: &mut Seeded, cluster: &Cluster, api: &ApiServer) -> Vec<Running> {
+        let all: Vec<Running> = cluster.truth().running().cloned().collect();
+        if self.aim == Aim::Anywhere || !chance.percent(AIMED) {
+            return all;
+        }
+        let is_member = |running: &Running| {
+            let pod = api.get(Kind::Pod, &running.namespace, &running.pod);
+            pod.is_some_and(|pod| pod.label(QUORUM_LABEL).is_some())
+        };
+        if self.aim == Aim::Members {
+            return all.into_iter().filter(is_member).collect();
+        }
+        let locks: Vec<Shared> = api.objects(Kind::DistributedLock).cloned().collect();
+        let holds = |running: &Running| {
+            let pod = api.get(Kind::Pod, &running.namespace, &running.pod);
+            let owners = pod.map(|pod| pod.value["metadata"]["ownerReferences"].clone()).unwrap_or_default();
+            locks.iter().any(|lock| {
+                let holder = &lock.value["status"]["holder"];
+                let owner = &lock.value["metadata"]["ownerReferences"][0]["uid"];
+                holder["containerID"] == running.container.as_str()
+                    || holder.is_object() && owner.is_string() && *owner == owners[0]["uid"]
+            })
+        };
+        let holding: Vec<Running> = all.iter().filter(|running| holds(running)).cloned().collect();
+        if holding.is_empty() { all.into_iter().filter(|running| !is_member(running)).collect() } else { holding }
+    }
+
     /// What this is in the cluster as it is now; `None` if there is nothing to break.
     pub(crate) fn resolve(self, cluster: &Cluster, api: &ApiServer) -> Option<Fault> {
         let mut chance = Seeded(self.number);
         let machines: Vec<_> = cluster.machines().map(|(id, spec)| (id, spec.clone())).collect();
-        let (id, spec) = chance.pick(&machines)?.clone();
+        let targets = self.targets(&mut chance, cluster, api);
+        let aimed = chance.pick(&targets).cloned().filter(|_| self.aim != Aim::Anywhere);
+        let any = chance.pick(&machines)?.clone();
+        let aimed_at = |(id, _): &&(MachineId, MachineSpec)| aimed.as_ref().is_some_and(|aimed| aimed.machine == *id);
+        let (id, spec) = machines.iter().find(aimed_at).cloned().unwrap_or(any);
         let (powered, connected) = cluster.machine_state(id);
         let node = spec.node.clone();
-        let container = |chance: &mut Seeded| -> Option<Running> {
-            let running: Vec<_> = cluster.truth().running().cloned().collect();
-            chance.pick(&running).cloned()
-        };
+        let container = |chance: &mut Seeded| aimed.clone().or_else(|| chance.pick(&targets).cloned());
         let pod = |chance: &mut Seeded| {
             let pods: Vec<_> =
                 api.objects(Kind::Pod).map(|pod| (pod.namespace().to_owned(), pod.name().to_owned())).collect();
-            chance.pick(&pods).cloned()
+            let aimed = aimed.as_ref().map(|aimed| (aimed.namespace.clone(), aimed.pod.clone()));
+            aimed.or_else(|| chance.pick(&pods).cloned())
         };
+        // People force what hangs, more often than what does not.
+        let hanging = |chance: &mut Seeded| {
+            let pods = api.objects(Kind::Pod).filter(|pod| pod.is_deleting());
+            let pods: Vec<_> = pods.map(|pod| (pod.namespace().to_owned(), pod.name().to_owned())).collect();
+            if chance.percent(60) { chance.pick(&pods).cloned() } else { None }
+        };
+        // Of a node with a provider that is not Ready only the provider knows that it is gone: nobody else deletes it.
+        let may_go = spec.provider_id.is_none() || connected || !powered;
         Some(match self.kind {
             FaultKind::Cut if connected => Fault::Cut(id),
             FaultKind::Cut => Fault::Heal(id),
@@ -77,6 +131,7 @@ impl Mishap {
             FaultKind::Power => Fault::PowerOn(id),
             FaultKind::Slow => Fault::Slow(id, *chance.pick(&[0, 500, 5_000])?),
             FaultKind::RestartKubelet => Fault::RestartKubelet(id),
+            FaultKind::DeleteNode | FaultKind::ReplaceNode if !may_go => return None,
             FaultKind::DeleteNode => Fault::DeleteNode(node),
             FaultKind::ReplaceNode => {
                 let fair = !powered || machines.iter().any(|other| shares_ids(other, id, &spec));
@@ -92,7 +147,9 @@ impl Mishap {
             FaultKind::FailWithoutStatuses => {
                 pod(&mut chance).map(|(namespace, pod)| Fault::FailWithoutStatuses { namespace, pod })?
             }
-            FaultKind::ForceDelete => pod(&mut chance).map(|(namespace, pod)| Fault::ForceDelete { namespace, pod })?,
+            FaultKind::ForceDelete => hanging(&mut chance)
+                .or_else(|| pod(&mut chance))
+                .map(|(namespace, pod)| Fault::ForceDelete { namespace, pod })?,
             FaultKind::Ready => Fault::Ready { uid: container(&mut chance)?.pod_uid, ready: chance.percent(60) },
             FaultKind::Cordon => Fault::Cordon(node, chance.percent(50)),
             // A person's word, which has to be true of every machine of that name.

@@ -50,12 +50,17 @@ impl People {
             }
             DeedKind::EditLockStatus => {
                 let lock = hands.any(LOCK, |lock| lock.value["status"].is_object())?;
+                let later = super::super::api::seconds(hands.by.now + 3_600_000);
                 // Nothing that anybody relies on: a person who takes the holder out of it has given exclusion up.
+                let until = json!({"validUntil": format!("{}.500Z", later.trim_end_matches('Z'))});
                 let patches = [
                     json!({"conditions": null}),
                     json!({"votes": null}),
                     json!({"queuePosition": 7}),
                     json!({"history": null}),
+                    until.clone(),
+                    until.clone(),
+                    until,
                 ];
                 let patch = hands.chance.pick(&patches)?.clone();
                 Some(hands.patch(LOCK, &lock, &json!({"status": patch}), Part::Status))

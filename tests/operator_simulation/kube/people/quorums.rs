@@ -18,9 +18,9 @@ impl People {
             metadata["annotations"] = json!({DEFAULT_QUORUM_ANNOTATION: "true"});
         }
         let spec = json!({
-            "members": self.around.members, "maxTTL": format!("{}ms", self.around.max_ttl),
+            "members": if index == 0 { self.around.members } else { 1 }, "maxTTL": format!("{}ms", self.around.max_ttl),
             "allowedNamespaces": {"from": "All"},
-            "keys": if chance.percent(20) { "Verbatim" } else { "Namespaced" },
+            "keys": if self.around.namespaces.len() > 1 || chance.percent(20) { "Verbatim" } else { "Namespaced" },
         });
         (namespace, json!({"metadata": metadata, "spec": spec}))
     }
@@ -55,6 +55,7 @@ impl People {
             }
             DeedKind::MoveDefault => move_default(hands),
             DeedKind::RecreateQuorum => self.recreate(hands),
+            DeedKind::ForceQuorum => self.force(hands),
             DeedKind::EditQuorumStatus => {
                 let quorum = hands.any(QUORUM, |quorum| quorum.value["status"].is_object())?;
                 let patches = [
@@ -88,21 +89,50 @@ impl People {
         ))
     }
 
-    /// Deleted, and made again under its name, with another maxTTL.
+    /// Deleted, and made again under its name, with another maxTTL; often its pods go first.
     fn recreate(&mut self, hands: &mut Hands<'_>) -> Option<String> {
         let quorum = hands.any(QUORUM, |quorum| !quorum.is_deleting())?;
         let mut next = manifest(&quorum);
         next["spec"]["maxTTL"] = json!(format!("{}ms", hands.chance.between(1_000, self.around.max_ttl)));
         let pause = i64::try_from(hands.chance.below(4_000)).unwrap_or_default();
-        self.wish(QUORUM, quorum.namespace(), next, hands.by.now + pause);
         let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+        if hands.chance.percent(50) {
+            next["spec"]["maxTTL"] = json!("1000ms");
+            let pods = hands.api.objects(Kind::Pod).filter(|pod| pod.label(QUORUM_LABEL) == Some(quorum.name()));
+            for pod in pods.cloned().collect::<Vec<_>>() {
+                hands.delete(Kind::Pod, &pod, &DeleteOptions { grace_seconds: Some(1), ..DeleteOptions::default() });
+            }
+            let later = hands.by.now + i64::try_from(hands.chance.between(1_000, 2_500)).unwrap_or_default();
+            self.partings.push((later, quorum.clone()));
+            self.wish(QUORUM, quorum.namespace(), next, later + pause);
+            return Some(format!("{}/{} after its pods", quorum.namespace(), quorum.name()));
+        }
+        self.wish(QUORUM, quorum.namespace(), next, hands.by.now + pause);
         Some(hands.delete(QUORUM, &quorum, &options))
+    }
+
+    /// Its finalizers are taken away, so that it waits for nothing, and it is made again with a smaller maxTTL.
+    fn force(&mut self, hands: &mut Hands<'_>) -> Option<String> {
+        let quorum = hands.any(QUORUM, |_| true)?;
+        let mut next = manifest(&quorum);
+        let max_ttl = hands.chance.between(1_000, (self.around.max_ttl / 4).max(1_000));
+        next["spec"]["maxTTL"] = json!(format!("{max_ttl}ms"));
+        // From now on they write locks that fit.
+        self.around.max_ttl = max_ttl;
+        self.wish(QUORUM, quorum.namespace(), next, hands.by.now);
+        let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+        let words = hands.delete(QUORUM, &quorum, &options);
+        Some(words + ", " + &hands.patch(QUORUM, &quorum, &json!({"metadata": {"finalizers": null}}), Part::Main))
     }
 
     /// With all that is in it. It comes again, and so do its quorums and what holds locks there.
     fn delete_namespace(&mut self, hands: &mut Hands<'_>) -> Option<String> {
         let mut names = self.around.namespaces.clone();
         names.extend(self.around.quorums.iter().map(|(namespace, _)| namespace.clone()));
+        // Mostly one without quorums, if there is any: it is gone sooner, and others use the same keys.
+        if hands.chance.percent(85) && names.iter().any(|name| !self.has_quorum(name)) {
+            names.retain(|name| !self.has_quorum(name));
+        }
         let namespace = hands
             .any(Kind::Namespace, |found| names.iter().any(|name| name == found.name()) && !found.is_deleting())?;
         let later = hands.by.now + i64::try_from(hands.chance.between(500, 10_000)).unwrap_or_default();
@@ -115,6 +145,10 @@ impl People {
             }
         }
         Some(hands.delete(Kind::Namespace, &namespace, &DeleteOptions::default()))
+    }
+
+    fn has_quorum(&self, namespace: &str) -> bool {
+        self.around.quorums.iter().any(|(of, _)| of == namespace)
     }
 }
 

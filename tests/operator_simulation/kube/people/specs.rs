@@ -12,7 +12,8 @@ fn millis(number: u64) -> Value {
 /// A time to live: mostly one that fits, now and then more than the quorum allows.
 fn ttl(around: &Surroundings, chance: &mut Seeded) -> u64 {
     let most = around.max_ttl.max(1_000);
-    if chance.percent(4) { most + 1_000 } else { chance.between(1_000, most) }
+    let least = if around.habits.long { most * 2 / 3 } else { 0 };
+    if chance.percent(4) { most + 1_000 } else { chance.between(least.max(1_000), most) }
 }
 
 /// What claims and elections have in common.
@@ -27,11 +28,10 @@ fn common(around: &Surroundings, chance: &mut Seeded) -> Value {
     with(25, "renewInterval", &|chance| millis(chance.between(100, ttl / 2)));
     with(15, "maxHold", &|chance| millis(chance.between(ttl, ttl * 6)));
     with(12, "lockDelay", &|chance| millis(chance.between(0, around.max_ttl.saturating_sub(ttl).max(1))));
-    with(25, "validity", &|_| json!("Transitions"));
-    with(12, "priority", &|chance| json!(chance.below(4)));
+    with(around.habits.transitions, "validity", &|_| json!("Transitions"));
+    with(around.habits.priority, "priority", &|chance| json!(chance.below(4)));
     with(20, "retry", &|chance| json!({"delay": millis(chance.between(50, 600)), "jitter": "50ms"}));
-    // The default quorum is asked for as often as any by name.
-    with(50, "quorumRef", &|chance| {
+    with(around.habits.named, "quorumRef", &|chance| {
         let (namespace, name) = chance.pick(&around.quorums).cloned().unwrap_or_default();
         json!({"namespace": namespace, "name": name})
     });
@@ -42,11 +42,14 @@ fn common(around: &Surroundings, chance: &mut Seeded) -> Value {
 pub(super) fn claim(around: &Surroundings, chance: &mut Seeded, holder: Value) -> Value {
     let mut spec = common(around, chance);
     spec["key"] = json!(chance.pick(&around.keys).cloned().unwrap_or_default());
+    if chance.percent(around.habits.own_keys) {
+        spec["key"] = json!(format!("x/own-{}", chance.below(6)));
+    }
     spec["claim"] = holder;
-    if chance.percent(8) {
+    if chance.percent(around.habits.slots) {
         spec["slots"] = json!(2);
     }
-    if chance.percent(10) && spec["maxHold"].is_null() {
+    if chance.percent(around.habits.minimum) && spec["maxHold"].is_null() {
         spec["minHold"] = millis(chance.between(500, around.max_ttl));
     }
     if chance.percent(12) {
@@ -61,7 +64,7 @@ pub(super) fn claim(around: &Surroundings, chance: &mut Seeded, holder: Value) -
 /// A free identity, sometimes with a heartbeat.
 pub(super) fn identity(around: &Surroundings, chance: &mut Seeded, name: &str) -> Value {
     let mut claim = json!({"identity": name});
-    if chance.percent(12) {
+    if chance.percent(around.habits.heartbeats) {
         claim["heartbeat"] = millis(chance.between(1_000, (around.max_ttl / 2).max(1_000)));
     }
     claim

@@ -14,6 +14,7 @@ fn surroundings() -> Surroundings {
         max_ttl: 10_000,
         members: 3,
         locks: 12,
+        habits: Habits::USUAL,
     }
 }
 
@@ -46,8 +47,9 @@ fn what_people_do_is_mostly_accepted_and_every_kind_happens() {
             *refused += u32::from(what.contains("refused"));
         }
     }
-    // These need statuses, which the operator writes; the others need what it makes.
-    let without_operator = [DeedKind::EditLockStatus, DeedKind::EditQuorumStatus, DeedKind::Meddle];
+    // These need statuses, or finalizers to be taken away, which the operator writes; the last one needs what it makes.
+    let without_operator =
+        [DeedKind::EditLockStatus, DeedKind::EditQuorumStatus, DeedKind::ForceQuorum, DeedKind::Meddle];
     for kind in DeedKind::ALL.iter().filter(|kind| !without_operator.contains(kind)) {
         let (done, refused) = count.get(kind).copied().unwrap_or_default();
         assert!(done > 0 && refused * 2 < done, "{kind:?}: {refused} of {done} refused, {count:?}");

@@ -20,7 +20,8 @@ fn broken(seed: u64, steps: u64) -> (World, String) {
     let mut faults = String::new();
     for _ in 0..steps {
         world.run(1_500);
-        let mishap = Mishap { kind: *chance.pick(&FaultKind::ALL).unwrap(), number: chance.below(1 << 40) };
+        let mishap =
+            Mishap { kind: *chance.pick(&FaultKind::ALL).unwrap(), number: chance.below(1 << 40), aim: Aim::Anywhere };
         if let Some(fault) = mishap.resolve(&world.cluster, &world.api) {
             faults += &format!("{fault:?}\n");
             world.inflict(fault);
