@@ -1,10 +1,17 @@
-# `make` lists what there is. Everything works on a local cluster made here, under
-# .local, or with CLUSTER=external on the one that KUBECONFIG names.
+# `make` lists what there is. Everything works on a local cluster made here, under .local; with CLUSTER=kind on one that kind makes with
+# Docker; or with CLUSTER=external on the one that KUBECONFIG names.
 CLUSTER ?= local
 SUITE   ?= main
 MINUTES ?= 30
 # The operator's program that goes into the local image.
 BINARY  ?= target/debug/redlock
+# A cluster of kind is an external one that local/kind.sh makes.
+ifeq ($(CLUSTER),kind)
+  override CLUSTER := external
+  KIND  := yes
+  IMAGE := redlock-operator:dev
+  export KUBECONFIG := $(CURDIR)/.local/kind/kubeconfig
+endif
 export CLUSTER IMAGE
 
 ifeq ($(CLUSTER),local)
@@ -18,6 +25,7 @@ export PATH := $(CURDIR)/.local/bin:$(PATH)
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
+	@echo "  CLUSTER=kind       use a cluster that kind makes with Docker, instead of a local one"
 	@echo "  CLUSTER=external   use the cluster of KUBECONFIG instead of a local one (IMAGE=repository:tag)"
 
 up: deploy ## Start the cluster, build and install the operator
@@ -52,6 +60,16 @@ down: ## Stop the cluster; what was built stays
 status: ## Show what runs
 	@local/cluster.sh status
 else
+ifdef KIND
+setup cluster image load:
+	@local/kind.sh up
+
+deploy: load
+	@local/deploy.sh
+
+down:
+	@local/kind.sh down
+else
 setup cluster image load:
 	@echo 'CLUSTER=external: nothing to do for $@'
 
@@ -60,6 +78,7 @@ deploy:
 
 down:
 	helm uninstall redlock-operator --namespace redlock-system --ignore-not-found --wait
+endif
 
 status:
 	kubectl get nodes

@@ -98,7 +98,7 @@ outside() {
   shift
   # shellcheck disable=SC2016  # for the shell in the pod
   kubectl -n $NS exec outside -- sh -c \
-    'url=$(sed -n "${1}p" /client/urls); shift; redis-cli --no-auth-warning -u "$url" "$@" 2>&1' - $((member + 1)) "$@"
+    'url=$(sed -n "${1}p" /client/urls); shift; redis-cli --no-auth-warning --cacert /client/ca.crt -u "$url" "$@" 2>&1' - $((member + 1)) "$@"
 }
 show_outside() {
   printf '%s  outside client, to demo-%s: %s%s\n' "$DIM" "$1" "${*:2}" "$PLAIN"
@@ -136,7 +136,8 @@ chapter "1. A quorum starts closed, and opens late"
 tell "A lock is held by whoever a majority of independent Redis masters voted for. A master that restarts has forgotten its" \
   "votes, so it must not vote again before everything it may have promised has run out: maxTTL. The operator cannot know" \
   "what a new master promised before, so the very first start waits, too. maxTTL is 10 s here so that we need not wait long;" \
-  "30 s is the default. The client 'outside' stands for any Redlock library that knows nothing of Kubernetes."
+  "30 s is the default. The client 'outside' stands for any Redlock library that knows nothing of Kubernetes; its Secret says" \
+  "where the members are, and by which authority it checks their certificates."
 manifest <<END
 apiVersion: redlock-operator.io/v1alpha1
 kind: RedisQuorum

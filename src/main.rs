@@ -10,6 +10,10 @@ use redlock_operator::{
     },
 };
 
+// With the C library's allocator the leader keeps half as much again of what thousands of locks took for a moment.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Distributed locks and leader election for Kubernetes, through Redlock.
 #[derive(Debug, Parser)]
 #[command(name = "redlock", version)]

@@ -117,7 +117,7 @@ impl Operator {
             &args.pod_name,
             context.clock.clone(),
         );
-        let health = watch::channel(Health::default()).0;
+        let health = watch::channel(Health { synced: false, heartbeat: context.clock.boottime() }).0;
         Self { args, context, follow_caches: follow_caches.boxed(), candidacy, leadership, health }
     }
 
@@ -263,7 +263,7 @@ async fn create_default_quorum(context: &Context, args: &OperatorArgs, term: &Te
 async fn heartbeat(context: Context, health: watch::Sender<Health>, mut filled: watch::Receiver<bool>) {
     loop {
         let synced = *filled.borrow_and_update();
-        health.send_replace(Health { synced, heartbeat: Some(context.clock.boottime()) });
+        health.send_replace(Health { synced, heartbeat: context.clock.boottime() });
         tokio::select! {
             Ok(()) = filled.changed() => {}
             () = tokio::time::sleep(http::HEARTBEAT) => {}

@@ -20,6 +20,8 @@ mod external_changes;
 mod faults;
 #[path = "redis/fence.rs"]
 mod fence;
+#[path = "redis/grants.rs"]
+mod grants;
 #[path = "redis/keys.rs"]
 mod keys;
 #[cfg(feature = "operator")]
@@ -29,6 +31,8 @@ mod limits;
 mod net;
 #[path = "redis/quorum.rs"]
 mod quorum;
+#[path = "redis/readers.rs"]
+mod readers;
 #[path = "redis/rotation.rs"]
 mod rotation;
 #[path = "redis/server.rs"]

@@ -40,6 +40,9 @@ macro_rules! names {
 names! {
     /// Condition types of a DistributedLock.
     LockCondition {
+        /// The specification can be carried out, and the lock is held, or waits for nothing but its turn or its holder. For programs that
+        /// know no lock: Helm, Argo CD, Flux.
+        Ready,
         /// The specification can be carried out with the objects that exist.
         Accepted,
         /// Somebody holds the lock; the reason says how things stand.
@@ -90,6 +93,8 @@ names! {
         OtherInstallation,
         /// The quorum does not allow locks from this namespace.
         NamespaceNotAllowed,
+        /// The quorum is starting, or its larger `maxTTL` is not in force yet. The lock is served as soon as it is.
+        QuorumNotReady,
         /// `ttl` is larger than the quorum's `maxTTL`.
         TTLTooLong,
         /// `ttl` is less than ten times the quorum's `nodeTimeout`.

@@ -12,7 +12,7 @@ mod rules;
 mod status;
 pub use status::*;
 
-/// What a lock shall be like.
+/// Desired behaviour of the lock.
 #[derive(CustomResource, Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[kube(
     group = "redlock-operator.io",
@@ -25,10 +25,10 @@ pub use status::*;
     status = "DistributedLockStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "A lock that at most one holder has at a time. A claim names its holder, and several claims contend for one key. An \
-           election names candidate pods, and the operator picks the holder among them.",
+    doc = "A lock that one holder has at a time. A claim names its holder, and several claims can compete for one key. An \
+           election selects candidate pods, and the operator picks the leader among them.",
     annotation("helm.sh/resource-policy", "keep"),
-    printcolumn(name = "Key", type_ = "string", json_path = ".spec.key"),
+    printcolumn(name = "Key", type_ = "string", json_path = ".status.key"),
     printcolumn(name = "Holder", type_ = "string", json_path = ".status.holder.identity"),
     printcolumn(name = "Status", type_ = "string", json_path = r#".status.conditions[?(@.type=="Held")].reason"#),
     printcolumn(name = "Votes", type_ = "string", json_path = ".status.votes"),
@@ -37,83 +37,88 @@ pub use status::*;
     printcolumn(name = "Quorum", type_ = "string", json_path = ".spec.quorumRef.name", priority = 1),
     printcolumn(name = "Queue", type_ = "integer", json_path = ".status.queuePosition", priority = 1),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.holder.nodeName", priority = 1),
+    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#, priority = 1),
     printcolumn(name = "Transitions", type_ = "integer", json_path = ".status.transitions", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = (
         "!has(self.spec.election) || size(self.metadata.name) <= 63",
-        "the name of an election becomes part of the leader label: write at most 63 characters"
+        "the name of an election becomes part of a label: use at most 63 characters"
     )
 )]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = spec_rules)]
 pub struct DistributedLockSpec {
-    /// The RedisQuorum that votes on this lock. Left out: the operator's default, which the
-    /// chart's value `defaultQuorum` names. Cannot be changed.
+    /// The RedisQuorum that stores this lock. Default: the operator's default quorum (chart value `defaultQuorum`). Immutable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quorum_ref: Option<QuorumRef>,
 
-    /// What is locked. Claims with the same key contend; a claim must say it, an election uses its own name if it is left
-    /// out. Cannot be changed.
+    /// The name of what is locked. Claims with the same key compete for it. Required for a claim. An election uses its own name by
+    /// default. Immutable.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^[A-Za-z0-9._:/-]{1,200}$"), length(min = 1, max = 200))]
     pub key: Option<String>,
 
-    /// How long the lock outlives its last renewal, 1s up to the quorum's maxTTL. Failover after a crash takes about this
-    /// long.
+    /// How long the lock lives without a renewal, from 1s to the quorum's `maxTTL`. When a node fails, the next holder gets the lock
+    /// after about this time.
     pub ttl: GoDuration,
 
-    /// Time between two renewals, at most half of ttl. Left out: a third of ttl.
+    /// Time between two renewals, at most half of `ttl`. Default: a third of `ttl`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renew_interval: Option<GoDuration>,
 
-    /// The lock is not given up earlier than this after it was taken, e.g. for a cron job that finishes at once.
+    /// Minimum time to keep the lock once acquired, even if the holder finishes earlier. Claims only, at most 24h. Useful for cron jobs
+    /// that complete almost instantly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_hold: Option<GoDuration>,
 
-    /// The lock is not renewed beyond this.
+    /// Maximum time to hold the lock. The operator then stops renewing it. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_hold: Option<GoDuration>,
 
-    /// A claim that waited this long in vain is finished, with reason WaitTimeout.
+    /// Maximum time to wait for the lock, counted from the creation of the claim. A claim that does not get the lock in this time is
+    /// finished with reason `WaitTimeout`. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_timeout: Option<GoDuration>,
 
-    /// Extra wait before the next holder after an unclean loss. Binds lock clients outside the operator too.
+    /// Extra time during which nobody gets the lock after its holder lost it without releasing it. Redlock clients outside the operator
+    /// wait for it, too. `ttl` and `lockDelay` together must not exceed the quorum's `maxTTL`. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_delay: Option<GoDuration>,
 
-    /// What of the validity is published in the status. `Published`: `validUntil` is written so often that about a quarter of `ttl`
-    /// is always left of it. `Transitions`: only when the holder changes, so that a held lock needs no write to the API server.
+    /// How often the operator updates `status.validUntil`. `Published`: so often that at least about a quarter of `ttl` remains.
+    /// `Transitions`: only when the holder changes, so a held lock causes no writes to the API server. Use it only if nothing reads
+    /// `validUntil`.
     pub validity: Validity,
 
-    /// How often the operator tries to take the lock from clients outside it.
+    /// How often the operator retries while a Redlock client outside the operator holds the key.
     pub retry: Retry,
 
-    /// Among claims on the same key: higher first, then oldest.
+    /// Order of the claims that wait for the same key: higher numbers first, then older claims first.
     #[schemars(range(min = -1_000_000, max = 1_000_000))]
     pub priority: i32,
 
-    /// How many may hold the lock at once. Cannot be changed.
+    /// Number of holders that can have the lock at the same time. All locks with the same key must use the same number. Immutable.
     #[schemars(range(min = 1, max = 100))]
     pub slots: i32,
 
-    /// The holder is named here. Exactly one of claim and election.
+    /// Names the holder. Set exactly one of `claim` and `election`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
 
-    /// The operator picks the holder among ready pods. Exactly one of claim and election.
+    /// Selects candidate pods. The operator picks the leader among those that are ready. Set exactly one of `claim` and `election`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub election: Option<Election>,
 
-    /// Asked by the operator before each renewal: a holder that fails it is renewed no more.
+    /// Health check that the operator runs before each renewal, with a timeout of 300 ms. After `failureThreshold` failures in a row it
+    /// stops renewing the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub liveness: Option<Liveness>,
 
-    /// A finished claim is deleted after this time. Left out: never.
+    /// Time after which the operator deletes a finished claim. Default: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_after_finished: Option<GoDuration>,
 
-    /// Nobody gets the lock, and a holder is renewed no more.
+    /// Pauses the lock: the operator grants it to no one and stops renewing the current hold.
     pub suspend: bool,
 }
 
@@ -153,36 +158,36 @@ fn spec_rules(schema: &mut Schema) {
     add_rules(schema, &rules::spec());
 }
 
-/// A RedisQuorum.
+/// Reference to a RedisQuorum.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct QuorumRef {
     /// Name of the RedisQuorum.
     #[schemars(length(min = 1, max = 40))]
     pub name: String,
-    /// Its namespace. Left out: the lock's own.
+    /// Namespace of the RedisQuorum. Default: the namespace of the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
 }
 
-/// What of the validity is published.
+/// How often `status.validUntil` is updated.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Validity {
-    /// At renewals.
+    /// So often that at least about a quarter of `ttl` remains.
     #[default]
     Published,
-    /// When the holder changes.
+    /// Only when the holder changes.
     Transitions,
 }
 
-/// Pause between two attempts while a client outside the operator holds the key: delay, plus or minus up to jitter.
+/// Pause between two attempts while a client outside the operator holds the key: `delay`, plus or minus up to `jitter`.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Retry {
-    /// Mean pause, 10ms to 1m.
+    /// Mean pause, from 10ms to 1m.
     pub delay: GoDuration,
-    /// Random part, at most delay.
+    /// Random part of the pause, at most `delay`.
     pub jitter: GoDuration,
 }
 
@@ -192,30 +197,31 @@ impl Default for Retry {
     }
 }
 
-/// A named holder. Exactly one of identity and podName.
+/// A named holder. Set exactly one of `identity` and `podName`.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = claim_rules)]
 pub struct Claim {
-    /// Free text that names the holder. It holds the lock until this object is deleted.
+    /// Free text that names the holder. The claim holds the lock until you delete it, or until `heartbeat` or `maxHold` ends it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub identity: Option<String>,
-    /// A pod in the lock's namespace. The claim is bound to that pod's UID and container: a restart loses it.
+    /// A pod in the namespace of the lock. The claim is bound to one container of this pod: when that container terminates, the lock is
+    /// released.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub pod_name: Option<String>,
-    /// UID of that pod: a pod made later under the same name does not hold the lock.
+    /// UID of the pod. A later pod of the same name then does not get the lock.
     #[serde(rename = "podUID", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub pod_uid: Option<String>,
-    /// The container that holds the lock, an init container for instance: the hold ends with it. Left out: the pod's only
-    /// container, or the one in its annotation `kubectl.kubernetes.io/default-container`.
+    /// The container that holds the lock, which can be an init container. Default: the only container of the pod, or the one that its
+    /// annotation `kubectl.kubernetes.io/default-container` names.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub container: Option<String>,
-    /// The holder renews a coordination.k8s.io Lease of the claim's name at least this often, 1s up to half of ttl, or loses the lock
-    /// one ttl after the last renewal. A holder that wants to keep the lock renews the Lease three times as often.
+    /// The holder must renew a coordination.k8s.io Lease with the name of the claim at least this often, from 1s to half of `ttl`. If it
+    /// stops, it loses the lock one `ttl` after its last renewal. Renew the Lease three times as often as this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<GoDuration>,
 }
@@ -229,17 +235,19 @@ fn claim_rules(schema: &mut Schema) {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = election_rules)]
 pub struct Election {
-    /// Labels of the candidate pods, in the lock's namespace.
+    /// Labels of the candidate pods in the namespace of the lock.
     pub selector: LabelSelector,
-    /// The container that leads: when it restarts, leadership is lost. Left out: the pod's only container, or the one in
-    /// its annotation `kubectl.kubernetes.io/default-container`.
+    /// The container that leads. When it restarts, the pod loses leadership. Default: the only container of the pod, or the one that its
+    /// annotation `kubectl.kubernetes.io/default-container` names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub container: Option<String>,
-    /// Which ready candidate is taken. A living leader is never replaced by a preferred candidate.
+    /// Which ready candidate becomes the leader. A leader that is alive is never replaced by a preferred candidate. `Oldest`: the pod that
+    /// was created first. `LowestOrdinal`: the lowest number at the end of the pod's name, as in a StatefulSet. `Priority`: the highest
+    /// value of the annotation `redlock-operator.io/priority`.
     #[serde(default)]
     pub preference: Preference,
-    /// Label the leader `leader.redlock-operator.io/<lock name>: "true"`, for a Service to select it.
+    /// Set the label `leader.redlock-operator.io/<lock name>: "true"` on the leader, so that a Service can select it.
     #[serde(default = "yes")]
     pub leader_label: bool,
 }
@@ -266,36 +274,35 @@ fn election_rules(schema: &mut Schema) {
             ".selector",
             "(has(self.selector.matchLabels) && size(self.selector.matchLabels) > 0) || \
              (has(self.selector.matchExpressions) && size(self.selector.matchExpressions) > 0)",
-            "an empty selector makes every pod a candidate: say which, e.g. selector: {matchLabels: {app: scheduler}}",
+            "an empty selector makes every pod a candidate: set one, e.g. selector: {matchLabels: {app: scheduler}}",
         )],
     );
 }
 
-/// Which ready candidate is taken. `Oldest`: ready for the longest time. `LowestOrdinal`: the lowest number at the end of
-/// the pod's name, as in a StatefulSet. `Priority`: the highest annotation `redlock-operator.io/priority`.
+/// Which ready candidate becomes the leader.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preference {
-    /// Ready for the longest time.
+    /// The pod that was created first.
     #[default]
     Oldest,
-    /// The lowest number at the end of the name.
+    /// The lowest number at the end of the pod's name.
     LowestOrdinal,
-    /// The highest annotation `redlock-operator.io/priority`.
+    /// The highest value of the annotation `redlock-operator.io/priority`.
     Priority,
 }
 
-/// A check of the holder. Exactly one of httpGet and tcpSocket.
+/// Health check of the holder. Set exactly one of `httpGet` and `tcpSocket`.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = liveness_rules)]
 pub struct Liveness {
-    /// Must answer with a status from 200 to 399.
+    /// HTTP request that must be answered with a status from 200 to 399.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_get: Option<HttpGet>,
-    /// Must accept a connection.
+    /// TCP connection that must be accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_socket: Option<TcpSocket>,
-    /// How many failures in a row end the hold.
+    /// Number of failures in a row after which the lock is no longer renewed.
     #[schemars(range(min = 1, max = 100))]
     pub failure_threshold: i32,
 }
@@ -309,15 +316,15 @@ impl Default for Liveness {
 fn liveness_rules(schema: &mut Schema) {
     add_rules(
         schema,
-        &[rule(".httpGet", "has(self.httpGet) != has(self.tcpSocket)", "write exactly one of httpGet and tcpSocket")],
+        &[rule(".httpGet", "has(self.httpGet) != has(self.tcpSocket)", "set exactly one of httpGet and tcpSocket")],
     );
 }
 
-/// An HTTP request to the holder's pod.
+/// HTTP request to the pod of the holder.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct HttpGet {
-    /// Path, e.g. `/healthz`.
+    /// Path, for example `/healthz`.
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^/"))]
     pub path: String,
     /// Port number.
@@ -325,7 +332,7 @@ pub struct HttpGet {
     pub port: i32,
 }
 
-/// A connection to the holder's pod.
+/// TCP connection to the pod of the holder.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct TcpSocket {

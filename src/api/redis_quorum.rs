@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::GoDuration;
 use super::schema::{add_rules, rule};
 
+mod outside;
 mod status;
+pub use outside::*;
 pub use status::*;
 
 /// What a quorum of Redis masters shall be like.
@@ -86,7 +88,8 @@ pub struct RedisQuorumSpec {
     /// How members can be reached from outside the cluster. Needs tls.
     pub expose: Expose,
 
-    /// Encryption between clients and members.
+    /// Encryption between the operator or clients and the members that the operator runs. A quorum that is created without it gets
+    /// `mode: Managed`.
     pub tls: QuorumTls,
 
     /// Redis masters that others run and that vote as well, mixed with `members` or alone (`members: 0`). Several operators may
@@ -188,8 +191,9 @@ fn spec_rules(schema: &mut Schema) {
             ),
             rule(
                 ".expose",
-                "self.expose.type != 'None' || (!has(self.expose.addresses) && !has(self.expose.annotations))",
-                "addresses and annotations are for Services: write type: NodePort or type: LoadBalancer as well",
+                "self.expose.type != 'None' || \
+                 (!has(self.expose.addresses) && !has(self.expose.annotations) && !has(self.expose.sourceRanges))",
+                "addresses, annotations and sourceRanges are for Services: write type: NodePort or type: LoadBalancer as well",
             ),
             rule(
                 ".tls",
@@ -251,57 +255,12 @@ pub enum NamespacesFrom {
     Selector,
 }
 
-/// A Redlock client outside the operator.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct QuorumClient {
-    /// Name of the client: part of its Secret's name and of its Redis user.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
-    pub name: String,
-    /// Namespace that gets the Secret too, if it is annotated
-    /// `redlock-operator.io/accept-clients-of: <namespace>/<quorum>`.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
-    pub namespace: String,
-    /// The client may use keys with this prefix only. Ends with a slash.
-    #[schemars(length(min = 1, max = 200), regex(pattern = r"^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/$"))]
-    pub key_prefix: String,
-}
-
-/// How members can be reached from outside the cluster.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Expose {
-    /// `None`: not at all. `NodePort` or `LoadBalancer`: by one Service of that type for each member.
-    #[serde(rename = "type")]
-    pub type_: ExposeType,
-    /// Annotations of these Services. One that is removed here stays where it was put.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 16_384}))]
-    pub annotations: BTreeMap<String, String>,
-    /// `host` or `host:port` under which peers outside reach the members, in the order of the members. Clients' Secrets have these
-    /// in place of names in the cluster, and the members' certificate has to name these hosts as well.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 9), inner(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9.:\[\]-]+$")))]
-    pub addresses: Vec<String>,
-}
-
-/// Kind of Service that makes a member reachable from outside.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ExposeType {
-    /// Inside the cluster only.
-    #[default]
-    None,
-    /// A port on every node.
-    NodePort,
-    /// A load balancer for each member.
-    LoadBalancer,
-}
-
 /// Encryption between clients and members.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QuorumTls {
-    /// `Disabled`: plain TCP. `Secret`: the certificate in `secretRef`. `Managed`: the operator runs a CA of its own.
+    /// `Managed`: the operator runs a CA of its own. `Secret`: the certificate in `secretRef`. `Disabled`: plain TCP, on which passwords
+    /// and values of locks can be read by whoever sees the network.
     pub mode: TlsMode,
     /// Secret with `tls.crt`, `tls.key` and `ca.crt`, as cert-manager writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -309,14 +268,16 @@ pub struct QuorumTls {
 }
 
 /// Where the members' certificates come from.
+///
+/// The default was `Disabled` in versions before. Defaults are stored with the object that is created, so those quorums say it themselves.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsMode {
     /// No TLS.
-    #[default]
     Disabled,
     /// A Secret that others write.
     Secret,
     /// The operator's own CA.
+    #[default]
     Managed,
 }
 

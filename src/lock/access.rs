@@ -97,10 +97,7 @@ fn check(lock: &DistributedLock, quorum: &RedisQuorum) -> Result<(), Refusal> {
     }
     // A longer TTL than the fence waits for must not be used before the fence waits for it.
     if in_force.is_none_or(|in_force| ttl > in_force) {
-        return refuse(
-            AcceptedReason::TTLTooLong,
-            format!("maxTTL {} of RedisQuorum {name} is not in force yet: wait", quorum.spec.max_ttl),
-        );
+        return refuse(AcceptedReason::QuorumNotReady, not_ready(lock, quorum));
     }
     // The seal that carries the delay must not outlive what a fence waits for, or a restarted member would forget it.
     let delay = lock.spec.lock_delay.unwrap_or_default();
@@ -127,6 +124,20 @@ fn check(lock: &DistributedLock, quorum: &RedisQuorum) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// What a lock waits for whose ttl the quorum's fence does not cover yet.
+fn not_ready(lock: &DistributedLock, quorum: &RedisQuorum) -> String {
+    let (name, max_ttl) = (lookup::full_name(quorum), quorum.spec.max_ttl);
+    match quorum.status.as_ref().and_then(|status| status.max_ttl_in_force) {
+        Some(in_force) => format!(
+            "ttl {} is longer than maxTTL {in_force}, which RedisQuorum {name} still uses: the operator serves this lock when maxTTL {max_ttl} is in force",
+            lock.spec.ttl
+        ),
+        None => format!(
+            "RedisQuorum {name} is starting: the operator serves this lock when its members may vote, a little more than maxTTL {max_ttl} after they have started"
+        ),
+    }
+}
+
 impl From<LookupError> for Refusal {
     fn from(error: LookupError) -> Self {
         let reason = match error {
@@ -136,5 +147,43 @@ impl From<LookupError> for Refusal {
             LookupError::NamespaceNotAllowed { .. } => AcceptedReason::NamespaceNotAllowed,
         };
         Self { reason, message: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn refusal(spec: Value, status: Value) -> Option<(AcceptedReason, String)> {
+        let lock = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "reindex", "namespace": "shop"}, "spec": spec});
+        let quorum = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
+            "metadata": {"name": "main", "namespace": "redlock-system"}, "spec": {"maxTTL": "30s"}, "status": status});
+        let checked = check(&serde_json::from_value(lock).unwrap(), &serde_json::from_value(quorum).unwrap());
+        checked.err().map(|refusal| (refusal.reason, refusal.message))
+    }
+
+    fn claim(ttl: &str) -> Value {
+        json!({"ttl": ttl, "claim": {"identity": "a"}})
+    }
+
+    #[test]
+    fn a_lock_that_comes_before_its_quorum_is_ready_is_told_so_and_what_happens_next() {
+        let (reason, message) = refusal(claim("10s"), json!({})).unwrap();
+        assert_eq!(reason, AcceptedReason::QuorumNotReady);
+        assert!(message.contains("redlock-system/main is starting"), "{message}");
+        let (reason, message) = refusal(claim("10s"), json!({"maxTTLInForce": "5s"})).unwrap();
+        assert_eq!(reason, AcceptedReason::QuorumNotReady);
+        assert!(message.contains("maxTTL 5s") && message.contains("maxTTL 30s is in force"), "{message}");
+        assert_eq!(refusal(claim("10s"), json!({"maxTTLInForce": "30s"})), None);
+    }
+
+    #[test]
+    fn a_ttl_that_the_quorum_never_serves_is_refused_whatever_is_in_force() {
+        for status in [json!({}), json!({"maxTTLInForce": "60s"})] {
+            assert_eq!(refusal(claim("31s"), status).unwrap().0, AcceptedReason::TTLTooLong);
+        }
     }
 }

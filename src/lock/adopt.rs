@@ -134,7 +134,9 @@ fn hold_of(context: &Context, sessions: &Sessions, holds: &Holds, lock: &Distrib
     let (Some(quorum_now), Some(in_force)) = (session.quorum_time(now), in_force) else { return Published::Unknown };
     let uid = lock.uid().unwrap_or_default();
     let ttl = covered_ttl(lock.spec.ttl.get(), record.rejoin_delay, in_force);
-    let (left, valid_until) = match remaining(valid_until, quorum_now, ttl) {
+    let left = remaining(valid_until, quorum_now, ttl);
+    let assumed = left == Left::TooLong;
+    let (left, valid_until) = match left {
         Left::Over => return Published::Over,
         Left::For(left) => (left, valid_until),
         // A clock that was wrong has published it. It counts as one ttl from its first sight, and as nothing to one who knows better.
@@ -151,7 +153,9 @@ fn hold_of(context: &Context, sessions: &Sessions, holds: &Holds, lock: &Distrib
         renew_interval: access::renew_interval(lock, ttl),
     };
     let due = first_renewal((now, quorum_now), renewed_at, terms.renew_interval);
-    Published::Hold(Box::new(Hold::new(terms, now + left, valid_until, renewed_at, due)))
+    let mut hold = Hold::new(terms, now + left, valid_until, renewed_at, due);
+    hold.assumed = assumed;
+    Published::Hold(Box::new(hold))
 }
 
 /// The hold that a status publishes, unless it is ending.

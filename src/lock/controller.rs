@@ -185,10 +185,11 @@ fn triggers(work: &Arc<Work>) -> impl Stream<Item = ObjectRef<DistributedLock>> 
     // Each lock is looked at in the beginning, so none has to be told of what is there already.
     for lock in context.locks.all() {
         let spans = locks.spans_namespaces(&lock);
-        locks.index.lock_changed(&Change::Applied(lock), spans);
+        locks.index.lock_changed(&Change::Applied(lock), spans, |lock| locks.newest_of(lock));
     }
     let changed = context.locks.changes().flat_map(move |change| {
-        let mut concerned = work.locks.index.lock_changed(&change, work.locks.spans_namespaces(change.object()));
+        let (locks, spans) = (&work.locks, work.locks.spans_namespaces(change.object()));
+        let mut concerned = locks.index.lock_changed(&change, spans, |lock| locks.newest_of(lock));
         match &change {
             Change::Applied(lock) => concerned.push(ObjectRef::from_obj(&**lock)),
             Change::Deleted(lock) | Change::Vanished(lock) => {

@@ -67,6 +67,9 @@ pub struct Hold {
     pub valid_until_there: UnixMillis,
     /// The quorum's clock at the start of that round.
     pub renewed_at: UnixMillis,
+    /// That validity was never earned: a status publishes more than any round earns, and the key counts as valid for one ttl until a
+    /// round has asked the members. It is published to nobody.
+    pub assumed: bool,
     /// Votes of that round; none for a hold that was adopted and not renewed yet.
     pub votes: Option<Votes>,
     /// Start of the last round by this replica that had a majority.
@@ -104,6 +107,7 @@ impl Hold {
             valid_until,
             valid_until_there,
             renewed_at,
+            assumed: false,
             votes: None,
             won: None,
             missing: Vec::new(),
@@ -125,6 +129,7 @@ impl Hold {
             self.valid_until = self.valid_until.max(published.valid_until);
             self.valid_until_there = published.valid_until_there;
             self.renewed_at = self.renewed_at.max(published.renewed_at);
+            self.assumed = published.assumed;
             // The leader has asked the holder since, and found it well.
             self.unwell = None;
             if self.loss.take().is_some() {
@@ -171,7 +176,11 @@ impl Hold {
         match outcome {
             Extend::Renewed { started: began, valid_until, votes, missing, .. } => {
                 let earned = i64::try_from(valid_until.since(began).as_millis()).unwrap_or(i64::MAX);
-                self.valid_until_there = UnixMillis(self.valid_until_there.0.max(started.1.0.saturating_add(earned)));
+                let there = UnixMillis(started.1.0.saturating_add(earned));
+                if std::mem::take(&mut self.assumed) {
+                    (self.valid_until, self.valid_until_there) = (valid_until, there);
+                }
+                self.valid_until_there = UnixMillis(self.valid_until_there.0.max(there.0));
                 self.valid_until = self.valid_until.max(valid_until);
                 self.renewed_at = started.1;
                 self.votes = Some(votes);

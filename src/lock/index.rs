@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     hash::Hash,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -34,6 +34,8 @@ struct Inner {
     by_quorum: HashMap<Designation, HashSet<LockRef>>,
     bound_to: HashMap<Bond, HashSet<LockRef>>,
     facts: HashMap<LockRef, Facts>,
+    /// As last written here, which the watch may show only later.
+    entries: HashMap<LockRef, Entry>,
     node_states: HashMap<String, Option<String>>,
 }
 
@@ -109,16 +111,20 @@ fn quorums(lock: &DistributedLock) -> Vec<Designation> {
 
 impl Index {
     /// Takes a change of a lock; gives the locks on its key that it matters to, itself perhaps among them. `spans` says whether the keys
-    /// of its quorum belong to no namespace.
-    pub fn lock_changed(&self, change: &Change<DistributedLock>, spans: bool) -> Vec<LockRef> {
+    /// of its quorum belong to no namespace, `newest` how the lock was last written here.
+    pub fn lock_changed(
+        &self,
+        change: &Change<DistributedLock>,
+        spans: bool,
+        newest: impl Fn(&LockRef) -> Option<Arc<DistributedLock>>,
+    ) -> Vec<LockRef> {
         let lock = change.object();
         let reference = LockRef::from_obj(&**lock);
         let mut inner = self.inner();
         let facts = Facts::of(lock);
         let before = inner.facts.remove(&reference);
         let now = matches!(change, Change::Applied(_)).then(|| facts.clone());
-        let entry = |facts: &Option<Facts>| facts.as_ref().map(|facts| facts.entry.clone());
-        inner.contention.changed(&reference, entry(&before).as_ref(), entry(&now).as_ref());
+        inner.refresh(&reference, newest(&reference).as_deref());
         if let Some(before) = &before {
             inner.unlink(before, &reference);
         }
@@ -128,6 +134,12 @@ impl Index {
             inner.facts.insert(reference, now);
         }
         if matters { inner.contention.concerned(&facts.entry, spans) } else { Vec::new() }
+    }
+
+    /// Takes what was written here of a lock. `newest` is asked while no other change can come in between.
+    pub fn refresh(&self, lock: &LockRef, newest: impl Fn(&LockRef) -> Option<Arc<DistributedLock>>) {
+        let mut inner = self.inner();
+        inner.refresh(lock, newest(lock).as_deref());
     }
 
     /// The locks on the same key that a change of this one matters to, itself perhaps among them.
@@ -156,8 +168,8 @@ impl Index {
         &self,
         lock: &DistributedLock,
         spans: bool,
-        is_meant: impl FnMut(&LockRef) -> Option<std::sync::Arc<DistributedLock>>,
-    ) -> Option<std::sync::Arc<DistributedLock>> {
+        is_meant: impl FnMut(&LockRef) -> Option<Arc<DistributedLock>>,
+    ) -> Option<Arc<DistributedLock>> {
         self.inner().contention.oldest(lock, spans).find_map(is_meant)
     }
 
@@ -226,6 +238,17 @@ impl Index {
 }
 
 impl Inner {
+    fn refresh(&mut self, reference: &LockRef, newest: Option<&DistributedLock>) {
+        let now = newest.map(Entry::of);
+        let before = match &now {
+            Some(now) => self.entries.insert(reference.clone(), now.clone()),
+            None => self.entries.remove(reference),
+        };
+        if before != now {
+            self.contention.changed(reference, before.as_ref(), now.as_ref());
+        }
+    }
+
     fn link(&mut self, facts: &Facts, reference: &LockRef) {
         let namespace = self.by_namespace.entry(facts.namespace.clone()).or_default();
         namespace.insert(facts.age.clone(), reference.clone());
@@ -263,125 +286,4 @@ fn remove<K: Eq + Hash>(map: &mut HashMap<K, HashSet<LockRef>>, key: &K, referen
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use serde_json::json;
-
-    use super::*;
-
-    fn claim(name: &str, key: &str) -> DistributedLock {
-        serde_json::from_value(json!({
-            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-            "metadata": {"name": name, "namespace": "ns", "uid": name, "generation": 1},
-            "spec": {"key": key, "claim": {"identity": name}}, "status": {"transitions": 0}
-        }))
-        .unwrap()
-    }
-
-    fn applied(lock: &DistributedLock) -> Change<DistributedLock> {
-        Change::Applied(Arc::new(lock.clone()))
-    }
-
-    #[test]
-    fn a_release_is_told_to_the_others_on_the_key_and_a_renewal_is_not() {
-        let index = Index::default();
-        let (waiter, here) = (claim("b", "k"), |lock: &DistributedLock| LockRef::from_obj(lock));
-        let mut holder = claim("a", "k");
-        holder.status.as_mut().unwrap().holder =
-            Some(crate::api::LockHolder { nonce: Some("n".into()), ..Default::default() });
-        index.lock_changed(&applied(&holder), false);
-        index.lock_changed(&applied(&claim("c", "other")), false);
-        assert_eq!(index.lock_changed(&applied(&waiter), false), vec![here(&holder), here(&waiter)]);
-        holder.status.as_mut().unwrap().votes = Some("3/3".into());
-        assert!(index.lock_changed(&applied(&holder), false).is_empty());
-        let since = crate::api::MilliTime::from_millis(0).unwrap();
-        let ending = crate::api::Ending { since, reason: "Broken".into(), until: None, message: None };
-        holder.status.as_mut().unwrap().ending = Some(ending);
-        assert_eq!(index.lock_changed(&applied(&holder), false), vec![here(&holder), here(&waiter)]);
-        holder.status.as_mut().unwrap().holder = None;
-        assert_eq!(index.lock_changed(&applied(&holder), false), vec![here(&holder), here(&waiter)]);
-        assert_eq!(index.lock_changed(&Change::Deleted(Arc::new(holder)), false), vec![here(&waiter)]);
-    }
-
-    #[test]
-    fn a_pod_concerns_the_locks_that_are_bound_to_it_only() {
-        let index = Index::default();
-        let mut bound = claim("bound", "k");
-        bound.spec.claim = Some(crate::api::Claim { pod_name: Some("p".into()), ..Default::default() });
-        let mut election = claim("election", "e");
-        election.spec.claim = None;
-        election.spec.election = Some(Default::default());
-        index.lock_changed(&applied(&bound), false);
-        index.lock_changed(&applied(&claim("free", "k2")), false);
-        index.lock_changed(&applied(&election), false);
-        let concerned = |namespace: &str, name: &str| {
-            let pod = json!({"metadata": {"namespace": namespace, "name": name}});
-            index.pod_changed(&serde_json::from_value::<Pod>(pod).unwrap())
-        };
-        assert_eq!(concerned("ns", "p"), vec![LockRef::from_obj(&bound), LockRef::from_obj(&election)]);
-        assert_eq!(concerned("ns", "q"), vec![LockRef::from_obj(&election)], "any pod may be a candidate");
-        assert!(concerned("elsewhere", "p").is_empty());
-    }
-
-    #[test]
-    fn one_of_thousands_that_wait_concerns_the_first_few_only() {
-        let index = Index::default();
-        let locks: Vec<_> = (0..10_000).map(|number| applied(&claim(&format!("claim-{number}"), "k"))).collect();
-        let most = locks.iter().map(|lock| index.lock_changed(lock, false).len()).max();
-        assert_eq!(most, Some(11), "those who are told their position, and the next one");
-        let again: usize = locks.iter().map(|lock| index.lock_changed(lock, false).len()).sum();
-        assert_eq!(again, 0, "so a new term fills the index first, and looks at each lock once");
-    }
-
-    #[test]
-    fn a_quorum_concerns_the_locks_that_name_it_or_are_held_on_it() {
-        let index = Index::default();
-        let quorum = |name: &str| Some(("ns".to_owned(), name.to_owned()));
-        let mut named = claim("named", "k");
-        named.spec.quorum_ref = Some(crate::api::QuorumRef { name: "q".into(), namespace: None });
-        let mut held = claim("held", "k");
-        held.status = serde_json::from_value(json!({"transitions": 1, "holder": {"identity": "a",
-            "quorum": {"namespace": "ns", "name": "old", "uid": "u"}}}))
-        .unwrap();
-        for lock in [&named, &held, &claim("default", "k")] {
-            index.lock_changed(&applied(lock), false);
-        }
-        assert_eq!(index.of_quorum(&quorum("q")), [LockRef::from_obj(&named)]);
-        assert_eq!(index.of_quorum(&quorum("old")), [LockRef::from_obj(&held)]);
-        assert_eq!(index.of_quorum(&None).len(), 2, "both name none");
-        assert_eq!(index.in_namespace("ns").len(), 3);
-        index.lock_changed(&Change::Deleted(Arc::new(held)), false);
-        assert!(index.of_quorum(&quorum("old")).is_empty());
-    }
-
-    #[test]
-    fn the_oldest_locks_of_a_namespace_are_known() {
-        let index = Index::default();
-        let locks = ["a", "b", "c"].map(|name| claim(name, name));
-        locks.iter().for_each(|lock| drop(index.lock_changed(&applied(lock), false)));
-        assert_eq!([&locks[0], &locks[1], &locks[2]].map(|lock| index.has_older(lock, 2)), [false, false, true]);
-        assert!(!index.has_older(&locks[2], 3) && !index.has_older(&locks[2], usize::MAX));
-        index.lock_changed(&Change::Deleted(Arc::new(locks[0].clone())), false);
-        assert!(!index.has_older(&locks[2], 2));
-        assert_eq!(index.last_of("ns", 2), Some(LockRef::from_obj(&locks[2])), "it follows");
-        assert_eq!(index.last_of("ns", 3), None);
-    }
-
-    #[test]
-    fn a_heartbeat_of_a_node_concerns_nobody() {
-        let index = Index::default();
-        let mut bound = claim("bound", "k");
-        bound.spec.claim = Some(crate::api::Claim { pod_name: Some("p".into()), ..Default::default() });
-        index.lock_changed(&applied(&bound), false);
-        let node = |ready: &str| -> Node {
-            serde_json::from_value(json!({"metadata": {"name": "n"},
-                "status": {"conditions": [{"type": "Ready", "status": ready}]}}))
-            .unwrap()
-        };
-        let node = |ready: &str| Change::Applied(Arc::new(node(ready)));
-        index.node_changed(&node("True"));
-        assert!(index.node_changed(&node("True")).is_empty());
-        assert_eq!(index.node_changed(&node("Unknown")).len(), 1);
-    }
-}
+mod tests;

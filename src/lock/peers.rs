@@ -114,30 +114,21 @@ impl Locks {
         }
     }
 
-    /// The others on the same key of the same quorum that hold it, or whose last key may still be there, as last written here. A grant
-    /// that the watch has not shown yet is among the first that seem to wait.
+    /// The others on the same key of the same quorum that hold it, or whose last key may still be there, as last written here.
     pub(super) fn holders(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
         let mut holders = self.newest(&self.index.holders(lock));
-        holders.extend(self.first_before(lock, access).into_iter().filter(|peer| queue::holds(peer)));
         holders.retain(|peer| peer.uid() != lock.uid() && queue::holds(peer) && self.is_on(access, peer));
         holders.sort_by_key(|peer| queue::age(peer));
-        holders.dedup_by_key(|peer| peer.uid());
         holders
     }
 
-    /// The first of those that wait before this lock and could have the key now, as many as its place depends on, and those among them
-    /// that hold it by now.
+    /// The first of those that wait before this lock and could have the key now, as many as its place depends on.
     fn first_before(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
-        let (mut first, mut waiting, enough) = (Vec::new(), 0, queue::enough(lock));
+        let (mut first, enough) = (Vec::new(), queue::enough(lock));
         self.index.for_each_before(lock, access.spans_namespaces, |other| {
-            if let Some(other) = self.newest_of(other).filter(|other| self.is_on(access, other)) {
-                let waits = queue::is_queued(&other) && self.is_eligible(&other);
-                waiting += usize::from(waits);
-                if waits || queue::holds(&other) {
-                    first.push(other);
-                }
-            }
-            waiting < enough
+            let other = self.newest_of(other).filter(|other| self.is_on(access, other));
+            first.extend(other.filter(|other| queue::is_queued(other) && self.is_eligible(other)));
+            first.len() < enough
         });
         first
     }
@@ -162,8 +153,7 @@ impl Locks {
         if let Some(message) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
             return Err(Refusal { reason: AcceptedReason::KeyShapeConflict, message });
         }
-        let waiting = self.first_before(lock, access).into_iter().filter(|peer| !queue::holds(peer)).count();
-        Ok(queue::place(lock, &holders, waiting))
+        Ok(queue::place(lock, &holders, self.first_before(lock, access).len()))
     }
 }
 

@@ -21,17 +21,17 @@ use super::{
     index::Index,
     labels::Wearers,
     publications::Publications,
-    record::HoldRecord,
     shares::Slots,
     shunned::Shunned,
     tenure::Tenure,
+    turns::Turns,
     unreadable::Memory,
     vitals::Asked,
     writes::{WriteError, Written},
 };
 use crate::{
     api::{
-        DistributedLock, DistributedLockStatus, HeldQuorum, RELEASE_ANNOTATION,
+        DistributedLock, DistributedLockStatus, RELEASE_ANNOTATION,
         conditions::{AcceptedReason, LockCondition, find_condition},
     },
     operator::{context::Context, leader::Term},
@@ -61,6 +61,9 @@ pub enum Error {
     TokenFloor(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// Before a lock takes the turn of another key.
+const OTHER_TURN: Duration = Duration::from_millis(10);
+
 /// Everything that the reconciles of one term of leadership share.
 pub struct Locks {
     /// Caches, client, clock.
@@ -77,7 +80,7 @@ pub struct Locks {
     pub written: Written,
     /// Asks for reconciles of other locks.
     pub nudges: broadcast::Sender<ObjectRef<DistributedLock>>,
-    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    turns: Turns,
     slots: Slots,
     publications: Mutex<Publications>,
     /// What candidates have answered.
@@ -104,7 +107,7 @@ impl Locks {
             holds,
             index: Index::default(),
             nudges: broadcast::channel(4096).0,
-            turns: Mutex::default(),
+            turns: Turns::default(),
             slots: Slots::new(SLOTS),
             publications: Mutex::default(),
             asked: Asked::default(),
@@ -118,16 +121,21 @@ impl Locks {
 
     /// Brings one lock to where nothing is left to do.
     pub async fn reconcile(self: Arc<Self>, cached: Arc<DistributedLock>) -> Result<Action, Error> {
-        // Locks on one key take turns, so that a release is over before the next in the queue is looked at.
-        let turn = self.turn(&cached);
+        let reference = ObjectRef::from_obj(&*cached);
+        let Some(newest) = self.newest_of(&reference) else { return Ok(Action::await_change()) };
+        let name = self.turn_of(&newest, &self.access(&newest));
+        let turn = self.turns.get(&name);
         let _turn = turn.lock().await;
         // In a box, since thousands may wait for their turn.
-        let done = Box::pin(self.look_after(&cached)).await;
+        let done = Box::pin(self.look_after(&cached, &name)).await;
+        // Before the next one on the key is looked at: the watch shows a grant only later, and the members do not know that a key and its
+        // slots exclude each other.
+        self.index.refresh(&reference, |lock| self.newest_of(lock));
         self.publication_done(&cached.uid().unwrap_or_default());
         done
     }
 
-    async fn look_after(&self, cached: &DistributedLock) -> Result<Action, Error> {
+    async fn look_after(&self, cached: &DistributedLock, turn: &str) -> Result<Action, Error> {
         let namespace = cached.namespace().unwrap_or_default();
         let mut slot = self.slots.enter(&namespace).await;
         let Some(mut lock) = self.newest_of(&ObjectRef::from_obj(cached)) else { return Ok(Action::await_change()) };
@@ -136,6 +144,10 @@ impl Locks {
         }
         for _ in 0..MAX_STEPS {
             let (view_lock, access) = (lock.clone(), self.access(&lock));
+            if self.turn_of(&lock, &access) != turn {
+                // It has got a key meanwhile, or another one.
+                return Ok(Action::requeue(OTHER_TURN));
+            }
             let step = decide(&self.view(&view_lock, &access));
             match self.act(&lock, access, step).await? {
                 Progress::Next(newer) => lock = newer,
@@ -333,28 +345,6 @@ impl Locks {
         let own = ObjectRef::from_obj(lock);
         let concerned = self.index.concerned(lock, self.spans_namespaces(lock));
         concerned.into_iter().filter(|other| *other != own).for_each(|other| self.nudge(other));
-    }
-
-    fn turn(&self, lock: &DistributedLock) -> Arc<tokio::sync::Mutex<()>> {
-        let key = self.turn_key(lock);
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        // Turns that nobody waits for are dropped now and then, so that keys of the past take no memory.
-        if turns.len() > 1024 {
-            turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        }
-        turns.entry(key).or_default().clone()
-    }
-
-    /// Quorum and key; a lock that has none takes turns with nobody.
-    fn turn_key(&self, lock: &DistributedLock) -> String {
-        let at = |quorum: &HeldQuorum, key: &str| format!("{quorum} {}", key.split('#').next().unwrap_or_default());
-        if let Some(record) = HoldRecord::of(&self.context, lock) {
-            return at(&record.quorum, record.key.as_str());
-        }
-        match access::of(&self.context, lock) {
-            Ok(access) => at(&access.quorum, access.key.as_str()),
-            Err(_refused) => lock.uid().unwrap_or_default(),
-        }
     }
 }
 

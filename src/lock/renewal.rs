@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use kube::ResourceExt;
+use kube::{Client, ResourceExt};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +19,7 @@ use crate::{
     api::{DistributedLock, HeldQuorum},
     operator::{context::Context, keys, leader::Term, panics::caught},
     quorum::session::{QuorumSession, Sessions},
-    redlock::{Drift, Extend, ExtendRequest, LockValue, Seen, ValueSigner},
+    redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Seen, ValueSigner},
     time::Boottime,
 };
 
@@ -235,7 +235,7 @@ impl Renewal {
         let peers = self.context.locks.under(&keys::key(&lock.key()));
         let orphan = orphans::of(&lock, signer, others).or_else(|| orphans::of_finished(&peers, signer, others));
         if let Some(orphan) = orphan
-            && is_named(&self.context, &lock, hold).await
+            && is_named(&self.context.client, &lock, hold.terms.nonce).await
         {
             session.redlock().release(&session.electorate(), &hold.terms.key, &orphan).await;
             tracing::info!(lock = %hold.terms.lock, "released a grant that no status names");
@@ -243,11 +243,11 @@ impl Renewal {
     }
 }
 
-/// Whether the API server itself still names the hold.
-async fn is_named(context: &Context, lock: &DistributedLock, hold: &Hold) -> bool {
-    let read = request(locks(&context.client, lock).get_opt(&lock.name_any())).await;
+/// Whether the API server itself still names the hold with this nonce.
+async fn is_named(client: &Client, lock: &DistributedLock, nonce: Nonce) -> bool {
+    let read = request(locks(client, lock).get_opt(&lock.name_any())).await;
     let read = read.ok().flatten().filter(|read| read.uid() == lock.uid());
-    read.is_some_and(|read| orphans::holder_nonce(&read) == Some(hold.terms.nonce))
+    read.is_some_and(|read| orphans::holder_nonce(&read) == Some(nonce))
 }
 
 fn outcome_name(outcome: &Extend) -> &'static str {
@@ -256,5 +256,44 @@ fn outcome_name(outcome: &Extend) -> &'static str {
         Extend::Refused { .. } => "refused",
         Extend::NoQuorum { .. } => "no_quorum",
         Extend::TooLate => "too_late",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NONCE: &str = "0123456789abcdef0123";
+
+    fn lock(uid: &str, nonce: &str) -> Value {
+        json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "app", "namespace": "ns", "uid": uid},
+            "spec": {"claim": {"identity": "a"}},
+            "status": {"transitions": 1, "holder": {"identity": "a", "nonce": nonce}}})
+    }
+
+    /// Whether an API server that answers so names the hold that the cache knows.
+    async fn named(code: u16, answer: Value) -> bool {
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let answer = Response::builder().status(code).body(Body::from(serde_json::to_vec(&answer).unwrap()));
+            std::future::ready(Ok::<_, std::io::Error>(answer.unwrap()))
+        });
+        let cached: DistributedLock = serde_json::from_value(lock("u", NONCE)).unwrap();
+        is_named(&Client::new(service, "ns"), &cached, NONCE.parse().unwrap()).await
+    }
+
+    #[tokio::test]
+    async fn a_value_is_an_orphan_beside_a_hold_only_while_the_api_server_itself_names_that_hold() {
+        let refused =
+            |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code});
+        assert!(named(200, lock("u", NONCE)).await);
+        assert!(!named(200, lock("u", "ffffffffffffffffffff")).await, "another grant was published since");
+        assert!(!named(200, lock("another", NONCE)).await, "another object has its name");
+        assert!(!named(404, refused(404, "NotFound")).await);
+        assert!(!named(503, refused(503, "ServiceUnavailable")).await, "nobody knows");
     }
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::{holds::Hold, record::HoldRecord};
+use super::{holds::Hold, readiness::set_ready, record::HoldRecord};
 use crate::{
     api::{
         DistributedLock, DistributedLockStatus, Ending, LetGo, LockHolder, MilliTime, PastHold,
@@ -54,6 +54,7 @@ impl Draft {
         let generation = lock.metadata.generation;
         let mut status = lock.status.clone().unwrap_or_default();
         status.observed_generation = generation;
+        status.key = Some(lock.key());
         Self { status, generation, now: Timestamp::from_millisecond(now.0).unwrap_or_default() }
     }
 
@@ -63,7 +64,8 @@ impl Draft {
     }
 
     /// The finished status.
-    pub fn finish(self) -> DistributedLockStatus {
+    pub fn finish(mut self) -> DistributedLockStatus {
+        set_ready(&mut self.status.conditions, self.generation, self.now);
         self.status
     }
 
@@ -184,6 +186,8 @@ impl Draft {
         self.status.valid_until = MilliTime::from_millis(valid_until.0);
         if let Some(votes) = votes {
             self.status.votes = Some(votes.to_string());
+            self.status.votes_granted = i32::try_from(votes.yes).ok();
+            self.status.member_count = i32::try_from(votes.of).ok();
             if votes.yes == votes.of {
                 self.set(LockCondition::FullyReplicated, true, CommonReason::AllMembers, "");
             } else {
@@ -241,6 +245,8 @@ impl Draft {
         self.status.renewed_at = None;
         self.status.valid_until = None;
         self.status.votes = None;
+        self.status.votes_granted = None;
+        self.status.member_count = None;
         self.status.ending = None;
         self.status.conditions.retain(|condition| condition.type_ != LockCondition::PublicationDelayed.as_str());
         self.waiting(reason, why, None)

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
@@ -16,6 +17,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::shares::Slots;
 use crate::{
     api::{DistributedLock, DistributedLockStatus, LOCK_FINALIZER},
     operator::{
@@ -24,6 +26,9 @@ use crate::{
     },
 };
 
+/// So many writes of locks are under way at once. More of them only wait for each other in the API server, which knows no namespaces
+/// among the requests of one account.
+const AT_ONCE: usize = 8;
 /// For one request to the API server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -74,9 +79,10 @@ pub async fn request<T>(future: impl Future<Output = kube::Result<T>>) -> Result
 }
 
 /// The lock objects as this replica last wrote them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Written {
     metrics: Arc<Metrics>,
+    slots: Slots,
     newest: Mutex<HashMap<String, Version>>,
 }
 
@@ -90,12 +96,19 @@ struct Version {
 impl Written {
     /// Nothing written yet; writes are counted in `metrics`.
     pub fn new(metrics: Arc<Metrics>) -> Self {
-        Self { metrics, newest: Mutex::default() }
+        Self { metrics, slots: Slots::new(AT_ONCE), newest: Mutex::default() }
     }
 
-    /// Awaits a write, and counts what became of it.
-    pub(super) async fn write<T>(&self, future: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
+    /// Awaits a write of this object, and counts what became of it. The writes of one namespace do not keep those of
+    /// another one waiting.
+    pub(super) async fn write<T>(
+        &self,
+        object: &ObjectMeta,
+        future: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, WriteError> {
+        let slot = self.slots.enter(object.namespace.as_deref().unwrap_or_default()).await;
         let result = request(future).await;
+        drop(slot);
         let outcome = match &result {
             Ok(_) => "written",
             Err(WriteError::Conflict) => "conflict",
@@ -159,7 +172,8 @@ impl Written {
         let mut object = lock.clone();
         object.status = Some(status);
         let api = locks(client, lock);
-        let written = self.write(api.replace_status(&lock.name_any(), &PostParams::default(), &object)).await?;
+        let written =
+            self.write(&lock.metadata, api.replace_status(&lock.name_any(), &PostParams::default(), &object)).await?;
         Ok(self.remember(lock.resource_version(), written))
     }
 
@@ -176,7 +190,9 @@ impl Written {
         }
         let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": lock.resource_version()}});
         let api = locks(client, lock);
-        let written = self.write(api.patch(&lock.name_any(), &PatchParams::default(), &Patch::Merge(patch))).await?;
+        let written = self
+            .write(&lock.metadata, api.patch(&lock.name_any(), &PatchParams::default(), &Patch::Merge(patch)))
+            .await?;
         Ok(self.remember(lock.resource_version(), written))
     }
 
@@ -190,7 +206,9 @@ impl Written {
         let nulls: serde_json::Map<_, _> = names.iter().map(|name| ((*name).to_owned(), Value::Null)).collect();
         let patch = json!({"metadata": {"annotations": nulls, "resourceVersion": lock.resource_version()}});
         let api = locks(client, lock);
-        let written = self.write(api.patch(&lock.name_any(), &PatchParams::default(), &Patch::Merge(patch))).await?;
+        let written = self
+            .write(&lock.metadata, api.patch(&lock.name_any(), &PatchParams::default(), &Patch::Merge(patch)))
+            .await?;
         Ok(self.remember(lock.resource_version(), written))
     }
 
@@ -198,7 +216,7 @@ impl Written {
     pub async fn delete(&self, client: &Client, lock: &DistributedLock) -> Result<(), WriteError> {
         let preconditions = Preconditions { uid: lock.uid(), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match self.write(locks(client, lock).delete(&lock.name_any(), &parameters)).await {
+        match self.write(&lock.metadata, locks(client, lock).delete(&lock.name_any(), &parameters)).await {
             Ok(_) | Err(WriteError::Gone) => Ok(()),
             Err(error) => Err(error),
         }
@@ -250,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_cache_that_lags_behind_our_writes_is_not_believed() {
-        let written = Written::default();
+        let written = Written::new(Arc::default());
         written.remember(Some("1".into()), version("2"));
         written.remember(Some("2".into()), version("3"));
         assert_eq!(seen(&written, "1"), "3");
@@ -260,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_later_write_of_somebody_else_wins() {
-        let written = Written::default();
+        let written = Written::new(Arc::default());
         written.remember(Some("1".into()), version("2"));
         assert_eq!(seen(&written, "7"), "7");
         assert_eq!(seen(&written, "1"), "1", "and what was remembered is dropped");
@@ -268,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_write_that_changed_nothing_is_not_remembered() {
-        let written = Written::default();
+        let written = Written::new(Arc::default());
         written.remember(Some("1".into()), version("1"));
         assert_eq!(seen(&written, "1"), "1");
     }

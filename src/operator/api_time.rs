@@ -5,6 +5,7 @@
 //! Each answer carries it in its `Date` header, cut to whole seconds: the server's clock was in `[Date, Date + 1 s)` at some moment
 //! between the sending of the request and the arrival of the answer. The intersection of many such intervals is narrow.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -15,6 +16,8 @@ use hyper::http::{Request, Response, StatusCode};
 use jiff::fmt::rfc2822::DateTimeParser;
 use kube::Client;
 use kube::client::Body;
+use rustls::pki_types::UnixTime;
+use rustls::time_provider::TimeProvider;
 use tower::Service;
 
 use crate::time::{Boottime, Clock, ClockOffset, UnixMicros, UnixMillis, time_at};
@@ -138,6 +141,19 @@ impl ApiTime {
     }
 }
 
+impl fmt::Debug for ApiTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApiTime(..)")
+    }
+}
+
+/// Members' certificates are issued by this clock, and judged by it.
+impl TimeProvider for ApiTime {
+    fn current_time(&self) -> Option<UnixTime> {
+        u64::try_from(self.now().0).ok().map(|millis| UnixTime::since_unix_epoch(Duration::from_millis(millis)))
+    }
+}
+
 /// A client whose answers are looked at.
 struct Observed {
     client: Client,
@@ -201,6 +217,8 @@ mod tests {
         let an_hour_ahead = clock.wall().0 + 3_600_000;
         api_time.answered(now, now, Some(&date(an_hour_ahead)));
         assert_eq!(api_time.now().0, an_hour_ahead + 500);
+        let of_certificates = api_time.current_time().unwrap().as_secs();
+        assert_eq!(i64::try_from(of_certificates).unwrap(), (an_hour_ahead + 500) / 1_000);
         tokio::time::advance(Duration::from_secs(7)).await;
         assert_eq!(api_time.now().0, an_hour_ahead + 7_500, "carried by the boot-time clock");
     }

@@ -7,7 +7,10 @@ mod parts;
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -68,6 +71,8 @@ where
     departed: Arc<Mutex<Departed<K>>>,
     lookup: Arc<Mutex<Lookup<K>>>,
     changes: broadcast::Sender<Change<K>>,
+    /// How often a watch of this kind was interrupted.
+    interruptions: Arc<AtomicU64>,
 }
 
 impl<K: Resource + 'static> Clone for Cache<K>
@@ -81,6 +86,7 @@ where
             departed: self.departed.clone(),
             lookup: self.lookup.clone(),
             changes: self.changes.clone(),
+            interruptions: self.interruptions.clone(),
         }
     }
 }
@@ -154,6 +160,7 @@ where
         shape: Shape<K>,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (cache, mut follower) = Self::unfilled(shape);
+        let interruptions = cache.interruptions.clone();
         let mut parts = (apis.len() != 1).then(|| Parts::new(apis.len()));
         let watches = apis.into_iter().enumerate().map(move |(at, api)| {
             let events = watcher(api, config.clone()).backoff(Reconnect::default());
@@ -167,7 +174,10 @@ where
                     (Ok(event), Some(parts)) => {
                         parts.take(at, event).into_iter().for_each(|event| follower.take(event))
                     }
-                    (Err(error), _) => tracing::warn!(kind = %K::kind(&()), %error, "watch interrupted, retrying"),
+                    (Err(error), _) => {
+                        interruptions.fetch_add(1, Ordering::Relaxed);
+                        tracing::warn!(kind = %K::kind(&()), %error, "watch interrupted, retrying");
+                    }
                 }
             }
         };
@@ -182,6 +192,7 @@ where
             departed: Arc::new(Mutex::new(Departed { by_uid: HashMap::new(), order: VecDeque::new() })),
             lookup: Arc::default(),
             changes: broadcast::channel(CHANGES_CAPACITY).0,
+            interruptions: Arc::default(),
         };
         (cache.clone(), Follower::new(cache, writer, shape))
     }
@@ -245,6 +256,11 @@ where
     /// The objects that cannot be read. They are in no other answer of this cache.
     pub fn unreadable(&self) -> Vec<Arc<Unreadable>> {
         self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// How often a watch of this kind was interrupted.
+    pub fn interruptions(&self) -> u64 {
+        self.interruptions.load(Ordering::Relaxed)
     }
 
     /// The last state of an object that was seen to be deleted. None proves nothing: the deletion may have been missed.
@@ -311,7 +327,27 @@ impl Backoff for Reconnect {
 
 #[cfg(test)]
 mod tests {
+    use hyper::http::{Request, Response};
+    use k8s_openapi::api::core::v1::Namespace;
+    use kube::client::Body;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_is_refused_is_counted_each_time_and_the_cache_is_not_filled() {
+        let refusing = tower::service_fn(|_request: Request<Body>| async {
+            let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "message": "no", "reason": "Forbidden", "code": 403});
+            let body = Body::from(serde_json::to_vec(&status).unwrap());
+            Ok::<_, std::io::Error>(Response::builder().status(403).body(body).unwrap())
+        });
+        let api = Api::<Guarded<Namespace>>::all(Client::new(refusing, "any"));
+        let (cache, follow) = Cache::new(api, watcher::Config::default(), Shape::whole());
+        assert_eq!(cache.interruptions(), 0);
+        assert!(tokio::time::timeout(Duration::from_secs(60), follow).await.is_err(), "it goes on trying");
+        assert!(cache.interruptions() >= 60 / 4, "{}", cache.interruptions());
+        assert!(!cache.ready().await);
+    }
 
     #[test]
     fn a_watch_is_tried_again_within_seconds_however_long_the_outage() {

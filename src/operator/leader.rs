@@ -59,6 +59,8 @@ pub trait Surroundings: Send + Sync {
     fn sights(&self) -> Vec<Sight>;
     /// The API server's time.
     fn api_now(&self) -> UnixMillis;
+    /// Whether this replica would have to lead, and there is no epoch left for a term.
+    fn refuses_to_lead(&self, refuses: bool);
 }
 
 /// A quorum's name in the Lease.
@@ -82,6 +84,8 @@ pub struct Candidacy<C: ?Sized> {
     spoke: Option<Boottime>,
     /// The highest epoch that is known: the Lease's, or one that a member obeys.
     highest: Option<i32>,
+    /// There is no epoch for another term, and this was said.
+    refuses: bool,
     /// When a term last began for the sake of such a member.
     raised: Option<Boottime>,
     /// Until then others may take the Lease, and this replica does not.
@@ -118,6 +122,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
             memory: Memory::default(),
             spoke: None,
             highest: None,
+            refuses: false,
             raised: None,
         };
         (candidacy, receiver)

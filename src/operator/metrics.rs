@@ -3,18 +3,19 @@
 //! Labels are bounded: outcomes, reasons, and members of quorums. No label carries the name of a lock or of a holder.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
+use serde::de::DeserializeOwned;
 
-use super::context::Context;
+use super::{cache::Cache, context::Context};
 use crate::api::{
     DistributedLock, RedisQuorum,
     conditions::{HeldReason, LockCondition, find_condition},
@@ -95,9 +96,11 @@ pub struct Metrics {
 #[derive(Clone, Debug, Default)]
 struct Seen {
     leader: Gauge,
+    refuses_to_lead: Gauge,
     held: Gauge,
     waiting: Family<Outcome, Gauge>,
     unreadable: Family<KindLabels, Gauge>,
+    watch_errors: Family<KindLabels, Counter>,
     member_state: Family<StateLabels, Gauge>,
     fence_remaining: Family<MemberLabels, Gauge>,
 }
@@ -154,13 +157,22 @@ impl Metrics {
         registry.register("reconcile_errors", "Reconciles that failed, by controller", self.reconcile_errors.clone());
         registry.register("panics", "Panics that were caught, by what was being done", self.panics.clone());
         registry.register("leader", "1 on the replica that leads", self.seen.leader.clone());
+        let help = "1 where this replica would lead if the Lease had an epoch left for another term";
+        registry.register("leadership_refused", help, self.seen.refuses_to_lead.clone());
         registry.register("locks_held", "Locks whose status names a holder", self.seen.held.clone());
         registry.register("locks_waiting", "Locks without a holder, by reason", self.seen.waiting.clone());
         let help = "Objects that this version of the operator cannot read, and leaves out";
         registry.register("unreadable_objects", help, self.seen.unreadable.clone());
+        let help = "Times that a list or a watch of a kind failed or was interrupted, and was begun again";
+        registry.register("watch_errors", help, self.seen.watch_errors.clone());
         registry.register("member_state", "1 for the state that a member is in", self.seen.member_state.clone());
         let help = "Until a fenced member may vote again";
         registry.register_with_unit("member_fence_remaining", help, Unit::Seconds, self.seen.fence_remaining.clone());
+    }
+
+    /// Whether this replica would have to lead, and there is no epoch left for a term.
+    pub fn refuses_to_lead(&self, refuses: bool) {
+        self.seen.refuses_to_lead.set(i64::from(refuses));
     }
 
     /// Counts one.
@@ -173,11 +185,11 @@ impl Metrics {
         self.seen.leader.set(i64::from(leads));
         self.seen.look_at_locks(&context.locks.all());
         self.seen.look_at_quorums(&context.quorums.all(), context.api_now().0);
-        self.seen.look_at_unreadable("DistributedLock", context.locks.unreadable().len());
-        self.seen.look_at_unreadable("RedisQuorum", context.quorums.unreadable().len());
-        self.seen.look_at_unreadable("Pod", context.pods.unreadable().len());
-        self.seen.look_at_unreadable("Node", context.nodes.unreadable().len());
-        self.seen.look_at_unreadable("Namespace", context.namespaces.unreadable().len());
+        self.seen.look_at_watch("DistributedLock", &context.locks);
+        self.seen.look_at_watch("RedisQuorum", &context.quorums);
+        self.seen.look_at_watch("Pod", &context.pods);
+        self.seen.look_at_watch("Node", &context.nodes);
+        self.seen.look_at_watch("Namespace", &context.namespaces);
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         if encode(&mut text, &registry).is_err() {
@@ -188,8 +200,14 @@ impl Metrics {
 }
 
 impl Seen {
-    fn look_at_unreadable(&self, kind: &'static str, objects: usize) {
-        self.unreadable.get_or_create(&KindLabels { kind }).set(i64::try_from(objects).unwrap_or(i64::MAX));
+    fn look_at_watch<K>(&self, kind: &'static str, cache: &Cache<K>)
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+    {
+        let unreadable = i64::try_from(cache.unreadable().len()).unwrap_or(i64::MAX);
+        self.unreadable.get_or_create(&KindLabels { kind }).set(unreadable);
+        let interruptions = cache.interruptions();
+        self.watch_errors.get_or_create(&KindLabels { kind }).inner().store(interruptions, Ordering::Relaxed);
     }
 
     fn look_at_locks(&self, locks: &[Arc<DistributedLock>]) {
@@ -244,6 +262,19 @@ mod tests {
         encode(&mut text, &metrics.registry.lock().unwrap()).unwrap();
         assert!(text.contains("redlock_acquisitions_total{outcome=\"granted\"} 1"), "{text}");
         assert!(text.contains("redlock_acquire_duration_seconds_bucket{le=\"0.005\"} 1"), "{text}");
+    }
+
+    #[test]
+    fn metrics_that_the_documentation_names_exist() {
+        // A family without members is left out of the text, so the names are looked up where they are registered.
+        let (code, page) = (include_str!("metrics.rs"), include_str!("../../docs/monitoring.md"));
+        let words = page.split(|c: char| !c.is_ascii_lowercase() && c != '_');
+        let named: Vec<_> = words.filter_map(|word| word.strip_prefix("redlock_")).collect();
+        assert!(named.len() > 10, "{named:?}");
+        for name in named {
+            let registered = name.trim_end_matches("_total").trim_end_matches("_seconds");
+            assert!(code.contains(&format!("(\"{registered}\", ")), "docs/monitoring.md names redlock_{name}");
+        }
     }
 
     #[test]

@@ -40,4 +40,8 @@ impl Surroundings for Seen {
     fn api_now(&self) -> UnixMillis {
         self.context.api_now()
     }
+
+    fn refuses_to_lead(&self, refuses: bool) {
+        self.context.metrics.refuses_to_lead(refuses);
+    }
 }

@@ -2,7 +2,9 @@
 //! passwords are rotated: then there is another seed for them beside it, and for a while there are two.
 //!
 //! Each member has passwords of its own, so that a wrong address (a reused pod IP) never authenticates, and each membership epoch has
-//! users, and so passwords, of its own.
+//! users, and so passwords, of its own. Those of clients end with their clients (see `auth/grants.rs`).
+
+mod grants;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +18,7 @@ use crate::redis_member::Secret;
 use crate::redis_member::acl::PROBE_USER;
 use crate::redlock::ValueSigner;
 use crate::time::UnixMillis;
+use grants::Grants;
 
 /// Key of the seed in the auth Secret.
 pub const SEED_KEY: &str = "seed";
@@ -51,6 +54,16 @@ struct Passwords {
     /// When they were made in place of lost ones, in milliseconds of Unix time; 0 for the first ones of a quorum.
     #[serde(default)]
     made_anew: i64,
+    /// Who the clients are; `None` in what a version before has written.
+    #[serde(default)]
+    grants: Option<Box<Grants>>,
+}
+
+impl Passwords {
+    /// Without any client yet.
+    fn of_nobody(made_anew: i64) -> Self {
+        Self { made_anew, grants: Some(Box::default()), ..Self::default() }
+    }
 }
 
 /// A rotation under way.
@@ -78,15 +91,14 @@ impl Auth {
     /// Fresh secrets.
     #[must_use]
     pub fn random() -> Self {
-        Self { seed: rand::random(), passwords: Passwords::default() }
+        Self { seed: rand::random(), passwords: Passwords::of_nobody(0) }
     }
 
     /// Fresh secrets in place of lost ones, which members still run with. `now` is Unix time, and only has to be later than that of
     /// secrets that were made so before.
     #[must_use]
     pub fn anew(now: UnixMillis) -> Self {
-        let passwords = Passwords { made_anew: now.0.max(1), ..Passwords::default() };
-        Self { seed: rand::random(), passwords }
+        Self { seed: rand::random(), passwords: Passwords::of_nobody(now.0.max(1)) }
     }
 
     /// Which secrets these are, for everybody to see; `None` for the first ones of a quorum, so that nothing shows in its objects.
@@ -115,7 +127,7 @@ impl Auth {
     pub fn data(&self) -> BTreeMap<String, ByteString> {
         let mut data = BTreeMap::from([(SEED_KEY.to_owned(), ByteString(self.seed.to_vec()))]);
         if self.passwords != Passwords::default() {
-            // It has no map and no number that JSON lacks.
+            // It has no key and no number that JSON lacks.
             let passwords = serde_json::to_vec(&self.passwords).unwrap_or_default();
             data.insert(PROOF_KEY.to_owned(), ByteString(self.proof(&passwords)));
             data.insert(PASSWORDS_KEY.to_owned(), ByteString(passwords));
@@ -170,7 +182,7 @@ impl Auth {
             Stage::Switched => Stage::Removing,
             Stage::Removing => {
                 let (seed, rotated) = (Some(rotation.seed), Some(rotation.request));
-                return self.changed(Passwords { seed, rotated, rotation: None, ..self.passwords });
+                return self.changed(Passwords { seed, rotated, rotation: None, ..self.passwords.clone() });
             }
         };
         self.changed(Passwords { rotation: Some(Rotation { stage, ..rotation }), ..self.passwords.clone() })
@@ -189,9 +201,15 @@ impl Auth {
     #[must_use]
     pub fn password(&self, member: &str, user: &str) -> Secret {
         match self.rotation() {
-            Some(Rotation { seed, stage: Stage::Switched | Stage::Removing, .. }) => password(seed, member, user),
-            _ => password(self.old_seed(), member, user),
+            Some(Rotation { seed, stage: Stage::Switched | Stage::Removing, .. }) => {
+                self.password_by(seed, member, user)
+            }
+            _ => self.password_by(self.old_seed(), member, user),
         }
+    }
+
+    fn password_by(&self, seed: &Seed, member: &str, user: &str) -> Secret {
+        Secret::new(hex(&self.derived(seed, member, user)))
     }
 
     /// The other one that a process may know: while passwords are rotated, one that started with an older file.
@@ -199,8 +217,8 @@ impl Auth {
     pub fn other_password(&self, member: &str, user: &str) -> Option<Secret> {
         let rotation = self.rotation()?;
         Some(match rotation.stage {
-            Stage::Adding => password(&rotation.seed, member, user),
-            Stage::Switched | Stage::Removing => password(self.old_seed(), member, user),
+            Stage::Adding => self.password_by(&rotation.seed, member, user),
+            Stage::Switched | Stage::Removing => self.password_by(self.old_seed(), member, user),
         })
     }
 
@@ -216,7 +234,7 @@ impl Auth {
     /// brings a new file into a running pod when it likes, and all that this password opens is `ECHO`.
     #[must_use]
     pub fn probe_password(&self, member: &str) -> Secret {
-        password(&self.seed, member, PROBE_USER)
+        Secret::new(hex(&derive(&self.seed, &["password", member, PROBE_USER])))
     }
 
     /// Signs the values of locks. Its key never changes: values that were signed are on the members.
@@ -224,10 +242,6 @@ impl Auth {
     pub fn signer(&self) -> ValueSigner {
         ValueSigner::new(&derive(&self.seed, &["lock values"]))
     }
-}
-
-fn password(seed: &Seed, member: &str, user: &str) -> Secret {
-    Secret::new(hex(&derive(seed, &["password", member, user])))
 }
 
 fn derive(seed: &Seed, parts: &[&str]) -> [u8; 32] {

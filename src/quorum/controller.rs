@@ -6,6 +6,7 @@ mod apply;
 mod auth;
 mod change;
 mod clients;
+mod copies;
 mod default;
 mod ending;
 mod expose;
@@ -262,14 +263,14 @@ impl<'a> Task<'a> {
             return Ok(LONGEST_BACKOFF);
         }
         self.hold_finalizer().await?;
-        let mut publisher = Publisher::new(self, plan);
-        let auth = match self.ensure_auth(plan).await? {
-            Secrets::Known(auth) => auth,
+        let (auth, plan) = match self.ensure_auth(plan).await? {
+            Secrets::Known(auth) => self.grant_clients(plan, auth).await?,
             Secrets::Lost { obstacle, look_again } => {
                 publish::refuse(self, obstacle).await?;
                 return Ok(look_again);
             }
         };
+        let (plan, mut publisher) = (plan.as_ref(), Publisher::new(self, plan.as_ref()));
         let settings_due = publisher.begin().await?;
         let tls = self.ensure_tls(plan).await?;
         publisher.learn_tls(self.tls_report(plan, &tls));
@@ -285,7 +286,7 @@ impl<'a> Task<'a> {
         }
         // Before the objects: a member is waited for by the second, and needs nothing of them.
         let wake = self.settle_members(plan, &auth, &publisher).await?;
-        let applied = self.apply(plan, &auth, &tls).await?;
+        let applied = self.apply(plan, &auth, &tls, &publisher).await?;
         publisher.learn(&applied, self.progress(plan));
         let mut look_again = RESYNC;
         if tls.obstacle().is_none() {

@@ -7,8 +7,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use k8s_openapi::api::core::v1::{Node, Service};
 use rustls::pki_types::ServerName;
 
-use super::plan::PORT;
+use super::plan::{Invalid, PORT};
 use crate::api::{Expose, ExposeType};
+use crate::redis_member::Network;
 
 /// Ends the name of a Service by which a member is reached from outside.
 pub const SUFFIX: &str = "-external";
@@ -63,22 +64,30 @@ pub struct ExposePlan {
     pub annotations: BTreeMap<String, String>,
     /// Given by the user, by member.
     pub addresses: Vec<Address>,
+    /// Networks from which peers may come; empty: all.
+    pub source_ranges: Vec<String>,
 }
 
 impl ExposePlan {
     /// From a specification; `None` if members are not exposed.
     ///
     /// # Errors
-    /// The first address that is none.
-    pub fn new(expose: &Expose) -> Result<Option<Self>, String> {
+    /// The first address, or network, that is none.
+    pub fn new(expose: &Expose) -> Result<Option<Self>, Invalid> {
         let type_ = match expose.type_ {
             ExposeType::None => return Ok(None),
             ExposeType::NodePort => "NodePort",
             ExposeType::LoadBalancer => "LoadBalancer",
         };
-        let parse = |text: &String| Address::parse(text).ok_or_else(|| text.clone());
+        let parse = |text: &String| Address::parse(text).ok_or_else(|| Invalid::Address(text.clone()));
         let addresses = expose.addresses.iter().map(parse).collect::<Result<_, _>>()?;
-        Ok(Some(Self { type_, annotations: expose.annotations.clone(), addresses }))
+        // What the API server's pattern lets through and is none would be refused in the objects, or match nobody.
+        let is_network = |text: &&String| text.contains('/') && text.parse::<Network>().is_ok();
+        if let Some(text) = expose.source_ranges.iter().find(|text| !is_network(text)) {
+            return Err(Invalid::SourceRange(text.clone()));
+        }
+        let (annotations, source_ranges) = (expose.annotations.clone(), expose.source_ranges.clone());
+        Ok(Some(Self { type_, annotations, addresses, source_ranges }))
     }
 
     /// The address that the user gave for a member, with the port of its Service if none was given; `None` as long as that is not
@@ -192,7 +201,12 @@ mod tests {
     #[test]
     fn an_address_that_is_none_is_named() {
         let expose = serde_json::from_value(json!({"type": "NodePort", "addresses": ["a", "b c"]})).unwrap();
-        assert_eq!(ExposePlan::new(&expose), Err("b c".to_owned()));
+        assert_eq!(ExposePlan::new(&expose), Err(Invalid::Address("b c".to_owned())));
+        for bad in ["192.0.2.0", "192.0.2.0/33", "300.0.2.0/24", "192.0.2/24", ":/8", "2001:db8::/129", "a/8", ""] {
+            let expose = json!({"type": "LoadBalancer", "sourceRanges": ["192.0.2.0/24", "2001:db8::/32", bad]});
+            let refused = ExposePlan::new(&serde_json::from_value(expose).unwrap());
+            assert_eq!(refused, Err(Invalid::SourceRange(bad.to_owned())));
+        }
         assert_eq!(ExposePlan::new(&Expose::default()), Ok(None));
     }
 }

@@ -133,7 +133,8 @@ fn by_name(quorums: &[Arc<RedisQuorum>], namespace: &str, name: &str) -> Result<
         .ok_or_else(|| LookupError::NotFound { namespace: namespace.into(), name: name.into() })
 }
 
-fn full_name(quorum: &RedisQuorum) -> String {
+/// `namespace/name`.
+pub fn full_name(quorum: &RedisQuorum) -> String {
     ObjectRef::from_obj(quorum).namespace.map_or_else(|| quorum.name_any(), |ns| format!("{ns}/{}", quorum.name_any()))
 }
 

@@ -10,7 +10,7 @@ use kube::{Resource, ResourceExt};
 
 use super::expose::{ExposePlan, SUFFIX};
 use super::membership::Lists;
-use crate::api::{ClockDrift, MemberPod, RedisQuorum, TlsMode};
+use crate::api::{ClientAccess, ClockDrift, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
 use crate::redlock::{Drift, Settings};
 
@@ -51,6 +51,9 @@ pub enum Invalid {
     /// An address that is none.
     #[error("expose.addresses: {0:?} is no address: write a host, or host:port")]
     Address(String),
+    /// A range of addresses that is none.
+    #[error("expose.sourceRanges: {0:?} is no network: write one such as 192.0.2.0/24 or 2001:db8::/32")]
+    SourceRange(String),
     /// Out of its range.
     #[error("{0} is out of range")]
     Range(&'static str),
@@ -124,13 +127,18 @@ pub struct ClientPlan {
     pub namespace: String,
     /// The keys that it may use.
     pub key_prefix: KeyPrefix,
+    /// What it may do with them.
+    pub access: ClientAccess,
 }
 
 impl ClientPlan {
     /// Its Redis user in this membership epoch.
     #[must_use]
     pub fn user(&self, epoch: i64) -> String {
-        UserRule::client_name(&self.name, epoch)
+        match self.access {
+            ClientAccess::ReadWrite => UserRule::client_name(&self.name, epoch),
+            ClientAccess::Read => UserRule::reader_name(&self.name),
+        }
     }
 }
 
@@ -224,8 +232,8 @@ impl Plan {
 
     /// Name of a client's Secret.
     #[must_use]
-    pub fn client_secret_name(&self, client: &ClientPlan) -> String {
-        format!("{}-client-{}", self.name, client.name)
+    pub fn client_secret_name(&self, client: &str) -> String {
+        format!("{}-client-{client}", self.name)
     }
 }
 
@@ -318,6 +326,7 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         namespace: quorum.namespace().ok_or(Invalid::Incomplete("namespace"))?,
         uid: quorum.uid().ok_or(Invalid::Incomplete("UID"))?,
         owner: quorum.controller_owner_ref(&()).ok_or(Invalid::Incomplete("UID"))?,
+        tls: tls(quorum)?,
         members: own,
         external,
         image: spec.image.clone(),
@@ -325,15 +334,18 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         max_ttl: spec.max_ttl.get(),
         lists: Lists::of(quorum),
         clients,
-        tls: tls(quorum)?,
-        expose: ExposePlan::new(&spec.expose).map_err(Invalid::Address)?,
+        expose: ExposePlan::new(&spec.expose)?,
         pod: spec.pod.clone().unwrap_or_default(),
         name,
     })
 }
 
+/// Masters that others run have settings of their own. Of ours those that leave count, too: they are spoken with to the end.
 fn tls(quorum: &RedisQuorum) -> Result<Option<TlsPlan>, Invalid> {
     let tls = &quorum.spec.tls;
+    if known_members(quorum).iter().all(MemberPlan::is_external) {
+        return Ok(None);
+    }
     Ok(match (tls.mode, &tls.secret_ref) {
         (TlsMode::Disabled, _) => None,
         (TlsMode::Managed, _) => Some(TlsPlan { secret: format!("{}-tls", quorum.name_any()), managed: true }),
@@ -350,5 +362,5 @@ fn client(client: &crate::api::QuorumClient) -> Result<ClientPlan, Invalid> {
         return Err(Invalid::ClientName(client.name.clone()));
     }
     let key_prefix = KeyPrefix::parse(&client.key_prefix).map_err(|_| Invalid::KeyPrefix(client.name.clone()))?;
-    Ok(ClientPlan { name: client.name.clone(), namespace: client.namespace.clone(), key_prefix })
+    Ok(ClientPlan { name: client.name.clone(), namespace: client.namespace.clone(), key_prefix, access: client.access })
 }

@@ -9,6 +9,8 @@ use super::Secret;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
+/// The client that the operator's locking path is, as far as names go.
+pub(super) const LOCKER_CLIENT: &str = "locker";
 /// The operator's own user on every member.
 pub const OPERATOR_USER: &str = "operator";
 /// The user of the kubelet's readiness probe. All that it may do is `ECHO`, and that only while the member votes, so that readiness
@@ -26,6 +28,10 @@ const LOCKER: &str =
 const CLIENT: &str = "-@all +ping +set +get +del +exists +pexpire +pttl +eval +evalsha +script|load \
     +expire +watch +multi +exec +unwatch \
     +hexists +hincrby +publish +subscribe +unsubscribe";
+/// What a client needs that only looks: whose value a key has, and how long it is still there.
+const READER: &str = "-@all +ping +get +pttl";
+/// Ends the name of a user that only looks.
+const READER_SUFFIX: &str = "-read";
 /// How a probe sees that its member votes.
 const PROBE: &str = "-@all +ping +echo";
 /// What `admin.rs` runs: reading, the operator's own keys, the users, and the end of other connections and of scripts.
@@ -92,7 +98,7 @@ impl KeyPrefix {
 )]
 pub struct NotAKeyPrefix;
 
-/// A user that is open only while its member votes.
+/// A user that is open only while its member may vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserRule {
     name: String,
@@ -128,6 +134,17 @@ impl UserRule {
         }
     }
 
+    /// A client outside the operator that only looks, at keys with its prefix. It cannot vote, so it has no membership epoch.
+    #[must_use]
+    pub fn reader(client: &str, prefix: &KeyPrefix, password: &Secret) -> Self {
+        Self {
+            name: Self::reader_name(client),
+            passwords: vec![PasswordHash::of(password)],
+            scope: format!("%R~{}* resetchannels", prefix.as_str()),
+            open: READER,
+        }
+    }
+
     /// The kubelet's probes.
     #[must_use]
     pub fn probe(password: &Secret) -> Self {
@@ -148,7 +165,7 @@ impl UserRule {
     /// `locker-e<epoch>`: users carry the membership epoch, so that those of an old member list can be closed.
     #[must_use]
     pub fn locker_name(epoch: i64) -> String {
-        Self::client_name("locker", epoch)
+        Self::client_name(LOCKER_CLIENT, epoch)
     }
 
     /// `<client>-e<epoch>`.
@@ -157,11 +174,43 @@ impl UserRule {
         format!("{client}-e{epoch}")
     }
 
+    /// `<client>-read`.
+    #[must_use]
+    pub fn reader_name(client: &str) -> String {
+        format!("{client}{READER_SUFFIX}")
+    }
+
     /// The client and the epoch in the name of a user; `None` for a name without an epoch.
     #[must_use]
     pub fn split_name(user: &str) -> Option<(&str, i64)> {
         let (client, epoch) = user.rsplit_once("-e")?;
         Some((client, epoch.parse().ok()?))
+    }
+
+    /// The client outside the operator whose user this is, if it is one's.
+    #[must_use]
+    pub fn client_of(user: &str) -> Option<&str> {
+        match Self::split_name(user) {
+            Some((client, _)) => Some(client).filter(|client| *client != LOCKER_CLIENT),
+            None => user.strip_suffix(READER_SUFFIX),
+        }
+    }
+
+    /// A user of whom nothing but the name is known any more: nobody can log in as it.
+    #[must_use]
+    pub fn removed(name: &str) -> Self {
+        Self { name: name.to_owned(), passwords: Vec::new(), scope: "resetkeys resetchannels".to_owned(), open: CLOSED }
+    }
+
+    /// Whether nobody can log in as this user.
+    #[must_use]
+    pub const fn is_removed(&self) -> bool {
+        self.passwords.is_empty()
+    }
+
+    /// Whether none of these hashes of passwords is one of its own.
+    pub(super) fn knows_none_of(&self, hashes: &[String]) -> bool {
+        self.passwords.iter().all(|own| !hashes.contains(&own.0))
     }
 
     /// The Redis user.
@@ -174,8 +223,9 @@ impl UserRule {
     /// user whatever the process's ACL file said.
     #[must_use]
     pub fn set_user(&self, open: bool) -> Vec<String> {
-        let (login, commands) = (shown(&self.passwords), if open { self.open } else { CLOSED });
-        let rules = format!("{} reset on {login} {} {commands}", self.name, self.scope);
+        let commands = if open { self.open } else { CLOSED };
+        let login = if self.is_removed() { "off".to_owned() } else { format!("on {}", shown(&self.passwords)) };
+        let rules = format!("{} reset {login} {} {commands}", self.name, self.scope);
         rules.split_whitespace().map(str::to_owned).collect()
     }
 
@@ -271,6 +321,17 @@ mod tests {
         }
         for forbidden in ["acl|save", "acl|load", "+config", "+@all", "flushall", "debug"] {
             assert!(!text.contains(forbidden), "{forbidden}");
+        }
+    }
+
+    #[test]
+    fn users_tell_their_clients() {
+        for (client, epoch) in [("shop", 7), ("x-e1", 12), ("x-read", 1), ("a-e3-read", 2)] {
+            assert_eq!(UserRule::client_of(&UserRule::client_name(client, epoch)), Some(client));
+            assert_eq!(UserRule::client_of(&UserRule::reader_name(client)), Some(client));
+        }
+        for own in [OPERATOR_USER, PROBE_USER, "default", UserRule::locker_name(3).as_str()] {
+            assert_eq!(UserRule::client_of(own), None, "{own}");
         }
     }
 

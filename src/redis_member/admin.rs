@@ -236,10 +236,14 @@ impl AdminConnection {
     /// Opens users, if the member still has this epoch: nothing that an operator which is no longer the leader has
     /// begun can open a member. Never to be tried again on another connection without a new check of the process.
     ///
+    /// Connections of a user none of whose passwords is its password any more end: they are somebody else's, who had the name
+    /// before.
+    ///
     /// # Errors
     /// If there is no answer in time: the users may or may not be open, on this process and no other.
     pub async fn open(&mut self, epoch: i64, users: &[UserRule]) -> Result<Opening, MemberError> {
-        let rules = users.iter().map(|user| set_user(user, true)).collect();
+        let mut rules: Vec<Cmd> = users.iter().map(|user| set_user(user, true)).collect();
+        rules.extend(self.of_others(users).await?.iter().map(|user| kill(user)));
         Ok(if self.guarded(epoch, rules).await? { Opening::Opened } else { Opening::EpochMoved })
     }
 
@@ -356,14 +360,19 @@ pub(super) fn number(value: &Value) -> Result<Option<i64>, MemberError> {
     }
 }
 
+/// A field of an `ACL GETUSER` answer.
+fn field<'a>(acl: &'a Value, name: &str) -> Option<&'a Value> {
+    let Value::Array(fields) = acl else { return None };
+    let (pairs, _) = fields.as_chunks::<2>();
+    pairs.iter().find(|[key, _]| wire::text(key).as_deref() == Some(name)).map(|[_, value]| value)
+}
+
 /// Whether an `ACL GETUSER` answer shows a user that may do more than a closed one. In doubt it may.
 pub(super) fn is_open(acl: &Value) -> bool {
-    let Value::Array(fields) = acl else { return *acl != Value::Nil };
-    let field = |name: &str| {
-        let (pairs, _) = fields.as_chunks::<2>();
-        pairs.iter().find(|[key, _]| wire::text(key).as_deref() == Some(name)).map(|[_, value]| value)
-    };
-    let commands_closed = field("commands").and_then(wire::text).as_deref() == Some(CLOSED_AS_SHOWN);
-    let no_selectors = matches!(field("selectors"), Some(Value::Array(selectors)) if selectors.is_empty());
+    if *acl == Value::Nil {
+        return false;
+    }
+    let commands_closed = field(acl, "commands").and_then(wire::text).as_deref() == Some(CLOSED_AS_SHOWN);
+    let no_selectors = matches!(field(acl, "selectors"), Some(Value::Array(selectors)) if selectors.is_empty());
     !(commands_closed && no_selectors)
 }

@@ -5,6 +5,7 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::time_provider::TimeProvider;
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -70,6 +71,15 @@ impl Authorities {
         // A resumed session shows the certificate of the first one, and it is looked at to learn which one is served now.
         config.resumption = rustls::client::Resumption::disabled();
         Ok(Self { id: id.finalize().into(), verifier, config: Arc::new(config) })
+    }
+
+    /// The same, with certificates judged by this clock, not by the machine's wall clock.
+    #[must_use]
+    pub fn judged_by(mut self, clock: Arc<dyn TimeProvider>) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.time_provider = clock;
+        self.config = Arc::new(config);
+        self
     }
 
     /// Connections to a server whose certificate carries this name.

@@ -27,6 +27,18 @@ impl ClockOffset {
         Self { least: less(received), most: less(sent).saturating_add(micros(resolution)), at: received }
     }
 
+    /// Known to be so much at this moment.
+    #[must_use]
+    pub const fn exactly(offset: i64, at: Boottime) -> Self {
+        Self { least: offset, most: offset, at }
+    }
+
+    /// When it was known.
+    #[must_use]
+    pub const fn at(self) -> Boottime {
+        self.at
+    }
+
     /// What is known later, if the clocks run apart by up to `ppm`.
     #[must_use]
     pub fn aged(self, now: Boottime, ppm: u32) -> Self {

@@ -33,10 +33,15 @@ pub(crate) struct Cluster {
     pub(crate) kubeconfig: PathBuf,
 }
 
+/// The checkout whose local cluster is meant: that of `cargo test`, or the one that this program was built in.
+pub(crate) fn checkout() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+}
+
 impl Cluster {
     /// Finds the cluster of `KUBECONFIG`, or else the local one.
     pub(crate) async fn find() -> anyhow::Result<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let root = &checkout();
         let env =
             |name: &str, default: &str| std::env::var(name).ok().filter(|v| !v.is_empty()).unwrap_or(default.into());
         let external = env("CLUSTER", "local") == "external";

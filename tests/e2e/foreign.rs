@@ -49,6 +49,31 @@ while :; do
     sleep 0.2
 done"#;
 
+/// A member that does not answer at once has shown nothing. In a mounted Secret all files change at once, so one round asks one state.
+const READER: &str = r#"
+while :; do
+    says=; verdict=seen
+    now=$(readlink /client/..data)
+    for list in urls formerUrls; do
+        file="/client/$now/$list"; all=0; shown=0
+        [ -e "$file" ] || continue
+        for url in $(cat "$file"); do
+            all=$((all + 1))
+            answer=$(printf 'GET %s\nPTTL %s\n' "$key" "$key" | timeout 1 redis-cli --no-auth-warning -u "$url" 2>&1 | tr '\n' ' ')
+            case "$answer" in ?*" "[1-9]*" ") shown=$((shown + 1)) ;; esac
+            says="$says [${url##*@} $answer]"
+        done
+        [ $((shown * 2)) -gt "$all" ] || verdict=gap
+    done
+    # A Secret that was replaced in the middle of a round is read again.
+    [ "$now" = "$(readlink /client/..data)" ] || continue
+    if [ "$verdict" = seen ]; then echo seen; else echo "gap $says"; fi
+    sleep 0.1
+done"#;
+
+/// The client of [`crate::quorums::manifest`].
+const OUTSIDE: &str = "outside";
+
 /// A pod that waits for commands.
 pub(crate) struct Client {
     bench: Bench,
@@ -58,7 +83,7 @@ impl Client {
     /// Starts it, once the quorum's Secret is there. The cluster's DNS learns of new Services from the API server, at its own
     /// pace after an outage, so a client is ready when every member has answered under its name.
     pub(crate) async fn start(quorum: &Quorum) -> anyhow::Result<Self> {
-        start(quorum, "outside", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done").await?;
+        start(quorum, "outside", OUTSIDE, "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done").await?;
         let client = Self { bench: quorum.bench.clone() };
         let answer = "m=0; while read -r _; do until [ \"$(redis $m PING)\" = PONG ]; do sleep 0.1; done; \
                       m=$((m + 1)); done < /client/urls";
@@ -106,7 +131,7 @@ impl Monitor {
 
     /// Runs this shell script; there is a function `redis MEMBER COMMAND...`.
     pub(crate) async fn run(quorum: &Quorum, name: &str, script: &str) -> anyhow::Result<Self> {
-        start(quorum, name, &format!("{REDIS}; {script}")).await?;
+        start(quorum, name, OUTSIDE, &format!("{REDIS}; {script}")).await?;
         Ok(Self { bench: quorum.bench.clone(), name: name.into() })
     }
 
@@ -116,8 +141,16 @@ impl Monitor {
     pub(crate) async fn with_old_list(quorum: &Quorum, name: &str, key: &str) -> anyhow::Result<Self> {
         let ttl = OLD_LIST_TTL.as_millis();
         let script = format!("key={key}; ttl={ttl}; {OLD_LIST}");
-        start(quorum, name, &script).await?;
+        start(quorum, name, OUTSIDE, &script).await?;
         Ok(Self { bench: quorum.bench.clone(), name: name.into() })
+    }
+
+    /// A client that only looks, named `client` like its pod. Ten times a second it reads its Secret and asks all members in it for
+    /// `key`. It prints `seen` when a majority of each list shows a value and a time, and otherwise `gap` and what was answered.
+    pub(crate) async fn of_reader(quorum: &Quorum, client: &str, key: &str) -> anyhow::Result<Self> {
+        let script = format!("key={key}; {READER}");
+        start(quorum, client, client, &script).await?;
+        Ok(Self { bench: quorum.bench.clone(), name: client.into() })
     }
 
     /// Everything so far.
@@ -184,9 +217,9 @@ impl KeyMonitor {
     }
 }
 
-async fn start(quorum: &Quorum, name: &str, script: &str) -> anyhow::Result<()> {
+async fn start(quorum: &Quorum, name: &str, client: &str, script: &str) -> anyhow::Result<()> {
     let bench = &quorum.bench;
-    let secret = format!("{}-client-outside", quorum.name);
+    let secret = format!("{}-client-{client}", quorum.name);
     let secrets = bench.record::<Secret>(&secret).await?;
     secrets.until(START_LIMIT, "the client's Secret exists", |version| !version.gone).await?;
     let pods = bench.record::<Pod>(name).await?;

@@ -16,11 +16,7 @@
 //! Times are in milliseconds, FROM and UNTIL of Unix time: when the library returned, and the end of the validity that it
 //! computed. Anything that fails is answered with `error` and what the library said.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Stdio,
-    time::Duration,
-};
+use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::api::core::v1::Secret;
@@ -76,7 +72,7 @@ pub(crate) struct LockClient {
 impl LockClient {
     /// Starts it as the quorum's client `outside`.
     pub(crate) async fn start(quorum: &Quorum, library: Library) -> anyhow::Result<Self> {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(".local/clients");
+        let directory = crate::cluster::checkout().join(".local/clients");
         let program = directory.join(library.name).join("run");
         ensure!(program.exists(), "{} does not exist: run local/clients.sh first", program.display());
         let Login { urls, ca } = Login::of(quorum).await?;

@@ -13,6 +13,7 @@ mod faults;
 mod figures;
 mod foreign;
 mod history;
+mod hostile;
 mod libraries;
 mod locks;
 mod masters;
@@ -41,6 +42,7 @@ mod votes;
 use std::process::ExitCode;
 
 use runner::Test;
+use tokio::runtime::Runtime;
 
 /// Suites by name.
 const SUITES: &[(&str, &[Test])] = &[
@@ -57,6 +59,14 @@ const SUITES: &[(&str, &[Test])] = &[
 /// The suite beside whose tests a client asks for votes: the others measure, and it would take its share of the machine.
 const VOTES_WATCHED: &str = "quorum";
 
+/// Plays another part than that of the tests: a process that a test started is this program, too.
+fn play(runtime: std::io::Result<Runtime>, part: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
+    match runtime.map(|runtime| runtime.block_on(part)) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
     let (suite, filter): (String, String) =
@@ -65,17 +75,15 @@ fn main() -> ExitCode {
         return votes::monitor::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    if suite == hostile::ARGUMENT {
+        let words: Vec<String> = std::env::args().skip(2).collect();
+        return play(runtime, hostile::run(&words));
+    }
     if suite == suite_chaos::outside::ARGUMENT {
-        return match runtime.map(|runtime| runtime.block_on(suite_chaos::outside::run())) {
-            Ok(Ok(())) => ExitCode::SUCCESS,
-            _ => ExitCode::FAILURE,
-        };
+        return play(runtime, suite_chaos::outside::run());
     }
     if suite == shifted::ARGUMENT {
-        return match runtime.map(|runtime| runtime.block_on(shifted::run())) {
-            Ok(Ok(())) => ExitCode::SUCCESS,
-            _ => ExitCode::FAILURE,
-        };
+        return play(runtime, shifted::run());
     }
     let Some((_, tests)) = SUITES.iter().find(|(name, _)| *name == suite) else {
         let names: Vec<_> = SUITES.iter().map(|(name, _)| *name).collect();

@@ -1,7 +1,7 @@
 //! Redis masters that nobody in the cluster runs: plain redis-server processes in a network namespace of their own, on the network of
 //! the nodes. They are started and ended one by one, by their PIDs.
 
-use std::time::Duration;
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use redlock_operator::{
     quorum::tls::{authority::Pair, issue},
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     bench::Bench,
+    hostile::Harm,
     quorums::{Quorum, is_ready},
 };
 
@@ -132,6 +133,40 @@ impl Masters {
         self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)
     }
 
+    /// Starts something that means harm where the masters are. It ends with them.
+    pub(crate) async fn start_hostile(&self, harm: Harm) -> anyhow::Result<()> {
+        let program = std::env::current_exe()?;
+        let script = format!(
+            "set -eu
+             nohup ip netns exec {name} '{program}' {arguments} >>{directory}/hostile.log 2>&1 &
+             echo $! >{directory}/hostile-$!.pid",
+            name = self.name,
+            program = program.display(),
+            arguments = harm.arguments(),
+            directory = self.directory(),
+        );
+        self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)
+    }
+
+    /// An address here that no master has, by number.
+    pub(crate) fn free_address(&self, index: usize) -> anyhow::Result<SocketAddr> {
+        Ok(format!("{}:{}", self.host(0), Self::port(index) + 500).parse()?)
+    }
+
+    /// Puts something between a master and the operator that forgets its peers after [`Self::forget`]. Gives its address.
+    pub(crate) async fn start_forgetful(&self, index: usize) -> anyhow::Result<String> {
+        let (listen, behind) = (self.free_address(index)?, self.address(index).parse()?);
+        let from = PathBuf::from(self.directory()).join("forget");
+        self.start_hostile(Harm::Forgetful { listen, behind, from }).await?;
+        Ok(listen.to_string())
+    }
+
+    /// From now on what forgets answers each peer for a moment only.
+    pub(crate) async fn forget(&self) -> anyhow::Result<()> {
+        let script = format!("touch {}/forget", self.directory());
+        self.bench.cluster.faults.beside_the_control_plane(&script).await.map(drop)
+    }
+
     /// A signal to the process of a master.
     pub(crate) async fn signal(&self, index: usize, signal: &str) -> anyhow::Result<()> {
         let script = format!("kill -{signal} $(cat {}/{index}.pid)", self.directory());
@@ -163,6 +198,7 @@ impl Masters {
                 "maxTTL": format!("{}ms", max_ttl.as_millis()),
                 "image": self.bench.cluster.redis_image,
                 "keys": "Verbatim",
+                "tls": {"mode": "Disabled"},
                 "external": external.collect::<Vec<_>>(),
             },
         })

@@ -122,3 +122,18 @@ pub(crate) async fn scale(cluster: &Cluster, replicas: usize) -> anyhow::Result<
     }
     all_available(cluster).await
 }
+
+/// Resident memory of the operator's processes on this machine, in KiB.
+pub(crate) fn memory() -> Vec<u64> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_operator = |path: &std::path::PathBuf| {
+        let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
+        let mut words = line.split(|byte| *byte == 0);
+        words.next().is_some_and(|program| program.ends_with(b"redlock")) && words.next() == Some(b"operator")
+    };
+    let resident = |path: std::path::PathBuf| {
+        let text = std::fs::read_to_string(path.join("status")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.trim().strip_suffix(" kB")?.parse().ok()
+    };
+    processes.filter(is_operator).filter_map(resident).collect()
+}

@@ -56,6 +56,7 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere labels::a_leader_label_set_by_a_person_is_taken_off_within_a_second,
     anywhere labels::a_pod_that_leads_two_locks_has_both_labels,
     local containers::a_pod_with_two_containers_leads_with_the_one_that_is_named,
+    local    containers::a_container_that_reads_the_token_before_it_is_ready_knows_whether_it_leads,
     anywhere containers::a_container_in_a_crash_loop_does_not_keep_leadership_by_name,
     anywhere foreign_keys::foreign_keys_that_never_end_are_reported_and_never_deleted,
     local failover::a_frozen_leader_that_comes_back_harms_no_lock,

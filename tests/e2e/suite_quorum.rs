@@ -6,12 +6,14 @@ mod expose;
 mod external;
 mod external_changes;
 mod fences;
+mod grants;
 pub(crate) mod helpers;
 mod lost_node;
 mod lost_secrets;
 mod membership;
 mod network_policy;
 mod pods;
+mod readers;
 mod refusals;
 mod rejoin;
 mod rollout;
@@ -63,6 +65,8 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere deletion::a_namespace_with_held_locks_goes,
     local rejoin::thirty_restarts_rejoin_within_a_second_after_the_delay,
     anywhere rotation::passwords_are_rotated_and_no_lock_is_lost,
+    anywhere grants::credentials_and_copies_end_with_their_client,
+    anywhere readers::a_reader_sees_a_held_lock_through_changes_of_members_and_passwords,
     local expose::node_ports_are_reached_from_outside_the_cluster_with_the_certificate_checked,
     anywhere expose::the_address_of_a_load_balancer_is_shown_and_certified,
     local external::masters_of_others_alone_vote_after_their_wait,

@@ -2,11 +2,14 @@
 //! to the holders of another.
 
 mod holders;
+mod hostile;
 mod installations;
+mod members;
 mod requests;
 mod rights;
 mod shares;
 mod unreadable;
+mod victim;
 
 use crate::runner::{Test, tests};
 
@@ -23,5 +26,16 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere shares::a_namespace_that_creates_and_deletes_in_a_loop_harms_nobody,
     local    shares::pods_that_do_not_answer_delay_only_their_own_locks,
     anywhere shares::a_thousand_published_locks_take_nobodys_writes,
+    local    members::endless_scripts_that_have_written_harm_nobody_else,
+    local    members::a_hundred_endless_scripts_at_once_harm_nobody_else,
+    local    members::scripts_that_build_long_texts_harm_nobody_else,
+    local    members::thousands_of_loaded_scripts_harm_nobody_else,
+    local    members::answers_that_are_not_read_harm_nobody_else,
+    local    members::a_large_argument_that_is_announced_harms_nobody_else,
+    local    members::five_hundred_idle_connections_to_every_member_harm_nobody_else,
+    local    hostile::masters_whose_answers_do_not_end_harm_nobody,
+    local    hostile::masters_that_answer_and_fall_silent_do_not_move_the_leadership,
+    local    hostile::connections_to_the_operators_port_harm_nobody,
+    anywhere hostile::a_quorum_that_calls_itself_the_default_is_nobodys,
     anywhere installations::two_installations_run_side_by_side_and_each_quorum_has_one,
 ];

@@ -33,7 +33,7 @@ impl World {
             let length = FOR_EVER;
             match hash(self.seed, [41, process as u64]) % 5 {
                 0 => self.kill_process(process, length),
-                1 | 2 => self.fault(&Fault::CutAll { process, length }),
+                1 | 2 => self.cut_off(process),
                 3 => self.fault(&Fault::CutApi { process, length }),
                 _ => {}
             }

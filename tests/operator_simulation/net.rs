@@ -2,7 +2,7 @@
 //!
 //! Each message's latency follows from the seed, its way and its number, so that one fault more or less changes no other message.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 
 use crate::hub::{SharedEnd, change};
@@ -63,6 +63,8 @@ pub(crate) struct Connection {
 pub(crate) struct Network {
     pub(crate) connections: BTreeMap<u64, Connection>,
     pub(crate) ways: BTreeMap<Way, Weather>,
+    /// Processes that reach no host, whichever comes.
+    cut_off: BTreeSet<usize>,
 }
 
 impl Network {
@@ -81,7 +83,12 @@ impl World {
     pub(crate) fn network_connect(&mut self, at: At, process: usize, connection: u64, address: &str, end: SharedEnd) {
         let host = self.resolve(address.rsplit_once(':').map_or(address, |(host, _)| host));
         let way = (process, host);
-        self.network.ways.entry(way.clone()).or_default();
+        if !self.network.ways.contains_key(&way) {
+            self.network.ways.insert(way.clone(), Weather::default());
+            if self.network.cut_off.contains(&way.0) {
+                self.cut(&way, true, true);
+            }
+        }
         let made = Connection { way, end, peer: None, last: [at; 2], held: Default::default() };
         self.network.connections.insert(connection, made);
         self.travel(at, connection, Direction::Up, Segment::Open);
@@ -219,6 +226,13 @@ impl World {
         weather.down_cut |= down;
         weather.cut_since.get_or_insert(now);
         self.queue.push(now + KEEPALIVE, Event::KeepaliveEnds { way: way.clone(), cut: now });
+    }
+
+    /// Cuts a process off from all hosts, also from those that come later.
+    pub(crate) fn cut_off(&mut self, process: usize) {
+        self.network.cut_off.insert(process);
+        let ways: Vec<_> = self.network.ways.keys().filter(|way| way.0 == process).cloned().collect();
+        ways.iter().for_each(|way| self.cut(way, true, true));
     }
 
     /// Makes a way whole: what was held is sent again after a while.

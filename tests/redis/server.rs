@@ -26,6 +26,11 @@ pub(crate) fn client() -> UserRule {
     UserRule::client("billing", USERS, &KeyPrefix::parse(PREFIX).unwrap(), &password())
 }
 
+/// A client that only looks.
+pub(crate) fn reader() -> UserRule {
+    UserRule::reader("board", &KeyPrefix::parse(PREFIX).unwrap(), &password())
+}
+
 pub(crate) fn probe() -> UserRule {
     UserRule::probe(&password())
 }
@@ -61,7 +66,8 @@ impl Server {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("redlock-test-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(directory.join("users.acl"), users_acl(&[password()], &[locker(), client(), probe()])).unwrap();
+        std::fs::write(directory.join("users.acl"), users_acl(&[password()], &[locker(), client(), reader(), probe()]))
+            .unwrap();
         let elsewhere = |line: &&str| !["port", "bind", "dir", "aclfile"].contains(&line.split(' ').next().unwrap());
         let conf: Vec<&str> = conf.lines().filter(elsewhere).collect();
         std::fs::write(directory.join("redis.conf"), conf.join("\n")).unwrap();

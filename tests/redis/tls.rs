@@ -8,6 +8,8 @@ use redlock_operator::redis_member::acl::{OPERATOR_USER, users_acl};
 use redlock_operator::redis_member::{AdminConnection, Authorities, Endpoint, Fingerprint, Link, RedisMember};
 use redlock_operator::redlock::{LockMember, MemberError};
 use redlock_operator::time::{Clock, SystemClock};
+use rustls::pki_types::UnixTime;
+use rustls::time_provider::TimeProvider;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -88,6 +90,47 @@ fn put(directory: &std::path::Path, certificate: &Pair) {
 
 async fn connect(endpoint: &Endpoint) -> Result<AdminConnection, MemberError> {
     AdminConnection::connect(endpoint, Arc::new(SystemClock), Duration::from_secs(2)).await
+}
+
+/// A clock that stands still.
+#[derive(Debug)]
+struct At(i64);
+
+impl TimeProvider for At {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(self.0.try_into().unwrap())))
+    }
+}
+
+/// The operator issues certificates by the API server's clock, and its own machine's may be anywhere.
+#[tokio::test]
+async fn certificates_are_judged_by_the_clock_that_is_given_and_not_by_the_machines() {
+    const YEAR: i64 = 365 * 86_400;
+    let authority = issue::authority("q", now()).unwrap();
+    let server = TlsServer::start("judged", &authority, &issued(&authority)).await;
+    let at = |time: i64| {
+        let authorities =
+            Authorities::from_pem(authority.certificate.as_bytes()).unwrap().judged_by(Arc::new(At(time)));
+        Endpoint { tls: Some(authorities.server(NAME).unwrap()), ..server.plain(OPERATOR_USER) }
+    };
+    assert!(connect(&at(now())).await.is_ok());
+    for wrong in [now() - YEAR, now() + YEAR] {
+        let refused = connect(&at(wrong)).await;
+        assert!(matches!(refused, Err(MemberError::Untrusted(_))), "{refused:?}");
+    }
+    // One that this machine's clock would refuse: of a cluster whose clock is a year behind.
+    let past = issue::authority("q", now() - YEAR).unwrap();
+    let expired = issue::certificate(&past, &[NAME.to_owned()], now() - YEAR).unwrap();
+    put(&server.directory, &expired);
+    let mut admin = connect(&at(now())).await.unwrap();
+    server.reload(&mut admin).await.unwrap();
+    let authorities = Authorities::from_pem(past.certificate.as_bytes()).unwrap();
+    let by = |authorities: Authorities| {
+        let tls = Some(authorities.server(NAME).unwrap());
+        Endpoint { tls, ..server.plain(OPERATOR_USER) }
+    };
+    assert!(matches!(connect(&by(authorities.clone())).await, Err(MemberError::Untrusted(_))));
+    assert!(connect(&by(authorities.judged_by(Arc::new(At(now() - YEAR))))).await.is_ok());
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What the API server refuses in a DistributedLock. Each message says what to write instead.
+//! What the API server refuses in a DistributedLock. Each message says what to set instead.
 
 use kube::core::Rule;
 
@@ -10,9 +10,9 @@ pub(super) fn spec() -> Vec<Rule> {
         rule(
             ".claim",
             "has(self.claim) != has(self.election)",
-            "write exactly one of claim (names the holder) and election (names candidate pods)",
+            "set exactly one of claim (names the holder) and election (names candidate pods)",
         ),
-        rule(".key", "!has(self.claim) || has(self.key)", "say which key the claims contend for, e.g. key: reindex"),
+        rule(".key", "!has(self.claim) || has(self.key)", "set the key that the claims compete for, e.g. key: reindex"),
     ];
     rules.extend(immutable());
     rules.extend(times());
@@ -48,7 +48,7 @@ fn heartbeat() -> Rule {
         ".claim",
         "oldSelf.hasValue() || !has(self.claim) || !has(self.claim.heartbeat) || duration(self.claim.heartbeat) <= duration('1s') || \
          duration(self.claim.heartbeat) + duration(self.claim.heartbeat) <= duration(self.ttl)",
-        "write a heartbeat of at most half of ttl (1s is always allowed)",
+        "set a heartbeat of at most half of ttl (1s is always allowed)",
     )
     .optional_old_self(true)
 }
@@ -58,69 +58,69 @@ fn times() -> [Rule; 15] {
         rule(
             ".liveness",
             "!has(self.liveness) || has(self.election) || has(self.claim.podName)",
-            "liveness asks a pod: write it with an election or with claim.podName, or leave it out",
+            "liveness needs a pod: set it with an election or with claim.podName, or remove it",
         ),
         rule(
             ".claim",
             "!has(self.claim) || !has(self.claim.heartbeat) || duration(self.claim.heartbeat) >= duration('1s')",
-            "write a heartbeat of at least 1s, e.g. 5s",
+            "set a heartbeat of at least 1s, e.g. 5s",
         ),
         rule(
             ".ttl",
             "duration(self.ttl) >= duration('1s') && duration(self.ttl) <= duration('1h')",
-            "write a ttl from 1s to the quorum's maxTTL, e.g. 10s",
+            "set a ttl from 1s to the quorum's maxTTL, e.g. 10s",
         ),
         rule(
             ".renewInterval",
             "!has(self.renewInterval) || duration(self.renewInterval) + duration(self.renewInterval) <= duration(self.ttl)",
-            "write a renewInterval of at most half of ttl, or leave it out (a third of ttl)",
+            "set a renewInterval of at most half of ttl, or remove it (a third of ttl)",
         ),
         rule(
             ".renewInterval",
             "!has(self.renewInterval) || duration(self.renewInterval) >= duration('100ms')",
-            "write a renewInterval of at least 100ms, or leave it out (a third of ttl)",
+            "set a renewInterval of at least 100ms, or remove it (a third of ttl)",
         ),
         rule(
             ".maxHold",
             "!has(self.maxHold) || duration(self.maxHold) > duration('0s')",
-            "write a maxHold above 0s, or leave it out (no limit)",
+            "set a maxHold above 0s, or remove it (no limit)",
         ),
-        at_most_a_year("maxHold", "write a maxHold of at most 8760h (a year), or leave it out (no limit)"),
-        at_most_a_year("waitTimeout", "write a waitTimeout of at most 8760h (a year), or leave it out (no limit)"),
+        at_most_a_year("maxHold", "set a maxHold of at most 8760h (a year), or remove it (no limit)"),
+        at_most_a_year("waitTimeout", "set a waitTimeout of at most 8760h (a year), or remove it (no limit)"),
         at_most_a_year(
             "ttlAfterFinished",
-            "write a ttlAfterFinished of at most 8760h (a year), or leave it out (kept for ever)",
+            "set a ttlAfterFinished of at most 8760h (a year), or remove it (finished claims stay)",
         ),
         rule(
             ".minHold",
             &if_readable("minHold", "!has(self.maxHold) || duration(self.minHold) <= duration(self.maxHold)"),
-            "write a minHold that is not larger than maxHold",
+            "set a minHold that is not larger than maxHold",
         ),
         rule(
             ".minHold",
             &if_readable("minHold", "has(self.claim) && duration(self.minHold) <= duration('24h')"),
-            "write a minHold of at most 24h, and only with a claim: a leader that ends leaves its election to the next one",
+            "set a minHold of at most 24h, and only with a claim: in an election the next candidate leads as soon as the leader has ended",
         ),
         rule(
             ".waitTimeout",
             "!has(self.waitTimeout) || (has(self.claim) && duration(self.waitTimeout) > duration('0s'))",
-            "write a waitTimeout above 0s, and only with a claim: an election waits for as long as it exists",
+            "set a waitTimeout above 0s, and only with a claim: an election waits without a limit",
         ),
         rule(
             ".lockDelay",
             "!has(self.lockDelay) || duration(self.lockDelay) <= duration('1h')",
-            "write a lockDelay of at most 1h",
+            "set a lockDelay of at most 1h",
         ),
         rule(
             ".retry",
             "duration(self.retry.delay) >= duration('10ms') && duration(self.retry.delay) <= duration('1m') && \
              duration(self.retry.jitter) <= duration(self.retry.delay)",
-            "write a retry.delay from 10ms to 1m and a retry.jitter that is not larger",
+            "set a retry.delay from 10ms to 1m and a retry.jitter that is not larger",
         ),
         rule(
             ".ttlAfterFinished",
             "!has(self.ttlAfterFinished) || has(self.claim)",
-            "ttlAfterFinished is for claims, an election never finishes: leave it out",
+            "an election never finishes: remove ttlAfterFinished, or use a claim",
         ),
     ]
 }
@@ -143,7 +143,7 @@ pub(super) fn claim() -> [Rule; 4] {
         rule(
             ".identity",
             "has(self.identity) != has(self.podName)",
-            "write exactly one of identity (free text) and podName (a pod in this namespace)",
+            "set exactly one of identity (free text) and podName (a pod in this namespace)",
         ),
         rule(
             ".identity",
@@ -154,7 +154,7 @@ pub(super) fn claim() -> [Rule; 4] {
         rule(
             ".podUID",
             "has(self.podName) || (!has(self.podUID) && !has(self.container))",
-            "podUID and container say more about a pod: write them with podName, or leave them out",
+            "podUID and container need podName: set podName, or remove them",
         ),
         rule(
             ".podUID",

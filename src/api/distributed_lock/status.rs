@@ -7,74 +7,86 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{GoDuration, MilliTime, RedisQuorum};
 
-/// What the operator knows of a lock.
+/// Observed state of the lock.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DistributedLockStatus {
-    /// Generation of the specification that this status is about.
+    /// Generation of the specification that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Who holds the lock. Absent: nobody. A holder must not act on it after `validUntil`, nor while `ending` says that the hold
-    /// was lost.
+    /// The name of what is locked: `spec.key`, or the name of the object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub key: Option<String>,
+    /// The current holder. Absent when no one holds the lock. A holder must not act after `validUntil`, nor while `ending` says that the
+    /// lock was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<LockHolder>,
-    /// Larger for every later holder of the key. A resource that remembers the largest token it has seen can refuse a
-    /// holder that was paused and has lost the lock without knowing.
+    /// A number that is larger for every later holder of the key. A resource that remembers the largest token it has seen can refuse a
+    /// holder that was paused and does not know that it lost the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub fencing_token: Option<i64>,
-    /// When the holder got the lock. This time and the next two are those of the quorum's clock, which its members keep and the
-    /// operator holds near the API server's.
+    /// When the holder got the lock. This time, `renewedAt` and `validUntil` are times of the quorum's clock, which the operator keeps
+    /// close to the clock of the API server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acquired_at: Option<MilliTime>,
-    /// When the last renewal that counted began.
+    /// When the last successful renewal began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renewed_at: Option<MilliTime>,
-    /// Until when the holder has the lock at least.
+    /// The lock is guaranteed to the holder until this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub valid_until: Option<MilliTime>,
-    /// Members that voted for the holder, of all members, e.g. `3/3`.
+    /// Number of members that store the lock for this holder, and number of all members, for example `3/3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub votes: Option<String>,
-    /// Place among the waiting claims on the same key, 0 for the next; only for the first ten.
+    /// Number of members that store the lock for this holder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 64))]
+    pub votes_granted: Option<i32>,
+    /// Number of all members of the quorum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 64))]
+    pub member_count: Option<i32>,
+    /// Position in the queue for this key: 1 is next, 0 is the holder. Reported for the first ten only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_position: Option<i32>,
-    /// How often the lock got a holder.
+    /// Number of times that the lock has been acquired.
     pub transitions: i64,
-    /// Set while a hold is being ended without the holder's word: it runs out, and nothing can extend it.
+    /// Set while the operator ends a hold that the holder has not released. The hold is no longer renewed and expires at `until`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
-    /// A hold that the status let go although no majority of the members could confirm its end. While its quorum exists, the lock
-    /// is granted nowhere else.
+    /// A hold that is no longer in this status although no majority of the members could confirm its end. While its quorum exists, the
+    /// operator does not grant the lock on another quorum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub let_go: Option<LetGo>,
-    /// The last ten holds that ended, newest first.
+    /// The last ten holds that have ended, newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub history: Vec<PastHold>,
-    /// Accepted, Held, FullyReplicated, QuorumAvailable, Finished, PublicationDelayed.
+    /// Conditions: Ready, Accepted, Held, FullyReplicated, QuorumAvailable, Finished, PublicationDelayed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 
-/// Who holds a lock: leadership belongs to one container instance.
+/// The holder of a lock. A pod holds it with one run of one container.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct LockHolder {
-    /// The claim's identity, or the pod's name.
+    /// The identity of the claim, or the name of the pod.
     #[schemars(length(min = 1, max = 253))]
     pub identity: String,
     /// The pod that holds the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub pod_name: Option<String>,
-    /// Its UID.
+    /// UID of the pod.
     #[serde(rename = "podUID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub pod_uid: Option<String>,
-    /// The container that holds the lock: after a restart it is another one.
+    /// ID of the container that holds the lock. It changes when the container restarts.
     #[serde(rename = "containerID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub container_id: Option<String>,
@@ -85,38 +97,38 @@ pub struct LockHolder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub node_name: Option<String>,
-    /// Names the attempt that took the lock. The key's value on the members is made of it.
+    /// Identifies the attempt that took the lock. The value of the key in Redis is derived from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub nonce: Option<String>,
-    /// Which of the key's slots it holds, from 0; only with `slots` above 1.
+    /// The slot of the key that this holder has, from 0. Only when `slots` is above 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 99))]
     pub slot: Option<i32>,
-    /// The quorum that granted the lock. It stays this one, whatever the specification or the default quorum says later.
+    /// The quorum that granted the lock. It does not change during a hold, even if the default quorum changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quorum: Option<HeldQuorum>,
     /// The key in Redis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 300))]
     pub key: Option<String>,
-    /// For how long at most the members may owe this hold something after its last renewal. No renewal uses a time to live that
-    /// this does not cover.
+    /// Time after which no member can still store this hold, counted from its last renewal. The operator waits for it when the members
+    /// do not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejoin_delay: Option<GoDuration>,
 }
 
-/// A RedisQuorum object, and no later one of the same name.
+/// Identifies one RedisQuorum object, not a later one of the same name.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldQuorum {
-    /// Its namespace.
+    /// Namespace of the RedisQuorum.
     #[schemars(length(max = 63))]
     pub namespace: String,
-    /// Its name.
+    /// Name of the RedisQuorum.
     #[schemars(length(max = 253))]
     pub name: String,
-    /// Its UID.
+    /// UID of the RedisQuorum.
     #[schemars(length(max = 64))]
     pub uid: String,
 }
@@ -142,33 +154,33 @@ impl std::fmt::Display for HeldQuorum {
     }
 }
 
-/// A hold that the status no longer names, and whose key the members may still have.
+/// A hold that the status no longer names, and that members may still store.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct LetGo {
-    /// Names the attempt that took the lock.
+    /// Identifies the attempt that took the lock.
     #[schemars(length(max = 64))]
     pub nonce: String,
-    /// The quorum that granted it.
+    /// The quorum that granted the lock.
     pub quorum: HeldQuorum,
     /// The key in Redis.
     #[schemars(length(max = 300))]
     pub key: String,
 }
 
-/// A hold that is being ended.
+/// A hold that the operator is ending.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Ending {
-    /// Since when it is not renewed.
+    /// When the operator stopped renewing the hold.
     pub since: MilliTime,
-    /// Why it ends: a reason of the condition Held, e.g. `SteppedDown`.
+    /// Why the hold ends: a reason of the condition Held, for example `SteppedDown`.
     #[schemars(length(min = 1, max = 64))]
     pub reason: String,
-    /// Until when the holder may rely on it, or until when nobody else gets the lock after a loss (`lockDelay`).
+    /// When the hold expires. After a loss: when the next holder can get the lock (`lockDelay`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<MilliTime>,
-    /// Why it ends.
+    /// More about why the hold ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub message: Option<String>,
@@ -178,21 +190,21 @@ pub struct Ending {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PastHold {
-    /// Who held the lock.
+    /// The former holder.
     #[schemars(length(min = 1, max = 253))]
     pub identity: String,
-    /// With which token.
+    /// Fencing token of the hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fencing_token: Option<i64>,
-    /// From when.
+    /// When the hold began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<MilliTime>,
-    /// Until when.
+    /// When the hold ended.
     pub to: MilliTime,
-    /// Why it ended.
+    /// Why the hold ended: a reason of the condition Held.
     #[schemars(length(min = 1, max = 64))]
     pub reason: String,
-    /// More about the end, e.g. who broke the lock and why.
+    /// More about the end, for example who broke the lock and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub message: Option<String>,

@@ -59,6 +59,14 @@ pub struct RedisQuorumStatus {
     /// The rotation of passwords that is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password_rotation: Option<PasswordRotation>,
+    /// Where copies of clients' Secrets may be, in namespaces other than the quorum's: those whose client or acceptance has gone are
+    /// deleted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = MOST_COPIES),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["client", "namespace"])
+    )]
+    pub client_copies: Vec<ClientCopy>,
     /// Members by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 18), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -68,6 +76,20 @@ pub struct RedisQuorumStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// So many copies of Secrets are remembered: those of all clients, and as many that could not be deleted yet.
+pub const MOST_COPIES: usize = 128;
+
+/// A copy of a client's Secret in another namespace than the quorum's.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClientCopy {
+    /// The client.
+    #[schemars(length(max = 63))]
+    pub client: String,
+    /// The namespace of the copy.
+    #[schemars(length(max = 63))]
+    pub namespace: String,
 }
 
 /// What operators that share members are told of the member lists while these change.

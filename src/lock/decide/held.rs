@@ -174,6 +174,9 @@ fn is_slipping(hold: &Hold, now: Boottime) -> bool {
 fn publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixMillis) -> Option<Renewal> {
     let urgent = Renewal { urgency: Urgency::Urgent, lateness: Duration::ZERO };
     let Some(status) = &lock.status else { return Some(urgent) };
+    if hold.assumed {
+        return None;
+    }
     let published = status.renewed_at.map_or(i64::MIN, |time| time.as_millis());
     let available = is_true(&status.conditions, LockCondition::QuorumAvailable);
     let renewal_is_news = lock.spec.validity == Validity::Published;

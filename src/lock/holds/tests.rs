@@ -49,6 +49,18 @@ fn a_renewal_moves_the_validity_and_the_next_renewal_from_its_start() {
 }
 
 #[test]
+fn a_round_takes_the_place_of_a_validity_that_was_only_assumed() {
+    let holds = Holds::default();
+    let assumed = Hold { assumed: true, valid_until_there: UnixMillis(90_000), ..hold(1, 3_000, 20_000) };
+    holds.adopt(assumed, true);
+    holds.take_due(at(3_000));
+    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(50_000)), at(3_010));
+    let known = holds.get("uid").unwrap();
+    assert_eq!((known.valid_until, known.valid_until_there), (at(11_800), UnixMillis(58_800)));
+    assert!(!known.assumed);
+}
+
+#[test]
 fn a_round_without_a_majority_is_tried_again_soon_and_keeps_the_old_validity() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), false);

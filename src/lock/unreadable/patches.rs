@@ -10,6 +10,7 @@ use crate::{
         LetGo, MilliTime,
         conditions::{LockCondition, Status, set_condition},
     },
+    lock::readiness::set_ready,
     time::UnixMillis,
 };
 
@@ -89,6 +90,7 @@ fn conditions(raw: &Raw, now: UnixMillis, said: &[(LockCondition, Status, &'stat
     for (type_, status, reason, message) in said {
         set_condition(&mut all, *type_, *status, *reason, message.clone(), raw.metadata.generation, time);
     }
+    set_ready(&mut all, raw.metadata.generation, time);
     json!(all)
 }
 

@@ -223,7 +223,8 @@ impl Locks {
         let version = &raw.metadata.resource_version;
         let patch = json!({"metadata": {"uid": raw.metadata.uid, "resourceVersion": version, "finalizers": left}});
         let (api, name) = self.raw_api(raw);
-        match self.written.write(api.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await {
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+        match self.written.write(&raw.metadata, api.patch(name, &parameters, &patch)).await {
             Ok(_) | Err(WriteError::Gone) => {}
             Err(error) => return Err(error),
         }
@@ -241,7 +242,8 @@ impl Locks {
     async fn patch_status(&self, raw: &Raw, patch: &Value) -> Result<Option<String>, WriteError> {
         let (api, name) = self.raw_api(raw);
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
-        Ok(self.written.write(api.patch_status(name, &parameters, &patch)).await?.metadata.resource_version)
+        let write = api.patch_status(name, &parameters, &patch);
+        Ok(self.written.write(&raw.metadata, write).await?.metadata.resource_version)
     }
 
     fn raw_api<'a>(&self, raw: &'a Raw) -> (Api<DynamicObject>, &'a str) {

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::{
     ATTEMPT_TIMEOUT, Candidacy, LEASE_DURATION, RENEW_DEADLINE, Surroundings,
     hand_over::{Holder, Notes, OUT_OF_REACH_ANNOTATION, Prospect},
-    lease::{Asker, Verdict, evaluate, next_epoch},
+    lease::{Asker, Verdict, evaluate, highest_known, next_epoch},
     term::Term,
 };
 use crate::{
@@ -57,11 +57,12 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         self.reach.look(around.sights(), sent);
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
             self.end_term("the lease is gone");
-            return self.take(None, sent, api_now).await;
+            self.highest = highest_known(self.highest, None);
+            return self.take(None, sent, around).await;
         };
         let unchanged_since = self.sighting.look(&lease, self.clock.boottime());
         let spec = lease.spec.clone().unwrap_or_default();
-        self.highest = self.highest.max(spec.lease_transitions);
+        self.highest = highest_known(self.highest, spec.lease_transitions);
         let mut notes = Notes::of(&lease);
         self.memory.look(&mut notes, sent, api_now);
         let asker = Asker {
@@ -72,11 +73,12 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         match evaluate(&spec, asker, unchanged_since, sent) {
             Verdict::Wait => {
                 self.end_term("another replica took the lease");
+                self.tell_whether_there_is_an_epoch(true, around);
                 self.speak(lease, notes, sent).await
             }
             Verdict::Take => {
                 self.end_term("the lease was not ours all the time");
-                self.take(Some((lease, notes)), sent, api_now).await
+                self.take(Some((lease, notes)), sent, around).await
             }
             Verdict::Renew => self.renew(lease, notes, sent, api_now).await,
         }
@@ -99,9 +101,12 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         &mut self,
         current: Option<(Lease, Notes)>,
         sent: Boottime,
-        api_now: UnixMillis,
+        around: &impl Surroundings,
     ) -> kube::Result<Attempt> {
+        let api_now = around.api_now();
         let epoch = next_epoch(self.highest, api_now);
+        self.tell_whether_there_is_an_epoch(epoch.is_some(), around);
+        let Some(epoch) = epoch else { return Ok(Attempt::Done) };
         let exists = current.is_some();
         let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
         let (mut lease, notes) = current.unwrap_or_else(|| (Lease { metadata, ..Lease::default() }, Notes::default()));
@@ -125,6 +130,18 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         self.leading = Some(term.clone());
         self.terms.send_replace(Some(term));
         Ok(Attempt::Done)
+    }
+
+    fn tell_whether_there_is_an_epoch(&mut self, there_is: bool, around: &impl Surroundings) {
+        around.refuses_to_lead(!there_is);
+        if !there_is && !self.refuses {
+            tracing::error!(
+                lease = self.name,
+                "no replica can lead: leaseTransitions of the Lease is the largest number there is, and each term needs a larger one. \
+                 Held locks are renewed, nothing is granted. Set it to 0: docs/security.md, \"The Lease\""
+            );
+        }
+        self.refuses = !there_is;
     }
 
     /// Goes on leading, and says in the Lease what is not reached; or finds that another replica had better lead.

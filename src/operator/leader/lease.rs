@@ -93,11 +93,23 @@ pub(super) fn evaluate(spec: &LeaseSpec, asker: Asker<'_>, unchanged_since: Boot
     if now.since(unchanged_since) >= wait { Verdict::Take } else { Verdict::Wait }
 }
 
-/// The epoch of a new term: above the last one that is known, and above any of a Lease that was deleted since.
+/// The highest epoch that is known, after a look at the Lease.
+///
+/// Above [`i32::MAX`] there is none, so no term can begin. A Lease that says less, or was deleted, is a person's word that they count from there again.
 #[must_use]
-pub(super) fn next_epoch(last: Option<i32>, now: UnixMillis) -> i32 {
+pub(super) fn highest_known(before: Option<i32>, lease: Option<i32>) -> Option<i32> {
+    match before {
+        Some(i32::MAX) => lease,
+        before => before.max(lease),
+    }
+}
+
+/// The epoch of a new term: above the last one that is known, and above any of a Lease that was deleted since. None if there is none
+/// above: a term with the epoch of an earlier one could not be told from it, and who led then could still act.
+#[must_use]
+pub(super) fn next_epoch(last: Option<i32>, now: UnixMillis) -> Option<i32> {
     let by_clock = by_clock(now);
-    last.map_or(by_clock, |last| last.saturating_add(1).max(by_clock))
+    last.map_or(Some(by_clock), |last| last.checked_add(1).map(|next| next.max(by_clock)))
 }
 
 /// The epoch that a member obeys, if a new term may begin above it.
@@ -189,10 +201,22 @@ mod tests {
 
     #[test]
     fn epochs_rise_through_changes_of_leader_and_deletion_of_the_lease() {
-        let first = next_epoch(None, unix(100));
-        let second = next_epoch(Some(first), unix(100));
-        let after_deletion = next_epoch(None, unix(110));
+        let first = next_epoch(None, unix(100)).unwrap();
+        let second = next_epoch(Some(first), unix(100)).unwrap();
+        let after_deletion = next_epoch(None, unix(110)).unwrap();
         assert!(first < second && second < after_deletion);
+    }
+
+    #[test]
+    fn there_is_no_term_above_the_last_epoch_until_the_lease_says_less() {
+        assert_eq!(next_epoch(Some(i32::MAX - 1), unix(100)), Some(i32::MAX));
+        let known = highest_known(Some(100), Some(i32::MAX));
+        assert_eq!(next_epoch(known, unix(100)), None);
+        assert_eq!(highest_known(known, Some(i32::MAX)), known);
+        assert_eq!(next_epoch(highest_known(known, Some(0)), unix(100)), Some(100));
+        assert_eq!(next_epoch(highest_known(known, None), unix(100)), Some(100), "deleted");
+        assert_eq!(highest_known(Some(200), Some(100)), Some(200), "no other epoch is forgotten");
+        assert_eq!(highest_known(Some(200), None), Some(200));
     }
 
     #[test]

@@ -74,6 +74,26 @@ async fn a_lease_that_was_taken_and_let_go_meanwhile_begins_a_new_term() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nobody_leads_under_an_epoch_that_cannot_rise_until_the_lease_says_less() {
+    let (server, clock) = (Server::default(), TokioClock::new());
+    let (a, b) = (Replica::start(&server, "a", clock, &[]), Replica::start(&server, "b", clock, &[]));
+    until(|| a.leads() || b.leads(), millis(2_000)).await;
+    let first = if a.leads() { epoch(&a) } else { epoch(&b) };
+    let set = |transitions: i32| {
+        server.edit(|lease| lease.as_mut().unwrap()["spec"]["leaseTransitions"] = json!(transitions))
+    };
+    set(i32::MAX);
+    until(|| !a.leads() && !b.leads() && (a.refuses() || b.refuses()), millis(5_000)).await;
+    sleep(millis(10_000)).await;
+    assert!(!a.leads() && !b.leads() && a.refuses() && b.refuses());
+    assert_eq!(server.lease()["spec"]["leaseTransitions"], json!(i32::MAX), "nobody writes what cannot be told apart");
+    set(0);
+    until(|| a.leads() || b.leads(), millis(5_000)).await;
+    let leader = if a.leads() { &a } else { &b };
+    assert!(epoch(leader) >= first && !leader.refuses());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deleted_lease_begins_a_new_term_with_a_higher_epoch() {
     let (server, clock) = (Server::default(), TokioClock::new());
     let a = Replica::start(&server, "a", clock, &[]);

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::networking::v1::{
-    NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
+    IPBlock, NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -35,9 +35,9 @@ impl OperatorPods {
     }
 }
 
-/// Only the operator, and pods in the namespaces of `spec.clients`, reach Redis; with `expose` everybody does: on its way through a
-/// node a connection from outside gets that node's address. TLS and passwords guard the members then. Members call nobody: they have no replicas, and
-/// no names to look up.
+/// Only the operator, and pods in the namespaces of `spec.clients`, reach Redis; with `expose` also who comes from `sourceRanges`, and
+/// without those everybody: on its way through a node a connection from outside gets that node's address. TLS and passwords guard the members
+/// then. Members call nobody: they have no replicas, and no names to look up.
 pub(super) fn policy(plan: &Plan, operator: &OperatorPods) -> NetworkPolicy {
     let operators = NetworkPolicyPeer {
         namespace_selector: Some(namespace(&operator.namespace)),
@@ -49,6 +49,11 @@ pub(super) fn policy(plan: &Plan, operator: &OperatorPods) -> NetworkPolicy {
     let clients = namespaces
         .into_iter()
         .map(|name| NetworkPolicyPeer { namespace_selector: Some(namespace(name)), ..NetworkPolicyPeer::default() });
+    let ranges = plan.expose.iter().flat_map(|expose| &expose.source_ranges).map(|cidr| NetworkPolicyPeer {
+        ip_block: Some(IPBlock { cidr: cidr.clone(), except: None }),
+        ..NetworkPolicyPeer::default()
+    });
+    let is_for_all = plan.expose.as_ref().is_some_and(|expose| expose.source_ranges.is_empty());
     let redis = NetworkPolicyPort {
         port: Some(IntOrString::Int(i32::from(PORT))),
         protocol: Some("TCP".into()),
@@ -60,7 +65,7 @@ pub(super) fn policy(plan: &Plan, operator: &OperatorPods) -> NetworkPolicy {
             pod_selector: Some(LabelSelector { match_labels: Some(quorum_selector(plan)), ..LabelSelector::default() }),
             policy_types: Some(vec!["Ingress".into(), "Egress".into()]),
             ingress: Some(vec![NetworkPolicyIngressRule {
-                from: plan.expose.is_none().then(|| std::iter::once(operators).chain(clients).collect()),
+                from: (!is_for_all).then(|| std::iter::once(operators).chain(clients).chain(ranges).collect()),
                 ports: Some(vec![redis]),
             }]),
             egress: None,

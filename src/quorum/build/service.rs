@@ -22,9 +22,17 @@ pub(super) fn headless(plan: &Plan, member: &MemberPlan) -> Service {
 pub(super) fn external(plan: &Plan, expose: &ExposePlan, member: &MemberPlan) -> Service {
     let mut metadata = owned(plan, member.external_name(), member_labels(plan, member));
     metadata.annotations = (!expose.annotations.is_empty()).then(|| expose.annotations.clone());
+    let ranges = Some(&expose.source_ranges).filter(|ranges| !ranges.is_empty());
     Service {
         metadata,
-        spec: Some(ServiceSpec { type_: Some(expose.type_.into()), ..to_member(member) }),
+        spec: Some(ServiceSpec {
+            type_: Some(expose.type_.into()),
+            // Otherwise a connection comes with the address of the node that it came through, and no range means anything.
+            external_traffic_policy: ranges.map(|_| "Local".into()),
+            // The API server takes it for this type only.
+            load_balancer_source_ranges: ranges.filter(|_| expose.type_ == "LoadBalancer").cloned(),
+            ..to_member(member)
+        }),
         status: None,
     }
 }

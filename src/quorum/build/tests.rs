@@ -7,6 +7,7 @@ use crate::api::RedisQuorum;
 use crate::quorum::plan::validate;
 
 mod changes;
+mod outside;
 
 /// Names of the fixture differ from each other and from the product, so that swapped values are seen.
 fn quorum(spec: Value) -> RedisQuorum {
@@ -105,7 +106,7 @@ fn pods_meet_pod_security_restricted() {
 
 #[test]
 fn each_member_mounts_its_own_acl_file_read_only() {
-    let plan = plan(json!({}));
+    let plan = plan(json!({"tls": {"mode": "Disabled"}}));
     let objects = build(&plan, &auth());
     for (index, set) in objects.stateful_sets.iter().enumerate() {
         let pod = pod_spec(set);
@@ -239,17 +240,19 @@ fn a_client_gets_one_url_per_member_with_that_members_password() {
 /// purpose only.
 #[test]
 fn the_pod_template_is_the_same_in_every_version() {
-    let set = &build(&plan(json!({"clients": [{"name": "b", "namespace": "s", "keyPrefix": "s/"}]})), &auth())
-        .stateful_sets[0];
-    let template = serde_json::to_string(&set.spec.as_ref().unwrap().template).unwrap();
-    assert_eq!(
-        template,
-        serde_json::to_string(&build(&plan(json!({})), &auth()).stateful_sets[0].spec.as_ref().unwrap().template)
-            .unwrap()
-    );
     use sha2::Digest;
-    let digest: String = sha2::Sha256::digest(&template).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(digest, "88ad530240e16324", "{template}");
+    for (tls, expected) in [("Disabled", "88ad530240e16324"), ("Managed", "e5376d44f7bced34")] {
+        let template = |spec: Value| {
+            let sets = build(&plan(spec), &auth()).stateful_sets;
+            serde_json::to_string(&sets[0].spec.as_ref().unwrap().template).unwrap()
+        };
+        let tls = json!({"mode": tls});
+        let clients = json!([{"name": "b", "namespace": "s", "keyPrefix": "s/"}]);
+        let text = template(json!({"tls": tls}));
+        assert_eq!(text, template(json!({"tls": tls, "clients": clients})));
+        let digest: String = sha2::Sha256::digest(&text).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(digest, expected, "{text}");
+    }
 }
 
 #[test]
@@ -307,6 +310,11 @@ fn masters_that_others_run_vote_and_get_no_objects() {
     assert_eq!((objects.stateful_sets.len(), objects.services.len()), (2, 2));
     assert!(objects.disruption_budget.is_some());
     let alone = plan(json!({"members": 0, "external": [vm("a"), vm("b"), vm("c")]}));
+    assert_eq!((mixed.tls.is_some(), alone.tls.is_some()), (true, false), "there is nobody to give a certificate to");
+    let mut left = quorum(json!({"members": 0, "external": [vm("a"), vm("b"), vm("c")]}));
+    left.status =
+        Some(serde_json::from_value(json!({"voters": ["a", "b", "c"], "members": [{"name": "blue-0"}]})).unwrap());
+    assert!(validate(&left).unwrap().tls.is_some(), "blue-0 still has its certificate");
     let objects = build(&alone, &auth());
     assert!(objects.stateful_sets.is_empty() && objects.services.is_empty());
     assert!(objects.disruption_budget.is_none() && objects.network_policy.is_none());
@@ -334,6 +342,17 @@ fn external_members_have_names_and_addresses_of_their_own() {
     let both = json!({"members": 2, "external": [vm("vm", "x:1")], "clients": clients});
     assert_eq!(validate(&quorum(both)), Err(Invalid::ClientsOfExternal));
     assert_eq!(validate(&quorum(json!({"members": 2}))), Err(Invalid::Members(2)));
+}
+
+#[test]
+fn a_new_quorum_speaks_tls_and_one_from_before_that_was_the_default_stays_as_it_was_stored() {
+    assert_eq!(plan(json!({})).tls, plan(json!({"tls": {"mode": "Managed"}})).tls);
+    let crds = serde_json::to_value(crate::api::crds()).unwrap();
+    let crd = crds.as_array().unwrap().iter().find(|crd| crd["spec"]["names"]["kind"] == "RedisQuorum").unwrap();
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    // The API server stores it with the object that is created. It did so with the default before, which every older object has.
+    assert_eq!(spec["tls"]["default"], json!({"mode": "Managed"}));
+    assert_eq!(plan(json!({"tls": {"mode": "Disabled"}})).tls, None);
 }
 
 /// The labels, the one difference in a volume, and nothing else: with TLS off the template is what it always was.

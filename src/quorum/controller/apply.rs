@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 
 use super::mend::Outcome;
+use super::publish::Publisher;
 use super::tls::Tls;
 use super::{Error, RESYNC, Task};
 use crate::api::conditions::CommonReason;
@@ -44,11 +45,17 @@ impl Applied {
 
 impl Task<'_> {
     /// Applies everything, Secrets and Services before the StatefulSets whose pods need them.
-    pub(super) async fn apply(&self, plan: &Plan, auth: &Auth, tls: &Tls) -> Result<Applied, Error> {
+    pub(super) async fn apply(
+        &self,
+        plan: &Plan,
+        auth: &Auth,
+        tls: &Tls,
+        publisher: &Publisher<'_>,
+    ) -> Result<Applied, Error> {
         // Named one by one: an object that is added to `Objects` must not be forgotten here.
         let Objects { config, services, disruption_budget, network_policy, clients, stateful_sets } =
             build(plan, auth, &self.operator_pods(), &tls.transport);
-        let mut applied = self.apply_secrets(plan, auth, tls, (config, clients)).await?;
+        let mut applied = self.apply_secrets(plan, auth, tls, publisher, (config, clients)).await?;
         let owned = &self.leader.owned;
         let mut in_the_way: Vec<String> = applied.blocked_config.iter().cloned().collect();
         for service in &services {
@@ -92,6 +99,7 @@ impl Task<'_> {
         plan: &Plan,
         auth: &Auth,
         tls: &Tls,
+        publisher: &Publisher<'_>,
         secrets: (Secret, Vec<Secret>),
     ) -> Result<Applied, Error> {
         let now = self.now();
@@ -108,7 +116,8 @@ impl Task<'_> {
         for secret in &secrets.1 {
             note(self.keep(plan, secret, None).await?, &mut blocked_clients);
         }
-        blocked_clients.extend(self.apply_client_copies(plan, auth, &tls.transport).await?);
+        blocked_clients.extend(self.keep_client_copies(plan, auth, &tls.transport, publisher).await?);
+        blocked_clients.extend(self.say_without_grants(plan));
         let blocked_config = in_the_way.pop();
         let config_kept = clients_changed && blocked_config.is_none();
         let applied = Applied { secrets, blocked_clients, blocked_config, config_kept, obstacle: None, due: RESYNC };

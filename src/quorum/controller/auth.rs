@@ -32,6 +32,14 @@ pub(super) enum Secrets {
     },
 }
 
+/// What came of a change of the secrets.
+pub(super) enum Stored {
+    /// The Secret has it.
+    Done,
+    /// The Secret belongs to somebody else.
+    InTheWay,
+}
+
 impl Task<'_> {
     /// The quorum's secrets, kept or made.
     pub(super) async fn ensure_auth(&self, plan: &Plan) -> Result<Secrets, Error> {
@@ -141,6 +149,30 @@ impl Task<'_> {
             return Ok(());
         }
         self.write_auth(api, plan, found, auth).await
+    }
+
+    /// A change of the secrets: to the Secret first, and only over the state that this was decided on. A conflict is another state: the
+    /// next reconciliation begins with that.
+    pub(super) async fn store_auth(&self, plan: &Plan, known: &Auth, next: Auth) -> Result<Stored, Error> {
+        let api: Api<Secret> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
+        let found = request(api.get_opt(&plan.auth_name())).await?;
+        let stored = found.as_ref().and_then(|found| auth_of(found, &plan.uid));
+        match found {
+            Some(found) if stored.as_ref() == Some(known) => {
+                self.write_auth(&api, plan, &found, &next).await?;
+                self.session.set_auth(next);
+                Ok(Stored::Done)
+            }
+            Some(found) if !found.owner_references().iter().any(|owner| owner.uid == plan.uid) => Ok(Stored::InTheWay),
+            _ => {
+                // An earlier write of ours whose outcome was unknown, or another leader's.
+                if let Some(stored) = stored.filter(|stored| stored.supersedes(known)) {
+                    self.session.set_auth(stored);
+                }
+                self.leader.memory(self.session.uid(), |memory| memory.applied = None);
+                Err(Error::Conflict)
+            }
+        }
     }
 
     /// In place of what was found, and of nothing newer.

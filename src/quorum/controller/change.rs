@@ -197,7 +197,7 @@ impl Task<'_> {
         publisher: &Publisher<'_>,
         names: &[String],
     ) -> Result<Vec<String>, Error> {
-        let on_file = self.former_users_on_file(plan, auth).await?;
+        let on_file = self.former_users_on_file(plan).await?;
         let mut failures = Vec::new();
         for name in names {
             let quorum = self.session.quorum();

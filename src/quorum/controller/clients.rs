@@ -1,32 +1,64 @@
-//! Clients outside the operator: their users on running members, and their Secrets in other namespaces.
+//! Clients outside the operator: who they are, and their users on running members.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, Patch, PatchParams};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 
-use super::{Error, Task, request};
-use crate::api::{ACCEPT_CLIENTS_ANNOTATION, CLIENT_LABEL, FIELD_MANAGER, QUORUM_LABEL, QUORUM_NAMESPACE_LABEL};
+use super::auth::Stored;
+use super::{Error, Task, delete, request};
 use crate::quorum::auth::Auth;
-use crate::quorum::build::{Transport, client_secret, users_acl};
+use crate::quorum::build::users_acl;
 use crate::quorum::membership::{Lists, is_closed};
 use crate::quorum::plan::{ClientPlan, MemberPlan, Plan};
 use crate::quorum::secrets::StartedWith;
 use crate::quorum::session::{ActError, MemberLink};
 use crate::quorum::status::admitted_run_id;
-use crate::redis_member::acl::{KeyPrefix, UserRule};
+use crate::redis_member::acl::UserRule;
 
 /// What the ACL files of two plans differ in.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Difference {
     /// Users that are no more.
     removed: Vec<String>,
-    /// Users with other rules.
+    /// Users with other rules, or of another client: with none of the passwords from before.
     changed: Vec<String>,
 }
 
 impl Task<'_> {
+    /// Sees to it that the secrets tell who the clients of the plan are, before anything is made of these secrets. Where that cannot
+    /// be stored, nothing is granted to who is new: the plan goes on without them.
+    pub(super) async fn grant_clients<'p>(&self, plan: &'p Plan, auth: Auth) -> Result<(Auth, Cow<'p, Plan>), Error> {
+        // Of a version before: who has a user was a client already.
+        let files = match auth.knows_grants() {
+            true => None,
+            false => request(self.secrets(&plan.namespace).get_opt(&plan.config_name())).await?,
+        };
+        let had_passwords = |client: &ClientPlan| files.as_ref().is_some_and(|files| is_on_file(files, plan, client));
+        let Some(next) = auth.granting(&plan.clients, had_passwords) else { return Ok((auth, Cow::Borrowed(plan))) };
+        match self.store_auth(plan, &auth, next.clone()).await? {
+            Stored::Done => Ok((next, Cow::Borrowed(plan))),
+            Stored::InTheWay => {
+                let mut known = plan.clone();
+                known.clients.retain(|client| auth.grants(client));
+                Ok((auth, Cow::Owned(known)))
+            }
+        }
+    }
+
+    /// Clients of the specification that the plan had to go on without.
+    pub(super) fn say_without_grants(&self, plan: &Plan) -> Option<String> {
+        let quorum = self.session.quorum();
+        let left_out = quorum.spec.clients.iter().filter(|_| plan.external.is_empty());
+        let left_out = left_out.filter(|client| plan.clients.iter().all(|known| known.name != client.name));
+        let names: Vec<&str> = left_out.map(|client| client.name.as_str()).collect();
+        (!names.is_empty()).then(|| {
+            let (names, secret) = (names.join(", "), plan.auth_name());
+            format!("{names} have no passwords: another object owns Secret {secret}. Delete that Secret, and the operator writes its own")
+        })
+    }
+
     /// Opens the users that their member lacks: of clients that were added after it was admitted, or that waited for the end of a
     /// change of the members. Guarded by the epoch, and only on the process
     /// that is admitted: it has been open all along, so nothing is waited for.
@@ -75,7 +107,9 @@ impl Task<'_> {
         }
         let (mut waiting, mut gone) = (Vec::new(), Vec::new());
         for (member, link) in self.linked(plan) {
-            let mut difference = difference(&acl_file(&config, member), &users_acl(plan, auth, member));
+            // The passwords of who runs with lost ones are all others, and go with the process.
+            let has_these = self.started_with(plan, auth, member) != StartedWith::Others;
+            let mut difference = difference(&acl_file(&config, member), &users_acl(plan, auth, member), has_these);
             gone.extend(difference.removed.iter().cloned());
             // Those of earlier epochs were closed when the list was changed.
             difference
@@ -96,18 +130,14 @@ impl Task<'_> {
     }
 
     /// The users of earlier epochs that the ACL files remember, closed, by member.
-    pub(super) async fn former_users_on_file(
-        &self,
-        plan: &Plan,
-        auth: &Auth,
-    ) -> Result<HashMap<String, Vec<UserRule>>, Error> {
+    pub(super) async fn former_users_on_file(&self, plan: &Plan) -> Result<HashMap<String, Vec<UserRule>>, Error> {
         let config = request(self.secrets(&plan.namespace).get_opt(&plan.config_name())).await?.unwrap_or_default();
         let of_member = |member: &MemberPlan| {
             let text = acl_file(&config, member);
             let users = users_of(&text)
                 .into_keys()
                 .filter(|user| UserRule::split_name(user).is_some_and(|(_, epoch)| epoch < plan.lists.epoch));
-            users.filter_map(|user| closed_rule(auth, &member.name, user)).collect()
+            users.map(UserRule::removed).collect()
         };
         Ok(plan.members.iter().map(|member| (member.name.clone(), of_member(member))).collect())
     }
@@ -122,10 +152,10 @@ impl Task<'_> {
     ) -> Result<(), ActError> {
         let run_id = admitted_run_id(&self.session.quorum(), &member.name).ok_or(ActError::OtherProcess)?;
         let epoch = self.leader.term.epoch;
-        let mut changed = plan.user_rules(auth, &member.name);
+        // One that has to wait for the end of a change of the members is opened then, as it is then.
+        let mut changed = plan.open_rules(auth, &member.name);
         changed.retain(|rule| difference.changed.iter().any(|name| name == rule.name()));
-        let removed: Vec<UserRule> =
-            difference.removed.iter().filter_map(|user| closed_rule(auth, &member.name, user)).collect();
+        let removed: Vec<UserRule> = difference.removed.iter().map(|user| UserRule::removed(user)).collect();
         let mut turn = link.turn(&run_id).await?;
         if !removed.is_empty() {
             turn.close_some(epoch, &removed).await?;
@@ -136,74 +166,18 @@ impl Task<'_> {
     async fn delete_secrets_of(&self, plan: &Plan, users: &[String]) -> Result<(), Error> {
         let api = self.secrets(&plan.namespace);
         for user in users {
-            let Some((client, _)) = UserRule::split_name(user) else { continue };
+            let Some(client) = UserRule::client_of(user) else { continue };
             if plan.clients.iter().any(|known| known.name == client) {
                 continue;
             }
-            let name = format!("{}-client-{client}", plan.name);
-            let ours = |secret: &Secret| secret.owner_references().iter().any(|owner| owner.uid == plan.uid);
-            if request(api.get_opt(&name)).await?.as_ref().is_some_and(ours) {
-                request(api.delete(&name, &DeleteParams::default())).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The Secrets of clients in their own namespaces, where those accept them; says what is in the way.
-    pub(super) async fn apply_client_copies(
-        &self,
-        plan: &Plan,
-        auth: &Auth,
-        transport: &Transport,
-    ) -> Result<Vec<String>, Error> {
-        let mut blocked = Vec::new();
-        for client in plan.clients.iter().filter(|client| self.accepts(plan, client)) {
-            let desired = client_secret(plan, auth, transport, client, &client.namespace);
-            let api = self.secrets(&client.namespace);
-            let name = desired.name_any();
-            if request(api.get_opt(&name)).await?.is_some_and(|found| !is_copy(&found, plan, client)) {
-                blocked.push(format!("Secret {}/{name} exists and belongs to somebody else", client.namespace));
-                continue;
-            }
-            let params = PatchParams::apply(FIELD_MANAGER).force();
-            if let Err(error) = request(api.patch(&name, &params, &Patch::Apply(&desired))).await {
-                blocked.push(format!("Secret {}/{name} was not written: {error}", client.namespace));
-            }
-        }
-        Ok(blocked)
-    }
-
-    /// Copies have no owner that would collect them.
-    pub(super) async fn delete_client_copies(&self, plan: &Plan) -> Result<(), Error> {
-        for client in plan.clients.iter().filter(|client| client.namespace != plan.namespace) {
-            let api = self.secrets(&client.namespace);
             let name = plan.client_secret_name(client);
-            if request(api.get_opt(&name)).await?.is_some_and(|found| is_copy(&found, plan, client)) {
-                request(api.delete(&name, &DeleteParams::default())).await?;
+            let ours = |secret: &Secret| secret.owner_references().iter().any(|owner| owner.uid == plan.uid);
+            if let Some(found) = request(api.get_opt(&name)).await?.filter(ours) {
+                delete(&self.leader.context.client, &found).await?;
             }
         }
         Ok(())
     }
-
-    /// Whether the client's namespace takes Secrets of this quorum: nobody may plant Secrets in another's namespace.
-    fn accepts(&self, plan: &Plan, client: &ClientPlan) -> bool {
-        let namespace = self.leader.context.namespaces.cluster_named(&client.namespace);
-        let own = format!("{}/{}", plan.namespace, plan.name);
-        client.namespace != plan.namespace
-            && namespace.is_some_and(|namespace| {
-                namespace.metadata.deletion_timestamp.is_none()
-                    && namespace.annotations().get(ACCEPT_CLIENTS_ANNOTATION) == Some(&own)
-            })
-    }
-
-    fn secrets(&self, namespace: &str) -> Api<Secret> {
-        Api::namespaced(self.leader.context.client.clone(), namespace)
-    }
-}
-
-fn is_copy(secret: &Secret, plan: &Plan, client: &ClientPlan) -> bool {
-    let has = |label: &str, value: &str| secret.labels().get(label).is_some_and(|found| found == value);
-    has(QUORUM_LABEL, &plan.name) && has(QUORUM_NAMESPACE_LABEL, &plan.namespace) && has(CLIENT_LABEL, &client.name)
 }
 
 /// The ACL file of a member as the Secret has it; empty without one.
@@ -212,27 +186,50 @@ fn acl_file(config: &Secret, member: &MemberPlan) -> String {
     text.map(|text| String::from_utf8_lossy(&text.0).into_owned()).unwrap_or_default()
 }
 
-fn difference(old: &str, new: &str) -> Difference {
+/// Whether a version before has made a user for this very client.
+fn is_on_file(config: &Secret, plan: &Plan, client: &ClientPlan) -> bool {
+    let scope = format!("~{}*", client.key_prefix.as_str());
+    let is_it = |(name, user): (&str, User<'_>)| {
+        UserRule::client_of(name) == Some(client.name.as_str()) && user.rules.contains(&scope.as_str())
+    };
+    plan.members.iter().any(|member| users_of(&acl_file(config, member)).into_iter().any(is_it))
+}
+
+/// `passwords`: whether those are compared as well. They are rotated in an order of their own, in which each file has one of the file
+/// before: a user with none of them is another client's.
+fn difference(old: &str, new: &str, passwords: bool) -> Difference {
     let (old, new) = (users_of(old), users_of(new));
     let removed = old.keys().filter(|name| !new.contains_key(*name)).map(|name| (*name).to_owned());
-    let changed = new.iter().filter(|(name, rule)| old.get(*name).is_some_and(|old| old != *rule));
+    let is_another = |name: &str, old: &User<'_>, new: &User<'_>| {
+        passwords && UserRule::client_of(name).is_some() && old.hashes.iter().all(|hash| !new.hashes.contains(hash))
+    };
+    let changed = new
+        .iter()
+        .filter(|(name, new)| old.get(*name).is_some_and(|old| old.rules != new.rules || is_another(name, old, new)));
     Difference { removed: removed.collect(), changed: changed.map(|(name, _)| (*name).to_owned()).collect() }
 }
 
-/// The users of an ACL file that can vote, and their rules without passwords, which are rotated in an order of their own.
-fn users_of(acl: &str) -> BTreeMap<&str, Vec<&str>> {
-    acl.lines()
-        .filter_map(|line| line.strip_prefix("user ")?.split_once(' '))
-        .filter(|(name, _)| UserRule::split_name(name).is_some())
-        .map(|(name, rules)| (name, rules.split(' ').filter(|rule| !rule.starts_with('#')).collect()))
-        .collect()
+/// A user of an ACL file.
+struct User<'a> {
+    /// Of passwords.
+    hashes: Vec<&'a str>,
+    rules: Vec<&'a str>,
 }
 
-/// A rule that closes a user of whom nothing but the name is known any more.
-fn closed_rule(auth: &Auth, member: &str, user: &str) -> Option<UserRule> {
-    let (client, epoch) = UserRule::split_name(user)?;
-    let none = KeyPrefix::parse("removed/").ok()?;
-    Some(UserRule::client(client, epoch, &none, &auth.password(member, user)))
+impl<'a> User<'a> {
+    fn read(rules: &'a str) -> Self {
+        let (hashes, rules) = rules.split(' ').partition(|rule| rule.starts_with('#'));
+        Self { hashes, rules }
+    }
+}
+
+/// The users of an ACL file that can vote, and those of clients that only look.
+fn users_of(acl: &str) -> BTreeMap<&str, User<'_>> {
+    acl.lines()
+        .filter_map(|line| line.strip_prefix("user ")?.split_once(' '))
+        .filter(|(name, _)| UserRule::split_name(name).is_some() || UserRule::client_of(name).is_some())
+        .map(|(name, rules)| (name, User::read(rules)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -245,11 +242,46 @@ mod tests {
                    user a-e1 on #3 ~a/*\nuser b-e1 on #4 ~b/*\n";
         let new = "user default off\nuser probe on\nuser operator on #9\nuser locker-e1 on #2 ~*\n\
                    user b-e1 on #4 ~b/c/*\nuser c-e1 on #5 ~c/*\n";
+        let difference = |old: &str, new: &str| difference(old, new, true);
         assert_eq!(difference(old, &old.replace("#4", "#4 #7")), Difference::default());
+        assert_eq!(difference(&old.replace("#4", "#4 #7"), &old.replace("#4", "#7")), Difference::default(), "rotated");
         let expected = Difference { removed: vec!["a-e1".into()], changed: vec!["b-e1".into()] };
         assert_eq!(difference(old, new), expected);
         assert_eq!(difference(old, old), Difference::default());
         assert_eq!(difference("", new), Difference::default());
+    }
+
+    #[test]
+    fn a_user_with_none_of_its_passwords_is_another_clients() {
+        let old = "user locker-e1 on #2 ~*\nuser a-e1 on #3 #4 ~a/*\n";
+        let old = &format!("{old}user b-read on #5 %R~b/*\n");
+        let new = old.replace('#', "#9");
+        let expected = Difference { removed: Vec::new(), changed: vec!["a-e1".into(), "b-read".into()] };
+        assert_eq!(difference(old, &new, true), expected, "the operator's own is not");
+        assert_eq!(difference(old, &new, false), Difference::default());
+    }
+
+    #[test]
+    fn clients_of_a_version_before_are_known_by_their_users() {
+        let mut quorum = crate::api::RedisQuorum::new("q", crate::api::RedisQuorumSpec::default());
+        (quorum.metadata.namespace, quorum.metadata.uid) = (Some("own".into()), Some("u".into()));
+        let plan = crate::quorum::plan::validate(&quorum).unwrap();
+        let files = |text: &str| {
+            let data = [("users-1.acl".to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec()))];
+            Secret { data: Some(data.into()), ..Secret::default() }
+        };
+        let client = |name: &str, prefix: &str| ClientPlan {
+            name: name.into(),
+            namespace: "shop".into(),
+            key_prefix: crate::redis_member::acl::KeyPrefix::parse(prefix).unwrap(),
+            access: crate::api::ClientAccess::ReadWrite,
+        };
+        let found = files("user default off\nuser a-e7 on #3 ~a/* ~redisson_lock__channel:{a/* -@all +ping\n");
+        assert!(is_on_file(&found, &plan, &client("a", "a/")));
+        for other in [client("a", "b/"), client("b", "a/"), client("a", "a/b/")] {
+            assert!(!is_on_file(&found, &plan, &other), "{other:?}");
+        }
+        assert!(!is_on_file(&files(""), &plan, &client("a", "a/")));
     }
 
     #[test]

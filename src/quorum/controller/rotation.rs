@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
 use kube::runtime::events::EventType;
-use kube::{Api, ResourceExt};
 
-use super::{Error, Task, request};
+use super::auth::Stored;
+use super::{Error, Task};
 use crate::api::{PasswordRotation, PasswordStage, ROTATE_PASSWORDS_ANNOTATION, RedisQuorum};
 use crate::quorum::auth::{Auth, Stage};
 use crate::quorum::plan::{MemberPlan, Plan};
 use crate::quorum::rotation::{self, MemberView, RotationStep, View};
-use crate::quorum::session::{ActError, MemberLink, auth_of};
+use crate::quorum::session::{ActError, MemberLink};
 use crate::quorum::status::record_named;
 use crate::redis_member::acl::OPERATOR_USER;
 use crate::redlock::RunId;
@@ -159,20 +159,10 @@ impl Task<'_> {
 
     /// To the Secret first, and only over the state that this was decided on.
     async fn change_auth(&self, plan: &Plan, known: &Auth, next: Auth, note: &str) -> Result<Option<Duration>, Error> {
-        let api: Api<Secret> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
-        let Some(found) = request(api.get_opt(&plan.auth_name())).await? else { return Err(Error::Conflict) };
-        match auth_of(&found, &plan.uid) {
-            Some(stored) if stored == *known => {}
-            // An earlier write of ours whose outcome was unknown, or another leader's.
-            Some(stored) if stored.supersedes(known) => {
-                self.session.set_auth(stored);
-                return Ok(Some(Duration::ZERO));
-            }
-            _ => return Err(Error::Conflict),
-        }
-        self.write_auth(&api, plan, &found, &next).await?;
         let rotated = next.rotation().is_none();
-        self.session.set_auth(next);
+        if let Stored::InTheWay = self.store_auth(plan, known, next).await? {
+            return Err(Error::Conflict);
+        }
         let reason = if rotated { "PasswordsRotated" } else { "RotatingPasswords" };
         tracing::info!(quorum = %self.session.reference(), note, "passwords");
         let quorum = self.session.quorum();

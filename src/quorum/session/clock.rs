@@ -30,8 +30,26 @@ struct State {
     recorded: Option<RecordedClocks>,
     /// Processes of which something was recorded, by a leader that knew more perhaps, since they were heard.
     news: BTreeSet<RunId>,
-    /// The quorum's clock less our boot-time clock, once it was known.
-    quorum: Option<i64>,
+    /// The quorum's clock, once it was known.
+    quorum: Option<Known>,
+}
+
+/// The quorum's clock as this replica knows it.
+#[derive(Clone, Copy)]
+struct Known {
+    /// Less our boot-time clock, microseconds.
+    offset: i64,
+    /// When members last told it. From there on it is carried by our own clock, which may run away from it.
+    told: Boottime,
+}
+
+impl Known {
+    /// The earliest time that the quorum's clock may show: a replica that hears no member may carry it for long, and a validity that it
+    /// publishes must not be later than the members' memory.
+    fn earliest(self, at: Boottime, ppm: u32) -> UnixMicros {
+        let carried = ClockOffset::exactly(self.offset, self.told).aged(at, ppm);
+        time_at(carried.least(), at)
+    }
 }
 
 /// The clock of the process that a member is.
@@ -83,16 +101,17 @@ impl ClockGuard {
         self.reckon(&mut state);
     }
 
-    /// The quorum's clock at this moment of our boot-time clock; `None` while it is not known.
+    /// The earliest time that the quorum's clock may show at this moment of our boot-time clock; `None` while it is not known.
     #[must_use]
     pub fn quorum_time(&self, at: Boottime) -> Option<UnixMicros> {
-        Some(time_at(self.state().quorum?, at))
+        let state = self.state();
+        Some(state.quorum?.earliest(at, state.rule.drift.ppm))
     }
 
     /// What the quorum's clock is reckoned from, as it is known at `now`, and the clock less our boot-time clock.
     pub(crate) fn testimonies(&self, now: Boottime) -> (Vec<Testimony>, Option<i64>) {
         let state = self.state();
-        (state.testimonies(Some(now)), state.quorum)
+        (state.testimonies(Some(now)), state.quorum.map(|known| known.offset))
     }
 
     /// The clock of this process less our boot-time clock, from all its readings.
@@ -103,7 +122,9 @@ impl ClockGuard {
     fn reckon(&self, state: &mut State) {
         let api = self.api_time.as_ref().and_then(|api_time| api_time.known_offset());
         let told = state.testimonies(None);
-        state.quorum = reckon(&told, state.quorum, api.map(ClockOffset::middle));
+        let (known, heard) = (state.quorum, told.iter().map(|process| process.reading.at()).min());
+        let offset = reckon(&told, known.map(|known| known.offset), api.map(ClockOffset::middle));
+        state.quorum = offset.and_then(|offset| Some(Known { offset, told: heard.or(known.map(|known| known.told))? }));
         for process in told {
             state.news.remove(&process.run_id);
         }
@@ -371,25 +392,27 @@ mod tests {
             let recorded = members.iter().map(|(name, by)| ((*name).into(), (run_id(name), Some(*by))));
             observer.guard.set_recorded(recorded.collect());
         };
-        let at = Boottime::new(Duration::from_secs(3));
         // Ahead of the time that a clock shows which is ahead by nothing, to the millisecond.
-        let clock = || {
-            let right = 3_000_000 + 1_767_225_600_000_000;
-            observer.guard.quorum_time(at).map(|time| (time.0 - right + 500).div_euclid(1_000))
+        let clock = |millis: u64| {
+            let right = i64::try_from(millis * 1_000).unwrap() + 1_767_225_600_000_000;
+            let time = observer.guard.quorum_time(Boottime::new(Duration::from_millis(millis)));
+            time.map(|time| (time.0 - right + 500).div_euclid(1_000))
         };
         observer.reads(1_000, &[0, 2 * MINUTE, -MINUTE], Users::Open);
-        assert_eq!(clock(), None, "nothing is recorded");
+        assert_eq!(clock(1_000), None, "nothing is recorded");
         record(&[("m0", 7_000), ("m1", 7_000 - 2 * MINUTE), ("m2", 7_000 + MINUTE)]);
-        assert_eq!(clock(), Some(7));
+        assert_eq!(clock(1_000), Some(7));
         // Two are left, and one of them is stepped: from this very reading on it does not count. By so little that the two would be
         // taken to agree.
         observer.guard.lost(&"m2".into());
         observer.guard.saw(&"m0".into(), &run_id("m0"), Users::Open, sample(1_500, 800_000), observer.own);
-        assert_eq!(clock(), Some(7));
+        assert_eq!(clock(1_000), Some(7));
         observer.guard.lost(&"m1".into());
-        assert_eq!(clock(), Some(7), "nobody is left");
+        assert_eq!(clock(1_000), Some(7), "nobody is left");
         // Another process does not have the clock of the one before.
         observer.guard.saw(&"m1".into(), &run_id("next"), Users::Open, sample(2_000, 9 * MINUTE), observer.own);
-        assert_eq!(clock(), Some(7));
+        assert_eq!(clock(1_000), Some(7));
+        // Our own clock may run faster than the quorum's by one in a hundred.
+        assert_eq!((clock(2_000), clock(11_000)), (Some(-3), Some(-93)));
     }
 }

@@ -2,7 +2,7 @@
 //! or watch.
 
 use std::collections::BTreeMap;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret as SecretObject;
@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::QuorumSession;
 use super::link::Credentials;
 use crate::api::RedisQuorum;
+use crate::operator::api_time::ApiTime;
 use crate::quorum::plan::{ExternalPlan, ExternalTlsPlan, MemberPlan, known_members};
 use crate::quorum::tls::AUTHORITIES_KEY;
 use crate::redis_member::{Authorities, Secret, TlsClient};
@@ -23,13 +24,17 @@ const REREAD: Duration = Duration::from_secs(10);
 /// Follows the Secrets until the session is gone.
 pub(super) async fn follow(client: Client, namespace: String, session: Weak<QuorumSession>) {
     let api: Api<SecretObject> = Api::namespaced(client, &namespace);
-    let Some(mut quorums) = session.upgrade().map(|session| session.watch()) else { return };
+    let Some((mut quorums, api_time)) =
+        session.upgrade().map(|session| (session.watch(), session.context().api_time.clone()))
+    else {
+        return;
+    };
     loop {
         let Some(members) = session.upgrade().map(|session| externals(&session.quorum())) else { return };
         let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::new());
         for member in &members {
             let Some(external) = &member.external else { continue };
-            match read(&api, external).await {
+            match read(&api, external, &api_time).await {
                 Ok(credentials) => drop(found.insert(member.name.clone(), credentials)),
                 Err(trouble) => drop(missing.insert(member.name.clone(), trouble)),
             }
@@ -50,7 +55,11 @@ fn externals(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     known_members(quorum).into_iter().filter(MemberPlan::is_external).collect()
 }
 
-async fn read(api: &Api<SecretObject>, external: &ExternalPlan) -> Result<Credentials, String> {
+async fn read(
+    api: &Api<SecretObject>,
+    external: &ExternalPlan,
+    api_time: &Arc<ApiTime>,
+) -> Result<Credentials, String> {
     let user = match &external.secret {
         None => (String::new(), Secret::new("")),
         Some(name) => user(&get(api, name).await?)
@@ -63,7 +72,7 @@ async fn read(api: &Api<SecretObject>, external: &ExternalPlan) -> Result<Creden
                 None => None,
                 Some(name) => Some((name.as_str(), get(api, name).await?)),
             };
-            Some(tls(plan, given)?)
+            Some(tls(plan, given, api_time.clone())?)
         }
     };
     Ok(Credentials { username: user.0, password: user.1, tls })
@@ -85,7 +94,11 @@ fn user(secret: &SecretObject) -> Option<(String, Secret)> {
     Some((field("username")?, Secret::new(field("password")?)))
 }
 
-fn tls(plan: &ExternalTlsPlan, given: Option<(&str, SecretObject)>) -> Result<TlsClient, String> {
+fn tls(
+    plan: &ExternalTlsPlan,
+    given: Option<(&str, SecretObject)>,
+    api_time: Arc<ApiTime>,
+) -> Result<TlsClient, String> {
     let authorities = match &given {
         None => Authorities::of_the_system().map_err(|error| format!("TLS: {error}"))?,
         Some((name, secret)) => {
@@ -95,7 +108,7 @@ fn tls(plan: &ExternalTlsPlan, given: Option<(&str, SecretObject)>) -> Result<Tl
             Authorities::from_pem(&text.0).map_err(|error| format!("{AUTHORITIES_KEY} of Secret {name}: {error}"))?
         }
     };
-    authorities.server(&plan.server_name).map_err(|error| error.to_string())
+    authorities.judged_by(api_time).server(&plan.server_name).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -119,8 +132,9 @@ mod tests {
     fn tls_needs_authorities_and_a_name() {
         let plan = |server_name: &str| ExternalTlsPlan { secret: None, server_name: server_name.to_owned() };
         let secret = |data| Some(("ca", serde_json::from_value::<SecretObject>(json!({"data": data})).unwrap()));
-        assert!(tls(&plan("vm.example"), secret(json!({}))).unwrap_err().contains("Secret ca has no ca.crt"));
-        let nonsense = tls(&plan("vm.example"), secret(json!({"ca.crt": "eA=="}))).unwrap_err();
+        let time = || Arc::new(ApiTime::new(Arc::new(crate::time::SystemClock)));
+        assert!(tls(&plan("vm.example"), secret(json!({})), time()).unwrap_err().contains("Secret ca has no ca.crt"));
+        let nonsense = tls(&plan("vm.example"), secret(json!({"ca.crt": "eA=="})), time()).unwrap_err();
         assert!(nonsense.contains("BEGIN CERTIFICATE"), "{nonsense}");
     }
 }

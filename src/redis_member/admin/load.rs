@@ -7,7 +7,7 @@ use std::fmt;
 use redis::{Pipeline, cmd};
 
 use super::{AdminConnection, kill};
-use crate::redis_member::acl::{CLOSED, OPERATOR_USER, PROBE_USER, UserRule};
+use crate::redis_member::acl::{CLOSED, LOCKER_CLIENT, OPERATOR_USER, PROBE_USER, UserRule};
 use crate::redis_member::wire;
 use crate::redlock::MemberError;
 
@@ -126,12 +126,9 @@ pub(super) fn users_by_address(list: &str) -> BTreeMap<String, String> {
 
 /// The operator's users, and that of the probes.
 pub(super) fn is_own(user: &str) -> bool {
-    let locker = UserRule::split_name(user).is_some_and(|(name, _)| name == LOCKER);
+    let locker = UserRule::split_name(user).is_some_and(|(name, _)| name == LOCKER_CLIENT);
     locker || [OPERATOR_USER, PROBE_USER].contains(&user)
 }
-
-/// The client name of the operator's locking path.
-const LOCKER: &str = "locker";
 
 impl AdminConnection {
     /// Whose connections there are.

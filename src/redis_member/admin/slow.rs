@@ -33,7 +33,8 @@ pub enum ScriptKill {
     NotBusy,
 }
 
-/// Long scripts of the last minute, by the user who sent them and is still connected.
+/// Long scripts of the last minute, by the user who sent them. A sender who has closed its connection is known by its host, where all
+/// that is connected from there is one user's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Senders(BTreeMap<String, usize>);
 
@@ -43,8 +44,8 @@ impl Senders {
         let mut senders = BTreeMap::<String, usize>::new();
         let Value::Array(entries) = log else { return Self::default() };
         for address in entries.iter().filter_map(|entry| long_script(entry, now)) {
-            if let Some(user) = users.get(&address) {
-                *senders.entry(user.clone()).or_default() += 1;
+            if let Some(user) = users.get(&address).map(String::as_str).or_else(|| only_user(users, host(&address))) {
+                *senders.entry(user.to_owned()).or_default() += 1;
             }
         }
         Self(senders)
@@ -56,6 +57,19 @@ impl Senders {
         let others = self.0.iter().filter(|(user, count)| !is_own(user) && **count >= TOO_MANY);
         others.max_by_key(|(_, count)| **count).map(|(user, _)| user.as_str())
     }
+}
+
+/// Without the port.
+fn host(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
+/// Whose connections all those of a host are, the operator's own left out.
+fn only_user<'u>(users: &'u BTreeMap<String, String>, of: &str) -> Option<&'u str> {
+    let of_host = users.iter().filter(|(address, user)| host(address) == of && !is_own(user));
+    let mut there = of_host.map(|(_, user)| user.as_str());
+    let first = there.next()?;
+    there.all(|user| user == first).then_some(first)
 }
 
 /// Where a script came from that took long and is not long ago.
@@ -143,7 +157,9 @@ mod tests {
     }
 
     fn worst(entries: Vec<Value>) -> Option<String> {
-        let list = "id=3 addr=10.0.0.1:5 user=billing-e7 resp=2\nid=4 addr=10.0.0.2:5 user=locker-e7 resp=2\n";
+        let list = "id=3 addr=10.0.0.1:5 user=billing-e7 resp=2\nid=4 addr=10.0.0.2:5 user=locker-e7 resp=2\n\
+                    id=5 addr=10.0.0.4:5 user=billing-e7 resp=2\nid=6 addr=10.0.0.4:6 user=shop-e7 resp=2\n\
+                    id=7 addr=[fd00::1]:5 user=shop-e7 resp=2\n";
         let senders = Senders::read(&Value::Array(entries), &load::users_by_address(list), 1_000);
         assert!(!format!("{senders:?}").contains("secret"), "no text of a script is kept");
         senders.worst().map(str::to_owned)
@@ -158,7 +174,11 @@ mod tests {
         assert_eq!(worst(vec![entry(939, 200_300, "EVAL", "10.0.0.1:5"); 9]), None, "long ago");
         assert_eq!(worst(vec![entry(990, 90_000, "EVAL", "10.0.0.1:5"); 9]), None, "not long");
         assert_eq!(worst(vec![entry(990, 300_000, "SET", "10.0.0.1:5"); 9]), None, "no script: the machine was slow");
-        assert_eq!(worst(vec![entry(990, 300_000, "EVAL", "10.0.0.3:5"); 9]), None, "gone, or nobody knows who it was");
+        assert_eq!(worst(vec![entry(990, 300_000, "EVAL", "10.0.0.3:5"); 9]), None, "gone, and no other is from there");
+        let gone = |from: &str| worst(vec![entry(990, 300_000, "EVAL", from); 9]);
+        assert_eq!(gone("10.0.0.1:9").as_deref(), Some("billing-e7"), "it has come again");
+        assert_eq!(gone("[fd00::1]:9").as_deref(), Some("shop-e7"));
+        assert_eq!(gone("10.0.0.4:9"), None, "one of two");
         assert_eq!(worst(vec![entry(990, 300_000, "EVALSHA", "10.0.0.2:5"); 9]), None, "the operator's own");
         assert_eq!(worst(vec![Value::Nil, Value::Array(vec![]), bulk("x")]), None);
     }

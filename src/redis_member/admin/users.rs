@@ -1,6 +1,6 @@
 //! All users of a process, whoever made them: what it says of them when nobody knows their names.
 
-use super::{AdminConnection, Closing, is_open, kill_others, set_user};
+use super::{AdminConnection, Closing, field, is_open, kill, kill_others, set_user};
 use crate::redis_member::acl::{CLOSED, OPERATOR_USER, UserRule};
 use crate::redis_member::wire;
 use crate::redlock::MemberError;
@@ -55,6 +55,23 @@ impl AdminConnection {
         Ok(Users { open: open.collect(), names })
     }
 
+    /// Those of these users that the process has already, with other passwords only.
+    pub(super) async fn of_others<'u>(&mut self, users: &'u [UserRule]) -> Result<Vec<&'u str>, MemberError> {
+        let mut pipeline = Pipeline::new();
+        for user in users {
+            pipeline.cmd("ACL").arg("GETUSER").arg(user.name());
+        }
+        if users.is_empty() {
+            return Ok(Vec::new());
+        }
+        let states = self.ask_all(&pipeline).await?;
+        let others = users.iter().zip(&states).filter(|(user, state)| {
+            let Some(Value::Array(hashes)) = field(state, "passwords") else { return false };
+            user.knows_none_of(&hashes.iter().filter_map(wire::text).collect::<Vec<_>>())
+        });
+        Ok(others.map(|(user, _)| user.name()).collect())
+    }
+
     /// Closes users like [`AdminConnection::close`], and others of whom only the name is known.
     ///
     /// # Errors
@@ -72,6 +89,7 @@ impl AdminConnection {
             command.arg("SETUSER").arg(name).arg("clearselectors").arg(CLOSED.split(' ').collect::<Vec<_>>());
             command
         }));
+        rules.extend(users.iter().filter(|user| user.is_removed()).map(|user| kill(user.name())));
         rules.push(kill_others());
         Ok(if self.guarded(epoch, rules).await? { Closing::Closed } else { Closing::EpochMoved })
     }

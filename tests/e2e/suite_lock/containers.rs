@@ -3,15 +3,19 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use k8s_openapi::api::core::v1::Pod;
+use redlock_operator::api::DistributedLock;
 use serde_json::json;
 
 use super::support::{
-    IDLE, POD_LIMIT, container, container_of, create, election, led_by, message_of_held, past, restarts, run, worker,
+    IDLE, POD_LIMIT, container, container_of, create, election, is_ready, led_by, message_of_held, past, restarts, run,
+    worker,
 };
 use crate::{
     bench::Bench,
     history::check_held_throughout,
     locks::{Lock, SOON, is_held, status},
+    record::Version,
 };
 
 const TTL: Duration = Duration::from_secs(3);
@@ -62,5 +66,38 @@ pub(crate) async fn a_container_in_a_crash_loop_does_not_keep_leadership_by_name
     crashing.until(POD_LIMIT, "restarted twice more", |v| restarts(&v.object) >= again).await?;
     let since: Vec<_> = lock.recorder.versions().into_iter().filter(|v| v.at >= next.at).collect();
     check_held_throughout(&since)?;
+    Ok(())
+}
+
+/// The rule of README: a container that read the token at its start leads only under a larger one.
+pub(crate) async fn a_container_that_reads_the_token_before_it_is_ready_knows_whether_it_leads(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    let mut pod = worker(&bench, "app-0", "app", IDLE);
+    // Each run of the container has a while in which it is not ready.
+    pod["spec"]["containers"][0]["readinessProbe"] =
+        json!({"exec": {"command": ["true"]}, "initialDelaySeconds": 3, "periodSeconds": 1});
+    let pods = run(&bench, pod).await?;
+    let uid = pods.last()?.object.metadata.uid;
+    let lock = Lock::create(&bench, election("app", "app", TTL)).await?;
+    lock.held(SOON).await?;
+    let mark = pods.mark();
+    bench.cluster.faults.kill_container(&bench.namespace, "app-0", "app").await?;
+    let starts = |v: &Version<Pod>| {
+        let running = container_of(&v.object, "app").and_then(|app| app.state.as_ref()?.running.as_ref());
+        restarts(&v.object) == 1 && running.is_some() && !is_ready(&v.object)
+    };
+    let started = pods.until_after(mark, POD_LIMIT, "the container runs again and is not ready", starts).await?;
+    let id = container_of(&started.object, "app").and_then(|app| app.container_id.clone());
+    let read = status(&bench.api::<DistributedLock>().get("app").await?).fencing_token.unwrap_or_default();
+    let leads = |lock: &DistributedLock| {
+        let status = status(lock);
+        status.fencing_token > Some(read) && status.holder.is_some_and(|holder| holder.pod_uid == uid)
+    };
+    lock.recorder.until(POD_LIMIT, "it leads by the rule", |v| leads(&v.object)).await?;
+    for version in lock.recorder.versions().iter().filter(|v| v.at >= started.at && leads(&v.object)) {
+        let holder = status(&version.object).holder;
+        ensure!(holder.as_ref().is_some_and(|holder| holder.container_id == id), "another run leads: {holder:?}");
+    }
     Ok(())
 }

@@ -14,35 +14,31 @@ use crate::{
 type Case = (&'static str, &'static str, &'static str);
 
 const MALFORMED: &[Case] = &[
-    (
-        "DistributedLock",
-        "{key: k}",
-        "write exactly one of claim (names the holder) and election (names candidate pods)",
-    ),
+    ("DistributedLock", "{key: k}", "set exactly one of claim (names the holder) and election (names candidate pods)"),
     (
         "DistributedLock",
         "{key: k, claim: {identity: a}, election: {selector: {matchLabels: {app: a}}}}",
-        "write exactly one of claim (names the holder) and election (names candidate pods)",
+        "set exactly one of claim (names the holder) and election (names candidate pods)",
     ),
-    ("DistributedLock", "{claim: {identity: a}}", "say which key the claims contend for, e.g. key: reindex"),
-    ("DistributedLock", "{key: k, ttl: 500ms, claim: {identity: a}}", "write a ttl from 1s to the quorum's maxTTL"),
+    ("DistributedLock", "{claim: {identity: a}}", "set the key that the claims compete for, e.g. key: reindex"),
+    ("DistributedLock", "{key: k, ttl: 500ms, claim: {identity: a}}", "set a ttl from 1s to the quorum's maxTTL"),
     ("DistributedLock", "{key: k, ttl: ten, claim: {identity: a}}", "should match '^([0-9]{1,6}h|"),
     (
         "DistributedLock",
         "{key: k, ttl: 4s, renewInterval: 3s, claim: {identity: a}}",
-        "write a renewInterval of at most half of ttl, or leave it out",
+        "set a renewInterval of at most half of ttl, or remove it",
     ),
     ("DistributedLock", "{key: 'a b', claim: {identity: a}}", "should match '^[A-Za-z0-9._:/-]{1,200}$'"),
-    ("DistributedLock", "{key: k, claim: {}}", "write exactly one of identity (free text) and podName"),
+    ("DistributedLock", "{key: k, claim: {}}", "set exactly one of identity (free text) and podName"),
     (
         "DistributedLock",
         "{election: {selector: {}}}",
-        "an empty selector makes every pod a candidate: say which, e.g. selector: {matchLabels: {app: scheduler}}",
+        "an empty selector makes every pod a candidate: set one, e.g. selector: {matchLabels: {app: scheduler}}",
     ),
     (
         "DistributedLock",
         "{waitTimeout: 5s, election: {selector: {matchLabels: {app: a}}}}",
-        "write a waitTimeout above 0s, and only with a claim",
+        "set a waitTimeout above 0s, and only with a claim",
     ),
     ("DistributedLock", "{key: k, tll: 5s, claim: {identity: a}}", "unknown field \"spec.tll\""),
     ("RedisQuorum", "{members: 2}", "write 1, 3, 5, 7 or 9"),
@@ -60,8 +56,16 @@ const MALFORMED: &[Case] = &[
     ),
     ("RedisQuorum", "{allowedNamespaces: {from: Selector}}", "write from: Selector together with a selector"),
     ("RedisQuorum", "{tls: {mode: Secret}}", "write mode: Secret together with secretRef"),
-    ("RedisQuorum", "{expose: {type: NodePort}}", "members that are reachable from outside need TLS"),
-    ("RedisQuorum", "{expose: {addresses: [a.example.com]}}", "addresses and annotations are for Services"),
+    (
+        "RedisQuorum",
+        "{expose: {type: NodePort}, tls: {mode: Disabled}}",
+        "members that are reachable from outside need TLS",
+    ),
+    (
+        "RedisQuorum",
+        "{expose: {addresses: [a.example.com]}}",
+        "addresses, annotations and sourceRanges are for Services",
+    ),
     ("RedisQuorum", "{clients: [{name: locker, namespace: a, keyPrefix: a/}]}", "give the client another name"),
     ("RedisQuorum", "{members: 2, external: [{name: a, address: 'no port'}]}", "spec.external[0].address"),
     ("RedisQuorum", "{members: 3, external: [{name: a, address: 'a:6379'}]}", "write 1, 3, 5, 7 or 9"),

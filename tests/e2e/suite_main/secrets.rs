@@ -73,8 +73,9 @@ async fn lock_value(bench: &Bench, client: &Client, key: &str) -> anyhow::Result
 async fn needles_of(bench: &Bench, namespace: &str, quorum: &str) -> anyhow::Result<Vec<Needle>> {
     let secrets: Api<Secret> = Api::namespaced(bench.cluster.client.clone(), namespace);
     let secret = secrets.get(&format!("{quorum}-auth")).await?;
-    let seed = secret.data.and_then(|mut data| data.remove(SEED_KEY)).context("the auth Secret has no seed")?.0;
-    let auth = Auth::from_seed(&seed).context("the auth Secret has no proper seed")?;
+    let data = secret.data.unwrap_or_default();
+    let seed = data.get(SEED_KEY).context("the auth Secret has no seed")?.0.clone();
+    let auth = Auth::from_data(&data).context("the auth Secret is not as the operator writes it")?;
     let mut needles = encodings(&format!("the seed of {namespace}/{quorum}"), &seed);
     let mut key = Hmac::<Sha256>::new_from_slice(&seed)?;
     key.update(b"lock values\0");

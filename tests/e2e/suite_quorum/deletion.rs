@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use redlock_operator::api::RedisQuorum;
 
-use super::helpers::{condition, held_lock, reason_after};
+use super::helpers::{condition, delay, held_lock, reason_after};
 use crate::{
     bench::Bench,
     foreign::{Client, Line, Monitor},
@@ -83,7 +83,9 @@ pub(crate) async fn a_quorum_that_goes_names_its_held_locks_and_answers_nothing_
     }
     let events = bench.kubectl(&["get", "events", "-o", "jsonpath={range .items[*]}{.reason}{'\\n'}{end}"]).await?;
     ensure!(events.contains("DeletedWithLocks"), "no Event says what was lost: {events}");
-    lock.remove().await?;
+    // No member answers for its key any more, so it goes when none can remember it.
+    lock.delete().await?;
+    lock.recorder.until_gone(delay(max_ttl) + SOON).await?;
     quorum.recorder.until_gone(LIMIT).await?;
     Ok(())
 }

@@ -242,7 +242,7 @@ pub(crate) async fn a_longer_max_ttl_waits_for_the_fences_of_all(bench: Bench) -
     ensure!(message.contains("maxTTL 8s comes into force when") && message.contains("4s"), "{message}");
     let wide = Lock::create(&bench, claim("wide", "wide", Some("longer"), 2 * TTL)).await?;
     let refused = wide.reason("NotAccepted", SOON).await?;
-    ensure!(message_of(&refused.object, "Accepted").contains("not in force yet"), "{:?}", refused.object.status);
+    ensure!(message_of(&refused.object, "Accepted").contains("still uses"), "{:?}", refused.object.status);
     // Nobody loses a lock by the raise.
     let patch = json!({"spec": {"maxTTL": "8s"}}).to_string();
     let mark = longer.recorder.mark();

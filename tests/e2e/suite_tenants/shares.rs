@@ -4,50 +4,98 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use redlock_operator::api::{DistributedLock, conditions::LockCondition};
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::{sync::Mutex, time::timeout};
 
-use super::requests::client_of;
+use super::{requests::client_of, victim::Replicas};
 use crate::{
     bench::Bench,
     history::check_held_throughout,
     locks::{Lock, SOON, claim, is_held, leader, reason_of},
-    operators,
-    record::Recorder,
+    record::{Recorder, Version},
     suite_lock::support::{IDLE, election, led_by, pod_claim, run, with, worker},
 };
 
 /// Requests to the API server that a tenant has under way at once.
 const AT_ONCE: usize = 16;
-/// Rounds in which the victim's own locks are measured.
-const ROUNDS: usize = 20;
+/// Rounds in which the victim's own locks are measured, one by each of these at once.
+const ROUNDS: usize = 50;
+const CLIENTS: usize = 2;
+/// Locks of the victim that are held throughout.
+const HELD: usize = 20;
 const TTL: Duration = Duration::from_secs(10);
-/// From apply to Held, for the slowest of the victim's locks. The rounds are too few to leave one out.
+/// From apply to Held, for 99 of 100 of the victim's locks; or twice as long as three plain writes take at the same time.
 const HELD_LIMIT: Duration = Duration::from_millis(500);
 const FAILOVER_LIMIT: Duration = Duration::from_secs(3);
+/// So many locks of one namespace the operator serves (the chart's `limits.locksPerNamespace`), the holder among them.
+const SERVED: usize = 10_000;
 /// Writes that one grant, or one release, may cost.
 const WRITES: usize = 20;
 /// What follows from an event has happened by then.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// How long the victim's claims take from apply to Held, one after the other.
-async fn measure(victim: &Bench, what: &str, label: &str) -> anyhow::Result<()> {
-    let mut slowest = Duration::ZERO;
-    for round in 0..ROUNDS {
+/// How long the victim's claims take from apply to Held: 99 of 100 stay below the limit.
+pub(super) async fn measure(victim: &Bench, what: &str, label: &str) -> anyhow::Result<()> {
+    // One for all: to begin a watch takes as long as to take a lock.
+    let recorder = Recorder::<DistributedLock>::labelled(victim.api(), &format!("measured={label}")).await?;
+    let client = async |client: usize| {
+        let mut measured = Vec::new();
+        for round in 0..ROUNDS {
+            let name = format!("{label}-{client}-{round}");
+            let mut lock = claim(&name, &name, None, TTL);
+            lock["metadata"]["labels"] = json!({"measured": label});
+            let start = victim.now();
+            victim.create::<DistributedLock>(lock).await?;
+            let created = victim.now().since(start);
+            let of_it = |seen: &Version<DistributedLock>| seen.object.name_any() == name;
+            let held = recorder.until(SOON, "Held", |seen| of_it(seen) && is_held(&seen.object)).await?;
+            let versions = recorder.versions();
+            let told = |seen: &Version<_>| (seen.at.since(start), reason_of(&seen.object, "Held").map(str::to_owned));
+            let seen: Vec<_> = versions.iter().filter(|seen| of_it(seen)).map(told).collect();
+            measured.push((held.at.since(start), format!("created after {created:?}, seen after {seen:?}")));
+            victim.delete::<DistributedLock>(&name).await?;
+            recorder.until(SOON, "gone", |seen| of_it(seen) && seen.gone).await?;
+        }
+        anyhow::Ok(measured)
+    };
+    let plain = Mutex::new(Vec::new());
+    let measured = tokio::select! {
+        measured = futures::future::try_join_all((0..CLIENTS).map(client)) => measured?,
+        failed = plain_writes(victim, label, &plain) => return failed,
+    };
+    let mut measured = measured.concat();
+    measured.iter().for_each(|(took, _)| victim.figures.add(what, *took));
+    measured.sort_unstable();
+    let mut plain = plain.into_inner();
+    plain.iter().for_each(|took| victim.figures.add(&what.replace("apply -> Held", "three plain writes"), *took));
+    plain.sort_unstable();
+    let most = |count: usize| (count * 99 / 100).saturating_sub(1);
+    let limit = HELD_LIMIT.max(2 * plain[most(plain.len())]);
+    let slowest = &measured[most(measured.len())..];
+    ensure!(slowest[0].0 < limit, "{what} took too long, the limit is {limit:?}: {slowest:#?}");
+    Ok(())
+}
+
+/// As many writes as a lock takes, one after the other, without an operator: where the API server itself stands still for a moment no lock
+/// is quicker. They go on until they are dropped.
+async fn plain_writes(victim: &Bench, label: &str, took: &Mutex<Vec<Duration>>) -> anyhow::Result<()> {
+    let (api, parameters) = (victim.api::<ConfigMap>(), PatchParams::default());
+    for round in 0.. {
         let name = format!("{label}-{round}");
         let start = victim.now();
-        let lock = Lock::create(victim, claim(&name, &name, None, TTL)).await?;
-        let took = lock.held(SOON).await?.at.since(start);
-        victim.figures.add(what, took);
-        slowest = slowest.max(took);
-        lock.remove().await?;
+        victim.create::<ConfigMap>(json!({"metadata": {"name": name}})).await?;
+        for write in ["one", "two"] {
+            api.patch(&name, &parameters, &Patch::Merge(json!({"data": {"write": write}}))).await?;
+        }
+        took.lock().await.push(victim.now().since(start));
+        victim.delete::<ConfigMap>(&name).await?;
     }
-    ensure!(slowest < HELD_LIMIT, "{what}: the slowest took {slowest:?}");
     Ok(())
 }
 
@@ -95,8 +143,8 @@ async fn until_all(
 }
 
 pub(crate) async fn thousands_that_wait_cost_a_few_writes_and_delay_nobody(bench: Bench) -> anyhow::Result<()> {
-    let count = std::env::var("CLAIMS").ok().and_then(|text| text.parse().ok()).unwrap_or(10_000_usize);
-    let restarts = operators::restarts(&bench.cluster).await?;
+    let count = std::env::var("CLAIMS").ok().and_then(|text| text.parse().ok()).unwrap_or(SERVED - 1);
+    let replicas = Replicas::watch(&bench.cluster).await?;
     let holder = Lock::create(&bench, claim("holder", "reindex", None, TTL)).await?;
     holder.held(SOON).await?;
     let recorder = Recorder::<DistributedLock>::labelled(bench.api(), "e2e=many").await?;
@@ -106,15 +154,9 @@ pub(crate) async fn thousands_that_wait_cost_a_few_writes_and_delay_nobody(bench
             let start = bench.now();
             let lock = |number| claim(&format!("waits-{number}"), "reindex", None, TTL);
             let queued = |lock: &DistributedLock| reason_of(lock, "Held") == Some("Queued");
-            let all = async {
-                create_all(&tenant, count, lock).await?;
-                until_all(&recorder, count, Duration::from_secs(600), queued).await
-            };
-            let what = "apply -> Held while another namespace queues thousands";
-            let (all, measured) = tokio::join!(all, measure(victim, what, "meanwhile"));
-            all?;
+            create_all(&tenant, count, lock).await?;
+            until_all(&recorder, count, Duration::from_secs(600), queued).await?;
             bench.figures.add(&format!("{count} claims queued"), bench.now().since(start));
-            measured?;
             measure(victim, "apply -> Held beside thousands that wait", "afterwards").await
         })
         .await?;
@@ -130,8 +172,7 @@ pub(crate) async fn thousands_that_wait_cost_a_few_writes_and_delay_nobody(bench
         println!("         {writes} writes of {count} claims in {SETTLED:?} after the {what}");
         ensure!(writes <= if act { 2 * WRITES } else { WRITES }, "{writes} writes of claims that wait");
     }
-    ensure!(operators::restarts(&bench.cluster).await? == restarts, "an operator pod was restarted");
-    Ok(())
+    replicas.check().await
 }
 
 pub(crate) async fn a_namespace_that_creates_and_deletes_in_a_loop_harms_nobody(bench: Bench) -> anyhow::Result<()> {
@@ -139,7 +180,7 @@ pub(crate) async fn a_namespace_that_creates_and_deletes_in_a_loop_harms_nobody(
     bench
         .beside("creates-and-deletes-victim", async |victim| {
             let mut held = Vec::new();
-            for number in 0..ROUNDS {
+            for number in 0..HELD {
                 let name = format!("held-{number}");
                 held.push(Lock::create(victim, claim(&name, &name, None, Duration::from_secs(3))).await?);
             }
@@ -216,7 +257,7 @@ pub(crate) async fn a_thousand_published_locks_take_nobodys_writes(bench: Bench)
             create_all(&tenant, MANY, lock).await?;
             until_all(&recorder, MANY, Duration::from_secs(300), is_held).await?;
             let mut held = Vec::new();
-            for number in 0..ROUNDS {
+            for number in 0..HELD {
                 let name = format!("held-{number}");
                 held.push(Lock::create(victim, claim(&name, &name, None, TTL)).await?);
             }

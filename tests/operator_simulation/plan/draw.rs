@@ -11,6 +11,8 @@ use super::{Clocks, Fault, Plan};
 
 /// Beginning: the quorum comes up meanwhile.
 const QUIET: u64 = 7_000_000;
+/// A replica that was told to end is replaced, and knows everything, within this time.
+const REPLACED: u64 = 4_000_000;
 
 impl Plan {
     pub(crate) fn draw(seed: u64) -> Self {
@@ -73,7 +75,17 @@ impl Plan {
             }
             _ => false,
         };
-        !self.core && self.members > 1 && self.faults.iter().all(|(at, fault)| gentle(fault) || *at >= self.calm)
+        let only_gentle = self.faults.iter().all(|(at, fault)| gentle(fault) || *at >= self.calm);
+        !self.core && self.members > 1 && only_gentle && self.replicas_end_one_by_one()
+    }
+
+    /// Whether a replica that ends always finds another one to hand over to. A Deployment makes its successor at once; here it comes only
+    /// after the end.
+    fn replicas_end_one_by_one(&self) -> bool {
+        let ends = self.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Terminate { .. }));
+        let mut ends: Vec<_> = ends.map(|(at, _)| at.0).collect();
+        ends.sort_unstable();
+        ends.windows(2).all(|pair| pair[1] - pair[0] >= REPLACED)
     }
 
     /// Whether every replica runs on and reaches all members all the time.

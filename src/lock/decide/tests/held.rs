@@ -43,6 +43,23 @@ fn with_transitions_a_renewal_is_published_only_when_it_was_asked_for() {
 }
 
 #[test]
+fn a_validity_that_nobody_has_earned_is_published_only_after_a_round_has_asked_the_members() {
+    let wrong = json!({"status": {"validUntil": "2026-01-01T01:00:00Z"}});
+    for (spec, trouble) in [("Published", None), ("Transitions", None), ("Published", Some("silent"))] {
+        let mut lock = held_lock(wrong.clone());
+        lock.spec.validity = serde_json::from_value(json!(spec)).unwrap();
+        let mut adopted = hold(WALL.0 - 1_000, 9_000);
+        (adopted.assumed, adopted.votes, adopted.won) = (true, None, None);
+        (adopted.announce, adopted.trouble) = (true, trouble.map(str::to_owned));
+        let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(adopted.clone()))) else { panic!() };
+        assert_eq!(rest.status.valid_until, lock.status.as_ref().unwrap().valid_until);
+        adopted.assumed = false;
+        let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(adopted))) else { panic!() };
+        assert_eq!(rest.status.valid_until.unwrap().as_millis(), WALL.0 + 9_000);
+    }
+}
+
+#[test]
 fn a_change_of_votes_is_published_at_once() {
     let lock = held_lock(json!({}));
     let hold = hold(WALL.0 - 1_900, 8_000).granted(Votes { yes: 2, of: 3 }, NOW);

@@ -1,7 +1,10 @@
 //! An API server with one Lease, and replicas that stand for it, on tokio's paused clock.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -102,6 +105,7 @@ impl Server {
 }
 
 struct Around {
+    refuses: Arc<AtomicBool>,
     sights: Arc<Mutex<Vec<Sight>>>,
     clock: TokioClock,
 }
@@ -114,23 +118,29 @@ impl Surroundings for Around {
     fn api_now(&self) -> UnixMillis {
         self.clock.wall()
     }
+
+    fn refuses_to_lead(&self, refuses: bool) {
+        self.refuses.store(refuses, Ordering::Relaxed);
+    }
 }
 
 pub(super) struct Replica {
     pub(super) leadership: watch::Receiver<Option<Term>>,
     pub(super) way: Arc<Mutex<Way>>,
     sights: Arc<Mutex<Vec<Sight>>>,
+    refuses: Arc<AtomicBool>,
     pub(super) shutdown: CancellationToken,
 }
 
 impl Replica {
     pub(super) fn start(server: &Server, name: &str, clock: TokioClock, reached: &[(&str, bool)]) -> Self {
         let (way, sights, shutdown) = (Arc::default(), Arc::default(), CancellationToken::new());
+        let refuses = Arc::default();
         let client = server.client(Arc::clone(&way));
         let (candidacy, leadership) = Candidacy::new(client, "redlock-system", "lease", name, Arc::new(clock));
-        let around = Around { sights: Arc::clone(&sights), clock };
+        let around = Around { refuses: Arc::clone(&refuses), sights: Arc::clone(&sights), clock };
         tokio::spawn(candidacy.run(shutdown.clone(), around));
-        let replica = Self { leadership, way, sights, shutdown };
+        let replica = Self { leadership, way, sights, refuses, shutdown };
         replica.sees(reached);
         replica
     }
@@ -151,6 +161,10 @@ impl Replica {
 
     pub(super) fn term(&self) -> Option<Term> {
         self.leadership.borrow().clone().filter(|term| !term.over.is_cancelled())
+    }
+
+    pub(super) fn refuses(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed)
     }
 
     pub(super) fn leads(&self) -> bool {

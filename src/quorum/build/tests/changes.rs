@@ -2,21 +2,32 @@
 
 use super::*;
 
+const THREE: [&str; 3] = ["blue-0", "blue-1", "blue-2"];
+const FIVE: [&str; 5] = ["blue-0", "blue-1", "blue-2", "blue-3", "blue-4"];
+
+/// With so many members in the specification, one client, and this status.
+fn plan_at(members: i32, client: &Value, status: Value) -> Plan {
+    let mut quorum = quorum(json!({"members": members, "clients": [client]}));
+    quorum.status = Some(serde_json::from_value(status).unwrap());
+    validate(&quorum).unwrap()
+}
+
+/// Before the change, while the new members learn, while both lists count, and afterwards.
+pub(super) fn from_three_to_five(client: &Value) -> [Plan; 4] {
+    [
+        plan_at(3, client, json!({"membershipEpoch": 7, "voters": THREE})),
+        plan_at(5, client, json!({"membershipEpoch": 7, "voters": THREE})),
+        plan_at(5, client, json!({"membershipEpoch": 8, "voters": FIVE, "formerVoters": THREE})),
+        plan_at(5, client, json!({"membershipEpoch": 8, "voters": FIVE})),
+    ]
+}
+
 /// Three members of epoch 7, two more that join it, and the objects at each part of that change.
 #[test]
 fn a_change_of_the_members_makes_objects_for_all_and_changes_no_template() {
-    let spec = |members: i32| json!({"members": members, "clients": [{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]});
-    let at = |members: i32, status: Value| {
-        let mut quorum = quorum(spec(members));
-        quorum.status = Some(serde_json::from_value(status).unwrap());
-        validate(&quorum).unwrap()
-    };
-    let (three, five) = (["blue-0", "blue-1", "blue-2"], ["blue-0", "blue-1", "blue-2", "blue-3", "blue-4"]);
-    let before = at(3, json!({"membershipEpoch": 7, "voters": three}));
-    let learning = at(5, json!({"membershipEpoch": 7, "voters": three}));
-    let joint = at(5, json!({"membershipEpoch": 8, "voters": five, "formerVoters": three}));
-    let after = at(5, json!({"membershipEpoch": 8, "voters": five}));
-    let back = at(3, json!({"membershipEpoch": 8, "voters": five}));
+    let client = json!({"name": "billing", "namespace": "shop", "keyPrefix": "shop/"});
+    let [before, learning, joint, after] = from_three_to_five(&client);
+    let back = plan_at(3, &client, json!({"membershipEpoch": 8, "voters": FIVE}));
     let template = |plan: &Plan, index: usize| {
         serde_json::to_string(&build(plan, &auth()).stateful_sets[index].spec.as_ref().unwrap().template).unwrap()
     };

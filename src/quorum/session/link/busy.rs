@@ -20,6 +20,8 @@ const OLD: Duration = Duration::from_secs(3);
 const ROUND: Duration = Duration::from_secs(2);
 /// Between two rounds.
 const PAUSE: Duration = Duration::from_millis(20);
+/// So long after a script was ended the link looks for its sender, who may have closed its connection and come again.
+const SOUGHT_FOR: Duration = Duration::from_secs(60);
 /// So often it is tried to shut out a client whose next script begins at once. Whoever is quicker wins.
 const ATTEMPTS: usize = 20;
 
@@ -85,9 +87,10 @@ impl MemberLink {
         }
     }
 
-    /// After scripts were ended on this member, when it serves others again: who has sent them is connected still, perhaps.
+    /// After scripts were ended on this member, when it serves others again: their sender is connected still, perhaps, or again.
     pub(super) async fn look_for_senders(&self, admin: &mut AdminConnection) {
-        if self.seen().looks.senders_wanted {
+        let now = self.machine.clock.monotonic();
+        if self.seen().looks.senders_sought.is_some_and(|until| now < until) {
             self.end_scripts(admin).await;
         }
     }
@@ -104,7 +107,7 @@ impl MemberLink {
             let looks = &mut self.seen().looks;
             let busy = Busy::after(looks.busy, unkillable, now);
             looks.busy = Some(busy);
-            looks.senders_wanted = true;
+            looks.senders_sought = Some(now + SOUGHT_FOR);
             busy.is_stuck(now)
         };
         if is_stuck {
@@ -114,15 +117,11 @@ impl MemberLink {
     }
 
     async fn shut_out_sender(&self, admin: &mut AdminConnection, senders: &Senders) {
-        let user = senders.worst().filter(|_| self.leads(admin.run_id()));
-        let Some(user) = user else {
-            self.seen().looks.senders_wanted = false;
-            return;
-        };
+        let Some(user) = senders.worst().filter(|_| self.leads(admin.run_id())) else { return };
         for _ in 0..ATTEMPTS {
             match admin.shut_out(user).await {
                 Ok(()) => {
-                    self.seen().looks.senders_wanted = false;
+                    self.seen().looks.senders_sought = None;
                     return self.note_shut_out(user, Strain::Time);
                 }
                 Err(MemberError::Busy) => drop(admin.script_kill().await),

@@ -35,8 +35,8 @@ pub(super) struct Looks {
     script_told: bool,
     pub(super) shut_out: Vec<ShutOut>,
     pub(super) busy: Option<Busy>,
-    /// Scripts were ended, and it is not known yet who has sent them.
-    pub(super) senders_wanted: bool,
+    /// Scripts were ended, and until then the link looks who has sent them.
+    pub(super) senders_sought: Option<Monotonic>,
 }
 
 /// A client that took so much of a member that others, and the operator, might have got nothing. Its user is closed for a while.
@@ -123,7 +123,7 @@ impl MemberLink {
     #[must_use]
     pub fn shut_out_in_words(&self) -> Vec<String> {
         let words = |ShutOut { user, strain, .. }: ShutOut| {
-            let client = UserRule::split_name(&user).map_or(user.as_str(), |(client, _)| client).to_owned();
+            let client = UserRule::client_of(&user).unwrap_or(&user).to_owned();
             format!("client {client} used most of the {strain} of {} and is shut out of it for a minute", self.name)
         };
         self.shut_out().into_iter().map(words).collect()

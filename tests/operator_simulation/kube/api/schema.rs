@@ -132,7 +132,7 @@ pub(super) fn rules(kind: Kind, old: Option<&Value>, new: &Value) -> Result<(), 
     let fixed: &[&str] = match kind {
         Kind::DistributedLock => {
             if has("claim") == has("election") {
-                return refuse("spec.claim: write exactly one of claim and election");
+                return refuse("spec.claim: set exactly one of claim and election");
             }
             if has("claim") && !has("key") {
                 return refuse("spec.key: say which key the claims contend for");

@@ -19,7 +19,8 @@ impl People {
         }
         let spec = json!({
             "members": if index == 0 { self.around.members } else { 1 }, "maxTTL": format!("{}ms", self.around.max_ttl),
-            "allowedNamespaces": {"from": "All"},
+            // The members here speak nothing else.
+            "allowedNamespaces": {"from": "All"}, "tls": {"mode": "Disabled"},
             "keys": if self.around.namespaces.len() > 1 || chance.percent(20) { "Verbatim" } else { "Namespaced" },
         });
         (namespace, json!({"metadata": metadata, "spec": spec}))

@@ -50,6 +50,24 @@ async fn who_sends_many_endless_scripts_at_once_is_shut_out_when_they_have_been_
 }
 
 #[tokio::test]
+async fn a_sender_who_does_not_wait_for_answers_and_comes_again_is_shut_out() {
+    let (member, link, _end, auth) = led().await;
+    let sends = tokio::spawn(async move {
+        loop {
+            let mut sender = client(&member, &auth).await;
+            let mut scripts = Pipeline::new();
+            for _ in 0..10 {
+                scripts.cmd("EVAL").arg(ENDLESS).arg(0);
+            }
+            // Far less than the scripts take: they run on after this connection.
+            drop(tokio::time::timeout(Duration::from_millis(500), scripts.query_async::<()>(&mut sender)).await);
+        }
+    });
+    until_true("shut out", &link, |link| is_shut_out(link, Strain::Time)).await;
+    sends.abort();
+}
+
+#[tokio::test]
 async fn who_sends_the_next_endless_script_as_soon_as_one_was_ended_is_shut_out() {
     let (member, link, _end, auth) = led().await;
     let mut sender = client(&member, &auth).await;

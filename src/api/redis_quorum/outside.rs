@@ -1,0 +1,79 @@
+//! Who uses a quorum from outside the operator, and how they come.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A Redlock client outside the operator.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct QuorumClient {
+    /// Name of the client: part of its Secret's name and of its Redis user.
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// Namespace that gets the Secret too, if it is annotated
+    /// `redlock-operator.io/accept-clients-of: <namespace>/<quorum>`.
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub namespace: String,
+    /// The client may use keys with this prefix only. Ends with a slash.
+    #[schemars(length(min = 1, max = 200), regex(pattern = r"^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/$"))]
+    pub key_prefix: String,
+    /// `ReadWrite`: take, extend and release locks. `Read`: look whose value a key has, and for how long; the members that it looks
+    /// at may change without a gap. One that is changed gets another user and other passwords, and those of before are cut.
+    #[serde(default)]
+    pub access: ClientAccess,
+}
+
+/// What a client outside the operator may do with the keys of its prefix.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientAccess {
+    /// What Redlock libraries do.
+    #[default]
+    ReadWrite,
+    /// `GET` and `PTTL`.
+    Read,
+}
+
+/// How members can be reached from outside the cluster.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Expose {
+    /// `None`: not at all. `NodePort` or `LoadBalancer`: by one Service of that type for each member.
+    #[serde(rename = "type")]
+    pub type_: ExposeType,
+    /// Annotations of these Services. One that is removed here stays where it was put.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 16_384}))]
+    pub annotations: BTreeMap<String, String>,
+    /// `host` or `host:port` under which peers outside reach the members, in the order of the members. Clients' Secrets have these
+    /// in place of names in the cluster, and the members' certificate has to name these hosts as well.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 9), inner(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9.:\[\]-]+$")))]
+    pub addresses: Vec<String>,
+    /// Networks from which peers outside may come, such as `192.0.2.0/24` or `2001:db8::/32`. Left out: all. With it the Services have
+    /// `externalTrafficPolicy: Local`, so that members see who comes; a node without the member does not answer for it then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 64),
+        inner(
+            length(min = 1, max = 64),
+            regex(
+                pattern = r"^(([0-9]{1,3}\.){3}[0-9]{1,3}/([0-9]|[12][0-9]|3[0-2])|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))$"
+            )
+        )
+    )]
+    pub source_ranges: Vec<String>,
+}
+
+/// Kind of Service that makes a member reachable from outside.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExposeType {
+    /// Inside the cluster only.
+    #[default]
+    None,
+    /// A port on every node.
+    NodePort,
+    /// A load balancer for each member.
+    LoadBalancer,
+}

@@ -1,0 +1,139 @@
+use serde_json::json;
+
+use super::*;
+
+fn claim(name: &str, key: &str) -> DistributedLock {
+    serde_json::from_value(json!({
+        "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "generation": 1},
+        "spec": {"key": key, "claim": {"identity": name}}, "status": {"transitions": 0}
+    }))
+    .unwrap()
+}
+
+fn applied(lock: &DistributedLock) -> Change<DistributedLock> {
+    Change::Applied(Arc::new(lock.clone()))
+}
+
+/// The watch shows what was written last.
+fn changed(index: &Index, change: &Change<DistributedLock>) -> Vec<LockRef> {
+    index.lock_changed(change, false, |_| matches!(change, Change::Applied(_)).then(|| change.object().clone()))
+}
+
+#[test]
+fn a_release_is_told_to_the_others_on_the_key_and_a_renewal_is_not() {
+    let index = Index::default();
+    let (waiter, here) = (claim("b", "k"), |lock: &DistributedLock| LockRef::from_obj(lock));
+    let mut holder = claim("a", "k");
+    holder.status.as_mut().unwrap().holder =
+        Some(crate::api::LockHolder { nonce: Some("n".into()), ..Default::default() });
+    changed(&index, &applied(&holder));
+    changed(&index, &applied(&claim("c", "other")));
+    assert_eq!(changed(&index, &applied(&waiter)), vec![here(&holder), here(&waiter)]);
+    holder.status.as_mut().unwrap().votes = Some("3/3".into());
+    assert!(changed(&index, &applied(&holder)).is_empty());
+    let since = crate::api::MilliTime::from_millis(0).unwrap();
+    let ending = crate::api::Ending { since, reason: "Broken".into(), until: None, message: None };
+    holder.status.as_mut().unwrap().ending = Some(ending);
+    assert_eq!(changed(&index, &applied(&holder)), vec![here(&holder), here(&waiter)]);
+    holder.status.as_mut().unwrap().holder = None;
+    assert_eq!(changed(&index, &applied(&holder)), vec![here(&holder), here(&waiter)]);
+    assert_eq!(changed(&index, &Change::Deleted(Arc::new(holder))), vec![here(&waiter)]);
+}
+
+#[test]
+fn a_grant_counts_before_the_watch_shows_it_and_while_the_watch_shows_older_versions() {
+    let index = Index::default();
+    let (waiting, mut held) = (claim("a", "k"), claim("a", "k"));
+    held.status.as_mut().unwrap().holder = Some(Default::default());
+    let (here, held) = (LockRef::from_obj(&waiting), Arc::new(held));
+    changed(&index, &applied(&waiting));
+    assert!(index.holders(&waiting).is_empty());
+    index.refresh(&here, |_| Some(held.clone()));
+    assert_eq!(index.holders(&waiting), std::slice::from_ref(&here));
+    index.lock_changed(&applied(&waiting), false, |_| Some(held.clone()));
+    assert_eq!(index.holders(&waiting), std::slice::from_ref(&here));
+    index.refresh(&here, |_| None);
+    assert!(index.holders(&waiting).is_empty());
+}
+
+#[test]
+fn a_pod_concerns_the_locks_that_are_bound_to_it_only() {
+    let index = Index::default();
+    let mut bound = claim("bound", "k");
+    bound.spec.claim = Some(crate::api::Claim { pod_name: Some("p".into()), ..Default::default() });
+    let mut election = claim("election", "e");
+    election.spec.claim = None;
+    election.spec.election = Some(Default::default());
+    changed(&index, &applied(&bound));
+    changed(&index, &applied(&claim("free", "k2")));
+    changed(&index, &applied(&election));
+    let concerned = |namespace: &str, name: &str| {
+        let pod = json!({"metadata": {"namespace": namespace, "name": name}});
+        index.pod_changed(&serde_json::from_value::<Pod>(pod).unwrap())
+    };
+    assert_eq!(concerned("ns", "p"), vec![LockRef::from_obj(&bound), LockRef::from_obj(&election)]);
+    assert_eq!(concerned("ns", "q"), vec![LockRef::from_obj(&election)], "any pod may be a candidate");
+    assert!(concerned("elsewhere", "p").is_empty());
+}
+
+#[test]
+fn one_of_thousands_that_wait_concerns_the_first_few_only() {
+    let index = Index::default();
+    let locks: Vec<_> = (0..10_000).map(|number| applied(&claim(&format!("claim-{number}"), "k"))).collect();
+    let most = locks.iter().map(|lock| changed(&index, lock).len()).max();
+    assert_eq!(most, Some(11), "those who are told their position, and the next one");
+    let again: usize = locks.iter().map(|lock| changed(&index, lock).len()).sum();
+    assert_eq!(again, 0, "so a new term fills the index first, and looks at each lock once");
+}
+
+#[test]
+fn a_quorum_concerns_the_locks_that_name_it_or_are_held_on_it() {
+    let index = Index::default();
+    let quorum = |name: &str| Some(("ns".to_owned(), name.to_owned()));
+    let mut named = claim("named", "k");
+    named.spec.quorum_ref = Some(crate::api::QuorumRef { name: "q".into(), namespace: None });
+    let mut held = claim("held", "k");
+    held.status = serde_json::from_value(json!({"transitions": 1, "holder": {"identity": "a",
+        "quorum": {"namespace": "ns", "name": "old", "uid": "u"}}}))
+    .unwrap();
+    for lock in [&named, &held, &claim("default", "k")] {
+        changed(&index, &applied(lock));
+    }
+    assert_eq!(index.of_quorum(&quorum("q")), [LockRef::from_obj(&named)]);
+    assert_eq!(index.of_quorum(&quorum("old")), [LockRef::from_obj(&held)]);
+    assert_eq!(index.of_quorum(&None).len(), 2, "both name none");
+    assert_eq!(index.in_namespace("ns").len(), 3);
+    changed(&index, &Change::Deleted(Arc::new(held)));
+    assert!(index.of_quorum(&quorum("old")).is_empty());
+}
+
+#[test]
+fn the_oldest_locks_of_a_namespace_are_known() {
+    let index = Index::default();
+    let locks = ["a", "b", "c"].map(|name| claim(name, name));
+    locks.iter().for_each(|lock| drop(changed(&index, &applied(lock))));
+    assert_eq!([&locks[0], &locks[1], &locks[2]].map(|lock| index.has_older(lock, 2)), [false, false, true]);
+    assert!(!index.has_older(&locks[2], 3) && !index.has_older(&locks[2], usize::MAX));
+    changed(&index, &Change::Deleted(Arc::new(locks[0].clone())));
+    assert!(!index.has_older(&locks[2], 2));
+    assert_eq!(index.last_of("ns", 2), Some(LockRef::from_obj(&locks[2])), "it follows");
+    assert_eq!(index.last_of("ns", 3), None);
+}
+
+#[test]
+fn a_heartbeat_of_a_node_concerns_nobody() {
+    let index = Index::default();
+    let mut bound = claim("bound", "k");
+    bound.spec.claim = Some(crate::api::Claim { pod_name: Some("p".into()), ..Default::default() });
+    changed(&index, &applied(&bound));
+    let node = |ready: &str| -> Node {
+        serde_json::from_value(json!({"metadata": {"name": "n"},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]}}))
+        .unwrap()
+    };
+    let node = |ready: &str| Change::Applied(Arc::new(node(ready)));
+    index.node_changed(&node("True"));
+    assert!(index.node_changed(&node("True")).is_empty());
+    assert_eq!(index.node_changed(&node("Unknown")).len(), 1);
+}

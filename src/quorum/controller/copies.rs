@@ -1,0 +1,238 @@
+//! Copies of clients' Secrets in other namespaces. Nobody here may list Secrets, so the status remembers where copies may be: it says
+//! so before one is written, and until it is deleted.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+
+use super::publish::Publisher;
+use super::{Error, Task, delete, request};
+use crate::api::{
+    ACCEPT_CLIENTS_ANNOTATION, CLIENT_LABEL, ClientCopy, FIELD_MANAGER, MOST_COPIES, QUORUM_LABEL,
+    QUORUM_NAMESPACE_LABEL, RedisQuorum,
+};
+use crate::quorum::auth::Auth;
+use crate::quorum::build::{Transport, client_secret};
+use crate::quorum::plan::{ClientPlan, Plan};
+
+/// The copies of a quorum at one moment.
+#[derive(Debug, PartialEq, Eq)]
+struct Copies {
+    /// Those of clients whose namespaces accept them.
+    wanted: Vec<ClientCopy>,
+    /// Those that the status remembers, and that nobody wants any more.
+    stale: Vec<ClientCopy>,
+    /// Those of clients whose namespaces do not accept them: a version before remembered none, and may have made some.
+    perhaps: Vec<ClientCopy>,
+}
+
+impl Task<'_> {
+    /// The Secrets of clients in their own namespaces, where those accept them, and nowhere else; says what is in the way.
+    pub(super) async fn keep_client_copies(
+        &self,
+        plan: &Plan,
+        auth: &Auth,
+        transport: &Transport,
+        publisher: &Publisher<'_>,
+    ) -> Result<Vec<String>, Error> {
+        let recorded = recorded(&self.session.quorum(), plan);
+        let accepted = |client: &ClientPlan| self.accepts(plan, client);
+        let copies = sort(plan, &recorded, accepted);
+        let (mut blocked, mut left) = (Vec::new(), Vec::new());
+        for copy in &copies.stale {
+            if let Err(error) = self.delete_copy(plan, copy).await {
+                blocked.push(format!("Secret {} is to be deleted and was not: {error}", shown(plan, copy)));
+                left.push(copy.clone());
+            }
+        }
+        for copy in &copies.perhaps {
+            if let Err(error) = self.delete_copy(plan, copy).await {
+                tracing::debug!(secret = shown(plan, copy), %error, "not looked whether there is a copy");
+            }
+        }
+        let (remembered, too_many) = remembered(&copies.wanted, left);
+        publisher.write(|status| status.client_copies.clone_from(&remembered)).await?;
+        for copy in &copies.wanted {
+            let client = plan.clients.iter().find(|client| client.name == copy.client);
+            match client {
+                Some(_) if too_many.contains(copy) => {
+                    blocked.push(format!("Secret {} waits until others have been deleted", shown(plan, copy)));
+                }
+                Some(client) => blocked.extend(self.write_copy(plan, auth, transport, client).await?),
+                None => {}
+            }
+        }
+        Ok(blocked)
+    }
+
+    /// Copies have no owner that would collect them.
+    pub(super) async fn delete_client_copies(&self, plan: &Plan) -> Result<(), Error> {
+        let copies = sort(plan, &recorded(&self.session.quorum(), plan), |_| false);
+        for copy in copies.stale.iter().chain(&copies.perhaps) {
+            match self.delete_copy(plan, copy).await {
+                // This operator has no rights there, or no longer: the quorum need not stay for that.
+                Err(Error::Api(error)) if is_forbidden(&error) => {
+                    tracing::warn!(secret = shown(plan, copy), "no right to delete this copy of a client's Secret");
+                }
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn write_copy(
+        &self,
+        plan: &Plan,
+        auth: &Auth,
+        transport: &Transport,
+        client: &ClientPlan,
+    ) -> Result<Option<String>, Error> {
+        let desired = client_secret(plan, auth, transport, client, &client.namespace);
+        let api = self.secrets(&client.namespace);
+        let name = desired.name_any();
+        if request(api.get_opt(&name)).await?.is_some_and(|found| !is_copy(&found, plan, &client.name)) {
+            return Ok(Some(format!("Secret {}/{name} exists and belongs to somebody else", client.namespace)));
+        }
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let written = request(api.patch(&name, &params, &Patch::Apply(&desired))).await;
+        Ok(written.err().map(|error| format!("Secret {}/{name} was not written: {error}", client.namespace)))
+    }
+
+    /// This very object, if it is a copy of ours.
+    async fn delete_copy(&self, plan: &Plan, copy: &ClientCopy) -> Result<(), Error> {
+        let api = self.secrets(&copy.namespace);
+        let found = request(api.get_opt(&plan.client_secret_name(&copy.client))).await?;
+        if let Some(found) = found.filter(|found| is_copy(found, plan, &copy.client))
+            && delete(&self.leader.context.client, &found).await?
+        {
+            tracing::info!(secret = shown(plan, copy), "deleted the copy of a client's Secret");
+        }
+        Ok(())
+    }
+
+    /// Whether the client's namespace takes Secrets of this quorum: nobody may plant Secrets in another's namespace.
+    fn accepts(&self, plan: &Plan, client: &ClientPlan) -> bool {
+        let namespace = self.leader.context.namespaces.cluster_named(&client.namespace);
+        let own = format!("{}/{}", plan.namespace, plan.name);
+        namespace.is_some_and(|namespace| {
+            namespace.metadata.deletion_timestamp.is_none()
+                && namespace.annotations().get(ACCEPT_CLIENTS_ANNOTATION) == Some(&own)
+        })
+    }
+
+    pub(super) fn secrets(&self, namespace: &str) -> Api<Secret> {
+        Api::namespaced(self.leader.context.client.clone(), namespace)
+    }
+}
+
+/// What the status remembers. In the quorum's own namespace there are no copies, whatever somebody has written there.
+fn recorded(quorum: &RedisQuorum, plan: &Plan) -> Vec<ClientCopy> {
+    let copies = quorum.status.iter().flat_map(|status| &status.client_copies);
+    copies.filter(|copy| copy.namespace != plan.namespace).cloned().collect()
+}
+
+fn sort(plan: &Plan, recorded: &[ClientCopy], accepted: impl Fn(&ClientPlan) -> bool) -> Copies {
+    let elsewhere = plan.clients.iter().filter(|client| client.namespace != plan.namespace);
+    let (wanted, refused): (Vec<&ClientPlan>, Vec<_>) = elsewhere.partition(|client| accepted(client));
+    let copy = |client: &ClientPlan| ClientCopy { client: client.name.clone(), namespace: client.namespace.clone() };
+    let wanted: Vec<_> = wanted.into_iter().map(copy).collect();
+    let stale = recorded.iter().filter(|copy| !wanted.contains(copy)).cloned().collect();
+    let perhaps = refused.into_iter().map(copy).filter(|copy| !recorded.contains(copy)).collect();
+    Copies { wanted, stale, perhaps }
+}
+
+/// What the status shall remember, in one order, and the wanted ones for which there is no room: those that could not be deleted come
+/// first, or they would stay for ever.
+fn remembered(wanted: &[ClientCopy], left: Vec<ClientCopy>) -> (Vec<ClientCopy>, Vec<ClientCopy>) {
+    let room = MOST_COPIES.saturating_sub(left.len()).min(wanted.len());
+    let (kept, too_many) = wanted.split_at(room);
+    let mut remembered = [left, kept.to_vec()].concat();
+    remembered.sort();
+    (remembered, too_many.to_vec())
+}
+
+fn shown(plan: &Plan, copy: &ClientCopy) -> String {
+    format!("{}/{}", copy.namespace, plan.client_secret_name(&copy.client))
+}
+
+fn is_copy(secret: &Secret, plan: &Plan, client: &str) -> bool {
+    let has = |label: &str, value: &str| secret.labels().get(label).is_some_and(|found| found == value);
+    has(QUORUM_LABEL, &plan.name) && has(QUORUM_NAMESPACE_LABEL, &plan.namespace) && has(CLIENT_LABEL, client)
+}
+
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::quorum::plan::validate;
+
+    fn copy(client: &str, namespace: &str) -> ClientCopy {
+        ClientCopy { client: client.into(), namespace: namespace.into() }
+    }
+
+    fn quorum(clients: &[(&str, &str)], copies: &[ClientCopy]) -> (RedisQuorum, Plan) {
+        let client = |(name, namespace): &(&str, &str)| json!({"name": name, "namespace": namespace, "keyPrefix": format!("{namespace}/")});
+        let clients: Vec<_> = clients.iter().map(client).collect();
+        let mut quorum = RedisQuorum::new("q", serde_json::from_value(json!({"clients": clients})).unwrap());
+        (quorum.metadata.namespace, quorum.metadata.uid) = (Some("own".into()), Some("u".into()));
+        quorum.status.get_or_insert_default().client_copies = copies.to_vec();
+        let plan = validate(&quorum).unwrap();
+        (quorum, plan)
+    }
+
+    fn sorted(clients: &[(&str, &str)], copies: &[ClientCopy], accepting: &[&str]) -> [Vec<ClientCopy>; 3] {
+        let (quorum, plan) = quorum(clients, copies);
+        let accepted = |client: &ClientPlan| accepting.contains(&client.namespace.as_str());
+        let Copies { wanted, stale, perhaps } = sort(&plan, &recorded(&quorum, &plan), accepted);
+        [wanted, stale, perhaps]
+    }
+
+    #[test]
+    fn a_copy_goes_with_its_client_its_namespace_and_its_acceptance() {
+        let (a, b) = (copy("ci", "a"), copy("ci", "b"));
+        let recorded = std::slice::from_ref(&a);
+        assert_eq!(sorted(&[("ci", "a")], recorded, &["a"]), [vec![a.clone()], vec![], vec![]]);
+        assert_eq!(sorted(&[("ci", "a")], recorded, &[]), [vec![], vec![a.clone()], vec![]], "no longer accepted");
+        assert_eq!(sorted(&[], recorded, &["a"]), [vec![], vec![a.clone()], vec![]], "removed");
+        assert_eq!(sorted(&[("ci", "b")], recorded, &["a", "b"]), [vec![b], vec![a.clone()], vec![]], "moved");
+        assert_eq!(sorted(&[("ci", "own")], recorded, &["own"]), [vec![], vec![a.clone()], vec![]], "moved home");
+        assert_eq!(sorted(&[("ci", "a")], &[], &[]), [vec![], vec![], vec![a]], "a version before may have made it");
+    }
+
+    #[test]
+    fn the_own_secret_of_a_client_is_no_copy() {
+        assert_eq!(sorted(&[("ci", "own")], &[copy("ci", "own")], &["own"]), [vec![], vec![], vec![]]);
+    }
+
+    #[test]
+    fn copies_are_told_by_their_labels() {
+        let (_, plan) = quorum(&[], &[]);
+        let secret = |quorum: &str, namespace: &str, client: &str| -> Secret {
+            let labels = json!({QUORUM_LABEL: quorum, QUORUM_NAMESPACE_LABEL: namespace, CLIENT_LABEL: client});
+            serde_json::from_value(json!({"metadata": {"labels": labels}})).unwrap()
+        };
+        assert!(is_copy(&secret("q", "own", "ci"), &plan, "ci"));
+        for foreign in
+            [secret("r", "own", "ci"), secret("q", "other", "ci"), secret("q", "own", "x"), Secret::default()]
+        {
+            assert!(!is_copy(&foreign, &plan, "ci"));
+        }
+    }
+
+    #[test]
+    fn no_more_copies_are_made_than_can_be_remembered() {
+        let of =
+            |count: usize, namespace: &str| (0..count).map(|n| copy(&format!("c{n}"), namespace)).collect::<Vec<_>>();
+        let (all, none) = remembered(&of(64, "a"), of(64, "b"));
+        assert_eq!((all.len(), none.len()), (MOST_COPIES, 0));
+        let (all, waiting) = remembered(&of(64, "a"), of(100, "b"));
+        assert_eq!((all.len(), waiting.len()), (MOST_COPIES, 36));
+        assert!(of(100, "b").iter().all(|left| all.contains(left)));
+        assert!(waiting.iter().all(|waits| !all.contains(waits)));
+    }
+}

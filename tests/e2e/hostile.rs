@@ -1,0 +1,125 @@
+//! Peers that mean harm: this program, started once more beside the control plane, from where pods are reached and reach it.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, bail};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+};
+
+/// The argument that makes this program such a peer; [`Harm`] follows.
+pub(crate) const ARGUMENT: &str = "hostile-peer";
+/// A forgetful master answers for this long after each connect.
+const REMEMBERS: Duration = Duration::from_millis(700);
+/// Elements that an endless answer announces.
+const ANNOUNCED: usize = 1_000_000_000;
+
+/// What the peer does.
+#[derive(Clone, Debug)]
+pub(crate) enum Harm {
+    /// A master that answers `AUTH` and, whatever is asked next, an array without end.
+    Endless { listen: SocketAddr },
+    /// A master that answers as the one at `behind`, and, once the file `from` exists, only for a moment after each connect.
+    Forgetful { listen: SocketAddr, behind: SocketAddr, from: PathBuf },
+    /// Connections, each with half a request.
+    Half { to: SocketAddr, count: usize },
+}
+
+impl Harm {
+    /// The arguments of the program.
+    pub(crate) fn arguments(&self) -> String {
+        match self {
+            Self::Endless { listen } => format!("{ARGUMENT} endless {listen}"),
+            Self::Forgetful { listen, behind, from } => {
+                format!("{ARGUMENT} forgetful {listen} {behind} {}", from.display())
+            }
+            Self::Half { to, count } => format!("{ARGUMENT} half {to} {count}"),
+        }
+    }
+
+    fn parse(words: &[String]) -> anyhow::Result<Self> {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        Ok(match words[..] {
+            ["endless", listen] => Self::Endless { listen: listen.parse()? },
+            ["forgetful", listen, behind, from] => {
+                Self::Forgetful { listen: listen.parse()?, behind: behind.parse()?, from: from.into() }
+            }
+            ["half", to, count] => Self::Half { to: to.parse()?, count: count.parse()? },
+            _ => bail!("no such harm: {words:?}"),
+        })
+    }
+}
+
+/// Does harm until it is killed.
+pub(crate) async fn run(words: &[String]) -> anyhow::Result<()> {
+    match Harm::parse(words)? {
+        Harm::Endless { listen } => serve(listen, endless).await,
+        Harm::Forgetful { listen, behind, from } => {
+            serve(listen, move |peer| forgetful(peer, behind, from.clone())).await
+        }
+        Harm::Half { to, count } => half(to, count).await,
+    }
+}
+
+async fn serve<F>(listen: SocketAddr, peer: impl Fn(TcpStream) -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let listener = TcpListener::bind(listen).await?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let served = peer(stream);
+        // A peer that goes away is the usual end.
+        tokio::spawn(async move { drop(served.await) });
+    }
+}
+
+async fn endless(mut peer: TcpStream) -> anyhow::Result<()> {
+    let mut asked = [0; 4096];
+    let _auth = peer.read(&mut asked).await?;
+    peer.write_all(b"+OK\r\n").await?;
+    let _next = peer.read(&mut asked).await?;
+    peer.write_all(format!("*{ANNOUNCED}\r\n").as_bytes()).await?;
+    let elements = b":1\r\n".repeat(16 * 1024);
+    loop {
+        peer.write_all(&elements).await?;
+    }
+}
+
+async fn forgetful(mut peer: TcpStream, behind: SocketAddr, from: PathBuf) -> anyhow::Result<()> {
+    let mut master = TcpStream::connect(behind).await?;
+    let forgets = async {
+        loop {
+            tokio::time::sleep(REMEMBERS).await;
+            if from.exists() {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        ended = copy_bidirectional(&mut peer, &mut master) => return Ok(ended.map(drop)?),
+        () = forgets => {}
+    }
+    // It listens on, and says nothing any more.
+    tokio::io::copy(&mut peer, &mut tokio::io::sink()).await?;
+    Ok(())
+}
+
+/// Keeps so many connections with half a request open: one that is closed is opened again.
+async fn half(to: SocketAddr, count: usize) -> anyhow::Result<()> {
+    let keep = |_| async move {
+        loop {
+            if let Ok(mut stream) = TcpStream::connect(to).await {
+                let sent = stream.write_all(b"GET /metrics HTTP/1.1\r\nX-Slow: ").await;
+                let _closed = sent.is_ok() && stream.read(&mut [0; 64]).await.is_ok();
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let peers: Vec<_> = (0..count).map(keep).map(tokio::spawn).collect();
+    for peer in peers {
+        peer.await.context("a peer ended")?
+    }
+    Ok(())
+}

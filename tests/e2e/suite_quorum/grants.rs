@@ -1,0 +1,111 @@
+//! What a client was given ends with it: its passwords, and the copy of its Secret in its namespace.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::json;
+
+use crate::{
+    bench::Bench,
+    foreign::Client,
+    locks::SOON,
+    poll,
+    quorums::{Quorum, manifest},
+};
+
+const MAX_TTL: Duration = Duration::from_secs(3);
+/// A namespace's acceptance is looked at this often.
+const ACCEPTANCE_LIMIT: Duration = Duration::from_secs(120);
+const COPY: &str = "q-client-ci";
+
+/// The clients of the quorum, and `ci` with this namespace and prefix.
+async fn with_ci(bench: &Bench, ci: Option<(&str, &str)>) -> anyhow::Result<()> {
+    let mut clients = manifest(bench, "q", MAX_TTL)["spec"]["clients"].clone();
+    if let (Some((namespace, prefix)), Some(clients)) = (ci, clients.as_array_mut()) {
+        clients.push(json!({"name": "ci", "namespace": namespace, "keyPrefix": prefix}));
+    }
+    bench.patch("rq", "q", &json!({"spec": {"clients": clients}}).to_string()).await
+}
+
+async fn accept(other: &Bench, quorum: Option<&str>) -> anyhow::Result<()> {
+    let annotation = match quorum {
+        Some(namespace) => format!("redlock-operator.io/accept-clients-of={namespace}/q"),
+        None => "redlock-operator.io/accept-clients-of-".to_owned(),
+    };
+    other.kubectl(&["annotate", "--overwrite", "namespace", &other.namespace, &annotation]).await.map(drop)
+}
+
+/// The first URL in the Secret of `ci`, once it is there and another one than this.
+async fn url(bench: &Bench, before: &str) -> anyhow::Result<String> {
+    poll::until(ACCEPTANCE_LIMIT, "the Secret of ci has new passwords", || async {
+        let secret = bench.api::<Secret>().get_opt(COPY).await?;
+        let urls = secret.and_then(|secret| secret.data?.remove("urls"));
+        let urls = urls.map(|urls| String::from_utf8(urls.0)).transpose()?;
+        let first = urls.and_then(|urls| urls.lines().next().map(str::to_owned));
+        Ok(first.filter(|first| first != before))
+    })
+    .await
+}
+
+async fn gone(bench: &Bench) -> anyhow::Result<()> {
+    poll::until(ACCEPTANCE_LIMIT, "the copy of ci's Secret goes", || async {
+        Ok(bench.api::<Secret>().get_opt(COPY).await?.is_none().then_some(()))
+    })
+    .await
+}
+
+/// Waits until the member answers a SET below the prefix like this.
+async fn answers(client: &Client, url: &str, prefix: &str, answer: &str) -> anyhow::Result<()> {
+    let command = format!("redis-cli --no-auth-warning -u {url} SET {prefix}job v PX 1000 2>&1 || true");
+    poll::until(SOON, &format!("{answer} for {prefix}"), || async {
+        Ok(client.shell(&command).await?.contains(answer).then_some(()))
+    })
+    .await
+}
+
+pub(crate) async fn credentials_and_copies_end_with_their_client(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let client = Client::start(&quorum).await?;
+    bench
+        .beside("ci", async |other| {
+            let prefix = format!("{}/", other.namespace);
+            accept(other, Some(&bench.namespace)).await?;
+            with_ci(&bench, Some((&other.namespace, &prefix))).await?;
+            let first = url(other, "").await?;
+            answers(&client, &first, &prefix, "OK").await?;
+            let copies = quorum.recorder.last()?.object.status.context("no status")?.client_copies;
+            ensure!(copies.len() == 1 && copies[0].namespace == other.namespace, "{copies:?}");
+
+            accept(other, None).await?;
+            gone(other).await?;
+            ensure!(bench.api::<Secret>().get_opt(COPY).await?.is_some(), "its own Secret is gone");
+            answers(&client, &first, &prefix, "OK").await?;
+            accept(other, Some(&bench.namespace)).await?;
+            ensure!(url(other, "").await? == first, "the client has not changed");
+
+            // Another prefix, removed, and as it was at first.
+            let narrower = format!("{prefix}a/");
+            with_ci(&bench, Some((&other.namespace, &narrower))).await?;
+            let second = url(other, &first).await?;
+            answers(&client, &second, &narrower, "OK").await?;
+            answers(&client, &first, &narrower, "WRONGPASS").await?;
+            with_ci(&bench, None).await?;
+            gone(other).await?;
+            gone(&bench).await?;
+            answers(&client, &second, &narrower, "WRONGPASS").await?;
+            with_ci(&bench, Some((&other.namespace, &prefix))).await?;
+            let third = url(other, &second).await?;
+            answers(&client, &third, &prefix, "OK").await?;
+            ensure!(third != first, "the passwords of before are valid again");
+            answers(&client, &first, &prefix, "WRONGPASS").await?;
+
+            // It moves to the quorum's own namespace.
+            let own = format!("{}/", bench.namespace);
+            with_ci(&bench, Some((&bench.namespace, &own))).await?;
+            gone(other).await?;
+            answers(&client, &url(&bench, &third).await?, &own, "OK").await?;
+            answers(&client, &third, &prefix, "WRONGPASS").await
+        })
+        .await
+}

@@ -1,0 +1,141 @@
+//! A client that only looks: added to a running quorum, it sees a held lock all the time, whatever happens to the members and to
+//! the passwords, and is cut when it goes.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use k8s_openapi::api::core::v1::Secret;
+use redlock_operator::api::{PasswordStage, RedisQuorum};
+use serde_json::json;
+
+use super::helpers::{held_lock, pod_uids};
+use super::membership::{changed, joint, resize};
+use crate::{
+    bench::Bench,
+    foreign::Monitor,
+    history::check_held_throughout,
+    locks::SOON,
+    poll,
+    quorums::{Quorum, manifest},
+    record::Version,
+};
+
+const MAX_TTL: Duration = Duration::from_secs(4);
+const TTL: Duration = Duration::from_secs(4);
+const STAGE_LIMIT: Duration = Duration::from_secs(60);
+/// A kubelet brings a changed Secret into a running pod within this time.
+const MOUNT_LIMIT: Duration = Duration::from_secs(150);
+
+fn stage(version: &Version<RedisQuorum>) -> Option<PasswordStage> {
+    Some(version.object.status.as_ref()?.password_rotation.as_ref()?.stage)
+}
+
+/// The clients of the quorum, and one more with this access.
+async fn with_client(bench: &Bench, access: Option<&str>) -> anyhow::Result<()> {
+    let mut clients = manifest(bench, "q", MAX_TTL)["spec"]["clients"].clone();
+    if let (Some(access), Some(clients)) = (access, clients.as_array_mut()) {
+        let prefix = format!("{}/", bench.namespace);
+        clients.push(json!({"name": "look", "namespace": bench.namespace, "keyPrefix": prefix, "access": access}));
+    }
+    bench.patch("rq", "q", &json!({"spec": {"clients": clients}}).to_string()).await
+}
+
+/// What its pod answers to this shell script.
+async fn in_pod(bench: &Bench, script: &str) -> anyhow::Result<String> {
+    Ok(bench.kubectl(&["exec", "look", "--", "sh", "-c", script]).await?.trim().to_owned())
+}
+
+/// What the first member answers to a command with the URL that the pod has now.
+async fn ask(bench: &Bench, command: &str) -> anyhow::Result<String> {
+    let url = "$(head -n 1 /client/urls)";
+    in_pod(bench, &format!("redis-cli --no-auth-warning -u \"{url}\" {command} 2>&1 || true")).await
+}
+
+async fn check_rights(bench: &Bench, key: &str) -> anyhow::Result<()> {
+    let left: i64 = ask(bench, &format!("PTTL {key}")).await?.parse()?;
+    ensure!(left > 0, "a held lock has {left} ms left");
+    for refused in [
+        &format!("SET {key} v"),
+        &format!("DEL {key}"),
+        &format!("EVAL 'return 1' 1 {key}"),
+        "GET other/job",
+        "GET '#token'",
+    ] {
+        let answer = ask(bench, refused).await?;
+        ensure!(answer.contains("NOPERM"), "{refused}: {answer}");
+    }
+    Ok(())
+}
+
+async fn urls_in_pod(bench: &Bench) -> anyhow::Result<String> {
+    in_pod(bench, "cat /client/urls").await
+}
+
+/// Waits until the pod has other URLs than these, and `count` of them.
+async fn other_urls(bench: &Bench, before: &str, count: usize) -> anyhow::Result<String> {
+    poll::until(MOUNT_LIMIT, "the kubelet has brought the changed Secret", || async {
+        let now = urls_in_pod(bench).await?;
+        Ok((now != before && now.lines().count() == count).then_some(now))
+    })
+    .await
+}
+
+async fn rotate(quorum: &Quorum) -> anyhow::Result<()> {
+    let bench = &quorum.bench;
+    let annotate = async |text: &str| {
+        let annotation = format!("redlock-operator.io/rotate-passwords={text}");
+        bench.kubectl(&["annotate", "--overwrite", "rq", "q", &annotation]).await.map(drop)
+    };
+    let (mark, old) = (quorum.recorder.mark(), urls_in_pod(bench).await?);
+    annotate("first").await?;
+    let switched = |version: &Version<RedisQuorum>| stage(version) == Some(PasswordStage::Switched);
+    quorum.recorder.until_after(mark, STAGE_LIMIT, "every member accepts both passwords", switched).await?;
+    other_urls(bench, &old, 3).await?;
+    let mark = quorum.recorder.mark();
+    annotate("finish").await?;
+    let over = |version: &Version<RedisQuorum>| stage(version).is_none();
+    quorum.recorder.until_after(mark, STAGE_LIMIT, "the rotation is over", over).await.map(drop)
+}
+
+pub(crate) async fn a_reader_sees_a_held_lock_through_changes_of_members_and_passwords(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let lock = held_lock(&bench, TTL).await?;
+    let (pods, key) = (pod_uids(&bench, 3).await?, format!("{}/job", bench.namespace));
+    with_client(&bench, Some("Read")).await?;
+    let reader = Monitor::of_reader(&quorum, "look", &key).await?;
+    let seen = reader.until(0, SOON, "it sees the lock", |line| line.text == "seen").await?;
+    let from = seen.iter().find(|line| line.text == "seen").map(|line| line.at).unwrap_or_default();
+    check_rights(&bench, &key).await?;
+
+    for (epoch, before, members) in [(2, 3, 5), (3, 5, 3)] {
+        let (mark, urls) = (resize(&quorum, members).await?, urls_in_pod(&bench).await?);
+        joint(&quorum, mark, before, members).await?;
+        let both = bench.record::<Secret>("q-client-look").await?;
+        let names_both = |version: &Version<Secret>| {
+            version.object.data.as_ref().is_some_and(|data| data.contains_key("formerUrls"))
+        };
+        both.until(SOON, "the Secret names both lists", names_both).await?;
+        changed(&quorum, mark, members, epoch).await?;
+        other_urls(&bench, &urls, members).await?;
+    }
+    rotate(&quorum).await?;
+    ensure!(pod_uids(&bench, 3).await? == pods, "a member was restarted");
+
+    let lines = reader.until(bench.wall().0, SOON, "it goes on", |line| line.text == "seen").await?;
+    let gaps: Vec<_> = lines.iter().filter(|line| line.at >= from && line.text != "seen").collect();
+    ensure!(gaps.is_empty(), "{} gaps of {} looks, such as {:?}", gaps.len(), lines.len(), gaps.first());
+    ensure!(check_held_throughout(&lock.recorder.versions())? > 0, "no renewal was published");
+
+    // It may write, and is another user then; whoever has the Secret of before is nobody.
+    let before = urls_in_pod(&bench).await?;
+    let ping =
+        format!("redis-cli --no-auth-warning -u {} PING 2>&1 || true", before.lines().next().unwrap_or_default());
+    with_client(&bench, Some("ReadWrite")).await?;
+    let refused = async || Ok(in_pod(&bench, &ping).await?.contains("WRONGPASS").then_some(()));
+    poll::until(SOON, "the user that only looks is refused", refused).await?;
+    with_client(&bench, None).await?;
+    let secret = bench.record::<Secret>("q-client-look").await?;
+    secret.until(SOON, "the Secret of a removed client goes", |version| version.gone).await.map(drop)
+}

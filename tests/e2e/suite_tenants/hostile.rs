@@ -1,0 +1,104 @@
+//! Masters and peers of one tenant that mean harm to the operator.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use redlock_operator::api::{DEFAULT_QUORUM_ANNOTATION, RedisQuorum};
+use serde_json::json;
+
+use super::victim::Victim;
+use crate::{
+    bench::Bench,
+    hostile::Harm,
+    locks::{Lock, SOON, claim},
+    masters::Masters,
+    operators,
+    quorums::{Quorum, is_ready, manifest},
+};
+
+/// The operator has connected to the masters several times by then.
+const GOES_ON: Duration = Duration::from_secs(20);
+const MAX_TTL: Duration = Duration::from_secs(4);
+/// Connections that one peer keeps to the operator's port.
+const CONNECTIONS: usize = 2_000;
+
+pub(crate) async fn masters_whose_answers_do_not_end_harm_nobody(bench: Bench) -> anyhow::Result<()> {
+    let masters = Masters::start(&bench, 0).await?;
+    let mut addresses = Vec::new();
+    for index in 0..3 {
+        let listen = masters.free_address(index)?;
+        masters.start_hostile(Harm::Endless { listen }).await?;
+        addresses.push(listen.to_string());
+    }
+    bench
+        .beside("endless-answers-victim", async |other| {
+            let victim = Victim::new(other).await?;
+            let quorum = masters.create(&bench, masters.manifest("q", 0, &addresses, MAX_TTL)).await?;
+            let is_reported = |quorum: &RedisQuorum| {
+                let members = quorum.status.iter().flat_map(|status| &status.members);
+                members.filter(|member| member.message.is_some()).count() == 3
+            };
+            quorum.recorder.until(SOON, "its members are reported", |seen| is_reported(&seen.object)).await?;
+            tokio::time::sleep(GOES_ON).await;
+            victim.check("beside masters whose answers do not end").await
+        })
+        .await
+}
+
+pub(crate) async fn masters_that_answer_and_fall_silent_do_not_move_the_leadership(bench: Bench) -> anyhow::Result<()> {
+    let masters = Masters::start(&bench, 3).await?;
+    let mut addresses = Vec::new();
+    for index in 0..3 {
+        addresses.push(masters.start_forgetful(index).await?);
+    }
+    let _quorum = masters.ready(&bench, masters.manifest("q", 0, &addresses, MAX_TTL)).await?;
+    bench
+        .beside("silent-masters-victim", async |other| {
+            let victim = Victim::new(other).await?;
+            let lock = Lock::create(&bench, claim("renewed", "k", Some("q"), Duration::from_secs(1))).await?;
+            lock.held(SOON).await?;
+            masters.forget().await?;
+            tokio::time::sleep(GOES_ON).await;
+            victim.check("beside masters that answer and fall silent").await
+        })
+        .await
+}
+
+pub(crate) async fn connections_to_the_operators_port_harm_nobody(bench: Bench) -> anyhow::Result<()> {
+    let masters = Masters::start(&bench, 0).await?;
+    bench
+        .beside("connections-victim", async |other| {
+            let victim = Victim::new(other).await?;
+            for pod in operators::pods(&bench.cluster).await? {
+                let to = format!("{}:8080", ip(&pod)?).parse()?;
+                masters.start_hostile(Harm::Half { to, count: CONNECTIONS }).await?;
+            }
+            tokio::time::sleep(GOES_ON).await;
+            victim.check("beside thousands of half requests to the operator").await
+        })
+        .await
+}
+
+fn ip(pod: &Pod) -> anyhow::Result<&str> {
+    pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()).context("a pod without an address")
+}
+
+pub(crate) async fn a_quorum_that_calls_itself_the_default_is_nobodys(bench: Bench) -> anyhow::Result<()> {
+    bench
+        .beside("default-quorum-victim", async |other| {
+            let victim = Victim::new(other).await?;
+            let quorum = Quorum::create(&bench, manifest(&bench, "q", MAX_TTL)).await?;
+            quorum.recorder.until(Duration::from_secs(60), "Ready", is_ready).await?;
+            bench.kubectl(&["annotate", "rq", "q", &format!("{DEFAULT_QUORUM_ANNOTATION}=true")]).await?;
+            victim.check("beside a quorum that calls itself the default").await?;
+            let mine = Lock::create(&bench, claim("mine", "mine", None, MAX_TTL)).await?;
+            let held = mine.held(SOON).await?;
+            let quorum = held.object.status.and_then(|status| status.holder).and_then(|holder| holder.quorum);
+            let namespace = quorum.context("a holder without a quorum")?.namespace;
+            ensure!(namespace == bench.cluster.operator_namespace, "it was granted on a quorum of {namespace}");
+            let patch = json!({"metadata": {"annotations": {DEFAULT_QUORUM_ANNOTATION: null}}});
+            bench.patch("rq", "q", &patch.to_string()).await
+        })
+        .await
+}

@@ -1,0 +1,233 @@
+//! What a client does to the members of its quorum harms that quorum alone: locks of others, on another quorum, are kept, granted and
+//! passed on meanwhile, and the operator says who it was.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use futures::future::{Either, select};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use redlock_operator::api::{RedisQuorum, conditions::CommonReason};
+use serde_json::json;
+
+use super::{
+    shares::measure,
+    victim::{MEMORY_LIMIT_KIB, Replicas},
+};
+use crate::{
+    bench::Bench,
+    history::check_held_throughout,
+    locks::{Lock, SOON, claim, leader},
+    operators,
+    quorums::{CLIENT_SECRET, Quorum, manifest},
+    record::Version,
+    suite_lock::support::{IDLE, election, led_by, run, worker},
+};
+
+const MAX_TTL: Duration = Duration::from_secs(3);
+/// Shorter than the attack, so that a lock that is not renewed meanwhile is lost.
+const TTL: Duration = Duration::from_secs(3);
+const FAILOVER_LIMIT: Duration = Duration::from_secs(3);
+/// How long each attack lasts, in seconds.
+const ATTACK: u64 = 40;
+/// A member says who sent its scripts when it has a moment for the operator: after the last of a hundred was ended.
+const REPORT_LIMIT: Duration = Duration::from_secs(ATTACK);
+/// An attack has begun by then.
+const BEGUN: Duration = Duration::from_secs(3);
+
+/// One connection, logged in as descriptor 3, does this again and again; `$key` may be used.
+struct Attack {
+    /// A word for figures.
+    name: &'static str,
+    /// In bash.
+    does: &'static str,
+    /// What the condition `ClientsReady` says of it, if it does.
+    reported: Option<&'static str>,
+}
+
+pub(crate) async fn endless_scripts_that_have_written_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
+    let does = r#"say "EVAL 'redis.call(\"SET\",KEYS[1],1) while true do end' 1 $key"; sleep 3"#;
+    suffer(&bench, Attack { name: "endless scripts that have written", does, reported: Some("script") }).await
+}
+
+pub(crate) async fn a_hundred_endless_scripts_at_once_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
+    let does = r#"for i in {1..100}; do say "EVAL 'while true do end' 0"; done; sleep 3"#;
+    suffer(&bench, Attack { name: "100 endless scripts at once", does, reported: Some("client outside") }).await
+}
+
+pub(crate) async fn scripts_that_build_long_texts_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
+    let does = r#"
+        while say "EVAL 'local t={} for i=1,60 do t[i]=string.rep(\"x\",1048576)..i end return #t' 0"; do
+            read -r -t 5 -u 3 _ || break
+        done"#;
+    suffer(&bench, Attack { name: "60 MB of Lua strings", does, reported: None }).await
+}
+
+pub(crate) async fn thousands_of_loaded_scripts_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
+    let does = r#"
+        pad=$(printf '%9000s' '' | tr ' ' x)
+        for i in {1..2000}; do say "SCRIPT LOAD 'return \"$i$pad\"'"; done
+        sleep 3"#;
+    suffer(&bench, Attack { name: "2,000 x SCRIPT LOAD of 9 kB", does, reported: None }).await
+}
+
+pub(crate) async fn answers_that_are_not_read_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
+    let does = r#"
+        value=$(printf '%900000s' '' | tr ' ' x)
+        printf '*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n' ${#key} "$key" ${#value} "$value" >&3
+        for i in {1..40}; do say "GET $key"; done
+        sleep 3"#;
+    suffer(&bench, Attack { name: "40 answers of 0.9 MB that are not read", does, reported: None }).await
+}
+
+pub(crate) async fn a_large_argument_that_is_announced_harms_nobody_else(bench: Bench) -> anyhow::Result<()> {
+    let does = r#"
+        printf '*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$300000000\r\n' ${#key} "$key" >&3
+        for i in {1..5}; do sleep 1; printf x >&3 || break; done"#;
+    suffer(&bench, Attack { name: "an announced argument of 300 MB", does, reported: None }).await
+}
+
+pub(crate) async fn five_hundred_idle_connections_to_every_member_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
+    let does = r#"
+        for i in {1..500}; do exec {fd}<>"/dev/tcp/$address/6379" && printf '%s\r\n' "$login" >&$fd; done
+        sleep 10"#;
+    suffer(&bench, Attack { name: "500 idle connections to every member", does, reported: Some("client outside") })
+        .await
+}
+
+/// A member, as the attacker reaches it.
+struct Target {
+    address: String,
+    user: String,
+    password: String,
+}
+
+/// By address: the control plane does not ask the cluster's DNS.
+async fn targets(bench: &Bench) -> anyhow::Result<Vec<Target>> {
+    let secret = bench.api::<Secret>().get(CLIENT_SECRET).await?;
+    let urls = secret.data.and_then(|mut data| data.remove("urls")).context("no urls in the Secret")?;
+    let mut targets = Vec::new();
+    for url in String::from_utf8(urls.0)?.lines() {
+        let (user, host) = url.strip_prefix("redis://").and_then(|url| url.split_once('@')).context("not plain TCP")?;
+        let (user, password) = user.split_once(':').context("no password")?;
+        let member = host.split('.').next().unwrap_or(host);
+        let pod = bench.api::<Pod>().get(&format!("{member}-0")).await?;
+        let address = pod.status.and_then(|status| status.pod_ip).context("no pod IP")?;
+        targets.push(Target { address, user: user.to_owned(), password: password.to_owned() });
+    }
+    ensure!(targets.len() == 3, "{} members", targets.len());
+    Ok(targets)
+}
+
+/// The attack on all members at once, for [`ATTACK`] seconds. Whoever is cut comes again.
+fn script(attack: &Attack, targets: &[Target], key: &str) -> String {
+    let mut script = format!("exec >/dev/null 2>&1; trap '' PIPE; key={key}\n");
+    script.push_str("say() { printf '%s\\r\\n' \"$1\" >&3; }\n");
+    script.push_str("member() {\n    address=$1; login=\"AUTH $2 $3\"\n    while :; do (\n");
+    script.push_str("        exec 3<>\"/dev/tcp/$address/6379\" || exit; say \"$login\"\n");
+    script.push_str(attack.does);
+    script.push_str("\n    ); sleep 0.5; done\n}\n");
+    for Target { address, user, password } in targets {
+        script.push_str(&format!("member '{address}' '{user}' '{password}' &\n"));
+    }
+    script.push_str(&format!("sleep {ATTACK}; kill $(jobs -p)\n"));
+    script
+}
+
+fn says(version: &Version<RedisQuorum>, words: &str) -> bool {
+    let conditions = version.object.status.iter().flat_map(|status| &status.conditions);
+    conditions.filter(|condition| condition.type_ == "ClientsReady").any(|condition| {
+        condition.status == "False"
+            && condition.reason == CommonReason::ClientMisbehaves.as_str()
+            && condition.message.contains(words)
+    })
+}
+
+/// What belongs to others, on the default quorum, and is looked at while the attack goes on.
+struct Victim<'a> {
+    bench: &'a Bench,
+    held: Lock,
+    elected: Lock,
+}
+
+impl<'a> Victim<'a> {
+    async fn set(bench: &'a Bench) -> anyhow::Result<Self> {
+        for pod in ["one", "two"] {
+            run(bench, worker(bench, pod, "app", IDLE)).await?;
+        }
+        let held = Lock::create(bench, claim("held", "held", None, TTL)).await?;
+        let elected = Lock::create(bench, election("app", "app", Duration::from_secs(2))).await?;
+        held.held(SOON).await?;
+        elected.held(SOON).await?;
+        Ok(Self { bench, held, elected })
+    }
+
+    async fn check(&self, attack: &str) -> anyhow::Result<()> {
+        let leads = leader(&self.elected.recorder.last()?.object).context("no leader")?;
+        let (mark, start) = (self.elected.recorder.mark(), self.bench.now());
+        self.bench.cluster.faults.kill_container(&self.bench.namespace, &leads, "app").await?;
+        let next = if leads == "one" { "two" } else { "one" };
+        let took = led_by(&self.elected, mark, next, SOON).await?.at.since(start);
+        self.bench.figures.add(&format!("SIGKILL -> next leader beside {attack}"), took);
+        ensure!(took < FAILOVER_LIMIT, "the next leader was there after {took:?}");
+        measure(self.bench, &format!("apply -> Held beside {attack}"), "meanwhile").await?;
+        check_held_throughout(&self.held.recorder.versions()).map(drop)
+    }
+}
+
+/// Looks at the operator's memory until the end of something; gives the most.
+async fn most_memory<T>(meanwhile: impl Future<Output = T>) -> anyhow::Result<(T, u64)> {
+    let (mut meanwhile, mut most) = (std::pin::pin!(meanwhile), 0);
+    loop {
+        most = operators::memory().into_iter().fold(most, u64::max);
+        match select(meanwhile.as_mut(), std::pin::pin!(tokio::time::sleep(Duration::from_secs(1)))).await {
+            Either::Left((result, _)) => {
+                ensure!(most > 0, "no process of the operator was found on this machine");
+                return Ok((result, most));
+            }
+            Either::Right(_) => {}
+        }
+    }
+}
+
+/// The attacked members have a limit of CPU, as docs/security.md says: on the local cluster they share two cores with the kubelet that
+/// tells of the end of the victim's container.
+async fn suffer(bench: &Bench, attack: Attack) -> anyhow::Result<()> {
+    operators::all_available(&bench.cluster).await?;
+    let replicas = Replicas::watch(&bench.cluster).await?;
+    let mut attacked = manifest(bench, "q", MAX_TTL);
+    attacked["spec"]["pod"] = json!({"resources": {"limits": {"cpu": "300m", "memory": "128Mi"}}});
+    let quorum = Quorum::ready_as(bench, attacked, MAX_TTL).await?;
+    let script = script(&attack, &targets(bench).await?, &format!("{}/mine", bench.namespace));
+    bench
+        .beside("victim-of-a-client", async |other| {
+            let victim = Victim::set(other).await?;
+            let mark = quorum.recorder.mark();
+            let begun = async {
+                if let Some(words) = attack.reported {
+                    let start = bench.now();
+                    let is_said = |version: &Version<RedisQuorum>| says(version, words);
+                    let what = format!("ClientsReady says: {words}");
+                    let seen = quorum.recorder.until_after(mark, REPORT_LIMIT, &what, is_said).await?;
+                    bench.figures.add(&format!("{} -> reported", attack.name), seen.at.since(start));
+                }
+                anyhow::Ok(())
+            };
+            // The report may take as long as the attack, and the victim is looked at while that goes on.
+            let looked = async {
+                tokio::time::sleep(BEGUN).await;
+                victim.check(attack.name).await
+            };
+            let suffered = async {
+                let attacked = bench.cluster.faults.beside_the_control_plane(&script);
+                let (attacked, begun, looked) = tokio::join!(attacked, begun, looked);
+                looked.and(begun).and(attacked.map(drop))
+            };
+            let (suffered, most) = most_memory(suffered).await?;
+            suffered?;
+            println!("         the operator took {} MiB at most", most / 1024);
+            ensure!(most < MEMORY_LIMIT_KIB, "the operator took {most} KiB");
+            check_held_throughout(&victim.held.recorder.versions()).map(drop)
+        })
+        .await?;
+    replicas.check().await
+}

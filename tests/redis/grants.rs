@@ -1,0 +1,63 @@
+//! A client goes, and another one comes under its name, on a process that goes on.
+
+use crate::quorum::{LEADER, open};
+use crate::server::{PREFIX, Server, USERS, client, locker};
+use redis::aio::MultiplexedConnection;
+use redlock_operator::redis_member::acl::{KeyPrefix, UserRule};
+use redlock_operator::redis_member::{Closing, Opening, Secret};
+
+/// Another client of the same name, with keys elsewhere.
+fn another() -> UserRule {
+    UserRule::client("billing", USERS, &KeyPrefix::parse("other/").unwrap(), &Secret::new("another"))
+}
+
+async fn connect(server: &Server, password: &str) -> Option<MultiplexedConnection> {
+    let url = format!("redis://{}:{password}@{}/", client().name(), server.address());
+    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.ok()
+}
+
+async fn set(connection: &mut MultiplexedConnection, prefix: &str) -> Result<(), redis::RedisError> {
+    redis::cmd("SET").arg(format!("{prefix}job")).arg("v").query_async(connection).await
+}
+
+#[tokio::test]
+async fn whoever_had_a_users_name_before_is_cut() {
+    let server = Server::start().await;
+    open(&server).await;
+    let mut before = server.connect_as(client().name()).await;
+    assert!(set(&mut before, PREFIX).await.is_ok());
+    let mut admin = server.admin().await;
+    // The same client again: it notices nothing.
+    assert_eq!(admin.open(LEADER, &[client()]).await, Ok(Opening::Opened));
+    let both = client().accepting(&[crate::server::password(), Secret::new("another")]);
+    assert_eq!(admin.open(LEADER, &[both]).await, Ok(Opening::Opened));
+    assert!(set(&mut before, PREFIX).await.is_ok());
+    assert_eq!(admin.open(LEADER, &[client()]).await, Ok(Opening::Opened));
+
+    assert_eq!(admin.open(LEADER, &[another()]).await, Ok(Opening::Opened));
+    let error = set(&mut before, "other/").await.unwrap_err();
+    assert!(error.is_io_error(), "its connection has ended: {error}");
+    assert!(connect(&server, "correct%20horse%20battery%20staple").await.is_none(), "and it cannot come back");
+    let mut after = connect(&server, "another").await.unwrap();
+    assert!(set(&mut after, "other/").await.is_ok());
+    assert_eq!(set(&mut after, PREFIX).await.unwrap_err().code(), Some("NOPERM"));
+}
+
+#[tokio::test]
+async fn a_removed_client_is_cut_and_nobody_logs_in_as_it() {
+    let server = Server::start().await;
+    open(&server).await;
+    let mut before = server.connect_as(client().name()).await;
+    let mut locking = server.connect_as(locker().name()).await;
+    let mut admin = server.admin().await;
+    let removed = [UserRule::removed(client().name())];
+    assert_eq!(admin.close(LEADER, &removed).await, Ok(Closing::Closed));
+    assert!(set(&mut before, PREFIX).await.unwrap_err().is_io_error());
+    assert!(connect(&server, "correct%20horse%20battery%20staple").await.is_none());
+    assert!(connect(&server, "anything").await.is_none());
+    assert!(set(&mut locking, PREFIX).await.is_ok(), "nobody else notices");
+    assert!(admin.observe(&[client().name()]).await.unwrap().open_users.is_empty());
+    // It comes back, as another one.
+    assert_eq!(admin.open(LEADER, &[another()]).await, Ok(Opening::Opened));
+    assert!(set(&mut connect(&server, "another").await.unwrap(), "other/").await.is_ok());
+}

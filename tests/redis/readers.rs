@@ -1,0 +1,149 @@
+//! A client that only looks: what it sees, what it cannot do, and how it goes on while others come and go.
+
+use crate::quorum::{LEADER, Quorum, TTL, fresh_value};
+use crate::server::{PREFIX, Server, USERS, client, locker, password, reader};
+use redis::aio::MultiplexedConnection;
+use redlock_operator::redis_member::acl::{OPERATOR_USER, UserRule};
+use redlock_operator::redis_member::{Closing, EPOCH_KEY, EpochChange, Opening, PasswordChange, Secret};
+use redlock_operator::redlock::TOKEN_KEY;
+
+/// A server whose readers are open, and a connection of one.
+async fn looking(server: &Server) -> MultiplexedConnection {
+    let mut admin = server.admin().await;
+    assert_eq!(admin.open(LEADER, &[reader()]).await, Ok(Opening::Opened));
+    server.connect_as(reader().name()).await
+}
+
+/// The answer to a command; of an error its code.
+async fn say(connection: &mut MultiplexedConnection, command: &str) -> String {
+    let mut words = command.split(' ');
+    let mut cmd = redis::cmd(words.next().unwrap());
+    words.for_each(|word| {
+        cmd.arg(word);
+    });
+    match cmd.query_async::<redis::Value>(connection).await {
+        Ok(redis::Value::BulkString(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
+        Ok(redis::Value::Int(number)) => number.to_string(),
+        Ok(redis::Value::SimpleString(text)) => text,
+        Ok(redis::Value::Nil) => "nil".to_owned(),
+        Ok(other) => format!("{other:?}"),
+        Err(error) if error.is_io_error() => "cut".to_owned(),
+        Err(error) => error.code().unwrap_or("?").to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn a_reader_sees_values_and_times_below_its_prefix_and_nothing_else() {
+    let quorum = Quorum::of(1).await;
+    let (own, value) = (format!("{PREFIX}job"), fresh_value());
+    quorum.granted(&own, &value).await;
+    quorum.granted("other/job", &fresh_value()).await;
+    let mut connection = looking(&quorum.servers[0]).await;
+    assert_eq!(say(&mut connection, &format!("GET {own}")).await, value.expose());
+    let left: u128 = say(&mut connection, &format!("PTTL {own}")).await.parse().unwrap();
+    assert!((1..=TTL.as_millis()).contains(&left), "{left} ms left");
+    assert_eq!(say(&mut connection, &format!("GET {PREFIX}nothing")).await, "nil");
+    assert_eq!(say(&mut connection, "PING").await, "PONG");
+    for key in ["other/job", "shop", TOKEN_KEY, EPOCH_KEY, "*"] {
+        for command in ["GET", "PTTL"] {
+            assert_eq!(say(&mut connection, &format!("{command} {key}")).await, "NOPERM", "{command} {key}");
+        }
+    }
+    for command in [
+        "SET @ v",
+        "SET @ v NX PX 9",
+        "DEL @",
+        "PEXPIRE @ 1",
+        "EXPIRE @ 1",
+        "EXISTS @",
+        "WATCH @",
+        "GETDEL @",
+        "GETEX @ PX 1",
+        "EVAL return(redis.call('get',KEYS[1])) 1 @",
+        "EVAL return(1) 0",
+        "SCRIPT LOAD return(1)",
+        "PUBLISH @ v",
+        "SUBSCRIBE @",
+        "HINCRBY @ f 1",
+        "MULTI",
+        "SCAN 0",
+        "KEYS *",
+        "INFO",
+        "TIME",
+        "CLIENT LIST",
+        "ACL LIST",
+        "CONFIG GET *",
+        "FLUSHALL",
+        "ECHO v",
+    ] {
+        assert_eq!(say(&mut connection, &command.replace('@', &own)).await, "NOPERM", "{command}");
+    }
+    assert_eq!(say(&mut connection, &format!("GET {own}")).await, value.expose(), "and the lock is untouched");
+}
+
+#[tokio::test]
+async fn a_reader_stays_through_epochs_of_operators_and_members() {
+    let quorum = Quorum::of(1).await;
+    let (own, value) = (format!("{PREFIX}job"), fresh_value());
+    quorum.granted(&own, &value).await;
+    let mut connection = looking(&quorum.servers[0]).await;
+    let mut admin = quorum.servers[0].admin().await;
+    assert_eq!(admin.raise_epoch(LEADER + 1).await, Ok(EpochChange::Raised));
+    assert_eq!(say(&mut connection, &format!("GET {own}")).await, value.expose(), "another leader");
+    // The members change: the users of the next epoch are opened, and those of this one closed.
+    let next = [UserRule::locker(USERS + 1, &password())];
+    assert_eq!(admin.open(LEADER + 1, &next).await, Ok(Opening::Opened));
+    assert_eq!(admin.close(LEADER + 1, &[locker(), client()]).await, Ok(Closing::Closed));
+    assert_eq!(say(&mut connection, &format!("GET {own}")).await, value.expose(), "on the same connection");
+    let names = [locker().name().to_owned(), client().name().to_owned(), reader().name().to_owned()];
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    assert_eq!(admin.observe(&names).await.unwrap().open_users, [reader().name()]);
+    assert_eq!(admin.users().await.unwrap().highest_epoch(), Some(USERS + 1), "it has none");
+    // It is closed with the member, which may have forgotten, and opened with it.
+    assert_eq!(admin.close(LEADER + 1, &[reader()]).await, Ok(Closing::Closed));
+    assert_eq!(say(&mut connection, &format!("GET {own}")).await, "NOPERM");
+    assert_eq!(say(&mut connection, "PING").await, "PONG");
+    assert_eq!(admin.open(LEADER + 1, &[reader()]).await, Ok(Opening::Opened));
+    assert_eq!(say(&mut connection, &format!("GET {own}")).await, value.expose());
+}
+
+#[tokio::test]
+async fn a_reader_is_cut_when_its_client_goes_or_may_write() {
+    let quorum = Quorum::of(1).await;
+    let server = &quorum.servers[0];
+    let own = format!("GET {PREFIX}job");
+    let mut connection = looking(server).await;
+    assert_eq!(say(&mut connection, &own).await, "nil");
+    let mut admin = server.admin().await;
+    assert_eq!(admin.close(LEADER, &[UserRule::removed(reader().name())]).await, Ok(Closing::Closed));
+    assert_eq!(say(&mut connection, &own).await, "cut");
+    let url = format!("redis://{}:{}@{}/", reader().name(), password().expose().replace(' ', "%20"), server.address());
+    assert!(redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.is_err());
+    // The client of the same name that may write is another user.
+    let mut writer = server.connect_as(client().name()).await;
+    assert_eq!(say(&mut writer, &format!("SET {PREFIX}job v")).await, "ok");
+}
+
+#[tokio::test]
+async fn a_reader_goes_on_while_passwords_are_rotated() {
+    let quorum = Quorum::of(1).await;
+    let server = &quorum.servers[0];
+    let own = format!("GET {PREFIX}job");
+    let mut connection = looking(server).await;
+    let new = Secret::new("new");
+    let both = [password(), new.clone()];
+    let mut admin = server.admin().await;
+    let changed = admin.set_passwords(LEADER, &both, &[reader().accepting(&both)], false).await;
+    assert_eq!(changed, Ok(PasswordChange::Changed));
+    assert_eq!(say(&mut connection, &own).await, "nil", "with the old one");
+    let url = format!("redis://{}:new@{}/", reader().name(), server.address());
+    let mut newer = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    assert_eq!(say(&mut newer, &own).await, "nil", "with the new one");
+    // What a leader that starts in the middle opens cuts nobody.
+    assert_eq!(admin.open(LEADER, &[reader().accepting(&both)]).await, Ok(Opening::Opened));
+    for connection in [&mut connection, &mut newer] {
+        assert_eq!(say(connection, &own).await, "nil");
+    }
+    let mut hand = server.connect_as(OPERATOR_USER).await;
+    assert_eq!(say(&mut hand, &own).await, "NOPERM", "the operator's hand looks at no lock");
+}
