@@ -126,7 +126,9 @@ async fn a_sealed_key_is_extended_by_no_replica_and_tells_how_long_it_lives() {
     assert!(longest > TTL && longest <= TTL + Duration::from_secs(5), "{longest:?}");
     assert!(until > grant.valid_until + Duration::from_secs(4));
     let outcome = seal(5).await;
-    assert!(matches!(outcome, Seal::Sealed { longest: again, .. } if again <= longest), "idempotent: {outcome:?}");
+    // Another majority may answer now, whose keys began a little later: only a second delay would lead beyond this bound.
+    let Seal::Sealed { longest, .. } = outcome else { panic!("{outcome:?}") };
+    assert!(longest <= TTL + Duration::from_secs(5), "idempotent: {longest:?}");
     let outcome = quorum.redlock.extend(&quorum.electorate(), extension("k", &value, TTL, grant.valid_until)).await;
     assert!(matches!(outcome[..], [Extend::Refused { .. }]), "{outcome:?}");
     assert_eq!(quorum.release("k", &value).await, 0, "the old value releases nothing");
