@@ -21,3 +21,5 @@ pub mod lock;
 pub mod operator;
 #[cfg(feature = "operator")]
 pub mod quorum;
+#[cfg(feature = "operator")]
+pub mod runtime;

@@ -1,22 +1,11 @@
-//! The operator process: shared caches, leadership, and the wiring of everything else.
+//! The operator process: its command line, its HTTP face, and the wiring of everything else.
 //!
 //! Every replica watches the cluster, keeps connections to all members and renews held locks. One of them, the leader, also
 //! runs the controllers: it grants, seals, repairs, fences and writes status.
 
-pub mod api_time;
 pub mod args;
-pub mod cache;
-pub mod context;
 pub mod http;
-pub mod keys;
-pub mod leader;
-pub mod limits;
-pub mod metrics;
-pub mod node_watch;
-pub mod panics;
 mod readiness;
-pub mod scope;
-pub mod settings;
 pub mod surroundings;
 pub mod telemetry;
 pub mod uninstall;
@@ -34,19 +23,16 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use self::{
-    args::OperatorArgs,
-    context::{Context, Replica},
-    http::Health,
-    leader::{Candidacy, Term},
-    panics::essential,
-    settings::Settings,
-    surroundings::Seen,
-};
+use self::{args::OperatorArgs, http::Health, surroundings::Seen};
 use crate::{
     lock::{self, holds::Holds, renewal::Renewal},
     quorum::{self, session::Sessions},
     redis_member::{Machine, Outward},
+    runtime::{
+        context::{Context, Replica},
+        leader::{Candidacy, Term},
+        panics::essential,
+    },
     time::{Clock, SystemClock},
 };
 
@@ -107,7 +93,7 @@ pub struct Operator {
 impl Operator {
     /// Does nothing yet.
     pub fn new(args: OperatorArgs, client: Client, lease_client: Client, machine: Machine) -> Self {
-        let settings = Settings::of(&args).into();
+        let settings = args.settings().into();
         let replica = Replica { namespace: args.namespace.clone(), pod_name: args.pod_name.clone(), settings };
         let (context, follow_caches) = Context::new(client, replica, machine);
         let (candidacy, leadership) = Candidacy::new(
@@ -213,7 +199,7 @@ pub fn keep(
     };
     tasks.spawn(essential("renewal", renewal.run(stop.clone())));
     tasks.spawn(essential("published holds", lock::adopt::follow(context.clone(), sessions.clone(), holds.clone())));
-    tasks.spawn(essential("node watch", node_watch::follow(context.clone())));
+    tasks.spawn(essential("node watch", context.clone().watch_nodes()));
     Keeping { sessions, holds }
 }
 

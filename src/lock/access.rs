@@ -7,9 +7,9 @@ use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use super::decide::Refusal;
 use crate::{
     api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum, conditions::AcceptedReason},
-    operator::context::Context,
     quorum::lookup::{self, LookupError},
     redlock::LockKey,
+    runtime::context::Context,
 };
 
 /// A lock whose TTL is shorter than so many command deadlines could not survive a single slow member.

@@ -18,9 +18,9 @@ use super::{
 };
 use crate::{
     api::DistributedLock,
-    operator::{cache::Change, context::Context},
     quorum::{in_force::InForce, session::Sessions},
     redlock::{Nonce, longest_ttl},
+    runtime::{cache::Change, context::Context},
     time::{Boottime, UnixMillis},
 };
 

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     api::{Claim, DistributedLock, Election},
-    operator::keys,
+    runtime::keys,
 };
 
 impl Locks {

@@ -23,8 +23,8 @@ use super::{
 };
 use crate::{
     api::{DistributedLock, conditions::HeldReason},
-    operator::{cache::Change, context::Context, leader::Term, panics::caught},
     quorum::session::Sessions,
+    runtime::{cache::Change, context::Context, leader::Term, panics::caught},
 };
 
 /// After a conflict, when the newest version has been read.

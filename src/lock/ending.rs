@@ -29,9 +29,9 @@ use crate::{
         BREAK_BY_ANNOTATION, DistributedLock, HeldQuorum, LetGo, MilliTime, RELEASE_ANNOTATION, conditions::HeldReason,
     },
     evidence,
-    operator::{cache::Guarded, keys::JOB_UID_LABEL},
     quorum::session::QuorumSession,
     redlock::{AcquireRequest, LockKey, LockValue, Nonce, Seal, Seen, ValueSigner},
+    runtime::{cache::Guarded, keys::JOB_UID_LABEL},
 };
 
 /// Of a user's name so much is written down.

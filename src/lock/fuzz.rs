@@ -23,8 +23,8 @@ use crate::{
         instance::Instance,
         unreadable::{Raw, ended, ending, locate, told},
     },
-    operator::cache::Guarded,
     redlock::{KeyState, Seen, StoredValue},
+    runtime::cache::Guarded,
     time::{Boottime, UnixMillis},
 };
 

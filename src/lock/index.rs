@@ -18,7 +18,7 @@ use crate::{
         DistributedLock,
         conditions::{LockCondition, is_true},
     },
-    operator::cache::Change,
+    runtime::cache::Change,
 };
 
 /// Locks by what they depend on.

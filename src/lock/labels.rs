@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label},
-    operator::cache::Guarded,
+    runtime::cache::Guarded,
 };
 
 /// How soon a label that nobody asked for is noticed.

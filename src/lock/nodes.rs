@@ -1,5 +1,5 @@
 //! Pure: what a node that stopped reporting says about the candidates on it. What it says about holders takes longer, see
-//! [`crate::operator::node_watch`].
+//! [`crate::runtime::node_watch`].
 
 use k8s_openapi::api::core::v1::Node;
 

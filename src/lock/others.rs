@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     api::{DistributedLock, HeldQuorum, LOCK_FINALIZER, RedisQuorum, conditions::AcceptedReason},
-    operator::context::Context,
+    runtime::context::Context,
     time::UnixMillis,
 };
 

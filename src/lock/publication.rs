@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     api::{DistributedLock, DistributedLockStatus, MilliTime, conditions::HeldReason},
-    operator::cache::Unreadable,
     redlock::Nonce,
+    runtime::cache::Unreadable,
     time::Boottime,
 };
 

@@ -34,9 +34,9 @@ use crate::{
         DistributedLock, DistributedLockStatus, RELEASE_ANNOTATION,
         conditions::{AcceptedReason, LockCondition, find_condition},
     },
-    operator::{context::Context, leader::Term},
     quorum::session::Sessions,
     redlock::Nonce,
+    runtime::{context::Context, leader::Term},
 };
 
 /// So many locks are looked at side by side, of one namespace half as many. More requests at once would only wait for each other in

@@ -10,12 +10,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::access::slot_key;
 use crate::{
     api::{DistributedLock, GoDuration, HeldQuorum, LockHolder},
-    operator::context::Context,
     quorum::{
         lookup,
         session::{QuorumSession, Sessions},
     },
     redlock::LockKey,
+    runtime::context::Context,
 };
 
 /// The record of one hold.

@@ -17,9 +17,9 @@ use super::{
 };
 use crate::{
     api::{DistributedLock, HeldQuorum},
-    operator::{context::Context, keys, leader::Term, panics::caught},
     quorum::session::{QuorumSession, Sessions},
     redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Seen, ValueSigner},
+    runtime::{context::Context, keys, leader::Term, panics::caught},
     time::Boottime,
 };
 

@@ -8,7 +8,7 @@ use std::{
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 
-use crate::operator::context::{Context, Replica};
+use crate::runtime::context::{Context, Replica};
 
 /// Labels that the replicas of one operator share.
 const SHARED_LABELS: [&str; 2] = ["app.kubernetes.io/name", "app.kubernetes.io/instance"];

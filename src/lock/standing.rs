@@ -14,7 +14,7 @@ use crate::{
         BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, Ending, RELEASE_ANNOTATION, STEP_DOWN_ANNOTATION,
         conditions::HeldReason,
     },
-    operator::{
+    runtime::{
         context::Context,
         keys::{self, JOB_UID_LABEL},
     },

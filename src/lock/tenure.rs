@@ -11,7 +11,7 @@ use kube::runtime::reflector::ObjectRef;
 
 use crate::{
     api::RedisQuorum,
-    operator::leader::{Term, quorum_name},
+    runtime::leader::{Term, quorum_name},
     time::Boottime,
 };
 

@@ -24,7 +24,7 @@ use crate::{
         DistributedLock, LOCK_FINALIZER,
         conditions::{AcceptedReason, HeldReason},
     },
-    operator::cache::Unreadable,
+    runtime::cache::Unreadable,
     time::Boottime,
 };
 

@@ -20,9 +20,9 @@ use tokio::time::timeout;
 use super::{heartbeat::Heartbeat, standing};
 use crate::{
     api::{DistributedLock, HttpGet, Liveness, TcpSocket},
-    operator::context::Context,
     redis_member::{Connect, Stream},
     redlock::Nonce,
+    runtime::context::Context,
     time::{Boottime, UnixMillis},
 };
 

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::shares::Slots;
 use crate::{
     api::{DistributedLock, DistributedLockStatus, LOCK_FINALIZER},
-    operator::{
+    runtime::{
         cache::{Guarded, Unreadable},
         metrics::Metrics,
     },

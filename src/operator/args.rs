@@ -2,7 +2,13 @@
 
 use std::net::SocketAddr;
 
-use crate::redis_member::Network;
+use kube::runtime::reflector::ObjectRef;
+
+use crate::{
+    api::RedisQuorum,
+    redis_member::Network,
+    runtime::{limits::Limits, scope::Scope, settings::Settings},
+};
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -61,4 +67,71 @@ pub struct OperatorArgs {
     /// Log format.
     #[arg(long, env = "REDLOCK_LOG_FORMAT", value_enum, default_value = "text")]
     pub log_format: LogFormat,
+}
+
+impl OperatorArgs {
+    /// What the rest of the operator reads of them.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        Settings {
+            default_quorum: self.default_quorum(),
+            installation: format!("{}/{}", self.namespace, self.lease),
+            locks: Scope::of(&self.watch_namespaces, &self.leave_out_namespaces),
+            quorums: Scope::of(&self.quorum_namespaces, &self.leave_out_namespaces),
+            limits: Limits::new(self.max_locks_per_namespace, self.max_quorums_per_namespace),
+        }
+    }
+
+    fn default_quorum(&self) -> Option<ObjectRef<RedisQuorum>> {
+        let namespace = Some(&self.default_quorum_namespace).filter(|namespace| !namespace.is_empty());
+        let reference = || ObjectRef::new(&self.default_quorum_name).within(namespace.unwrap_or(&self.namespace));
+        (!self.default_quorum_name.is_empty()).then(reference)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: OperatorArgs,
+    }
+
+    fn settings(arguments: &[&str]) -> Settings {
+        let line = ["redlock", "--namespace", "control", "--pod-name", "a"].iter().chain(arguments);
+        Line::parse_from(line).args.settings()
+    }
+
+    #[test]
+    fn the_default_quorum_is_in_the_operators_namespace_unless_it_is_told_otherwise() {
+        let default = |arguments: &[&str]| settings(arguments).default_quorum.map(|quorum| quorum.to_string());
+        assert!(default(&[]).is_some_and(|name| name.contains("main.control")), "{:?}", default(&[]));
+        let elsewhere = ["--default-quorum-namespace", "redis", "--default-quorum-name", "big"];
+        assert!(default(&elsewhere).is_some_and(|name| name.contains("big.redis")), "{:?}", default(&elsewhere));
+        assert_eq!(default(&["--default-quorum-name", ""]), None);
+    }
+
+    #[test]
+    fn an_installation_serves_the_quorums_of_its_namespaces_that_no_other_has() {
+        let quorum = |namespace: &str, installation: serde_json::Value| -> RedisQuorum {
+            serde_json::from_value(
+                serde_json::json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
+                "metadata": {"name": "q", "namespace": namespace}, "spec": {}, "status": installation}),
+            )
+            .unwrap()
+        };
+        let (own, other) =
+            (serde_json::json!({"installation": "control/mine"}), serde_json::json!({"installation": "a/b"}));
+        let all = settings(&["--lease", "mine", "--leave-out-namespaces", "a,b"]);
+        assert_eq!(all.installation, "control/mine");
+        assert!(all.serves(&quorum("c", own.clone())) && all.serves(&quorum("c", serde_json::json!({}))));
+        assert!(!all.serves(&quorum("c", other)) && !all.serves(&quorum("a", own.clone())));
+        let some = settings(&["--lease", "mine", "--quorum-namespaces", "a", "--watch-namespaces", "b"]);
+        assert!(some.serves(&quorum("a", own.clone())) && !some.serves(&quorum("b", own)));
+        assert!(some.locks.contains("b") && !some.locks.contains("a"));
+    }
 }

@@ -17,8 +17,10 @@ use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
 use self::limits::Limits;
-use super::{context::Context, leader::Term};
-use crate::time::Boottime;
+use crate::{
+    runtime::{context::Context, leader::Term},
+    time::Boottime,
+};
 
 /// A main loop that has not turned for this long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);
@@ -66,7 +68,7 @@ pub async fn serve(address: SocketAddr, face: Face, stop: CancellationToken) -> 
 type Text = Mutex<Option<(Boottime, String)>>;
 
 fn metrics(face: &Face, text: &Text) -> ([(HeaderName, &'static str); 1], String) {
-    let write = || face.context.metrics.text(&face.context, face.leadership.borrow().is_some());
+    let write = || face.context.metrics_text(face.leadership.borrow().is_some());
     ([(CONTENT_TYPE, OPEN_METRICS)], recent(text, face.context.clock.boottime(), write))
 }
 

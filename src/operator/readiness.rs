@@ -8,10 +8,10 @@ use std::{sync::Arc, time::Duration};
 use kube::ResourceExt;
 use tokio::time::{sleep, timeout};
 
-use super::context::Context;
 use crate::{
     api::{DistributedLock, DistributedLockStatus},
     lock::{holds::Holds, others::others_quorum},
+    runtime::context::Context,
 };
 
 /// What is not published by then will not be: a lock that nobody can renew must not stop an update for ever.

@@ -2,11 +2,14 @@
 
 use kube::ResourceExt;
 
-use super::{
-    context::Context,
-    leader::{Sight, Surroundings, quorum_name},
+use crate::{
+    quorum::session::Sessions,
+    runtime::{
+        context::Context,
+        leader::{Sight, Surroundings, quorum_name},
+    },
+    time::UnixMillis,
 };
-use crate::{quorum::session::Sessions, time::UnixMillis};
 
 /// Quorums and the API server, as this replica sees them.
 pub struct Seen {

@@ -19,8 +19,10 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{cache::Guarded, scope::Scope};
-use crate::api::{DistributedLock, LOCK_FINALIZER, QUORUM_FINALIZER, RedisQuorum};
+use crate::{
+    api::{DistributedLock, LOCK_FINALIZER, QUORUM_FINALIZER, RedisQuorum},
+    runtime::{cache::Guarded, scope::Scope},
+};
 
 /// How long the operator's pods may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);

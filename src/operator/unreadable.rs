@@ -11,17 +11,17 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{
-    cache::{Cache, Guarded, Unreadable},
-    context::Context,
-    leader::Term,
-};
 use crate::{
     api::{
         RedisQuorum,
         conditions::{CommonReason, QuorumCondition, Status},
     },
     lock::{unreadable::condition, writes::request},
+    runtime::{
+        cache::{Cache, Guarded, Unreadable},
+        context::Context,
+        leader::Term,
+    },
     time::{Boottime, UnixMillis},
 };
 

@@ -43,17 +43,22 @@ use tokio_stream::wrappers::IntervalStream;
 
 pub use default::{DefaultQuorumError, ensure_default_quorum, warn_of_other_defaults};
 
-use super::in_force::Lowering;
-use super::plan::{self, Invalid, Plan};
-use super::session::{ActError, FloorError, QuorumSession, Sessions, Turn};
-use super::status::Obstacle;
-use crate::api::RedisQuorum;
-use crate::api::conditions::CommonReason;
-use crate::operator::cache::{Cache, Change};
-use crate::operator::context::Context;
-use crate::operator::leader::Term;
-use crate::operator::panics::caught;
-use crate::time::{Boottime, Monotonic};
+use super::{
+    in_force::Lowering,
+    plan::{self, Invalid, Plan},
+    session::{ActError, FloorError, QuorumSession, Sessions, Turn},
+    status::Obstacle,
+};
+use crate::{
+    api::{RedisQuorum, conditions::CommonReason},
+    runtime::{
+        cache::{Cache, Change},
+        context::Context,
+        leader::Term,
+        panics::caught,
+    },
+    time::{Boottime, Monotonic},
+};
 use apply::Applied;
 use auth::Secrets;
 use change::Changed;

@@ -10,11 +10,11 @@ use kube::{
     runtime::reflector::ObjectRef,
 };
 
-use crate::api::{
-    AllowedNamespaces, DEFAULT_QUORUM_ANNOTATION, DistributedLock, KeyLayout, NamespacesFrom, RedisQuorum,
+use crate::{
+    api::{AllowedNamespaces, DEFAULT_QUORUM_ANNOTATION, DistributedLock, KeyLayout, NamespacesFrom, RedisQuorum},
+    redlock::LockKey,
+    runtime::cache::Unreadable,
 };
-use crate::operator::cache::Unreadable;
-use crate::redlock::LockKey;
 
 /// Why a lock has no quorum.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -38,15 +38,20 @@ pub use tokens::{FLOOR_STEP, FloorError};
 
 use alarm::Alarm;
 
-use super::auth::Auth;
-use super::membership::Lists;
-use super::status::{record_named, recorded_clocks};
-use super::{in_force, plan};
-use crate::api::RedisQuorum;
-use crate::operator::context::Context;
-use crate::redis_member::{Authorities, TlsError};
-use crate::redlock::{FencingToken, MemberError, Redlock, ValueSigner};
-use crate::time::{Clock, Monotonic};
+use super::{
+    auth::Auth,
+    in_force,
+    membership::Lists,
+    plan,
+    status::{record_named, recorded_clocks},
+};
+use crate::{
+    api::RedisQuorum,
+    redis_member::{Authorities, TlsError},
+    redlock::{FencingToken, MemberError, Redlock, ValueSigner},
+    runtime::context::Context,
+    time::{Clock, Monotonic},
+};
 use link::Shared;
 use links::Links;
 use tokens::Tokens;

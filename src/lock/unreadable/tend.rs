@@ -26,8 +26,8 @@ use crate::{
         record,
         writes::WriteError,
     },
-    operator::panics::caught,
     quorum::in_force,
+    runtime::panics::caught,
     time::Boottime,
 };
 

@@ -5,8 +5,8 @@ use serde_json::json;
 use super::*;
 use crate::{
     api::{DistributedLock, LetGo, RedisQuorum},
-    operator::cache::Guarded,
     redlock::Nonce,
+    runtime::cache::Guarded,
     time::UnixMillis,
 };
 

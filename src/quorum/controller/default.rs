@@ -2,9 +2,11 @@
 
 use kube::{Api, Client, ResourceExt, api::PostParams, runtime::reflector::ObjectRef};
 
-use crate::api::{DEFAULT_QUORUM_ANNOTATION, FIELD_MANAGER, NamespacesFrom, RedisQuorum, RedisQuorumSpec};
-use crate::operator::context::Context;
-use crate::quorum::lookup::is_marked_as_default;
+use crate::{
+    api::{DEFAULT_QUORUM_ANNOTATION, FIELD_MANAGER, NamespacesFrom, RedisQuorum, RedisQuorumSpec},
+    quorum::lookup::is_marked_as_default,
+    runtime::context::Context,
+};
 
 /// Why the default quorum could not be made.
 #[derive(Debug, thiserror::Error)]

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Task;
-use crate::api::conditions::{LockCondition, is_true};
-use crate::api::{DistributedLock, RedisQuorum};
-use crate::operator::{context::Context, keys};
-use crate::quorum::lookup;
-use crate::quorum::plan::Plan;
-use crate::redlock::Votes;
+use crate::{
+    api::{
+        DistributedLock, RedisQuorum,
+        conditions::{LockCondition, is_true},
+    },
+    quorum::{lookup, plan::Plan},
+    redlock::Votes,
+    runtime::{context::Context, keys},
+};
 
 impl Task<'_> {
     /// Names of the locks that are held, sorted.

@@ -22,12 +22,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{Error, Task, request};
-use crate::api::{FIELD_MANAGER, QUORUM_LABEL};
-use crate::operator::{
-    cache::{Cache, Shape},
-    scope::Scope,
+use crate::{
+    api::{FIELD_MANAGER, QUORUM_LABEL},
+    quorum::plan::Plan,
+    runtime::{
+        cache::{Cache, Shape},
+        scope::Scope,
+    },
 };
-use crate::quorum::plan::Plan;
 
 /// What the leader watches of the objects that quorums are made of. Secrets are not watched: nobody here may list them.
 #[derive(Clone)]

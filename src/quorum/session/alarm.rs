@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use crate::operator::panics::caught;
+use crate::runtime::panics::caught;
 
 /// Raised when a task of a session has panicked. Cloning shares it.
 #[derive(Clone, Debug, Default)]

@@ -4,13 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::fence::Users;
-use crate::fence::clock::{Attribution, ClockWatch, Judgement, OwnClocks, Rule, Step, attribute};
-use crate::operator::api_time::ApiTime;
-use crate::quorum::status::ClockReport;
-use crate::quorum::timekeeping::{Testimony, reckon};
-use crate::redlock::{ClockCheck, ClockSample, MemberName, RunId};
-use crate::time::{Boottime, ClockOffset, UnixMicros, time_at};
+use crate::{
+    fence::{
+        Users,
+        clock::{Attribution, ClockWatch, Judgement, OwnClocks, Rule, Step, attribute},
+    },
+    quorum::{
+        status::ClockReport,
+        timekeeping::{Testimony, reckon},
+    },
+    redlock::{ClockCheck, ClockSample, MemberName, RunId},
+    runtime::api_time::ApiTime,
+    time::{Boottime, ClockOffset, UnixMicros, time_at},
+};
 
 /// What the status says of the clocks of admitted processes: what has to be added to `TIME`.
 pub(crate) type RecordedClocks = BTreeMap<MemberName, (RunId, Option<i64>)>;
@@ -281,8 +287,10 @@ impl ClockCheck for ClockGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redlock::Drift;
-    use crate::time::{TokioClock, UnixMicros};
+    use crate::{
+        redlock::Drift,
+        time::{TokioClock, UnixMicros},
+    };
 
     const RULE: Rule =
         Rule { drift: Drift { ppm: 10_000, floor: Duration::from_millis(2) }, window: Duration::from_secs(30) };

@@ -9,13 +9,16 @@ use k8s_openapi::api::core::v1::Secret as SecretObject;
 use kube::{Api, Client};
 use tokio::time::timeout;
 
-use super::QuorumSession;
-use super::link::Credentials;
-use crate::api::RedisQuorum;
-use crate::operator::api_time::ApiTime;
-use crate::quorum::plan::{ExternalPlan, ExternalTlsPlan, MemberPlan, known_members};
-use crate::quorum::tls::AUTHORITIES_KEY;
-use crate::redis_member::{Authorities, Secret, TlsClient};
+use super::{QuorumSession, link::Credentials};
+use crate::{
+    api::RedisQuorum,
+    quorum::{
+        plan::{ExternalPlan, ExternalTlsPlan, MemberPlan, known_members},
+        tls::AUTHORITIES_KEY,
+    },
+    redis_member::{Authorities, Secret, TlsClient},
+    runtime::api_time::ApiTime,
+};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_secs(1);

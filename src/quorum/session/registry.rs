@@ -11,12 +11,13 @@ use tokio::sync::broadcast;
 use tokio::time::interval;
 use tokio_stream::wrappers::BroadcastStream;
 
-use super::restarts::Restarts;
-use super::{Announcements, QuorumSession};
-use crate::api::{QUORUM_LABEL, RedisQuorum};
-use crate::fence::predecessor::{Machine, NodeFacts, NodeIdentity};
-use crate::operator::{cache::Change, context::Context, panics::caught_in};
-use crate::quorum::facts::Nodes;
+use super::{Announcements, QuorumSession, restarts::Restarts};
+use crate::{
+    api::{QUORUM_LABEL, RedisQuorum},
+    fence::predecessor::{Machine, NodeFacts, NodeIdentity},
+    quorum::facts::Nodes,
+    runtime::{cache::Change, context::Context, panics::caught_in},
+};
 
 /// News that a slow reader may fall behind before it is told nothing in particular changed, and looks at everything.
 const CAPACITY: usize = 1024;

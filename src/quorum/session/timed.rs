@@ -5,8 +5,10 @@ use std::sync::Arc;
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::QuorumSession;
-use crate::operator::metrics::MemberLabels;
-use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName};
+use crate::{
+    redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName},
+    runtime::metrics::MemberLabels,
+};
 
 /// A member whose answers are timed. An answer that nobody waited for is not.
 struct Timed {

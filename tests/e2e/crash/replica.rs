@@ -8,14 +8,15 @@ use kube::{Config, client::ClientBuilder, runtime::reflector::ObjectRef};
 use redlock_operator::{
     api::RedisQuorum,
     lock::{self, holds::Holds},
-    operator::{
-        self, Keeping,
-        context::{self, Context},
-        leader::Term,
-    },
+    operator::{self, Keeping},
     quorum::session::Sessions,
     redis_member::{Connect, Machine, Stream, Tcp},
     redlock::BoxFuture,
+    runtime::{
+        context::{self, Context},
+        leader::Term,
+        panics,
+    },
     time::SystemClock,
 };
 use tokio::{
@@ -91,7 +92,7 @@ async fn start(name: String, reach: Reach, leadership: watch::Receiver<Option<Te
     let machine = Machine { clock: Arc::new(SystemClock), network: Arc::new(Via(reach.place)) };
     let (context, follow_caches) = Context::new(client, replica, machine);
     let mut tasks = JoinSet::new();
-    tasks.spawn(operator::panics::essential("caches", follow_caches));
+    tasks.spawn(panics::essential("caches", follow_caches));
     ensure!(context.synced().await, "the caches ended before they were filled");
     let Keeping { sessions, holds } = operator::keep(&context, &leadership, &CancellationToken::new(), &mut tasks);
     tasks.detach_all();

@@ -9,13 +9,19 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{MS, PPM, S};
-use crate::fence::Users;
-use crate::fence::clock::{OwnClocks, Rule};
-use crate::operator::api_time::ApiTime;
-use crate::quorum::session::ClockGuard;
-use crate::quorum::timekeeping::{STEP, corrections};
-use crate::redlock::{ClockSample, Drift, MemberName, RunId};
-use crate::time::{Boottime, ClockOffset, SystemClock, UnixMicros};
+use crate::{
+    fence::{
+        Users,
+        clock::{OwnClocks, Rule},
+    },
+    quorum::{
+        session::ClockGuard,
+        timekeeping::{STEP, corrections},
+    },
+    redlock::{ClockSample, Drift, MemberName, RunId},
+    runtime::api_time::ApiTime,
+    time::{Boottime, ClockOffset, SystemClock, UnixMicros},
+};
 
 /// Readings are made twice a second.
 const TICK: i64 = 500 * MS;

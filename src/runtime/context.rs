@@ -17,7 +17,7 @@ use super::{
     cache::{Cache, Shape},
     keys,
     metrics::Metrics,
-    node_watch::NodeWatch,
+    node_watch::{self, NodeWatch},
     settings::Settings,
 };
 use crate::{
@@ -154,6 +154,28 @@ impl Context {
             self.locks.ready()
         );
         pods && nodes && namespaces && quorums && locks
+    }
+
+    /// Keeps looking at all nodes, on every replica, until dropped.
+    pub async fn watch_nodes(self) {
+        loop {
+            let now = self.clock.boottime();
+            let unreadable = self.nodes.unreadable().iter().filter_map(|node| node.metadata.name.clone()).collect();
+            self.node_watch.look(&self.nodes.all(), &unreadable, self.api_time.last_answer(), now);
+            tokio::time::sleep(node_watch::LOOK).await;
+        }
+    }
+
+    /// All metrics as text. What the caches show is read now.
+    pub fn metrics_text(&self, leads: bool) -> String {
+        let metrics = &self.metrics;
+        metrics.look_at_objects(&self.locks.all(), &self.quorums.all(), self.api_now(), leads);
+        metrics.look_at_watch("DistributedLock", &self.locks);
+        metrics.look_at_watch("RedisQuorum", &self.quorums);
+        metrics.look_at_watch("Pod", &self.pods);
+        metrics.look_at_watch("Node", &self.nodes);
+        metrics.look_at_watch("Namespace", &self.namespaces);
+        metrics.text()
     }
 
     /// Publishes an Event about `object`; a lost Event is only logged, since status and conditions carry the same news.

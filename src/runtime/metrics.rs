@@ -15,10 +15,13 @@ use prometheus_client::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{cache::Cache, context::Context};
-use crate::api::{
-    DistributedLock, RedisQuorum,
-    conditions::{HeldReason, LockCondition, find_condition},
+use super::cache::Cache;
+use crate::{
+    api::{
+        DistributedLock, RedisQuorum,
+        conditions::{HeldReason, LockCondition, find_condition},
+    },
+    time::UnixMillis,
 };
 
 /// One label: what became of it.
@@ -180,16 +183,32 @@ impl Metrics {
         family.get_or_create(&Outcome { outcome }).inc();
     }
 
-    /// All metrics as text. What the caches show is read now.
-    pub fn text(&self, context: &Context, leads: bool) -> String {
+    /// Notes what a cache could not read, and how often its watch was interrupted.
+    pub(super) fn look_at_watch<K>(&self, kind: &'static str, cache: &Cache<K>)
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+    {
+        let unreadable = i64::try_from(cache.unreadable().len()).unwrap_or(i64::MAX);
+        self.seen.unreadable.get_or_create(&KindLabels { kind }).set(unreadable);
+        let interruptions = cache.interruptions();
+        self.seen.watch_errors.get_or_create(&KindLabels { kind }).inner().store(interruptions, Ordering::Relaxed);
+    }
+
+    /// Notes what locks and quorums are like at `now`, and whether this replica leads.
+    pub(super) fn look_at_objects(
+        &self,
+        locks: &[Arc<DistributedLock>],
+        quorums: &[Arc<RedisQuorum>],
+        now: UnixMillis,
+        leads: bool,
+    ) {
         self.seen.leader.set(i64::from(leads));
-        self.seen.look_at_locks(&context.locks.all());
-        self.seen.look_at_quorums(&context.quorums.all(), context.api_now().0);
-        self.seen.look_at_watch("DistributedLock", &context.locks);
-        self.seen.look_at_watch("RedisQuorum", &context.quorums);
-        self.seen.look_at_watch("Pod", &context.pods);
-        self.seen.look_at_watch("Node", &context.nodes);
-        self.seen.look_at_watch("Namespace", &context.namespaces);
+        self.seen.look_at_locks(locks);
+        self.seen.look_at_quorums(quorums, now.0);
+    }
+
+    /// All metrics as text.
+    pub(super) fn text(&self) -> String {
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         if encode(&mut text, &registry).is_err() {
@@ -200,16 +219,6 @@ impl Metrics {
 }
 
 impl Seen {
-    fn look_at_watch<K>(&self, kind: &'static str, cache: &Cache<K>)
-    where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
-    {
-        let unreadable = i64::try_from(cache.unreadable().len()).unwrap_or(i64::MAX);
-        self.unreadable.get_or_create(&KindLabels { kind }).set(unreadable);
-        let interruptions = cache.interruptions();
-        self.watch_errors.get_or_create(&KindLabels { kind }).inner().store(interruptions, Ordering::Relaxed);
-    }
-
     fn look_at_locks(&self, locks: &[Arc<DistributedLock>]) {
         self.waiting.clear();
         let mut held = 0;

@@ -17,11 +17,10 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use tokio::sync::watch;
 
-use super::context::Context;
 use crate::time::Boottime;
 
 /// Between two looks at all nodes.
-const LOOK: Duration = Duration::from_secs(1);
+pub(super) const LOOK: Duration = Duration::from_secs(1);
 /// A silent node among others that report is given so long to be heard again.
 const SILENT: Duration = Duration::from_secs(15);
 /// A node whose object vanished is given so long to register again: its kubelet may be well.
@@ -152,16 +151,6 @@ impl Known {
 fn is_silent(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
-}
-
-/// Keeps looking, on every replica, until dropped.
-pub async fn follow(context: Context) {
-    loop {
-        let now = context.clock.boottime();
-        let unreadable = context.nodes.unreadable().iter().filter_map(|node| node.metadata.name.clone()).collect();
-        context.node_watch.look(&context.nodes.all(), &unreadable, context.api_time.last_answer(), now);
-        tokio::time::sleep(LOOK).await;
-    }
 }
 
 #[cfg(test)]

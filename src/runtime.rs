@@ -1,0 +1,13 @@
+//! What quorums and locks stand on: the API client, the watched caches, leadership, metrics, and what this replica was told.
+
+pub mod api_time;
+pub mod cache;
+pub mod context;
+pub mod keys;
+pub mod leader;
+pub mod limits;
+pub mod metrics;
+pub mod node_watch;
+pub mod panics;
+pub mod scope;
+pub mod settings;

@@ -1,0 +1,41 @@
+//! What the operator was told about its surroundings, by the chart.
+
+use kube::{ResourceExt, runtime::reflector::ObjectRef};
+
+use super::{cache::Unreadable, limits::Limits, scope::Scope};
+use crate::api::RedisQuorum;
+
+/// The same for all replicas of an installation, but for the time of an update.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// The quorum of locks that name none. Nobody can make another one the default but who runs the operator.
+    pub default_quorum: Option<ObjectRef<RedisQuorum>>,
+    /// This installation, `<namespace>/<Lease name>`.
+    pub installation: String,
+    /// Whose locks it looks after.
+    pub locks: Scope,
+    /// Whose quorums it looks after.
+    pub quorums: Scope,
+    /// How many of them it serves in one namespace.
+    pub limits: Limits,
+}
+
+impl Settings {
+    /// Whether this installation looks after a quorum: one of its namespaces, and of no other installation.
+    #[must_use]
+    pub fn serves(&self, quorum: &RedisQuorum) -> bool {
+        let installation = quorum.status.as_ref().and_then(|status| status.installation.as_deref());
+        self.is_ours(&quorum.namespace().unwrap_or_default(), installation)
+    }
+
+    /// The same of one that cannot be read.
+    #[must_use]
+    pub fn serves_unreadable(&self, quorum: &Unreadable) -> bool {
+        let installation = quorum.status("installation").and_then(|installation| installation.as_str());
+        self.is_ours(quorum.metadata.namespace.as_deref().unwrap_or_default(), installation)
+    }
+
+    fn is_ours(&self, namespace: &str, installation: Option<&str>) -> bool {
+        self.quorums.contains(namespace) && installation.is_none_or(|installation| installation == self.installation)
+    }
+}
