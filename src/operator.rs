@@ -25,7 +25,10 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use self::{args::OperatorArgs, http::Health, surroundings::Seen};
 use crate::{
-    lock::{self, holds::Holds, renewal::Renewal},
+    lock::{
+        self,
+        replica::{holds::Holds, renewal::Renewal},
+    },
     quorum::{self, session::Sessions},
     redis_member::{Machine, Outward},
     runtime::{
@@ -198,7 +201,10 @@ pub fn keep(
         leadership: leadership.clone(),
     };
     tasks.spawn(essential("renewal", renewal.run(stop.clone())));
-    tasks.spawn(essential("published holds", lock::adopt::follow(context.clone(), sessions.clone(), holds.clone())));
+    tasks.spawn(essential(
+        "published holds",
+        lock::replica::adopt::follow(context.clone(), sessions.clone(), holds.clone()),
+    ));
     tasks.spawn(essential("node watch", context.clone().watch_nodes()));
     Keeping { sessions, holds }
 }
@@ -216,7 +222,8 @@ async fn lead(
         if let Some(term) = term.filter(|term| !term.over.is_cancelled()) {
             // On the heap: together they are larger than a thread's stack bears.
             let quorums = quorum::controller::run(context.clone(), sessions.clone(), term.clone()).boxed();
-            let locks = lock::controller::run(context.clone(), sessions.clone(), holds.clone(), term.clone()).boxed();
+            let locks =
+                lock::leader::controller::run(context.clone(), sessions.clone(), holds.clone(), term.clone()).boxed();
             let unreadable = unreadable::tell(context.clone(), term.clone());
             tokio::join!(create_default_quorum(&context, &args, &term), quorums, locks, unreadable);
         } else if leadership.changed().await.is_err() {

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     api::{DistributedLock, DistributedLockStatus},
-    lock::{holds::Holds, others::others_quorum},
+    lock::{leader::others::others_quorum, replica::holds::Holds},
     runtime::context::Context,
 };
 

@@ -16,7 +16,7 @@ use crate::{
         RedisQuorum,
         conditions::{CommonReason, QuorumCondition, Status},
     },
-    lock::{unreadable::condition, writes::request},
+    lock::{model::unreadable::condition, replica::writes::request},
     runtime::{
         cache::{Cache, Guarded, Unreadable},
         context::Context,

@@ -4,14 +4,21 @@
 
 use std::time::Duration;
 
-use super::check::{Rules, holds, violated};
-use super::core::{granted, renewed, ticks};
+use super::{
+    check::{Rules, holds, violated},
+    core::{granted, renewed, ticks},
+};
 
 use kube::runtime::reflector::ObjectRef;
-use redlock_operator::api::HeldQuorum;
-use redlock_operator::lock::holds::{Hold, Holds, Terms};
-use redlock_operator::redlock::{Extend, LockKey, Nonce, Votes};
-use redlock_operator::time::{Boottime, UnixMillis};
+use redlock_operator::{
+    api::HeldQuorum,
+    lock::{
+        model::hold::{Hold, Terms},
+        replica::holds::Holds,
+    },
+    redlock::{Extend, LockKey, Nonce, Votes},
+    time::{Boottime, UnixMillis},
+};
 
 const TTL: u8 = 2;
 const NOW: Boottime = Boottime::new(Duration::from_secs(1_000));

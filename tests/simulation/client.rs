@@ -7,19 +7,26 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
-use redlock_operator::api::HeldQuorum;
-use redlock_operator::lock::holds::{Hold, Holds, Terms};
-use redlock_operator::redlock::{
-    Acquire, AcquireRequest, Elector, Electorate, Extend, ExtendRequest, FencingToken, Grant, LockKey, LockMember,
-    LockValue, Nonce, Redlock, RunId, Seal, Settings, ValueSigner,
+use redlock_operator::{
+    api::HeldQuorum,
+    lock::{
+        model::hold::{Hold, Terms},
+        replica::holds::Holds,
+    },
+    redlock::{
+        Acquire, AcquireRequest, Elector, Electorate, Extend, ExtendRequest, FencingToken, Grant, LockKey, LockMember,
+        LockValue, Nonce, Redlock, RunId, Seal, Settings, ValueSigner,
+    },
+    time::{Boottime, Clock},
 };
-use redlock_operator::time::{Boottime, Clock};
 use tokio::time::{Sleep, sleep};
 
-use super::clock::SimClock;
-use super::link::Link;
-use super::quorum::{NODE_TIMEOUT, Quorum, TTL};
-use super::rng::Rng;
+use super::{
+    clock::SimClock,
+    link::Link,
+    quorum::{NODE_TIMEOUT, Quorum, TTL},
+    rng::Rng,
+};
 
 const INTERVAL: Duration = Duration::from_millis(650);
 

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use kube::{Config, client::ClientBuilder, runtime::reflector::ObjectRef};
 use redlock_operator::{
     api::RedisQuorum,
-    lock::{self, holds::Holds},
+    lock::{self, replica::holds::Holds},
     operator::{self, Keeping},
     quorum::session::Sessions,
     redis_member::{Connect, Machine, Stream, Tcp},
@@ -116,7 +116,7 @@ async fn lead(context: Context, sessions: Sessions, holds: Arc<Holds>, mut leade
     loop {
         let term = leadership.borrow_and_update().clone();
         if let Some(term) = term.filter(|term| !term.over.is_cancelled()) {
-            lock::controller::run(context.clone(), sessions.clone(), holds.clone(), term).await;
+            lock::leader::controller::run(context.clone(), sessions.clone(), holds.clone(), term).await;
         } else if leadership.changed().await.is_err() {
             return;
         }

@@ -1,0 +1,103 @@
+//! Who would hold a lock if it were acquired now, as the caches have it.
+
+use kube::{
+    ResourceExt,
+    core::{Selector, SelectorExt},
+};
+
+use super::{reconcile::Locks, shunned};
+use crate::{
+    api::{Claim, DistributedLock, Election},
+    lock::model::{
+        candidate::{self, Candidate, Ineligible},
+        decide::Contender,
+        nodes,
+    },
+    runtime::keys,
+};
+
+impl Locks {
+    /// Whether a lock could hold its key now. One that could not blocks no other.
+    pub(super) fn is_eligible(&self, lock: &DistributedLock) -> bool {
+        self.contender(lock).is_ok() && !self.is_unable(&lock.uid().unwrap_or_default())
+    }
+
+    /// Who would hold the lock if it were acquired now.
+    pub(super) fn contender(&self, lock: &DistributedLock) -> Result<Contender, String> {
+        let namespace = lock.namespace().unwrap_or_default();
+        match (&lock.spec.claim, &lock.spec.election) {
+            (Some(Claim { identity: Some(identity), .. }), _) => Ok(Contender::Identity(identity.clone())),
+            (Some(Claim { pod_name: Some(pod_name), pod_uid, container, .. }), _) => {
+                let pod = self.context.pods.named(&namespace, pod_name);
+                let pod = pod.ok_or_else(|| format!("there is no pod {pod_name} in namespace {namespace}"))?;
+                if pod_uid.is_some() && *pod_uid != pod.uid() {
+                    return Err(format!(
+                        "pod {pod_name} in namespace {namespace} is another one than spec.claim.podUID names"
+                    ));
+                }
+                let candidate = candidate::bound(&pod, container.as_deref()).map_err(|Ineligible(why)| why)?;
+                Ok(Contender::Instance(Box::new(candidate)))
+            }
+            (_, Some(election)) => self.elect(lock, &namespace, election),
+            _ => Err("the spec has neither claim nor election".into()),
+        }
+    }
+
+    fn elect(&self, lock: &DistributedLock, namespace: &str, election: &Election) -> Result<Contender, String> {
+        let selector = Selector::try_from(election.selector.clone())
+            .map_err(|error| format!("spec.election.selector cannot be used: {error}"))?;
+        let pods: Vec<_> = self
+            .context
+            .pods
+            .under(&keys::namespace(namespace))
+            .into_iter()
+            .filter(|pod| selector.matches(pod.labels()))
+            .collect();
+        let nodes = self.context.nodes.all();
+        let judged = pods.iter().map(|pod| {
+            let candidate = candidate::electable(pod, election.container.as_deref())?;
+            match candidate.node_name.as_deref().filter(|node| nodes::is_unreachable(node, &nodes)) {
+                Some(node) => Err(Ineligible(format!("node {node} of pod {} does not report", candidate.pod_name))),
+                None => Ok(candidate),
+            }
+        });
+        let (mut candidates, mut reasons) = (Vec::new(), Vec::new());
+        for verdict in judged {
+            match verdict {
+                Ok(candidate) => candidates.push(candidate),
+                Err(Ineligible(why)) => reasons.push(why),
+            }
+        }
+        let any = !candidates.is_empty();
+        let candidates = self.without_shunned(lock, candidates);
+        match candidate::prefer(&candidates, election.preference) {
+            Some(best) => Ok(Contender::Instance(Box::new(best.clone()))),
+            None if any => Err("the only candidate has just released the lock: it may lead again after one ttl".into()),
+            None if reasons.is_empty() => Err("no pod matches spec.election.selector".into()),
+            None => {
+                reasons.sort();
+                reasons.truncate(5);
+                Err(reasons.join("; "))
+            }
+        }
+    }
+
+    /// The candidates without those to pass over, unless there are no others.
+    fn without_shunned(&self, lock: &DistributedLock, candidates: Vec<Candidate>) -> Vec<Candidate> {
+        let (uid, now) = (lock.uid().unwrap_or_default(), self.context.clock.boottime());
+        let api_now = self.context.api_now();
+        let may_lead = |candidate: &Candidate| !shunned::has_just_released(lock, &candidate.pod_name, api_now);
+        let candidates: Vec<_> = candidates.into_iter().filter(may_lead).collect();
+        let (passed_over, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| {
+            shunned::was_asked_to_go(lock, &candidate.pod_name)
+                || self.shunned.contains(&uid, &candidate.container_id, now)
+        });
+        if others.is_empty() { passed_over } else { others }
+    }
+
+    /// Passes a container instance over for the length of one TTL, if another candidate can lead. Whether it was so already.
+    pub fn shun(&self, lock: &DistributedLock, container_id: &str) -> bool {
+        let now = self.context.clock.boottime();
+        self.shunned.add(&lock.uid().unwrap_or_default(), container_id, now, lock.spec.ttl.get())
+    }
+}

@@ -1,0 +1,289 @@
+//! Which locks to look at again when something else changed.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
+
+use crate::{
+    api::{
+        DistributedLock,
+        conditions::{LockCondition, is_true},
+    },
+    lock::model::{
+        contention::{Contention, Designation, Entry, LockRef, designation},
+        queue::{Age, age},
+    },
+    runtime::cache::Change,
+};
+
+/// Locks by what they depend on.
+#[derive(Debug, Default)]
+pub struct Index(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    contention: Contention,
+    /// The oldest first.
+    by_namespace: HashMap<String, BTreeMap<Age, LockRef>>,
+    /// By the quorums that they name or are held on.
+    by_quorum: HashMap<Designation, HashSet<LockRef>>,
+    bound_to: HashMap<Bond, HashSet<LockRef>>,
+    facts: HashMap<LockRef, Facts>,
+    /// As last written here, which the watch may show only later.
+    entries: HashMap<LockRef, Entry>,
+    node_states: HashMap<String, Option<String>>,
+}
+
+/// Which pods a lock depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Bond {
+    /// The one of this namespace and name.
+    Pod(String, String),
+    /// Any in this namespace.
+    Namespace(String),
+}
+
+impl Bond {
+    fn of(lock: &DistributedLock) -> Option<Self> {
+        let namespace = lock.namespace().unwrap_or_default();
+        let claim = lock.spec.claim.as_ref();
+        let owned_by = |kind: &str| lock.owner_references().iter().find(|owner| owner.kind == kind);
+        if lock.spec.election.is_some() || owned_by("Job").is_some() {
+            return Some(Self::Namespace(namespace));
+        }
+        let pod = match (claim.and_then(|claim| claim.pod_name.clone()), owned_by("Pod")) {
+            (Some(pod), None) => pod,
+            (None, Some(owner)) => owner.name.clone(),
+            (None, None) => return None,
+            (Some(_), Some(_)) => return Some(Self::Namespace(namespace)),
+        };
+        Some(Self::Pod(namespace, pod))
+    }
+}
+
+/// What others on the key, or pods, care about. Renewals change none of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Facts {
+    entry: Entry,
+    namespace: String,
+    age: Age,
+    quorums: Vec<Designation>,
+    bond: Option<Bond>,
+    generation: Option<i64>,
+    nonce: Option<String>,
+    /// Those behind it are told whether they wait for its lockDelay.
+    ending: bool,
+    over: bool,
+}
+
+impl Facts {
+    fn of(lock: &DistributedLock) -> Self {
+        let status = lock.status.as_ref();
+        let finished = status.is_some_and(|status| is_true(&status.conditions, LockCondition::Finished));
+        Self {
+            entry: Entry::of(lock),
+            namespace: lock.namespace().unwrap_or_default(),
+            age: age(lock),
+            quorums: quorums(lock),
+            bond: Bond::of(lock),
+            generation: lock.metadata.generation,
+            nonce: status.and_then(|status| status.holder.as_ref()?.nonce.clone()),
+            ending: status.is_some_and(|status| status.ending.is_some()),
+            over: finished || lock.metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+/// The quorums whose changes matter to a lock: the one that it names, and those that it may be held on.
+fn quorums(lock: &DistributedLock) -> Vec<Designation> {
+    let status = lock.status.as_ref();
+    let held = status.and_then(|status| status.holder.as_ref()?.quorum.as_ref());
+    let let_go = status.and_then(|status| status.let_go.as_ref()).map(|let_go| &let_go.quorum);
+    let recorded = held.into_iter().chain(let_go);
+    let recorded = recorded.map(|quorum| Some((quorum.namespace.clone(), quorum.name.clone())));
+    [designation(lock)].into_iter().chain(recorded).collect()
+}
+
+impl Index {
+    /// Takes a change of a lock; gives the locks on its key that it matters to, itself perhaps among them. `spans` says whether the keys
+    /// of its quorum belong to no namespace, `newest` how the lock was last written here.
+    pub fn lock_changed(
+        &self,
+        change: &Change<DistributedLock>,
+        spans: bool,
+        newest: impl Fn(&LockRef) -> Option<Arc<DistributedLock>>,
+    ) -> Vec<LockRef> {
+        let lock = change.object();
+        let reference = LockRef::from_obj(&**lock);
+        let mut inner = self.inner();
+        let facts = Facts::of(lock);
+        let before = inner.facts.remove(&reference);
+        let now = matches!(change, Change::Applied(_)).then(|| facts.clone());
+        inner.refresh(&reference, newest(&reference).as_deref());
+        if let Some(before) = &before {
+            inner.unlink(before, &reference);
+        }
+        let matters = before != now;
+        if let Some(now) = now {
+            inner.link(&now, &reference);
+            inner.facts.insert(reference, now);
+        }
+        if matters { inner.contention.concerned(&facts.entry, spans) } else { Vec::new() }
+    }
+
+    /// Takes what was written here of a lock. `newest` is asked while no other change can come in between.
+    pub fn refresh(&self, lock: &LockRef, newest: impl Fn(&LockRef) -> Option<Arc<DistributedLock>>) {
+        let mut inner = self.inner();
+        inner.refresh(lock, newest(lock).as_deref());
+    }
+
+    /// The locks on the same key that a change of this one matters to, itself perhaps among them.
+    pub fn concerned(&self, lock: &DistributedLock, spans: bool) -> Vec<LockRef> {
+        self.inner().contention.concerned(&Entry::of(lock), spans)
+    }
+
+    /// The locks that hold the same key in their spec, whatever their quorum.
+    pub fn holders(&self, lock: &DistributedLock) -> Vec<LockRef> {
+        self.inner().contention.holders(&lock.key())
+    }
+
+    /// The last locks that held the same key and are finished.
+    pub fn ended(&self, lock: &DistributedLock) -> Vec<LockRef> {
+        self.inner().contention.ended(&lock.key())
+    }
+
+    /// Goes through those that wait before this one, in the order of their turns, as long as `more` says so.
+    pub fn for_each_before(&self, lock: &DistributedLock, spans: bool, more: impl FnMut(&LockRef) -> bool) {
+        let inner = self.inner();
+        let _stopped = inner.contention.before(lock, spans).all(more);
+    }
+
+    /// The oldest lock that waits for the same key, of those that `is_meant`.
+    pub fn oldest(
+        &self,
+        lock: &DistributedLock,
+        spans: bool,
+        is_meant: impl FnMut(&LockRef) -> Option<Arc<DistributedLock>>,
+    ) -> Option<Arc<DistributedLock>> {
+        self.inner().contention.oldest(lock, spans).find_map(is_meant)
+    }
+
+    /// The locks of this namespace.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<LockRef> {
+        self.inner().by_namespace.get(namespace).into_iter().flat_map(BTreeMap::values).cloned().collect()
+    }
+
+    /// Whether there are so many older locks in its namespace.
+    pub fn has_older(&self, lock: &DistributedLock, number: usize) -> bool {
+        let inner = self.inner();
+        let namespace = inner.by_namespace.get(&lock.namespace().unwrap_or_default());
+        let first_beyond = namespace.filter(|locks| locks.len() > number).and_then(|locks| locks.keys().nth(number));
+        first_beyond.is_some_and(|first| *first <= age(lock))
+    }
+
+    /// The youngest lock of a namespace that has not so many older ones: the one that follows when an older one goes.
+    pub fn last_of(&self, namespace: &str, number: usize) -> Option<LockRef> {
+        let inner = self.inner();
+        let locks = inner.by_namespace.get(namespace).filter(|locks| locks.len() >= number)?;
+        locks.values().nth(number.checked_sub(1)?).cloned()
+    }
+
+    /// The locks that name this quorum, or are held on it. `None` stands for the default.
+    pub fn of_quorum(&self, quorum: &Designation) -> Vec<LockRef> {
+        self.inner().by_quorum.get(quorum).into_iter().flatten().cloned().collect()
+    }
+
+    /// The locks that depend on this pod.
+    pub fn pod_changed(&self, pod: &Pod) -> Vec<LockRef> {
+        let (namespace, inner) = (pod.namespace().unwrap_or_default(), self.inner());
+        let bonds = [Bond::Pod(namespace.clone(), pod.name_any()), Bond::Namespace(namespace)];
+        bonds.iter().filter_map(|bond| inner.bound_to.get(bond)).flatten().cloned().collect()
+    }
+
+    /// The locks that depend on pods, if the node's readiness changed (its heartbeats matter to nobody). All of them: how many nodes
+    /// are silent decides about each.
+    pub fn node_changed(&self, change: &Change<Node>) -> Vec<LockRef> {
+        let node = change.object();
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let ready = conditions.into_iter().flatten().find(|c| c.type_ == "Ready").map(|c| c.status.clone());
+        let mut inner = self.inner();
+        let same = match change {
+            Change::Applied(_) => inner.node_states.insert(node.name_any(), ready.clone()) == Some(ready),
+            Change::Deleted(_) | Change::Vanished(_) => {
+                inner.node_states.remove(&node.name_any());
+                false
+            }
+        };
+        if same { Vec::new() } else { inner.bound_to.values().flatten().cloned().collect() }
+    }
+
+    /// The locks that depend on pods.
+    pub fn bound(&self) -> Vec<LockRef> {
+        self.inner().bound_to.values().flatten().cloned().collect()
+    }
+
+    /// Every lock.
+    pub fn all(&self) -> Vec<LockRef> {
+        self.inner().facts.keys().cloned().collect()
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn refresh(&mut self, reference: &LockRef, newest: Option<&DistributedLock>) {
+        let now = newest.map(Entry::of);
+        let before = match &now {
+            Some(now) => self.entries.insert(reference.clone(), now.clone()),
+            None => self.entries.remove(reference),
+        };
+        if before != now {
+            self.contention.changed(reference, before.as_ref(), now.as_ref());
+        }
+    }
+
+    fn link(&mut self, facts: &Facts, reference: &LockRef) {
+        let namespace = self.by_namespace.entry(facts.namespace.clone()).or_default();
+        namespace.insert(facts.age.clone(), reference.clone());
+        for quorum in &facts.quorums {
+            self.by_quorum.entry(quorum.clone()).or_default().insert(reference.clone());
+        }
+        if let Some(bond) = &facts.bond {
+            self.bound_to.entry(bond.clone()).or_default().insert(reference.clone());
+        }
+    }
+
+    fn unlink(&mut self, facts: &Facts, reference: &LockRef) {
+        if let Some(namespace) = self.by_namespace.get_mut(&facts.namespace) {
+            namespace.remove(&facts.age);
+            if namespace.is_empty() {
+                self.by_namespace.remove(&facts.namespace);
+            }
+        }
+        for quorum in &facts.quorums {
+            remove(&mut self.by_quorum, quorum, reference);
+        }
+        if let Some(bond) = &facts.bond {
+            remove(&mut self.bound_to, bond, reference);
+        }
+    }
+}
+
+fn remove<K: Eq + Hash>(map: &mut HashMap<K, HashSet<LockRef>>, key: &K, reference: &LockRef) {
+    if let Some(references) = map.get_mut(key) {
+        references.remove(reference);
+        if references.is_empty() {
+            map.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! The leader label: on the pod that leads, and on no other. Nor is it on any pod while nobody leads, when `leaderLabel` is switched
+//! off, or when the election is gone, however it came there.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+    runtime::reflector::ObjectRef,
+};
+use serde_json::{Value, json};
+
+use super::reconcile::{Error, Locks};
+use crate::{
+    api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label},
+    lock::replica::writes::{WriteError, request},
+    runtime::cache::Guarded,
+};
+
+/// How soon a label that nobody asked for is noticed.
+const TEND: Duration = Duration::from_secs(1);
+
+/// Namespace and name of a lock, of which there may be none.
+type Name = (String, String);
+
+/// Pods that were seen with leader labels, so that nobody has to look at all pods. Some may have lost them since: the cache of pods
+/// says so.
+#[derive(Debug, Default)]
+pub struct Wearers(Mutex<HashMap<Name, BTreeSet<String>>>);
+
+impl Wearers {
+    /// Takes notice of the labels of a pod.
+    pub fn see(&self, pod: &Pod) {
+        for label in pod.labels().keys() {
+            if let Some(lock) = label.strip_prefix(LEADER_LABEL_PREFIX) {
+                let name = (pod.namespace().unwrap_or_default(), lock.to_owned());
+                self.table().entry(name).or_default().insert(pod.name_any());
+            }
+        }
+    }
+
+    /// The pods with the label of this lock, by what `pod` says of each.
+    fn of(&self, name: &Name, pod: impl Fn(&str) -> Option<Arc<Pod>>) -> Vec<Arc<Pod>> {
+        let mut table = self.table();
+        let Some(names) = table.get_mut(name) else { return Vec::new() };
+        let label = leader_label(&name.1);
+        let mut wearing = Vec::new();
+        names.retain(|name| match pod(name).filter(|pod| pod.labels().contains_key(&label)) {
+            Some(pod) => {
+                wearing.push(pod);
+                true
+            }
+            None => false,
+        });
+        if names.is_empty() {
+            table.remove(name);
+        }
+        wearing
+    }
+
+    /// The locks whose labels were seen.
+    fn names(&self) -> Vec<Name> {
+        self.table().keys().cloned().collect()
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<Name, BTreeSet<String>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Locks {
+    /// The label is on the leader's pod and on no other, unless the cache shows that already.
+    pub(super) async fn ensure_label(&self, lock: &DistributedLock) -> Result<(), Error> {
+        let Some((pod_name, pod_uid)) = wanted(lock) else { return self.ensure_no_label(lock).await };
+        let (namespace, name) = name_of(lock);
+        let pod = self.context.pods.named(&namespace, pod_name).filter(|pod| pod.uid().as_deref() == Some(pod_uid));
+        let has_it = pod.is_some_and(|pod| pod.labels().contains_key(&leader_label(&name)));
+        if !has_it
+            || self.wearing(&(namespace.clone(), name.clone())).iter().any(|pod| pod.uid().as_deref() != Some(pod_uid))
+        {
+            set(&self.context.client, &namespace, &name, pod_name, pod_uid).await?;
+        }
+        Ok(())
+    }
+
+    /// No pod has the label, if the lock wants it on none.
+    pub(super) async fn ensure_no_label(&self, lock: &DistributedLock) -> Result<(), Error> {
+        let name = name_of(lock);
+        if wanted(lock).is_none() && !self.wearing(&name).is_empty() {
+            clear(&self.context.client, &name.0, &name.1, None).await?;
+        }
+        Ok(())
+    }
+
+    fn wearing(&self, name: &Name) -> Vec<Arc<Pod>> {
+        self.wearers.of(name, |pod| self.context.pods.named(&name.0, pod))
+    }
+
+    /// Sees to labels that no change of a lock leads to: of elections that are gone, or that a person or a late patch has put on. Does
+    /// not end.
+    pub(super) async fn tend_labels(&self) {
+        loop {
+            tokio::time::sleep(TEND).await;
+            for name in self.wearers.names() {
+                if !self.context.replica.settings.locks.contains(&name.0) {
+                    continue;
+                }
+                let wearing = self.wearing(&name);
+                if let Err(error) = self.tend(&name, &wearing).await {
+                    tracing::debug!(lock = ?name, error = &error as &dyn std::error::Error, "leader label not mended yet");
+                }
+            }
+        }
+    }
+
+    async fn tend(&self, name: &Name, wearing: &[Arc<Pod>]) -> Result<(), WriteError> {
+        let reference = ObjectRef::<DistributedLock>::new(&name.1).within(&name.0);
+        match self.context.locks.get(&reference).map(|lock| self.written.newest(lock)) {
+            Some(lock) if wearing.iter().any(|pod| pod.uid().as_deref() != wanted(&lock).map(|(_, uid)| uid)) => {
+                // Nobody listens only while the controller is being stopped.
+                let _ = self.nudges.send(reference);
+                Ok(())
+            }
+            None if !wearing.is_empty() => self.clear_of_nothing(name).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// The cache knows no such lock. It may be one that cannot be read, and its holder keeps its label.
+    async fn clear_of_nothing(&self, (namespace, name): &Name) -> Result<(), WriteError> {
+        let locks: Api<DistributedLock> = Api::namespaced(self.context.client.clone(), namespace);
+        if request(locks.get_metadata_opt(name)).await?.is_none() {
+            tracing::info!(namespace, lock = name, "taking a leader label off, there is no such lock");
+            clear(&self.context.client, namespace, name, None).await?;
+        }
+        Ok(())
+    }
+}
+
+fn name_of(lock: &DistributedLock) -> Name {
+    (lock.namespace().unwrap_or_default(), lock.name_any())
+}
+
+/// The pod that should carry the leader label, if the lock wants one.
+pub fn leader_label_wanted(lock: &DistributedLock) -> Option<&str> {
+    lock.spec.election.as_ref().filter(|election| election.leader_label)?;
+    lock.status.as_ref()?.holder.as_ref()?.pod_name.as_deref()
+}
+
+/// Name and UID of the pod that is to wear the label.
+fn wanted(lock: &DistributedLock) -> Option<(&str, &str)> {
+    let holder = lock.status.as_ref()?.holder.as_ref()?;
+    Some((leader_label_wanted(lock)?, holder.pod_uid.as_deref()?))
+}
+
+/// Puts the label of `lock` on the pod with this UID, after it is off every other pod (docs/safety.md, invariant 6). A pod
+/// that is gone needs no label.
+pub async fn set(
+    client: &Client,
+    namespace: &str,
+    lock: &str,
+    pod_name: &str,
+    pod_uid: &str,
+) -> Result<(), WriteError> {
+    clear(client, namespace, lock, Some(pod_uid)).await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let pod = match request(pods.get(pod_name)).await {
+        Ok(pod) if pod.uid().as_deref() == Some(pod_uid) => pod,
+        Ok(_) | Err(WriteError::Gone) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if pod.labels().contains_key(&leader_label(lock)) {
+        return Ok(());
+    }
+    write(&pods, &pod.metadata, lock, json!("true")).await
+}
+
+/// Takes the label of `lock` off every pod but the one with the UID `except`. Reads the API server, not a cache.
+pub async fn clear(client: &Client, namespace: &str, lock: &str, except: Option<&str>) -> Result<(), WriteError> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    // A pod that cannot be read has a label like any other.
+    let labelled: Api<Guarded<Pod>> = Api::namespaced(client.clone(), namespace);
+    let labelled = request(labelled.list(&ListParams::default().labels(&leader_label(lock)))).await?;
+    for pod in labelled.items.iter().filter(|pod| pod.uid().as_deref() != except) {
+        write(&pods, pod.meta(), lock, Value::Null).await?;
+    }
+    Ok(())
+}
+
+/// Carries the pod's resourceVersion, so that a leader that was frozen after it read the pod cannot write over what happened
+/// since.
+async fn write(pods: &Api<Pod>, pod: &ObjectMeta, lock: &str, value: Value) -> Result<(), WriteError> {
+    let patch = json!({"metadata": {
+        "labels": {leader_label(lock): value}, "resourceVersion": pod.resource_version, "uid": pod.uid
+    }});
+    let name = pod.name.as_deref().unwrap_or_default();
+    match request(pods.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch))).await {
+        Ok(_) | Err(WriteError::Gone) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, labels: Value) -> Arc<Pod> {
+        let pod = json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": labels}});
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn pods_with_a_leader_label_are_found_without_a_look_at_all_pods_and_forgotten_without_it() {
+        let wearers = Wearers::default();
+        let worn = pod("a-0", json!({"leader.redlock-operator.io/app": "true", "app": "a"}));
+        wearers.see(&worn);
+        wearers.see(&pod("a-1", json!({"app": "a"})));
+        let name: Name = ("ns".into(), "app".into());
+        assert_eq!(wearers.names().as_slice(), std::slice::from_ref(&name));
+        let found = wearers.of(&name, |asked| (asked == "a-0").then(|| worn.clone()));
+        assert_eq!(found.len(), 1);
+        assert!(wearers.of(&("other".into(), "app".into()), |_| Some(worn.clone())).is_empty());
+        assert!(wearers.of(&name, |asked| Some(pod(asked, json!({"app": "a"})))).is_empty());
+        assert!(wearers.names().is_empty());
+    }
+
+    #[test]
+    fn no_pod_is_to_wear_the_label_while_nobody_leads_or_when_it_is_switched_off() {
+        let lock = |leader_label: bool, status: Value| -> DistributedLock {
+            let election = json!({"selector": {"matchLabels": {"app": "a"}}, "leaderLabel": leader_label});
+            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "app", "namespace": "ns"}, "spec": {"election": election}, "status": status}))
+            .unwrap()
+        };
+        let held = json!({"transitions": 1, "holder": {"identity": "a-0", "podName": "a-0", "podUID": "u"}});
+        assert_eq!(wanted(&lock(true, held.clone())), Some(("a-0", "u")));
+        assert_eq!(wanted(&lock(false, held)), None);
+        assert_eq!(wanted(&lock(true, json!({"transitions": 1}))), None);
+    }
+}

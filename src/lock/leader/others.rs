@@ -1,0 +1,167 @@
+//! Locks whose quorum another installation of the operator looks after: they are left alone, but for the word why nothing happens.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{ResourceExt, runtime::controller::Action};
+
+use super::reconcile::{Error, Locks};
+use crate::{
+    api::{DistributedLock, HeldQuorum, LOCK_FINALIZER, RedisQuorum, conditions::AcceptedReason},
+    lock::model::{
+        decide::{Refusal, Rest},
+        status::Draft,
+    },
+    runtime::context::Context,
+    time::UnixMillis,
+};
+
+/// The installation that looks after the quorum has said something about a lock by then, if it looks after the lock, too.
+const SILENCE: Duration = Duration::from_secs(10);
+
+impl Locks {
+    /// `None`: the lock is this installation's. Otherwise when to look again.
+    pub(super) async fn leave_to_others(&self, lock: &Arc<DistributedLock>) -> Result<Option<Action>, Error> {
+        let Some(quorum) = others_quorum(&self.context, lock) else { return Ok(None) };
+        self.holds.forget(&lock.uid().unwrap_or_default());
+        match farewell_left(lock, self.context.api_now()) {
+            Some(left) if !left.is_zero() => return Ok(Some(Action::requeue(left))),
+            Some(_) => {
+                self.let_go(lock).await?;
+                return Ok(Some(Action::await_change()));
+            }
+            None => {}
+        }
+        match silence_left(lock, self.context.api_now()) {
+            Some(left) if !left.is_zero() => Ok(Some(Action::requeue(left))),
+            Some(_) => {
+                let refusal = refusal(&quorum);
+                let draft = Draft::of(lock, self.context.api_now()).refused(refusal.reason, &refusal.message);
+                self.publish(lock, &Rest { status: draft.finish(), wake: None, renewal: None }).await?;
+                Ok(Some(Action::await_change()))
+            }
+            None => Ok(Some(Action::await_change())),
+        }
+    }
+}
+
+/// The quorum of a lock, if another installation looks after it: the one that its hold is recorded on, else the one that its specification
+/// leads to.
+pub fn others_quorum(context: &Context, lock: &DistributedLock) -> Option<Arc<RedisQuorum>> {
+    let status = lock.status.as_ref();
+    let recorded = status.and_then(|status| {
+        let held = status.holder.as_ref().and_then(|holder| holder.quorum.as_ref());
+        held.or(status.let_go.as_ref().map(|let_go| &let_go.quorum))
+    });
+    let quorum = match recorded {
+        Some(recorded) => {
+            let quorum = context.quorums.get(&recorded.reference())?;
+            (HeldQuorum::of(&quorum) == *recorded).then_some(quorum)?
+        }
+        None => {
+            let home = lock.namespace().unwrap_or_default();
+            match &lock.spec.quorum_ref {
+                Some(named) => context.quorums.named(named.namespace.as_deref().unwrap_or(&home), &named.name)?,
+                None => context.quorums.get(context.replica.settings.default_quorum.as_ref()?)?,
+            }
+        }
+    };
+    (!context.replica.settings.serves(&quorum)).then_some(quorum)
+}
+
+/// Why a lock is not accepted here.
+fn refusal(quorum: &RedisQuorum) -> Refusal {
+    let name = HeldQuorum::of(quorum);
+    let installation = quorum.status.as_ref().and_then(|status| status.installation.as_deref());
+    let message = match installation {
+        Some(installation) => format!(
+            "RedisQuorum {name} is looked after by another installation of the operator ({installation}), which does not look after \
+             locks of this namespace: name another quorum, or let that installation watch this namespace"
+        ),
+        None => format!(
+            "RedisQuorum {name} is in a namespace that this installation of the operator leaves to others, and none looks after it: \
+             install one there, or name another quorum"
+        ),
+    };
+    Refusal { reason: AcceptedReason::OtherInstallation, message }
+}
+
+/// How long to wait for another installation before this one says a word. `None`: another one has spoken, or what stands there is
+/// our own word.
+fn silence_left(lock: &DistributedLock, api_now: UnixMillis) -> Option<Duration> {
+    let spoken = lock.status.as_ref().is_some_and(|status| !status.conditions.is_empty() || status.holder.is_some());
+    if spoken || lock.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    Some(silence_since(lock.metadata.creation_timestamp.as_ref(), api_now))
+}
+
+/// How long to wait before our finalizer is taken off a lock that is being deleted and that nobody holds: an installation that looks after
+/// the quorum and not after the lock would never do it. `None`: it has none, or its hold is the other installation's to end.
+fn farewell_left(lock: &DistributedLock, api_now: UnixMillis) -> Option<Duration> {
+    let deleted = lock.metadata.deletion_timestamp.as_ref()?;
+    let is_free = lock
+        .status
+        .as_ref()
+        .is_none_or(|status| status.holder.is_none() && status.ending.is_none() && status.let_go.is_none());
+    let has_finalizer = lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
+    (is_free && has_finalizer).then(|| silence_since(Some(deleted), api_now))
+}
+
+fn silence_since(time: Option<&Time>, api_now: UnixMillis) -> Duration {
+    let since = time.map_or(0, |time| time.0.as_millisecond());
+    SILENCE.saturating_sub(Duration::from_millis(u64::try_from(api_now.0.saturating_sub(since)).unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn another_installation_is_given_time_to_speak_and_is_not_contradicted() {
+        let lock = |status: serde_json::Value| -> DistributedLock {
+            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "a", "creationTimestamp": "1970-01-01T00:00:00Z"},
+                "spec": {"key": "k", "claim": {"identity": "a"}}, "status": status}))
+            .unwrap()
+        };
+        let silent = lock(json!({"transitions": 0}));
+        assert_eq!(silence_left(&silent, UnixMillis(4_000)), Some(Duration::from_secs(6)));
+        assert_eq!(silence_left(&silent, UnixMillis(60_000)), Some(Duration::ZERO));
+        let accepted = json!({"transitions": 0, "conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted",
+            "message": "", "lastTransitionTime": "1970-01-01T00:00:01Z"}]});
+        assert_eq!(silence_left(&lock(accepted), UnixMillis(60_000)), None);
+    }
+
+    #[test]
+    fn a_deleted_lock_that_nobody_holds_goes_away_whoever_looks_after_its_quorum() {
+        let lock = |status: serde_json::Value, finalizers: serde_json::Value| -> DistributedLock {
+            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+                "metadata": {"name": "a", "deletionTimestamp": "1970-01-01T00:00:00Z", "finalizers": finalizers},
+                "spec": {"key": "k", "claim": {"identity": "a"}}, "status": status}))
+            .unwrap()
+        };
+        let (ours, free) = (json!([LOCK_FINALIZER]), json!({"transitions": 1}));
+        let left = |lock: &DistributedLock, seconds: i64| farewell_left(lock, UnixMillis(seconds * 1_000));
+        assert_eq!(left(&lock(free.clone(), ours.clone()), 4), Some(Duration::from_secs(6)));
+        assert_eq!(left(&lock(free.clone(), ours.clone()), 60), Some(Duration::ZERO));
+        assert_eq!(left(&lock(free, json!([])), 60), None);
+        let ending = json!({"transitions": 1, "ending": {"since": "1970-01-01T00:00:00Z", "reason": "Broken"}});
+        assert_eq!(left(&lock(ending, ours), 60), None, "its hold is the other installation's to end");
+    }
+
+    #[test]
+    fn the_refusal_names_the_installation_that_looks_after_the_quorum() {
+        let quorum = |status: serde_json::Value| -> RedisQuorum {
+            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
+                "metadata": {"name": "q", "namespace": "a"}, "spec": {}, "status": status}))
+            .unwrap()
+        };
+        let theirs = refusal(&quorum(json!({"installation": "team-a/redlock"})));
+        assert!(theirs.message.contains("team-a/redlock") && theirs.message.contains("a/q"), "{}", theirs.message);
+        assert_eq!(theirs.reason, AcceptedReason::OtherInstallation);
+        assert!(refusal(&quorum(json!({}))).message.contains("none looks after it"));
+    }
+}

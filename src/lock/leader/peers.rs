@@ -1,0 +1,198 @@
+//! The other locks on a key, as the caches and this replica's own writes have them.
+
+use std::sync::Arc;
+
+use kube::{ResourceExt, runtime::reflector::ObjectRef};
+
+use super::reconcile::Locks;
+use crate::{
+    api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum, conditions::AcceptedReason},
+    lock::{
+        model::{
+            contention::designation,
+            decide::Refusal,
+            queue::{self, Place},
+            record::HoldRecord,
+            unreadable::{Raw, locate},
+        },
+        replica::{
+            access::{self, Access},
+            location,
+        },
+    },
+    redlock::LockKey,
+};
+
+impl Locks {
+    /// Locks that name no quorum contend whatever the default is: what one of them still has on the default of before keeps the
+    /// others off the new one.
+    pub(super) fn held_elsewhere(&self, lock: &DistributedLock, access: &Access) -> Option<String> {
+        if lock.spec.quorum_ref.is_some() {
+            return None;
+        }
+        let namespace = lock.namespace();
+        if let Some(waits_for) = self.held_elsewhere_unreadable(lock, access) {
+            return Some(waits_for);
+        }
+        let others = self.newest(&self.index.holders(lock));
+        others.into_iter().filter(|other| other.spec.quorum_ref.is_none()).find_map(|other| {
+            let held = location::of(&self.context, &other).map(|record| record.quorum);
+            let let_go =
+                other.status.as_ref().and_then(|status| status.let_go.as_ref()).map(|let_go| let_go.quorum.clone());
+            let quorum = held.into_iter().chain(let_go).find(|quorum| {
+                let verbatim = || self.is_verbatim(quorum) || self.is_verbatim(&access.quorum);
+                *quorum != access.quorum
+                    && location::exists(&self.context, quorum)
+                    && (other.namespace() == namespace || verbatim())
+            })?;
+            Some(format!(
+                "{} has the key on RedisQuorum {quorum}, which was the default before: waits until that hold has ended",
+                ObjectRef::from_obj(&*other)
+            ))
+        })
+    }
+
+    /// The same of what cannot be read: it may still be held, and where it says so.
+    fn held_elsewhere_unreadable(&self, lock: &DistributedLock, access: &Access) -> Option<String> {
+        let quorums = self.context.quorums.all();
+        let others = self.context.locks.unreadable();
+        let mut others = others.iter().map(|raw| Raw::unreadable(raw)).filter(|raw| {
+            let key = raw.text("/spec/key").or(raw.metadata.name.as_deref());
+            raw.field("/spec/quorumRef").is_none() && key == Some(&lock.key())
+        });
+        others.find_map(|other| {
+            let let_go = other.field("/status/letGo/quorum").and_then(|quorum| serde_json::from_value(quorum.clone()).ok());
+            let held = locate(&other, &quorums).map(|place| place.quorum);
+            let quorum = held.into_iter().chain(let_go).find(|quorum| {
+                let same = other.metadata.namespace == lock.namespace();
+                *quorum != access.quorum
+                    && location::exists(&self.context, quorum)
+                    && (same || self.is_verbatim(quorum) || self.is_verbatim(&access.quorum))
+            })?;
+            Some(format!(
+                "DistributedLock {}, which the operator cannot read, has the key on RedisQuorum {quorum}, which was the default before: \
+                 waits until that hold has ended",
+                other.full_name()
+            ))
+        })
+    }
+
+    fn is_verbatim(&self, quorum: &HeldQuorum) -> bool {
+        let quorum = self.context.quorums.get(&quorum.reference());
+        quorum.is_some_and(|quorum| quorum.spec.keys == KeyLayout::Verbatim)
+    }
+
+    /// The locks that a change of a quorum matters to.
+    pub(super) fn of_quorum(&self, quorum: &RedisQuorum) -> Vec<ObjectRef<DistributedLock>> {
+        let mut locks = self.index.of_quorum(&Some((quorum.namespace().unwrap_or_default(), quorum.name_any())));
+        if self.context.replica.settings.default_quorum == Some(ObjectRef::from_obj(quorum)) {
+            locks.extend(self.index.of_quorum(&None));
+        }
+        locks
+    }
+
+    /// The lock for which there is room when this one is gone.
+    pub(super) fn follows(&self, lock: &DistributedLock) -> Option<ObjectRef<DistributedLock>> {
+        self.index.last_of(&lock.namespace().unwrap_or_default(), self.context.replica.settings.limits.locks)
+    }
+
+    /// Whether the keys of the quorum that a lock names belong to no namespace, so that locks of others may be on its key.
+    pub(super) fn spans_namespaces(&self, lock: &DistributedLock) -> bool {
+        let quorum = match designation(lock) {
+            Some((namespace, name)) => self.context.quorums.named(&namespace, &name),
+            None => self.context.replica.settings.default_quorum.as_ref().and_then(|it| self.context.quorums.get(it)),
+        };
+        quorum.is_some_and(|quorum| quorum.spec.keys == KeyLayout::Verbatim)
+    }
+
+    fn newest(&self, locks: &[ObjectRef<DistributedLock>]) -> Vec<Arc<DistributedLock>> {
+        locks.iter().filter_map(|lock| self.newest_of(lock)).collect()
+    }
+
+    /// Whether a lock is on this key of this quorum. What is held counts where it is held, also when it would not be accepted now, and
+    /// also when that quorum was made again under its name since.
+    fn is_on(&self, access: &Access, lock: &DistributedLock) -> bool {
+        match location::of(&self.context, lock) {
+            Some(record) => has(&record, &access.quorum, &access.key),
+            None => access::of(&self.context, lock)
+                .is_ok_and(|other| other.quorum == access.quorum && other.key == access.key),
+        }
+    }
+
+    /// The others on the same key of the same quorum that hold it, or whose last key may still be there, as last written here.
+    pub(super) fn holders(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
+        let mut holders = self.newest(&self.index.holders(lock));
+        holders.retain(|peer| peer.uid() != lock.uid() && queue::holds(peer) && self.is_on(access, peer));
+        holders.sort_by_key(|peer| queue::age(peer));
+        holders
+    }
+
+    /// The first of those that wait before this lock and could have the key now, as many as its place depends on.
+    fn first_before(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
+        let (mut first, enough) = (Vec::new(), queue::enough(lock));
+        self.index.for_each_before(lock, access.spans_namespaces, |other| {
+            let other = self.newest_of(other).filter(|other| self.is_on(access, other));
+            first.extend(other.filter(|other| queue::is_queued(other) && self.is_eligible(other)));
+            first.len() < enough
+        });
+        first
+    }
+
+    /// The others on the key that may have left a value or a seal there, itself not among them.
+    pub(super) fn predecessors(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
+        let mut peers = self.newest(&self.index.ended(lock));
+        peers.retain(|peer| self.is_on(access, peer));
+        peers.extend(self.holders(lock, access));
+        peers.extend(self.first_before(lock, access));
+        peers
+    }
+
+    /// Whether the spec can be served beside the others on the key, and whose turn it is.
+    pub(super) fn place(&self, lock: &DistributedLock, access: &Access) -> Result<Place, Refusal> {
+        let holders = self.holders(lock, access);
+        let holders: Vec<_> = holders.iter().map(|holder| &**holder).collect();
+        let oldest = self.index.oldest(lock, access.spans_namespaces, |other| {
+            let other = self.newest_of(other)?;
+            (queue::is_queued(&other) && self.is_on(access, &other)).then_some(other)
+        });
+        if let Some(message) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
+            return Err(Refusal { reason: AcceptedReason::KeyShapeConflict, message });
+        }
+        Ok(queue::place(lock, &holders, self.first_before(lock, access).len()))
+    }
+}
+
+/// Whether a hold has the key, or one of its slots, on the quorum of that name. The members of a quorum that was deleted by force and
+/// made again know nothing of it, while its holder goes by what was published: only the status of that lock keeps others out, until
+/// it has run out or was let go.
+fn has(record: &HoldRecord, quorum: &HeldQuorum, key: &LockKey) -> bool {
+    record.quorum.reference() == quorum.reference() && is_slot_of(&record.key, key)
+}
+
+/// Whether this is the key itself or one of its slots.
+fn is_slot_of(held: &LockKey, key: &LockKey) -> bool {
+    let rest = held.as_str().strip_prefix(key.as_str());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_on_a_quorum_keeps_others_off_the_one_that_is_made_again_under_its_name() {
+        let quorum = |name: &str, uid: &str| HeldQuorum {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+        };
+        let key = |key: &str| LockKey::new(key.to_owned());
+        let held = HoldRecord { quorum: quorum("q", "former"), key: key("shop/k"), rejoin_delay: None };
+        assert!(has(&held, &quorum("q", "former"), &key("shop/k")));
+        assert!(has(&held, &quorum("q", "present"), &key("shop/k")));
+        assert!(!has(&held, &quorum("other", "former"), &key("shop/k")), "another quorum is another lock");
+        assert!(!has(&held, &quorum("q", "present"), &key("shop/other")));
+        let slot = HoldRecord { key: key("shop/k#1"), ..held };
+        assert!(has(&slot, &quorum("q", "present"), &key("shop/k")));
+    }
+}

@@ -1,0 +1,25 @@
+//! Pure: what is decided about a lock, and the words in which it is told.
+//!
+//! Is the holder's container alive ([`instance`], [`standing`])? Who may hold ([`candidate`], [`nodes`]), and whose turn is it
+//! ([`queue`], [`contention`])? What did a dead leader leave behind ([`orphans`])? What is next ([`decide`])? What does the status say
+//! ([`status`], [`readiness`]), and when ([`publications`])?
+
+pub mod candidate;
+pub mod contention;
+pub mod decide;
+pub mod foreign;
+pub mod heartbeat;
+pub mod hold;
+pub mod instance;
+pub mod nodes;
+pub mod orphans;
+pub mod publications;
+pub mod queue;
+pub mod readiness;
+pub mod record;
+pub mod standing;
+pub mod status;
+pub mod unreadable;
+
+#[cfg(test)]
+mod fuzz;

@@ -1,0 +1,218 @@
+//! Pure: the one next step for a lock, from what is known about it.
+
+mod free;
+mod held;
+
+use std::time::Duration;
+
+use kube::runtime::reflector::ObjectRef;
+
+use super::{
+    candidate::Candidate,
+    hold::{Hold, Sighting},
+    publications::Urgency,
+    queue::Place,
+    record::HoldRecord,
+    standing::Standing,
+    status::Draft,
+};
+use crate::{
+    api::{
+        BREAK_ANNOTATION, BREAK_BY_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus,
+        RELEASE_ANNOTATION, RedisQuorum, STEP_DOWN_ANNOTATION,
+        conditions::{AcceptedReason, HeldReason},
+    },
+    time::{Boottime, UnixMillis},
+};
+
+/// Annotations by which people ask for a hold to end. They are meant for the hold of the moment, not for a later one.
+pub const REQUESTS: [&str; 5] =
+    [STEP_DOWN_ANNOTATION, BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, BREAK_BY_ANNOTATION, RELEASE_ANNOTATION];
+/// A seal that no majority confirmed is tried again this soon.
+const SEAL_RETRY: Duration = Duration::from_millis(200);
+
+/// Who would hold the lock if it were acquired now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contender {
+    /// A free-text identity.
+    Identity(String),
+    /// A container instance.
+    Instance(Box<Candidate>),
+}
+
+/// Why the spec cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// For the condition Accepted.
+    pub reason: AcceptedReason,
+    /// What to write or wait for.
+    pub message: String,
+}
+
+/// Why no attempt is made before `until`: the last one's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// When the next attempt is due.
+    pub until: Boottime,
+    /// For the condition Held.
+    pub reason: HeldReason,
+    /// What was answered.
+    pub message: String,
+    /// So many attempts in a row were answered by no majority.
+    pub unanswered: u32,
+}
+
+/// What the members say about the end of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sealing {
+    /// No majority has confirmed anything to this replica.
+    Unconfirmed,
+    /// A majority holds the seal, and the last of these keys is gone by then.
+    RunsOut(Boottime),
+    /// No majority has the value or its seal any more.
+    Gone,
+}
+
+/// What is known about a lock that its status says is held.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Held {
+    /// What is to become of it.
+    pub standing: Standing,
+    /// What this replica knows of its validity.
+    pub hold: Option<Hold>,
+    /// Where it lives; `None` if nobody can tell.
+    pub record: Option<HoldRecord>,
+    /// That quorum object still exists.
+    pub quorum_exists: bool,
+    /// The rejoin delay of that quorum now.
+    pub rejoin_delay: Option<Duration>,
+    /// That quorum's clock, once this replica knows it.
+    pub quorum_now: Option<UnixMillis>,
+    /// When this replica first saw it, and its end.
+    pub sighting: Sighting,
+    /// What the members said about its end.
+    pub sealing: Sealing,
+}
+
+/// A hold that was let go without the members' word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LetGoView {
+    /// Its quorum still exists, so that its key may still be there.
+    pub quorum_exists: bool,
+    /// What the members have said since.
+    pub sealing: Sealing,
+}
+
+/// Everything that a decision depends on.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    /// The object, no older than this replica's own last write to it.
+    pub lock: &'a DistributedLock,
+    /// Present if its status names a holder.
+    pub held: Option<Held>,
+    /// Present if its status remembers a hold that was let go.
+    pub let_go: Option<LetGoView>,
+    /// Whether its spec can be served.
+    pub refusal: Option<Refusal>,
+    /// Who would hold it, or why nobody can.
+    pub contender: Result<Contender, String>,
+    /// Why the key counts as held on another quorum, if it does: the default quorum was moved while locks were held.
+    pub elsewhere: Option<String>,
+    /// Its place in the queue.
+    pub place: Place,
+    /// Set after an attempt without success.
+    pub pause: Option<Pause>,
+    /// Whether another replica may still take over that reaches the quorum of the hold.
+    pub may_hand_over: bool,
+    /// For validities and pauses.
+    pub now: Boottime,
+    /// The API server's time, for what counts from a time that it or a controller wrote.
+    pub api_now: UnixMillis,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub enum Step {
+    /// Make sure that the object cannot vanish while its key is held.
+    AddFinalizer,
+    /// Nothing is held any more: let the object go.
+    RemoveFinalizer,
+    /// A finished claim has been kept long enough.
+    Delete,
+    /// Try to acquire the key for this contender.
+    Acquire(Contender),
+    /// Take the leader label off, clear the status, then delete the key.
+    Free(Freed),
+    /// What a person asked for by annotation is done, or cannot be meant any more: take these annotations off.
+    ClearRequests(Vec<&'static str>),
+    /// A majority of the members refused the hold: take the label off, clear the status, and delete what the others still have.
+    Lose(String),
+    /// Let another replica lead, which may reach the quorum and have renewed what this one could not.
+    HandOver(ObjectRef<RedisQuorum>, String),
+    /// Say in the status that the hold ends, stop renewing it and seal it.
+    RunOut(HeldReason, String),
+    /// Seal it (again), until a majority has confirmed it.
+    Seal,
+    /// No majority confirmed the end for so long that none can remember it: clear the status, and leave the keys.
+    LetGo(HeldReason, String),
+    /// Ask the members about a hold that was let go (again), until a majority has confirmed its end.
+    SealLetGo,
+    /// They have: forget it.
+    ForgetLetGo,
+    /// Keep it: see to the leader label.
+    Keep(Rest),
+    /// Nothing to do but to have the status say so.
+    Rest(Rest),
+}
+
+/// Why a hold ends, and what becomes of its seal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Freed {
+    /// For the condition Held and the history.
+    pub reason: HeldReason,
+    /// For people.
+    pub why: String,
+    /// The seal stays and runs out: `lockDelay` binds everybody else, foreign clients too.
+    pub leave_seal: bool,
+}
+
+/// The status to have, and when to look again without being told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rest {
+    /// What the status ought to say; written if it says something else.
+    pub status: DistributedLockStatus,
+    /// Look again after this time.
+    pub wake: Option<Duration>,
+    /// Present if the status says of a hold that it has been renewed.
+    pub renewal: Option<Renewal>,
+}
+
+/// How soon a renewal is to be published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// Whether the readers of the status have little left.
+    pub urgency: Urgency,
+    /// For how long they have had less than a quarter of the ttl left.
+    pub lateness: Duration,
+}
+
+/// Decides.
+pub fn decide(view: &View<'_>) -> Step {
+    match &view.held {
+        Some(held) => held::decide(view, held),
+        None => free::decide(view),
+    }
+}
+
+fn rest(draft: Draft, wake: Option<Duration>) -> Step {
+    Step::Rest(Rest { status: draft.finish(), wake, renewal: None })
+}
+
+/// How soon to try again what no majority confirmed.
+pub const fn seal_retry() -> Duration {
+    SEAL_RETRY
+}
+
+#[cfg(test)]
+mod tests;

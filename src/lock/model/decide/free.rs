@@ -1,0 +1,140 @@
+//! Pure: the next step for a lock that nobody holds.
+
+use std::time::Duration;
+
+use kube::ResourceExt;
+
+use super::{REQUESTS, Sealing, Step, View, rest};
+use crate::{
+    api::{
+        LOCK_FINALIZER,
+        conditions::{HeldReason, LockCondition, is_true},
+    },
+    lock::model::{
+        queue::Place,
+        status::{Draft, LAST_POSITION, remaining_after_finish},
+    },
+};
+
+/// Between two looks at a hold that was let go.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+pub(super) fn decide(view: &View<'_>) -> Step {
+    let lock = view.lock;
+    let has_finalizer = lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
+    let draft = Draft::of(lock, view.api_now);
+    if lock.metadata.deletion_timestamp.is_some() {
+        return if has_finalizer { Step::RemoveFinalizer } else { rest(draft, None) };
+    }
+    let asked: Vec<_> = REQUESTS.into_iter().filter(|request| lock.annotations().contains_key(*request)).collect();
+    if !asked.is_empty() {
+        return Step::ClearRequests(asked);
+    }
+    if let Some(step) = decide_let_go(view) {
+        return step;
+    }
+    if lock.status.as_ref().is_some_and(|status| is_true(&status.conditions, LockCondition::Finished)) {
+        return match remaining_after_finish(lock, view.api_now) {
+            Some(Duration::ZERO) => Step::Delete,
+            wake if is_let_go(view) => rest(draft, Some(wake.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN))),
+            wake => rest(draft, wake),
+        };
+    }
+    // A suspended lock does not wait for its turn, so nothing happens when that time has passed.
+    let patience = patience(view).filter(|_| !lock.spec.suspend);
+    if patience == Some(Duration::ZERO) {
+        let message = "spec.waitTimeout has passed: a claim waits once, create another one to queue again";
+        return rest(
+            draft.waiting(HeldReason::WaitTimeout, message, None).finished(HeldReason::WaitTimeout, message),
+            None,
+        );
+    }
+    if let Some(refusal) = &view.refusal {
+        return rest(draft.refused(refusal.reason, &refusal.message), patience);
+    }
+    let draft = draft.accepted();
+    if lock.spec.suspend {
+        return rest(
+            draft.waiting(HeldReason::Suspended, "spec.suspend is true: set it to false to queue again", None),
+            None,
+        );
+    }
+    if let Some(let_go) = lock.status.as_ref().and_then(|status| status.let_go.as_ref()).filter(|_| is_let_go(view)) {
+        let message = format!(
+            "its last hold was let go while no majority of RedisQuorum {} answered, and its key may still be there: the lock is \
+             granted when a majority answers again, or when that quorum is deleted",
+            let_go.quorum
+        );
+        return rest(draft.waiting(HeldReason::HeldByOther, &message, None), Some(LOOK_AGAIN));
+    }
+    if let Some(message) = &view.elsewhere {
+        return rest(draft.waiting(HeldReason::HeldByOther, message, None), Some(LOOK_AGAIN));
+    }
+    let contender = match &view.contender {
+        Ok(contender) => contender,
+        Err(why) => return rest(draft.waiting(HeldReason::NoCandidate, why, None), patience),
+    };
+    // The next in the queue is ready to be granted, so that a hand-over costs one write less.
+    if !has_finalizer && matches!(view.place, Place::Behind { position: 1, .. } | Place::Waiting { position: 1 }) {
+        return Step::AddFinalizer;
+    }
+    match &view.place {
+        Place::Behind { holder, position, delayed: true } => {
+            let message = format!(
+                "{holder} lost its hold: waits until its time and its lockDelay have run out, at position {position}"
+            );
+            return rest(queued(draft, HeldReason::LockDelay, message, *position), patience);
+        }
+        Place::Behind { holder, position, delayed: false } => {
+            let message = format!("held by {holder}: waits until that is released or runs out, at position {position}");
+            return rest(queued(draft, HeldReason::Queued, message, *position), patience);
+        }
+        Place::Waiting { position } => {
+            let message = format!("waits for {} before it in the queue", position - 1);
+            return rest(queued(draft, HeldReason::Queued, message, *position), patience);
+        }
+        Place::First => {}
+    }
+    if let Some(pause) = view.pause.as_ref().filter(|pause| pause.until > view.now) {
+        let trouble = (pause.reason == HeldReason::NoQuorum).then_some(pause.message.as_str());
+        let draft = draft.waiting(pause.reason, &pause.message, Some(1)).quorum_available(trouble);
+        let wake = pause.until.since(view.now);
+        return rest(draft, Some(patience.map_or(wake, |patience| wake.min(patience))));
+    }
+    if has_finalizer { Step::Acquire(contender.clone()) } else { Step::AddFinalizer }
+}
+
+/// How long the lock still waits for its turn, if its spec limits that.
+fn patience(view: &View<'_>) -> Option<Duration> {
+    let timeout = view.lock.spec.wait_timeout?.get();
+    let created = view.lock.metadata.creation_timestamp.as_ref()?.0.as_millisecond();
+    let waited = u64::try_from(view.api_now.0.saturating_sub(created)).unwrap_or(0);
+    Some(timeout.saturating_sub(Duration::from_millis(waited)))
+}
+
+/// A hold that was let go is asked about until a majority of its quorum has told its end.
+fn decide_let_go(view: &View<'_>) -> Option<Step> {
+    let let_go = view.let_go.filter(|let_go| let_go.quorum_exists)?;
+    match let_go.sealing {
+        Sealing::Unconfirmed if !is_paused(view) => Some(Step::SealLetGo),
+        Sealing::RunsOut(until) if until <= view.now => Some(Step::ForgetLetGo),
+        Sealing::Gone => Some(Step::ForgetLetGo),
+        Sealing::Unconfirmed | Sealing::RunsOut(_) => None,
+    }
+}
+
+/// Whether the key of an earlier hold may still be on the members of a quorum that exists.
+fn is_let_go(view: &View<'_>) -> bool {
+    view.let_go.is_some_and(|let_go| let_go.quorum_exists)
+}
+
+fn is_paused(view: &View<'_>) -> bool {
+    view.pause.as_ref().is_some_and(|pause| pause.until > view.now)
+}
+
+/// Far back in the queue neither position nor holder is told: each handover would mean a write for every waiter.
+fn queued(draft: Draft, reason: HeldReason, message: String, position: usize) -> Draft {
+    let far = || format!("waits for {LAST_POSITION} or more before it in the queue");
+    let (reason, message) = if position > LAST_POSITION { (HeldReason::Queued, far()) } else { (reason, message) };
+    draft.waiting(reason, &message, Some(position))
+}

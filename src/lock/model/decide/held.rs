@@ -1,0 +1,234 @@
+//! Pure: the next step for a lock that has a holder.
+
+use std::time::Duration;
+
+use kube::ResourceExt;
+
+use super::{Freed, Held, Renewal, Rest, Sealing, Step, View, rest};
+use crate::{
+    api::{
+        DistributedLock, Ending, RELEASE_ANNOTATION, Validity,
+        conditions::{HeldReason, LockCondition, is_true},
+    },
+    lock::model::{
+        hold::{Hold, Loss},
+        publications::Urgency,
+        standing::Standing,
+        status::Draft,
+    },
+    time::{Boottime, UnixMillis},
+};
+
+/// A hold that the members do not answer for is offered to another replica when so much of its validity is left, or a third of
+/// its TTL if that is less.
+const SLIPPING: Duration = Duration::from_secs(1);
+/// Added to what an older version of the operator published, for drift and one slow command.
+const RESERVE: Duration = Duration::from_secs(1);
+
+pub(super) fn decide(view: &View<'_>, held: &Held) -> Step {
+    let ending = view.lock.status.as_ref().and_then(|status| status.ending.as_ref());
+    match &held.standing {
+        Standing::Free(reason, why) => Step::Free(Freed { reason: *reason, why: why.clone(), leave_seal: false }),
+        Standing::RunsOut(reason, why) => match ending {
+            None => Step::RunOut(*reason, why.clone()),
+            Some(ending) => decide_ending(view, held, ending, (*reason, why)),
+        },
+        Standing::Good => decide_good(view, held),
+    }
+}
+
+/// A hold that runs out has ended when a majority of the members says so. If none answers, it is let go when they cannot
+/// remember it any more.
+fn decide_ending(view: &View<'_>, held: &Held, ending: &Ending, (reason, why): (HeldReason, &str)) -> Step {
+    let waited = held.sighting.ending.map_or(Duration::ZERO, |since| view.now.since(since));
+    let left = longest_memory(view, held).saturating_sub(waited);
+    let until = match held.sealing {
+        Sealing::Unconfirmed if left.is_zero() => return Step::LetGo(reason, why.to_owned()),
+        Sealing::Unconfirmed if held.quorum_exists => return Step::Seal,
+        Sealing::Unconfirmed => return rest(Draft::of(view.lock, view.api_now), Some(left)),
+        Sealing::RunsOut(until) => until.since(view.now),
+        Sealing::Gone => Duration::ZERO,
+    };
+    let until = until.max(delay_after_loss(view, held, ending, left));
+    if !until.is_zero() {
+        return rest(Draft::of(view.lock, view.api_now), Some(until));
+    }
+    // The keys are left to run out, which costs others a hundredth of a ttl and needs no trust in this replica's clock.
+    Step::Free(Freed { reason, why: format!("{why}; its validity has run out"), leave_seal: true })
+}
+
+/// How long the members may remember a hold after its last renewal.
+fn longest_memory(view: &View<'_>, held: &Held) -> Duration {
+    if let Some(recorded) = held.record.as_ref().and_then(|record| record.rejoin_delay) {
+        return recorded;
+    }
+    // An older version of the operator recorded nothing.
+    let spec = &view.lock.spec;
+    let promised = spec.ttl.get() + spec.lock_delay.unwrap_or_default().get();
+    let published = view.lock.status.as_ref().and_then(|status| status.valid_until);
+    let now = held.quorum_now.unwrap_or(view.api_now);
+    let ahead = published.map_or(0, |until| u64::try_from(until.as_millis().saturating_sub(now.0)).unwrap_or(0));
+    let longest = promised.max(Duration::from_millis(ahead));
+    held.rejoin_delay.unwrap_or_default().max(longest + longest / 32 + RESERVE)
+}
+
+/// What is left of `lockDelay` after a loss. It counts from the end of the last validity that anybody knew. `longest` bounds it
+/// while the quorum's clock is not known.
+fn delay_after_loss(view: &View<'_>, held: &Held, ending: &Ending, longest: Duration) -> Duration {
+    let delay = view.lock.spec.lock_delay.unwrap_or_default().get();
+    if delay.is_zero() || ending.reason != HeldReason::Expired.as_str() {
+        return Duration::ZERO;
+    }
+    match (ending.until, held.quorum_now) {
+        (Some(until), Some(now)) => {
+            Duration::from_millis(u64::try_from(until.as_millis().saturating_sub(now.0)).unwrap_or(0)).min(longest)
+        }
+        _ => longest,
+    }
+}
+
+fn decide_good(view: &View<'_>, held: &Held) -> Step {
+    if let Some(stale) = stale_word(view.lock) {
+        return Step::ClearRequests(vec![stale]);
+    }
+    match held.hold.as_ref() {
+        None => decide_unknown(view, held),
+        Some(Hold { loss: Some(Loss::Refused), trouble, .. }) => {
+            let trouble = trouble.clone().unwrap_or_default();
+            lost(view.lock, format!("a majority of the members no longer has the key: {trouble}"))
+        }
+        Some(hold) if is_slipping(hold, view.now) && view.may_hand_over => {
+            let trouble = hold.trouble.clone().unwrap_or_else(|| "not renewed in time".into());
+            Step::HandOver(hold.terms.quorum.reference(), trouble)
+        }
+        Some(hold) if !hold.is_valid(view.now) => {
+            let trouble = hold.trouble.clone().unwrap_or_else(|| "it was not renewed in time".into());
+            Step::RunOut(HeldReason::Expired, format!("its validity ran out: {trouble}"))
+        }
+        Some(hold) => keep(view, held, hold),
+    }
+}
+
+/// A refusal by a majority is the members' word that the key is gone. Only a delay still keeps others out.
+fn lost(lock: &DistributedLock, why: String) -> Step {
+    match lock.spec.lock_delay.filter(|delay| !delay.get().is_zero()) {
+        Some(_) => Step::RunOut(HeldReason::Expired, why),
+        None => Step::Lose(why),
+    }
+}
+
+/// A hold of which this replica knows no validity. Before it knows the quorum's clock, it cannot tell whether there is one.
+fn decide_unknown(view: &View<'_>, held: &Held) -> Step {
+    let seen_for = view.now.since(held.sighting.held);
+    let left = longest_memory(view, held).saturating_sub(seen_for);
+    if held.quorum_now.is_none() && held.quorum_exists && !left.is_zero() {
+        return rest(Draft::of(view.lock, view.api_now), Some(left.min(Duration::from_millis(500))));
+    }
+    let why = if held.quorum_exists {
+        "the operator's new leader found no validity in the status that had not run out, so it cannot know that nobody else \
+         held the key meanwhile"
+    } else {
+        "its RedisQuorum no longer exists"
+    };
+    Step::RunOut(HeldReason::Expired, why.into())
+}
+
+fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
+    let draft = Draft::of(view.lock, view.api_now);
+    let draft = match &view.refusal {
+        // It goes on; the condition says why nobody else would be granted this.
+        Some(refusal) => draft.refused_while_held(refusal.reason, &refusal.message),
+        None => draft.accepted(),
+    };
+    let draft = match &held.record {
+        Some(record) => draft.recorded(record, held.rejoin_delay),
+        None => draft,
+    };
+    let renewal = held.quorum_now.and_then(|now| Some((now, publication(view.lock, hold, now)?)));
+    let draft = match renewal {
+        Some((now, _)) => draft.renewed(hold, now).published_after(gap(view.lock, now)),
+        None => draft,
+    };
+    let wake = hold.valid_until.since(view.now).min(until_max_hold(view, held)).min(until_min_hold(view, held));
+    Step::Keep(Rest { status: draft.finish(), wake: Some(wake), renewal: renewal.map(|(_, renewal)| renewal) })
+}
+
+/// The word of an earlier holder, which ends nothing any more.
+fn stale_word(lock: &DistributedLock) -> Option<&'static str> {
+    let word = lock.annotations().get(RELEASE_ANNOTATION)?;
+    let token = lock.status.as_ref()?.fencing_token?;
+    (word.trim().parse() != Ok(token)).then_some(RELEASE_ANNOTATION)
+}
+
+/// Every replica renews, so what one cannot renew for want of answers another perhaps can.
+fn is_slipping(hold: &Hold, now: Boottime) -> bool {
+    let left = hold.valid_until.since(now);
+    // One that it never renewed, and was not refused for, may have run out while nobody renewed.
+    let is_unanswered = hold.silence || hold.trouble.is_none() && hold.won.is_some();
+    is_unanswered && !hold.is_valid(now) || hold.silence && left < SLIPPING.min(hold.terms.ttl / 3)
+}
+
+/// A change of votes or of the quorum's availability is published at once. A mere renewal is published when too little would be left
+/// of what is published by the time of the next renewal: every write that can be left out is one for somebody else. With
+/// `validity: Transitions` it is published only when somebody is about to depend on it.
+fn publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixMillis) -> Option<Renewal> {
+    let urgent = Renewal { urgency: Urgency::Urgent, lateness: Duration::ZERO };
+    let Some(status) = &lock.status else { return Some(urgent) };
+    if hold.assumed {
+        return None;
+    }
+    let published = status.renewed_at.map_or(i64::MIN, |time| time.as_millis());
+    let available = is_true(&status.conditions, LockCondition::QuorumAvailable);
+    let renewal_is_news = lock.spec.validity == Validity::Published;
+    let until_next = hold.terms.renew_interval + left_for_publication(hold.terms.ttl);
+    let runs_out = status.valid_until.map_or(i64::MIN, |time| time.as_millis());
+    let due = runs_out.saturating_sub(i64::try_from(until_next.as_millis()).unwrap_or(i64::MAX));
+    let longest = i64::try_from(hold.terms.ttl.as_millis()).unwrap_or(i64::MAX);
+    // No renewal earned that: a clock that was wrong has published it.
+    let is_ahead = runs_out.saturating_sub(quorum_now.0) > longest;
+    let is_due = hold.announce
+        || is_ahead
+        || renewal_is_news && hold.renewed_at.0 > published && hold.renewed_at.0 >= due
+        || hold.votes.is_some_and(|votes| status.votes.as_deref() != Some(votes.to_string().as_str()))
+        || available == hold.trouble.is_some();
+    let quarter = i64::try_from((hold.terms.ttl / 4).as_millis()).unwrap_or(i64::MAX);
+    let late = quorum_now.0.saturating_sub(runs_out.saturating_sub(quarter));
+    let lateness = Duration::from_millis(u64::try_from(late).unwrap_or(0));
+    let is_urgent = hold.announce || is_ahead || late > 0;
+    is_due.then_some(match is_urgent {
+        _ if !renewal_is_news => urgent,
+        true => Renewal { lateness, ..urgent },
+        false => Renewal { urgency: Urgency::Calm, lateness },
+    })
+}
+
+/// For how long what the status publishes has run out, of a lock whose renewals are published.
+fn gap(lock: &DistributedLock, quorum_now: UnixMillis) -> Duration {
+    let published = lock.status.as_ref().filter(|_| lock.spec.validity == Validity::Published);
+    let gap = published.and_then(|status| status.valid_until).map_or(0, |until| quorum_now.0 - until.as_millis());
+    Duration::from_millis(u64::try_from(gap).unwrap_or(0))
+}
+
+/// So much of what is published is always left for the next write: a quarter of the ttl, and of a short one more, since a write
+/// takes its time.
+fn left_for_publication(ttl: Duration) -> Duration {
+    (ttl / 4).max(Duration::from_secs(1).min(ttl / 2))
+}
+
+fn until_max_hold(view: &View<'_>, held: &Held) -> Duration {
+    let (Some(max_hold), Some(held)) = (view.lock.spec.max_hold, held_for(view, held)) else { return Duration::MAX };
+    max_hold.get().saturating_sub(held)
+}
+
+/// Until what waits for the end of minHold may happen, if something can.
+fn until_min_hold(view: &View<'_>, held: &Held) -> Duration {
+    let (Some(min_hold), Some(held)) = (view.lock.spec.min_hold, held_for(view, held)) else { return Duration::MAX };
+    min_hold.get().checked_sub(held).filter(|left| !left.is_zero()).unwrap_or(Duration::MAX)
+}
+
+/// By the quorum's clock, as `acquiredAt` is.
+fn held_for(view: &View<'_>, held: &Held) -> Option<Duration> {
+    let acquired = view.lock.status.as_ref()?.acquired_at?;
+    let held = held.quorum_now?.0.saturating_sub(acquired.as_millis());
+    Some(Duration::from_millis(u64::try_from(held).unwrap_or(0)))
+}

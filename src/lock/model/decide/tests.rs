@@ -1,0 +1,127 @@
+mod free;
+mod held;
+
+use kube::runtime::reflector::ObjectRef;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    api::{
+        HeldQuorum, LOCK_FINALIZER,
+        conditions::{LockCondition, is_true},
+    },
+    lock::model::hold::{Loss, Terms},
+    redlock::{Extend, LockKey, Nonce, Votes},
+};
+
+const WALL: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
+const NOW: Boottime = Boottime::new(Duration::from_secs(1_000));
+/// In an earlier term.
+const BEFORE: Boottime = Boottime::new(Duration::from_secs(999));
+
+fn lock(extra: serde_json::Value) -> DistributedLock {
+    let mut lock = json!({
+        "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u", "generation": 2, "finalizers": [LOCK_FINALIZER],
+            "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"key": "k", "claim": {"identity": "a"}}
+    });
+    merge(&mut lock, &extra);
+    serde_json::from_value(lock).unwrap()
+}
+
+fn merge(base: &mut serde_json::Value, extra: &serde_json::Value) {
+    match extra.as_object() {
+        Some(fields) => fields.iter().for_each(|(name, value)| merge(&mut base[name], value)),
+        None => *base = extra.clone(),
+    }
+}
+
+/// Held since 00:00:50, renewed at 00:00:58, valid until 00:01:07.
+fn held_lock(extra: serde_json::Value) -> DistributedLock {
+    let mut lock = lock(json!({"status": {
+        "transitions": 1, "holder": {"identity": "a", "nonce": "0101"}, "fencingToken": 7, "votes": "3/3",
+        "acquiredAt": "2026-01-01T00:00:50.000Z", "renewedAt": "2026-01-01T00:00:58.000Z",
+        "validUntil": "2026-01-01T00:01:07.000Z", "conditions": [
+            {"type": "QuorumAvailable", "status": "True", "reason": "AsExpected", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:50Z"}]
+    }}));
+    let mut value = serde_json::to_value(&lock).unwrap();
+    merge(&mut value, &extra);
+    lock = serde_json::from_value(value).unwrap();
+    lock
+}
+
+fn quorum() -> HeldQuorum {
+    HeldQuorum { namespace: "ns".into(), name: "main".into(), uid: "q".into() }
+}
+
+fn hold(renewed_at: i64, valid_for: u64) -> Hold {
+    let terms = Terms {
+        lock: ObjectRef::new("a").within("ns"),
+        uid: "u".into(),
+        quorum: quorum(),
+        key: LockKey::new("ns/k"),
+        nonce: Nonce::from_bytes([1; 10]),
+        ttl: Duration::from_secs(9),
+        renew_interval: Duration::from_secs(3),
+    };
+    let valid_until = NOW + Duration::from_millis(valid_for);
+    let wall = UnixMillis(WALL.0 + i64::try_from(valid_for).unwrap());
+    Hold::new(terms, valid_until, wall, UnixMillis(renewed_at), NOW).granted(Votes { yes: 3, of: 3 }, BEFORE)
+}
+
+fn view(lock: &DistributedLock) -> View<'_> {
+    View {
+        lock,
+        held: None,
+        let_go: None,
+        refusal: None,
+        contender: Ok(Contender::Identity("a".into())),
+        elsewhere: None,
+        place: Place::First,
+        pause: None,
+        may_hand_over: true,
+        now: NOW,
+        api_now: WALL,
+    }
+}
+
+/// Held for ten seconds and ending for one, as this replica has seen it.
+fn held(standing: Standing, hold: Option<Hold>) -> Held {
+    let ago = |seconds| NOW.saturating_sub(Duration::from_secs(seconds));
+    Held {
+        standing,
+        hold,
+        record: Some(HoldRecord {
+            quorum: quorum(),
+            key: LockKey::new("ns/k"),
+            rejoin_delay: Some(Duration::from_secs(31)),
+        }),
+        quorum_exists: true,
+        rejoin_delay: Some(Duration::from_secs(31)),
+        quorum_now: Some(WALL),
+        sighting: Sighting { held: ago(10), ending: Some(ago(1)) },
+        sealing: Sealing::Unconfirmed,
+    }
+}
+
+fn held_view(lock: &DistributedLock, standing: Standing, hold: Option<Hold>) -> View<'_> {
+    View { held: Some(held(standing, hold)), ..view(lock) }
+}
+
+fn ending_lock(extra: serde_json::Value) -> DistributedLock {
+    let mut ending = json!({"status": {"ending":
+        {"since": "2026-01-01T00:00:59.000Z", "reason": "Suspended", "until": "2026-01-01T00:01:07.000Z"}}});
+    merge(&mut ending, &extra);
+    held_lock(ending)
+}
+
+fn runs_out() -> Standing {
+    Standing::RunsOut(HeldReason::Suspended, "suspended".into())
+}
+
+fn held_reason(step: &Step) -> String {
+    let (Step::Rest(rest) | Step::Keep(rest)) = step else { panic!("not a rest: {step:?}") };
+    rest.status.conditions.iter().find(|c| c.type_ == "Held").unwrap().reason.clone()
+}

@@ -1,0 +1,276 @@
+use super::*;
+
+#[test]
+fn a_renewal_is_published_when_too_little_would_be_left_at_the_next_one() {
+    // What is published ends in 7 s; the next renewal comes in 3 s, and a quarter of the 9 s has to be left then.
+    let lock = held_lock(json!({}));
+    let early = hold(WALL.0 + 1_749, 8_000);
+    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(early))) else { panic!() };
+    assert_eq!(rest.status.renewed_at, lock.status.as_ref().unwrap().renewed_at);
+    let due = hold(WALL.0 + 1_750, 8_000);
+    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(due))) else { panic!() };
+    assert_eq!(rest.status.renewed_at.unwrap().as_millis(), WALL.0 + 1_750);
+    assert_eq!(rest.wake, Some(Duration::from_secs(8)), "the end of its validity");
+}
+
+#[test]
+fn a_short_lock_is_published_so_often_that_what_is_published_never_runs_out() {
+    // A TTL of 1 s: each renewal, every 333 ms, has to be seen before the validity of the one before ends.
+    let lock = held_lock(
+        json!({"status": {"renewedAt": "2026-01-01T00:00:59.600Z", "validUntil": "2026-01-01T00:01:00.580Z"}}),
+    );
+    let renewed = |at: i64| {
+        let mut hold = hold(WALL.0 + at, 900);
+        hold.terms.renew_interval = Duration::from_millis(333);
+        let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(hold))) else { panic!() };
+        rest.status.renewed_at.map(|at| at.as_millis() - WALL.0)
+    };
+    assert_eq!(renewed(-67), Some(-67));
+    assert_eq!(renewed(-400), Some(-400), "nothing new");
+}
+
+#[test]
+fn with_transitions_a_renewal_is_published_only_when_it_was_asked_for() {
+    let lock = held_lock(json!({"spec": {"validity": "Transitions"}}));
+    let renewed = hold(WALL.0 - 1_000, 8_000);
+    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(renewed.clone()))) else { panic!() };
+    let before = lock.status.as_ref().unwrap().valid_until;
+    assert_eq!(rest.status.valid_until, before);
+    let mut asked = renewed;
+    asked.announce = true;
+    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(asked))) else { panic!() };
+    assert!(rest.status.valid_until > before);
+}
+
+#[test]
+fn a_validity_that_nobody_has_earned_is_published_only_after_a_round_has_asked_the_members() {
+    let wrong = json!({"status": {"validUntil": "2026-01-01T01:00:00Z"}});
+    for (spec, trouble) in [("Published", None), ("Transitions", None), ("Published", Some("silent"))] {
+        let mut lock = held_lock(wrong.clone());
+        lock.spec.validity = serde_json::from_value(json!(spec)).unwrap();
+        let mut adopted = hold(WALL.0 - 1_000, 9_000);
+        (adopted.assumed, adopted.votes, adopted.won) = (true, None, None);
+        (adopted.announce, adopted.trouble) = (true, trouble.map(str::to_owned));
+        let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(adopted.clone()))) else { panic!() };
+        assert_eq!(rest.status.valid_until, lock.status.as_ref().unwrap().valid_until);
+        adopted.assumed = false;
+        let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(adopted))) else { panic!() };
+        assert_eq!(rest.status.valid_until.unwrap().as_millis(), WALL.0 + 9_000);
+    }
+}
+
+#[test]
+fn a_change_of_votes_is_published_at_once() {
+    let lock = held_lock(json!({}));
+    let hold = hold(WALL.0 - 1_900, 8_000).granted(Votes { yes: 2, of: 3 }, NOW);
+    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(hold))) else { panic!() };
+    assert_eq!(rest.status.votes.as_deref(), Some("2/3"));
+    assert!(!is_true(&rest.status.conditions, LockCondition::FullyReplicated));
+}
+
+#[test]
+fn a_hold_that_nobody_here_can_continue_is_sealed_like_any_other_end() {
+    let lock = held_lock(json!({}));
+    let lost = |hold| matches!(decide(&held_view(&lock, Standing::Good, hold)), Step::RunOut(HeldReason::Expired, _));
+    assert!(lost(None));
+    let mut expired = hold(WALL.0 - 9_000, 0);
+    expired.won = None;
+    assert!(lost(Some(expired)));
+}
+
+#[test]
+fn a_refusal_by_a_majority_ends_a_hold_at_once_unless_a_delay_keeps_others_out() {
+    let mut refused = hold(WALL.0 - 2_000, 5_000);
+    refused.loss = Some(Loss::Refused);
+    let plain = held_lock(json!({}));
+    assert!(matches!(decide(&held_view(&plain, Standing::Good, Some(refused.clone()))), Step::Lose(_)));
+    let delayed = held_lock(json!({"spec": {"lockDelay": "5s"}}));
+    let step = decide(&held_view(&delayed, Standing::Good, Some(refused)));
+    assert!(matches!(step, Step::RunOut(HeldReason::Expired, _)));
+}
+
+#[test]
+fn without_the_quorums_clock_a_hold_is_not_called_lost_before_the_members_can_have_forgotten_it() {
+    let lock = held_lock(json!({}));
+    let step = |seen_for: u64, exists: bool| {
+        let sighting = Sighting { held: NOW.saturating_sub(Duration::from_secs(seen_for)), ending: None };
+        let held = Held { quorum_now: None, quorum_exists: exists, sighting, ..held(Standing::Good, None) };
+        decide(&View { held: Some(held), ..view(&lock) })
+    };
+    assert!(matches!(step(30, true), Step::Rest(_)));
+    assert!(matches!(step(31, true), Step::RunOut(HeldReason::Expired, _)));
+    assert!(matches!(step(0, false), Step::RunOut(HeldReason::Expired, _)), "a quorum that is gone tells no time");
+}
+
+#[test]
+fn a_hold_whose_specification_is_refused_goes_on_and_the_condition_says_why() {
+    let lock = held_lock(json!({}));
+    let refusal = Refusal { reason: AcceptedReason::TTLTooLong, message: "write a shorter ttl".into() };
+    let kept = View { refusal: Some(refusal), ..held_view(&lock, Standing::Good, Some(hold(WALL.0 - 1_000, 8_000))) };
+    let Step::Keep(rest) = decide(&kept) else { panic!() };
+    let accepted = rest.status.conditions.iter().find(|c| c.type_ == "Accepted").unwrap();
+    assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("False", "TTLTooLong"));
+    assert!(rest.status.holder.is_some());
+}
+
+#[test]
+fn the_record_of_a_hold_is_completed_and_its_delay_only_grows() {
+    let lock = held_lock(json!({}));
+    let kept = held_view(&lock, Standing::Good, Some(hold(WALL.0 - 1_000, 8_000)));
+    let Step::Keep(rest) = decide(&kept) else { panic!() };
+    let holder = rest.status.holder.clone().unwrap();
+    assert_eq!((holder.quorum, holder.key.as_deref()), (Some(quorum()), Some("ns/k")));
+    let mut recorded = lock.clone();
+    recorded.status = Some(rest.status);
+    let shorter = Held { rejoin_delay: Some(Duration::from_secs(9)), ..kept.held.clone().unwrap() };
+    let Step::Keep(rest) = decide(&View { held: Some(shorter), ..view(&recorded) }) else { panic!() };
+    assert_eq!(rest.status.holder.unwrap().rejoin_delay, Some(crate::api::GoDuration::from_secs(31)));
+}
+
+#[test]
+fn a_published_validity_that_no_renewal_earned_is_taken_back() {
+    let lock = held_lock(json!({"status": {"validUntil": "2026-01-01T02:00:00.000Z"}}));
+    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(hold(WALL.0 - 2_000, 8_000)))) else {
+        panic!()
+    };
+    assert_eq!(rest.status.valid_until.unwrap().as_millis(), WALL.0 + 8_000);
+}
+
+#[test]
+fn a_word_with_another_token_is_taken_off() {
+    let late = held_lock(json!({"metadata": {"annotations": {RELEASE_ANNOTATION: "6"}}}));
+    let step = decide(&held_view(&late, Standing::Good, Some(hold(WALL.0 - 1_000, 8_000))));
+    assert_eq!(step, Step::ClearRequests(vec![RELEASE_ANNOTATION]));
+}
+
+#[test]
+fn what_this_leader_cannot_renew_is_offered_to_another_as_long_as_one_may_take_over() {
+    let lock = held_lock(json!({}));
+    let step = |hold: &Hold, may_hand_over: bool| {
+        decide(&View { may_hand_over, ..held_view(&lock, Standing::Good, Some(hold.clone())) })
+    };
+    let mut slipping = hold(WALL.0 - 8_100, 900);
+    assert!(matches!(step(&slipping, true), Step::Keep(_)), "its renewal has not failed yet");
+    slipping.trouble = Some("q-0: no answer".into());
+    slipping.silence = true;
+    let offered = Step::HandOver(slipping.terms.quorum.reference(), "q-0: no answer".into());
+    assert_eq!(step(&slipping, true), offered, "before it runs out, and whoever renewed it last");
+    assert!(matches!(step(&slipping, false), Step::Keep(_)), "nobody else can");
+    slipping.valid_until = NOW;
+    slipping.loss = Some(Loss::Expired);
+    assert_eq!(step(&slipping, true), offered);
+    assert!(matches!(step(&slipping, false), Step::RunOut(HeldReason::Expired, _)));
+    slipping.silence = false;
+    assert!(
+        matches!(step(&slipping, true), Step::RunOut(..)),
+        "members that are fenced for this replica are so for all"
+    );
+    slipping.trouble = None;
+    slipping.won = None;
+    assert!(matches!(step(&slipping, true), Step::RunOut(..)), "it ran out before this replica came");
+    slipping = slipping.granted(Votes { yes: 3, of: 3 }, NOW);
+    assert_eq!(step(&slipping, true), Step::HandOver(slipping.terms.quorum.reference(), "not renewed in time".into()));
+    slipping.loss = Some(Loss::Refused);
+    assert!(matches!(step(&slipping, true), Step::Lose(_)), "a refusal is an answer");
+}
+
+#[test]
+fn a_round_without_a_majority_does_not_end_a_hold_that_is_still_valid() {
+    let lock = held_lock(json!({}));
+    let holds = crate::lock::replica::holds::Holds::default();
+    holds.adopt(hold(WALL.0 - 2_000, 5_000), true);
+    let nonce = Nonce::from_bytes([1; 10]);
+    holds.take_due(NOW);
+    holds.settle("u", &nonce, Extend::NoQuorum { failures: vec![] }, (NOW, WALL), NOW);
+    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, holds.get("u"))) else { panic!() };
+    assert!(rest.status.holder.is_some());
+    assert!(!is_true(&rest.status.conditions, LockCondition::QuorumAvailable));
+}
+
+#[test]
+fn a_hold_that_is_to_run_out_says_so_first_is_then_sealed_and_ends_when_the_members_say_so() {
+    let lock = held_lock(json!({}));
+    assert!(matches!(decide(&held_view(&lock, runs_out(), None)), Step::RunOut(HeldReason::Suspended, _)));
+    let ending = ending_lock(json!({}));
+    let step = |sealing| decide(&View { held: Some(Held { sealing, ..held(runs_out(), None) }), ..view(&ending) });
+    assert_eq!(step(Sealing::Unconfirmed), Step::Seal);
+    let Step::Rest(rest) = step(Sealing::RunsOut(NOW + Duration::from_secs(7))) else { panic!() };
+    assert_eq!(rest.wake, Some(Duration::from_secs(7)));
+    for ended in [Sealing::RunsOut(NOW), Sealing::Gone] {
+        let freed = step(ended);
+        assert!(
+            matches!(freed, Step::Free(Freed { reason: HeldReason::Suspended, leave_seal: true, .. })),
+            "{freed:?}"
+        );
+    }
+}
+
+#[test]
+fn no_wall_clock_ends_a_hold_that_runs_out() {
+    let over = ending_lock(json!({"status": {"ending": {"until": "2026-01-01T00:00:01.000Z"}}}));
+    assert_eq!(decide(&held_view(&over, runs_out(), None)), Step::Seal);
+    let sealing = Sealing::RunsOut(NOW + Duration::from_secs(7));
+    let sealed = View { held: Some(Held { sealing, ..held(runs_out(), None) }), ..view(&over) };
+    assert!(matches!(decide(&sealed), Step::Rest(_)));
+}
+
+#[test]
+fn a_hold_whose_end_nobody_confirms_is_let_go_when_no_member_can_remember_it() {
+    let ending = ending_lock(json!({}));
+    let step = |seconds: u64, quorum_exists: bool| {
+        let since = NOW.saturating_sub(Duration::from_secs(seconds));
+        let sighting = Sighting { held: since, ending: Some(since) };
+        decide(&View { held: Some(Held { sighting, quorum_exists, ..held(runs_out(), None) }), ..view(&ending) })
+    };
+    assert_eq!(step(30, true), Step::Seal);
+    assert!(matches!(step(31, true), Step::LetGo(HeldReason::Suspended, _)));
+    let Step::Rest(rest) = step(30, false) else { panic!() };
+    assert_eq!(rest.wake, Some(Duration::from_secs(1)), "a quorum that is gone is not asked");
+    assert!(matches!(step(31, false), Step::LetGo(..)));
+}
+
+#[test]
+fn a_hold_without_a_record_is_let_go_after_what_was_published() {
+    let ending = ending_lock(json!({"spec": {"ttl": "2s"}, "status": {"validUntil": "2026-01-01T00:01:40.000Z"}}));
+    let step = |seconds: u64| {
+        let since = NOW.saturating_sub(Duration::from_secs(seconds));
+        let sighting = Sighting { held: since, ending: Some(since) };
+        let held = Held { record: None, quorum_exists: false, rejoin_delay: None, sighting, ..held(runs_out(), None) };
+        decide(&View { held: Some(held), ..view(&ending) })
+    };
+    assert!(matches!(step(41), Step::Rest(_)) && matches!(step(43), Step::LetGo(..)));
+}
+
+#[test]
+fn a_lost_lock_waits_for_its_delay_also_when_the_key_has_gone() {
+    let lost = |until: &str| {
+        ending_lock(json!({"spec": {"lockDelay": "5s"}, "status": {"ending": {"reason": "Expired", "until": until}}}))
+    };
+    let standing = || Standing::RunsOut(HeldReason::Expired, "its validity ran out".into());
+    let step = |lock: &DistributedLock, quorum_now| {
+        let held = Held { sealing: Sealing::Gone, quorum_now, ..held(standing(), None) };
+        decide(&View { held: Some(held), ..view(lock) })
+    };
+    let early = lost("2026-01-01T00:01:03.000Z");
+    let Step::Rest(rest) = step(&early, Some(WALL)) else { panic!() };
+    assert_eq!(rest.wake, Some(Duration::from_secs(3)));
+    assert!(matches!(step(&early, None), Step::Rest(_)), "without a clock the longest wait counts");
+    assert!(matches!(step(&lost("2026-01-01T00:01:00.000Z"), Some(WALL)), Step::Free(..)));
+}
+
+#[test]
+fn the_holders_own_word_frees_the_lock_at_once() {
+    let lock = held_lock(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:59Z"}}));
+    let standing = Standing::Free(HeldReason::Released, "the claim was deleted".into());
+    assert!(matches!(
+        decide(&held_view(&lock, standing, None)),
+        Step::Free(Freed { reason: HeldReason::Released, .. })
+    ));
+}
+
+#[test]
+fn known_death_deletes_the_key_and_a_seal_that_has_run_out_is_left() {
+    let over = ending_lock(json!({}));
+    let ended = Standing::Free(HeldReason::HolderGone, "its container has terminated".into());
+    assert!(matches!(decide(&held_view(&over, ended, None)), Step::Free(Freed { leave_seal: false, .. })));
+}

@@ -1,0 +1,83 @@
+//! Pure: says what lock clients outside this operator have put on a key. Values are never shown.
+
+use std::time::Duration;
+
+use crate::redlock::{KeyState, Seen};
+
+/// What is on the key on each member, for people. `max_ttl` is the longest that a key of the quorum may live.
+pub(in crate::lock) fn describe(seen: &[Seen], max_ttl: Option<Duration>) -> String {
+    let describe = |seen: &Seen| format!("{}: {}", seen.member, describe_state(&seen.holder, max_ttl));
+    seen.iter().map(describe).collect::<Vec<_>>().join(", ")
+}
+
+fn describe_state(state: &KeyState, max_ttl: Option<Duration>) -> String {
+    match state {
+        KeyState::Missing => "nothing any more".into(),
+        KeyState::String { value, remaining: None } if is_timestamp(value.expose()) => {
+            "a timestamp without a time to live, as the old SETNX and GETSET pattern writes it; only its owner can remove it"
+                .into()
+        }
+        KeyState::String { remaining: None, .. } => "a key without a time to live, which only its owner can remove".into(),
+        KeyState::String { remaining: Some(left), .. } => match max_ttl.filter(|max| left > max) {
+            Some(max) => format!("{} left, which is beyond the quorum's maxTTL of {}", coarse(*left), coarse(max)),
+            None => format!("{} left", coarse(*left)),
+        },
+        KeyState::OtherType { name, .. } => format!("a {name}, as other lock libraries write"),
+    }
+}
+
+/// "at most 10 s": rounded up, so that a message which is made at every attempt is the same for a while. A status that changes with
+/// every attempt costs a write each time.
+pub(in crate::lock) fn coarse(left: Duration) -> String {
+    const STEPS: [u64; 8] = [1, 5, 10, 20, 30, 60, 120, 300];
+    let seconds = left.as_millis().div_ceil(1_000);
+    let step = STEPS
+        .iter()
+        .find(|step| u128::from(**step) >= seconds)
+        .map_or(seconds.div_ceil(300) * 300, |step| (*step).into());
+    format!("at most {step} s")
+}
+
+/// Unix time in seconds, milliseconds or with a fraction.
+fn is_timestamp(value: &str) -> bool {
+    let (whole, fraction) = value.split_once('.').unwrap_or((value, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits(whole) && digits(fraction) && (10..=13).contains(&whole.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redlock::StoredValue;
+
+    #[test]
+    fn unix_times_are_recognised_and_other_values_are_not() {
+        for value in ["1795284168", "1795284168.123", "1795284168032"] {
+            assert!(is_timestamp(value), "{value}");
+        }
+        for value in ["", "17952841680321", "8743c9c0-0795", "1795284168.", "179528416x", "12345"] {
+            assert!(!is_timestamp(value), "{value}");
+        }
+    }
+
+    #[test]
+    fn what_is_told_at_every_attempt_stays_the_same_for_a_while() {
+        let told = |millis| coarse(Duration::from_millis(millis));
+        assert_eq!(told(5_001), told(9_999));
+        assert_eq!(told(10_000), "at most 10 s");
+        assert_eq!(told(0), "at most 1 s");
+        assert_eq!(told(300_001), "at most 600 s");
+    }
+
+    #[test]
+    fn a_key_that_outlives_every_lock_of_the_quorum_is_named() {
+        let max = Some(Duration::from_secs(4));
+        let key = |seconds| KeyState::String {
+            value: StoredValue::new("some-value"),
+            remaining: Some(Duration::from_secs(seconds)),
+        };
+        assert_eq!(describe_state(&key(3), max), "at most 5 s left");
+        assert!(describe_state(&key(5), max).contains("beyond the quorum's maxTTL of at most 5 s"));
+        assert!(!describe_state(&key(5), max).contains("some-value"));
+    }
+}

@@ -1,0 +1,127 @@
+//! Any DistributedLock that can be read is judged without a panic, and no value of another client is ever shown.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use proptest::prelude::*;
+
+use super::{
+    decide::{Contender, Held, Pause, Sealing, Step, View, decide},
+    foreign,
+    hold::Sighting,
+    instance::Instance,
+    queue,
+    record::HoldRecord,
+    standing::{self, Evidence, Liveness, Standing},
+    unreadable::{Raw, ended, ending, locate, told},
+};
+use crate::{
+    api::{
+        DistributedLock,
+        accepted::accepted,
+        conditions::{HeldReason, find_condition},
+        fuzz::{config, object},
+    },
+    redlock::{KeyState, Seen, StoredValue},
+    runtime::cache::Guarded,
+    time::{Boottime, UnixMillis},
+};
+
+fn liveness() -> impl Strategy<Value = Liveness> {
+    prop_oneof![
+        Just(Liveness::Unbound),
+        Just(Liveness::Owned(Instance::Running)),
+        Just(Liveness::Owned(Instance::Terminated)),
+        Just(Liveness::Bound(Instance::Terminated)),
+        Just(Liveness::Bound(Instance::Doubt("why".into()))),
+    ]
+}
+
+fn key_state() -> impl Strategy<Value = KeyState> {
+    let remaining = || prop::option::of(any::<u64>().prop_map(Duration::from_millis));
+    prop_oneof![
+        Just(KeyState::Missing),
+        ("secret-[a-z]{0,9}|[0-9]{10}(\\.[0-9]{0,3})?|[ -~]{0,20}", remaining())
+            .prop_map(|(value, remaining)| KeyState::String { value: StoredValue::new(value), remaining }),
+        ("[a-z]{1,9}", remaining()).prop_map(|(name, remaining)| KeyState::OtherType { name, remaining }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn any_lock_is_judged(
+        value in prop_oneof![object("DistributedLock"), accepted("DistributedLock", 0.5)],
+        other in object("DistributedLock"),
+        liveness in liveness(),
+        wall in prop_oneof![1_767_225_600_000_i64..1_767_225_700_000, any::<i64>()],
+        paused: bool,
+        clock: bool,
+    ) {
+        let Ok(lock) = serde_json::from_value::<DistributedLock>(value) else { return Ok(()) };
+        let others: Vec<DistributedLock> = serde_json::from_value(other).into_iter().collect();
+        let peers: Vec<_> = others.iter().chain([&lock]).collect();
+        let _both = (queue::free_slots(&lock, &peers), queue::shape_conflict(&lock, &peers, others.first()));
+        let place = queue::place(&lock, &peers, others.len());
+        let (now, wall) = (Boottime::new(Duration::from_secs(9)), UnixMillis(wall));
+        let evidence = Evidence { liveness, namespace_ends: paused, quorum_now: clock.then_some(wall) };
+        let standing = standing::judge(&lock, &evidence);
+        let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
+        let held = is_held.then(|| Held {
+            standing: standing.clone(),
+            hold: None,
+            record: lock.status.as_ref().and_then(|status| HoldRecord::recorded(status.holder.as_ref()?)),
+            quorum_exists: true,
+            rejoin_delay: None,
+            quorum_now: evidence.quorum_now,
+            sighting: Sighting { held: now, ending: Some(now) },
+            sealing: Sealing::Unconfirmed,
+        });
+        let pause = Pause { until: now + Duration::from_secs(1), reason: HeldReason::NoQuorum, message: "why".into(), unanswered: 0 };
+        let view = View {
+            lock: &lock,
+            held,
+            let_go: None,
+            refusal: None,
+            contender: Ok(Contender::Identity("a".into())),
+            elsewhere: None,
+            place,
+            pause: paused.then_some(pause),
+            may_hand_over: true,
+            now,
+            api_now: wall,
+        };
+        let step = decide(&view);
+        // Whatever the object says: nothing held is acquired again, and without a known validity nothing is kept.
+        if is_held {
+            prop_assert!(!matches!(step, Step::Acquire(_) | Step::Keep(_) | Step::AddFinalizer), "{:?}", step);
+        }
+        if matches!(standing, Standing::RunsOut(..)) && is_held {
+            prop_assert!(!matches!(step, Step::Lose(_)), "{:?}", step);
+        }
+    }
+
+    #[test]
+    fn what_is_written_about_a_lock_that_cannot_be_read_can_be_read(value in object("DistributedLock"), wall: i64) {
+        let Ok(Guarded::Unreadable(raw)) = serde_json::from_value::<Guarded<DistributedLock>>(value) else { return Ok(()) };
+        let (raw, now) = (Raw::unreadable(&raw), UnixMillis(wall));
+        let _place = locate(&raw, &[]);
+        for patch in [Some(ending(&raw, now)), Some(ended(&raw, None, now)), told(&raw, now)].into_iter().flatten() {
+            let conditions: Vec<Condition> = serde_json::from_value(patch["status"]["conditions"].clone()).unwrap();
+            let accepted = find_condition(&conditions, "Accepted").unwrap();
+            prop_assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("False", "Unreadable"));
+        }
+    }
+
+    #[test]
+    fn any_foreign_key_is_described_and_its_value_is_not_shown(state in key_state(), max: Option<u32>) {
+        let max = max.map(|millis| Duration::from_millis(millis.into()));
+        let seen = Seen { member: "q-0".into(), holder: state.clone() };
+        let told = foreign::describe(&[seen], max);
+        prop_assert!(told.starts_with("q-0: "));
+        if let KeyState::String { value, .. } = state && value.expose().starts_with("secret-") {
+            prop_assert!(!told.contains(value.expose()));
+        }
+    }
+}

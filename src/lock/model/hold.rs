@@ -1,0 +1,200 @@
+//! Pure: a hold as one replica knows it, and what the outcome of a renewal makes of it.
+
+use std::time::Duration;
+
+use kube::runtime::reflector::ObjectRef;
+
+use crate::{
+    api::{DistributedLock, HeldQuorum},
+    redlock::{Extend, LockKey, Missing, Nonce, Votes, is_silence},
+    time::{Boottime, UnixMillis},
+};
+
+/// A renewal without a majority is tried again this soon, or in a third of the interval if that is shorter.
+const RETRY_AFTER: Duration = Duration::from_millis(250);
+
+/// The first sights of one hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// Of the hold.
+    pub held: Boottime,
+    /// Of its end, if it ends.
+    pub ending: Option<Boottime>,
+}
+
+/// What identifies a hold and says how to renew it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The lock object.
+    pub lock: ObjectRef<DistributedLock>,
+    /// Its UID, part of the value's signature.
+    pub uid: String,
+    /// The quorum that granted it.
+    pub quorum: HeldQuorum,
+    /// The key in Redis.
+    pub key: LockKey,
+    /// This grant's nonce; with the UID and the quorum's key it gives the value.
+    pub nonce: Nonce,
+    /// Time to live set by each renewal.
+    pub ttl: Duration,
+    /// Between the starts of two renewals.
+    pub renew_interval: Duration,
+}
+
+/// Why a hold was lost; nothing makes it valid again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// A majority of members says that the key is not ours.
+    Refused,
+    /// Its validity ended before a renewal succeeded.
+    Expired,
+}
+
+/// How a hold stands, as far as this replica knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Identity and settings.
+    pub terms: Terms,
+    /// The end of the known validity.
+    pub valid_until: Boottime,
+    /// The same moment on the quorum's clock, fixed when the round that earned it began.
+    pub valid_until_there: UnixMillis,
+    /// The quorum's clock at the start of that round.
+    pub renewed_at: UnixMillis,
+    /// That validity was never earned: a status publishes more than any round earns, and the key counts as valid for one ttl until a
+    /// round has asked the members. It is published to nobody.
+    pub assumed: bool,
+    /// Votes of that round; none for a hold that was adopted and not renewed yet.
+    pub votes: Option<Votes>,
+    /// Start of the last round by this replica that had a majority.
+    pub won: Option<Boottime>,
+    /// Members that lacked the key in that round.
+    pub missing: Vec<Missing>,
+    /// The last round's trouble in words, if it had no majority.
+    pub trouble: Option<String>,
+    /// The last round had no majority because members were silent. One that answers no has been heard.
+    pub silence: bool,
+    /// Set when the hold is lost.
+    pub loss: Option<Loss>,
+    /// Why the holder failed its own liveness check or heartbeat, and when this replica judged so.
+    pub(in crate::lock) unwell: Option<(Boottime, String)>,
+    /// Its validity is to be published once more, though nothing has changed: somebody is about to depend on it.
+    pub announce: bool,
+    /// The watch has shown it in the lock's status. A grant that is not may still be unknown to everybody else.
+    pub published: bool,
+    pub(in crate::lock) due: Boottime,
+    /// The validity that the renewal under way builds on.
+    pub(in crate::lock) builds_on: Option<Boottime>,
+}
+
+impl Hold {
+    /// A hold whose last round began at `renewed_at` and is valid until `valid_until`.
+    pub fn new(
+        terms: Terms,
+        valid_until: Boottime,
+        valid_until_there: UnixMillis,
+        renewed_at: UnixMillis,
+        due: Boottime,
+    ) -> Self {
+        Self {
+            terms,
+            valid_until,
+            valid_until_there,
+            renewed_at,
+            assumed: false,
+            votes: None,
+            won: None,
+            missing: Vec::new(),
+            trouble: None,
+            silence: false,
+            loss: None,
+            unwell: None,
+            announce: false,
+            published: false,
+            due,
+            builds_on: None,
+        }
+    }
+
+    /// Takes up a later validity that another replica has published: this one was cut off from the members for a while, or has
+    /// only just started. What a majority has refused stays lost.
+    pub(in crate::lock) fn learn(&mut self, published: &Self) {
+        if published.valid_until_there > self.valid_until_there && self.loss != Some(Loss::Refused) {
+            self.valid_until = self.valid_until.max(published.valid_until);
+            self.valid_until_there = published.valid_until_there;
+            self.renewed_at = self.renewed_at.max(published.renewed_at);
+            self.assumed = published.assumed;
+            // The leader has asked the holder since, and found it well.
+            self.unwell = None;
+            if self.loss.take().is_some() {
+                self.due = published.due;
+            }
+        }
+    }
+
+    /// With the votes of the round that made it, and its start.
+    #[must_use]
+    pub fn granted(mut self, votes: Votes, started: Boottime) -> Self {
+        (self.votes, self.won) = (Some(votes), Some(started));
+        self
+    }
+
+    /// Why the holder failed its own liveness check or heartbeat, if that was after `moment`: a new leader ends no hold for what
+    /// it missed before it led.
+    pub fn unwell_since(&self, moment: Boottime) -> Option<&str> {
+        self.unwell.as_ref().filter(|(at, _)| *at >= moment).map(|(_, why)| why.as_str())
+    }
+
+    /// When the next renewal is to begin.
+    pub fn due(&self) -> Boottime {
+        self.due
+    }
+
+    /// Whether the hold is known to be valid at `now`.
+    pub fn is_valid(&self, now: Boottime) -> bool {
+        self.loss.is_none() && now < self.valid_until
+    }
+
+    /// Takes the outcome of a renewal that began at `started`.
+    pub(in crate::lock) fn settle(&mut self, outcome: Extend, started: (Boottime, UnixMillis), now: Boottime) {
+        let builds_on = self.builds_on.take();
+        if self.loss.is_some() {
+            return;
+        }
+        self.trouble = None;
+        self.silence = match &outcome {
+            Extend::NoQuorum { failures } => is_silence(failures),
+            Extend::TooLate => true,
+            Extend::Renewed { .. } | Extend::Refused { .. } => false,
+        };
+        match outcome {
+            Extend::Renewed { started: began, valid_until, votes, missing, .. } => {
+                let earned = i64::try_from(valid_until.since(began).as_millis()).unwrap_or(i64::MAX);
+                let there = UnixMillis(started.1.0.saturating_add(earned));
+                if std::mem::take(&mut self.assumed) {
+                    (self.valid_until, self.valid_until_there) = (valid_until, there);
+                }
+                self.valid_until_there = UnixMillis(self.valid_until_there.0.max(there.0));
+                self.valid_until = self.valid_until.max(valid_until);
+                self.renewed_at = started.1;
+                self.votes = Some(votes);
+                self.won = Some(began);
+                self.missing = missing;
+                self.due = began + self.terms.renew_interval;
+            }
+            Extend::Refused { refusals } => {
+                self.trouble = Some(format!("{refusals} members say that the key is not ours"));
+                self.loss = Some(Loss::Refused);
+            }
+            // What was known has ended; what another replica has published since has not.
+            Extend::TooLate if builds_on.is_some_and(|known| known < self.valid_until) => self.due = now,
+            Extend::TooLate => self.loss = Some(Loss::Expired),
+            Extend::NoQuorum { failures } => {
+                let failures: Vec<_> =
+                    failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect();
+                self.trouble = Some(failures.join("; "));
+                self.due = now + RETRY_AFTER.min(self.terms.renew_interval / 3);
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Pure: the order in which locks on one key get their turn.
+
+use std::cmp::Reverse;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::status::{LAST_POSITION, full_name};
+use crate::api::{
+    DistributedLock, LockHolder,
+    conditions::{LockCondition, is_true},
+};
+
+/// So many holders are named to those who wait: each of them is told, at each change.
+const NAMED: usize = 3;
+
+/// Where a lock stands among all on its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Another object on the key has a holder; the position counts from 1.
+    Behind {
+        /// Who holds the key, for people.
+        holder: String,
+        /// How many get their turn before this one, plus one.
+        position: usize,
+        /// All holders were lost, and what is left of their time and their lockDelay runs out.
+        delayed: bool,
+    },
+    /// Nobody holds the key as far as the objects say, and others are first.
+    Waiting {
+        /// How many get their turn before this one, plus one.
+        position: usize,
+    },
+    /// It is this lock's turn.
+    First,
+}
+
+/// Where `lock` stands, with these holders of its key (itself not among them) and so many of its shape before it that could hold the key
+/// now. With several slots, so many go first at once as are free.
+pub fn place(lock: &DistributedLock, holders: &[&DistributedLock], ahead: usize) -> Place {
+    let held = || holders.iter().filter_map(|peer| Some((peer, peer.status.as_ref()?.holder.as_ref()?)));
+    let delayed = held().all(|(peer, _)| is_delayed(peer));
+    match slots(lock).saturating_sub(held().count()) {
+        0 => Place::Behind { holder: named(held()), position: ahead + 1, delayed },
+        free if ahead < free => Place::First,
+        _ => Place::Waiting { position: ahead + 1 },
+    }
+}
+
+fn named<'a>(held: impl Iterator<Item = (&'a &'a DistributedLock, &'a LockHolder)>) -> String {
+    let mut names: Vec<_> = held.map(|(peer, holder)| format!("{} ({})", holder.identity, peer.name_any())).collect();
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    if more > 0 {
+        names.push(format!("{more} more"));
+    }
+    names.join(", ")
+}
+
+/// So many locks before `lock` have to be found to tell its place: more of them change nothing.
+pub fn enough(lock: &DistributedLock) -> usize {
+    slots(lock).max(LAST_POSITION)
+}
+
+/// Its hold was not given up cleanly, and others have to wait for its lockDelay.
+fn is_delayed(peer: &DistributedLock) -> bool {
+    let ends = peer.status.as_ref().is_some_and(|status| status.ending.is_some());
+    ends && peer.spec.lock_delay.is_some_and(|delay| !delay.get().is_zero())
+}
+
+/// As the schema has it. An object that came by another way must not cost all memory.
+const MOST_SLOTS: i32 = 100;
+
+/// How many may hold the lock's key at once.
+pub(in crate::lock) fn slots(lock: &DistributedLock) -> usize {
+    usize::try_from(lock.spec.slots.clamp(1, MOST_SLOTS)).unwrap_or(1)
+}
+
+/// The slots of the key that none of its holders has, in order; `None` stands for a key without slots.
+pub fn free_slots(lock: &DistributedLock, holders: &[&DistributedLock]) -> Vec<Option<i32>> {
+    if lock.spec.slots <= 1 {
+        return vec![None];
+    }
+    let holder = |peer: &DistributedLock| peer.status.as_ref()?.holder.as_ref()?.slot;
+    let taken: Vec<_> = holders.iter().filter_map(|peer| holder(peer)).collect();
+    (0..lock.spec.slots.min(MOST_SLOTS)).filter(|slot| !taken.contains(slot)).map(Some).collect()
+}
+
+/// Why `lock` cannot use its key with its number of slots; the text says what to do. `oldest` is the oldest lock that waits for the key.
+///
+/// Another number of slots makes other keys in Redis, and their holders do not exclude each other. So the number of an object that
+/// holds the key counts, however young that object is. While nobody holds it, the oldest object that waits for it fixes the
+/// number. An object that neither holds nor waits fixes nothing: it may have finished long ago.
+pub fn shape_conflict(
+    lock: &DistributedLock,
+    holders: &[&DistributedLock],
+    oldest: Option<&DistributedLock>,
+) -> Option<String> {
+    if let Some(holder) = holders.iter().find(|peer| slots(peer) != slots(lock)) {
+        let (name, slots) = (full_name(holder), holder.spec.slots);
+        return Some(format!(
+            "{name} holds the key with slots: {slots}: write the same, wait for its end, or use another key"
+        ));
+    }
+    let oldest = oldest.filter(|oldest| holders.is_empty() && age(oldest) < age(lock))?;
+    (slots(oldest) != slots(lock)).then(|| {
+        let (name, slots) = (full_name(oldest), oldest.spec.slots);
+        format!("{name} is older and uses the key with slots: {slots}: write the same, or use another key")
+    })
+}
+
+/// Whether a key in Redis may belong to a hold of this object: one that is ending, or was let go without an answer of the members, still
+/// has its key.
+pub(in crate::lock) fn holds(lock: &DistributedLock) -> bool {
+    lock.status.as_ref().is_some_and(|status| status.holder.is_some() || status.let_go.is_some())
+}
+
+/// When an object was created, its namespace and its name.
+pub(in crate::lock) type Age = (Option<Timestamp>, String, String);
+/// What decides whose turn it is.
+pub(in crate::lock) type Turn = (Reverse<i32>, Age);
+
+/// Older first, then by name.
+pub(in crate::lock) fn age(lock: &DistributedLock) -> Age {
+    let created = lock.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    (created, lock.namespace().unwrap_or_default(), lock.name_any())
+}
+
+/// Higher priority first, then older, then by name, so that every replica sees the same order.
+pub(in crate::lock) fn turn(lock: &DistributedLock) -> Turn {
+    (Reverse(lock.spec.priority), age(lock))
+}
+
+/// Whether a lock waits for its turn.
+pub(in crate::lock) fn is_queued(lock: &DistributedLock) -> bool {
+    let status = lock.status.as_ref();
+    lock.metadata.deletion_timestamp.is_none()
+        && !lock.spec.suspend
+        && status.is_none_or(|status| status.holder.is_none() && !is_true(&status.conditions, LockCondition::Finished))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn claim(name: &str, created: &str, extra: serde_json::Value) -> DistributedLock {
+        let mut lock = json!({
+            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": created},
+            "spec": {"key": "k", "claim": {"identity": name}}
+        });
+        for (field, value) in extra.as_object().unwrap() {
+            for (name, value) in value.as_object().unwrap() {
+                lock[field][name] = value.clone();
+            }
+        }
+        serde_json::from_value(lock).unwrap()
+    }
+
+    #[test]
+    fn older_goes_first_and_a_tie_goes_by_name() {
+        let a = claim("a", "2026-01-01T00:00:01Z", json!({}));
+        let b = claim("b", "2026-01-01T00:00:00Z", json!({}));
+        let c = claim("c", "2026-01-01T00:00:01Z", json!({}));
+        assert!(turn(&b) < turn(&a) && turn(&a) < turn(&c));
+        assert_eq!(place(&b, &[], 0), Place::First);
+        assert_eq!(place(&c, &[], 2), Place::Waiting { position: 3 });
+    }
+
+    #[test]
+    fn priority_goes_before_age() {
+        let old = claim("old", "2026-01-01T00:00:00Z", json!({}));
+        let urgent = claim("urgent", "2026-01-01T00:00:09Z", json!({"spec": {"priority": 5}}));
+        assert!(turn(&urgent) < turn(&old));
+    }
+
+    #[test]
+    fn what_is_suspended_or_goes_does_not_wait() {
+        let suspended = claim("a", "2026-01-01T00:00:00Z", json!({"spec": {"suspend": true}}));
+        let deleting =
+            claim("b", "2026-01-01T00:00:00Z", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:05Z"}}));
+        assert!(!is_queued(&suspended) && !is_queued(&deleting));
+        assert!(is_queued(&claim("d", "2026-01-01T00:00:09Z", json!({}))));
+    }
+
+    #[test]
+    fn behind_a_holder_the_position_counts_those_who_wait() {
+        let status = json!({"status": {"transitions": 1, "holder": {"identity": "job-1"}}});
+        let holder = claim("h", "2026-01-01T00:00:05Z", status);
+        let lock = claim("a", "2026-01-01T00:00:06Z", json!({}));
+        let behind = |position| Place::Behind { holder: "job-1 (h)".into(), position, delayed: false };
+        assert_eq!(place(&lock, &[&holder], 0), behind(1));
+        assert_eq!(place(&lock, &[&holder], 1), behind(2));
+    }
+
+    #[test]
+    fn three_holders_are_named_and_the_others_counted() {
+        let holders: Vec<_> = ["a", "b", "c", "d", "e"]
+            .map(|name| {
+                let status = json!({"transitions": 1, "holder": {"identity": format!("job-{name}")}});
+                claim(name, "2026-01-01T00:00:00Z", json!({"status": status, "spec": {"slots": 5}}))
+            })
+            .into();
+        let waiting = claim("w", "2026-01-01T00:00:09Z", json!({"spec": {"slots": 5}}));
+        let Place::Behind { holder, .. } = place(&waiting, &holders.iter().collect::<Vec<_>>(), 0) else { panic!() };
+        assert_eq!(holder, "job-a (a), job-b (b), job-c (c), 2 more");
+    }
+
+    #[test]
+    fn as_many_go_first_as_slots_are_free() {
+        let two = |name: &str, created: &str, slot: Option<i32>| {
+            let mut claim = claim(name, created, json!({"spec": {"slots": 2}}));
+            if slot.is_some() {
+                claim.status = Some(crate::api::DistributedLockStatus {
+                    holder: Some(crate::api::LockHolder { slot, ..Default::default() }),
+                    ..Default::default()
+                });
+            }
+            claim
+        };
+        let holder = two("a", "2026-01-01T00:00:00Z", Some(0));
+        let next = two("b", "2026-01-01T00:00:01Z", None);
+        assert_eq!(place(&next, &[&holder], 0), Place::First);
+        assert_eq!(place(&next, &[&holder], 1), Place::Waiting { position: 2 });
+        assert_eq!(free_slots(&next, &[&holder]), vec![Some(1)]);
+        assert_eq!(free_slots(&claim("d", "2026-01-01T00:00:03Z", json!({})), &[]), vec![None]);
+    }
+
+    fn shaped(name: &str, created: &str, slots: i32, status: serde_json::Value) -> DistributedLock {
+        claim(name, created, json!({"spec": {"slots": slots}, "status": status}))
+    }
+
+    fn waiting() -> serde_json::Value {
+        json!({"transitions": 0})
+    }
+
+    fn held() -> serde_json::Value {
+        json!({"transitions": 1, "holder": {"identity": "somebody"}})
+    }
+
+    fn finished() -> serde_json::Value {
+        json!({"transitions": 1, "conditions": [{"type": "Finished", "status": "True", "reason": "Released",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+    }
+
+    #[test]
+    fn among_objects_that_wait_the_oldest_fixes_the_number_of_slots() {
+        let old = shaped("a", "2026-01-01T00:00:00Z", 2, waiting());
+        let young = shaped("b", "2026-01-01T00:00:01Z", 3, waiting());
+        assert!(shape_conflict(&young, &[], Some(&old)).unwrap().starts_with("ns/a is older"));
+        assert!(shape_conflict(&old, &[], Some(&old)).is_none());
+        assert!(shape_conflict(&old, &[], Some(&young)).is_none());
+    }
+
+    #[test]
+    fn the_number_of_slots_of_a_holder_counts_whatever_its_age() {
+        let waits = shaped("c", "2026-01-01T00:00:00Z", 2, waiting());
+        let holder = shaped("a2", "2026-01-01T00:00:09Z", 1, held());
+        assert!(shape_conflict(&waits, &[&holder], Some(&waits)).unwrap().starts_with("ns/a2 holds the key"));
+        let next = shaped("d", "2026-01-01T00:00:10Z", 1, waiting());
+        assert!(shape_conflict(&next, &[&holder], Some(&waits)).is_none(), "it waits behind a holder of its own kind");
+    }
+
+    #[test]
+    fn the_number_of_slots_of_a_hold_that_was_let_go_counts_while_its_key_may_be_there() {
+        let let_go = json!({"nonce": "n", "quorum": {"namespace": "ns", "name": "main", "uid": "q"}, "key": "ns/k"});
+        let mut over = finished();
+        over["letGo"] = let_go;
+        let over = shaped("a", "2026-01-01T00:00:09Z", 1, over);
+        assert!(holds(&over));
+        let lock = shaped("b", "2026-01-01T00:00:00Z", 2, waiting());
+        assert!(shape_conflict(&lock, &[&over], Some(&lock)).unwrap().starts_with("ns/a holds the key"));
+    }
+
+    #[test]
+    fn an_object_that_neither_holds_nor_waits_fixes_nothing() {
+        let over = shaped("a", "2026-01-01T00:00:00Z", 1, finished());
+        assert!(!holds(&over) && !is_queued(&over));
+    }
+}

@@ -1,0 +1,43 @@
+//! Pure: where a hold lives: on which quorum and under which key, as its status recorded it at the grant.
+//!
+//! What is held is located by this record, never by what the specification or the default quorum would mean now: both may have
+//! changed since, and the key did not move with them.
+
+use std::time::Duration;
+
+use crate::{
+    api::{GoDuration, HeldQuorum, LockHolder},
+    redlock::LockKey,
+};
+
+/// The record of one hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldRecord {
+    /// The quorum that granted it.
+    pub quorum: HeldQuorum,
+    /// Its key in Redis.
+    pub key: LockKey,
+    /// How long the members may owe it something after its last renewal. `None`: an older version of the operator did not say.
+    pub rejoin_delay: Option<Duration>,
+}
+
+impl HoldRecord {
+    /// What the status itself says.
+    pub fn recorded(holder: &LockHolder) -> Option<Self> {
+        let (quorum, key) = (holder.quorum.clone()?, LockKey::new(holder.key.clone()?));
+        Some(Self { quorum, key, rejoin_delay: holder.rejoin_delay.map(GoDuration::get) })
+    }
+
+    /// Puts what is known into the status; the delay only grows.
+    pub fn write(&self, holder: &mut LockHolder, rejoin_delay: Option<Duration>) {
+        holder.quorum = Some(self.quorum.clone());
+        holder.key = Some(self.key.as_str().to_owned());
+        let longest = self.rejoin_delay.max(rejoin_delay).map(GoDuration::from);
+        holder.rejoin_delay = holder.rejoin_delay.max(longest);
+    }
+}
+
+/// The key of one slot: a user's key has no `#`, so it collides with no other.
+pub fn slot_key(key: &LockKey, slot: Option<i32>) -> LockKey {
+    slot.map_or_else(|| key.clone(), |slot| LockKey::new(format!("{key}#{slot}")))
+}

@@ -1,0 +1,213 @@
+//! Pure: may the holder named in a lock's status go on holding it?
+//!
+//! The leader asks before it keeps, frees or seals a hold; every replica asks before each renewal. A live holder is never
+//! cut short: a lock is free at once only by the holder's own word or when its container is known to have terminated.
+//! Everything else stops the renewal and lets the hold run out (docs/safety.md, "Death and doubt").
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt;
+
+use super::instance::Instance;
+use crate::{
+    api::{
+        BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, Ending, RELEASE_ANNOTATION, STEP_DOWN_ANNOTATION,
+        conditions::HeldReason,
+    },
+    runtime::keys::JOB_UID_LABEL,
+    time::UnixMillis,
+};
+
+/// What is to become of a hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is renewed.
+    Good,
+    /// It ends at once: the holder said so, or is known to have ended.
+    Free(HeldReason, String),
+    /// It is not renewed any more; it is sealed and runs out, or goes when the container has terminated.
+    RunsOut(HeldReason, String),
+}
+
+/// What is known about the holder's processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// A holder with a free-text identity: nothing to look at.
+    Unbound,
+    /// A claim with a free-text identity that is being deleted, and is owned by a Job or a pod.
+    Owned(Instance),
+    /// A holder that is bound to a container instance.
+    Bound(Instance),
+}
+
+/// Everything outside the lock object that its standing depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evidence {
+    /// What is known about the holder's processes.
+    pub liveness: Liveness,
+    /// The lock's namespace is being deleted, and everything in it.
+    pub namespace_ends: bool,
+    /// The quorum's clock, if it is known: `maxHold` and `minHold` count from a time that the holder was given.
+    pub quorum_now: Option<UnixMillis>,
+}
+
+/// Judges the hold in `lock.status` by everything but the holder's own answers.
+pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Standing {
+    if let Some(reason) = annotation(lock, BREAK_FORCE_ANNOTATION) {
+        return Standing::Free(HeldReason::Broken, format!("broken by force, exclusion was given up: {reason}"));
+    }
+    if let Some(ending) = lock.status.as_ref().and_then(|status| status.ending.as_ref()) {
+        return judge_ending(lock, evidence, ending);
+    }
+    if is_held_for_its_minimum(lock, evidence.quorum_now) {
+        // What minHold is for: a job that finished at once somewhere is not to run again elsewhere.
+        return if is_deleting(lock) && evidence.namespace_ends { namespace_ends() } else { Standing::Good };
+    }
+    if is_released(lock) {
+        return released();
+    }
+    match &evidence.liveness {
+        Liveness::Bound(Instance::Terminated) => terminated(),
+        Liveness::Bound(Instance::Doubt(why)) => Standing::RunsOut(HeldReason::HolderGone, why.clone()),
+        Liveness::Owned(Instance::Doubt(why)) => {
+            Standing::RunsOut(HeldReason::Released, format!("the claim was deleted with its owner, and {why}"))
+        }
+        Liveness::Owned(Instance::Terminated) | Liveness::Unbound if is_deleting(lock) && is_free_identity(lock) => {
+            deleted(lock, evidence)
+        }
+        _ => asked(lock, evidence),
+    }
+}
+
+/// An end that has begun goes on, also when its cause is gone. Only known death or the holder's word make it quicker.
+fn judge_ending(lock: &DistributedLock, evidence: &Evidence, ending: &Ending) -> Standing {
+    if evidence.liveness == Liveness::Bound(Instance::Terminated) {
+        return terminated();
+    }
+    if is_released(lock) {
+        return released();
+    }
+    let reason = HeldReason::ALL.iter().find(|reason| reason.as_str() == ending.reason);
+    let why = ending.message.clone().unwrap_or_default();
+    Standing::RunsOut(reason.copied().unwrap_or(HeldReason::Ending), why)
+}
+
+/// Deleting a claim with a free identity is its holder's word, unless something else deletes what its holder may still use.
+fn deleted(lock: &DistributedLock, evidence: &Evidence) -> Standing {
+    if evidence.namespace_ends {
+        return namespace_ends();
+    }
+    match lock.owner_references().iter().find(|owner| !is_watched_owner(owner)) {
+        Some(owner) => {
+            let why = format!("the claim has an owner ({} {}) whose processes nobody can tell", owner.kind, owner.name);
+            Standing::RunsOut(HeldReason::Released, why)
+        }
+        None => Standing::Free(HeldReason::Released, "the claim was deleted".into()),
+    }
+}
+
+/// What people ask for, and what the specification limits.
+fn asked(lock: &DistributedLock, evidence: &Evidence) -> Standing {
+    if let Some(reason) = annotation(lock, BREAK_ANNOTATION) {
+        return Standing::RunsOut(HeldReason::Broken, format!("broken: {reason}"));
+    }
+    if annotation(lock, STEP_DOWN_ANNOTATION).is_some() {
+        return Standing::RunsOut(HeldReason::SteppedDown, "asked to step down".into());
+    }
+    if is_deleting(lock) && !matches!(evidence.liveness, Liveness::Owned(Instance::Running)) {
+        return Standing::RunsOut(HeldReason::Released, "the lock was deleted while its holder works".into());
+    }
+    if lock.spec.suspend {
+        return Standing::RunsOut(HeldReason::Suspended, "the lock was suspended".into());
+    }
+    if has_reached_max_hold(lock, evidence.quorum_now) {
+        return Standing::RunsOut(HeldReason::MaxHoldReached, "maxHold has passed".into());
+    }
+    Standing::Good
+}
+
+fn terminated() -> Standing {
+    Standing::Free(HeldReason::HolderGone, "its container has terminated".into())
+}
+
+fn released() -> Standing {
+    Standing::Free(HeldReason::Released, "its holder released it".into())
+}
+
+/// The namespace controller deletes claims and pods together, and pods may work through their grace period.
+pub fn namespace_ends() -> Standing {
+    Standing::RunsOut(HeldReason::Released, "its namespace is being deleted".into())
+}
+
+/// Whether everything in the namespace is being deleted.
+pub fn is_ending(namespace: &Namespace) -> bool {
+    let phase = namespace.status.as_ref().and_then(|status| status.phase.as_deref());
+    namespace.metadata.deletion_timestamp.is_some() || phase == Some("Terminating")
+}
+
+/// The holder's word: the annotation with the token of this very hold.
+fn is_released(lock: &DistributedLock) -> bool {
+    let token = lock.status.as_ref().and_then(|status| status.fencing_token);
+    let word = annotation(lock, RELEASE_ANNOTATION).and_then(|word| word.trim().parse().ok());
+    word.is_some() && word == token
+}
+
+pub(in crate::lock) fn is_deleting(lock: &DistributedLock) -> bool {
+    lock.metadata.deletion_timestamp.is_some()
+}
+
+/// A claim whose holder is a text, not a container.
+pub fn is_free_identity(lock: &DistributedLock) -> bool {
+    lock.spec.claim.as_ref().is_some_and(|claim| claim.identity.is_some())
+}
+
+fn annotation<'a>(lock: &'a DistributedLock, name: &str) -> Option<&'a str> {
+    lock.annotations().get(name).map(String::as_str)
+}
+
+fn has_reached_max_hold(lock: &DistributedLock, quorum_now: Option<UnixMillis>) -> bool {
+    let Some(max_hold) = lock.spec.max_hold else { return false };
+    held_for(lock, quorum_now).is_some_and(|held| held >= max_hold.get().as_millis())
+}
+
+/// Whether `minHold` still protects the hold of a claim.
+fn is_held_for_its_minimum(lock: &DistributedLock, quorum_now: Option<UnixMillis>) -> bool {
+    let Some(min_hold) = lock.spec.min_hold.filter(|_| lock.spec.claim.is_some()) else { return false };
+    // Without a clock nobody knows; late is what the field asks for.
+    held_for(lock, quorum_now).is_none_or(|held| held < min_hold.get().as_millis())
+}
+
+/// Whether it matters what the holder answers: not before `minHold` is over, nor once it has asked to be released.
+pub fn is_expected_to_be_well(lock: &DistributedLock, quorum_now: Option<UnixMillis>) -> bool {
+    !is_held_for_its_minimum(lock, quorum_now) && !is_released(lock)
+}
+
+/// Milliseconds since the lock was acquired.
+fn held_for(lock: &DistributedLock, quorum_now: Option<UnixMillis>) -> Option<u128> {
+    let acquired = lock.status.as_ref()?.acquired_at?.as_millis();
+    Some(u128::try_from(quorum_now?.0.saturating_sub(acquired)).unwrap_or(0))
+}
+
+/// Whether the owner's containers are watched: those of a pod, or of a Job's pods.
+pub fn is_watched_owner(owner: &OwnerReference) -> bool {
+    matches!((owner.kind.as_str(), owner.api_version.as_str()), ("Pod", "v1") | ("Job", "batch/v1"))
+}
+
+/// Whether a pod is this owner, or belongs to it.
+pub fn belongs_to(pod: &Pod, owner: &OwnerReference) -> bool {
+    pod.metadata.uid.as_deref() == Some(owner.uid.as_str())
+        || pod.labels().get(JOB_UID_LABEL).is_some_and(|uid| *uid == owner.uid)
+}
+
+/// One that runs keeps the claim, one in doubt lets it run out, and none at all proves nothing.
+pub(in crate::lock) fn all_of(instances: Vec<Instance>) -> Instance {
+    let nothing = || Instance::Doubt("none of the owner's pods was seen to end".to_owned());
+    if instances.contains(&Instance::Running) {
+        return Instance::Running;
+    }
+    let doubt = instances.iter().find(|instance| matches!(instance, Instance::Doubt(_))).cloned();
+    doubt.unwrap_or_else(|| if instances.is_empty() { nothing() } else { Instance::Terminated })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,284 @@
+//! Pure: what a lock's status says after each thing that can happen to it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+
+use super::{hold::Hold, readiness::set_ready, record::HoldRecord};
+use crate::{
+    api::{
+        DistributedLock, DistributedLockStatus, Ending, LetGo, LockHolder, MilliTime, PastHold,
+        conditions::{AcceptedReason, CommonReason, HeldReason, LockCondition, Status, set_condition},
+    },
+    redlock::{FencingToken, Votes},
+    time::UnixMillis,
+};
+
+/// How many past holds a status remembers.
+const HISTORY: usize = 10;
+/// So much of the reason for an end is kept in the history.
+const LONGEST_MESSAGE: usize = 512;
+/// Seconds for which a status says that it was written late.
+const DELAY_IS_SAID_FOR: i64 = 600;
+/// Positions behind this one are not written, or a release would mean a write for every waiter.
+pub const LAST_POSITION: usize = 10;
+
+/// A status under construction: the old one, and what conditions need.
+pub struct Draft {
+    status: DistributedLockStatus,
+    generation: Option<i64>,
+    now: Timestamp,
+}
+
+/// What a grant brings into the status.
+pub struct Granted<'a> {
+    /// Who holds it.
+    pub holder: LockHolder,
+    /// Its fencing token.
+    pub token: FencingToken,
+    /// The end of the round that earned it, by the quorum's clock.
+    pub acquired_at: UnixMillis,
+    /// End of its validity, by the quorum's clock.
+    pub valid_until: UnixMillis,
+    /// The votes.
+    pub votes: Votes,
+    /// The key in Redis, for people.
+    pub key: &'a str,
+}
+
+impl Draft {
+    /// Starts from what the lock's status says now.
+    pub fn of(lock: &DistributedLock, now: UnixMillis) -> Self {
+        let generation = lock.metadata.generation;
+        let mut status = lock.status.clone().unwrap_or_default();
+        status.observed_generation = generation;
+        status.key = Some(lock.key());
+        Self { status, generation, now: Timestamp::from_millisecond(now.0).unwrap_or_default() }
+    }
+
+    /// Goes on from a status that was drafted for the same lock.
+    pub fn from_status(lock: &DistributedLock, status: DistributedLockStatus, now: UnixMillis) -> Self {
+        Self { status, ..Self::of(lock, now) }
+    }
+
+    /// The finished status.
+    pub fn finish(mut self) -> DistributedLockStatus {
+        set_ready(&mut self.status.conditions, self.generation, self.now);
+        self.status
+    }
+
+    fn set(
+        &mut self,
+        condition: LockCondition,
+        status: impl Into<Status>,
+        reason: impl Into<&'static str>,
+        message: impl Into<String>,
+    ) {
+        set_condition(&mut self.status.conditions, condition, status, reason, message, self.generation, self.now);
+    }
+
+    /// The spec is good, and its quorum may be used.
+    #[must_use]
+    pub fn accepted(mut self) -> Self {
+        self.set(LockCondition::Accepted, true, AcceptedReason::Accepted, "");
+        self
+    }
+
+    /// The spec cannot be served; the message says what to write or wait for instead.
+    #[must_use]
+    pub fn refused(mut self, reason: AcceptedReason, message: &str) -> Self {
+        self.set(LockCondition::Accepted, false, reason, message);
+        self.waiting(HeldReason::NotAccepted, message, None)
+    }
+
+    /// The specification cannot be served as it is now, but what is held goes on.
+    #[must_use]
+    pub fn refused_while_held(mut self, reason: AcceptedReason, message: &str) -> Self {
+        self.set(LockCondition::Accepted, false, reason, message);
+        self
+    }
+
+    /// The status says where its hold lives, and for how long the members may remember it.
+    #[must_use]
+    pub fn recorded(mut self, record: &HoldRecord, rejoin_delay: Option<Duration>) -> Self {
+        if let Some(holder) = &mut self.status.holder {
+            record.write(holder, rejoin_delay);
+        }
+        self
+    }
+
+    /// Nobody holds it, for this reason.
+    #[must_use]
+    pub fn waiting(mut self, reason: HeldReason, message: &str, position: Option<usize>) -> Self {
+        self.set(LockCondition::Held, false, reason, message);
+        self.set(LockCondition::FullyReplicated, false, CommonReason::NotHeld, "");
+        self.status.queue_position =
+            position.filter(|position| *position <= LAST_POSITION).and_then(|position| i32::try_from(position).ok());
+        self
+    }
+
+    /// Whether the last round found a majority of members.
+    #[must_use]
+    pub fn quorum_available(mut self, trouble: Option<&str>) -> Self {
+        match trouble {
+            None => self.set(LockCondition::QuorumAvailable, true, CommonReason::AsExpected, ""),
+            Some(trouble) => self.set(LockCondition::QuorumAvailable, false, CommonReason::MajorityLost, trouble),
+        }
+        self
+    }
+
+    /// Held from now on.
+    #[must_use]
+    pub fn granted(mut self, grant: Granted<'_>) -> Self {
+        let message = format!("{} holds {}", grant.holder.identity, grant.key);
+        self.status.holder = Some(grant.holder);
+        self.status.fencing_token = Some(grant.token.get());
+        self.status.acquired_at = MilliTime::from_millis(grant.acquired_at.0);
+        self.status.ending = None;
+        self.status.let_go = None;
+        self.status.queue_position = Some(0);
+        self.status.transitions += 1;
+        self.set(LockCondition::Held, true, HeldReason::Held, message);
+        self.validity(grant.acquired_at, grant.valid_until, Some(grant.votes)).quorum_available(None)
+    }
+
+    /// Renewed. `quorum_now` is the quorum's clock.
+    #[must_use]
+    pub fn renewed(self, hold: &Hold, quorum_now: UnixMillis) -> Self {
+        let ttl = i64::try_from(hold.terms.ttl.as_millis()).unwrap_or(i64::MAX);
+        // What was published before was earned too, perhaps by another replica, and no extension shortens a key. But no renewal
+        // earns more than one ttl: a clock that was wrong has published more, and that is taken back.
+        let later = |published: Option<MilliTime>, here: UnixMillis, latest: i64| {
+            let published = published.map(MilliTime::as_millis).filter(|published| *published <= latest);
+            UnixMillis(published.map_or(here.0, |published| published.max(here.0)))
+        };
+        let renewed_at = later(self.status.renewed_at, hold.renewed_at, quorum_now.0);
+        let valid_until = later(self.status.valid_until, hold.valid_until_there, quorum_now.0.saturating_add(ttl));
+        let renewed = self.validity(renewed_at, valid_until, hold.votes);
+        renewed.quorum_available(hold.trouble.as_deref())
+    }
+
+    /// What the status published had run out `gap` before this is written. That is said for ten minutes.
+    #[must_use]
+    pub fn published_after(mut self, gap: Duration) -> Self {
+        let conditions = &mut self.status.conditions;
+        let is_delayed = |condition: &Condition| condition.type_ == LockCondition::PublicationDelayed.as_str();
+        let said = conditions.iter().find(|condition| is_delayed(condition)).map(|it| it.last_transition_time.0);
+        if !gap.is_zero() {
+            // Its time of transition is that of the last delay.
+            conditions.retain(|condition| !is_delayed(condition));
+            let message = format!(
+                "validUntil had passed for {} ms when this was written, though the hold was renewed in time: the API server took the write \
+                 late. Those who read validUntil saw no holder meanwhile. The lock itself was not lost. Use a longer ttl, or validity: Transitions",
+                gap.as_millis()
+            );
+            self.set(LockCondition::PublicationDelayed, true, CommonReason::WrittenLate, message);
+        } else if said.is_some_and(|said| self.now.as_second() - said.as_second() > DELAY_IS_SAID_FOR) {
+            conditions.retain(|condition| !is_delayed(condition));
+        }
+        self
+    }
+
+    fn validity(mut self, renewed_at: UnixMillis, valid_until: UnixMillis, votes: Option<Votes>) -> Self {
+        self.status.renewed_at = MilliTime::from_millis(renewed_at.0);
+        self.status.valid_until = MilliTime::from_millis(valid_until.0);
+        if let Some(votes) = votes {
+            self.status.votes = Some(votes.to_string());
+            self.status.votes_granted = i32::try_from(votes.yes).ok();
+            self.status.member_count = i32::try_from(votes.of).ok();
+            if votes.yes == votes.of {
+                self.set(LockCondition::FullyReplicated, true, CommonReason::AllMembers, "");
+            } else {
+                let message = format!(
+                    "{votes} members hold the key: the others get it again at the next renewal after they answer"
+                );
+                self.set(LockCondition::FullyReplicated, false, CommonReason::MembersMissing, message);
+            }
+        }
+        self
+    }
+
+    /// No longer renewed: it ends when its validity has run out, or before if its container terminates. `until`: when that is, by
+    /// the quorum's clock.
+    #[must_use]
+    pub fn ending(mut self, reason: HeldReason, why: &str, until: Option<MilliTime>) -> Self {
+        let since = MilliTime::from(self.now);
+        self.status.ending = Some(Ending { since, reason: reason.to_string(), until, message: shortened(why) });
+        let until = until.map_or_else(|| "its validity has run out".to_owned(), |until| until.to_string());
+        if reason == HeldReason::Expired {
+            let message =
+                format!("lost, {why}: granted again when a majority of the members says that its key is gone");
+            self.set(LockCondition::Held, false, reason, message);
+        } else {
+            self.set(LockCondition::Held, true, HeldReason::Ending, format!("not renewed, {why}: held until {until}"));
+        }
+        self
+    }
+
+    /// Ended without the members' word: they may still have its key.
+    #[must_use]
+    pub fn let_go(mut self, let_go: Option<LetGo>) -> Self {
+        self.status.let_go = let_go;
+        self
+    }
+
+    /// Nobody holds it any more. `at`: since when, on the clock that says since when it was held.
+    #[must_use]
+    pub fn ended(mut self, reason: HeldReason, why: &str, at: UnixMillis) -> Self {
+        let at = MilliTime::from_millis(at.0).unwrap_or_else(|| MilliTime::from(self.now));
+        if let Some(holder) = self.status.holder.take() {
+            let past = PastHold {
+                identity: holder.identity,
+                fencing_token: self.status.fencing_token,
+                from: self.status.acquired_at,
+                to: self.status.acquired_at.map_or(at, |from| at.max(from)),
+                reason: reason.to_string(),
+                message: shortened(why),
+            };
+            self.status.history.insert(0, past);
+            self.status.history.truncate(HISTORY);
+        }
+        self.status.fencing_token = None;
+        self.status.acquired_at = None;
+        self.status.renewed_at = None;
+        self.status.valid_until = None;
+        self.status.votes = None;
+        self.status.votes_granted = None;
+        self.status.member_count = None;
+        self.status.ending = None;
+        self.status.conditions.retain(|condition| condition.type_ != LockCondition::PublicationDelayed.as_str());
+        self.waiting(reason, why, None)
+    }
+
+    /// It never queues again.
+    #[must_use]
+    pub fn finished(mut self, reason: HeldReason, why: &str) -> Self {
+        self.set(LockCondition::Finished, true, reason, why);
+        self.set(LockCondition::Held, false, reason, why);
+        self.status.queue_position = None;
+        self
+    }
+}
+
+/// What fits into the status, if there is anything.
+fn shortened(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.chars().take(LONGEST_MESSAGE).collect())
+}
+
+/// When a finished claim is to be deleted, in time from now.
+pub fn remaining_after_finish(lock: &DistributedLock, now: UnixMillis) -> Option<Duration> {
+    let keep = lock.spec.ttl_after_finished?.get();
+    let finished = crate::api::conditions::find_condition(
+        lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default(),
+        LockCondition::Finished,
+    )?;
+    let since = now.0.saturating_sub(finished.last_transition_time.0.as_millisecond());
+    Some(keep.saturating_sub(Duration::from_millis(u64::try_from(since).unwrap_or(0))))
+}
+
+/// `namespace/name` for messages.
+pub fn full_name(lock: &DistributedLock) -> String {
+    format!("{}/{}", lock.namespace().unwrap_or_default(), lock.name_any())
+}

@@ -1,0 +1,12 @@
+//! On every replica, whoever leads: held locks are renewed, and what another replica has published is taken up.
+
+pub mod access;
+pub mod adopt;
+pub mod holder;
+pub mod holds;
+pub mod location;
+pub mod renewal;
+pub mod shares;
+pub mod sightings;
+pub mod vitals;
+pub mod writes;

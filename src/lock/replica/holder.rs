@@ -1,0 +1,85 @@
+//! What the caches show about the holder that a status names, and how its hold stands by that.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
+use crate::{
+    api::{DistributedLock, conditions::HeldReason},
+    lock::model::{
+        instance::{self, Sight},
+        standing::{
+            Evidence, Liveness, Standing, all_of, belongs_to, is_deleting, is_ending, is_expected_to_be_well,
+            is_watched_owner, judge,
+        },
+    },
+    runtime::{context::Context, keys},
+    time::UnixMillis,
+};
+
+/// Judges the hold in `lock.status` from the caches.
+///
+/// `unwell` says why the holder failed its own liveness check or heartbeat, if it did.
+pub fn standing(
+    context: &Context,
+    lock: &DistributedLock,
+    quorum_now: Option<UnixMillis>,
+    unwell: Option<&str>,
+) -> Standing {
+    let namespace = context.namespaces.cluster_named(&lock.namespace().unwrap_or_default());
+    let evidence = Evidence {
+        liveness: liveness(context, lock),
+        namespace_ends: namespace.is_some_and(|namespace| is_ending(&namespace)),
+        quorum_now,
+    };
+    match (judge(lock, &evidence), unwell) {
+        (Standing::Good, Some(why)) if is_expected_to_be_well(lock, quorum_now) => {
+            Standing::RunsOut(HeldReason::HolderUnhealthy, why.into())
+        }
+        (standing, _) => standing,
+    }
+}
+
+fn liveness(context: &Context, lock: &DistributedLock) -> Liveness {
+    let Some(holder) = lock.status.as_ref().and_then(|status| status.holder.as_ref()) else { return Liveness::Unbound };
+    let namespace = lock.namespace().unwrap_or_default();
+    let (Some(pod_name), Some(pod_uid)) = (&holder.pod_name, &holder.pod_uid) else {
+        return owner_liveness(context, lock, &namespace);
+    };
+    let pod = context.pods.named(&namespace, pod_name).filter(|pod| pod.uid().as_deref() == Some(pod_uid.as_str()));
+    let departed = context.pods.departed(pod_uid);
+    let sight = Sight {
+        pod: pod.as_deref(),
+        departed: departed.as_deref(),
+        node_is_lost: is_lost(context, holder.node_name.as_deref()),
+    };
+    Liveness::Bound(instance::judge(holder.container_id.as_deref(), sight, context.api_now()))
+}
+
+fn is_lost(context: &Context, node: Option<&str>) -> bool {
+    node.is_some_and(|node| context.node_watch.is_lost(node))
+}
+
+/// Deleting a Job collects the claims that it owns at the same moment as its pods, which may work on through their grace
+/// period: until each of them has been seen to end the claim counts as held.
+fn owner_liveness(context: &Context, lock: &DistributedLock, namespace: &str) -> Liveness {
+    let owners: Vec<_> = lock.owner_references().iter().filter(|owner| is_watched_owner(owner)).collect();
+    if owners.is_empty() || !is_deleting(lock) {
+        return Liveness::Unbound;
+    }
+    let is_owned =
+        |pod: &Pod| pod.namespace().as_deref() == Some(namespace) && owners.iter().any(|owner| belongs_to(pod, owner));
+    let (now, node) = (context.api_now(), |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
+    let present = owners.iter().flat_map(|owner| context.pods.under(&keys::owner(&owner.uid)));
+    let present = present.filter(|pod| is_owned(pod));
+    let mut seen: Vec<_> = present
+        .map(|pod| {
+            let node_is_lost = is_lost(context, node(&pod).as_deref());
+            instance::judge_owner(Sight { pod: Some(&pod), departed: None, node_is_lost }, now)
+        })
+        .collect();
+    let departed = context.pods.departed_where(is_owned);
+    seen.extend(
+        departed.iter().map(|pod| instance::judge_owner(Sight { departed: Some(pod), ..Sight::default() }, now)),
+    );
+    Liveness::Owned(all_of(seen))
+}

@@ -1,0 +1,216 @@
+//! The holds that this replica renews, and what it knows of each.
+//!
+//! Every replica has such a table. The leader fills it when it grants; every replica, the leader of tomorrow among them,
+//! also adopts what it sees published in a lock's status. A validity in this table is this replica's own knowledge: its
+//! last successful renewal, or the published one. A hold without such knowledge is not renewed (docs/algorithm.md,
+//! "Continuity").
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use kube::runtime::reflector::ObjectRef;
+use tokio::sync::{Notify, broadcast};
+
+use super::sightings::Sightings;
+use crate::{
+    api::DistributedLock,
+    lock::model::hold::{Hold, Loss},
+    redlock::{Extend, Nonce},
+    time::{Boottime, UnixMillis},
+};
+
+/// Renewals due within so much of each other go out together, as one pipeline to each member.
+const BATCH_WINDOW: Duration = Duration::from_millis(5);
+/// Locks whose hold changed while nobody listened are found by the next look at all of them.
+const NEWS_CAPACITY: usize = 4096;
+
+/// The table.
+#[derive(Debug)]
+pub struct Holds {
+    /// When this replica first saw each hold, and its end.
+    pub sightings: Sightings,
+    table: Mutex<HashMap<String, Hold>>,
+    wake: Notify,
+    news: broadcast::Sender<ObjectRef<DistributedLock>>,
+}
+
+impl Default for Holds {
+    fn default() -> Self {
+        Self {
+            sightings: Sightings::default(),
+            table: Mutex::default(),
+            wake: Notify::new(),
+            news: broadcast::channel(NEWS_CAPACITY).0,
+        }
+    }
+}
+
+impl Holds {
+    /// Starts to renew a hold. Of a hold with the same nonce only what is newer than what this replica knows counts. `seen`:
+    /// the watch has shown it, so the watch will also show its end.
+    pub fn adopt(&self, mut hold: Hold, seen: bool) {
+        hold.published = seen;
+        let mut table = self.table();
+        match table.get_mut(&hold.terms.uid) {
+            Some(known) if known.terms.nonce == hold.terms.nonce => {
+                known.terms.ttl = hold.terms.ttl;
+                known.terms.renew_interval = hold.terms.renew_interval;
+                known.published |= hold.published;
+                known.learn(&hold);
+            }
+            _ => {
+                table.insert(hold.terms.uid.clone(), hold);
+            }
+        }
+        drop(table);
+        self.wake.notify_one();
+    }
+
+    /// The watch has shown the hold of this lock in its status.
+    pub fn seen(&self, uid: &str) {
+        if let Some(hold) = self.table().get_mut(uid) {
+            hold.published = true;
+        }
+    }
+
+    /// Stops renewing a lock's hold, whatever its nonce.
+    pub fn forget(&self, uid: &str) {
+        self.table().remove(uid);
+    }
+
+    /// Stops renewing a hold that was published and is no longer. A grant that is still being published stays.
+    pub fn forget_published(&self, uid: &str) {
+        let mut table = self.table();
+        if table.get(uid).is_some_and(|hold| hold.published) {
+            table.remove(uid);
+        }
+    }
+
+    /// Stops renewing grants that nobody knows of, when this replica stops leading: their keys run out, and the next leader
+    /// recognises them as orphans.
+    pub fn forget_unpublished(&self) {
+        self.table().retain(|_, hold| hold.published);
+    }
+
+    /// Asks for the validity of every hold to be published: another replica has started and knows none, or this one stops.
+    pub fn announce_all(&self) {
+        for hold in self.table().values_mut().filter(|hold| hold.loss.is_none()) {
+            hold.announce = true;
+            self.tell(&hold.terms.lock);
+        }
+    }
+
+    /// The validity of this hold was published.
+    pub fn announced(&self, uid: &str) {
+        if let Some(hold) = self.table().get_mut(uid) {
+            hold.announce = false;
+        }
+    }
+
+    /// Whether a publication that was asked for is still to come.
+    pub fn is_announcing(&self) -> bool {
+        self.table().values().any(|hold| hold.announce && hold.loss.is_none())
+    }
+
+    /// What this replica knows of a lock's hold.
+    pub fn get(&self, uid: &str) -> Option<Hold> {
+        self.table().get(uid).cloned()
+    }
+
+    /// All holds known here.
+    pub fn all(&self) -> Vec<Hold> {
+        self.table().values().cloned().collect()
+    }
+
+    /// The locks whose hold was renewed, failed to renew, or was lost.
+    pub fn news(&self) -> broadcast::Receiver<ObjectRef<DistributedLock>> {
+        self.news.subscribe()
+    }
+
+    /// Resolves when a hold was added, which may be due before those known so far.
+    pub async fn added(&self) {
+        self.wake.notified().await;
+    }
+
+    /// When something is next to be done: a renewal, or noticing that a validity has ended.
+    pub fn next_due(&self) -> Option<Boottime> {
+        let table = self.table();
+        let open = table.values().filter(|hold| hold.loss.is_none());
+        open.map(|hold| if hold.builds_on.is_some() { hold.valid_until } else { hold.due.min(hold.valid_until) }).min()
+    }
+
+    /// Takes the holds whose renewal is due, and declares lost those whose validity has ended.
+    pub fn take_due(&self, now: Boottime) -> Vec<Hold> {
+        let mut table = self.table();
+        let mut due = Vec::new();
+        for hold in table.values_mut().filter(|hold| hold.loss.is_none()) {
+            if now >= hold.valid_until {
+                hold.loss = Some(Loss::Expired);
+                self.tell(&hold.terms.lock);
+            } else if hold.builds_on.is_none() && now + BATCH_WINDOW >= hold.due {
+                hold.builds_on = Some(hold.valid_until);
+                due.push(hold.clone());
+            }
+        }
+        due
+    }
+
+    /// Postpones a renewal that was taken but may not be done now.
+    pub fn postpone(&self, uid: &str, until: Boottime) {
+        if let Some(hold) = self.table().get_mut(uid) {
+            hold.builds_on = None;
+            hold.due = until;
+        }
+    }
+
+    /// The holder failed its liveness check or heartbeat, as far as this replica can tell: this renewal is left out, and the leader
+    /// ends the hold. The holder is asked again when the next one is due.
+    pub fn condemn(&self, uid: &str, nonce: &Nonce, why: String, now: Boottime) {
+        let mut table = self.table();
+        if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
+            hold.builds_on = None;
+            hold.due = now + hold.terms.renew_interval;
+            hold.unwell = Some((now, why));
+            self.tell(&hold.terms.lock);
+        }
+    }
+
+    /// The holder has shown that it is well.
+    pub fn acquit(&self, uid: &str, nonce: &Nonce) {
+        if let Some(hold) = self.table().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
+            hold.unwell = None;
+        }
+    }
+
+    /// The next renewal begins at this time, if it would begin later.
+    pub fn hasten(&self, uid: &str, nonce: &Nonce, due: Boottime) {
+        if let Some(hold) = self.table().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
+            hold.due = hold.due.min(due);
+        }
+        self.wake.notify_one();
+    }
+
+    /// Records the outcome of a renewal of the hold with this nonce.
+    pub fn settle(&self, uid: &str, nonce: &Nonce, outcome: Extend, started: (Boottime, UnixMillis), now: Boottime) {
+        let mut table = self.table();
+        if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
+            hold.settle(outcome, started, now);
+            self.tell(&hold.terms.lock);
+        }
+    }
+
+    /// Nobody listens on a replica that does not lead.
+    fn tell(&self, lock: &ObjectRef<DistributedLock>) {
+        let _ = self.news.send(lock.clone());
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<String, Hold>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+use super::*;
+use crate::{
+    api::HeldQuorum,
+    lock::model::hold::Terms,
+    redlock::{LockKey, Votes},
+};
+
+fn at(millis: u64) -> Boottime {
+    Boottime::new(Duration::from_millis(millis))
+}
+
+fn hold(nonce: u8, due: u64, valid_until: u64) -> Hold {
+    let terms = Terms {
+        lock: ObjectRef::new("lock").within("ns"),
+        uid: "uid".into(),
+        quorum: HeldQuorum { namespace: "ns".into(), name: "main".into(), uid: "q".into() },
+        key: LockKey::new("ns/key"),
+        nonce: Nonce::from_bytes([nonce; 10]),
+        ttl: Duration::from_secs(9),
+        renew_interval: Duration::from_secs(3),
+    };
+    Hold::new(terms, at(valid_until), UnixMillis(0), UnixMillis(0), at(due))
+}
+
+fn renewed(started: u64, valid_until: u64) -> Extend {
+    let votes = Votes { yes: 3, of: 3 };
+    let (missing, others) = (Vec::new(), Vec::new());
+    Extend::Renewed { started: at(started), valid_until: at(valid_until), votes, missing, others }
+}
+
+fn nonce(byte: u8) -> Nonce {
+    Nonce::from_bytes([byte; 10])
+}
+
+#[test]
+fn a_hold_is_taken_when_it_is_due_and_only_once() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), false);
+    assert!(holds.take_due(at(2_900)).is_empty());
+    assert_eq!(holds.take_due(at(2_996)).len(), 1, "within the batch window");
+    assert!(holds.take_due(at(3_100)).is_empty(), "already in flight");
+    assert_eq!(holds.next_due(), Some(at(9_000)), "in flight: only the end of its validity matters");
+}
+
+#[test]
+fn a_renewal_moves_the_validity_and_the_next_renewal_from_its_start() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), false);
+    holds.take_due(at(3_000));
+    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(50_000)), at(3_010));
+    let known = holds.get("uid").unwrap();
+    assert_eq!((known.valid_until, known.valid_until_there), (at(11_800), UnixMillis(58_800)));
+    assert_eq!(holds.next_due(), Some(at(6_000)));
+}
+
+#[test]
+fn a_round_takes_the_place_of_a_validity_that_was_only_assumed() {
+    let holds = Holds::default();
+    let assumed = Hold { assumed: true, valid_until_there: UnixMillis(90_000), ..hold(1, 3_000, 20_000) };
+    holds.adopt(assumed, true);
+    holds.take_due(at(3_000));
+    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(50_000)), at(3_010));
+    let known = holds.get("uid").unwrap();
+    assert_eq!((known.valid_until, known.valid_until_there), (at(11_800), UnixMillis(58_800)));
+    assert!(!known.assumed);
+}
+
+#[test]
+fn a_round_without_a_majority_is_tried_again_soon_and_keeps_the_old_validity() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), false);
+    holds.take_due(at(3_000));
+    holds.settle("uid", &nonce(1), Extend::NoQuorum { failures: vec![] }, (at(3_000), UnixMillis(0)), at(3_050));
+    assert!(holds.get("uid").unwrap().is_valid(at(8_999)));
+    assert_eq!(holds.next_due(), Some(at(3_300)));
+}
+
+#[test]
+fn a_hold_whose_validity_ended_is_lost_even_while_a_renewal_is_in_flight() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), false);
+    holds.take_due(at(8_999));
+    holds.take_due(at(9_000));
+    assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Expired));
+}
+
+#[test]
+fn the_outcome_of_an_earlier_grant_does_not_touch_a_later_one() {
+    let holds = Holds::default();
+    holds.adopt(hold(2, 3_000, 9_000), false);
+    holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, (at(3_000), UnixMillis(0)), at(3_010));
+    assert_eq!(holds.get("uid").unwrap().loss, None);
+}
+
+#[test]
+fn adopting_what_is_known_keeps_the_newer_knowledge() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), false);
+    holds.take_due(at(3_000));
+    holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(0)), at(3_010));
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    let known = holds.get("uid").unwrap();
+    assert_eq!((known.valid_until, known.published), (at(11_800), true));
+}
+
+#[test]
+fn a_hold_that_was_lost_sight_of_is_taken_up_again_when_another_replica_publishes_a_later_validity() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    holds.take_due(at(9_000));
+    assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Expired));
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Expired), "nothing newer");
+    let later = Hold { valid_until_there: UnixMillis(6_000), ..hold(1, 12_000, 15_000) };
+    holds.adopt(later, true);
+    let known = holds.get("uid").unwrap();
+    assert_eq!((known.loss, known.valid_until, known.due()), (None, at(15_000), at(12_000)));
+}
+
+#[test]
+fn a_renewal_that_built_on_a_validity_that_ended_does_not_lose_a_later_one() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    holds.take_due(at(8_990));
+    holds.adopt(Hold { valid_until_there: UnixMillis(6_000), ..hold(1, 12_000, 15_000) }, true);
+    holds.settle("uid", &nonce(1), Extend::TooLate, (at(8_990), UnixMillis(0)), at(9_100));
+    assert_eq!(holds.get("uid").unwrap().loss, None);
+    assert_eq!(holds.take_due(at(9_100)).len(), 1, "and it is renewed at once");
+    holds.settle("uid", &nonce(1), Extend::TooLate, (at(9_100), UnixMillis(0)), at(15_100));
+    assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Expired));
+}
+
+#[test]
+fn what_a_majority_refused_is_not_taken_up_again() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, (at(3_000), UnixMillis(0)), at(3_010));
+    holds.adopt(Hold { valid_until_there: UnixMillis(6_000), ..hold(1, 12_000, 15_000) }, true);
+    assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Refused));
+}
+
+#[test]
+fn a_grant_that_is_still_being_published_is_not_forgotten_because_the_cache_lags() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), false);
+    holds.forget_published("uid");
+    assert!(holds.get("uid").is_some());
+    holds.forget_unpublished();
+    assert!(holds.get("uid").is_none());
+}
+
+#[test]
+fn a_holder_that_failed_a_check_is_asked_again_when_the_next_renewal_is_due() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    holds.take_due(at(3_000));
+    holds.condemn("uid", &nonce(1), "no answer".into(), at(3_300));
+    assert_eq!(holds.next_due(), Some(at(6_300)));
+    assert_eq!(holds.take_due(at(6_300)).len(), 1);
+    holds.acquit("uid", &nonce(1));
+    assert_eq!(holds.get("uid").unwrap().unwell_since(at(0)), None);
+}
+
+#[test]
+fn a_new_leader_ends_no_hold_for_what_it_missed_before_it_led() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    holds.condemn("uid", &nonce(1), "no answer".into(), at(3_300));
+    let known = holds.get("uid").unwrap();
+    assert_eq!(known.unwell_since(at(3_300)), Some("no answer"));
+    assert_eq!(known.unwell_since(at(3_301)), None);
+}
+
+#[test]
+fn a_validity_that_the_leader_published_later_clears_the_verdict_of_another_replica() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    holds.condemn("uid", &nonce(1), "no answer".into(), at(3_300));
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    assert!(holds.get("uid").unwrap().unwell_since(at(0)).is_some(), "it says nothing new");
+    let mut later = hold(1, 6_000, 12_000);
+    later.valid_until_there = UnixMillis(1);
+    holds.adopt(later, true);
+    assert!(holds.get("uid").unwrap().unwell_since(at(0)).is_none());
+}
+
+#[test]
+fn a_look_that_is_due_before_the_next_renewal_hastens_it() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    holds.hasten("uid", &nonce(1), at(2_500));
+    assert_eq!(holds.next_due(), Some(at(2_500)));
+    holds.hasten("uid", &nonce(1), at(4_000));
+    assert_eq!(holds.next_due(), Some(at(2_500)));
+}

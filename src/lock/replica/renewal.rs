@@ -1,0 +1,304 @@
+//! Renewal of held locks, on every replica, by a timer of its own: neither reconciles nor the API server are in its way.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use kube::{Client, ResourceExt};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    holder,
+    holds::Holds,
+    location,
+    vitals::{self, Vitals},
+    writes::{locks, request},
+};
+use crate::{
+    api::{DistributedLock, HeldQuorum},
+    lock::model::{
+        heartbeat::{self, Bounded},
+        hold::Hold,
+        orphans,
+        standing::Standing,
+    },
+    quorum::session::{QuorumSession, Sessions},
+    redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Seen, ValueSigner},
+    runtime::{context::Context, keys, leader::Term, panics::caught},
+    time::Boottime,
+};
+
+/// How long a renewal is put off while the lock may not be renewed or its quorum has no session yet.
+const NOT_NOW: Duration = Duration::from_millis(100);
+/// How long a renewal is put off that panicked.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
+/// With nothing held, the timer looks again this often; a new hold wakes it at once.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Holds to renew together.
+type Batches = HashMap<HeldQuorum, Vec<Hold>>;
+
+/// What renewal needs.
+#[derive(Clone)]
+pub struct Renewal {
+    /// Caches and clocks.
+    pub context: Context,
+    /// Connections to the quorums.
+    pub sessions: Sessions,
+    /// The holds of this replica.
+    pub holds: Arc<Holds>,
+    /// What holders answered that are asked before each renewal.
+    pub vitals: Arc<Vitals>,
+    /// Whether this replica leads; only the leader repairs.
+    pub leadership: watch::Receiver<Option<Term>>,
+}
+
+impl Renewal {
+    /// Renews whatever is due until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        let mut swept = self.context.clock.boottime();
+        loop {
+            let now = self.context.clock.boottime();
+            self.sweep(&mut swept, now);
+            let pause = self.holds.next_due().map_or(IDLE, |due| due.since(now));
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.holds.added() => {}
+                () = stop.cancelled() => return,
+            }
+            let due = self.holds.take_due(self.context.clock.boottime());
+            let (asked, unasked) = self.admissible(due);
+            for (quorum, batch) in unasked {
+                let (renewal, holds) = (self.clone(), batch.clone());
+                tokio::spawn(self.clone().guarded(holds, async move { renewal.renew(quorum, batch).await }));
+            }
+            for (lock, hold) in asked {
+                let renewal = self.clone().ask_and_renew(lock, hold.clone());
+                tokio::spawn(self.clone().guarded(vec![hold], renewal));
+            }
+        }
+    }
+
+    /// A panic while one lock is renewed harms no other one: those that were renewed together with it are then renewed each by itself.
+    async fn guarded(self, mut holds: Vec<Hold>, renewal: impl Future<Output = ()>) {
+        if caught(renewal).await.is_ok() {
+            return;
+        }
+        if holds.len() == 1 {
+            holds.iter().for_each(|hold| self.panicked(hold));
+            return;
+        }
+        let alone = holds.drain(..).map(async |hold| {
+            if caught(self.renew(hold.terms.quorum.clone(), vec![hold.clone()])).await.is_err() {
+                self.panicked(&hold);
+            }
+        });
+        join_all(alone).await;
+    }
+
+    fn panicked(&self, hold: &Hold) {
+        self.context.metrics.count(&self.context.metrics.panics, "renewal");
+        tracing::error!(lock = %hold.terms.lock, "renewing this lock panicked");
+        let pause = AFTER_PANIC.min(hold.terms.renew_interval);
+        self.holds.postpone(&hold.terms.uid, self.context.clock.boottime() + pause);
+    }
+
+    /// The batches to renew by quorum, without the holds that may not be renewed: nothing renews, as far as this replica can
+    /// know, for a holder that is gone, suspended or past its time.
+    ///
+    /// Holders that are to be asked first come apart, so that a silent one keeps no other waiting.
+    fn admissible(&self, due: Vec<Hold>) -> (Vec<(Arc<DistributedLock>, Hold)>, Batches) {
+        let (mut asked, mut unasked) = (Vec::new(), Batches::new());
+        let later = self.context.clock.boottime() + NOT_NOW;
+        for hold in due {
+            match self.renewable(&hold) {
+                Some(lock) if hold.published && vitals::are_asked(&lock) => asked.push((lock, hold)),
+                Some(_) => unasked.entry(hold.terms.quorum.clone()).or_default().push(hold),
+                None => self.holds.postpone(&hold.terms.uid, later),
+            }
+        }
+        (asked, unasked)
+    }
+
+    /// The lock of a hold that may be renewed. If the object is gone, so is everything that could end the hold properly: it
+    /// runs out.
+    fn renewable(&self, hold: &Hold) -> Option<Arc<DistributedLock>> {
+        let lock = self.context.locks.get(&hold.terms.lock)?;
+        let same = lock.metadata.uid.as_deref() == Some(hold.terms.uid.as_str());
+        // A grant of this replica that is being published is not in the cached status yet.
+        let quorum_now =
+            || location::session(&self.sessions, &hold.terms.quorum)?.quorum_time(self.context.clock.boottime());
+        let good = || holder::standing(&self.context, &lock, quorum_now(), None) == Standing::Good;
+        (same && (!hold.published || good())).then_some(lock)
+    }
+
+    async fn ask_and_renew(self, lock: Arc<DistributedLock>, mut hold: Hold) {
+        let (uid, nonce) = (hold.terms.uid.clone(), hold.terms.nonce);
+        let bounded = match self.ask(&lock, &hold).await {
+            Ok(bounded) => bounded,
+            Err(why) => return self.holds.condemn(&uid, &nonce, why, self.context.clock.boottime()),
+        };
+        self.holds.acquit(&uid, &nonce);
+        let mut look = None;
+        if let Some(Bounded::Renew(ttl, at)) = bounded {
+            (hold.terms.ttl, look) = (ttl, Some(at));
+        }
+        self.renew(hold.terms.quorum.clone(), vec![hold]).await;
+        if let Some(look) = look {
+            self.holds.hasten(&uid, &nonce, look);
+        }
+    }
+
+    /// Asks the holder. An error says why it is not to be renewed.
+    async fn ask(&self, lock: &DistributedLock, hold: &Hold) -> Result<Option<Bounded>, String> {
+        let session = location::session(&self.sessions, &hold.terms.quorum);
+        let quorum_now = session.as_ref().and_then(|session| session.quorum_time(self.context.clock.boottime()));
+        let checked = self.vitals.check(&self.context, lock, &hold.terms.nonce, quorum_now).await?;
+        let Some(last) = checked else { return Ok(None) };
+        let drift = session.map_or_else(Drift::default, |session| session.redlock().settings().drift);
+        match heartbeat::bounded(last, hold.terms.ttl, drift, self.context.clock.boottime()) {
+            Bounded::Over => {
+                Err(format!("its heartbeat has been silent for its ttl, {} ms", hold.terms.ttl.as_millis()))
+            }
+            renew => Ok(Some(renew)),
+        }
+    }
+
+    /// Forgets now and then what was asked about locks that are no longer held here.
+    fn sweep(&self, swept: &mut Boottime, now: Boottime) {
+        if now.since(*swept) >= IDLE {
+            *swept = now;
+            self.vitals.retain(|uid| self.holds.get(uid).is_some());
+        }
+    }
+
+    async fn renew(&self, quorum: HeldQuorum, batch: Vec<Hold>) {
+        let now = self.context.clock.boottime();
+        let session = location::session(&self.sessions, &quorum);
+        let able = session.and_then(|session| Some((session.clone(), session.signer()?, session.quorum_time(now)?)));
+        let Some((session, signer, quorum_now)) = able else {
+            let later = self.context.clock.boottime() + NOT_NOW;
+            batch.iter().for_each(|hold| self.holds.postpone(&hold.terms.uid, later));
+            return;
+        };
+        let started = (now, quorum_now);
+        let requests = batch
+            .iter()
+            .map(|Hold { terms, valid_until, .. }| ExtendRequest {
+                key: terms.key.clone(),
+                value: signer.value(&terms.uid, &terms.nonce),
+                ttl: terms.ttl,
+                valid_until: *valid_until,
+            })
+            .collect();
+        for hold in &batch {
+            self.context.metrics.renewal_lateness.observe(started.0.since(hold.due()).as_secs_f64());
+        }
+        let outcomes = session.redlock().extend(&session.electorate(), requests).await;
+        let now = self.context.clock.boottime();
+        let repairs = batch.iter().zip(outcomes).map(|(hold, outcome)| {
+            self.context.metrics.count(&self.context.metrics.renewals, outcome_name(&outcome));
+            self.holds.settle(&hold.terms.uid, &hold.terms.nonce, outcome.clone(), started, now);
+            let value = signer.value(&hold.terms.uid, &hold.terms.nonce);
+            self.repair(&session, &signer, hold, value, outcome)
+        });
+        join_all(repairs.collect::<Vec<_>>()).await;
+    }
+
+    /// Sets the key again on members that lost it, with what is left of the round that just reached a majority. Never a vote.
+    async fn repair(
+        &self,
+        session: &QuorumSession,
+        signer: &ValueSigner,
+        hold: &Hold,
+        value: LockValue,
+        outcome: Extend,
+    ) {
+        if self.leadership.borrow().is_none() {
+            return;
+        }
+        let Extend::Renewed { valid_until, missing, others, .. } = outcome else { return };
+        if !others.is_empty() && hold.published {
+            self.clear_the_way(session, signer, hold, &others).await;
+        }
+        if missing.is_empty() {
+            return;
+        }
+        let repaired =
+            session.redlock().repair(&session.electorate(), &hold.terms.key, &value, valid_until, &missing).await;
+        tracing::info!(lock = %hold.terms.lock, members = ?repaired, "key set again on members that had lost it");
+    }
+
+    /// A leader that died may have left a value of its own on a minority, which would keep this hold off it. The next renewal finds
+    /// the key missing there and repairs it.
+    ///
+    /// The caches may be older than what the members answered: the value may be a grant that was made since, and is published. So the
+    /// API server is asked first. If it still names this hold, the value that was seen before is of a grant that was decided before this
+    /// hold was published, on a version of the object that is no longer: it cannot be published any more.
+    async fn clear_the_way(&self, session: &QuorumSession, signer: &ValueSigner, hold: &Hold, others: &[Seen]) {
+        let Some(lock) = self.context.locks.get(&hold.terms.lock) else { return };
+        let peers = self.context.locks.under(&keys::key(&lock.key()));
+        let orphan = orphans::of(&lock, signer, others).or_else(|| orphans::of_finished(&peers, signer, others));
+        if let Some(orphan) = orphan
+            && is_named(&self.context.client, &lock, hold.terms.nonce).await
+        {
+            session.redlock().release(&session.electorate(), &hold.terms.key, &orphan).await;
+            tracing::info!(lock = %hold.terms.lock, "released a grant that no status names");
+        }
+    }
+}
+
+/// Whether the API server itself still names the hold with this nonce.
+async fn is_named(client: &Client, lock: &DistributedLock, nonce: Nonce) -> bool {
+    let read = request(locks(client, lock).get_opt(&lock.name_any())).await;
+    let read = read.ok().flatten().filter(|read| read.uid() == lock.uid());
+    read.is_some_and(|read| orphans::holder_nonce(&read) == Some(nonce))
+}
+
+fn outcome_name(outcome: &Extend) -> &'static str {
+    match outcome {
+        Extend::Renewed { .. } => "renewed",
+        Extend::Refused { .. } => "refused",
+        Extend::NoQuorum { .. } => "no_quorum",
+        Extend::TooLate => "too_late",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NONCE: &str = "0123456789abcdef0123";
+
+    fn lock(uid: &str, nonce: &str) -> Value {
+        json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "app", "namespace": "ns", "uid": uid},
+            "spec": {"claim": {"identity": "a"}},
+            "status": {"transitions": 1, "holder": {"identity": "a", "nonce": nonce}}})
+    }
+
+    /// Whether an API server that answers so names the hold that the cache knows.
+    async fn named(code: u16, answer: Value) -> bool {
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let answer = Response::builder().status(code).body(Body::from(serde_json::to_vec(&answer).unwrap()));
+            std::future::ready(Ok::<_, std::io::Error>(answer.unwrap()))
+        });
+        let cached: DistributedLock = serde_json::from_value(lock("u", NONCE)).unwrap();
+        is_named(&Client::new(service, "ns"), &cached, NONCE.parse().unwrap()).await
+    }
+
+    #[tokio::test]
+    async fn a_value_is_an_orphan_beside_a_hold_only_while_the_api_server_itself_names_that_hold() {
+        let refused =
+            |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code});
+        assert!(named(200, lock("u", NONCE)).await);
+        assert!(!named(200, lock("u", "ffffffffffffffffffff")).await, "another grant was published since");
+        assert!(!named(200, lock("another", NONCE)).await, "another object has its name");
+        assert!(!named(404, refused(404, "NotFound")).await);
+        assert!(!named(503, refused(503, "ServiceUnavailable")).await, "nobody knows");
+    }
+}

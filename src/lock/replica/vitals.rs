@@ -1,0 +1,267 @@
+//! Asking a holder whether it is well: its liveness endpoint, and the Lease that it renews as a heartbeat.
+//!
+//! Every replica asks for itself before each renewal, so none renews for a holder that it has not heard of. What cannot be
+//! judged, because this replica itself does not reach the API server, is not held against the holder. Only the leader ends a hold for
+//! what it was answered; another replica leaves out its own renewals, and asks again.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use http_body_util::Empty;
+use hyper::{Request, body::Bytes, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
+use kube::{Api, Client, ResourceExt};
+use tokio::time::timeout;
+
+use crate::{
+    api::{DistributedLock, HttpGet, Liveness, TcpSocket},
+    lock::model::{heartbeat::Heartbeat, standing},
+    redis_member::{Connect, Stream},
+    redlock::Nonce,
+    runtime::context::Context,
+    time::{Boottime, UnixMillis},
+};
+
+/// For one question; a third of a second leaves room for renewals of the shortest TTL.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// For so long an answer of a candidate says how it is.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// The last answer of a candidate for each lock, by UID.
+#[derive(Debug, Default)]
+pub struct Asked(Mutex<HashMap<String, Answer>>);
+
+#[derive(Debug)]
+struct Answer {
+    container_id: String,
+    answer: Result<(), String>,
+    at: Boottime,
+}
+
+impl Asked {
+    /// Remembers an answer.
+    pub fn answered(&self, uid: String, container_id: String, answer: Result<(), String>, at: Boottime) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, Answer { container_id, answer, at });
+    }
+
+    /// Takes the answer of this very container, unless it is too old. It is used for one attempt.
+    pub fn take(&self, uid: &str, container_id: &str, now: Boottime) -> Option<Result<(), String>> {
+        let answer = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid)?;
+        (answer.container_id == container_id && now.since(answer.at) < FRESH).then_some(answer.answer)
+    }
+
+    /// Drops what is remembered of a lock that is gone.
+    pub fn forget(&self, uid: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+}
+
+/// What the answers of holders so far amount to.
+#[derive(Debug, Default)]
+pub struct Vitals {
+    by_lock: Mutex<HashMap<String, Record>>,
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    nonce: Nonce,
+    failures: i32,
+    heartbeat: Heartbeat,
+}
+
+/// Whether a lock's holder is asked anything at all.
+pub fn are_asked(lock: &DistributedLock) -> bool {
+    lock.spec.liveness.is_some() || lock.spec.claim.as_ref().is_some_and(|claim| claim.heartbeat.is_some())
+}
+
+impl Vitals {
+    /// Asks the holder of `lock`; an error says why it is not to be renewed. Otherwise the moment after which no key of it may end, if
+    /// its heartbeat sets one. Nothing is expected of a holder before `minHold` is over, or once it has asked to be released.
+    pub async fn check(
+        &self,
+        context: &Context,
+        lock: &DistributedLock,
+        nonce: &Nonce,
+        quorum_now: Option<UnixMillis>,
+    ) -> Result<Option<Boottime>, String> {
+        let uid = lock.uid().unwrap_or_default();
+        let now = context.clock.boottime();
+        let mut record = self.record(&uid, nonce, now);
+        let mut verdict = Ok(None);
+        if let Some(liveness) = &lock.spec.liveness {
+            let answer = ask_holder(context, lock, liveness).await;
+            verdict = record.count(answer, liveness.failure_threshold).map(|()| None);
+        }
+        if let Some(limit) = lock.spec.claim.as_ref().and_then(|claim| claim.heartbeat)
+            && let Some(version) = read_heartbeat(&context.client, lock).await
+        {
+            record.heartbeat.see(version, now);
+            verdict = verdict.and(record.heartbeat.judge(limit.get(), lock.spec.ttl.get(), now));
+        }
+        self.by_lock.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, record);
+        if standing::is_expected_to_be_well(lock, quorum_now) { verdict } else { Ok(None) }
+    }
+
+    /// Forgets locks that are no longer held here.
+    pub fn retain(&self, held: impl Fn(&str) -> bool) {
+        self.by_lock.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| held(uid));
+    }
+
+    fn record(&self, uid: &str, nonce: &Nonce, now: Boottime) -> Record {
+        let known = self.by_lock.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned();
+        known.filter(|record| record.nonce == *nonce).unwrap_or(Record {
+            nonce: *nonce,
+            failures: 0,
+            heartbeat: Heartbeat::new(now),
+        })
+    }
+}
+
+impl Record {
+    fn count(&mut self, answer: Result<(), String>, threshold: i32) -> Result<(), String> {
+        match answer {
+            Ok(()) => self.failures = 0,
+            Err(why) => {
+                self.failures += 1;
+                if self.failures >= threshold {
+                    return Err(format!("its liveness check failed {} times in a row: {why}", self.failures));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn ask_holder(context: &Context, lock: &DistributedLock, liveness: &Liveness) -> Result<(), String> {
+    let holder = lock.status.as_ref().and_then(|status| status.holder.as_ref());
+    let Some(pod_name) = holder.and_then(|holder| holder.pod_name.as_deref()) else { return Ok(()) };
+    let pod = context.pods.named(&lock.namespace().unwrap_or_default(), pod_name);
+    ask_pod(pod.as_deref(), liveness, &*context.network).await
+}
+
+/// Asks a pod, as a kubelet would.
+pub async fn ask_pod(pod: Option<&Pod>, liveness: &Liveness, network: &dyn Connect) -> Result<(), String> {
+    let address = pod.and_then(|pod| pod.status.as_ref()?.pod_ip.clone()).ok_or("its pod has no address")?;
+    let asked = async {
+        match (&liveness.http_get, &liveness.tcp_socket) {
+            (Some(HttpGet { path, port }), _) => get(network, &address, *port, path).await,
+            (None, Some(TcpSocket { port })) => connect(network, &address, *port).await.map(drop),
+            (None, None) => Ok(()),
+        }
+    };
+    timeout(PROBE_TIMEOUT, asked).await.map_err(|_elapsed| format!("no answer within {PROBE_TIMEOUT:?}"))?
+}
+
+async fn connect(network: &dyn Connect, address: &str, port: i32) -> Result<Box<dyn Stream>, String> {
+    let port = u16::try_from(port).map_err(|_| format!("{port} is no port"))?;
+    let address = if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
+    network.connect(&address).await.map_err(|error| error.to_string())
+}
+
+async fn get(network: &dyn Connect, address: &str, port: i32, path: &str) -> Result<(), String> {
+    let stream = connect(network, address, port).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    let connection = tokio::spawn(connection);
+    let request = Request::get(path)
+        .header("host", format!("{address}:{port}"))
+        .header("user-agent", "redlock-operator")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| error.to_string())?;
+    let response = sender.send_request(request).await.map_err(|error| error.to_string());
+    connection.abort();
+    let status = response?.status();
+    // What a kubelet takes for success.
+    if status.is_success() || status.is_redirection() { Ok(()) } else { Err(format!("it answered {status}")) }
+}
+
+/// The version of the Lease with the claim's name: inner `None` if there is none, outer `None` if nobody could tell.
+async fn read_heartbeat(client: &Client, lock: &DistributedLock) -> Option<Option<String>> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &lock.namespace().unwrap_or_default());
+    let lease = timeout(PROBE_TIMEOUT, leases.get_opt(&lock.name_any())).await.ok()?.ok()?;
+    Some(lease.and_then(|lease| lease.resource_version()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+    use crate::redis_member::Tcp;
+
+    fn at(seconds: u64) -> Boottime {
+        Boottime::new(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn an_answer_serves_one_attempt_of_the_container_that_gave_it() {
+        let asked = Asked::default();
+        let answered = || asked.answered("uid".into(), "c1".into(), Ok(()), at(10));
+        answered();
+        assert_eq!(asked.take("uid", "c1", at(11)), Some(Ok(())));
+        assert_eq!(asked.take("uid", "c1", at(11)), None);
+        answered();
+        assert_eq!(asked.take("uid", "c2", at(11)), None, "another container");
+        answered();
+        assert_eq!(asked.take("uid", "c1", at(13)), None, "too old");
+    }
+
+    #[test]
+    fn only_failures_in_a_row_count() {
+        let heartbeat = Heartbeat::new(at(0));
+        let mut record = Record { nonce: Nonce::from_bytes([1; 10]), failures: 0, heartbeat };
+        let failed = || Err("refused".to_owned());
+        assert!(record.count(failed(), 2).is_ok());
+        assert!(record.count(Ok(()), 2).is_ok());
+        assert!(record.count(failed(), 2).is_ok());
+        assert!(record.count(failed(), 2).is_err());
+    }
+
+    async fn server(answer: &'static str) -> i32 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = [0; 1024];
+                let read = stream.read(&mut request).await.unwrap();
+                assert!(request[..read].starts_with(b"GET /healthz HTTP/1.1\r\n"));
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        i32::from(port)
+    }
+
+    fn http(port: i32) -> Liveness {
+        Liveness { http_get: Some(HttpGet { path: "/healthz".into(), port }), ..Liveness::default() }
+    }
+
+    #[tokio::test]
+    async fn a_pod_is_asked_as_a_kubelet_would() {
+        let pod: Pod = serde_json::from_value(serde_json::json!({"status": {"podIP": "127.0.0.1"}})).unwrap();
+        let pod = Arc::new(pod);
+        let well = server("HTTP/1.1 204 No Content\r\n\r\n").await;
+        assert_eq!(ask_pod(Some(&pod), &http(well), &Tcp).await, Ok(()));
+        let ill = server("HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n").await;
+        assert!(ask_pod(Some(&pod), &http(ill), &Tcp).await.unwrap_err().contains("500"));
+        let tcp = Liveness { tcp_socket: Some(TcpSocket { port: well }), ..Liveness::default() };
+        assert_eq!(ask_pod(Some(&pod), &tcp, &Tcp).await, Ok(()));
+        assert!(ask_pod(None, &tcp, &Tcp).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_accepts_and_never_answers_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = i32::from(listener.local_addr().unwrap().port());
+        let pod: Pod = serde_json::from_value(serde_json::json!({"status": {"podIP": "127.0.0.1"}})).unwrap();
+        assert!(ask_pod(Some(&pod), &http(port), &Tcp).await.unwrap_err().contains("no answer"));
+    }
+}
