@@ -133,7 +133,7 @@ proptest! {
         let read = serde_json::from_value::<RedisQuorum>(value.clone());
         prop_assert!(read.is_ok(), "{}: {}", read.unwrap_err(), value);
         // Served, or refused with words.
-        let _judged = crate::quorum::plan::validate(&read.unwrap());
+        let _judged = crate::quorum::model::plan::validate(&read.unwrap());
     }
 }
 

@@ -44,10 +44,13 @@ use tokio_stream::wrappers::IntervalStream;
 pub use default::{DefaultQuorumError, ensure_default_quorum, warn_of_other_defaults};
 
 use super::{
-    in_force::Lowering,
-    plan::{self, Invalid, Plan},
+    model::{
+        in_force::Lowering,
+        invalid::Invalid,
+        plan::{self, Plan},
+        status::Obstacle,
+    },
     session::{ActError, FloorError, QuorumSession, Sessions, Turn},
-    status::Obstacle,
 };
 use crate::{
     api::{RedisQuorum, conditions::CommonReason},

@@ -38,12 +38,12 @@ pub use tokens::{FLOOR_STEP, FloorError};
 
 use alarm::Alarm;
 
-use super::{
+use super::model::{
     auth::Auth,
     in_force,
-    membership::Lists,
+    lists::Lists,
     plan,
-    status::{record_named, recorded_clocks},
+    record::{record_named, recorded_clocks},
 };
 use crate::{
     api::RedisQuorum,

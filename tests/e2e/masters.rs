@@ -4,7 +4,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use redlock_operator::{
-    quorum::tls::{authority::Pair, issue},
+    quorum::model::tls::{authority::Pair, issue},
     redis_member::acl::external_user,
 };
 use serde_json::{Value, json};

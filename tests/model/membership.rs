@@ -11,11 +11,13 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
-use redlock_operator::quorum::membership::majority;
+use redlock_operator::quorum::model::lists::majority;
 
-use super::check::{Rules, holds, large, sort_alike, violated};
-use super::core::{granted, rejoin_ticks, renewed, ticks};
-use super::exclusion::{self, ADMITTED, NOBODY, Phase, SEEN, UNSEEN, admissions, number, show_member, show_valid};
+use super::{
+    check::{Rules, holds, large, sort_alike, violated},
+    core::{granted, rejoin_ticks, renewed, ticks},
+    exclusion::{self, ADMITTED, NOBODY, Phase, SEEN, UNSEEN, admissions, number, show_member, show_valid},
+};
 
 mod apply;
 mod leader;

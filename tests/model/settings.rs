@@ -6,12 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redlock_operator::api::{GoDuration, RedisQuorum, RedisQuorumSpec};
-use redlock_operator::quorum::in_force::{self, InForce, Lowering};
-use redlock_operator::time::Monotonic;
+use redlock_operator::{
+    api::{GoDuration, RedisQuorum, RedisQuorumSpec},
+    quorum::model::in_force::{self, InForce, Lowering},
+    time::Monotonic,
+};
 
-use super::check::{Rules, holds, large, violated};
-use super::core::{admits, granted};
+use super::{
+    check::{Rules, holds, large, violated},
+    core::{admits, granted},
+};
 
 const SMALL: u8 = 1;
 const LARGE: u8 = 3;

@@ -8,9 +8,14 @@
 
 use std::time::Duration;
 
-use redlock_operator::api::Announced;
-use redlock_operator::quorum::membership::{ChangeStep, Lists, MemberView, Others, View, decide, majority};
-use redlock_operator::time::Monotonic;
+use redlock_operator::{
+    api::Announced,
+    quorum::model::{
+        lists::{Lists, majority},
+        membership::{ChangeStep, MemberView, Others, View, decide},
+    },
+    time::Monotonic,
+};
 
 use super::core::{rejoin_ticks, ticks};
 

@@ -6,11 +6,15 @@
 
 use std::fmt::Write;
 
-use redlock_operator::quorum::membership::meets_every_majority;
-use redlock_operator::redlock::{FencingToken, restored};
+use redlock_operator::{
+    quorum::model::lists::meets_every_majority,
+    redlock::{FencingToken, restored},
+};
 
-use super::check::{Rules, holds, large, violated};
-use super::core::{Majorities, Yes};
+use super::{
+    check::{Rules, holds, large, violated},
+    core::{Majorities, Yes},
+};
 
 const MOST: usize = 5;
 

@@ -7,17 +7,23 @@ use http::Uri;
 use kube::api::ListParams;
 use kube::client::{ConfigExt as _, retry::RetryPolicy};
 use kube::{Api, Client, ResourceExt as _};
-use redlock_operator::api::RedisQuorum;
-use redlock_operator::operator::Operator;
-use redlock_operator::operator::args::{LogFormat, OperatorArgs};
-use redlock_operator::quorum::lookup::is_marked_as_default;
-use redlock_operator::redis_member::Machine;
+use redlock_operator::{
+    api::RedisQuorum,
+    operator::{
+        Operator,
+        args::{LogFormat, OperatorArgs},
+    },
+    quorum::model::lookup::is_marked_as_default,
+    redis_member::Machine,
+};
 use tower::ServiceBuilder;
 use tower::retry::RetryLayer;
 
-use crate::hub::{ApiLine, Line, Port};
-use crate::people::SHOP;
-use crate::process::{Life, Main};
+use crate::{
+    hub::{ApiLine, Line, Port},
+    people::SHOP,
+    process::{Life, Main},
+};
 
 /// Where the operator runs.
 pub(crate) const NAMESPACE: &str = "redlock-system";

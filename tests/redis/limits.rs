@@ -1,14 +1,16 @@
 //! What hostile peers can take from a member that has the product's own redis.conf: buffers, memory, connections. The peers have
 //! logged in as a client of the quorum; who has not logged in gets less from Redis.
 
-use crate::quorum::{LEADER, Quorum, fresh_value};
-use crate::server::{PREFIX, Server, client, password, wait_until};
-use redlock_operator::api::RedisQuorum;
-use redlock_operator::quorum::build::redis_conf;
-use redlock_operator::quorum::plan::validate;
-use redlock_operator::redis_member::acl::OPERATOR_USER;
-use redlock_operator::redis_member::{Closing, NOBODY, Strain};
-use redlock_operator::redlock::MemberError;
+use crate::{
+    quorum::{LEADER, Quorum, fresh_value},
+    server::{PREFIX, Server, client, password, wait_until},
+};
+use redlock_operator::{
+    api::RedisQuorum,
+    quorum::model::{build::redis_conf, plan::validate},
+    redis_member::{Closing, NOBODY, Strain, acl::OPERATOR_USER},
+    redlock::MemberError,
+};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

@@ -2,12 +2,15 @@
 
 use crate::server::{endpoint, locker, password, wait_until};
 use k8s_openapi::ByteString;
-use redlock_operator::quorum::tls::authority::Pair;
-use redlock_operator::quorum::tls::{issue, read};
-use redlock_operator::redis_member::acl::{OPERATOR_USER, users_acl};
-use redlock_operator::redis_member::{AdminConnection, Authorities, Endpoint, Fingerprint, Link, RedisMember};
-use redlock_operator::redlock::{LockMember, MemberError};
-use redlock_operator::time::{Clock, SystemClock};
+use redlock_operator::{
+    quorum::model::tls::{authority::Pair, issue, read},
+    redis_member::{
+        AdminConnection, Authorities, Endpoint, Fingerprint, Link, RedisMember,
+        acl::{OPERATOR_USER, users_acl},
+    },
+    redlock::{LockMember, MemberError},
+    time::{Clock, SystemClock},
+};
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 use std::net::TcpListener;

@@ -25,7 +25,7 @@ use crate::{
         },
         replica::{location, writes::WriteError},
     },
-    quorum::in_force,
+    quorum::model::in_force,
     runtime::panics::caught,
     time::Boottime,
 };

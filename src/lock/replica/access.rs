@@ -7,7 +7,7 @@ use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use crate::{
     api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum, conditions::AcceptedReason},
     lock::model::{decide::Refusal, record::slot_key},
-    quorum::lookup::{self, LookupError},
+    quorum::model::lookup::{self, LookupError},
     redlock::LockKey,
     runtime::context::Context,
 };

@@ -17,7 +17,7 @@ use crate::{
         hold::{Hold, Terms},
         unreadable::Raw,
     },
-    quorum::{in_force::InForce, session::Sessions},
+    quorum::{model::in_force::InForce, session::Sessions},
     redlock::{Nonce, longest_ttl},
     runtime::{cache::Change, context::Context},
     time::{Boottime, UnixMillis},

@@ -8,7 +8,7 @@ use crate::{
     api::{DistributedLock, HeldQuorum, LockHolder},
     lock::model::record::{HoldRecord, slot_key},
     quorum::{
-        lookup,
+        model::lookup,
         session::{QuorumSession, Sessions},
     },
     runtime::context::Context,

@@ -8,17 +8,25 @@ use futures::future::join_all;
 use kube::runtime::events::EventType;
 use tokio::time::timeout;
 
-use super::members::{Look, Member};
-use super::{Error, Task};
-use crate::api::{MilliTime, RedisQuorum};
-use crate::fence::{FenceStep, Process, Reason};
-use crate::quorum::in_force;
-use crate::quorum::membership::{Lists, meets_every_majority};
-use crate::quorum::plan::Plan;
-use crate::quorum::session::{ActError, FLOOR_STEP, Turn, floor_of};
-use crate::quorum::status::{Stamps, admitted_run_id, publish};
-use crate::redis_member::Observation;
-use crate::redlock::{FencingToken, restored};
+use super::{
+    Error, Task,
+    members::{Look, Member},
+};
+use crate::{
+    api::{MilliTime, RedisQuorum},
+    fence::{FenceStep, Process, Reason},
+    quorum::{
+        model::{
+            in_force,
+            lists::{Lists, meets_every_majority},
+            plan::Plan,
+            record::{Stamps, admitted_run_id, publish},
+        },
+        session::{ActError, FLOOR_STEP, Turn, floor_of},
+    },
+    redis_member::Observation,
+    redlock::{FencingToken, restored},
+};
 
 /// For the counters of the others: they are taken where they can be had.
 const COUNTERS_TIMEOUT: Duration = Duration::from_millis(600);

@@ -5,16 +5,17 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 
-use super::mend::Outcome;
-use super::publish::Publisher;
-use super::tls::Tls;
-use super::{Error, RESYNC, Task};
-use crate::api::conditions::CommonReason;
-use crate::quorum::auth::Auth;
-use crate::quorum::build::{Objects, OperatorPods, build};
-use crate::quorum::plan::Plan;
-use crate::quorum::status::Obstacle;
-use crate::time::Monotonic;
+use super::{Error, RESYNC, Task, mend::Outcome, publish::Publisher, tls::Tls};
+use crate::{
+    api::conditions::CommonReason,
+    quorum::model::{
+        auth::Auth,
+        build::{Objects, OperatorPods, build},
+        plan::Plan,
+        status::Obstacle,
+    },
+    time::Monotonic,
+};
 
 /// Secrets are looked at again only after this: a reconciliation often follows the one before within milliseconds, and nobody
 /// here watches Secrets. Everything else is compared every time, with what the watches say.

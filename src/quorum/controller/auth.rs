@@ -9,15 +9,20 @@ use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
 
 use super::{Error, LONGEST_BACKOFF, Task, request};
-use crate::api::FIELD_MANAGER;
-use crate::api::conditions::CommonReason;
-use crate::quorum::auth::Auth;
-use crate::quorum::build::{auth_secret, mounted_acl_key};
-use crate::quorum::facts;
-use crate::quorum::plan::{MemberPlan, Plan};
-use crate::quorum::secrets::{self, Found, MemberView, SecretsStep, StartedWith, View};
-use crate::quorum::session::{auth_of, says_lost};
-use crate::quorum::status::Obstacle;
+use crate::{
+    api::{FIELD_MANAGER, conditions::CommonReason},
+    quorum::{
+        model::{
+            auth::Auth,
+            build::{auth_secret, mounted_acl_key},
+            facts,
+            plan::{MemberPlan, Plan},
+            secrets::{self, Found, MemberView, SecretsStep, StartedWith, View},
+            status::Obstacle,
+        },
+        session::{auth_of, says_lost},
+    },
+};
 
 /// What there is to work with.
 pub(super) enum Secrets {

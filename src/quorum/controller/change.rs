@@ -1,4 +1,4 @@
-//! Changes of the members carried out: what [`crate::quorum::membership`] decides. The status is the memory of how far a change is, and every
+//! Changes of the members carried out: what [`crate::quorum::model::membership`] decides. The status is the memory of how far a change is, and every
 //! write of it names the version that the step was decided on.
 
 use std::sync::Arc;
@@ -6,23 +6,25 @@ use std::time::Duration;
 
 use kube::runtime::events::EventType;
 
-use super::external::Said;
-use super::publish::Publisher;
-use super::{Error, RESYNC, Task};
-use crate::api::RedisQuorum;
-use crate::fence::{Reach, Users};
-use crate::quorum::auth::{Auth, Stage};
-use crate::quorum::in_force;
-use crate::quorum::membership::{
-    Busy, ChangeStep, Lists, MemberView, Obstacle, View, decide, describe, is_closed, lost_epoch, majority,
-    meets_every_majority, users_since,
+use super::{Error, RESYNC, Task, external::Said, publish::Publisher};
+use crate::{
+    api::RedisQuorum,
+    fence::{Reach, Users},
+    quorum::{
+        model::{
+            auth::{Auth, Stage},
+            in_force,
+            lists::{Lists, lost_epoch, majority, meets_every_majority},
+            membership::{Busy, ChangeStep, MemberView, Obstacle, View, decide, describe, is_closed, users_since},
+            plan::{MemberPlan, Plan},
+            record::admitted_run_id,
+            rollout::RolloutStep,
+        },
+        session::{ActError, MemberLink, floor_of},
+    },
+    redis_member::acl::UserRule,
+    redlock::{FencingToken, RunId},
 };
-use crate::quorum::plan::{MemberPlan, Plan};
-use crate::quorum::rollout::RolloutStep;
-use crate::quorum::session::{ActError, MemberLink, floor_of};
-use crate::quorum::status::admitted_run_id;
-use crate::redis_member::acl::UserRule;
-use crate::redlock::{FencingToken, RunId};
 
 /// Steps in one reconciliation.
 const STEPS: usize = 8;

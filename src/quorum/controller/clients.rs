@@ -6,16 +6,22 @@ use std::collections::{BTreeMap, HashMap};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 
-use super::auth::Stored;
-use super::{Error, Task, delete, request};
-use crate::quorum::auth::Auth;
-use crate::quorum::build::users_acl;
-use crate::quorum::membership::{Lists, is_closed};
-use crate::quorum::plan::{ClientPlan, MemberPlan, Plan};
-use crate::quorum::secrets::StartedWith;
-use crate::quorum::session::{ActError, MemberLink};
-use crate::quorum::status::admitted_run_id;
-use crate::redis_member::acl::UserRule;
+use super::{Error, Task, auth::Stored, delete, request};
+use crate::{
+    quorum::{
+        model::{
+            auth::Auth,
+            build::users_acl,
+            lists::Lists,
+            membership::is_closed,
+            plan::{ClientPlan, MemberPlan, Plan},
+            record::admitted_run_id,
+            secrets::StartedWith,
+        },
+        session::{ActError, MemberLink},
+    },
+    redis_member::acl::UserRule,
+};
 
 /// What the ACL files of two plans differ in.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -265,7 +271,7 @@ mod tests {
     fn clients_of_a_version_before_are_known_by_their_users() {
         let mut quorum = crate::api::RedisQuorum::new("q", crate::api::RedisQuorumSpec::default());
         (quorum.metadata.namespace, quorum.metadata.uid) = (Some("own".into()), Some("u".into()));
-        let plan = crate::quorum::plan::validate(&quorum).unwrap();
+        let plan = crate::quorum::model::plan::validate(&quorum).unwrap();
         let files = |text: &str| {
             let data = [("users-1.acl".to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec()))];
             Secret { data: Some(data.into()), ..Secret::default() }

@@ -5,15 +5,18 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 
-use super::publish::Publisher;
-use super::{Error, Task, delete, request};
-use crate::api::{
-    ACCEPT_CLIENTS_ANNOTATION, CLIENT_LABEL, ClientCopy, FIELD_MANAGER, MOST_COPIES, QUORUM_LABEL,
-    QUORUM_NAMESPACE_LABEL, RedisQuorum,
+use super::{Error, Task, delete, publish::Publisher, request};
+use crate::{
+    api::{
+        ACCEPT_CLIENTS_ANNOTATION, CLIENT_LABEL, ClientCopy, FIELD_MANAGER, MOST_COPIES, QUORUM_LABEL,
+        QUORUM_NAMESPACE_LABEL, RedisQuorum,
+    },
+    quorum::model::{
+        auth::Auth,
+        build::{Transport, client_secret},
+        plan::{ClientPlan, Plan},
+    },
 };
-use crate::quorum::auth::Auth;
-use crate::quorum::build::{Transport, client_secret};
-use crate::quorum::plan::{ClientPlan, Plan};
 
 /// The copies of a quorum at one moment.
 #[derive(Debug, PartialEq, Eq)]
@@ -169,7 +172,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::quorum::plan::validate;
+    use crate::quorum::model::plan::validate;
 
     fn copy(client: &str, namespace: &str) -> ClientCopy {
         ClientCopy { client: client.into(), namespace: namespace.into() }

@@ -4,7 +4,7 @@ use kube::{Api, Client, ResourceExt, api::PostParams, runtime::reflector::Object
 
 use crate::{
     api::{DEFAULT_QUORUM_ANNOTATION, FIELD_MANAGER, NamespacesFrom, RedisQuorum, RedisQuorumSpec},
-    quorum::lookup::is_marked_as_default,
+    quorum::model::lookup::is_marked_as_default,
     runtime::context::Context,
 };
 

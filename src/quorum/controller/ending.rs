@@ -9,17 +9,27 @@ use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
 
 use super::{Error, RESYNC, Task, publish, request};
-use crate::api::conditions::{CommonReason, QuorumCondition, find_condition, set_condition};
-use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
-use crate::fence::ending::{EndStep, EndView, decide_end};
-use crate::fence::{FenceStep, Process, Reach, Reason, Verdict};
-use crate::quorum::membership::users_since;
-use crate::quorum::plan::{self, Plan};
-use crate::quorum::session::{MemberLink, auth_of};
-use crate::quorum::status::{Stamps, record_named};
-use crate::quorum::{facts, in_force};
-use crate::redlock::MemberName;
-use crate::time::Monotonic;
+use crate::{
+    api::{
+        MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum,
+        conditions::{CommonReason, QuorumCondition, find_condition, set_condition},
+    },
+    fence::{
+        FenceStep, Process, Reach, Reason, Verdict,
+        ending::{EndStep, EndView, decide_end},
+    },
+    quorum::{
+        model::{
+            facts, in_force,
+            membership::users_since,
+            plan::{self, Plan},
+            record::{Stamps, record_named},
+        },
+        session::{MemberLink, auth_of},
+    },
+    redlock::MemberName,
+    time::Monotonic,
+};
 
 /// So many held locks are named.
 const NAMED: usize = 10;
@@ -162,7 +172,7 @@ impl Task<'_> {
         let rejoin_at = MilliTime::from_millis(self.leader.context.api_now().0.saturating_add(left));
         publish::replace(self, &quorum, |status| {
             if let Some(member) = status.members.iter_mut().find(|member| member.name == name) {
-                crate::quorum::status::publish(member, &next, Stamps { rejoin_at, ..Stamps::default() });
+                crate::quorum::model::record::publish(member, &next, Stamps { rejoin_at, ..Stamps::default() });
             }
         })
         .await?;

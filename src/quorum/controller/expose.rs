@@ -6,10 +6,14 @@ use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 
 use super::{Error, Task, delete};
-use crate::api::QUORUM_LABEL;
-use crate::quorum::expose::{Address, SUFFIX, balancer_host};
-use crate::quorum::facts;
-use crate::quorum::plan::{MemberPlan, Plan};
+use crate::{
+    api::QUORUM_LABEL,
+    quorum::model::{
+        expose::{Address, SUFFIX, balancer_host},
+        facts,
+        plan::{MemberPlan, Plan},
+    },
+};
 
 impl Task<'_> {
     /// Where peers outside reach each member, by index.

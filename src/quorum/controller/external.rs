@@ -5,21 +5,33 @@ use std::sync::Arc;
 
 use kube::runtime::events::EventType;
 
-use super::members::{AFTER_FAILURE, STEPS};
-use super::publish::{self, Publisher};
-use super::{Error, RESYNC, Task};
-use crate::api::{
-    Announced, MemberState, MemoryStatus, MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum, RedisQuorumStatus,
+use super::{
+    Error, RESYNC, Task,
+    members::{AFTER_FAILURE, STEPS},
+    publish::{self, Publisher},
 };
-use crate::fence::ending::EndStep;
-use crate::fence::external::{ExternalView, PREDECESSOR, decide_external, decide_external_end, predecessor};
-use crate::fence::{FenceStep, Process, Reach, Reason, Record};
-use crate::quorum::in_force;
-use crate::quorum::membership::{Lists, MemberView, Others, is_closed, is_declared_dead};
-use crate::quorum::plan::{MemberPlan, Plan};
-use crate::quorum::session::{ActError, FLOOR_STEP, LinkView, MemberLink, floor_of};
-use crate::quorum::status::{self, Stamps, admitted_run_id, has_forgotten, member_named, merged, record_named, unfit};
-use crate::time::Monotonic;
+use crate::{
+    api::{
+        Announced, MemberState, MemoryStatus, MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum, RedisQuorumStatus,
+    },
+    fence::{
+        FenceStep, Process, Reach, Reason, Record,
+        ending::EndStep,
+        external::{ExternalView, PREDECESSOR, decide_external, decide_external_end, predecessor},
+    },
+    quorum::{
+        model::{
+            in_force,
+            lists::Lists,
+            membership::{MemberView, Others, is_closed, is_declared_dead},
+            plan::{MemberPlan, Plan},
+            record::{self, Stamps, admitted_run_id, member_named, record_named},
+            status::{self, has_forgotten, merged, unfit},
+        },
+        session::{ActError, FLOOR_STEP, LinkView, MemberLink, floor_of},
+    },
+    time::Monotonic,
+};
 
 /// One external member in one reconciliation.
 struct External<'a> {
@@ -74,7 +86,7 @@ impl Task<'_> {
                 let leave = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at, close: false };
                 let next = record.after(leave, record.process.as_ref(), &PREDECESSOR);
                 let stamps = Stamps { rejoin_at: self.wall_time(now + delay, now), ..Stamps::default() };
-                publish::replace(self, &quorum, |status| status::publish_named(status, name, &next, stamps)).await?;
+                publish::replace(self, &quorum, |status| record::publish_named(status, name, &next, stamps)).await?;
             }
             EndStep::Wait { .. } if left_since.is_none() => {
                 self.leader.memory(self.session.uid(), |memory| memory.closed.insert(key, now));
@@ -318,7 +330,7 @@ impl External<'_> {
         self.publisher
             .write_on(&quorum, |status| {
                 status.token_floor = Some(floor.get());
-                status::publish_named(status, self.name(), &next, stamps);
+                record::publish_named(status, self.name(), &next, stamps);
                 self.set_memory(status, again.memory());
                 self.publisher.refresh(status);
             })
@@ -339,7 +351,7 @@ impl External<'_> {
             .write_on(quorum, |status| {
                 let joins = self.plan.lists.learns(self.name());
                 let stamps = Stamps { rejoin_at, joins, ..Stamps::default() };
-                status::publish_named(status, self.name(), &next, stamps);
+                record::publish_named(status, self.name(), &next, stamps);
                 self.publisher.refresh(status);
             })
             .await?;

@@ -11,9 +11,11 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
 
 use super::{Error, Leader, request};
-use crate::api::{INSTALLATION_ANNOTATION, RedisQuorum};
-use crate::quorum::installation::{LeaseSight, Look, Service, decide};
-use crate::time::Boottime;
+use crate::{
+    api::{INSTALLATION_ANNOTATION, RedisQuorum},
+    quorum::model::installation::{LeaseSight, Look, Service, decide},
+    time::Boottime,
+};
 
 /// Between two looks at the Lease of another installation.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);

@@ -9,10 +9,8 @@ use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use super::ending::Standing;
-use super::publish::Publisher;
-use super::{Error, RESYNC, Task, delete, request};
-use crate::quorum::plan::Plan;
+use super::{Error, RESYNC, Task, delete, ending::Standing, publish::Publisher, request};
+use crate::quorum::model::plan::Plan;
 
 /// Between two looks at a member that leaves: the end of its objects wakes nobody.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);

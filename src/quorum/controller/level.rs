@@ -8,9 +8,13 @@ use futures::future::join_all;
 use tokio::time::{sleep, timeout};
 
 use super::{Leader, Task};
-use crate::quorum::session::{ActError, MemberLink};
-use crate::quorum::status::admitted_run_id;
-use crate::redlock::{FencingToken, RunId};
+use crate::{
+    quorum::{
+        model::record::admitted_run_id,
+        session::{ActError, MemberLink},
+    },
+    redlock::{FencingToken, RunId},
+};
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(5);

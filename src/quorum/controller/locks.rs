@@ -10,7 +10,7 @@ use crate::{
         DistributedLock, RedisQuorum,
         conditions::{LockCondition, is_true},
     },
-    quorum::{lookup, plan::Plan},
+    quorum::model::{lookup, plan::Plan},
     redlock::Votes,
     runtime::{context::Context, keys},
 };

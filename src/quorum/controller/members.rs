@@ -7,22 +7,29 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
 
-use super::publish::Publisher;
-use super::{Error, RESYNC, Task, request};
-use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
-use crate::evidence::{ContainerEvidence, container_state};
-use crate::fence::predecessor::{Facts, judge};
-use crate::fence::{Evidence, FenceStep, Process, Reach, Reason, Record, Verdict, View, decide};
-use crate::quorum::auth::Auth;
-use crate::quorum::facts::Whereabouts;
-use crate::quorum::membership::users_since;
-use crate::quorum::plan::{MemberPlan, Plan};
-use crate::quorum::session::{LinkView, MemberLink};
-use crate::quorum::status::{Stamps, publish, record_named};
-use crate::quorum::{facts, in_force};
-use crate::redis_member::acl::UserRule;
-use crate::redlock::RunId;
-use crate::time::Monotonic;
+use super::{Error, RESYNC, Task, publish::Publisher, request};
+use crate::{
+    api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum},
+    evidence::{ContainerEvidence, container_state},
+    fence::{
+        Evidence, FenceStep, Process, Reach, Reason, Record, Verdict, View, decide,
+        predecessor::{Facts, judge},
+    },
+    quorum::{
+        model::{
+            auth::Auth,
+            facts::{self, Whereabouts},
+            in_force,
+            membership::users_since,
+            plan::{MemberPlan, Plan},
+            record::{Stamps, publish, record_named},
+        },
+        session::{LinkView, MemberLink},
+    },
+    redis_member::acl::UserRule,
+    redlock::RunId,
+    time::Monotonic,
+};
 
 /// Steps in one reconciliation: raise the epoch, record the process, its predecessor's death, the admission. More are a quarrel,
 /// and go on later.

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use super::{Error, Task, request};
 use crate::{
     api::{FIELD_MANAGER, QUORUM_LABEL},
-    quorum::plan::Plan,
+    quorum::model::plan::Plan,
     runtime::{
         cache::{Cache, Shape},
         scope::Scope,

@@ -8,17 +8,20 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use super::apply::Applied;
-use super::{Error, Task, request, rotation};
-use crate::api::{MemberState, MemberStatus, MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
-use crate::fence::count_from;
-use crate::quorum::in_force;
-use crate::quorum::membership::Lists;
-use crate::quorum::plan::Plan;
-use crate::quorum::rollout::Progress;
-use crate::quorum::status::{self, Obstacle, Overview};
-use crate::quorum::tls::Report;
-use crate::time::Monotonic;
+use super::{Error, Task, apply::Applied, request, rotation};
+use crate::{
+    api::{MemberState, MemberStatus, MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus},
+    fence::count_from,
+    quorum::model::{
+        in_force,
+        lists::Lists,
+        plan::Plan,
+        rollout::Progress,
+        status::{self, Obstacle, Overview},
+        tls::Report,
+    },
+    time::Monotonic,
+};
 
 /// An announcement that is off by no more milliseconds stands: two readings of two clocks never agree.
 const ANNOUNCED_WITHIN: i64 = 1_000;

@@ -6,17 +6,21 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::members::Member;
-use super::publish::Publisher;
-use super::{Error, Task, delete};
-use crate::api::{ROLLOUT_ANNOTATION, RedisQuorum};
-use crate::fence::{FenceStep, Reason, State};
-use crate::quorum::auth::Auth;
-use crate::quorum::membership::Lists;
-use crate::quorum::plan::{MemberPlan, Plan};
-use crate::quorum::rollout::{self, MemberView, Obstacle, Progress, RolloutStep, Standing, View};
-use crate::quorum::session::ActError;
-use crate::quorum::status::record_named;
+use super::{Error, Task, delete, members::Member, publish::Publisher};
+use crate::{
+    api::{ROLLOUT_ANNOTATION, RedisQuorum},
+    fence::{FenceStep, Reason, State},
+    quorum::{
+        model::{
+            auth::Auth,
+            lists::Lists,
+            plan::{MemberPlan, Plan},
+            record::record_named,
+            rollout::{self, MemberView, Obstacle, Progress, RolloutStep, Standing, View},
+        },
+        session::ActError,
+    },
+};
 
 /// The label by which a StatefulSet marks its pods with the revision of their template.
 const REVISION_LABEL: &str = "controller-revision-hash";

@@ -6,17 +6,22 @@ use std::time::Duration;
 use kube::ResourceExt;
 use kube::runtime::events::EventType;
 
-use super::auth::Stored;
-use super::{Error, Task};
-use crate::api::{PasswordRotation, PasswordStage, ROTATE_PASSWORDS_ANNOTATION, RedisQuorum};
-use crate::quorum::auth::{Auth, Stage};
-use crate::quorum::plan::{MemberPlan, Plan};
-use crate::quorum::rotation::{self, MemberView, RotationStep, View};
-use crate::quorum::session::{ActError, MemberLink};
-use crate::quorum::status::record_named;
-use crate::redis_member::acl::OPERATOR_USER;
-use crate::redlock::RunId;
-use crate::time::Monotonic;
+use super::{Error, Task, auth::Stored};
+use crate::{
+    api::{PasswordRotation, PasswordStage, ROTATE_PASSWORDS_ANNOTATION, RedisQuorum},
+    quorum::{
+        model::{
+            auth::{Auth, Stage},
+            plan::{MemberPlan, Plan},
+            record::record_named,
+            rotation::{self, MemberView, RotationStep, View},
+        },
+        session::{ActError, MemberLink},
+    },
+    redis_member::acl::OPERATOR_USER,
+    redlock::RunId,
+    time::Monotonic,
+};
 
 /// Replicas read the passwords of a stage as soon as they learn of it. They have them after this.
 const SETTLE: Duration = Duration::from_secs(10);

@@ -10,13 +10,15 @@ use tokio::time::interval;
 use tokio_stream::wrappers::IntervalStream;
 
 use super::{Error, Leader, Task, publish};
-use crate::api::RedisQuorum;
-use crate::quorum::in_force;
-use crate::quorum::session::{QuorumSession, TimeView};
-use crate::quorum::status::recorded_clocks;
-use crate::quorum::timekeeping::corrections;
-use crate::redlock::{MemberName, RunId};
-use crate::time::Boottime;
+use crate::{
+    api::RedisQuorum,
+    quorum::{
+        model::{in_force, record::recorded_clocks, timekeeping::corrections},
+        session::{QuorumSession, TimeView},
+    },
+    redlock::{MemberName, RunId},
+    time::Boottime,
+};
 
 /// Between two looks at what is recorded.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);

@@ -13,19 +13,25 @@ use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
 
 use super::{Error, Task, request};
-use crate::api::conditions::CommonReason;
-use crate::api::{FIELD_MANAGER, MEMBER_LABEL};
-use crate::quorum::build::{TLS_DIRECTORY, Transport, tls_secret};
-use crate::quorum::facts;
-use crate::quorum::plan::{MemberPlan, Plan, TlsPlan};
-use crate::quorum::session::{ActError, MemberLink, authorities_of};
-use crate::quorum::status::Obstacle;
-use crate::quorum::tls::authority::{Authority, Pair, advance};
-use crate::quorum::tls::{
-    AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY, Report, Served, issue, read, report, union,
+use crate::{
+    api::{FIELD_MANAGER, MEMBER_LABEL, conditions::CommonReason},
+    quorum::{
+        model::{
+            build::{TLS_DIRECTORY, Transport, tls_secret},
+            facts,
+            plan::{MemberPlan, Plan, TlsPlan},
+            status::Obstacle,
+            tls::{
+                AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY, Report, Served,
+                authority::{Authority, Pair, advance},
+                issue, read, report, union,
+            },
+        },
+        session::{ActError, MemberLink, authorities_of},
+    },
+    redlock::MemberError,
+    time::Monotonic,
 };
-use crate::redlock::MemberError;
-use crate::time::Monotonic;
 
 /// Secrets are read again after this, as nobody may watch them.
 const SECRETS_PERIOD: Duration = Duration::from_secs(10);

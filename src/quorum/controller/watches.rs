@@ -6,14 +6,20 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::members::{Look, Member};
-use super::{Error, Task, delete, locks};
-use crate::api::{DistributedLock, FenceReason, MemberState, MemberStatus, RedisQuorum};
-use crate::fence::Record;
-use crate::quorum::in_force::{self, InForce};
-use crate::quorum::lookup;
-use crate::quorum::status::{TtlReport, Watched};
-use crate::time::Monotonic;
+use super::{
+    Error, Task, delete, locks,
+    members::{Look, Member},
+};
+use crate::{
+    api::{DistributedLock, FenceReason, MemberState, MemberStatus, RedisQuorum},
+    fence::Record,
+    quorum::model::{
+        in_force::{self, InForce},
+        lookup,
+        status::{TtlReport, Watched},
+    },
+    time::Monotonic,
+};
 
 impl Task<'_> {
     /// What is known of clocks and times to live now.

@@ -4,13 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Credentials, MemberLink, QuorumSession};
-use crate::api::RedisQuorum;
-use crate::quorum::accord::{Accord, Role, claim_of};
-use crate::quorum::membership::Lists;
-use crate::quorum::plan::{self, MemberPlan};
-use crate::quorum::status::admitted_run_id;
-use crate::redis_member::Guard;
-use crate::redlock::{MemberName, RunId};
+use crate::{
+    api::RedisQuorum,
+    quorum::model::{
+        accord::{Accord, Role, claim_of},
+        lists::Lists,
+        plan::{self, MemberPlan},
+        record::admitted_run_id,
+    },
+    redis_member::Guard,
+    redlock::{MemberName, RunId},
+};
 
 /// What the operators that share masters say to each other, as this replica knows it: the links read it, the votes rest on it.
 #[derive(Clone)]

@@ -11,12 +11,18 @@ use kube::{Api, Client, ResourceExt};
 use tokio::time::timeout;
 
 use super::QuorumSession;
-use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
-use crate::api::{FIELD_MANAGER, RedisQuorum, TlsMode};
-use crate::quorum::auth::Auth;
-use crate::quorum::build::auth_secret;
-use crate::quorum::plan::{auth_name, config_name, validate};
-use crate::quorum::tls::AUTHORITIES_KEY;
+use crate::{
+    api::{
+        FIELD_MANAGER, RedisQuorum, TlsMode,
+        conditions::{CommonReason, QuorumCondition, find_condition},
+    },
+    quorum::model::{
+        auth::Auth,
+        build::auth_secret,
+        plan::{auth_name, config_name, validate},
+        tls::AUTHORITIES_KEY,
+    },
+};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use crate::{
         Users,
         clock::{Attribution, ClockWatch, Judgement, OwnClocks, Rule, Step, attribute},
     },
-    quorum::{
+    quorum::model::{
         status::ClockReport,
         timekeeping::{Testimony, reckon},
     },

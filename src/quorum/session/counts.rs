@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 use super::QuorumSession;
-use crate::api::RedisQuorum;
-use crate::quorum::facts;
-use crate::quorum::membership::{Lists, former_is_closed};
-use crate::quorum::status::record_named;
-use crate::redlock::RunId;
-use crate::time::{Boottime, Monotonic};
+use crate::{
+    api::RedisQuorum,
+    quorum::model::{facts, lists::Lists, membership::former_is_closed, record::record_named},
+    redlock::RunId,
+    time::{Boottime, Monotonic},
+};
 
 /// The container that a member's pod shows running.
 #[derive(Clone, Debug, PartialEq, Eq)]

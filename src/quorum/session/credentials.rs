@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::{QuorumSession, link::Credentials};
 use crate::{
     api::RedisQuorum,
-    quorum::{
+    quorum::model::{
         plan::{ExternalPlan, ExternalTlsPlan, MemberPlan, known_members},
         tls::AUTHORITIES_KEY,
     },

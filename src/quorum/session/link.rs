@@ -24,13 +24,14 @@ pub(super) use place::Access;
 use retry::{RETRY_PERIOD, retry_pause};
 
 use super::{Alarm, Announcements, ClockGuard, SharedAccord};
-use crate::api::RedisQuorum;
-use crate::fence::clock::OwnClocks;
-use crate::fence::{ProcessWatch, Sight};
-use crate::quorum::plan::MemberPlan;
-use crate::redis_member::{AdminConnection, Endpoint, Fingerprint, Machine, Observation, RedisMember, Secret};
-use crate::redlock::{MemberError, MemberName, RunId};
-use crate::time::Monotonic;
+use crate::{
+    api::RedisQuorum,
+    fence::{ProcessWatch, Sight, clock::OwnClocks},
+    quorum::model::plan::MemberPlan,
+    redis_member::{AdminConnection, Endpoint, Fingerprint, Machine, Observation, RedisMember, Secret},
+    redlock::{MemberError, MemberName, RunId},
+    time::Monotonic,
+};
 
 /// Between two looks at a member.
 const PROBE_PERIOD: Duration = Duration::from_millis(500);

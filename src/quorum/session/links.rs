@@ -5,10 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kube::runtime::reflector::ObjectRef;
 use tokio_util::sync::CancellationToken;
 
-use super::link::Shared;
-use super::{Announcements, MemberLink};
-use crate::api::RedisQuorum;
-use crate::quorum::plan::MemberPlan;
+use super::{Announcements, MemberLink, link::Shared};
+use crate::{api::RedisQuorum, quorum::model::plan::MemberPlan};
 
 /// A list that follows the members.
 pub(super) struct Links {
@@ -72,10 +70,12 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fence::clock::Rule;
-    use crate::quorum::session::{Alarm, ClockGuard, accord::SharedAccord};
-    use crate::redlock::Drift;
-    use crate::time::SystemClock;
+    use crate::{
+        fence::clock::Rule,
+        quorum::session::{Alarm, ClockGuard, accord::SharedAccord},
+        redlock::Drift,
+        time::SystemClock,
+    };
 
     fn members(indexes: &[usize]) -> Vec<MemberPlan> {
         indexes

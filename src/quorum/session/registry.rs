@@ -15,7 +15,7 @@ use super::{Announcements, QuorumSession, restarts::Restarts};
 use crate::{
     api::{QUORUM_LABEL, RedisQuorum},
     fence::predecessor::{Machine, NodeFacts, NodeIdentity},
-    quorum::facts::Nodes,
+    quorum::model::facts::Nodes,
     runtime::{cache::Change, context::Context, panics::caught_in},
 };
 

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::QuorumSession;
-use crate::quorum::membership::{Lists, majority};
-use crate::redis_member::Link;
-use crate::redlock::{Elector, Electorate, MemberName};
+use crate::{
+    quorum::model::lists::{Lists, majority},
+    redis_member::Link,
+    redlock::{Elector, Electorate, MemberName},
+};
 
 impl QuorumSession {
     /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9), and while nobody

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::{
-    quorum::auth::Auth,
+    quorum::model::auth::Auth,
     redis_member::{
         AdminConnection, Endpoint, EpochChange, Opening,
         acl::{KeyPrefix, OPERATOR_USER, UserRule, users_acl},

@@ -12,7 +12,7 @@ use kube::{
 };
 use redlock_operator::{
     api::{MEMBER_LABEL, QUORUM_LABEL, RedisQuorum},
-    quorum::auth::Auth,
+    quorum::model::auth::Auth,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;

@@ -10,7 +10,7 @@ use kube::{
 };
 use redlock_operator::{
     api::{DistributedLock, GoDuration, RedisQuorum},
-    quorum::plan,
+    quorum::model::plan,
 };
 use serde_json::{Map, Value, json};
 

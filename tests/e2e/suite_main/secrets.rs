@@ -7,7 +7,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use redlock_operator::{
-    quorum::auth::{Auth, SEED_KEY},
+    quorum::model::auth::{Auth, SEED_KEY},
     redis_member::acl::OPERATOR_USER,
 };
 use sha2::Sha256;

@@ -13,7 +13,7 @@ use kube::{
 };
 use redlock_operator::{
     api::{MemberStatus, RedisQuorum},
-    quorum::tls::{Data, read},
+    quorum::model::tls::{Data, read},
 };
 use serde_json::json;
 

@@ -11,7 +11,7 @@ use k8s_openapi::api::{
 use kube::api::ListParams;
 use redlock_operator::{
     api::{FenceReason, MemberState, MemberStatus, RedisQuorum},
-    quorum::tls::issue,
+    quorum::model::tls::issue,
 };
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{Patch, PatchParams};
 use redlock_operator::{
     api::RedisQuorum,
-    quorum::tls::{authority::Pair, issue},
+    quorum::model::tls::{authority::Pair, issue},
 };
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
-use redlock_operator::{api::RedisQuorum, quorum::auth::Auth, redis_member::acl::OPERATOR_USER};
+use redlock_operator::{api::RedisQuorum, quorum::model::auth::Auth, redis_member::acl::OPERATOR_USER};
 use tokio::{io::AsyncWriteExt as _, process::ChildStdin};
 
 use super::monitor::Target;

@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-use redlock_operator::quorum::membership::{ChangeStep, Lists, MemberView, View, decide};
-use redlock_operator::time::Monotonic;
+use redlock_operator::{
+    quorum::model::{
+        lists::Lists,
+        membership::{ChangeStep, MemberView, View, decide},
+    },
+    time::Monotonic,
+};
 
 use super::*;
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use redlock_operator::quorum::membership::{majority, meets_every_majority};
+use redlock_operator::quorum::model::lists::{majority, meets_every_majority};
 
 use super::{Stage, name};
 use crate::check::{Rules, holds, violated};

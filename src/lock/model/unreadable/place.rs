@@ -8,7 +8,7 @@ use super::Raw;
 use crate::{
     api::{DistributedLock, GoDuration, HeldQuorum, RedisQuorum},
     lock::model::record::slot_key,
-    quorum::lookup,
+    quorum::model::lookup,
     redlock::{LockKey, Nonce},
 };
 

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use super::MemberLink;
-use super::busy::Busy;
-use crate::quorum::session::ttl::{PAGE, TtlWalk};
-use crate::quorum::status::TtlReport;
-use crate::redis_member::acl::UserRule;
-use crate::redis_member::{AdminConnection, Load, NOBODY, ScriptKill, Strain, Users};
-use crate::redlock::{MemberError, RunId};
-use crate::time::Monotonic;
+use super::{MemberLink, busy::Busy};
+use crate::{
+    quorum::{
+        model::status::TtlReport,
+        session::ttl::{PAGE, TtlWalk},
+    },
+    redis_member::{AdminConnection, Load, NOBODY, ScriptKill, Strain, Users, acl::UserRule},
+    redlock::{MemberError, RunId},
+    time::Monotonic,
+};
 
 /// The same news is told again after this at the earliest, and nobody wants to hear of it later.
 const TOLD_AGAIN: Duration = Duration::from_secs(30);

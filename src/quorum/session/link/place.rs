@@ -6,12 +6,14 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 use super::{MemberLink, Place};
-use crate::api::MEMBER_LABEL;
-use crate::quorum::auth::Auth;
-use crate::quorum::facts;
-use crate::quorum::plan::PORT;
-use crate::redis_member::acl::{OPERATOR_USER, UserRule};
-use crate::redis_member::{Authorities, Endpoint, Guard, RedisMember, TlsClient};
+use crate::{
+    api::MEMBER_LABEL,
+    quorum::model::{auth::Auth, expose::PORT, facts},
+    redis_member::{
+        Authorities, Endpoint, Guard, RedisMember, TlsClient,
+        acl::{OPERATOR_USER, UserRule},
+    },
+};
 
 /// What it takes to connect to members.
 #[derive(Clone, Copy, Debug)]

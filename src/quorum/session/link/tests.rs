@@ -9,17 +9,19 @@ use tokio::sync::broadcast;
 use tokio_util::sync::DropGuard;
 
 use super::*;
-use crate::api::RedisQuorum;
-use crate::fence::Users;
-use crate::fence::clock::Rule;
-use crate::quorum::auth::Auth;
-use crate::quorum::build::{redis_conf, users_acl};
-use crate::quorum::plan::{PORT, Plan, validate, voting_users};
-use crate::redis_member::acl::{OPERATOR_USER, UserRule};
-use crate::redlock::{
-    Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings,
+use crate::{
+    api::RedisQuorum,
+    fence::{Users, clock::Rule},
+    quorum::model::{
+        auth::Auth,
+        build::{redis_conf, users_acl},
+        expose::PORT,
+        plan::{Plan, validate, voting_users},
+    },
+    redis_member::acl::{OPERATOR_USER, UserRule},
+    redlock::{Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings},
+    time::{Clock, SystemClock},
 };
-use crate::time::{Clock, SystemClock};
 
 mod busy;
 mod epochs;

@@ -6,8 +6,10 @@ use std::sync::OnceLock;
 use redis::aio::MultiplexedConnection;
 
 use super::*;
-use crate::quorum::status::TtlReport;
-use crate::redlock::{ClockCheck, Command as Asked, MemberFailure};
+use crate::{
+    quorum::model::status::TtlReport,
+    redlock::{ClockCheck, Command as Asked, MemberFailure},
+};
 
 pub(super) const EPOCH: i64 = 7;
 

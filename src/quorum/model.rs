@@ -1,0 +1,30 @@
+//! Pure: what is decided about a quorum, what it is made of, and the words in which it is told.
+//!
+//! The specification, parsed once: [`plan`], [`expose`], [`invalid`]. The objects of it: [`build`], [`auth`], [`tls`]. What the status
+//! records, read back: [`lists`] (whose votes count), [`record`] (what the fence knows), [`in_force`] (which times are used). One next
+//! step each: [`membership`], [`rollout`], [`rotation`], [`secrets`], [`installation`], and for shared masters [`accord`].
+//! [`timekeeping`] has the quorum's clock, [`facts`] what pods and nodes say, [`lookup`] which quorum a lock means, [`status`] the
+//! conditions.
+
+pub mod accord;
+pub mod auth;
+pub mod build;
+pub mod expose;
+pub mod facts;
+pub mod in_force;
+pub mod installation;
+pub mod invalid;
+pub mod lists;
+pub mod lookup;
+pub mod membership;
+pub mod plan;
+pub mod record;
+pub mod rollout;
+pub mod rotation;
+pub mod secrets;
+pub mod status;
+pub mod timekeeping;
+pub mod tls;
+
+#[cfg(test)]
+mod fuzz;

@@ -1,0 +1,166 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::{
+    Transport, owned, quorum_labels,
+    stateful_set::{TLS_DIRECTORY, resources},
+};
+use crate::{
+    quorum::model::{
+        auth::Auth,
+        expose::PORT,
+        plan::{MemberPlan, Plan},
+        tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, PRIVATE_KEY_KEY},
+    },
+    redis_member::acl::{self, OPERATOR_USER, UserRule},
+};
+
+/// Memory of a member, in bytes, for each connection that it accepts: a member of the default size accepts 512.
+const MEMORY_PER_CLIENT: u64 = 192 << 10;
+/// A quorum with a few clients needs so many connections, however small its members are.
+const LEAST_CLIENTS: u64 = 128;
+/// Redis' own default.
+const MOST_CLIENTS: u64 = 10_000;
+
+/// Key of the configuration with TLS or without. Both are always there: while TLS is switched on or off, pods of both kinds may
+/// start their process anew.
+pub(super) const fn conf_key(tls: bool) -> &'static str {
+    if tls { "redis-tls.conf" } else { "redis.conf" }
+}
+
+/// Key of the ACL file that a member's pod mounts. After secrets were lost it names those that took their place: so the template is
+/// another one, a pod tells which secrets its first process knows, and it cannot start with an older file.
+#[must_use]
+pub fn mounted_acl_key(auth: &Auth, member: &MemberPlan) -> String {
+    auth.id().map_or_else(|| member.acl_key(), |id| format!("users-{}-{id}.acl", member.index))
+}
+
+/// Key of the password that a member's readiness probe reads; another one after secrets were lost, like that of the ACL file.
+pub(super) fn readiness_key(auth: &Auth, member: &MemberPlan) -> String {
+    auth.id().map_or_else(|| format!("readiness-{}", member.index), |id| format!("readiness-{}-{id}", member.index))
+}
+
+/// redis.conf, and for each member an ACL file and the password of its readiness probe. The file of a member is the closed state of its fence. The authorities are for the
+/// operator's own replicas: they are what members' certificates have been checked by, whatever has become of the Secret since.
+pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> Secret {
+    let conf = |tls: bool| (conf_key(tls).to_owned(), ByteString(redis_conf(plan, tls).into_bytes()));
+    let mut data = BTreeMap::from([conf(false), conf(true)]);
+    if let Some(authorities) = &transport.authorities {
+        data.insert(AUTHORITIES_KEY.to_owned(), ByteString(authorities.clone().into_bytes()));
+    }
+    for member in &plan.members {
+        // By its plain name, too: the memory of who has rights, and what pods from before read when their process starts anew.
+        for key in [member.acl_key(), mounted_acl_key(auth, member)] {
+            data.insert(key, ByteString(users_acl(plan, auth, member).into_bytes()));
+        }
+        let password = auth.probe_password(&member.name);
+        data.insert(readiness_key(auth, member), ByteString(password.expose().as_bytes().to_vec()));
+    }
+    Secret {
+        metadata: owned(plan, plan.config_name(), quorum_labels(plan)),
+        data: Some(data),
+        type_: Some("Opaque".into()),
+        ..Secret::default()
+    }
+}
+
+/// The configuration of every member. There is no persistence of any kind: a member that starts has forgotten, always, and the
+/// fence relies on nothing else.
+#[must_use]
+pub fn redis_conf(plan: &Plan, tls: bool) -> String {
+    let mut lines = listening(tls);
+    lines.extend([
+        // Users and their passwords guard the members, not the address that a client comes from.
+        "protected-mode no".to_owned(),
+        "aclfile /etc/redis/users.acl".to_owned(),
+        "dir /data".to_owned(),
+        "save \"\"".to_owned(),
+        "appendonly no".to_owned(),
+        // An evicted lock would be a lost lock; a full member refuses new ones instead.
+        "maxmemory-policy noeviction".to_owned(),
+        // A script that runs for longer than this can be killed by the operator.
+        "busy-reply-threshold 200".to_owned(),
+        "tcp-keepalive 10".to_owned(),
+        "timeout 0".to_owned(),
+        "enable-debug-command no".to_owned(),
+        "enable-module-command no".to_owned(),
+        "logfile \"\"".to_owned(),
+        "loglevel notice".to_owned(),
+    ]);
+    let limit = resources(plan).limits.and_then(|limits| limits.get("memory").cloned());
+    lines.extend(limits(limit.as_ref().and_then(max_memory)));
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// What one peer, and all of them together, may take of a member. A lock's commands and answers have some hundred bytes: these
+/// limits are three to four orders of magnitude above them, and far below what it takes to fill a member or to have it killed.
+fn limits(max_memory: Option<u64>) -> Vec<String> {
+    let mut lines = vec![
+        // The longest argument. Redis allocates what a peer announces: 26 bytes can announce half a gigabyte.
+        "proto-max-bulk-len 1mb".to_owned(),
+        "client-query-buffer-limit 1mb".to_owned(),
+        // Answers that a peer does not read are not counted in maxmemory.
+        "client-output-buffer-limit normal 1mb 256kb 5".to_owned(),
+        "client-output-buffer-limit pubsub 1mb 256kb 5".to_owned(),
+    ];
+    if let Some(bytes) = max_memory {
+        lines.extend([
+            format!("maxmemory {bytes}"),
+            // Beyond this Redis ends the connections that use most. The operator's own are exempt (CLIENT NO-EVICT).
+            format!("maxmemory-clients {}", bytes / 4),
+            // An idle connection takes some 24 KB.
+            format!("maxclients {}", (bytes / MEMORY_PER_CLIENT).clamp(LEAST_CLIENTS, MOST_CLIENTS)),
+        ]);
+    }
+    lines
+}
+
+/// With TLS there is no other port: whoever speaks plain TCP is refused.
+fn listening(tls: bool) -> Vec<String> {
+    let mut lines = vec!["bind * -::*".to_owned()];
+    if !tls {
+        lines.push(format!("port {PORT}"));
+        return lines;
+    }
+    lines.extend([
+        "port 0".to_owned(),
+        format!("tls-port {PORT}"),
+        format!("tls-cert-file {TLS_DIRECTORY}/{CERTIFICATE_KEY}"),
+        format!("tls-key-file {TLS_DIRECTORY}/{PRIVATE_KEY_KEY}"),
+        // Clients prove themselves by their passwords.
+        "tls-auth-clients no".to_owned(),
+    ]);
+    lines
+}
+
+/// Three quarters of the container's memory limit: the rest is for connections and the process itself.
+#[must_use]
+pub fn max_memory(limit: &Quantity) -> Option<u64> {
+    let digits = limit.0.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(limit.0.len());
+    let (number, unit) = limit.0.split_at(digits);
+    let factor: u64 = match unit {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        _ => return None,
+    };
+    // Whole numbers only; a fraction is cut off, which leaves Redis a little less.
+    let whole: u64 = number.split('.').next()?.parse().ok()?;
+    Some(whole.checked_mul(factor)? / 4 * 3).filter(|bytes| *bytes > 0)
+}
+
+/// The ACL file of a member: everybody that can vote is closed.
+#[must_use]
+pub fn users_acl(plan: &Plan, auth: &Auth, member: &MemberPlan) -> String {
+    let mut users = plan.user_rules(auth, &member.name);
+    users.push(UserRule::probe(&auth.probe_password(&member.name)));
+    acl::users_acl(&auth.accepted(&member.name, OPERATOR_USER), &users)
+}

@@ -1,0 +1,34 @@
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{owned, quorum_labels, quorum_selector};
+use crate::{api::MEMBER_LABEL, quorum::model::plan::Plan};
+
+/// At most one member away at a time. Readiness follows admission, so a fenced member counts as away already.
+///
+/// Members that only join, or that leave, have no vote to lose, so the budget does not cover them.
+///
+/// `AlwaysAllow`: a member that is not ready has no vote to lose, so evicting it only starts its wait again. The other policy
+/// would let members that can never become ready (a bad image, a dead node) block every drain.
+pub(super) fn budget(plan: &Plan) -> PodDisruptionBudget {
+    let names = plan.members.iter().map(|member| member.name.clone());
+    let voters = LabelSelectorRequirement {
+        key: MEMBER_LABEL.to_owned(),
+        operator: "In".to_owned(),
+        values: Some(names.filter(|name| plan.lists.counts(name)).collect()),
+    };
+    PodDisruptionBudget {
+        metadata: owned(plan, plan.name.clone(), quorum_labels(plan)),
+        spec: Some(PodDisruptionBudgetSpec {
+            max_unavailable: Some(IntOrString::Int(1)),
+            selector: Some(LabelSelector {
+                match_labels: Some(quorum_selector(plan)),
+                match_expressions: Some(vec![voters]),
+            }),
+            unhealthy_pod_eviction_policy: Some("AlwaysAllow".into()),
+            ..PodDisruptionBudgetSpec::default()
+        }),
+        status: None,
+    }
+}

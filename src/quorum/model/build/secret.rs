@@ -1,0 +1,69 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+
+use super::{Transport, client_labels, owned, quorum_labels};
+use crate::{
+    api::ClientAccess,
+    quorum::model::{
+        auth::Auth,
+        expose::PORT,
+        plan::{ClientPlan, MemberPlan, Plan},
+        tls::AUTHORITIES_KEY,
+    },
+};
+
+/// The Secret that holds the seeds of a quorum.
+#[must_use]
+pub fn auth_secret(plan: &Plan, auth: &Auth) -> Secret {
+    Secret {
+        metadata: owned(plan, plan.auth_name(), quorum_labels(plan)),
+        data: Some(auth.data()),
+        type_: Some("Opaque".into()),
+        ..Secret::default()
+    }
+}
+
+/// Key of the addresses of the members before, for a client that only looks.
+const FORMER_URLS_KEY: &str = "formerUrls";
+
+/// What a client needs: its user, its key prefix, one URL per member that votes, and with TLS whom to trust. In another namespace it
+/// has no owner (garbage collection would take a cross-namespace owner for a missing one and delete it at once), only labels.
+///
+/// One that only looks goes on while two lists of members are in force, so it is told both.
+#[must_use]
+pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &ClientPlan, namespace: &str) -> Secret {
+    let user = client.user(plan.lists.epoch);
+    let url = |(position, member): (usize, &MemberPlan)| {
+        let password = auth.password(&member.name, &user);
+        let tls = transport.tls.get(position).copied().unwrap_or_default();
+        let scheme = if tls { "rediss" } else { "redis" };
+        let given = transport.addresses.get(position).and_then(Option::as_ref);
+        let name = || format!("{}:{PORT}", member.dns_name(&plan.namespace));
+        let address = given.map_or_else(name, ToString::to_string);
+        format!("{scheme}://{user}:{}@{address}\n", password.expose())
+    };
+    let urls = |list: &[String]| -> String {
+        let members = plan.members.iter().enumerate();
+        members.filter(|(_, member)| list.contains(&member.name)).map(url).collect()
+    };
+    let mut metadata = owned(plan, plan.client_secret_name(&client.name), client_labels(plan, client));
+    if namespace != plan.namespace {
+        metadata.namespace = Some(namespace.to_owned());
+        metadata.owner_references = None;
+    }
+    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+    let mut data = BTreeMap::from([
+        ("username".to_owned(), bytes(&user)),
+        ("keyPrefix".to_owned(), bytes(client.key_prefix.as_str())),
+        ("urls".to_owned(), bytes(&urls(&plan.lists.voters))),
+    ]);
+    if let (ClientAccess::Read, Some(former)) = (client.access, &plan.lists.former) {
+        data.insert(FORMER_URLS_KEY.to_owned(), bytes(&urls(former)));
+    }
+    if let Some(authorities) = &transport.authorities {
+        data.insert(AUTHORITIES_KEY.to_owned(), bytes(authorities));
+    }
+    Secret { metadata, data: Some(data), type_: Some("Opaque".into()), ..Secret::default() }
+}

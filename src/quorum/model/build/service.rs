@@ -1,0 +1,57 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{member_labels, owned};
+use crate::{
+    api::MEMBER_LABEL,
+    quorum::model::{
+        expose::{ExposePlan, PORT},
+        plan::{MemberPlan, Plan},
+    },
+};
+
+/// The name of one member. It publishes addresses that are not ready: a fenced member answers its clients "no permission", which
+/// they take as one vote less, while a name that does not resolve stops many of them from starting at all.
+pub(super) fn headless(plan: &Plan, member: &MemberPlan) -> Service {
+    Service {
+        metadata: owned(plan, member.name.clone(), member_labels(plan, member)),
+        spec: Some(ServiceSpec { cluster_ip: Some("None".into()), ..to_member(member) }),
+        status: None,
+    }
+}
+
+/// By which peers outside the cluster reach one member, for the same reason whether or not it is ready.
+pub(super) fn external(plan: &Plan, expose: &ExposePlan, member: &MemberPlan) -> Service {
+    let mut metadata = owned(plan, member.external_name(), member_labels(plan, member));
+    metadata.annotations = (!expose.annotations.is_empty()).then(|| expose.annotations.clone());
+    let ranges = Some(&expose.source_ranges).filter(|ranges| !ranges.is_empty());
+    Service {
+        metadata,
+        spec: Some(ServiceSpec {
+            type_: Some(expose.type_.into()),
+            // Otherwise a connection comes with the address of the node that it came through, and no range means anything.
+            external_traffic_policy: ranges.map(|_| "Local".into()),
+            // The API server takes it for this type only.
+            load_balancer_source_ranges: ranges.filter(|_| expose.type_ == "LoadBalancer").cloned(),
+            ..to_member(member)
+        }),
+        status: None,
+    }
+}
+
+fn to_member(member: &MemberPlan) -> ServiceSpec {
+    ServiceSpec {
+        publish_not_ready_addresses: Some(true),
+        selector: Some(BTreeMap::from([(MEMBER_LABEL.to_owned(), member.name.clone())])),
+        ports: Some(vec![ServicePort {
+            name: Some("redis".into()),
+            port: i32::from(PORT),
+            target_port: Some(IntOrString::String("redis".into())),
+            protocol: Some("TCP".into()),
+            ..ServicePort::default()
+        }]),
+        ..ServiceSpec::default()
+    }
+}

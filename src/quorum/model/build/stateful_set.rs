@@ -1,0 +1,246 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
+use k8s_openapi::api::core::v1::{
+    Affinity, Capabilities, Container, ContainerPort, EmptyDirVolumeSource, ExecAction, KeyToPath, PodAffinityTerm,
+    PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile,
+    SecretVolumeSource, SecurityContext, TCPSocketAction, Volume, VolumeMount, WeightedPodAffinityTerm,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{
+    REDIS_CONTAINER,
+    config::{conf_key, mounted_acl_key, readiness_key},
+    member_labels, owned, quorum_selector,
+};
+use crate::{
+    api::MEMBER_LABEL,
+    quorum::model::{
+        auth::Auth,
+        expose::PORT,
+        plan::{MemberPlan, Plan, TlsPlan},
+        tls::{CERTIFICATE_KEY, PRIVATE_KEY_KEY},
+    },
+    redis_member::acl::PROBE_USER,
+};
+
+/// The user `redis` of the official images, and of Debian's.
+const REDIS_UID: i64 = 999;
+/// The volume with the configuration.
+pub const CONFIG_VOLUME: &str = "config";
+/// Where it is mounted.
+const CONFIG_DIRECTORY: &str = "/etc/redis";
+/// The ACL file in it.
+pub const ACL_FILE: &str = "users.acl";
+/// The password of the readiness probe in it.
+const READINESS_FILE: &str = "readiness";
+const DATA_VOLUME: &str = "data";
+/// The volume by which a pod that speaks TLS is known: nobody can change a pod's volumes.
+pub const TLS_VOLUME: &str = "tls";
+/// Where it is mounted.
+pub const TLS_DIRECTORY: &str = "/etc/redis-tls";
+
+/// One member: a StatefulSet of its own, so that members are named, placed and replaced one by one.
+pub(super) fn member(plan: &Plan, auth: &Auth, member: &MemberPlan) -> StatefulSet {
+    let selector = BTreeMap::from([(MEMBER_LABEL.to_owned(), member.name.clone())]);
+    StatefulSet {
+        metadata: owned(plan, member.name.clone(), member_labels(plan, member)),
+        spec: Some(StatefulSetSpec {
+            replicas: Some(1),
+            service_name: Some(member.name.clone()),
+            selector: LabelSelector { match_labels: Some(selector), ..LabelSelector::default() },
+            // The operator, not the StatefulSet controller, knows when a member may be replaced.
+            update_strategy: Some(StatefulSetUpdateStrategy { type_: Some("OnDelete".into()), rolling_update: None }),
+            template: template(plan, auth, member),
+            ..StatefulSetSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn template(plan: &Plan, auth: &Auth, member: &MemberPlan) -> PodTemplateSpec {
+    let pod = &plan.pod;
+    PodTemplateSpec {
+        metadata: Some(ObjectMeta { labels: Some(member_labels(plan, member)), ..ObjectMeta::default() }),
+        spec: Some(PodSpec {
+            containers: vec![redis(plan)],
+            volumes: Some(volumes(plan, auth, member)),
+            automount_service_account_token: Some(false),
+            enable_service_links: Some(false),
+            // Redis keeps nothing, so there is nothing to wait for.
+            termination_grace_period_seconds: Some(5),
+            security_context: Some(PodSecurityContext {
+                run_as_non_root: Some(true),
+                run_as_user: Some(REDIS_UID),
+                run_as_group: Some(REDIS_UID),
+                fs_group: Some(REDIS_UID),
+                seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".into(), ..SeccompProfile::default() }),
+                ..PodSecurityContext::default()
+            }),
+            affinity: Some(pod.affinity.clone().unwrap_or_else(|| apart(plan))),
+            node_selector: (!pod.node_selector.is_empty()).then(|| pod.node_selector.clone()),
+            tolerations: non_empty(&pod.tolerations),
+            topology_spread_constraints: non_empty(&pod.topology_spread_constraints),
+            priority_class_name: pod.priority_class_name.clone(),
+            image_pull_secrets: non_empty(&pod.image_pull_secrets),
+            ..PodSpec::default()
+        }),
+    }
+}
+
+fn non_empty<T: Clone>(list: &[T]) -> Option<Vec<T>> {
+    (!list.is_empty()).then(|| list.to_vec())
+}
+
+fn redis(plan: &Plan) -> Container {
+    Container {
+        name: REDIS_CONTAINER.into(),
+        image: Some(plan.image.clone()),
+        image_pull_policy: Some("IfNotPresent".into()),
+        command: Some(vec!["redis-server".into(), "/etc/redis/redis.conf".into()]),
+        ports: Some(vec![ContainerPort {
+            name: Some("redis".into()),
+            container_port: i32::from(PORT),
+            protocol: Some("TCP".into()),
+            ..ContainerPort::default()
+        }]),
+        resources: Some(resources(plan)),
+        readiness_probe: Some(readiness(plan)),
+        liveness_probe: Some(liveness()),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            read_only_root_filesystem: Some(true),
+            run_as_non_root: Some(true),
+            capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), add: None }),
+            ..SecurityContext::default()
+        }),
+        volume_mounts: Some(mounts(plan)),
+        ..Container::default()
+    }
+}
+
+fn mounts(plan: &Plan) -> Vec<VolumeMount> {
+    let mount = |name: &str, path: &str, read_only: Option<bool>| VolumeMount {
+        name: name.into(),
+        mount_path: path.into(),
+        read_only,
+        ..VolumeMount::default()
+    };
+    let mut mounts = vec![mount(CONFIG_VOLUME, CONFIG_DIRECTORY, Some(true)), mount(DATA_VOLUME, "/data", None)];
+    mounts.extend(plan.tls.as_ref().map(|_| mount(TLS_VOLUME, TLS_DIRECTORY, Some(true))));
+    mounts
+}
+
+/// A member holds keys and little else. A limit of its own keeps a flood of keys from taking the node along.
+pub(super) fn resources(plan: &Plan) -> ResourceRequirements {
+    plan.pod.resources.clone().unwrap_or_else(|| {
+        let amounts = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned()))).collect()
+        };
+        ResourceRequirements {
+            requests: Some(amounts(&[("cpu", "100m"), ("memory", "64Mi")])),
+            limits: Some(amounts(&[("memory", "128Mi")])),
+            claims: None,
+        }
+    })
+}
+
+/// Ready when admitted, for people, drains and rollouts; clients resolve the member all the same. Only a member that votes echoes:
+/// the probe's user is opened and closed with the others, and has the same name in every membership epoch.
+fn readiness(plan: &Plan) -> Probe {
+    // To itself, over loopback, with nothing to hide: which certificate is served is the operator's concern.
+    let tls = if plan.tls.is_some() { " --tls --insecure" } else { "" };
+    let client = format!("REDISCLI_AUTH=$(cat {CONFIG_DIRECTORY}/{READINESS_FILE}) redis-cli{tls} --user {PROBE_USER}");
+    let script = format!("[ \"$({client} --no-auth-warning ECHO votes)\" = votes ]");
+    Probe {
+        exec: Some(ExecAction { command: Some(vec!["sh".into(), "-c".into(), script]) }),
+        period_seconds: Some(2),
+        timeout_seconds: Some(2),
+        failure_threshold: Some(1),
+        ..Probe::default()
+    }
+}
+
+/// Only asks whether the port is open: a member that is fenced, or busy with a script, must not be killed for it, since it
+/// would come back with nothing and wait.
+fn liveness() -> Probe {
+    Probe {
+        tcp_socket: Some(TCPSocketAction { port: IntOrString::String("redis".into()), host: None }),
+        initial_delay_seconds: Some(5),
+        period_seconds: Some(10),
+        timeout_seconds: Some(5),
+        failure_threshold: Some(3),
+        ..Probe::default()
+    }
+}
+
+/// Mounted read-only: the fence is that every start finds the closed ACL file.
+fn config_volume(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Volume {
+    let item = |key: &str, path: &str| KeyToPath { key: key.into(), path: path.into(), mode: None };
+    Volume {
+        name: CONFIG_VOLUME.into(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(plan.config_name()),
+            default_mode: Some(0o440),
+            items: Some(vec![
+                item(conf_key(plan.tls.is_some()), "redis.conf"),
+                item(&mounted_acl_key(auth, member), ACL_FILE),
+                item(&readiness_key(auth, member), READINESS_FILE),
+            ]),
+            optional: None,
+        }),
+        ..Volume::default()
+    }
+}
+
+fn volumes(plan: &Plan, auth: &Auth, member: &MemberPlan) -> Vec<Volume> {
+    let mut volumes = vec![config_volume(plan, auth, member), data_volume()];
+    volumes.extend(plan.tls.as_ref().map(tls_volume));
+    volumes
+}
+
+/// The kubelet brings a new content of the Secret into the running pod.
+fn tls_volume(tls: &TlsPlan) -> Volume {
+    let item = |key: &str| KeyToPath { key: key.into(), path: key.into(), mode: None };
+    Volume {
+        name: TLS_VOLUME.into(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(tls.secret.clone()),
+            default_mode: Some(0o440),
+            items: Some(vec![item(CERTIFICATE_KEY), item(PRIVATE_KEY_KEY)]),
+            optional: None,
+        }),
+        ..Volume::default()
+    }
+}
+
+fn data_volume() -> Volume {
+    Volume { name: DATA_VOLUME.into(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() }
+}
+
+/// Two members on one node fall together. Preferred only, so that a quorum also starts on a small cluster.
+fn apart(plan: &Plan) -> Affinity {
+    let term = |weight, key: &str| WeightedPodAffinityTerm {
+        weight,
+        pod_affinity_term: PodAffinityTerm {
+            label_selector: Some(LabelSelector {
+                match_labels: Some(quorum_selector(plan)),
+                ..LabelSelector::default()
+            }),
+            topology_key: key.into(),
+            ..PodAffinityTerm::default()
+        },
+    };
+    Affinity {
+        pod_anti_affinity: Some(PodAntiAffinity {
+            preferred_during_scheduling_ignored_during_execution: Some(vec![
+                term(100, "kubernetes.io/hostname"),
+                term(50, "topology.kubernetes.io/zone"),
+            ]),
+            ..PodAntiAffinity::default()
+        }),
+        ..Affinity::default()
+    }
+}

@@ -1,0 +1,416 @@
+use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{api::RedisQuorum, quorum::model::plan::validate};
+
+mod changes;
+mod outside;
+
+/// Names of the fixture differ from each other and from the product, so that swapped values are seen.
+fn quorum(spec: Value) -> RedisQuorum {
+    let mut quorum = RedisQuorum::new("blue", serde_json::from_value(spec).unwrap());
+    quorum.metadata.namespace = Some("vault".into());
+    quorum.metadata.uid = Some("uid-1".into());
+    quorum
+}
+
+fn plan(spec: Value) -> Plan {
+    validate(&quorum(spec)).unwrap()
+}
+
+/// Everything for a plan, with an operator somewhere.
+fn build(plan: &Plan, auth: &Auth) -> Objects {
+    let labels =
+        [("app.kubernetes.io/name", "redlock"), ("app.kubernetes.io/version", "7"), ("pod-template-hash", "1")];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    super::build(plan, auth, &OperatorPods::new("control", &labels), &Transport::default())
+}
+
+fn auth() -> Auth {
+    Auth::from_seed(&[9; 32]).unwrap()
+}
+
+fn names<K: kube::ResourceExt>(objects: &[K]) -> Vec<String> {
+    objects.iter().map(kube::ResourceExt::name_any).collect()
+}
+
+fn text(secret: &Secret, key: &str) -> String {
+    String::from_utf8(secret.data.as_ref().unwrap()[key].0.clone()).unwrap()
+}
+
+fn pod_spec(set: &StatefulSet) -> PodSpec {
+    set.spec.clone().unwrap().template.spec.unwrap()
+}
+
+#[test]
+fn every_object_is_named_after_the_quorum_and_owned_by_it() {
+    let plan = plan(json!({"clients": [{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]}));
+    let objects = build(&plan, &auth());
+    assert_eq!(names(&objects.stateful_sets), ["blue-0", "blue-1", "blue-2"]);
+    assert_eq!(names(&objects.services), ["blue-0", "blue-1", "blue-2"]);
+    assert_eq!(names(&objects.clients), ["blue-client-billing"]);
+    let auth_secret = auth_secret(&plan, &auth());
+    let Objects { config, disruption_budget, network_policy, .. } = &objects;
+    let (budget, policy) = (disruption_budget.as_ref().unwrap(), network_policy.as_ref().unwrap());
+    let metas = [&config.metadata, &budget.metadata, &policy.metadata, &auth_secret.metadata];
+    assert_eq!(metas.map(|meta| meta.name.clone().unwrap()), ["blue-config", "blue", "blue", "blue-auth"]);
+    for meta in metas.into_iter().chain(objects.stateful_sets.iter().map(|set| &set.metadata)) {
+        let owner = &meta.owner_references.as_ref().unwrap()[0];
+        assert_eq!((owner.uid.as_str(), owner.kind.as_str(), owner.controller), ("uid-1", "RedisQuorum", Some(true)));
+        assert_eq!(meta.namespace.as_deref(), Some("vault"));
+        assert_eq!(meta.labels.as_ref().unwrap()[QUORUM_LABEL], "blue");
+    }
+}
+
+#[test]
+fn a_member_is_selected_by_its_own_name() {
+    let plan = plan(json!({}));
+    let objects = build(&plan, &auth());
+    for (index, set) in objects.stateful_sets.iter().enumerate() {
+        let (name, spec) = (format!("blue-{index}"), set.spec.clone().unwrap());
+        let labels = spec.template.metadata.unwrap().labels.unwrap();
+        assert_eq!((labels[QUORUM_LABEL].as_str(), &labels[MEMBER_LABEL]), ("blue", &name));
+        for (key, value) in spec.selector.match_labels.unwrap() {
+            assert_eq!(labels[&key], value);
+        }
+        assert_eq!((spec.replicas, spec.service_name), (Some(1), Some(name.clone())));
+        assert_eq!(spec.update_strategy.unwrap().type_.as_deref(), Some("OnDelete"));
+        let service = objects.services[index].spec.clone().unwrap();
+        assert_eq!(service.selector.unwrap()[MEMBER_LABEL], name);
+        assert_eq!((service.cluster_ip.as_deref(), service.publish_not_ready_addresses), (Some("None"), Some(true)));
+    }
+}
+
+#[test]
+fn pods_meet_pod_security_restricted() {
+    for set in build(&plan(json!({})), &auth()).stateful_sets {
+        let pod = pod_spec(&set);
+        let context = pod.security_context.clone().unwrap();
+        assert_eq!((context.run_as_non_root, context.run_as_user), (Some(true), Some(999)));
+        assert_eq!(context.seccomp_profile.unwrap().type_, "RuntimeDefault");
+        assert_eq!((pod.automount_service_account_token, pod.enable_service_links), (Some(false), Some(false)));
+        assert_eq!((pod.host_network, pod.host_pid, pod.host_ipc), (None, None, None));
+        for container in &pod.containers {
+            let context = container.security_context.clone().unwrap();
+            assert_eq!(context.allow_privilege_escalation, Some(false));
+            assert_eq!(context.read_only_root_filesystem, Some(true));
+            assert_eq!(context.capabilities.unwrap().drop, Some(vec!["ALL".into()]));
+            assert!(container.ports.iter().flatten().all(|port| port.host_port.is_none()));
+        }
+        assert!(pod.volumes.unwrap().iter().all(|volume| volume.host_path.is_none()));
+    }
+}
+
+#[test]
+fn each_member_mounts_its_own_acl_file_read_only() {
+    let plan = plan(json!({"tls": {"mode": "Disabled"}}));
+    let objects = build(&plan, &auth());
+    for (index, set) in objects.stateful_sets.iter().enumerate() {
+        let pod = pod_spec(set);
+        let volumes = pod.volumes.clone().unwrap();
+        let secret = volumes.iter().find_map(|volume| volume.secret.clone()).unwrap();
+        assert_eq!(secret.secret_name.as_deref(), Some("blue-config"));
+        let items: Vec<_> = secret.items.unwrap().into_iter().map(|item| (item.key, item.path)).collect();
+        let acl = format!("users-{index}.acl");
+        let readiness = format!("readiness-{index}");
+        let expected = [("redis.conf", "redis.conf"), (&acl, "users.acl"), (&readiness, "readiness")];
+        assert_eq!(items, expected.map(|(key, path)| (key.to_owned(), path.to_owned())));
+        for (key, _) in items {
+            assert!(objects.config.data.as_ref().unwrap().contains_key(&key), "{key}");
+        }
+        let redis = &pod.containers[0];
+        assert_eq!((redis.name.as_str(), pod.containers.len()), (REDIS_CONTAINER, 1));
+        assert_eq!(redis.command.clone().unwrap(), ["redis-server", "/etc/redis/redis.conf"]);
+        let mount =
+            redis.volume_mounts.as_ref().unwrap().iter().find(|mount| mount.mount_path == "/etc/redis").unwrap();
+        assert_eq!(mount.read_only, Some(true));
+    }
+}
+
+#[test]
+fn only_readiness_follows_admission() {
+    let redis = pod_spec(&build(&plan(json!({})), &auth()).stateful_sets[1]).containers.remove(0);
+    let ready = redis.readiness_probe.unwrap().exec.unwrap().command.unwrap();
+    assert!(ready[2].contains("--user readiness") && ready[2].contains("ECHO votes"), "{ready:?}");
+    assert!(ready[2].contains("REDISCLI_AUTH=$(cat /etc/redis/readiness) "), "{ready:?}");
+    let alive = redis.liveness_probe.unwrap();
+    assert!(alive.exec.is_none() && alive.tcp_socket.is_some(), "a fenced or busy member must not be killed");
+}
+
+#[test]
+fn the_acl_file_of_every_member_is_closed_and_its_own() {
+    let plan = plan(json!({"clients": [{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]}));
+    let config = build(&plan, &auth()).config;
+    let files: Vec<String> = (0..3).map(|index| text(&config, &format!("users-{index}.acl"))).collect();
+    for file in &files {
+        for user in ["locker-e1", "billing-e1"] {
+            let line = file.lines().find(|line| line.starts_with(&format!("user {user} "))).unwrap();
+            assert!(line.ends_with("-@all +ping"), "{line}");
+        }
+    }
+    assert!(files[0] != files[1] && files[1] != files[2], "passwords are each member's own");
+    assert!(!text(&config, "redis.conf").contains("uid"));
+}
+
+#[test]
+fn redis_keeps_nothing_and_evicts_nothing() {
+    let conf = redis_conf(&plan(json!({})), false);
+    for line in [
+        "save \"\"",
+        "appendonly no",
+        "maxmemory-policy noeviction",
+        "aclfile /etc/redis/users.acl",
+        "maxmemory 100663296",
+        "maxmemory-clients 25165824",
+        "maxclients 512",
+        "proto-max-bulk-len 1mb",
+    ] {
+        assert!(conf.lines().any(|found| found == line), "{line} is not in\n{conf}");
+    }
+    assert!(!conf.contains("replicaof") && conf.ends_with('\n'));
+    let unlimited = plan(json!({"pod": {"resources": {"requests": {"cpu": "1"}}}}));
+    let unlimited = redis_conf(&unlimited, false);
+    assert_eq!(unlimited.matches("maxmemory").count(), 1, "the policy alone:\n{unlimited}");
+    assert!(!unlimited.contains("maxclients") && unlimited.contains("client-query-buffer-limit 1mb"));
+}
+
+#[test]
+fn memory_limits_are_read_as_kubernetes_writes_them() {
+    for (limit, bytes) in [
+        ("128Mi", Some(100_663_296)),
+        ("1Gi", Some(805_306_368)),
+        ("1.5Gi", Some(805_306_368)),
+        ("200M", Some(150_000_000)),
+        ("134217728", Some(100_663_296)),
+        ("64Ki", Some(49_152)),
+        ("1k", Some(750)),
+        ("0", None),
+        ("12Pi", None),
+        ("", None),
+    ] {
+        assert_eq!(max_memory(&Quantity(limit.into())), bytes, "{limit}");
+    }
+}
+
+#[test]
+fn pod_settings_are_taken_over() {
+    let plan = plan(json!({"pod": {
+        "nodeSelector": {"disk": "none"},
+        "tolerations": [{"key": "edge", "operator": "Exists"}],
+        "priorityClassName": "high",
+        "imagePullSecrets": [{"name": "pull"}],
+        "resources": {"limits": {"memory": "1Gi"}},
+        "affinity": {"nodeAffinity": {}},
+    }, "image": "valkey/valkey:8"}));
+    let pod = pod_spec(&build(&plan, &auth()).stateful_sets[0]);
+    assert_eq!(pod.node_selector.unwrap()["disk"], "none");
+    assert_eq!(pod.tolerations.unwrap()[0].key.as_deref(), Some("edge"));
+    assert_eq!(pod.priority_class_name.as_deref(), Some("high"));
+    assert_eq!(pod.image_pull_secrets.unwrap()[0].name, "pull");
+    assert!(pod.affinity.unwrap().pod_anti_affinity.is_none());
+    assert_eq!(pod.containers[0].image.as_deref(), Some("valkey/valkey:8"));
+    let default = pod_spec(&build(&super::tests::plan(json!({})), &auth()).stateful_sets[0]);
+    let apart = default.affinity.unwrap().pod_anti_affinity.unwrap();
+    assert!(apart.required_during_scheduling_ignored_during_execution.is_none(), "a small cluster must do");
+    assert_eq!(apart.preferred_during_scheduling_ignored_during_execution.unwrap().len(), 2);
+}
+
+#[test]
+fn a_client_gets_one_url_per_member_with_that_members_password() {
+    let plan = plan(json!({"clients": [{"name": "billing", "namespace": "shop", "keyPrefix": "shop/a/"}]}));
+    let secret = client_secret(&plan, &auth(), &Transport::default(), &plan.clients[0], "vault");
+    assert_eq!((text(&secret, "username"), text(&secret, "keyPrefix")), ("billing-e1".into(), "shop/a/".into()));
+    let urls = text(&secret, "urls");
+    let expected: String = (0..3)
+        .map(|index| {
+            let password = auth().password(&format!("blue-{index}"), "billing-e1");
+            format!("redis://billing-e1:{}@blue-{index}.vault.svc:6379\n", password.expose())
+        })
+        .collect();
+    assert_eq!(urls, expected);
+    assert!(secret.metadata.owner_references.is_some());
+    let copy = client_secret(&plan, &auth(), &Transport::default(), &plan.clients[0], "shop");
+    assert_eq!((copy.metadata.namespace.as_deref(), copy.metadata.owner_references), (Some("shop"), None));
+}
+
+/// A difference here restarts the count of every member of every quorum at the next replacement of its pod: change it on
+/// purpose only.
+#[test]
+fn the_pod_template_is_the_same_in_every_version() {
+    use sha2::Digest;
+    for (tls, expected) in [("Disabled", "88ad530240e16324"), ("Managed", "e5376d44f7bced34")] {
+        let template = |spec: Value| {
+            let sets = build(&plan(spec), &auth()).stateful_sets;
+            serde_json::to_string(&sets[0].spec.as_ref().unwrap().template).unwrap()
+        };
+        let tls = json!({"mode": tls});
+        let clients = json!([{"name": "b", "namespace": "s", "keyPrefix": "s/"}]);
+        let text = template(json!({"tls": tls}));
+        assert_eq!(text, template(json!({"tls": tls, "clients": clients})));
+        let digest: String = sha2::Sha256::digest(&text).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(digest, expected, "{text}");
+    }
+}
+
+#[test]
+fn what_is_not_supported_is_refused() {
+    use crate::quorum::model::invalid::Invalid;
+    let client = |name: &str, prefix: &str| json!({"clients": [{"name": name, "namespace": "s", "keyPrefix": prefix}]});
+    for (spec, invalid) in [
+        (json!({"members": 2}), Invalid::Members(2)),
+        (json!({"members": -1}), Invalid::Members(-1)),
+        (json!({"tls": {"mode": "Secret"}}), Invalid::Incomplete("spec.tls.secretRef")),
+        (json!({"maxTTL": "2h"}), Invalid::Range("maxTTL")),
+        (json!({"expose": {"type": "NodePort", "addresses": ["a b"]}}), Invalid::Address("a b".into())),
+        (client("locker", "s/"), Invalid::ClientName("locker".into())),
+        (client("a b", "s/"), Invalid::ClientName("a b".into())),
+        (client("a", "s* ~"), Invalid::KeyPrefix("a".into())),
+    ] {
+        assert_eq!(validate(&quorum(spec.clone())), Err(invalid), "{spec}");
+    }
+}
+
+#[test]
+fn only_the_operator_and_the_clients_namespaces_reach_redis() {
+    let client = |name: &str, namespace: &str| json!({"name": name, "namespace": namespace, "keyPrefix": format!("{namespace}/")});
+    let plan = plan(json!({"clients": [client("a", "shop"), client("b", "shop"), client("c", "bank")]}));
+    let policy = serde_json::to_value(build(&plan, &auth()).network_policy.unwrap()).unwrap();
+    let namespace = |name: &str| json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
+    let operator = json!({"namespaceSelector": namespace("control"),
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "redlock"}}});
+    let from =
+        [operator, json!({"namespaceSelector": namespace("bank")}), json!({"namespaceSelector": namespace("shop")})];
+    let expected = json!({
+        "podSelector": {"matchLabels": {"redlock-operator.io/quorum": "blue"}},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": from, "ports": [{"port": 6379, "protocol": "TCP"}]}],
+    });
+    assert_eq!(policy["spec"], expected);
+}
+
+#[test]
+fn an_operator_whose_labels_are_unknown_is_not_shut_out() {
+    let policy =
+        super::build(&plan(json!({})), &auth(), &OperatorPods::new("control", &BTreeMap::new()), &Transport::default())
+            .network_policy
+            .unwrap();
+    let peer = &serde_json::to_value(policy).unwrap()["spec"]["ingress"][0]["from"];
+    assert_eq!(*peer, json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "control"}}}]));
+}
+
+#[test]
+fn masters_that_others_run_vote_and_get_no_objects() {
+    let vm = |name: &str| json!({"name": name, "address": format!("{name}.example:6379")});
+    let mixed = plan(json!({"members": 2, "external": [vm("vm")]}));
+    assert_eq!((mixed.lists.voters.len(), mixed.lists.majority()), (3, 2));
+    let objects = build(&mixed, &auth());
+    assert_eq!((objects.stateful_sets.len(), objects.services.len()), (2, 2));
+    assert!(objects.disruption_budget.is_some());
+    let alone = plan(json!({"members": 0, "external": [vm("a"), vm("b"), vm("c")]}));
+    assert_eq!((mixed.tls.is_some(), alone.tls.is_some()), (true, false), "there is nobody to give a certificate to");
+    let mut left = quorum(json!({"members": 0, "external": [vm("a"), vm("b"), vm("c")]}));
+    left.status =
+        Some(serde_json::from_value(json!({"voters": ["a", "b", "c"], "members": [{"name": "blue-0"}]})).unwrap());
+    assert!(validate(&left).unwrap().tls.is_some(), "blue-0 still has its certificate");
+    let objects = build(&alone, &auth());
+    assert!(objects.stateful_sets.is_empty() && objects.services.is_empty());
+    assert!(objects.disruption_budget.is_none() && objects.network_policy.is_none());
+}
+
+#[test]
+fn operators_that_share_members_compare_them_by_address() {
+    let vm = |name: &str, address: &str| json!({"name": name, "address": address});
+    let list = |external: Value| super::super::plan::shared_lists(&quorum(json!({"members": 1, "external": external})));
+    let one = list(json!([vm("a", "[2001:db8::1]:7000"), vm("b", "b.example:6379")]));
+    assert_eq!(one, list(json!([vm("x", "b.example:6379"), vm("y", "[2001:db8::1]:7000")])));
+    assert_eq!(one, "[2001:db8::1]:7000 b.example:6379 blue-0.vault.svc:6379");
+}
+
+#[test]
+fn external_members_have_names_and_addresses_of_their_own() {
+    use super::super::plan::validate;
+    use crate::quorum::model::invalid::Invalid;
+    let vm = |name: &str, address: &str| json!({"name": name, "address": address});
+    let refused = |spec| matches!(validate(&quorum(spec)), Err(Invalid::External(..)));
+    assert!(refused(json!({"members": 1, "external": [vm("a", "x:1"), vm("b", "x:1")]})));
+    assert!(refused(json!({"members": 1, "external": [vm("a", "x:1"), vm("a", "y:1")]})));
+    assert!(refused(json!({"members": 2, "external": [vm("blue-0", "x:1")]})));
+    assert!(!refused(json!({"members": 2, "external": [vm("blue-vm", "x:1")]})));
+    let clients = json!([{"name": "b", "namespace": "shop", "keyPrefix": "shop/"}]);
+    let both = json!({"members": 2, "external": [vm("vm", "x:1")], "clients": clients});
+    assert_eq!(validate(&quorum(both)), Err(Invalid::ClientsOfExternal));
+    assert_eq!(validate(&quorum(json!({"members": 2}))), Err(Invalid::Members(2)));
+}
+
+#[test]
+fn a_new_quorum_speaks_tls_and_one_from_before_that_was_the_default_stays_as_it_was_stored() {
+    assert_eq!(plan(json!({})).tls, plan(json!({"tls": {"mode": "Managed"}})).tls);
+    let crds = serde_json::to_value(crate::api::crds()).unwrap();
+    let crd = crds.as_array().unwrap().iter().find(|crd| crd["spec"]["names"]["kind"] == "RedisQuorum").unwrap();
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+    // The API server stores it with the object that is created. It did so with the default before, which every older object has.
+    assert_eq!(spec["tls"]["default"], json!({"mode": "Managed"}));
+    assert_eq!(plan(json!({"tls": {"mode": "Disabled"}})).tls, None);
+}
+
+/// The labels, the one difference in a volume, and nothing else: with TLS off the template is what it always was.
+#[test]
+fn tls_is_another_pod_template_and_another_configuration() {
+    let tls =
+        plan(json!({"tls": {"mode": "Managed"}, "clients": [{"name": "b", "namespace": "s", "keyPrefix": "s/"}]}));
+    let transport =
+        Transport { tls: vec![true, false, true], authorities: Some("authorities".into()), addresses: Vec::new() };
+    let objects = super::build(&tls, &auth(), &OperatorPods::default(), &transport);
+    let pod = pod_spec(&objects.stateful_sets[1]);
+    let volumes = pod.volumes.clone().unwrap();
+    let secret = |name: &str| volumes.iter().find(|volume| volume.name == name).and_then(|v| v.secret.clone()).unwrap();
+    let items: Vec<_> = secret("config").items.unwrap().into_iter().map(|item| (item.key, item.path)).collect();
+    assert_eq!(items[0], ("redis-tls.conf".into(), "redis.conf".into()));
+    assert_eq!(secret(TLS_VOLUME).secret_name.as_deref(), Some("blue-tls"));
+    assert!(secret(TLS_VOLUME).items.unwrap().iter().all(|item| item.key != "ca.key"));
+    let ready = pod.containers[0].readiness_probe.clone().unwrap().exec.unwrap().command.unwrap();
+    assert!(ready[2].contains("redis-cli --tls --insecure --user readiness"), "{ready:?}");
+
+    let (plain, secure) = (text(&objects.config, "redis.conf"), text(&objects.config, "redis-tls.conf"));
+    assert!(plain.contains("\nport 6379\n") && !plain.contains("tls"));
+    for line in ["port 0", "tls-port 6379", "tls-cert-file /etc/redis-tls/tls.crt", "tls-auth-clients no"] {
+        assert!(secure.lines().any(|found| found == line), "{line} is not in\n{secure}");
+    }
+    assert_eq!(text(&objects.config, "ca.crt"), "authorities");
+    assert_eq!(text(&objects.clients[0], "ca.crt"), "authorities");
+    let urls = text(&objects.clients[0], "urls");
+    let schemes: Vec<_> = urls.lines().map(|url| url.split(':').next().unwrap()).collect();
+    assert_eq!(schemes, ["rediss", "redis", "rediss"], "a client reaches every member in the middle of an update");
+
+    let given = plan(json!({"tls": {"mode": "Secret", "secretRef": {"name": "cert"}}}));
+    assert_eq!(given.tls, Some(crate::quorum::model::plan::TlsPlan { secret: "cert".into(), managed: false }));
+    assert_eq!(given.server_names(), ["blue-0.vault.svc", "blue-1.vault.svc", "blue-2.vault.svc"]);
+}
+
+#[test]
+fn an_exposed_member_has_a_service_of_its_own_and_everybody_may_come() {
+    let spec = json!({"tls": {"mode": "Managed"}, "expose": {"type": "NodePort", "annotations": {"a": "b"},
+        "addresses": ["a.example.com:7001", "192.0.2.1"]},
+        "clients": [{"name": "b", "namespace": "s", "keyPrefix": "s/"}]});
+    let plan = plan(spec);
+    let addresses = vec![plan.expose.as_ref().unwrap().given(0, None), None, None];
+    let transport = Transport { tls: vec![true; 3], authorities: None, addresses };
+    let objects = super::build(&plan, &auth(), &OperatorPods::default(), &transport);
+    assert_eq!(names(&objects.services)[3..], ["blue-0-external", "blue-1-external", "blue-2-external"]);
+    let service = objects.services[4].clone();
+    let spec = service.spec.unwrap();
+    assert_eq!((spec.type_.as_deref(), spec.publish_not_ready_addresses), (Some("NodePort"), Some(true)));
+    assert_eq!(spec.selector.unwrap()[MEMBER_LABEL], "blue-1");
+    assert_eq!((service.metadata.annotations.unwrap()["a"].as_str(), spec.cluster_ip), ("b", None));
+    let ingress = &serde_json::to_value(objects.network_policy).unwrap()["spec"]["ingress"];
+    assert_eq!(*ingress, json!([{"ports": [{"port": 6379, "protocol": "TCP"}]}]));
+    let urls = text(&objects.clients[0], "urls");
+    let hosts: Vec<_> = urls.lines().map(|url| url.split('@').nth(1).unwrap()).collect();
+    assert_eq!(hosts, ["a.example.com:7001", "blue-1.vault.svc:6379", "blue-2.vault.svc:6379"]);
+    let names = plan.issued_names(&["192.0.2.9".into()]);
+    for name in ["blue-2.vault.svc", "blue-2.vault.svc.cluster.local", "a.example.com", "192.0.2.1", "192.0.2.9"] {
+        assert!(names.contains(&name.to_owned()), "{name} is not in {names:?}");
+    }
+}

@@ -1,0 +1,84 @@
+//! Objects while the members change, or their secrets.
+
+use super::*;
+
+const THREE: [&str; 3] = ["blue-0", "blue-1", "blue-2"];
+const FIVE: [&str; 5] = ["blue-0", "blue-1", "blue-2", "blue-3", "blue-4"];
+
+/// With so many members in the specification, one client, and this status.
+fn plan_at(members: i32, client: &Value, status: Value) -> Plan {
+    let mut quorum = quorum(json!({"members": members, "clients": [client]}));
+    quorum.status = Some(serde_json::from_value(status).unwrap());
+    validate(&quorum).unwrap()
+}
+
+/// Before the change, while the new members learn, while both lists count, and afterwards.
+pub(super) fn from_three_to_five(client: &Value) -> [Plan; 4] {
+    [
+        plan_at(3, client, json!({"membershipEpoch": 7, "voters": THREE})),
+        plan_at(5, client, json!({"membershipEpoch": 7, "voters": THREE})),
+        plan_at(5, client, json!({"membershipEpoch": 8, "voters": FIVE, "formerVoters": THREE})),
+        plan_at(5, client, json!({"membershipEpoch": 8, "voters": FIVE})),
+    ]
+}
+
+/// Three members of epoch 7, two more that join it, and the objects at each part of that change.
+#[test]
+fn a_change_of_the_members_makes_objects_for_all_and_changes_no_template() {
+    let client = json!({"name": "billing", "namespace": "shop", "keyPrefix": "shop/"});
+    let [before, learning, joint, after] = from_three_to_five(&client);
+    let back = plan_at(3, &client, json!({"membershipEpoch": 8, "voters": FIVE}));
+    let template = |plan: &Plan, index: usize| {
+        serde_json::to_string(&build(plan, &auth()).stateful_sets[index].spec.as_ref().unwrap().template).unwrap()
+    };
+    let budget = |plan: &Plan| {
+        let selector = build(plan, &auth()).disruption_budget.unwrap().spec.unwrap().selector.unwrap();
+        selector.match_expressions.unwrap()[0].values.clone().unwrap().len()
+    };
+    let open = |plan: &Plan, member: &str| {
+        plan.open_rules(&auth(), member).iter().map(|rule| rule.name().to_owned()).collect::<Vec<_>>()
+    };
+    for (plan, sets, urls, user, budgeted) in [
+        (&before, 3, 3, "billing-e7", 3),
+        (&learning, 5, 3, "billing-e7", 3),
+        (&joint, 5, 5, "billing-e8", 5),
+        (&after, 5, 5, "billing-e8", 5),
+        (&back, 5, 5, "billing-e8", 5),
+    ] {
+        let objects = build(plan, &auth());
+        assert_eq!((objects.stateful_sets.len(), objects.services.len()), (sets, sets));
+        let client = client_secret(plan, &auth(), &Transport::default(), &plan.clients[0], "vault");
+        assert_eq!((text(&client, "urls").lines().count(), text(&client, "username").as_str()), (urls, user));
+        assert_eq!(budget(plan), budgeted);
+        assert_eq!(template(plan, 0), template(&before, 0));
+        assert!(objects.config.data.unwrap().contains_key(&format!("users-{}.acl", sets - 1)));
+    }
+    assert_eq!(open(&learning, "blue-0"), ["locker-e7", "billing-e7", "readiness"]);
+    assert_eq!(open(&learning, "blue-4"), ["locker-e7", "readiness"], "clients do not know of it");
+    assert_eq!(open(&joint, "blue-0"), ["locker-e8", "readiness"], "clients know one list only");
+    assert_eq!(open(&after, "blue-4"), ["locker-e8", "billing-e8", "readiness"]);
+    let closing: Vec<_> = joint.closing_rules(&auth(), "blue-0", 7).iter().map(|rule| rule.name().to_owned()).collect();
+    assert_eq!(closing, ["locker-e7", "billing-e7", "locker-e8", "billing-e8", "locker-e9", "readiness"]);
+}
+
+#[test]
+fn the_template_names_secrets_that_took_the_place_of_lost_ones_and_no_others() {
+    let (plan, anew) = (plan(json!({})), Auth::anew(crate::time::UnixMillis(1)));
+    let template = |auth: &Auth| build(&plan, auth).stateful_sets[1].spec.clone().unwrap().template;
+    assert_eq!(template(&auth()), template(&Auth::random()));
+    assert_eq!(template(&auth()), template(&auth().begin("t").advance().advance().advance()));
+    assert_eq!(template(&anew), template(&anew.begin("t").advance().advance().advance()));
+    assert_ne!(template(&anew), template(&auth()));
+    assert_ne!(template(&anew), template(&Auth::anew(crate::time::UnixMillis(2))), "lost again");
+    for auth in [&auth(), &anew] {
+        let pod = k8s_openapi::api::core::v1::Pod { spec: template(auth).spec, ..Default::default() };
+        let key = mounted_acl_key(auth, &plan.members[1]);
+        assert_eq!(crate::quorum::model::facts::acl_key(&pod), Some(key.as_str()));
+        let config = build(&plan, auth).config;
+        let file = text(&config, &key);
+        assert_eq!(file, users_acl(&plan, auth, &plan.members[1]));
+        // Pods from before, whose process may start anew, and the memory of who has rights.
+        assert_eq!(text(&config, "users-1.acl"), file);
+    }
+    assert_eq!(crate::quorum::model::facts::acl_key(&Default::default()), None);
+}

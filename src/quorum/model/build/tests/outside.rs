@@ -1,0 +1,98 @@
+//! Objects for who comes from outside: clients that only look, and peers that are let in by network.
+
+use super::*;
+
+/// What a quorum with `expose` is made of.
+fn exposed(expose: Value) -> (Vec<Value>, Value) {
+    let plan = plan(json!({"tls": {"mode": "Managed"}, "expose": expose,
+        "clients": [{"name": "b", "namespace": "s", "keyPrefix": "s/"}]}));
+    let objects = build(&plan, &auth());
+    let services = objects.services[3..].iter().map(|service| serde_json::to_value(&service.spec).unwrap()).collect();
+    (services, serde_json::to_value(objects.network_policy).unwrap()["spec"]["ingress"].clone())
+}
+
+#[test]
+fn only_peers_of_the_source_ranges_are_let_in() {
+    let ranges = json!(["192.0.2.0/24", "2001:db8::/32"]);
+    for (type_, at_the_balancer) in [("LoadBalancer", ranges.clone()), ("NodePort", Value::Null)] {
+        let (services, ingress) = exposed(json!({"type": type_, "sourceRanges": ranges}));
+        assert_eq!(services.len(), 3);
+        for service in services {
+            assert_eq!(service["externalTrafficPolicy"], "Local", "members see who comes");
+            assert_eq!(service["loadBalancerSourceRanges"], at_the_balancer, "{type_}");
+        }
+        let from = ingress[0]["from"].as_array().unwrap();
+        assert_eq!((ingress.as_array().unwrap().len(), from.len()), (1, 4), "operator, clients and two networks");
+        assert!(from[..2].iter().all(|peer| peer.get("namespaceSelector").is_some()));
+        assert_eq!(
+            from[2..],
+            [json!({"ipBlock": {"cidr": "192.0.2.0/24"}}), json!({"ipBlock": {"cidr": "2001:db8::/32"}})]
+        );
+        assert_eq!(ingress[0]["ports"], json!([{"port": 6379, "protocol": "TCP"}]));
+    }
+}
+
+#[test]
+fn without_source_ranges_everybody_may_come() {
+    for type_ in ["LoadBalancer", "NodePort"] {
+        let (services, ingress) = exposed(json!({"type": type_}));
+        assert_eq!(ingress, json!([{"ports": [{"port": 6379, "protocol": "TCP"}]}]));
+        for service in services {
+            assert_eq!(
+                (&service["externalTrafficPolicy"], &service["loadBalancerSourceRanges"]),
+                (&Value::Null, &Value::Null)
+            );
+        }
+    }
+}
+
+/// Three members, five that are joining, and what a client that only looks is told and given at each part of that change.
+#[test]
+fn a_client_that_only_looks_goes_on_while_the_members_change() {
+    let client = json!({"name": "look", "namespace": "shop", "keyPrefix": "shop/", "access": "Read"});
+    let [before, learning, joint, after] = super::changes::from_three_to_five(&client);
+    let names = |rules: Vec<crate::redis_member::acl::UserRule>| -> Vec<String> {
+        rules.iter().map(|rule| rule.name().to_owned()).collect()
+    };
+    let hosts = |secret: &Secret, key: &str| -> Option<usize> {
+        let data = secret.data.as_ref().unwrap();
+        data.contains_key(key).then(|| text(secret, key).lines().count())
+    };
+    let mut passwords = Vec::new();
+    for (plan, urls, former) in [(&before, 3, None), (&learning, 3, None), (&joint, 5, Some(3)), (&after, 5, None)] {
+        let secret = &build(plan, &auth()).clients[0];
+        assert_eq!((hosts(secret, "urls"), hosts(secret, "formerUrls")), (Some(urls), former));
+        assert_eq!(text(secret, "username"), "look-read");
+        passwords.push(text(secret, "urls").lines().next().unwrap().to_owned());
+        assert!(names(plan.open_rules(&auth(), "blue-0")).contains(&"look-read".to_owned()), "without a gap");
+        assert!(names(plan.closing_rules(&auth(), "blue-0", 7)).contains(&"look-read".to_owned()));
+        assert_eq!(
+            names(plan.former_rules(&auth(), "blue-0", 1)).iter().filter(|name| name.contains("look")).count(),
+            0
+        );
+        assert!(users_acl(plan, &auth(), &plan.members[0]).contains("user look-read on #"));
+    }
+    passwords.dedup();
+    assert_eq!(passwords.len(), 1, "the users of no epoch keep their passwords: {passwords:?}");
+    let mut published = quorum(json!({"clients": [client, {"name": "b", "namespace": "shop", "keyPrefix": "shop/"}]}));
+    published.status =
+        Some(serde_json::from_value(json!({"membershipEpoch": 7, "voters": ["blue-0", "blue-1", "blue-2"]})).unwrap());
+    let asked = crate::quorum::model::plan::voting_users(&published, "blue-0");
+    assert_eq!(asked, ["locker-e7", "b-e7", "look-read", "locker-e8", "readiness"]);
+}
+
+#[test]
+fn a_client_that_only_looks_knows_both_passwords_while_they_are_rotated() {
+    let plan =
+        plan(json!({"clients": [{"name": "look", "namespace": "shop", "keyPrefix": "shop/", "access": "Read"}]}));
+    let hashes = |auth: &Auth| {
+        let file = users_acl(&plan, auth, &plan.members[0]);
+        let line = file.lines().find(|line| line.starts_with("user look-read ")).unwrap().to_owned();
+        assert!(line.contains(" %R~shop/* ") && line.ends_with(" -@all +ping"), "{line}");
+        line.split(' ').filter(|rule| rule.starts_with('#')).count()
+    };
+    let adding = auth().begin("t");
+    let switched = adding.advance();
+    let counts = [&auth(), &adding, &switched, &switched.advance(), &switched.advance().advance()].map(hashes);
+    assert_eq!(counts, [1, 2, 2, 1, 1]);
+}

@@ -1,0 +1,29 @@
+//! The Secrets of the operator's own authority and certificate.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+
+use super::{owned, quorum_labels};
+use crate::quorum::model::{
+    plan::Plan,
+    tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, Data, PRIVATE_KEY_KEY, authority::Pair},
+};
+
+/// A Secret of this name with this content.
+#[must_use]
+pub fn secret(plan: &Plan, name: &str, data: Data) -> Secret {
+    Secret {
+        metadata: owned(plan, name.to_owned(), quorum_labels(plan)),
+        data: Some(data),
+        type_: Some("Opaque".into()),
+        ..Secret::default()
+    }
+}
+
+/// A certificate in cert-manager's layout.
+#[must_use]
+pub fn data(made: &Pair, trusted: &str) -> Data {
+    let entry = |key: &str, text: &str| (key.to_owned(), ByteString(text.as_bytes().to_vec()));
+    [entry(CERTIFICATE_KEY, &made.certificate), entry(PRIVATE_KEY_KEY, &made.key), entry(AUTHORITIES_KEY, trusted)]
+        .into()
+}

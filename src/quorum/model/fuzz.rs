@@ -1,0 +1,54 @@
+//! Any RedisQuorum that can be read is judged without a panic, and what is known of its members survives being published.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::{
+    auth::Auth,
+    build::{OperatorPods, Transport, build},
+    in_force, plan,
+    record::{Stamps, publish, record_of},
+};
+use crate::{
+    api::{
+        RedisQuorum,
+        fuzz::{config, object},
+    },
+    time::Monotonic,
+};
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn any_quorum_is_judged(value in object("RedisQuorum"), held: bool, now in 0..1_u64 << 40) {
+        let Ok(mut quorum) = serde_json::from_value::<RedisQuorum>(value) else { return Ok(()) };
+        if let Ok(plan) = plan::validate(&quorum) {
+            let _objects = build(&plan, &Auth::random(), &OperatorPods::new("operator", &BTreeMap::new()), &Transport::default());
+            prop_assert!([1, 3, 5, 7, 9].contains(&plan.lists.wanted.len()));
+        }
+        let _all = (plan::voting_users(&quorum, "fuzz-0"), in_force::engine(&quorum), in_force::clock_rule(&quorum));
+        let before = in_force::rejoin_delay_of(&quorum);
+        let mut count = None;
+        let (values, again) = in_force::next(&quorum, &mut count, held, Monotonic::new(Duration::from_millis(now)));
+        prop_assert!(again.is_none_or(|again| again >= Monotonic::new(Duration::from_millis(now))));
+        values.publish(quorum.status.get_or_insert_default());
+        // Nothing is lowered at the first look, and nobody waits for less than was in force.
+        prop_assert!(before == Duration::MAX || in_force::rejoin_delay_of(&quorum) >= before);
+    }
+
+    #[test]
+    fn any_record_survives_being_published(value in object("RedisQuorum")) {
+        let Ok(quorum) = serde_json::from_value::<RedisQuorum>(value) else { return Ok(()) };
+        for member in quorum.status.into_iter().flat_map(|status| status.members) {
+            let record = record_of(&member);
+            let mut published = member.clone();
+            let stamps = Stamps { admitted_at: crate::api::MilliTime::from_millis(1), ..Stamps::default() };
+            publish(&mut published, &record, stamps);
+            // A record without a process has no place for one; a reason that an older version knew became another.
+            prop_assert_eq!(record_of(&published), record);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Settings that are changed while locks are held (`docs/safety.md`, "Changing settings"). A fence has to outlast every promise,
+//! so what counts for it is the largest value that a promise may have been made with. Pure.
+//!
+//! A larger value is written to the status before anybody uses it. A smaller one is in force only when nothing held with the
+//! larger one has been renewed for as long as such a promise lives.
+
+use std::time::Duration;
+
+use super::plan;
+use crate::api::{ClockDrift, GoDuration, RedisQuorum, RedisQuorumStatus};
+use crate::fence::clock::Rule;
+use crate::redlock::{Drift, Settings, rejoin_delay};
+use crate::time::Monotonic;
+
+/// The settings that a fence rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InForce {
+    /// The longest lock.
+    pub max_ttl: Duration,
+    /// How far clocks run apart.
+    pub drift: Drift,
+    /// For one command.
+    pub node_timeout: Duration,
+}
+
+impl InForce {
+    /// What the specification asks for.
+    #[must_use]
+    pub fn wanted(quorum: &RedisQuorum) -> Self {
+        let Settings { drift, node_timeout } = plan::settings(quorum);
+        Self { max_ttl: quorum.spec.max_ttl.get(), drift, node_timeout }
+    }
+
+    /// What the status says. A version that did not lower anything published maxTTL only, and used the rest as specified.
+    #[must_use]
+    pub fn published(quorum: &RedisQuorum) -> Option<Self> {
+        let (status, wanted) = (quorum.status.as_ref()?, Self::wanted(quorum));
+        let drift = status.clock_drift_in_force.as_ref().map_or(wanted.drift, plan::drift);
+        let node_timeout = status.node_timeout_in_force.map_or(wanted.node_timeout, GoDuration::get);
+        Some(Self { max_ttl: status.max_ttl_in_force?.get(), drift, node_timeout })
+    }
+
+    /// The larger one of each.
+    #[must_use]
+    pub fn larger(self, other: Self) -> Self {
+        self.merged(other, Ord::max, Ord::max)
+    }
+
+    /// The smaller one of each.
+    #[must_use]
+    pub fn smaller(self, other: Self) -> Self {
+        self.merged(other, Ord::min, Ord::min)
+    }
+
+    fn merged(self, other: Self, ppm: fn(u32, u32) -> u32, time: fn(Duration, Duration) -> Duration) -> Self {
+        Self {
+            max_ttl: time(self.max_ttl, other.max_ttl),
+            drift: Drift {
+                ppm: ppm(self.drift.ppm, other.drift.ppm),
+                floor: time(self.drift.floor, other.drift.floor),
+            },
+            node_timeout: time(self.node_timeout, other.node_timeout),
+        }
+    }
+
+    /// How long a process stays fenced (rule 2).
+    #[must_use]
+    pub fn rejoin_delay(self) -> Duration {
+        rejoin_delay(self.max_ttl, self.drift, self.node_timeout)
+    }
+
+    /// Publishes these.
+    pub fn publish(self, status: &mut RedisQuorumStatus) {
+        status.max_ttl_in_force = Some(whole_millis(self.max_ttl));
+        status.clock_drift_in_force = Some(ClockDrift {
+            ppm: i32::try_from(self.drift.ppm).unwrap_or(i32::MAX),
+            floor: whole_millis(self.drift.floor),
+        });
+        status.node_timeout_in_force = Some(whole_millis(self.node_timeout));
+    }
+}
+
+/// Durations in the API are whole milliseconds.
+fn whole_millis(duration: Duration) -> GoDuration {
+    GoDuration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// What a promise under this very state of the quorum may have been made with.
+#[must_use]
+pub fn current(quorum: &RedisQuorum) -> InForce {
+    let wanted = InForce::wanted(quorum);
+    InForce::published(quorum).map_or(wanted, |published| published.larger(wanted))
+}
+
+/// How long a fence waits under this very state of the quorum: an admission is written with its resourceVersion. Without a
+/// published maxTTL nothing is known about earlier promises, and no time is long enough.
+#[must_use]
+pub fn rejoin_delay_of(quorum: &RedisQuorum) -> Duration {
+    if InForce::published(quorum).is_none() { Duration::MAX } else { current(quorum).rejoin_delay() }
+}
+
+/// What the engine may use. A longer timeout only when fences wait for it; of two drifts the larger, which makes validities
+/// shorter.
+#[must_use]
+pub fn engine(quorum: &RedisQuorum) -> Settings {
+    let wanted = InForce::wanted(quorum);
+    let published = InForce::published(quorum).unwrap_or(wanted);
+    Settings { drift: wanted.larger(published).drift, node_timeout: wanted.smaller(published).node_timeout }
+}
+
+/// What the members' clocks are judged by. Of two drifts the smaller, which allows less.
+#[must_use]
+pub fn clock_rule(quorum: &RedisQuorum) -> Rule {
+    let wanted = InForce::wanted(quorum);
+    let published = InForce::published(quorum).unwrap_or(wanted);
+    Rule { drift: wanted.smaller(published).drift, window: wanted.larger(published).max_ttl }
+}
+
+/// The shortest maxTTL that there is.
+pub(in crate::quorum) const SHORTEST: Duration = Duration::from_secs(1);
+
+/// What may be published where masters are shared with others: a longer time to live comes into force only when their fences wait
+/// for it too, up to `settled`.
+#[must_use]
+pub fn shared(next: InForce, quorum: &RedisQuorum, settled: Option<Duration>) -> InForce {
+    let published = InForce::published(quorum).map_or(SHORTEST, |published| published.max_ttl);
+    InForce { max_ttl: next.max_ttl.min(published.max(settled.unwrap_or_default())), ..next }
+}
+
+/// Brings into force what everybody who shares the masters has said to wait for, and no more than is wanted.
+pub fn settle(status: &mut RedisQuorumStatus, quorum: &RedisQuorum, settled: Duration) {
+    let larger = whole_millis(settled.min(quorum.spec.max_ttl.get()));
+    if status.max_ttl_in_force.is_some_and(|in_force| in_force < larger) {
+        status.max_ttl_in_force = Some(larger);
+    }
+}
+
+/// A leader's count towards a smaller value. Another leader begins anew: late is safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lowering {
+    /// The specification that it is for. One that was raised and lowered again is another, whether or not anybody looked in between:
+    /// the larger value may have been used again.
+    generation: Option<i64>,
+    /// Nothing held with a larger value has been renewed from then on.
+    since: Monotonic,
+    /// Something was held with a larger value at the last look, so it may have been renewed until the next.
+    held: bool,
+}
+
+/// Between two looks at what is held while a value is being lowered.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// What is to be in force now, and when to look again. `larger_is_held`: a lock is held with a larger ttl than the specification
+/// allows now.
+pub fn next(
+    quorum: &RedisQuorum,
+    lowering: &mut Option<Lowering>,
+    larger_is_held: bool,
+    now: Monotonic,
+) -> (InForce, Option<Monotonic>) {
+    let (wanted, current, generation) = (InForce::wanted(quorum), current(quorum), quorum.metadata.generation);
+    if current == wanted {
+        *lowering = None;
+        return (wanted, None);
+    }
+    let since = match lowering {
+        Some(count) if count.generation == generation && !count.held && !larger_is_held => count.since,
+        _ => now,
+    };
+    *lowering = Some(Lowering { generation, since, held: larger_is_held });
+    let until = since + current.rejoin_delay();
+    if now < until {
+        return (current, Some(until.min(now + LOOK_AGAIN)));
+    }
+    *lowering = None;
+    (wanted, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// With this maxTTL and nodeTimeout in milliseconds and these ppm specified, and those published.
+    fn quorum(wanted: (u64, u64, i32), published: Option<(u64, u64, i32)>) -> RedisQuorum {
+        let mut quorum = RedisQuorum::new("main", crate::api::RedisQuorumSpec::default());
+        let set = |(max_ttl, node_timeout, ppm): (u64, u64, i32)| {
+            (GoDuration::from_millis(max_ttl), GoDuration::from_millis(node_timeout), ppm)
+        };
+        let spec = &mut quorum.spec;
+        (spec.max_ttl, spec.node_timeout, spec.clock_drift.ppm) = set(wanted);
+        if let Some(values) = published {
+            let (max_ttl, node_timeout, ppm) = set(values);
+            let status = quorum.status.get_or_insert_default();
+            (status.max_ttl_in_force, status.node_timeout_in_force) = (Some(max_ttl), Some(node_timeout));
+            status.clock_drift_in_force = Some(ClockDrift { ppm, ..ClockDrift::default() });
+        }
+        quorum
+    }
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::new(Duration::from_secs(seconds))
+    }
+
+    /// Publishes what is next, as the leader does, at each of these seconds; the maxTTL in force after each.
+    fn in_force(quorum: &mut RedisQuorum, count: &mut Option<Lowering>, steps: &[(u64, bool)]) -> Vec<u64> {
+        let mut after = Vec::new();
+        for (second, held) in steps {
+            let (values, _) = next(quorum, count, *held, at(*second));
+            values.publish(quorum.status.get_or_insert_default());
+            after.push(InForce::published(quorum).unwrap().max_ttl.as_secs());
+        }
+        after
+    }
+
+    #[test]
+    fn a_larger_value_is_published_at_once_and_used_only_then() {
+        let old = (30_000, 50, 10_000);
+        let mut raised = quorum((60_000, 500, 20_000), Some(old));
+        // Before: the timeout is the old one; the fence and the validity are on the safe side already.
+        let settings = engine(&raised);
+        assert_eq!((settings.node_timeout, settings.drift.ppm), (Duration::from_millis(50), 20_000));
+        assert_eq!(clock_rule(&raised).drift.ppm, 10_000);
+        assert_eq!(
+            rejoin_delay_of(&raised),
+            rejoin_delay(
+                Duration::from_secs(60),
+                Drift { ppm: 20_000, ..Drift::default() },
+                Duration::from_millis(500)
+            )
+        );
+        assert_eq!(in_force(&mut raised, &mut None, &[(100, false)]), [60]);
+        assert_eq!(engine(&raised).node_timeout, Duration::from_millis(500));
+        assert_eq!(clock_rule(&raised).drift.ppm, 20_000);
+    }
+
+    #[test]
+    fn where_masters_are_shared_a_larger_value_waits_for_the_others() {
+        let publish = |wanted, published: Option<u64>, settled: Option<u64>| {
+            let quorum = quorum((wanted, 50, 10_000), published.map(|millis| (millis, 50, 10_000)));
+            let (values, _) = next(&quorum, &mut None, false, at(100));
+            let values = shared(values, &quorum, settled.map(Duration::from_secs));
+            (values.max_ttl.as_secs(), current(&quorum).max_ttl.as_secs())
+        };
+        assert_eq!(publish(30_000, None, None), (1, 30), "fences wait for it from the start");
+        assert_eq!(publish(30_000, Some(1_000), Some(10)), (10, 30), "the others' fences wait for 10 s");
+        assert_eq!(publish(30_000, Some(10_000), None), (10, 30), "one of the masters is away");
+        assert_eq!(publish(30_000, Some(10_000), Some(30)), (30, 30));
+        assert_eq!(publish(30_000, Some(30_000), Some(10)), (30, 30), "what is promised is promised");
+    }
+
+    #[test]
+    fn what_is_settled_is_in_force_with_the_write_that_says_so() {
+        let mut quorum = quorum((30_000, 50, 10_000), Some((10_000, 50, 10_000)));
+        for (settled, expected) in [(5, 10), (20, 20), (60, 30), (20, 30)] {
+            let before = quorum.clone();
+            settle(quorum.status.get_or_insert_default(), &before, Duration::from_secs(settled));
+            assert_eq!(InForce::published(&quorum).unwrap().max_ttl, Duration::from_secs(expected));
+        }
+    }
+
+    #[test]
+    fn a_smaller_value_waits_until_nothing_held_with_the_larger_was_renewed_for_its_time() {
+        let mut lowered = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        let mut count = None;
+        // 30.66 s for the old value.
+        assert_eq!(in_force(&mut lowered, &mut count, &[(100, false), (130, false), (131, false)]), [30, 30, 10]);
+        assert_eq!(count, None);
+        let mut held = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        // It may have been renewed until it was seen to be gone, at 220.
+        let steps = [(100, true), (200, true), (220, false), (231, false), (250, false), (251, false)];
+        assert_eq!(in_force(&mut held, &mut count, &steps), [30, 30, 30, 30, 30, 10]);
+        let mut again = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        let steps = [(300, false), (320, true), (325, false), (331, false), (355, false), (356, false)];
+        assert_eq!(in_force(&mut again, &mut count, &steps), [30, 30, 30, 30, 30, 10]);
+        // Another leader begins anew.
+        let mut other = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        assert_eq!(in_force(&mut other, &mut None, &[(130, false)]), [30]);
+        let mut count = None;
+        assert_eq!(next(&other, &mut count, false, at(130)).1, Some(at(135)));
+        assert_eq!(next(&other, &mut count, false, at(160)).1, Some(at(130) + rejoin_delay_of(&other)));
+    }
+
+    #[test]
+    fn another_target_begins_anew() {
+        let mut count = None;
+        let mut first = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        in_force(&mut first, &mut count, &[(100, false)]);
+        let mut second = quorum((20_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        second.metadata.generation = Some(2);
+        assert_eq!(in_force(&mut second, &mut count, &[(131, false), (161, false), (162, false)]), [30, 30, 20]);
+        // Raised again before it was lowered: nothing is to be waited for.
+        let mut back = quorum((30_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        assert_eq!(in_force(&mut back, &mut count, &[(163, false)]), [30]);
+        assert_eq!(count, None);
+    }
+
+    /// Raised and lowered again before the leader looked: what was granted in between counts.
+    #[test]
+    fn the_same_target_in_another_specification_begins_anew() {
+        let mut count = None;
+        let mut lowered = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
+        in_force(&mut lowered, &mut count, &[(100, false)]);
+        lowered.metadata.generation = Some(3);
+        assert_eq!(in_force(&mut lowered, &mut count, &[(131, false), (161, false), (162, false)]), [30, 30, 10]);
+    }
+
+    #[test]
+    fn one_value_may_rise_while_another_falls() {
+        let mut mixed = quorum((10_000, 500, 5_000), Some((30_000, 50, 10_000)));
+        let mut count = None;
+        in_force(&mut mixed, &mut count, &[(100, false)]);
+        let first = InForce::published(&mixed).unwrap();
+        assert_eq!((first.max_ttl.as_secs(), first.node_timeout.as_millis(), first.drift.ppm), (30, 500, 10_000));
+        assert_eq!(engine(&mixed).drift.ppm, 10_000, "validities stay short until then");
+        assert_eq!(clock_rule(&mixed).drift.ppm, 5_000, "and clocks are judged strictly");
+        in_force(&mut mixed, &mut count, &[(132, false)]);
+        assert_eq!(InForce::published(&mixed), Some(InForce::wanted(&mixed)));
+    }
+
+    #[test]
+    fn an_admission_during_the_change_waits_for_the_larger_value() {
+        let old = (30_000, 50, 10_000);
+        let delay = |wanted, published| rejoin_delay_of(&quorum(wanted, published)).as_millis();
+        for (wanted, published, expected) in [
+            (old, Some(old), 30_659),
+            // Lowered, and not yet in force.
+            ((10_000, 50, 10_000), Some(old), 30_659),
+            ((10_000, 50, 10_000), Some((10_000, 50, 10_000)), 10_255),
+            // Raised: this state of the object may be used for grants by nobody, its successor may.
+            ((60_000, 50, 10_000), Some(old), 61_265),
+            ((30_000, 50, 0), Some(old), 30_659),
+            ((30_000, 5, 10_000), Some(old), 30_659),
+        ] {
+            assert!(delay(wanted, published).abs_diff(expected) <= 10, "{wanted:?} {published:?}");
+        }
+        assert_eq!(rejoin_delay_of(&quorum(old, None)), Duration::MAX);
+    }
+
+    #[test]
+    fn an_older_version_published_max_ttl_only() {
+        let mut quorum = quorum((30_000, 50, 10_000), None);
+        quorum.status = Some(serde_json::from_value(json!({"maxTTLInForce": "1m"})).unwrap());
+        let published = InForce::published(&quorum).unwrap();
+        assert_eq!((published.max_ttl.as_secs(), published.node_timeout.as_millis()), (60, 50));
+    }
+}

@@ -1,0 +1,152 @@
+//! Whose votes count: the member lists that a status names, and that the specification asks for. Pure.
+
+use std::collections::BTreeSet;
+
+use kube::ResourceExt;
+
+use crate::api::{Announced, RedisQuorum, RedisQuorumStatus};
+
+/// No quorum has more members.
+pub const MOST: usize = 9;
+
+/// The member lists of a quorum at one moment, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lists {
+    /// The membership epoch. The first is 1.
+    pub epoch: i64,
+    /// A majority of these is needed.
+    pub voters: Vec<String>,
+    /// While a change is joint: and a majority of these.
+    pub former: Option<Vec<String>>,
+    /// What other operators are told of that.
+    pub announced: Option<Announced>,
+    /// What the specification asks for.
+    pub wanted: Vec<String>,
+}
+
+impl Lists {
+    /// The lists of this state of a quorum.
+    #[must_use]
+    pub fn of(quorum: &RedisQuorum) -> Self {
+        Self::of_status(quorum.status.as_ref(), wanted(quorum))
+    }
+
+    /// The lists that a status names. One that names none is of a version without changes: everybody in it votes.
+    #[must_use]
+    pub fn of_status(status: Option<&RedisQuorumStatus>, wanted: Vec<String>) -> Self {
+        let named = |list: &[String]| (!list.is_empty()).then(|| list.to_vec());
+        let made = || named(&status?.members.iter().map(|member| member.name.clone()).collect::<Vec<_>>());
+        Self {
+            epoch: status.and_then(highest_epoch).unwrap_or(1),
+            voters: status.and_then(|status| named(&status.voters)).or_else(made).unwrap_or_else(|| wanted.clone()),
+            former: status.and_then(|status| named(&status.former_voters)),
+            announced: status.and_then(|status| status.announced),
+            wanted,
+        }
+    }
+
+    /// The lists of which a majority is needed: one, or two while a change is joint.
+    pub fn in_force(&self) -> impl Iterator<Item = &[String]> + Clone {
+        std::iter::once(self.voters.as_slice()).chain(self.former.as_deref())
+    }
+
+    /// Two lists are in force.
+    #[must_use]
+    pub fn is_joint(&self) -> bool {
+        self.former.is_some()
+    }
+
+    /// Nothing is changing.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        !self.is_joint() && set(&self.voters) == set(&self.wanted)
+    }
+
+    /// Whether the votes of this member count.
+    #[must_use]
+    pub fn counts(&self, name: &str) -> bool {
+        self.in_force().any(|list| list.iter().any(|member| member == name))
+    }
+
+    /// Whether the member learns: it shall vote and does not yet.
+    #[must_use]
+    pub fn learns(&self, name: &str) -> bool {
+        !self.counts(name) && self.wanted.iter().any(|member| member == name)
+    }
+
+    /// Clients outside know one list only, so they wait while two are in force.
+    #[must_use]
+    pub fn lets_clients_in(&self, name: &str) -> bool {
+        !self.is_joint() && self.voters.iter().any(|member| member == name)
+    }
+
+    /// Every member that votes or shall vote, each once. A member that is not among them leaves.
+    #[must_use]
+    pub fn members(&self) -> Vec<String> {
+        let mut names = self.wanted.clone();
+        for name in self.in_force().flatten() {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+
+    /// The list of which a majority has stored every token so far. While two lists count it is the old one: tokens from before the
+    /// switch are on no other.
+    #[must_use]
+    pub fn knows_tokens(&self) -> &[String] {
+        self.former.as_ref().unwrap_or(&self.voters)
+    }
+
+    /// How many votes make a majority of the newest list.
+    #[must_use]
+    pub fn majority(&self) -> usize {
+        majority(&self.voters)
+    }
+
+    /// Writes the beginning of the joint part.
+    pub fn switch(&self, status: &mut RedisQuorumStatus) {
+        status.membership_epoch = Some(self.epoch + 1);
+        status.former_voters.clone_from(&self.voters);
+        status.voters.clone_from(&self.wanted);
+        status.announced = None;
+    }
+}
+
+/// A person may have lowered the epoch, or taken it away. Users of earlier epochs must never be used again: whoever still has their
+/// passwords counts an earlier list.
+fn highest_epoch(status: &RedisQuorumStatus) -> Option<i64> {
+    status.members.iter().map(|member| member.epoch).chain([status.membership_epoch]).max().flatten()
+}
+
+/// The epoch to go on with, when a user of such an epoch was found on a member. That of the next epoch is made before a change begins;
+/// beyond it the status has lost an epoch, and nobody knows which lists were its.
+#[must_use]
+pub fn lost_epoch(lists: &Lists, found: Option<i64>) -> Option<i64> {
+    found.filter(|found| *found > lists.epoch + 1).map(|found| found + 1)
+}
+
+/// How many votes make a majority of a list.
+#[must_use]
+pub fn majority(list: &[String]) -> usize {
+    list.len() / 2 + 1
+}
+
+/// So many members, whichever they are, share one with every majority.
+#[must_use]
+pub fn meets_every_majority(list: &[String]) -> usize {
+    list.len() - majority(list) + 1
+}
+
+fn set(list: &[String]) -> BTreeSet<&str> {
+    list.iter().map(String::as_str).collect()
+}
+
+/// The names of the members that the specification asks for.
+#[must_use]
+pub fn wanted(quorum: &RedisQuorum) -> Vec<String> {
+    let count = usize::try_from(quorum.spec.members).unwrap_or(0).min(MOST);
+    let own = (0..count).map(|index| format!("{}-{index}", quorum.name_any()));
+    own.chain(quorum.spec.external.iter().map(|member| member.name.clone())).collect()
+}

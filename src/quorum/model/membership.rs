@@ -1,0 +1,250 @@
+//! Changes of the member list (`docs/algorithm.md`, "Changing the members"): which lists are in force, and what is the one next
+//! step of a change? Pure.
+//!
+//! A change has three parts. New members **learn**: they are fenced and admitted like any other, and get the keys of all held
+//! locks, but their votes do not count. Then one write of the status makes the change **joint**: from there on a majority of the
+//! old list and of the new one is needed, under users of a new epoch, and those of the epoch before are closed on the old
+//! members. When everything has expired that the old list may have promised alone, one more write **ends** it.
+//!
+//! Nobody can close users on a master that others run. There the record of its operators tells the epoch, and who votes under an
+//! earlier one is refused. Other operators that share it are told in two steps, before the end, which list they can rely on.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use kube::ResourceExt;
+
+use super::{
+    lists::{Lists, majority, meets_every_majority},
+    record::{member_named, record_named},
+};
+use crate::{
+    api::{Announced, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum, RedisQuorumStatus},
+    time::Monotonic,
+};
+
+mod describe;
+
+pub use describe::describe;
+
+/// Users of earlier epochs than this are closed on every process of the member that may run.
+#[must_use]
+pub fn users_since(status: Option<&RedisQuorumStatus>, name: &str, lists: &Lists) -> i64 {
+    // A version without changes recorded none, and had one epoch only.
+    let unknown = if lists.is_joint() { lists.epoch - 1 } else { lists.epoch };
+    member_named(status, name).and_then(|member| member.epoch).unwrap_or(unknown)
+}
+
+/// Whether nobody can vote under the epoch before with this member: its users are closed on the process that may be open, or no
+/// process may be. It stays so, since everything that is admitted from now on is opened under the epoch of now.
+///
+/// On a master that others run it is the record on the process that refuses those users. Another process has forgotten the record,
+/// but who still has the epoch before has not admitted that process.
+#[must_use]
+pub fn is_closed(quorum: &RedisQuorum, name: &str, lists: &Lists) -> bool {
+    let status = quorum.status.as_ref();
+    users_since(status, name, lists) >= lists.epoch
+        || record_named(status, name).may_be_open().is_none()
+        || is_declared_dead(quorum, name)
+}
+
+/// Whether a person has said that the process of this external member is dead, by its `run_id`. No pod and no node tells.
+#[must_use]
+pub fn is_declared_dead(quorum: &RedisQuorum, name: &str) -> bool {
+    let Some(declared) = quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION) else { return false };
+    let known = member_named(quorum.status.as_ref(), name).filter(|member| member.external.is_some());
+    known.is_some_and(|member| member.run_id.as_ref() == Some(declared))
+}
+
+/// Whether the old list of a joint change can promise nothing any more.
+#[must_use]
+pub fn former_is_closed(quorum: &RedisQuorum) -> bool {
+    let lists = Lists::of(quorum);
+    let closed = |name: &String| is_closed(quorum, name, &lists);
+    lists.former.as_ref().is_some_and(|former| former.iter().all(closed))
+}
+
+/// One member, as far as a change cares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberView {
+    /// Its name.
+    pub name: String,
+    /// It may vote, answers, is open, and obeys this leader only.
+    pub admitted: bool,
+    /// The operator's user of the next epoch is open on it.
+    pub ready_for_next: bool,
+    /// See [`is_closed`].
+    pub closed: bool,
+    /// It leaves, does not answer, and [`is_declared_dead`].
+    pub dead: bool,
+}
+
+/// What a change has to know of other operators, if external members are in a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Others<'a> {
+    /// External members on which the claim of this quorum does not stand.
+    pub unclaimed: &'a [String],
+    /// Operators that do not count the new list, or not for long, as `namespace/name`.
+    pub behind: &'a [String],
+    /// Members with which nobody can vote who has not heard what the status says is announced: their records say it, or nobody
+    /// else can use them.
+    pub told: &'a [String],
+}
+
+/// All that the decision depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// Now.
+    pub now: Monotonic,
+    /// The lists.
+    pub lists: &'a Lists,
+    /// All of [`Lists::members`].
+    pub members: &'a [MemberView],
+    /// Held locks that one of these members lacks, as `namespace/name`.
+    pub incomplete_locks: &'a [String],
+    /// Something else changes the members, and ends first.
+    pub busy: Option<Busy>,
+    /// `None` without external members.
+    pub others: Option<Others<'a>>,
+    /// Since when this replica has known that the old list can promise nothing any more.
+    pub former_closed_since: Option<Monotonic>,
+    /// How long a promise lives.
+    pub rejoin_delay: Duration,
+}
+
+/// What else may be under way on the members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// Pods are replaced by those of a newer template, and nobody has paused that.
+    Update,
+    /// Passwords are given to the members, or taken from them.
+    Passwords,
+}
+
+/// The one next step.
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeStep {
+    /// The list is what it shall be.
+    Nothing,
+    /// Only news can change the decision.
+    Wait(Obstacle),
+    /// Open the operator's user of the next epoch on these members.
+    OpenNext(Vec<String>),
+    /// Write the next epoch, with both lists: [`Lists::switch`].
+    Switch,
+    /// Close the users of the epoch before on these members, and record it.
+    Close(Vec<String>),
+    /// Promises of the old list run out until then.
+    WaitUntil(Monotonic),
+    /// Write what other operators are told from now on.
+    Announce(Announced),
+    /// Raise the counters of the new list, and end the joint part.
+    Finish,
+}
+
+/// What a change waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// These members may not vote, or do not answer.
+    Members(Vec<String>),
+    /// Something else ends first.
+    Busy(Busy),
+    /// These locks are not on all members.
+    Locks(Vec<String>),
+    /// On a process of these members users of the epoch before may be open, and nobody can close them.
+    Unclosed(Vec<String>),
+    /// The records of these members do not hold the claim of this quorum.
+    Unclaimed(Vec<String>),
+    /// The RedisQuorums of these operators do not count the new list yet.
+    Operators(Vec<String>),
+    /// The records of these members do not say yet what is announced.
+    Untold(Vec<String>),
+}
+
+/// Decides the next step of a change.
+pub fn decide(view: &View<'_>) -> ChangeStep {
+    let lists = view.lists;
+    match &lists.former {
+        Some(former) => joint(view, former),
+        None if lists.is_settled() => ChangeStep::Nothing,
+        None => learning(view),
+    }
+}
+
+/// Before the switch every member, old and new, has what a majority of the new list may be asked for.
+fn learning(view: &View<'_>) -> ChangeStep {
+    let away = names(view, |member| !member.admitted && !member.dead);
+    if !away.is_empty() {
+        return ChangeStep::Wait(Obstacle::Members(away));
+    }
+    if let Some(busy) = view.busy {
+        return ChangeStep::Wait(Obstacle::Busy(busy));
+    }
+    if !view.incomplete_locks.is_empty() {
+        return ChangeStep::Wait(Obstacle::Locks(view.incomplete_locks.to_vec()));
+    }
+    if let Some(others) = view.others.filter(|others| !others.unclaimed.is_empty()) {
+        return ChangeStep::Wait(Obstacle::Unclaimed(others.unclaimed.to_vec()));
+    }
+    let unready = names(view, |member| !member.ready_for_next && !member.dead);
+    if unready.is_empty() { ChangeStep::Switch } else { ChangeStep::OpenNext(unready) }
+}
+
+fn joint(view: &View<'_>, former: &[String]) -> ChangeStep {
+    // Those that only join voted for nobody under the epoch before, so nobody waits for them.
+    let closable = names(view, |member| !member.closed && member.admitted);
+    if !closable.is_empty() {
+        return ChangeStep::Close(closable);
+    }
+    let unclosed = names(view, |member| !member.closed && former.contains(&member.name));
+    if !unclosed.is_empty() {
+        return ChangeStep::Wait(Obstacle::Unclosed(unclosed));
+    }
+    // Without a count nothing is known to be over.
+    let until = view.former_closed_since.unwrap_or(view.now) + view.rejoin_delay;
+    if view.former_closed_since.is_none() || view.now < until {
+        return ChangeStep::WaitUntil(until);
+    }
+    let is_admitted = |name: &&String| view.members.iter().any(|member| member.name == **name && member.admitted);
+    let few = |list: &[String], need: usize| list.iter().filter(is_admitted).count() < need;
+    let voters = &view.lists.voters;
+    if few(former, meets_every_majority(former)) || few(voters, majority(voters)) {
+        return ChangeStep::Wait(Obstacle::Members(names(view, |member| !member.admitted)));
+    }
+    view.others.map_or(ChangeStep::Finish, |others| announce(view.lists, former, &others))
+}
+
+/// Other operators rely on it that every promise has a majority of a list that they count. Before the old list is given up they are
+/// told that both can be relied on, which lets them follow; then that the old one cannot any more, which is refused by the record of
+/// a member as long as it names somebody who counts the old one only. Enough members have to say so: who counts the old one only
+/// needs a majority of it, and finds one of them.
+fn announce(lists: &Lists, former: &[String], others: &Others<'_>) -> ChangeStep {
+    let Some(announced) = lists.announced else { return ChangeStep::Announce(Announced::BothLists) };
+    if !others.behind.is_empty() {
+        return ChangeStep::Wait(Obstacle::Operators(others.behind.to_vec()));
+    }
+    let untold = |list: &[String]| -> Vec<String> {
+        list.iter().filter(|member| !others.told.contains(member)).cloned().collect()
+    };
+    let (of_former, of_voters) = (untold(former), untold(&lists.voters));
+    // And a majority of the new list, whose votes go on counting at the end.
+    if former.len() - of_former.len() < meets_every_majority(former)
+        || lists.voters.len() - of_voters.len() < lists.majority()
+    {
+        let mut untold = of_former;
+        untold.extend(of_voters);
+        return ChangeStep::Wait(Obstacle::Untold(untold.into_iter().collect::<BTreeSet<_>>().into_iter().collect()));
+    }
+    match announced {
+        Announced::BothLists => ChangeStep::Announce(Announced::NewList),
+        Announced::NewList => ChangeStep::Finish,
+    }
+}
+
+fn names(view: &View<'_>, is_meant: impl Fn(&MemberView) -> bool) -> Vec<String> {
+    view.members.iter().filter(|member| is_meant(member)).map(|member| member.name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,24 @@
+//! The membership epoch never falls.
+
+use super::*;
+use crate::quorum::model::lists::lost_epoch;
+
+/// `kubectl patch rq main --subresource=status` reaches everything.
+#[test]
+fn the_epoch_is_never_lower_than_one_that_a_member_has_had() {
+    let lists = |epoch: Option<i64>, recorded: Option<i64>| {
+        let member = crate::api::MemberStatus { name: "main-0".into(), epoch: recorded, ..Default::default() };
+        let status = RedisQuorumStatus { membership_epoch: epoch, members: vec![member], ..Default::default() };
+        Lists::of_status(Some(&status), vec!["main-0".into()])
+    };
+    for (epoch, recorded, expected) in
+        [(None, None, 1), (Some(7), None, 7), (Some(7), Some(7), 7), (None, Some(7), 7), (Some(2), Some(7), 7)]
+    {
+        assert_eq!(lists(epoch, recorded).epoch, expected, "{epoch:?} {recorded:?}");
+    }
+    // All of the status is gone, and a member has users of epoch 7.
+    let lost = |found| lost_epoch(&lists(None, None), found);
+    assert_eq!((lost(None), lost(Some(1))), (None, None));
+    assert_eq!(lost(Some(2)), None, "made for the next change");
+    assert_eq!(lost(Some(7)), Some(8), "of whose list nobody knows");
+}

@@ -1,0 +1,321 @@
+//! What a RedisQuorum shall be: its specification parsed once, so that nothing later has to doubt it.
+
+mod external;
+mod users;
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Resource, ResourceExt};
+
+use super::{
+    expose::{ExposePlan, PORT, SUFFIX},
+    invalid::Invalid,
+    lists::{Lists, MOST},
+};
+use crate::{
+    api::{ClientAccess, ClockDrift, MemberPod, RedisQuorum, TlsMode},
+    redis_member::acl::{KeyPrefix, UserRule},
+    redlock::{Drift, Settings},
+};
+
+pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_lists};
+pub use users::voting_users;
+
+/// One member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberPlan {
+    /// Position among the operator's own, from 0. External ones have none, and all the same number.
+    pub index: usize,
+    /// Of its own: `<quorum>-<index>`, also the name of its StatefulSet and Service.
+    pub name: String,
+    /// A master that others run. All that is said of pods, StatefulSets, Services and ACL files is about the others.
+    pub external: Option<ExternalPlan>,
+}
+
+impl MemberPlan {
+    /// Whether others run it.
+    #[must_use]
+    pub const fn is_external(&self) -> bool {
+        self.external.is_some()
+    }
+
+    /// Whether it is the same member at the same place. What else is known of it may change at any time.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let address = |member: &Self| member.external.as_ref().map(|external| external.address.clone());
+        self.name == other.name && address(self) == address(other)
+    }
+
+    /// The address that operators which share members know this one by, and that clients use.
+    #[must_use]
+    pub fn address(&self, namespace: &str) -> String {
+        match &self.external {
+            Some(external) => external.address.clone(),
+            None => format!("{}:{PORT}", self.dns_name(namespace)),
+        }
+    }
+
+    /// Name of its only pod.
+    #[must_use]
+    pub fn pod_name(&self) -> String {
+        format!("{}-0", self.name)
+    }
+
+    /// The name that clients in the cluster resolve.
+    #[must_use]
+    pub fn dns_name(&self, namespace: &str) -> String {
+        format!("{}.{namespace}.svc", self.name)
+    }
+
+    /// Name of the Service by which it is reached from outside the cluster.
+    #[must_use]
+    pub fn external_name(&self) -> String {
+        format!("{}{SUFFIX}", self.name)
+    }
+
+    /// Key of its ACL file in the config Secret.
+    #[must_use]
+    pub fn acl_key(&self) -> String {
+        format!("users-{}.acl", self.index)
+    }
+}
+
+/// One client outside the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientPlan {
+    /// Its name.
+    pub name: String,
+    /// Where its pods are.
+    pub namespace: String,
+    /// The keys that it may use.
+    pub key_prefix: KeyPrefix,
+    /// What it may do with them.
+    pub access: ClientAccess,
+}
+
+impl ClientPlan {
+    /// Its Redis user in this membership epoch.
+    #[must_use]
+    pub fn user(&self, epoch: i64) -> String {
+        match self.access {
+            ClientAccess::ReadWrite => UserRule::client_name(&self.name, epoch),
+            ClientAccess::Read => UserRule::reader_name(&self.name),
+        }
+    }
+}
+
+/// Where the members' certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsPlan {
+    /// The Secret that members mount.
+    pub secret: String,
+    /// The operator writes it itself.
+    pub managed: bool,
+}
+
+/// A specification that can be carried out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Name of the RedisQuorum.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its UID.
+    pub uid: String,
+    /// Owner of everything in the same namespace.
+    pub owner: OwnerReference,
+    /// The operator's own members that vote or shall vote, by index. Those that leave are not among them.
+    pub members: Vec<MemberPlan>,
+    /// The members that others run and that vote or shall vote.
+    pub external: Vec<MemberPlan>,
+    /// Whose votes count, and whose shall.
+    pub lists: Lists,
+    /// Container image.
+    pub image: String,
+    /// Settings of the engine.
+    pub settings: Settings,
+    /// The longest lock.
+    pub max_ttl: Duration,
+    /// Clients, by name.
+    pub clients: Vec<ClientPlan>,
+    /// Members speak TLS.
+    pub tls: Option<TlsPlan>,
+    /// Members are reached from outside the cluster.
+    pub expose: Option<ExposePlan>,
+    /// Pod settings.
+    pub pod: MemberPod,
+}
+
+impl Plan {
+    /// All members, those of others last.
+    pub fn all_members(&self) -> impl Iterator<Item = &MemberPlan> {
+        self.members.iter().chain(&self.external)
+    }
+
+    /// The member with this name, if it votes or shall vote.
+    #[must_use]
+    pub fn member(&self, name: &str) -> Option<&MemberPlan> {
+        self.all_members().find(|member| member.name == name)
+    }
+
+    /// Name of the Secret with the seed of all passwords.
+    #[must_use]
+    pub fn auth_name(&self) -> String {
+        auth_name(&self.name)
+    }
+
+    /// Name of the Secret with redis.conf and the ACL files.
+    #[must_use]
+    pub fn config_name(&self) -> String {
+        config_name(&self.name)
+    }
+
+    /// Name of the Secret with the operator's own authority.
+    #[must_use]
+    pub fn authority_name(&self) -> String {
+        format!("{}-ca", self.name)
+    }
+
+    /// The names that the members' certificate has to prove: those that clients, and the operator, check.
+    #[must_use]
+    pub fn server_names(&self) -> Vec<String> {
+        let given = self.expose.iter().flat_map(ExposePlan::hosts);
+        self.members.iter().map(|member| member.dns_name(&self.namespace)).chain(given).collect()
+    }
+
+    /// All names in a certificate that the operator makes; `others` are hosts of load balancers.
+    #[must_use]
+    pub fn issued_names(&self, others: &[String]) -> Vec<String> {
+        let long = self.members.iter().map(|member| format!("{}.cluster.local", member.dns_name(&self.namespace)));
+        let mut names = self.server_names();
+        names.extend(long.chain(others.iter().cloned()));
+        names
+    }
+
+    /// Name of a client's Secret.
+    #[must_use]
+    pub fn client_secret_name(&self, client: &str) -> String {
+        format!("{}-client-{client}", self.name)
+    }
+}
+
+/// Name of the Secret with redis.conf and the ACL files.
+#[must_use]
+pub fn config_name(quorum: &str) -> String {
+    format!("{quorum}-config")
+}
+
+/// Name of the Secret with the seed of all passwords.
+#[must_use]
+pub fn auth_name(quorum: &str) -> String {
+    format!("{quorum}-auth")
+}
+
+/// The engine's settings as a quorum specifies them; see [`super::in_force`] for those that may be used.
+#[must_use]
+pub fn settings(quorum: &RedisQuorum) -> Settings {
+    let spec = &quorum.spec;
+    Settings { drift: drift(&spec.clock_drift), node_timeout: spec.node_timeout.get() }
+}
+
+/// The drift of two clocks as the engine has it.
+#[must_use]
+pub fn drift(drift: &ClockDrift) -> Drift {
+    Drift { ppm: u32::try_from(drift.ppm).unwrap_or_default(), floor: drift.floor.get() }
+}
+
+/// The members of a quorum that the operator runs, and that vote or shall vote.
+#[must_use]
+pub fn members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
+    Lists::of(quorum).members().iter().filter_map(|name| own_member(quorum, name)).collect()
+}
+
+/// All members that there are: also those that leave, until the status forgets them.
+#[must_use]
+pub fn known_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
+    let mut members = all_members(quorum);
+    let published = quorum.status.iter().flat_map(|status| &status.members);
+    let leaving = published.filter(|known| !members.iter().any(|member| member.name == known.name));
+    let leaving: Vec<_> = leaving
+        .filter_map(|known| own_member(quorum, &known.name).or_else(|| external::known(quorum, &known.name)))
+        .collect();
+    members.extend(leaving);
+    members
+}
+
+/// The operator's own member with this name, whether or not the specification still asks for it.
+fn own_member(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
+    let digits = name.strip_prefix(&quorum.name_any())?.strip_prefix('-')?;
+    let index = digits.parse().ok().filter(|index: &usize| *index < MOST && digits.len() == 1)?;
+    Some(MemberPlan { index, name: name.to_owned(), external: None })
+}
+
+/// Parses a specification.
+pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
+    let spec = &quorum.spec;
+    let (own, external) = (members(quorum), external_members(quorum));
+    let size = spec.members.saturating_add(i32::try_from(spec.external.len()).unwrap_or(i32::MAX));
+    if !(0..=9).contains(&spec.members) || ![1, 3, 5, 7, 9].contains(&size) {
+        return Err(Invalid::Members(size));
+    }
+    external::check(quorum)?;
+    if !spec.external.is_empty() && !spec.clients.is_empty() {
+        return Err(Invalid::ClientsOfExternal);
+    }
+    let name = quorum.metadata.name.clone().ok_or(Invalid::Incomplete("name"))?;
+    if name.len() > 40 {
+        return Err(Invalid::Name);
+    }
+    if !(1..=3600).contains(&spec.max_ttl.get().as_secs()) {
+        return Err(Invalid::Range("maxTTL"));
+    }
+    if !(0..=100_000).contains(&spec.clock_drift.ppm) {
+        return Err(Invalid::Range("clockDrift.ppm"));
+    }
+    // While the last external ones leave nobody can make users on them.
+    let clients = spec.clients.iter().filter(|_| external.is_empty());
+    let mut clients = clients.map(client).collect::<Result<Vec<_>, _>>()?;
+    clients.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Plan {
+        namespace: quorum.namespace().ok_or(Invalid::Incomplete("namespace"))?,
+        uid: quorum.uid().ok_or(Invalid::Incomplete("UID"))?,
+        owner: quorum.controller_owner_ref(&()).ok_or(Invalid::Incomplete("UID"))?,
+        tls: tls(quorum)?,
+        members: own,
+        external,
+        image: spec.image.clone(),
+        settings: settings(quorum),
+        max_ttl: spec.max_ttl.get(),
+        lists: Lists::of(quorum),
+        clients,
+        expose: ExposePlan::new(&spec.expose)?,
+        pod: spec.pod.clone().unwrap_or_default(),
+        name,
+    })
+}
+
+/// Masters that others run have settings of their own. Of ours those that leave count, too: they are spoken with to the end.
+fn tls(quorum: &RedisQuorum) -> Result<Option<TlsPlan>, Invalid> {
+    let tls = &quorum.spec.tls;
+    if known_members(quorum).iter().all(MemberPlan::is_external) {
+        return Ok(None);
+    }
+    Ok(match (tls.mode, &tls.secret_ref) {
+        (TlsMode::Disabled, _) => None,
+        (TlsMode::Managed, _) => Some(TlsPlan { secret: format!("{}-tls", quorum.name_any()), managed: true }),
+        (TlsMode::Secret, Some(secret)) => Some(TlsPlan { secret: secret.name.clone(), managed: false }),
+        (TlsMode::Secret, None) => return Err(Invalid::Incomplete("spec.tls.secretRef")),
+    })
+}
+
+fn client(client: &crate::api::QuorumClient) -> Result<ClientPlan, Invalid> {
+    let name_ok = !client.name.is_empty()
+        && client.name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
+        && !["operator", "probe", "locker", "default"].contains(&client.name.as_str());
+    if !name_ok {
+        return Err(Invalid::ClientName(client.name.clone()));
+    }
+    let key_prefix = KeyPrefix::parse(&client.key_prefix).map_err(|_| Invalid::KeyPrefix(client.name.clone()))?;
+    Ok(ClientPlan { name: client.name.clone(), namespace: client.namespace.clone(), key_prefix, access: client.access })
+}

@@ -1,0 +1,138 @@
+//! The members that others run.
+
+use kube::ResourceExt;
+
+use super::{MemberPlan, members, own_member};
+use crate::{
+    api::{ExternalStatus, ExternalTls, RedisQuorum, SecretRef},
+    quorum::model::{
+        invalid::Invalid,
+        lists::{Lists, MOST},
+        record::member_named,
+    },
+};
+
+/// Where a master is that others run, and who knows its password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExternalPlan {
+    /// `host:port`.
+    pub address: String,
+    /// Name of the Secret with the user.
+    pub secret: Option<String>,
+    /// With TLS or without.
+    pub tls: Option<ExternalTlsPlan>,
+}
+
+impl ExternalPlan {
+    /// As the status keeps it.
+    #[must_use]
+    pub fn published(&self) -> ExternalStatus {
+        let named = |name: &Option<String>| name.clone().map(|name| SecretRef { name });
+        let tls = self.tls.as_ref();
+        ExternalStatus {
+            address: self.address.clone(),
+            secret_ref: named(&self.secret),
+            tls: tls
+                .map(|tls| ExternalTls { secret_ref: named(&tls.secret), server_name: Some(tls.server_name.clone()) }),
+        }
+    }
+}
+
+/// TLS to a master that others run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExternalTlsPlan {
+    /// Name of the Secret with the authorities; those of the system without one.
+    pub secret: Option<String>,
+    /// The name that its certificate has to carry.
+    pub server_name: String,
+}
+
+/// The members that others run and that vote or shall vote.
+#[must_use]
+pub fn external_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
+    Lists::of(quorum).members().iter().filter_map(|name| known(quorum, name)).collect()
+}
+
+/// The external member with this name. The one that the status knows by it is at the address there, whatever the specification says: it
+/// is that one which votes.
+pub(super) fn known(quorum: &RedisQuorum, name: &str) -> Option<MemberPlan> {
+    if own_member(quorum, name).is_some() {
+        return None;
+    }
+    let specified = quorum.spec.external.iter().find(|member| member.name == name).map(ExternalStatus::from);
+    let published = member_named(quorum.status.as_ref(), name).and_then(|member| member.external.clone());
+    let moved = |specified: &ExternalStatus| published.as_ref().is_some_and(|known| known.address != specified.address);
+    let master = specified.filter(|specified| !moved(specified)).or_else(|| published.clone())?;
+    let tls = master.tls.map(|tls| ExternalTlsPlan {
+        secret: tls.secret_ref.map(|secret| secret.name),
+        server_name: tls.server_name.unwrap_or_else(|| host_of(&master.address).to_owned()),
+    });
+    let secret = master.secret_ref.map(|secret| secret.name);
+    let external = ExternalPlan { address: master.address, secret, tls };
+    Some(MemberPlan { index: MOST, name: name.to_owned(), external: Some(external) })
+}
+
+/// The host in `host:port`, without the brackets of an IPv6 address.
+fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+/// All members of a quorum, those of others last.
+#[must_use]
+pub fn all_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
+    let mut all = members(quorum);
+    all.extend(external_members(quorum));
+    all
+}
+
+/// The lists that operators which share members can rely on, as they compare them: every promise that may still live has a majority
+/// of each. The newest first.
+#[must_use]
+pub fn shared_lists(quorum: &RedisQuorum) -> String {
+    let lists = Lists::of(quorum);
+    let text = |list: &[String]| list_text(quorum, list);
+    match (&lists.former, lists.announced) {
+        (None, _) => text(&lists.voters),
+        // What the old list has promised alone may live.
+        (Some(former), None) => text(former),
+        (Some(former), Some(_)) => format!("{}|{}", text(&lists.voters), text(former)),
+    }
+}
+
+/// A list by addresses, in an order that does not depend on names.
+fn list_text(quorum: &RedisQuorum, list: &[String]) -> String {
+    let namespace = quorum.namespace().unwrap_or_default();
+    let member = |name: &String| own_member(quorum, name).or_else(|| known(quorum, name));
+    let mut list: Vec<String> = list.iter().filter_map(member).map(|member| member.address(&namespace)).collect();
+    list.sort();
+    list.join(" ")
+}
+
+/// Names and addresses are different, no name is that of a member of the operator's own, and none belongs to another master.
+pub(super) fn check(quorum: &RedisQuorum) -> Result<(), Invalid> {
+    let specified = &quorum.spec.external;
+    for (position, member) in specified.iter().enumerate() {
+        let refuse = |what| Err(Invalid::External(member.name.clone(), what));
+        let before = &specified[..position];
+        if before.iter().any(|other| other.name == member.name) {
+            return refuse("another external member has this name");
+        }
+        if before.iter().any(|other| other.address == member.address) {
+            return refuse("another external member has this address");
+        }
+        let rest = member.name.strip_prefix(&quorum.name_any()).and_then(|rest| rest.strip_prefix('-'));
+        if rest.is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|c| c.is_ascii_digit())) {
+            return refuse("the operator's own members are named like this");
+        }
+        for known in quorum.status.iter().flat_map(|status| &status.members) {
+            let Some(external) = &known.external else { continue };
+            match (known.name == member.name, external.address == member.address) {
+                (true, false) => return refuse("a master at another address has this name: write another one"),
+                (false, true) => return refuse("this master has another name until it has left: write that one"),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! The Redis users of a quorum: which there are in a membership epoch, and which are open on a member when.
+
+use super::{ClientPlan, Plan};
+use crate::{
+    api::{ClientAccess, RedisQuorum},
+    quorum::model::{auth::Auth, lists::Lists, membership::users_since},
+    redis_member::acl::{PROBE_USER, UserRule},
+};
+
+impl Plan {
+    /// The users of this epoch on a member, with its own passwords: the operator's first, then those of clients that can vote, then
+    /// those that only look.
+    #[must_use]
+    pub fn user_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
+        let mut rules = self.voting_rules_of(auth, member, self.lists.epoch);
+        rules.extend(self.reader_rules(auth, member));
+        rules
+    }
+
+    fn voting_rules_of(&self, auth: &Auth, member: &str, epoch: i64) -> Vec<UserRule> {
+        let rule = |client: &ClientPlan| {
+            let user = client.user(epoch);
+            UserRule::client(&client.name, epoch, &client.key_prefix, &auth.password(member, &user))
+                .accepting(&auth.accepted(member, &user))
+        };
+        let clients = self.clients_with(ClientAccess::ReadWrite).map(rule);
+        std::iter::once(self.locker_rule(auth, member, epoch)).chain(clients).collect()
+    }
+
+    fn reader_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
+        let rule = |client: &ClientPlan| {
+            let user = client.user(self.lists.epoch);
+            UserRule::reader(&client.name, &client.key_prefix, &auth.password(member, &user))
+                .accepting(&auth.accepted(member, &user))
+        };
+        self.clients_with(ClientAccess::Read).map(rule).collect()
+    }
+
+    fn clients_with(&self, access: ClientAccess) -> impl Iterator<Item = &ClientPlan> {
+        self.clients.iter().filter(move |client| client.access == access)
+    }
+
+    fn locker_rule(&self, auth: &Auth, member: &str, epoch: i64) -> UserRule {
+        let name = UserRule::locker_name(epoch);
+        UserRule::locker(epoch, &auth.password(member, &name)).accepting(&auth.accepted(member, &name))
+    }
+
+    /// The operator's user of the next epoch. Nobody uses it before the status names that epoch.
+    #[must_use]
+    pub fn next_locker(&self, auth: &Auth, member: &str) -> UserRule {
+        self.locker_rule(auth, member, self.lists.epoch + 1)
+    }
+
+    /// The users that are open on a member while it may vote: the operator's, the probe's, those that only look, and the clients'
+    /// that can vote if clients know of this list alone.
+    #[must_use]
+    pub fn open_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
+        let mut rules = self.voting_rules_of(auth, member, self.lists.epoch);
+        if !self.lists.lets_clients_in(member) {
+            rules.truncate(1);
+        }
+        rules.extend(self.reader_rules(auth, member));
+        rules.push(UserRule::probe(&auth.probe_password(member)));
+        rules
+    }
+
+    /// The users of earlier epochs, from `since` on. Who only looks has none.
+    #[must_use]
+    pub fn former_rules(&self, auth: &Auth, member: &str, since: i64) -> Vec<UserRule> {
+        (since..self.lists.epoch).flat_map(|epoch| self.voting_rules_of(auth, member, epoch)).collect()
+    }
+
+    /// All users that may be open on a member on which those of epochs before `since` are closed: with them closed it votes for
+    /// nobody.
+    #[must_use]
+    pub fn closing_rules(&self, auth: &Auth, member: &str, since: i64) -> Vec<UserRule> {
+        let mut rules = self.former_rules(auth, member, since);
+        rules.extend(self.user_rules(auth, member));
+        rules.extend([self.next_locker(auth, member), UserRule::probe(&auth.probe_password(member))]);
+        rules
+    }
+}
+
+/// The users whose state on a member is asked for: all of [`Plan::closing_rules`].
+#[must_use]
+pub fn voting_users(quorum: &RedisQuorum, member: &str) -> Vec<String> {
+    let lists = Lists::of(quorum);
+    let since = users_since(quorum.status.as_ref(), member, &lists);
+    let names = |access: ClientAccess| {
+        let clients = quorum.spec.clients.iter().filter(move |client| client.access == access);
+        clients.map(|client| client.name.as_str())
+    };
+    let of_epoch = |epoch: i64| {
+        let clients = names(ClientAccess::ReadWrite).map(move |client| UserRule::client_name(client, epoch));
+        std::iter::once(UserRule::locker_name(epoch)).chain(clients)
+    };
+    let readers = names(ClientAccess::Read).map(UserRule::reader_name);
+    let next = [UserRule::locker_name(lists.epoch + 1), PROBE_USER.to_owned()];
+    (since..=lists.epoch).flat_map(of_epoch).chain(readers).chain(next).collect()
+}

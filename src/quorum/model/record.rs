@@ -1,0 +1,232 @@
+//! Between the published status of members and the records of the fence. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::api::{
+    FenceReason, MemberState, MemberStatus, MilliTime, NodeStatus, PredecessorStatus, RedisQuorum, RedisQuorumStatus,
+};
+use crate::fence::predecessor::{Machine, NodeIdentity};
+use crate::fence::{Process, Reason, Record, RunId, State};
+use crate::redlock::MemberName;
+
+/// The record of a member, as published.
+#[must_use]
+pub fn record_of(member: &MemberStatus) -> Record {
+    let run_id = member.run_id.as_deref().map(RunId::from);
+    let process = run_id.clone().map(|run_id| Process {
+        run_id,
+        pod_uid: member.pod_uid.clone().unwrap_or_default(),
+        container_id: member.container_id.clone(),
+        node_name: member.node_name.clone(),
+        node: member.node.as_ref().map(identity),
+    });
+    let predecessor = member.predecessor.as_ref().map(|process| Process {
+        run_id: RunId::from(process.run_id.as_str()),
+        pod_uid: process.pod_uid.clone(),
+        container_id: process.container_id.clone(),
+        node_name: process.node_name.clone(),
+        node: process.node.as_ref().map(identity),
+    });
+    let admitted = match member.state {
+        MemberState::Admitted => true,
+        // An admission that the silence did not end.
+        MemberState::Unreachable => member.admitted_at.is_some(),
+        MemberState::Pending | MemberState::Starting | MemberState::Fenced => false,
+    };
+    Record {
+        state: state_of(member.state),
+        reason: member.reason.map(reason_of),
+        admitted: admitted && run_id.is_some(),
+        run_id,
+        process,
+        predecessor,
+    }
+}
+
+/// The record of the member with this name; an empty one if it has none yet.
+#[must_use]
+pub fn record_named(status: Option<&RedisQuorumStatus>, name: &str) -> Record {
+    member_named(status, name).map(record_of).unwrap_or_default()
+}
+
+/// The published status of the member with this name.
+#[must_use]
+pub fn member_named<'a>(status: Option<&'a RedisQuorumStatus>, name: &str) -> Option<&'a MemberStatus> {
+    status?.members.iter().find(|member| member.name == name)
+}
+
+/// The process of a member whose votes count.
+///
+/// An `Unreachable` member that was admitted is included: the leader cannot reach it, other replicas may, and it has forgotten
+/// nothing. Only a fencing, or another process, ends an admission.
+#[must_use]
+pub fn admitted_run_id(quorum: &RedisQuorum, name: &str) -> Option<RunId> {
+    let record = record_named(quorum.status.as_ref(), name);
+    record.run_id.filter(|_| record.admitted)
+}
+
+/// What is recorded of the clocks of processes whose votes count, by member.
+#[must_use]
+pub fn recorded_clocks(quorum: &RedisQuorum) -> BTreeMap<MemberName, (RunId, Option<i64>)> {
+    let members = quorum.status.iter().flat_map(|status| &status.members);
+    let admitted = members.filter_map(|member| {
+        let run_id = record_of(member).run_id.filter(|_| record_of(member).admitted)?;
+        Some((MemberName::from(member.name.as_str()), (run_id, member.clock_offset)))
+    });
+    admitted.collect()
+}
+
+/// The times that go with a record.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stamps {
+    /// When it may vote if nothing else happens.
+    pub rejoin_at: Option<MilliTime>,
+    /// When it was admitted; kept from before if the admission is not new.
+    pub admitted_at: Option<MilliTime>,
+    /// The epoch of the leader that admits.
+    pub operator_epoch: Option<i64>,
+    /// The membership epoch whose users it is opened with; kept from before if the admission is not new.
+    pub epoch: Option<i64>,
+    /// How its clock stands against the quorum's; kept from before if the admission is not new.
+    pub clock_offset: Option<i64>,
+    /// It is about to join the list: its first process is fenced for that.
+    pub joins: bool,
+}
+
+/// Puts a record into the published status of its member.
+pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
+    member.state = published_state(record.state);
+    member.reason = record.reason.map(published_reason);
+    if stamps.joins && member.reason == Some(FenceReason::FirstStart) {
+        member.reason = Some(FenceReason::Joining);
+    }
+    member.epoch = stamps.epoch.or(member.epoch);
+    // It is the clock of one process. Another process may run on another machine.
+    let is_same_process = member.run_id.as_deref() == record.run_id.as_ref().map(RunId::as_str);
+    member.clock_offset = stamps.clock_offset.or(member.clock_offset.filter(|_| is_same_process));
+    member.run_id = record.run_id.as_ref().map(ToString::to_string);
+    if let Some(process) = &record.process {
+        // A master that others run has none.
+        member.pod_uid = Some(process.pod_uid.clone()).filter(|uid| !uid.is_empty());
+        member.container_id.clone_from(&process.container_id);
+        member.node_name.clone_from(&process.node_name);
+        member.node = process.node.as_ref().map(published_identity);
+    }
+    member.predecessor = record.predecessor.as_ref().map(|process| PredecessorStatus {
+        run_id: process.run_id.to_string(),
+        pod_uid: process.pod_uid.clone(),
+        container_id: process.container_id.clone(),
+        node_name: process.node_name.clone(),
+        node: process.node.as_ref().map(published_identity),
+    });
+    member.rejoin_at = stamps.rejoin_at;
+    if record.admitted {
+        member.admitted_at = stamps.admitted_at.or(member.admitted_at);
+        member.operator_epoch = stamps.operator_epoch.or(member.operator_epoch);
+    } else {
+        (member.admitted_at, member.operator_epoch, member.clock_offset) = (None, None, None);
+    }
+    member.message = message(record, &member.name);
+}
+
+/// Puts a record into the published status of the member with this name.
+pub fn publish_named(status: &mut RedisQuorumStatus, name: &str, record: &Record, stamps: Stamps) {
+    if let Some(member) = status.members.iter_mut().find(|member| member.name == name) {
+        publish(member, record, stamps);
+    }
+}
+
+fn message(record: &Record, name: &str) -> Option<String> {
+    if record.state == State::Fenced && record.reason == Some(Reason::Updating) {
+        return Some(format!("{name} is closed until its pod has been replaced"));
+    }
+    if record.state == State::Fenced && record.reason == Some(Reason::Leaving) {
+        return Some(format!("{name} leaves: it is closed for good, and its pod is removed"));
+    }
+    if record.state == State::Fenced && record.reason == Some(Reason::ClockJump) {
+        return Some(format!(
+            "{name} is fenced because its clock was stepped: its process is ended, and the next one waits as after a crash"
+        ));
+    }
+    if record.state == State::Fenced && record.reason == Some(Reason::Busy) {
+        return Some(format!(
+            "{name} is fenced because a client's script has kept it busy and cannot be ended: its pod is deleted, and the next process \
+             waits as after a crash"
+        ));
+    }
+    if record.state != State::Fenced || record.reason != Some(Reason::PredecessorUnconfirmed) {
+        return None;
+    }
+    let before = record.predecessor.as_ref()?;
+    let node = before.node_name.as_deref().unwrap_or("an unknown node");
+    Some(format!(
+        "the process of {name} before this one (pod UID {uid}) may still run on node {node}. {name} votes again once that node has \
+         been Ready for 2 minutes, carries the taint node.kubernetes.io/out-of-service, or was deleted by the cloud provider. If \
+         you know that it is dead, annotate the RedisQuorum with {annotation}={uid}",
+        uid = before.pod_uid,
+        annotation = crate::api::PREDECESSOR_DEAD_ANNOTATION,
+    ))
+}
+
+fn identity(node: &NodeStatus) -> NodeIdentity {
+    let machine = node.system_uuid.clone().zip(node.machine_id.clone());
+    let machine = machine.filter(|(system, machine)| !system.is_empty() && !machine.is_empty());
+    let machine = machine.map(|(system_uuid, machine_id)| Machine { system_uuid, machine_id });
+    NodeIdentity { uid: node.uid.clone(), machine }
+}
+
+fn published_identity(node: &NodeIdentity) -> NodeStatus {
+    let machine = node.machine.as_ref();
+    NodeStatus {
+        uid: node.uid.clone(),
+        system_uuid: machine.map(|machine| machine.system_uuid.clone()),
+        machine_id: machine.map(|machine| machine.machine_id.clone()),
+    }
+}
+
+const fn state_of(state: MemberState) -> State {
+    match state {
+        MemberState::Pending => State::Pending,
+        MemberState::Starting => State::Starting,
+        MemberState::Fenced => State::Fenced,
+        MemberState::Admitted => State::Admitted,
+        MemberState::Unreachable => State::Unreachable,
+    }
+}
+
+const fn published_state(state: State) -> MemberState {
+    match state {
+        State::Pending => MemberState::Pending,
+        State::Starting => MemberState::Starting,
+        State::Fenced => MemberState::Fenced,
+        State::Admitted => MemberState::Admitted,
+        State::Unreachable => MemberState::Unreachable,
+    }
+}
+
+const fn reason_of(reason: FenceReason) -> Reason {
+    match reason {
+        FenceReason::FirstStart | FenceReason::Joining => Reason::FirstStart,
+        FenceReason::PredecessorUnconfirmed => Reason::PredecessorUnconfirmed,
+        FenceReason::Leaving => Reason::Leaving,
+        FenceReason::ClockJump => Reason::ClockJump,
+        FenceReason::Busy => Reason::Busy,
+        FenceReason::Updating => Reason::Updating,
+        FenceReason::Restarted => Reason::Restarted,
+    }
+}
+
+const fn published_reason(reason: Reason) -> FenceReason {
+    match reason {
+        Reason::Restarted => FenceReason::Restarted,
+        Reason::FirstStart => FenceReason::FirstStart,
+        Reason::PredecessorUnconfirmed => FenceReason::PredecessorUnconfirmed,
+        Reason::Leaving => FenceReason::Leaving,
+        Reason::ClockJump => FenceReason::ClockJump,
+        Reason::Busy => FenceReason::Busy,
+        Reason::Updating => FenceReason::Updating,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+use serde_json::json;
+
+use super::*;
+
+fn process(name: &str) -> Process {
+    Process {
+        run_id: RunId::new(name),
+        pod_uid: format!("pod-of-{name}"),
+        container_id: Some(format!("container-of-{name}")),
+        node_name: Some("node-c".into()),
+        node: None,
+    }
+}
+
+fn quorum(members: serde_json::Value) -> RedisQuorum {
+    let mut quorum = RedisQuorum::new("main", Default::default());
+    (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
+    quorum.status = Some(serde_json::from_value(json!({"members": members})).unwrap());
+    quorum
+}
+
+#[test]
+fn a_record_survives_its_publication() {
+    let fenced = Record {
+        state: State::Fenced,
+        reason: Some(Reason::PredecessorUnconfirmed),
+        run_id: Some(RunId::new("b")),
+        admitted: false,
+        process: Some(process("b")),
+        predecessor: Some(process("a")),
+    };
+    let admitted = Record { state: State::Admitted, reason: None, admitted: true, predecessor: None, ..fenced.clone() };
+    let unreachable = Record { state: State::Unreachable, ..admitted.clone() };
+    let mut member = MemberStatus { name: "main-1".into(), ..MemberStatus::default() };
+    let at = MilliTime::from_millis(1_767_225_600_000);
+    let updating = Record { reason: Some(Reason::Updating), ..fenced.clone() };
+    for record in [fenced, updating, admitted, unreachable] {
+        publish(&mut member, &record, Stamps { admitted_at: at, ..Stamps::default() });
+        assert_eq!(record_of(&member), record);
+    }
+    assert_eq!(record_of(&MemberStatus::default()), Record::default());
+}
+
+#[test]
+fn what_is_recorded_of_a_clock_lives_as_long_as_the_admission_of_its_process() {
+    let admitted = |run_id: &str| Record {
+        state: State::Admitted,
+        run_id: Some(RunId::new(run_id)),
+        admitted: true,
+        process: Some(process(run_id)),
+        ..Record::default()
+    };
+    let mut member = MemberStatus { name: "main-1".into(), ..MemberStatus::default() };
+    let with = |clock_offset| Stamps { clock_offset, ..Stamps::default() };
+    publish(&mut member, &admitted("a"), with(Some(-5)));
+    let unreachable = Record { state: State::Unreachable, ..admitted("a") };
+    for record in [unreachable, admitted("a")] {
+        publish(&mut member, &record, Stamps::default());
+        assert_eq!(member.clock_offset, Some(-5));
+    }
+    publish(&mut member, &admitted("b"), Stamps::default());
+    assert_eq!(member.clock_offset, None, "another process");
+    publish(&mut member, &admitted("b"), with(Some(7)));
+    publish(&mut member, &Record { state: State::Fenced, admitted: false, ..admitted("b") }, Stamps::default());
+    assert_eq!(member.clock_offset, None, "its clock may have been stepped");
+}
+
+#[test]
+fn the_clocks_of_admitted_processes_count() {
+    let quorum = quorum(json!([
+        {"name": "main-0", "state": "Admitted", "runID": "a", "clockOffset": 5},
+        {"name": "main-1", "state": "Fenced", "runID": "b", "clockOffset": 5},
+        {"name": "main-2", "state": "Unreachable", "runID": "c", "admittedAt": "2026-01-01T00:00:00.000Z"},
+    ]));
+    let recorded: Vec<_> = recorded_clocks(&quorum).into_iter().collect();
+    assert_eq!(recorded, [("main-0".into(), (RunId::new("a"), Some(5))), ("main-2".into(), (RunId::new("c"), None))]);
+}
+
+#[test]
+fn an_unconfirmed_predecessor_is_explained() {
+    let mut member = MemberStatus { name: "main-1".into(), ..MemberStatus::default() };
+    let record = Record {
+        state: State::Fenced,
+        reason: Some(Reason::PredecessorUnconfirmed),
+        predecessor: Some(process("a")),
+        ..Record::default()
+    };
+    publish(&mut member, &record, Stamps::default());
+    let message = member.message.clone().unwrap();
+    for part in ["node-c", "pod-of-a", "redlock-operator.io/predecessor-dead", "out-of-service"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(message.len() <= 1024);
+    publish(&mut member, &Record { reason: Some(Reason::ClockJump), ..record.clone() }, Stamps::default());
+    assert!(member.message.as_ref().is_some_and(|message| message.contains("clock was stepped")), "{member:?}");
+    assert_eq!(record_of(&member).reason, Some(Reason::ClockJump), "the next leader ends the process too");
+    publish(&mut member, &Record { reason: Some(Reason::Restarted), ..record }, Stamps::default());
+    assert_eq!(member.message, None);
+}
+
+#[test]
+fn votes_count_for_admitted_processes_only() {
+    let quorum = quorum(json!([
+        {"name": "main-0", "state": "Admitted", "runID": "a", "admittedAt": "2026-01-01T00:00:00.000Z"},
+        {"name": "main-1", "state": "Fenced", "runID": "b"},
+        {"name": "main-2", "state": "Unreachable", "runID": "c", "admittedAt": "2026-01-01T00:00:00.000Z"},
+        {"name": "main-3", "state": "Unreachable", "runID": "d"},
+        {"name": "main-4", "state": "Pending"},
+    ]));
+    let admitted = |name| admitted_run_id(&quorum, name).map(|run_id| run_id.to_string());
+    assert_eq!(admitted("main-0").as_deref(), Some("a"));
+    assert_eq!(admitted("main-2").as_deref(), Some("c"), "silence for the leader ends no admission");
+    for name in ["main-1", "main-3", "main-4", "main-5"] {
+        assert_eq!(admitted(name), None, "{name}");
+    }
+}
+
+#[test]
+fn a_member_that_joins_is_fenced_for_that_and_a_restart_is_a_restart() {
+    let mut member = MemberStatus { name: "main-3".into(), ..MemberStatus::default() };
+    let first = Record { state: State::Fenced, reason: Some(Reason::FirstStart), ..Record::default() };
+    let stamps = Stamps { joins: true, ..Stamps::default() };
+    publish(&mut member, &first, stamps);
+    assert_eq!((member.reason, record_of(&member).reason), (Some(FenceReason::Joining), Some(Reason::FirstStart)));
+    publish(&mut member, &Record { reason: Some(Reason::Restarted), ..first }, stamps);
+    assert_eq!(member.reason, Some(FenceReason::Restarted));
+}

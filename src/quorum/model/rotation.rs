@@ -1,0 +1,242 @@
+//! Rotation of passwords: what is the next step, and what is waited for? Pure.
+//!
+//! At every moment every member accepts the passwords that the operator uses, and until a person says `finish` those that clients
+//! may still use. Adding a password disturbs nobody. Taking the old one away ends the connections that were made with it, so that is
+//! done on one member at a time, while all others may vote.
+
+use super::auth::{Rotation, Stage};
+use crate::api::ROTATE_PASSWORDS_ANNOTATION;
+
+/// The text of the annotation that ends a rotation.
+pub const FINISH: &str = "finish";
+
+/// One member, as far as a rotation cares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberView {
+    /// Its name.
+    pub name: String,
+    /// It may vote.
+    pub admitted: bool,
+    /// Its process answers, and takes orders of this leader.
+    pub answers: bool,
+    /// Its process is known to accept what it shall and nothing else.
+    pub confirmed: bool,
+}
+
+/// All that the decision depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The text of the annotation.
+    pub wanted: Option<&'a str>,
+    /// The rotation under way.
+    pub rotation: Option<&'a Rotation>,
+    /// The last request that was carried out.
+    pub rotated: Option<&'a str>,
+    /// Members that start now find the passwords of this stage.
+    pub files_written: bool,
+    /// The other replicas have had the time to read the passwords of this stage.
+    pub settled: bool,
+    /// The members.
+    pub members: &'a [MemberView],
+}
+
+/// The one next step.
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RotationStep {
+    /// Nothing is under way, or nothing can be done but wait.
+    Nothing,
+    /// Begin, for this request.
+    Begin(String),
+    /// Give this member the passwords of this stage; `cut` the connections that were made with others.
+    Confirm {
+        /// The member.
+        name: String,
+        /// Whether connections end.
+        cut: bool,
+    },
+    /// Every member is confirmed: the next stage.
+    Advance,
+    /// These members are waited for.
+    Wait(Vec<String>),
+    /// A person is waited for.
+    AwaitFinish,
+}
+
+/// Decides the next step.
+pub fn decide(view: &View<'_>) -> RotationStep {
+    let Some(rotation) = view.rotation else { return idle(view) };
+    if !view.files_written {
+        return RotationStep::Nothing;
+    }
+    let removing = rotation.stage == Stage::Removing;
+    let away = |but: Option<&str>| -> Vec<String> {
+        let away = |member: &&MemberView| !member.admitted || !member.answers;
+        let others = view.members.iter().filter(|member| Some(member.name.as_str()) != but);
+        others.filter(away).map(|member| member.name.clone()).collect()
+    };
+    if let Some(member) = view.members.iter().find(|member| !member.confirmed && member.answers) {
+        let others = away(Some(&member.name));
+        if removing && !others.is_empty() {
+            return RotationStep::Wait(others);
+        }
+        return RotationStep::Confirm { name: member.name.clone(), cut: removing };
+    }
+    let waits = away(None);
+    if !waits.is_empty() {
+        return RotationStep::Wait(waits);
+    }
+    match rotation.stage {
+        Stage::Switched if view.wanted != Some(FINISH) => RotationStep::AwaitFinish,
+        _ if !view.settled => RotationStep::Nothing,
+        _ => RotationStep::Advance,
+    }
+}
+
+/// A process may have started with an older file, so passwords that were rotated once are confirmed ever after.
+fn idle(view: &View<'_>) -> RotationStep {
+    match view.wanted {
+        Some(wanted) if ![FINISH, ""].contains(&wanted) && view.rotated != Some(wanted) => {
+            return RotationStep::Begin(wanted.to_owned());
+        }
+        _ => {}
+    }
+    let open = view.members.iter().find(|member| !member.confirmed && member.answers);
+    match open.filter(|_| view.rotated.is_some() && view.files_written) {
+        Some(member) => RotationStep::Confirm { name: member.name.clone(), cut: false },
+        None => RotationStep::Nothing,
+    }
+}
+
+/// For people: how far a rotation is, and what it waits for.
+#[must_use]
+pub fn progress(rotation: &Rotation, members: &[MemberView], step: &RotationStep) -> String {
+    let confirmed = members.iter().filter(|member| member.confirmed).count();
+    let of_all = format!("{confirmed} of {} members", members.len());
+    let stage = match rotation.stage {
+        Stage::Adding => format!("new passwords: {of_all} accept them beside the old ones"),
+        Stage::Switched => {
+            "new passwords: every member accepts both, and the Secrets of clients have the new ones".to_owned()
+        }
+        Stage::Removing => format!("new passwords: {of_all} accept them alone"),
+    };
+    match step {
+        RotationStep::Wait(names) => format!("{stage}; it goes on when {} may vote", names.join(", ")),
+        RotationStep::AwaitFinish => format!(
+            "{stage}; when your clients have read them, annotate this object with {ROTATE_PASSWORDS_ANNOTATION}={FINISH}, which takes \
+             the old ones away"
+        ),
+        _ => stage,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quorum::model::auth::Auth;
+
+    fn members(states: [(bool, bool, bool); 3]) -> Vec<MemberView> {
+        let member = |(index, (admitted, answers, confirmed))| MemberView {
+            name: format!("q-{index}"),
+            admitted,
+            answers,
+            confirmed,
+        };
+        states.into_iter().enumerate().map(member).collect()
+    }
+
+    const OLD: (bool, bool, bool) = (true, true, false);
+    const NEW: (bool, bool, bool) = (true, true, true);
+    const FENCED: (bool, bool, bool) = (false, true, true);
+    const AWAY: (bool, bool, bool) = (true, false, false);
+
+    fn at(stage: u8) -> Auth {
+        (1..stage).fold(Auth::random().begin("t"), |auth, _| auth.advance())
+    }
+
+    fn step(stage: u8, wanted: &str, states: [(bool, bool, bool); 3]) -> RotationStep {
+        let (auth, members) = (at(stage), members(states));
+        decide(&View {
+            wanted: Some(wanted),
+            rotation: auth.rotation(),
+            rotated: auth.rotated(),
+            files_written: true,
+            settled: true,
+            members: &members,
+        })
+    }
+
+    fn confirm(name: &str, cut: bool) -> RotationStep {
+        RotationStep::Confirm { name: name.into(), cut }
+    }
+
+    #[test]
+    fn a_new_text_begins_and_the_same_again_does_nothing() {
+        let idle = |wanted, rotated, members: &[MemberView]| {
+            decide(&View { wanted, rotation: None, rotated, files_written: true, settled: true, members })
+        };
+        let (new, old) = (members([NEW; 3]), members([NEW, OLD, AWAY]));
+        assert_eq!(idle(Some("a"), None, &new), RotationStep::Begin("a".into()));
+        assert_eq!(idle(Some("b"), Some("a"), &new), RotationStep::Begin("b".into()));
+        for (wanted, rotated) in [(None, None), (Some("a"), Some("a")), (Some(FINISH), None), (Some(""), Some("a"))] {
+            assert_eq!(idle(wanted, rotated, &new), RotationStep::Nothing);
+        }
+        assert_eq!(idle(Some("a"), Some("a"), &old), confirm("q-1", false), "started with an older file");
+        assert_eq!(idle(None, None, &old), RotationStep::Nothing, "there is no older file");
+    }
+
+    #[test]
+    fn nobody_uses_a_password_before_every_member_accepts_it() {
+        assert_eq!(step(1, "t", [OLD, OLD, OLD]), confirm("q-0", false));
+        assert_eq!(step(1, "t", [NEW, NEW, OLD]), confirm("q-2", false));
+        assert_eq!(step(1, "t", [NEW, AWAY, OLD]), confirm("q-2", false), "it disturbs nobody");
+        assert_eq!(step(1, "t", [NEW, AWAY, NEW]), RotationStep::Wait(vec!["q-1".into()]));
+        assert_eq!(step(1, "t", [NEW, NEW, FENCED]), RotationStep::Wait(vec!["q-2".into()]));
+        assert_eq!(step(1, "t", [NEW, NEW, NEW]), RotationStep::Advance);
+    }
+
+    #[test]
+    fn old_passwords_stay_until_a_person_says_finish() {
+        assert_eq!(step(2, "t", [NEW, NEW, NEW]), RotationStep::AwaitFinish);
+        assert_eq!(step(2, "another", [NEW, NEW, NEW]), RotationStep::AwaitFinish);
+        assert_eq!(step(2, FINISH, [NEW, OLD, NEW]), confirm("q-1", false), "a process that has started meanwhile");
+        assert_eq!(step(2, FINISH, [NEW, AWAY, NEW]), RotationStep::Wait(vec!["q-1".into()]));
+        assert_eq!(step(2, FINISH, [NEW, NEW, NEW]), RotationStep::Advance);
+    }
+
+    #[test]
+    fn connections_are_cut_on_one_member_at_a_time() {
+        assert_eq!(step(3, FINISH, [OLD, OLD, OLD]), confirm("q-0", true));
+        assert_eq!(step(3, "t", [NEW, OLD, OLD]), confirm("q-1", true), "what was begun goes on");
+        assert_eq!(step(3, FINISH, [FENCED, OLD, OLD]), RotationStep::Wait(vec!["q-0".into()]));
+        assert_eq!(step(3, FINISH, [AWAY, OLD, OLD]), RotationStep::Wait(vec!["q-0".into()]));
+        assert_eq!(step(3, FINISH, [NEW, NEW, NEW]), RotationStep::Advance);
+    }
+
+    #[test]
+    fn a_stage_waits_for_its_files_and_for_other_replicas() {
+        let (auth, members) = (at(1), members([NEW; 3]));
+        let view = |files_written, settled| View {
+            wanted: Some("t"),
+            rotation: auth.rotation(),
+            rotated: None,
+            files_written,
+            settled,
+            members: &members,
+        };
+        assert_eq!(decide(&view(false, true)), RotationStep::Nothing);
+        assert_eq!(decide(&view(true, false)), RotationStep::Nothing);
+        assert_eq!(decide(&view(true, true)), RotationStep::Advance);
+    }
+
+    #[test]
+    fn people_are_told_what_to_do() {
+        let auth = at(2);
+        let text = progress(auth.rotation().unwrap(), &members([NEW; 3]), &RotationStep::AwaitFinish);
+        assert!(text.ends_with("redlock-operator.io/rotate-passwords=finish, which takes the old ones away"), "{text}");
+        let auth = at(1);
+        let wait = RotationStep::Wait(vec!["q-2".into()]);
+        let text = progress(auth.rotation().unwrap(), &members([NEW, NEW, AWAY]), &wait);
+        assert_eq!(text, "new passwords: 2 of 3 members accept them beside the old ones; it goes on when q-2 may vote");
+    }
+}

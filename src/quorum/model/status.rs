@@ -1,0 +1,38 @@
+//! What the status of a quorum says beside the records of its members: columns and conditions. Pure.
+
+mod agreement;
+mod conditions;
+mod external;
+mod watches;
+
+pub use agreement::{Agreement, agreement};
+pub use conditions::{Obstacle, Overview, conditions, refused};
+pub use external::{has_forgotten, memory, merged, unfit};
+pub use watches::{ClockReport, TtlReport, Watched, watch_conditions};
+
+use super::lists::Lists;
+use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
+
+/// Admitted members of all that vote in the newest list.
+#[must_use]
+pub fn ready_column(status: &RedisQuorumStatus, lists: &Lists) -> String {
+    format!("{}/{}", admitted_of(status, &lists.voters), lists.voters.len())
+}
+
+/// How many of these are admitted.
+fn admitted_of(status: &RedisQuorumStatus, list: &[String]) -> usize {
+    let admitted = |member: &&MemberStatus| member.state == MemberState::Admitted && list.contains(&member.name);
+    status.members.iter().filter(admitted).count()
+}
+
+/// What is said of clients that keep members busy for good.
+pub fn kept_busy(status: &RedisQuorumStatus) -> impl Iterator<Item = String> {
+    let busy = status.members.iter().filter(|member| member.reason == Some(FenceReason::Busy));
+    busy.map(|member| {
+        let name = &member.name;
+        format!("a client's script has kept {name} busy and cannot be ended: its pod is deleted. See to the clients of this quorum")
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! The condition QuorumAgrees: do all operators that share masters list the same members, and wait for each other's locks?
+
+use crate::{
+    api::{
+        GoDuration,
+        conditions::{CommonReason, Status},
+    },
+    quorum::model::{
+        accord::{Accord, Conflict, Standing},
+        plan::Plan,
+    },
+    redis_member::{Claim, OtherClaim, relied_on},
+    time::Boottime,
+};
+
+/// What the condition says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// Whether they agree.
+    pub holds: Status,
+    /// Why.
+    pub reason: CommonReason,
+    /// In words.
+    pub message: String,
+}
+
+/// What is known at `now`.
+#[must_use]
+pub fn agreement(accord: &Accord, plan: &Plan, now: Boottime) -> Agreement {
+    let (holds, reason, message) = match (accord.standing(now), accord.claim()) {
+        (Standing::NotShared, _) => {
+            (Status::True, CommonReason::NotShared, "no other operator uses these members".to_owned())
+        }
+        (_, None) => (Status::Unknown, CommonReason::Unknown, "nothing is in force yet".to_owned()),
+        (Standing::Conflict(Conflict::List(other)), Some(own)) => {
+            (Status::False, CommonReason::OtherMemberList, other_list(own, &other))
+        }
+        (Standing::Conflict(Conflict::Longer(other)), Some(own)) => {
+            (Status::False, CommonReason::LargerMaxTTL, longer(own, &other))
+        }
+        (Standing::Joining(members), _) => {
+            let names: Vec<String> = members
+                .iter()
+                .map(|name| accord.trouble(name).map_or_else(|| name.to_string(), |why| format!("{name} ({why})")))
+                .collect();
+            let message = format!(
+                "nobody votes until every external member has shown that no other operator disagrees; still to do so: {}",
+                names.join(", ")
+            );
+            (Status::Unknown, CommonReason::Joining, message)
+        }
+        (Standing::Agreed(others), Some(own)) => {
+            (Status::True, CommonReason::AsExpected, agreed(plan, own, &others, &accord.behind(now)))
+        }
+    };
+    Agreement { holds, reason, message }
+}
+
+fn other_list(own: &Claim, other: &OtherClaim) -> String {
+    format!(
+        "RedisQuorum {} uses some of these members with another list, so majorities need not meet, and this one does not vote. \
+         Its list: {}. This one's: {}. Write the same addresses in both. When it is gone, its list counts for as long as its \
+         locks may live",
+        other.name, other.list, own.list
+    )
+}
+
+fn longer(own: &Claim, other: &OtherClaim) -> String {
+    format!(
+        "RedisQuorum {} uses these members with times to live up to {}, and the fences of this one wait for {} only, so this one \
+         does not vote: write maxTTL: {} here, or lower it there first",
+        other.name,
+        GoDuration::from(other.uses),
+        GoDuration::from(own.fence),
+        GoDuration::from(other.uses),
+    )
+}
+
+/// The list that a claim comes to.
+fn newest(list: &str) -> &str {
+    relied_on(list, true).next().unwrap_or_default()
+}
+
+fn agreed(plan: &Plan, own: &Claim, others: &[OtherClaim], behind: &[OtherClaim]) -> String {
+    let names: Vec<&str> = plan.external.iter().map(|member| member.name.as_str()).collect();
+    let mut message = if others.is_empty() {
+        "no other operator uses these members".to_owned()
+    } else {
+        let others: Vec<&str> = others.iter().map(|other| other.name.as_str()).collect();
+        format!("RedisQuorum {} lists the same members", others.join(", "))
+    };
+    for other in others.iter().filter(|other| newest(&other.list) != newest(&own.list)) {
+        message += &if behind.contains(other) {
+            format!("; {} does not count the new ones yet: write the same addresses there", other.name)
+        } else {
+            format!("; {} changes to {}: write the same addresses here", other.name, newest(&other.list))
+        };
+    }
+    if let Some(shortest) = others.iter().filter(|other| other.fence < own.fence).min_by_key(|other| other.fence) {
+        message += &format!(
+            "; maxTTL {} comes into force when the fences of {} wait for more than {}",
+            GoDuration::from(own.fence),
+            shortest.name,
+            GoDuration::from(shortest.fence)
+        );
+    }
+    format!(
+        "{message}; the fence of {} holds for the locks of operators only: clients outside that use them directly are outside the \
+         guarantee",
+        names.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        api::RedisQuorum,
+        quorum::model::plan::validate,
+        redis_member::RecordLook,
+        redlock::{MemberName, RunId},
+    };
+
+    fn plan() -> Plan {
+        let spec = r#"{"members": 0, "external": [{"name": "vm", "address": "vm.example:6379"}]}"#;
+        let mut quorum = RedisQuorum::new("main", serde_json::from_str(spec).unwrap());
+        (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
+        validate(&quorum).unwrap()
+    }
+
+    fn say(kept: bool, fence: u64, other: Option<(&str, u64, u64)>) -> Agreement {
+        let now = Boottime::new(Duration::from_secs(100));
+        let vm = MemberName::from("vm");
+        let mut accord = Accord::new([vm.clone()]);
+        accord.set_claim(Some(Claim {
+            uid: "uid".into(),
+            name: "locks/main".into(),
+            list: "vm.example:6379".into(),
+            newest: false,
+            epoch: 1,
+            phase: 3,
+            generation: 1,
+            fence: Duration::from_secs(fence),
+            used: Duration::from_secs(fence),
+            lives: Duration::from_secs(70),
+            joined: false,
+        }));
+        let others = other.map(|(list, fence, uses)| OtherClaim {
+            uid: "x".into(),
+            name: "shop/theirs".into(),
+            list: list.into(),
+            newest: false,
+            fence: Duration::from_secs(fence),
+            uses: Duration::from_secs(uses),
+            left: Duration::from_secs(9),
+        });
+        let kept = kept.then(|| Duration::from_secs(fence));
+        let look = RecordLook { kept, others: others.into_iter().collect(), ..RecordLook::default() };
+        accord.saw(&vm, &RunId::new("r"), &look, now);
+        agreement(&accord, &plan(), now)
+    }
+
+    fn has(agreement: &Agreement, holds: Status, reason: CommonReason, parts: &[&str]) {
+        assert_eq!((agreement.holds, agreement.reason), (holds, reason), "{agreement:?}");
+        for part in parts {
+            assert!(agreement.message.contains(part), "{agreement:?}");
+        }
+    }
+
+    #[test]
+    fn who_disagrees_is_named_with_both_sides() {
+        let list = say(false, 30, Some(("other.example:6379", 30, 30)));
+        let parts = ["shop/theirs", "other.example:6379", "vm.example:6379"];
+        has(&list, Status::False, CommonReason::OtherMemberList, &parts);
+        let longer = say(false, 10, Some(("vm.example:6379", 30, 30)));
+        has(
+            &longer,
+            Status::False,
+            CommonReason::LargerMaxTTL,
+            &["shop/theirs", "up to 30s", "wait for 10s", "maxTTL: 30s"],
+        );
+        has(&say(false, 30, None), Status::Unknown, CommonReason::Joining, &["vm"]);
+    }
+
+    #[test]
+    fn agreement_says_for_whom_the_fence_does_not_hold() {
+        let parts = ["fence of vm", "outside the guarantee"];
+        has(&say(true, 30, None), Status::True, CommonReason::AsExpected, &parts);
+        let shared = say(true, 30, Some(("vm.example:6379", 10, 10)));
+        has(&shared, Status::True, CommonReason::AsExpected, &["shop/theirs", "maxTTL 30s comes into force", "10s"]);
+        let changes = say(true, 30, Some(("new.example:6379|vm.example:6379", 30, 30)));
+        let parts = ["shop/theirs changes to new.example:6379: write the same addresses here"];
+        has(&changes, Status::True, CommonReason::AsExpected, &parts);
+        let alone = agreement(&Accord::new([]), &plan(), Boottime::default());
+        has(&alone, Status::True, CommonReason::NotShared, &[]);
+    }
+}

@@ -1,0 +1,177 @@
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    api::{
+        RedisQuorum,
+        conditions::{CommonReason, QuorumCondition, find_condition},
+    },
+    quorum::model::{lists::wanted, rollout::Progress},
+};
+
+fn quorum(members: serde_json::Value) -> RedisQuorum {
+    let mut quorum = RedisQuorum::new("main", Default::default());
+    (quorum.metadata.namespace, quorum.metadata.uid) = (Some("locks".into()), Some("uid".into()));
+    quorum.status = Some(serde_json::from_value(json!({"members": members})).unwrap());
+    quorum
+}
+
+/// The conditions as `type=status/reason`.
+fn summary(members: serde_json::Value, overview: &Overview) -> Vec<String> {
+    let mut quorum = quorum(members);
+    let status = quorum.status.take().unwrap();
+    let lists = Lists::of_status(Some(&status), wanted(&quorum));
+    let mut status = status;
+    conditions(&mut status, &lists, overview, Some(1), Timestamp::UNIX_EPOCH);
+    status.conditions.iter().map(|one| format!("{}={}/{}", one.type_, one.status, one.reason)).collect()
+}
+
+fn members(states: [&str; 3]) -> serde_json::Value {
+    let states = states.iter().enumerate();
+    states.map(|(index, state)| json!({"name": format!("main-{index}"), "state": state, "runID": "x"})).collect()
+}
+
+#[test]
+fn conditions_say_what_a_quorum_can_do() {
+    let calm = Overview::default();
+    let all = summary(members(["Admitted", "Admitted", "Admitted"]), &calm);
+    assert_eq!(
+        all,
+        [
+            "Ready=True/AllAdmitted",
+            "QuorumAvailable=True/AllAdmitted",
+            "FaultTolerant=True/AllAdmitted",
+            "Progressing=False/Settled",
+            "ClientsReady=True/AsExpected",
+        ]
+    );
+    let two = summary(members(["Admitted", "Fenced", "Admitted"]), &calm);
+    assert_eq!(
+        two[..4],
+        [
+            "Ready=False/MembersFenced",
+            "QuorumAvailable=True/MajorityAdmitted",
+            "FaultTolerant=False/MembersMissing",
+            "Progressing=True/MembersFenced",
+        ]
+    );
+    let one = summary(members(["Admitted", "Unreachable", "Pending"]), &calm);
+    assert_eq!(one[..2], ["Ready=False/MembersStarting", "QuorumAvailable=False/MajorityLost"]);
+}
+
+#[test]
+fn old_templates_blocked_clients_and_obstacles_are_named() {
+    let overview = Overview {
+        rollout: Some(Progress { paused: false, message: "main-1 is next".into() }),
+        blocked_clients: vec!["Secret shop/x exists and belongs to somebody else".into()],
+        shut_out: Vec::new(),
+        rotation: None,
+        loss: None,
+        tls: None,
+        obstacle: Some(Obstacle { reason: CommonReason::InvalidSpec, message: "Service main-0 exists".into() }),
+        change: None,
+        agreement: None,
+    };
+    let all = summary(members(["Admitted", "Admitted", "Admitted"]), &overview);
+    assert_eq!(all[0], "Ready=False/InvalidSpec");
+    assert_eq!(all[3..], ["Progressing=True/Updating", "ClientsReady=False/ClientSecretBlocked"]);
+}
+
+#[test]
+fn a_quorum_that_others_disagree_with_grants_nothing_and_says_so() {
+    let agreement = |holds, reason| Some(Agreement { holds, reason, message: "locks/x".into() });
+    let say = |agreement| summary(members(["Admitted"; 3]), &Overview { agreement, ..Overview::default() });
+    let blocked = say(agreement(crate::api::conditions::Status::False, CommonReason::OtherMemberList));
+    assert_eq!(blocked[..2], ["Ready=False/OtherMemberList", "QuorumAvailable=False/OtherMemberList"]);
+    assert_eq!(blocked[5], "QuorumAgrees=False/OtherMemberList");
+    let fine = say(agreement(crate::api::conditions::Status::True, CommonReason::AsExpected));
+    assert_eq!(fine[..2], ["Ready=True/AllAdmitted", "QuorumAvailable=True/AllAdmitted"]);
+}
+
+#[test]
+fn a_paused_update_is_said_to_be_paused() {
+    let paused = Some(Progress { paused: true, message: "paused".into() });
+    let overview = Overview { rollout: paused, ..Overview::default() };
+    assert_eq!(summary(members(["Admitted", "Admitted", "Admitted"]), &overview)[3], "Progressing=False/RolloutPaused");
+    assert_eq!(summary(members(["Admitted", "Fenced", "Admitted"]), &overview)[3], "Progressing=True/RolloutPaused");
+}
+
+#[test]
+fn lost_passwords_are_told_until_no_member_runs_with_them() {
+    let overview = Overview { loss: Some("1 of 3 run with the new ones".into()), ..Overview::default() };
+    let conditions = summary(members(["Admitted", "Unreachable", "Unreachable"]), &overview);
+    assert_eq!(conditions[..2], ["Ready=False/AuthLost", "QuorumAvailable=False/MajorityLost"]);
+    assert_eq!(summary(members(["Admitted", "Admitted", "Admitted"]), &overview)[0], "Ready=False/AuthLost");
+}
+
+#[test]
+fn a_refused_quorum_says_nothing_of_its_votes() {
+    let mut status = RedisQuorumStatus::default();
+    let obstacle = Obstacle { reason: CommonReason::AuthLost, message: "the Secret is gone".into() };
+    refused(&mut status, &obstacle, Some(2), Timestamp::UNIX_EPOCH);
+    let state = |type_| find_condition(&status.conditions, type_).map(|one| one.status.clone());
+    assert_eq!(state(QuorumCondition::Ready).as_deref(), Some("False"));
+    assert_eq!(state(QuorumCondition::QuorumAvailable).as_deref(), Some("Unknown"));
+}
+
+/// The conditions while `voters` and `former` are in force.
+fn summary_of_change(states: &[&str], voters: &[usize], former: &[usize]) -> Vec<String> {
+    let names = |list: &[usize]| list.iter().map(|index| format!("main-{index}")).collect::<Vec<_>>();
+    let members = states
+        .iter()
+        .enumerate()
+        .map(|(index, state)| json!({"name": format!("main-{index}"), "state": state, "runID": "x"}));
+    let members: Vec<_> = members.collect();
+    let mut status: RedisQuorumStatus =
+        serde_json::from_value(json!({"members": members, "voters": names(voters), "formerVoters": names(former)}))
+            .unwrap();
+    let lists = Lists::of_status(Some(&status), names(&[0, 1, 2]));
+    let overview = Overview { change: Some("from 1 to 3 members".into()), ..Overview::default() };
+    conditions(&mut status, &lists, &overview, Some(1), Timestamp::UNIX_EPOCH);
+    let mut summary: Vec<_> =
+        status.conditions.iter().map(|one| format!("{}={}/{}", one.type_, one.status, one.reason)).collect();
+    summary.push(ready_column(&status, &lists));
+    summary
+}
+
+#[test]
+fn while_the_members_change_the_conditions_are_about_the_lists_that_count() {
+    // Two members join: they have no vote, so nothing is missing, and nothing is gained.
+    let learning = summary_of_change(&["Admitted", "Fenced", "Admitted"], &[0], &[]);
+    assert_eq!(
+        learning,
+        [
+            "Ready=True/AllAdmitted",
+            "QuorumAvailable=True/AllAdmitted",
+            "FaultTolerant=False/SingleMember",
+            "Progressing=True/MembersChanging",
+            "ClientsReady=True/AsExpected",
+            "1/1",
+        ]
+    );
+    // Both lists count: with the only old member away there is no majority, however many new ones there are.
+    let joint = summary_of_change(&["Fenced", "Admitted", "Admitted"], &[0, 1, 2], &[0]);
+    assert_eq!(
+        joint,
+        [
+            "Ready=False/MembersFenced",
+            "QuorumAvailable=False/MajorityLost",
+            "FaultTolerant=False/SingleMember",
+            "Progressing=True/MembersChanging",
+            "ClientsReady=False/MembersChanging",
+            "2/3",
+        ]
+    );
+    // It leaves: its fence is nobody's trouble.
+    let left = summary_of_change(&["Admitted", "Admitted", "Admitted", "Fenced"], &[0, 1, 2], &[]);
+    assert_eq!(
+        left[..4],
+        [
+            "Ready=True/AllAdmitted",
+            "QuorumAvailable=True/AllAdmitted",
+            "FaultTolerant=True/AllAdmitted",
+            "Progressing=True/MembersFenced",
+        ]
+    );
+}
