@@ -1,6 +1,6 @@
 //! Pure: what is decided about a quorum, what it is made of, and the words in which it is told.
 //!
-//! The specification, parsed once: [`plan`], [`expose`], [`invalid`]. The objects of it: [`build`], [`auth`], [`tls`]. What the status
+//! The specification, parsed once: [`plan`], [`expose`], [`invalid`]. The objects of it: [`build`], [`auth`], [`users`], [`tls`]. What the status
 //! records, read back: [`lists`] (whose votes count), [`record`] (what the fence knows), [`in_force`] (which times are used). One next
 //! step each: [`membership`], [`rollout`], [`rotation`], [`secrets`], [`installation`], and for shared masters [`accord`].
 //! [`timekeeping`] has the quorum's clock, [`facts`] what pods and nodes say, [`lookup`] which quorum a lock means, [`status`] the
@@ -25,6 +25,7 @@ pub mod secrets;
 pub mod status;
 pub mod timekeeping;
 pub mod tls;
+pub mod users;
 
 #[cfg(test)]
 mod fuzz;

@@ -47,6 +47,7 @@ use super::model::{
 };
 use crate::{
     api::RedisQuorum,
+    quorum::model::users,
     redis_member::{Authorities, TlsError},
     redlock::{FencingToken, MemberError, Redlock, ValueSigner},
     runtime::context::Context,
@@ -340,7 +341,7 @@ impl QuorumSession {
                 );
             }
             link.bound_ttls(bound);
-            let users = plan::voting_users(&quorum, link.name().as_str());
+            let users = users::voting_users(&quorum, link.name().as_str());
             let access = Access { auth: auth.as_ref(), authorities: authorities.as_ref(), namespace: &namespace };
             if !link.place(pod.as_deref(), access, epoch, &users) {
                 self.read_secrets.notify_one();

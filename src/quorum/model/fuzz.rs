@@ -10,6 +10,7 @@ use super::{
     build::{OperatorPods, Transport, build},
     in_force, plan,
     record::{Stamps, publish, record_of},
+    users,
 };
 use crate::{
     api::{
@@ -29,7 +30,7 @@ proptest! {
             let _objects = build(&plan, &Auth::random(), &OperatorPods::new("operator", &BTreeMap::new()), &Transport::default());
             prop_assert!([1, 3, 5, 7, 9].contains(&plan.lists.wanted.len()));
         }
-        let _all = (plan::voting_users(&quorum, "fuzz-0"), in_force::engine(&quorum), in_force::clock_rule(&quorum));
+        let _all = (users::voting_users(&quorum, "fuzz-0"), in_force::engine(&quorum), in_force::clock_rule(&quorum));
         let before = in_force::rejoin_delay_of(&quorum);
         let mut count = None;
         let (values, again) = in_force::next(&quorum, &mut count, held, Monotonic::new(Duration::from_millis(now)));

@@ -1,7 +1,6 @@
 //! What a RedisQuorum shall be: its specification parsed once, so that nothing later has to doubt it.
 
 mod external;
-mod users;
 
 use std::time::Duration;
 
@@ -20,7 +19,6 @@ use crate::{
 };
 
 pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_lists};
-pub use users::voting_users;
 
 /// One member.
 #[derive(Clone, Debug, PartialEq, Eq)]

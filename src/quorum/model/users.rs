@@ -1,6 +1,6 @@
 //! The Redis users of a quorum: which there are in a membership epoch, and which are open on a member when.
 
-use super::{ClientPlan, Plan};
+use super::plan::{ClientPlan, Plan};
 use crate::{
     api::{ClientAccess, RedisQuorum},
     quorum::model::{auth::Auth, lists::Lists, membership::users_since},

@@ -1,0 +1,176 @@
+//! The order of the rooms and floors in `src` (ARCHITECTURE.md): nothing imports from what stands above it, and no two of them import
+//! from each other. The compiler enforces the order of the features only.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Lowest first. A file belongs to the entry that begins its module path; `lock` is what is left of that room above its floors.
+const ORDER: [&str; 17] = [
+    "time",
+    "redlock",
+    "fence",
+    "redis_member",
+    "api",
+    "evidence",
+    "runtime",
+    "quorum::model",
+    "quorum::session",
+    "quorum::controller",
+    "quorum",
+    "lock::model",
+    "lock::replica",
+    "lock::leader",
+    "lock",
+    "operator",
+    "",
+];
+
+/// Rooms and floors in which not even single files import from each other in a circle.
+const WITHOUT_CIRCLES: [&str; 7] =
+    ["redlock", "fence", "runtime", "quorum::model", "lock::model", "lock::replica", "operator"];
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let nested = entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
+    nested.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
+}
+
+/// `src/lock/model.rs` is `[lock, model]`.
+fn module(path: &Path) -> Vec<String> {
+    let path = path.strip_prefix("src").unwrap().with_extension("");
+    path.iter().map(|part| part.to_str().unwrap().to_owned()).filter(|part| part != "lib").collect()
+}
+
+/// Whether it is compiled for tests only: those may look at whatever they like.
+fn is_test(module: &[String]) -> bool {
+    module.iter().any(|part| ["tests", "fuzz", "fake", "accepted"].contains(&part.as_str()))
+}
+
+/// The code of a file without its comments and its module of tests.
+fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let end = text.find("#[cfg(test)]\nmod ").unwrap_or(text.len());
+    text[..end].lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+/// Every path in `code` that begins with `crate`, `super` or `self`, from the root of the crate. Trees of `use` are resolved.
+fn imports(code: &str, module: &[String]) -> BTreeSet<Vec<String>> {
+    let mut found = BTreeSet::new();
+    for root in ["crate::", "super::", "self::"] {
+        for (start, _) in code.match_indices(root) {
+            let is_part = code[..start].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
+            if !is_part {
+                paths(&mut code[start..].chars().peekable(), Vec::new(), &mut found);
+            }
+        }
+    }
+    found.into_iter().map(|path| absolute(&path, module)).collect()
+}
+
+/// Reads one path, or a tree of them in braces, and what follows each.
+fn paths(
+    text: &mut std::iter::Peekable<std::str::Chars<'_>>,
+    mut path: Vec<String>,
+    found: &mut BTreeSet<Vec<String>>,
+) {
+    let skip = |text: &mut std::iter::Peekable<std::str::Chars<'_>>| {
+        while text.next_if(|c| c.is_whitespace() || *c == ',').is_some() {}
+    };
+    loop {
+        if text.next_if_eq(&'{').is_some() {
+            skip(text);
+            while text.peek().is_some_and(|c| *c != '}') {
+                paths(text, path.clone(), found);
+                // A new name for what is imported.
+                while text.next_if(|c| ![',', '}'].contains(c)).is_some() {}
+                skip(text);
+            }
+            text.next();
+            return;
+        }
+        let mut name = String::new();
+        while let Some(c) = text.next_if(|c| c.is_alphanumeric() || *c == '_') {
+            name.push(c);
+        }
+        path.push(name);
+        if text.next_if_eq(&':').is_none() || text.next_if_eq(&':').is_none() {
+            found.insert(path);
+            return;
+        }
+    }
+}
+
+fn absolute(path: &[String], module: &[String]) -> Vec<String> {
+    let up = path.iter().filter(|part| *part == "super").count();
+    let base = if path[0] == "crate" { &[] } else { &module[..module.len().saturating_sub(up)] };
+    let named = path.iter().filter(|part| !["crate", "self", "super"].contains(&part.as_str()));
+    base.iter().chain(named).cloned().collect()
+}
+
+fn place(path: &[String]) -> usize {
+    let begins =
+        |entry: &&str| entry.split("::").zip(path).filter(|(a, b)| a == b).count() == entry.split("::").count();
+    // The longest that fits: floors come before what is left of their room.
+    ORDER.iter().position(|entry| entry.is_empty() || begins(entry)).unwrap()
+}
+
+/// What each file imports, as modules that exist.
+fn graph() -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
+    let files: BTreeMap<_, _> = sources(Path::new("src"))
+        .into_iter()
+        .filter(|path| path != Path::new("src/main.rs"))
+        .map(|path| (module(&path), path))
+        .collect();
+    let of_file = |mut path: Vec<String>| {
+        while !files.contains_key(&path) {
+            path.pop();
+        }
+        path
+    };
+    let product = files.iter().filter(|(module, _)| !is_test(module));
+    product
+        .map(|(module, path)| (module.clone(), imports(&code(path), module).into_iter().map(of_file).collect()))
+        .collect()
+}
+
+#[test]
+fn nothing_imports_from_above() {
+    let graph = graph();
+    assert!(graph.len() > 200, "{} files", graph.len());
+    let mut upward = Vec::new();
+    for (module, imports) in &graph {
+        // The root and the head of a room name what is in it.
+        let above = |import: &&Vec<String>| place(import) > place(module) && !module.starts_with(import);
+        upward.extend(
+            imports.iter().filter(above).map(|import| format!("{} -> {}", module.join("::"), import.join("::"))),
+        );
+    }
+    assert!(upward.is_empty(), "{upward:#?}");
+}
+
+#[test]
+fn no_files_import_from_each_other_in_a_circle() {
+    let mut circles = Vec::new();
+    for room in WITHOUT_CIRCLES {
+        let room: Vec<_> = room.split("::").map(str::to_owned).collect();
+        // A file and the folder of its name are one.
+        let child = |module: &Vec<String>| module.starts_with(&room).then(|| module.get(room.len()).cloned()).flatten();
+        let mut left: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (module, imports) in &graph() {
+            if let Some(from) = child(module) {
+                let others = imports.iter().filter_map(child).filter(|to| *to != from);
+                left.entry(from.clone()).or_default().extend(others);
+            }
+        }
+        // What imports nothing that is left is in no circle.
+        while let Some(free) = left.iter().find(|(_, to)| to.iter().all(|to| !left.contains_key(to))) {
+            let free = free.0.clone();
+            left.remove(&free);
+        }
+        circles.extend(left.into_iter().map(|(from, to)| format!("{}::{from} -> {to:?}", room.join("::"))));
+    }
+    assert!(circles.is_empty(), "{circles:#?}");
+}
