@@ -47,7 +47,7 @@ mutants() {
 }
 
 fuzz() {
-  PROPTEST_CASES=${CASES:-5000} cargo test --locked --quiet --lib fuzz
+  PROPTEST_CASES=${CASES:-5000} cargo test --locked --quiet --lib properties
 }
 
 # One cluster for the run, with the operator as it is in this checkout.

@@ -86,6 +86,6 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 #[cfg(test)]
 pub(crate) mod accepted;
 #[cfg(test)]
-pub(crate) mod fuzz;
+pub(crate) mod properties;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@
 //! that others run.
 
 pub mod clock;
-pub mod ending;
+pub mod decommission;
 pub mod external;
 pub mod predecessor;
 pub mod record;

@@ -197,7 +197,7 @@ pub fn keep(
         context: context.clone(),
         sessions: sessions.clone(),
         holds: holds.clone(),
-        vitals: Arc::default(),
+        answers: Arc::default(),
         leadership: leadership.clone(),
     };
     tasks.spawn(essential("renewal", renewal.run(stop.clone())));

@@ -29,4 +29,4 @@ pub use tls::{Authorities, Fingerprint, TlsClient, TlsError};
 pub use voting::{Link, RedisMember};
 
 #[cfg(test)]
-mod fuzz;
+mod properties;

@@ -120,7 +120,7 @@ fn map_of(schema: &Value, share: f64) -> BoxedStrategy<Value> {
 }
 
 proptest! {
-    #![proptest_config(fuzz::config())]
+    #![proptest_config(properties::config())]
 
     #[test]
     fn every_lock_that_the_schema_accepts_is_read(value in accepted("DistributedLock", 0.5)) {

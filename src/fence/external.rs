@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::ending::EndStep;
+use super::decommission::EndStep;
 use super::record::{Record, State};
 use super::{Evidence, FenceStep, Reach, Reason, RunId, Verdict, count_from, first_or_restarted, lost, record_state};
 use crate::time::Monotonic;

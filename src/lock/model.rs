@@ -1,6 +1,6 @@
 //! Pure: what is decided about a lock, and the words in which it is told.
 //!
-//! Is the holder's container alive ([`instance`], [`standing`])? Who may hold ([`candidate`], [`nodes`]), and whose turn is it
+//! Is the holder's container alive ([`instance`], [`verdict`])? Who may hold ([`candidate`], [`nodes`]), and whose turn is it
 //! ([`queue`], [`contention`])? What did a dead leader leave behind ([`orphans`])? What is next ([`decide`])? What does the status say
 //! ([`status`], [`readiness`]), and when ([`publications`])?
 
@@ -17,9 +17,9 @@ pub mod publications;
 pub mod queue;
 pub mod readiness;
 pub mod record;
-pub mod standing;
 pub mod status;
 pub mod unreadable;
+pub mod verdict;
 
 #[cfg(test)]
-mod fuzz;
+mod properties;

@@ -7,8 +7,8 @@ mod auth;
 mod change;
 mod clients;
 mod copies;
+mod decommission;
 mod default;
-mod ending;
 mod expose;
 mod external;
 mod installations;
@@ -16,7 +16,7 @@ mod leave;
 mod level;
 mod locks;
 mod members;
-mod mend;
+mod owned;
 mod publish;
 mod roll;
 mod room;
@@ -45,7 +45,7 @@ pub use default::{DefaultQuorumError, ensure_default_quorum, warn_of_other_defau
 
 use super::{
     model::{
-        in_force::Lowering,
+        effective::Lowering,
         invalid::Invalid,
         plan::{self, Plan},
         status::Obstacle,
@@ -66,7 +66,7 @@ use apply::Applied;
 use auth::Secrets;
 use change::Changed;
 use installations::Others;
-use mend::{Owned, Settled};
+use owned::{Owned, Settled};
 use publish::Publisher;
 
 /// Between two looks at a quorum without news.

@@ -1,7 +1,7 @@
 //! Pure: what is decided about a quorum, what it is made of, and the words in which it is told.
 //!
 //! The specification, parsed once: [`plan`], [`expose`], [`invalid`]. The objects of it: [`build`], [`auth`], [`users`], [`tls`]. What the status
-//! records, read back: [`lists`] (whose votes count), [`record`] (what the fence knows), [`in_force`] (which times are used). One next
+//! records, read back: [`lists`] (whose votes count), [`record`] (what the fence knows), [`effective`] (which times are used). One next
 //! step each: [`membership`], [`rollout`], [`rotation`], [`secrets`], [`installation`], and for shared masters [`accord`].
 //! [`timekeeping`] has the quorum's clock, [`facts`] what pods and nodes say, [`lookup`] which quorum a lock means, [`status`] the
 //! conditions.
@@ -9,9 +9,9 @@
 pub mod accord;
 pub mod auth;
 pub mod build;
+pub mod effective;
 pub mod expose;
 pub mod facts;
-pub mod in_force;
 pub mod installation;
 pub mod invalid;
 pub mod lists;
@@ -28,4 +28,4 @@ pub mod tls;
 pub mod users;
 
 #[cfg(test)]
-mod fuzz;
+mod properties;

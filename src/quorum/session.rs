@@ -5,18 +5,18 @@ mod accord;
 mod alarm;
 mod auth_reader;
 mod clock;
-mod counts;
 mod credentials;
+mod electorate;
+mod latency;
 mod link;
 mod links;
 mod quorum_time;
 mod registry;
 mod restarts;
 mod scripts;
-mod timed;
+mod timers;
 mod tokens;
 mod ttl;
-mod votes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,7 +40,7 @@ use alarm::Alarm;
 
 use super::model::{
     auth::Auth,
-    in_force,
+    effective,
     lists::Lists,
     plan,
     record::{record_named, recorded_clocks},
@@ -79,7 +79,7 @@ pub struct QuorumSession {
     /// Since when this replica has known that the pod with this UID is gone.
     gone: Mutex<HashMap<String, Monotonic>>,
     /// The container that the pod of a member shows running, by member.
-    containers: Mutex<HashMap<String, counts::Shown>>,
+    containers: Mutex<HashMap<String, timers::Shown>>,
     /// Since when this replica has known that a member, by a process of it or by none, can promise nothing more.
     harmless: Mutex<HashMap<(String, Option<String>), Monotonic>>,
     /// Since when this replica has known that the list before this membership epoch can promise nothing any more.
@@ -100,7 +100,7 @@ impl QuorumSession {
         let reference = ObjectRef::from_obj(quorum.as_ref());
         let stop = CancellationToken::new();
         let accord = SharedAccord::new(&quorum);
-        let clocks = ClockGuard::new(0, in_force::clock_rule(&quorum)).witnessed_by(context.api_time.clone());
+        let clocks = ClockGuard::new(0, effective::clock_rule(&quorum)).witnessed_by(context.api_time.clone());
         let clocks = Arc::new(clocks);
         let alarm = Alarm::default();
         let shared =
@@ -200,7 +200,7 @@ impl QuorumSession {
     /// The engine with this quorum's settings.
     #[must_use]
     pub fn redlock(&self) -> Redlock<dyn Clock> {
-        Redlock::new(self.context.clock.clone(), in_force::engine(&self.quorum()))
+        Redlock::new(self.context.clock.clone(), effective::engine(&self.quorum()))
     }
 
     /// Signs lock values; `None` until the auth Secret has been read.
@@ -228,7 +228,7 @@ impl QuorumSession {
     #[must_use]
     pub fn rejoin_delay(&self) -> Option<Duration> {
         let quorum = self.quorum();
-        in_force::InForce::published(&quorum).map(|_| in_force::current(&quorum).rejoin_delay())
+        effective::Effective::published(&quorum).map(|_| effective::current(&quorum).rejoin_delay())
     }
 
     /// The highest token that this replica has seen.
@@ -284,7 +284,7 @@ impl QuorumSession {
         });
         if replaced {
             self.tokens.learn(&quorum);
-            self.clocks.set_rule(in_force::clock_rule(&quorum));
+            self.clocks.set_rule(effective::clock_rule(&quorum));
             self.place();
             self.announce();
         }
@@ -318,7 +318,7 @@ impl QuorumSession {
         let quorum = self.quorum();
         let (auth, authorities) = (self.auth(), self.authorities.borrow().clone());
         let epoch = Lists::of(&quorum).epoch;
-        let bound = in_force::InForce::published(&quorum).map(|_| in_force::current(&quorum).max_ttl);
+        let bound = effective::Effective::published(&quorum).map(|_| effective::current(&quorum).max_ttl);
         let namespace = self.reference.namespace.clone().unwrap_or_default();
         self.clocks.set_recorded(recorded_clocks(&quorum));
         self.accord.follow(&quorum);

@@ -1,9 +1,9 @@
 //! A quorum is deleted, and made again under its name with a smaller `maxTTL`. One member is enough: whatever it promised must have run
 //! out when a process of the next quorum votes, whose fence waits for the smaller value only.
 //!
-//! The end is `fence::ending::decide_end`, the admission `fence::decide`.
+//! The end is `fence::decommission::decide_end`, the admission `fence::decide`.
 
-use redlock_operator::fence::ending::{EndStep, EndView, decide_end};
+use redlock_operator::fence::decommission::{EndStep, EndView, decide_end};
 use redlock_operator::fence::{Evidence, Process, Reach, Record, RunId, Sight, State, Users, Verdict};
 use redlock_operator::time::Monotonic;
 

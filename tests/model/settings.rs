@@ -1,14 +1,14 @@
 //! Settings that change: `maxTTL` is raised and lowered while a lock is held, promised and forgotten. One member is enough: whatever
 //! it promised and forgot must have run out when its next process is admitted.
 //!
-//! The leader's decisions are `in_force::next` and `in_force::rejoin_delay_of`, the admission is `fence::decide`.
+//! The leader's decisions are `effective::next` and `effective::rejoin_delay_of`, the admission is `fence::decide`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_operator::{
     api::{GoDuration, RedisQuorum, RedisQuorumSpec},
-    quorum::model::in_force::{self, InForce, Lowering},
+    quorum::model::effective::{self, Effective, Lowering},
     time::Monotonic,
 };
 
@@ -79,7 +79,7 @@ fn quorum(wanted: u8, published: u8) -> RedisQuorum {
     let spec = &mut quorum.spec;
     (spec.clock_drift.ppm, spec.clock_drift.floor) = (0, GoDuration::from_millis(0));
     (spec.node_timeout, spec.max_ttl) = (GoDuration::from_millis(0), GoDuration::from_secs(wanted.into()));
-    let values = InForce { max_ttl: Duration::from_secs(published.into()), ..InForce::wanted(&quorum) };
+    let values = Effective { max_ttl: Duration::from_secs(published.into()), ..Effective::wanted(&quorum) };
     values.publish(quorum.status.get_or_insert_default());
     quorum
 }
@@ -95,7 +95,7 @@ fn lowering(count: Count) -> Option<Lowering> {
     if !is_for_this {
         quorum.metadata.generation = Some(1);
     }
-    let _ = in_force::next(&quorum, &mut lowering, held, moment(ago));
+    let _ = effective::next(&quorum, &mut lowering, held, moment(ago));
     lowering
 }
 
@@ -112,10 +112,10 @@ impl Table {
         let mut table = Self { next: Vec::new(), delay: Vec::new() };
         for (wanted, published) in values.into_iter().flat_map(|wanted| values.map(|published| (wanted, published))) {
             let quorum = quorum(wanted, published);
-            table.delay.push(((wanted, published), ticks_of(in_force::rejoin_delay_of(&quorum))));
+            table.delay.push(((wanted, published), ticks_of(effective::rejoin_delay_of(&quorum))));
             for (count, held) in counts.iter().flat_map(|count| [(*count, false), (*count, true)]) {
                 let mut after = lowering(count);
-                let (next, _) = in_force::next(&quorum, &mut after, held, moment(0));
+                let (next, _) = effective::next(&quorum, &mut after, held, moment(0));
                 let same = counts.iter().find(|known| lowering(**known) == after).copied();
                 table.next.push(((wanted, published, count, held), (ticks_of(next.max_ttl), same.expect("a count"))));
             }

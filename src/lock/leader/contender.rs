@@ -5,7 +5,7 @@ use kube::{
     core::{Selector, SelectorExt},
 };
 
-use super::{reconcile::Locks, shunned};
+use super::{exclusions, reconcile::Locks};
 use crate::{
     api::{Claim, DistributedLock, Election},
     lock::model::{
@@ -86,11 +86,11 @@ impl Locks {
     fn without_shunned(&self, lock: &DistributedLock, candidates: Vec<Candidate>) -> Vec<Candidate> {
         let (uid, now) = (lock.uid().unwrap_or_default(), self.context.clock.boottime());
         let api_now = self.context.api_now();
-        let may_lead = |candidate: &Candidate| !shunned::has_just_released(lock, &candidate.pod_name, api_now);
+        let may_lead = |candidate: &Candidate| !exclusions::has_just_released(lock, &candidate.pod_name, api_now);
         let candidates: Vec<_> = candidates.into_iter().filter(may_lead).collect();
         let (passed_over, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|candidate| {
-            shunned::was_asked_to_go(lock, &candidate.pod_name)
-                || self.shunned.contains(&uid, &candidate.container_id, now)
+            exclusions::was_asked_to_go(lock, &candidate.pod_name)
+                || self.exclusions.contains(&uid, &candidate.container_id, now)
         });
         if others.is_empty() { passed_over } else { others }
     }
@@ -98,6 +98,6 @@ impl Locks {
     /// Passes a container instance over for the length of one TTL, if another candidate can lead. Whether it was so already.
     pub fn shun(&self, lock: &DistributedLock, container_id: &str) -> bool {
         let now = self.context.clock.boottime();
-        self.shunned.add(&lock.uid().unwrap_or_default(), container_id, now, lock.spec.ttl.get())
+        self.exclusions.add(&lock.uid().unwrap_or_default(), container_id, now, lock.spec.ttl.get())
     }
 }

@@ -19,7 +19,7 @@ use crate::{
             orphans, queue,
             status::{Granted, full_name},
         },
-        replica::{access::Access, location, vitals},
+        replica::{access::Access, liveness, location},
     },
     quorum::session::QuorumSession,
     redlock::{
@@ -123,12 +123,14 @@ impl Locks {
     fn see_to_reach(&self, quorum: &ObjectRef<RedisQuorum>, outcome: &Acquire) {
         match outcome {
             Acquire::NoQuorum { failures, .. } if is_silence(failures) => {
-                if self.tenure.is_silenced(quorum, self.context.clock.boottime()) {
-                    self.tenure.hand_over(quorum, &describe(failures), false, self.context.clock.boottime());
+                if self.reachability.is_silenced(quorum, self.context.clock.boottime()) {
+                    self.reachability.hand_over(quorum, &describe(failures), false, self.context.clock.boottime());
                 }
             }
             Acquire::Expired => {}
-            Acquire::Granted(_) | Acquire::HeldByOther { .. } | Acquire::NoQuorum { .. } => self.tenure.reached(quorum),
+            Acquire::Granted(_) | Acquire::HeldByOther { .. } | Acquire::NoQuorum { .. } => {
+                self.reachability.reached(quorum)
+            }
         }
     }
 
@@ -173,7 +175,7 @@ impl Locks {
     pub(super) async fn ask_candidate(&self, lock: &DistributedLock, candidate: &Candidate) {
         let Some(liveness) = &lock.spec.liveness else { return };
         let pod = self.context.pods.named(&lock.namespace().unwrap_or_default(), &candidate.pod_name);
-        let answer = vitals::ask_pod(pod.as_deref(), liveness, &*self.context.network).await;
+        let answer = liveness::ask_pod(pod.as_deref(), liveness, &*self.context.network).await;
         let uid = lock.uid().unwrap_or_default();
         self.asked.answered(uid, candidate.container_id.clone(), answer, self.context.clock.boottime());
     }

@@ -13,7 +13,9 @@ use kube::{
 };
 use tokio::sync::broadcast;
 
-use super::{index::Index, labels::Wearers, shunned::Shunned, tenure::Tenure, turns::Turns, unreadable::Memory};
+use super::{
+    exclusions::Exclusions, index::Index, labels::Wearers, reachability::Reachability, turns::Turns, unreadable::Memory,
+};
 use crate::{
     api::{
         DistributedLock, DistributedLockStatus, RELEASE_ANNOTATION,
@@ -28,8 +30,8 @@ use crate::{
         replica::{
             access::{self, Access},
             holds::Holds,
+            liveness::Asked,
             shares::Slots,
-            vitals::Asked,
             writes::{WriteError, Written},
         },
     },
@@ -68,7 +70,7 @@ pub struct Locks {
     /// Caches, client, clock.
     pub context: Context,
     /// The term.
-    pub tenure: Tenure,
+    pub reachability: Reachability,
     /// Connections to the quorums.
     pub sessions: Sessions,
     /// The holds of this replica.
@@ -89,7 +91,7 @@ pub struct Locks {
     /// What is remembered of locks that cannot be read, by UID.
     pub(super) unreadable: Mutex<HashMap<String, Memory>>,
     /// Who is passed over.
-    pub shunned: Shunned,
+    pub exclusions: Exclusions,
     /// Which pods wear leader labels.
     pub wearers: Wearers,
 }
@@ -97,11 +99,11 @@ pub struct Locks {
 impl Locks {
     /// For a new term; nothing is carried over from an earlier one but the holds.
     pub fn new(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) -> Self {
-        let tenure = Tenure::new(term, context.clock.boottime());
+        let reachability = Reachability::new(term, context.clock.boottime());
         Self {
             written: Written::new(context.metrics.clone()),
             context,
-            tenure,
+            reachability,
             sessions,
             holds,
             index: Index::default(),
@@ -113,7 +115,7 @@ impl Locks {
             pauses: Mutex::default(),
             sealed: Mutex::default(),
             unreadable: Mutex::default(),
-            shunned: Shunned::default(),
+            exclusions: Exclusions::default(),
             wearers: Wearers::default(),
         }
     }
@@ -215,7 +217,7 @@ impl Locks {
             Step::Free(freed) => self.free(lock, freed).await,
             Step::Lose(why) => self.lose(lock, &why).await,
             Step::HandOver(quorum, why) => {
-                self.tenure.hand_over(&quorum, &why, true, self.context.clock.boottime());
+                self.reachability.hand_over(&quorum, &why, true, self.context.clock.boottime());
                 Ok(Progress::Done(Action::requeue(AWAITING_SUCCESSOR)))
             }
             Step::RunOut(reason, why) => self.run_out(lock, reason, &why).await,

@@ -14,7 +14,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{ending::Reach, labels, reconcile::Locks};
+use super::{labels, reconcile::Locks, release::Reach};
 use crate::{
     api::{DistributedLock, LOCK_FINALIZER, LetGo},
     lock::{
@@ -25,7 +25,7 @@ use crate::{
         },
         replica::{location, writes::WriteError},
     },
-    quorum::model::in_force,
+    quorum::model::effective,
     runtime::panics::caught,
     time::Boottime,
 };
@@ -176,8 +176,8 @@ impl Locks {
             return recorded;
         }
         let quorums = self.context.quorums.all();
-        let longest = quorums.iter().map(|quorum| in_force::current(quorum).rejoin_delay()).max();
-        let assumed = || in_force::InForce::wanted(&crate::api::RedisQuorum::default()).rejoin_delay();
+        let longest = quorums.iter().map(|quorum| effective::current(quorum).rejoin_delay()).max();
+        let assumed = || effective::Effective::wanted(&crate::api::RedisQuorum::default()).rejoin_delay();
         longest.unwrap_or_else(assumed).max(recorded.unwrap_or_default())
     }
 

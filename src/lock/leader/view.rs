@@ -20,7 +20,8 @@ impl Locks {
         let uid = lock.uid().unwrap_or_default();
         let held = self.held(lock);
         let quorum = held.as_ref().and_then(|held| Some(held.hold.as_ref()?.terms.quorum.reference()));
-        let may_hand_over = quorum.map(|quorum| self.tenure.may_hand_over(&quorum, self.context.clock.boottime()));
+        let may_hand_over =
+            quorum.map(|quorum| self.reachability.may_hand_over(&quorum, self.context.clock.boottime()));
         // Who could hold it and whose turn it is matter only while nobody holds it.
         let (contender, place, elsewhere) = if held.is_some() {
             (Err("already held".to_owned()), Ok(Place::First), None)
@@ -53,9 +54,9 @@ impl Locks {
         let record = location::of(&self.context, lock);
         let session = record.as_ref().and_then(|record| location::session(&self.sessions, &record.quorum));
         let quorum_now = session.as_ref().and_then(|session| session.quorum_time(now));
-        let unwell = hold.as_ref().and_then(|hold| hold.unwell_since(self.tenure.began()));
+        let unwell = hold.as_ref().and_then(|hold| hold.unwell_since(self.reachability.began()));
         Some(Held {
-            standing: holder::standing(&self.context, lock, quorum_now, unwell),
+            verdict: holder::verdict(&self.context, lock, quorum_now, unwell),
             quorum_exists: record.as_ref().is_some_and(|record| location::exists(&self.context, &record.quorum)),
             rejoin_delay: session.and_then(|session| session.rejoin_delay()),
             sealing: self.sealing_of(&lock.uid().unwrap_or_default(), holder_nonce(lock)),

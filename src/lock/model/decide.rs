@@ -13,8 +13,8 @@ use super::{
     publications::Urgency,
     queue::Place,
     record::HoldRecord,
-    standing::Standing,
     status::Draft,
+    verdict::Verdict,
 };
 use crate::{
     api::{
@@ -77,7 +77,7 @@ pub enum Sealing {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held {
     /// What is to become of it.
-    pub standing: Standing,
+    pub verdict: Verdict,
     /// What this replica knows of its validity.
     pub hold: Option<Hold>,
     /// Where it lives; `None` if nobody can tell.

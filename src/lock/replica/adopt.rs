@@ -17,7 +17,7 @@ use crate::{
         hold::{Hold, Terms},
         unreadable::Raw,
     },
-    quorum::{model::in_force::InForce, session::Sessions},
+    quorum::{model::effective::Effective, session::Sessions},
     redlock::{Nonce, longest_ttl},
     runtime::{cache::Change, context::Context},
     time::{Boottime, UnixMillis},
@@ -129,7 +129,7 @@ fn hold_of(context: &Context, sessions: &Sessions, holds: &Holds, lock: &Distrib
         return Published::Nothing;
     }
     let Some(session) = location::session(sessions, &record.quorum) else { return Published::Unknown };
-    let in_force = InForce::published(&session.quorum());
+    let in_force = Effective::published(&session.quorum());
     let (Some(quorum_now), Some(in_force)) = (session.quorum_time(now), in_force) else { return Published::Unknown };
     let uid = lock.uid().unwrap_or_default();
     let ttl = covered_ttl(lock.spec.ttl.get(), record.rejoin_delay, in_force);
@@ -166,7 +166,7 @@ fn published(lock: &DistributedLock) -> Option<(Nonce, UnixMillis, UnixMillis)> 
 
 /// The time to live that renewals use: what the specification says, but never more than fences wait for, nor than the record of
 /// the hold covers. Whoever waits for the end of the hold without an answer of the members waits for what is recorded.
-fn covered_ttl(wanted: Duration, recorded: Option<Duration>, in_force: InForce) -> Duration {
+fn covered_ttl(wanted: Duration, recorded: Option<Duration>, in_force: Effective) -> Duration {
     let covered = recorded.map(|delay| longest_ttl(delay, in_force.drift, in_force.node_timeout));
     let ttl = wanted.min(in_force.max_ttl).min(covered.unwrap_or(Duration::MAX));
     // Redis counts in milliseconds, and so does the API.
@@ -236,7 +236,8 @@ mod tests {
 
     #[test]
     fn a_renewal_uses_no_longer_ttl_than_the_record_of_the_hold_covers() {
-        let in_force = |max_ttl| InForce { max_ttl, drift: Drift::default(), node_timeout: Duration::from_millis(50) };
+        let in_force =
+            |max_ttl| Effective { max_ttl, drift: Drift::default(), node_timeout: Duration::from_millis(50) };
         let recorded = Some(in_force(Duration::from_secs(10)).rejoin_delay());
         let ttl = |wanted, max| covered_ttl(Duration::from_secs(wanted), recorded, in_force(Duration::from_secs(max)));
         assert_eq!(ttl(10, 10), Duration::from_secs(10));

@@ -7,8 +7,8 @@ use crate::{
     api::{DistributedLock, conditions::HeldReason},
     lock::model::{
         instance::{self, Sight},
-        standing::{
-            Evidence, Liveness, Standing, all_of, belongs_to, is_deleting, is_ending, is_expected_to_be_well,
+        verdict::{
+            Evidence, Liveness, Verdict, all_of, belongs_to, is_deleting, is_ending, is_expected_to_be_well,
             is_watched_owner, judge,
         },
     },
@@ -19,12 +19,12 @@ use crate::{
 /// Judges the hold in `lock.status` from the caches.
 ///
 /// `unwell` says why the holder failed its own liveness check or heartbeat, if it did.
-pub fn standing(
+pub fn verdict(
     context: &Context,
     lock: &DistributedLock,
     quorum_now: Option<UnixMillis>,
     unwell: Option<&str>,
-) -> Standing {
+) -> Verdict {
     let namespace = context.namespaces.cluster_named(&lock.namespace().unwrap_or_default());
     let evidence = Evidence {
         liveness: liveness(context, lock),
@@ -32,10 +32,10 @@ pub fn standing(
         quorum_now,
     };
     match (judge(lock, &evidence), unwell) {
-        (Standing::Good, Some(why)) if is_expected_to_be_well(lock, quorum_now) => {
-            Standing::RunsOut(HeldReason::HolderUnhealthy, why.into())
+        (Verdict::Keep, Some(why)) if is_expected_to_be_well(lock, quorum_now) => {
+            Verdict::LetExpire(HeldReason::HolderUnhealthy, why.into())
         }
-        (standing, _) => standing,
+        (verdict, _) => verdict,
     }
 }
 

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     holder,
     holds::Holds,
+    liveness::{self, Answers},
     location,
-    vitals::{self, Vitals},
     writes::{locks, request},
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
         heartbeat::{self, Bounded},
         hold::Hold,
         orphans,
-        standing::Standing,
+        verdict::Verdict,
     },
     quorum::session::{QuorumSession, Sessions},
     redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Seen, ValueSigner},
@@ -48,7 +48,7 @@ pub struct Renewal {
     /// The holds of this replica.
     pub holds: Arc<Holds>,
     /// What holders answered that are asked before each renewal.
-    pub vitals: Arc<Vitals>,
+    pub answers: Arc<Answers>,
     /// Whether this replica leads; only the leader repairs.
     pub leadership: watch::Receiver<Option<Term>>,
 }
@@ -112,7 +112,7 @@ impl Renewal {
         let later = self.context.clock.boottime() + NOT_NOW;
         for hold in due {
             match self.renewable(&hold) {
-                Some(lock) if hold.published && vitals::are_asked(&lock) => asked.push((lock, hold)),
+                Some(lock) if hold.published && liveness::are_asked(&lock) => asked.push((lock, hold)),
                 Some(_) => unasked.entry(hold.terms.quorum.clone()).or_default().push(hold),
                 None => self.holds.postpone(&hold.terms.uid, later),
             }
@@ -128,7 +128,7 @@ impl Renewal {
         // A grant of this replica that is being published is not in the cached status yet.
         let quorum_now =
             || location::session(&self.sessions, &hold.terms.quorum)?.quorum_time(self.context.clock.boottime());
-        let good = || holder::standing(&self.context, &lock, quorum_now(), None) == Standing::Good;
+        let good = || holder::verdict(&self.context, &lock, quorum_now(), None) == Verdict::Keep;
         (same && (!hold.published || good())).then_some(lock)
     }
 
@@ -153,7 +153,7 @@ impl Renewal {
     async fn ask(&self, lock: &DistributedLock, hold: &Hold) -> Result<Option<Bounded>, String> {
         let session = location::session(&self.sessions, &hold.terms.quorum);
         let quorum_now = session.as_ref().and_then(|session| session.quorum_time(self.context.clock.boottime()));
-        let checked = self.vitals.check(&self.context, lock, &hold.terms.nonce, quorum_now).await?;
+        let checked = self.answers.check(&self.context, lock, &hold.terms.nonce, quorum_now).await?;
         let Some(last) = checked else { return Ok(None) };
         let drift = session.map_or_else(Drift::default, |session| session.redlock().settings().drift);
         match heartbeat::bounded(last, hold.terms.ttl, drift, self.context.clock.boottime()) {
@@ -168,7 +168,7 @@ impl Renewal {
     fn sweep(&self, swept: &mut Boottime, now: Boottime) {
         if now.since(*swept) >= IDLE {
             *swept = now;
-            self.vitals.retain(|uid| self.holds.get(uid).is_some());
+            self.answers.retain(|uid| self.holds.get(uid).is_some());
         }
     }
 

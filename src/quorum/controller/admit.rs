@@ -17,7 +17,7 @@ use crate::{
     fence::{FenceStep, Process, Reason},
     quorum::{
         model::{
-            in_force,
+            effective,
             lists::{Lists, meets_every_majority},
             plan::Plan,
             record::{Stamps, admitted_run_id, publish},
@@ -102,7 +102,7 @@ impl Member<'_> {
         tracing::warn!(member = %self.member.name, %error, "opening failed, fencing again");
         let quorum = self.task.session.quorum();
         let record = self.record(&quorum);
-        let delay = in_force::current(&quorum).rejoin_delay();
+        let delay = effective::current(&quorum).rejoin_delay();
         let step =
             FenceStep::WriteFenced { reason: Reason::Restarted, rejoin_at: Some(self.task.now() + delay), close: true };
         self.write(step, &quorum, &record, look).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 
-use super::{Error, RESYNC, Task, mend::Outcome, publish::Publisher, tls::Tls};
+use super::{Error, RESYNC, Task, owned::Outcome, publish::Publisher, tls::Tls};
 use crate::{
     api::conditions::CommonReason,
     quorum::model::{

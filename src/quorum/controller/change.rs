@@ -13,7 +13,7 @@ use crate::{
     quorum::{
         model::{
             auth::{Auth, Stage},
-            in_force,
+            effective,
             lists::{Lists, lost_epoch, majority, meets_every_majority},
             membership::{Busy, ChangeStep, MemberView, Obstacle, View, decide, describe, is_closed, users_since},
             plan::{MemberPlan, Plan},
@@ -117,7 +117,7 @@ impl Task<'_> {
             busy: self.busy(plan, quorum),
             others: said.as_ref().map(Said::others),
             former_closed_since: self.session.former_closed_since(plan.lists.epoch),
-            rejoin_delay: in_force::rejoin_delay_of(quorum),
+            rejoin_delay: effective::rejoin_delay_of(quorum),
         })
     }
 

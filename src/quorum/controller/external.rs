@@ -16,12 +16,12 @@ use crate::{
     },
     fence::{
         FenceStep, Process, Reach, Reason, Record,
-        ending::EndStep,
+        decommission::EndStep,
         external::{ExternalView, PREDECESSOR, decide_external, decide_external_end, predecessor},
     },
     quorum::{
         model::{
-            in_force,
+            effective,
             lists::Lists,
             membership::{MemberView, Others, is_closed, is_declared_dead},
             plan::{MemberPlan, Plan},
@@ -73,7 +73,7 @@ impl Task<'_> {
         let quorum = self.session.quorum();
         let name = link.name().as_str();
         let record = record_named(quorum.status.as_ref(), name);
-        let (now, delay) = (self.now(), in_force::current(&quorum).rejoin_delay());
+        let (now, delay) = (self.now(), effective::current(&quorum).rejoin_delay());
         let key = end_of(name);
         let left_since = self.leader.memory(self.session.uid(), |memory| memory.closed.get(&key).copied());
         let is_harmless = !record.admitted && record.reason != Some(Reason::Leaving);
@@ -162,7 +162,7 @@ impl Task<'_> {
     pub(super) fn refresh_external(&self, status: &mut RedisQuorumStatus) {
         // In the same write as the condition that says so: who sees that all agree may use what they agree on.
         if let Some(settled) = self.session.accord().lock().settled(self.leader.context.clock.boottime()) {
-            in_force::settle(status, &self.session.quorum(), settled);
+            effective::settle(status, &self.session.quorum(), settled);
         }
         for link in self.session.links().iter() {
             let Some(external) = &link.plan().external else { continue };
@@ -270,7 +270,7 @@ impl External<'_> {
             now: look.now,
             record,
             reach: &look.reach,
-            rejoin_delay: in_force::rejoin_delay_of(quorum),
+            rejoin_delay: effective::rejoin_delay_of(quorum),
             fenced_since: look.view.fenced_since,
             clock_jumped: sight.is_some_and(|seen| self.task.session.clocks().step_of(&seen.run_id).is_some()),
             forgot: self.known_memory(quorum).zip(look.memory()).is_some_and(|(known, now)| has_forgotten(known, &now)),

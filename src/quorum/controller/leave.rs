@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use super::{Error, RESYNC, Task, delete, ending::Standing, publish::Publisher, request};
+use super::{Error, RESYNC, Task, decommission::Standing, delete, publish::Publisher, request};
 use crate::quorum::model::plan::Plan;
 
 /// Between two looks at a member that leaves: the end of its objects wakes nobody.

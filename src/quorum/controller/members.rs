@@ -18,8 +18,8 @@ use crate::{
     quorum::{
         model::{
             auth::Auth,
+            effective,
             facts::{self, Whereabouts},
-            in_force,
             membership::users_since,
             plan::{MemberPlan, Plan},
             record::{Stamps, publish, record_named},
@@ -215,7 +215,7 @@ impl Member<'_> {
             record,
             reach: &look.reach,
             predecessor: &look.verdict,
-            rejoin_delay: in_force::rejoin_delay_of(quorum),
+            rejoin_delay: effective::rejoin_delay_of(quorum),
             fenced_since: look.view.fenced_since,
             epoch_raised: look.view.raised == Some(self.task.leader.term.epoch),
             clock_jumped: seen.is_some_and(|seen| self.task.session.clocks().step_of(&seen.run_id).is_some()),
@@ -328,7 +328,7 @@ impl Member<'_> {
             FenceStep::WriteFenced { rejoin_at, .. } => self.task.wall_time(rejoin_at?, look.now),
             // The count begins with this record.
             FenceStep::WritePredecessorDead => {
-                self.task.wall_time(look.now + in_force::rejoin_delay_of(quorum), look.now)
+                self.task.wall_time(look.now + effective::rejoin_delay_of(quorum), look.now)
             }
             _ => None,
         }

@@ -13,7 +13,7 @@ use crate::{
     api::{MemberState, MemberStatus, MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus},
     fence::count_from,
     quorum::model::{
-        in_force,
+        effective,
         lists::Lists,
         plan::Plan,
         rollout::Progress,
@@ -101,7 +101,7 @@ impl<'a> Publisher<'a> {
     }
 
     fn announce_counts(&self, status: &mut RedisQuorumStatus) {
-        let (now, delay) = (self.task.now(), in_force::rejoin_delay_of(&self.task.session.quorum()));
+        let (now, delay) = (self.task.now(), effective::rejoin_delay_of(&self.task.session.quorum()));
         for link in self.task.session.links().iter() {
             let Some(member) = status.members.iter_mut().find(|member| member.name == link.name().as_str()) else {
                 continue;

@@ -13,7 +13,7 @@ use super::{Error, Leader, Task, publish};
 use crate::{
     api::RedisQuorum,
     quorum::{
-        model::{in_force, record::recorded_clocks, timekeeping::corrections},
+        model::{effective, record::recorded_clocks, timekeeping::corrections},
         session::{QuorumSession, TimeView},
     },
     redlock::{MemberName, RunId},
@@ -31,7 +31,7 @@ impl Leader {
         // A leader that has just begun does not know when the last move was.
         let moved: Boottime = self.memory(session.uid(), |memory| *memory.clock_moved.get_or_insert(now));
         let passed = i64::try_from(now.since(moved).as_micros()).unwrap_or(i64::MAX);
-        let ppm = in_force::clock_rule(&session.quorum()).drift.ppm;
+        let ppm = effective::clock_rule(&session.quorum()).drift.ppm;
         corrections(&told, clock, api, passed, ppm)
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     api::{DistributedLock, FenceReason, MemberState, MemberStatus, RedisQuorum},
     fence::Record,
     quorum::model::{
-        in_force::{self, InForce},
+        effective::{self, Effective},
         lookup,
         status::{TtlReport, Watched},
     },
@@ -28,24 +28,24 @@ impl Task<'_> {
         Watched {
             clocks: self.session.clocks().report(self.leader.context.clock.boottime()),
             ttls: reports.into_iter().reduce(|all, one| all.or(&one)),
-            bound: in_force::current(&self.session.quorum()).max_ttl,
+            bound: effective::current(&self.session.quorum()).max_ttl,
             all_external: self.session.links().iter().all(|link| link.plan().is_external()),
         }
     }
 
     /// The settings to publish now, and when to look again.
-    pub(super) fn settings_in_force(&self, quorum: &RedisQuorum) -> (InForce, Option<Monotonic>) {
-        let longest = InForce::wanted(quorum).max_ttl;
+    pub(super) fn settings_in_force(&self, quorum: &RedisQuorum) -> (Effective, Option<Monotonic>) {
+        let longest = Effective::wanted(quorum).max_ttl;
         let held = self.is_held_longer(quorum, longest);
         let now = self.now();
         let (next, due) =
-            self.leader.memory(self.session.uid(), |memory| in_force::next(quorum, &mut memory.lowering, held, now));
+            self.leader.memory(self.session.uid(), |memory| effective::next(quorum, &mut memory.lowering, held, now));
         let accord = self.session.accord().lock();
         if !accord.is_shared() {
             return (next, due);
         }
         let settled = accord.settled(self.leader.context.clock.boottime());
-        (in_force::shared(next, quorum, settled), due)
+        (effective::shared(next, quorum, settled), due)
     }
 
     /// Whether a lock is held that may have been renewed for longer than this.
@@ -87,7 +87,7 @@ impl Member<'_> {
         let members = quorum.status.iter().flat_map(|status| &status.members);
         let others = members.filter(|member| member.name != self.member.name && is_away(member));
         let others: Vec<&str> = others.map(|member| member.name.as_str()).collect();
-        let delay = in_force::rejoin_delay_of(quorum);
+        let delay = effective::rejoin_delay_of(quorum);
         self.task.leader.memory(self.task.session.uid(), |memory| are_all_back(&mut memory.away, &others, now, delay))
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use super::{
-    in_force::{self, SHORTEST},
+    effective::{self, SHORTEST},
     lists::Lists,
     plan,
 };
@@ -58,8 +58,8 @@ fn phase(lists: &Lists) -> i64 {
 /// What a quorum has to say of itself; `None` while the settings that its fences rest on are not published.
 #[must_use]
 pub fn claim_of(quorum: &RedisQuorum) -> Option<Claim> {
-    let published = in_force::InForce::published(quorum)?;
-    let (current, lists) = (in_force::current(quorum), Lists::of(quorum));
+    let published = effective::Effective::published(quorum)?;
+    let (current, lists) = (effective::current(quorum), Lists::of(quorum));
     Some(Claim {
         uid: quorum.uid()?,
         name: format!("{}/{}", quorum.namespace().unwrap_or_default(), quorum.name_any()),

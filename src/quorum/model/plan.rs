@@ -210,7 +210,7 @@ pub fn auth_name(quorum: &str) -> String {
     format!("{quorum}-auth")
 }
 
-/// The engine's settings as a quorum specifies them; see [`super::in_force`] for those that may be used.
+/// The engine's settings as a quorum specifies them; see [`super::effective`] for those that may be used.
 #[must_use]
 pub fn settings(quorum: &RedisQuorum) -> Settings {
     let spec = &quorum.spec;

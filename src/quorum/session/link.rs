@@ -4,9 +4,9 @@
 mod acts;
 mod busy;
 mod external;
-mod looks;
-mod place;
+mod inspections;
 mod retry;
+mod target;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use acts::{ActError, Turn};
 pub use external::Credentials;
-pub use looks::ScriptNews;
-pub(super) use place::Access;
+pub use inspections::ScriptNews;
+pub(super) use target::Access;
 
 use retry::{RETRY_PERIOD, retry_pause};
 
@@ -39,7 +39,7 @@ const PROBE_PERIOD: Duration = Duration::from_millis(500);
 const ADMIN_DEADLINE: Duration = Duration::from_secs(1);
 /// Where a member is, and as whom to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct Target {
     pod_uid: String,
     admin: Endpoint,
     /// The other password that its process may know, while passwords are rotated.
@@ -50,7 +50,7 @@ struct Place {
 /// What a link has seen.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    /// The pod that `processes` are of. The place may have moved on a moment ago.
+    /// The pod that `processes` are of. The target may have moved on a moment ago.
     pod_uid: Option<String>,
     processes: ProcessWatch,
     observation: Option<Observation>,
@@ -66,7 +66,7 @@ struct Seen {
     certificate: Option<(RunId, Fingerprint)>,
     /// Why the last connection could not be made.
     failure: Option<MemberError>,
-    looks: looks::Looks,
+    looks: inspections::Inspections,
 }
 
 /// What a link knows of its member at one moment.
@@ -125,7 +125,7 @@ pub struct MemberLink {
     admitted: Mutex<Option<RunId>>,
     /// Of one membership epoch. Another epoch has another one, so that an electorate from before never votes as a user of after.
     voter: Mutex<Option<(i64, Arc<RedisMember>)>>,
-    place: watch::Sender<Option<Place>>,
+    target: watch::Sender<Option<Target>>,
     seen: Mutex<Seen>,
     /// Probes and acts take turns, so that no look from before an act is taken for one after it.
     turn: tokio::sync::Mutex<()>,
@@ -151,7 +151,7 @@ impl MemberLink {
             accord,
             admitted: Mutex::default(),
             voter: Mutex::default(),
-            place: watch::channel(None).0,
+            target: watch::channel(None).0,
             seen: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             announcements,
@@ -196,7 +196,7 @@ impl MemberLink {
     /// What is known now.
     #[must_use]
     pub fn view(&self) -> LinkView {
-        let place = self.place.borrow().clone();
+        let target = self.target.borrow().clone();
         let seen = self.seen().clone();
         let sight = seen.processes.last().cloned();
         let of_sight = |run_id: &RunId| sight.as_ref().is_some_and(|sight| sight.run_id == *run_id);
@@ -209,7 +209,7 @@ impl MemberLink {
             failure: seen.failure,
             processes: seen.processes,
             pod_uid: seen.pod_uid,
-            address: place.map(|place| place.admin.address),
+            address: target.map(|target| target.admin.address),
             observation: seen.observation.filter(|observation| of_sight(&observation.run_id)),
             sight,
         }
@@ -232,17 +232,17 @@ impl MemberLink {
 
     /// Watches the member wherever it is.
     async fn watch(self: Arc<Self>) {
-        let mut places = self.place.subscribe();
-        let mut last: Option<Place> = None;
+        let mut places = self.target.subscribe();
+        let mut last: Option<Target> = None;
         loop {
-            let place = places.borrow_and_update().clone();
-            if let Some(place) = &place {
-                self.note_place(last.as_ref(), place);
-                last = Some(place.clone());
+            let target = places.borrow_and_update().clone();
+            if let Some(target) = &target {
+                self.note_target(last.as_ref(), target);
+                last = Some(target.clone());
             }
             let stay = async {
-                match &place {
-                    Some(place) => self.stay(place).await,
+                match &target {
+                    Some(target) => self.stay(target).await,
                     None => {
                         self.lost();
                         std::future::pending().await
@@ -256,34 +256,34 @@ impl MemberLink {
         }
     }
 
-    /// Another pod is another place: what was seen there says nothing of who answers here.
-    fn note_place(&self, last: Option<&Place>, place: &Place) {
+    /// Another pod is another target: what was seen there says nothing of who answers here.
+    fn note_target(&self, last: Option<&Target>, target: &Target) {
         let mut seen = self.seen();
-        if last != Some(place) {
+        if last != Some(target) {
             // With another password, or of another process.
             seen.failure = None;
         }
-        if last.is_some_and(|last| last.pod_uid == place.pod_uid) {
+        if last.is_some_and(|last| last.pod_uid == target.pod_uid) {
             return;
         }
         let former = seen.processes.last().map(|sight| sight.run_id.clone());
         seen.former = former.zip(last.map(|last| last.admin.clone()));
         seen.processes.moved(self.machine.clock.monotonic());
-        seen.pod_uid = Some(place.pod_uid.clone());
+        seen.pod_uid = Some(target.pod_uid.clone());
     }
 
-    /// Watches the member at one place, one connection after the other; each learns anew which process it is.
-    async fn stay(&self, place: &Place) {
+    /// Watches the member at one target, one connection after the other; each learns anew which process it is.
+    async fn stay(&self, target: &Target) {
         let mut failures = 0;
         loop {
-            match self.connect_admin(place).await {
+            match self.connect_admin(target).await {
                 Ok(admin) => {
                     failures = 0;
                     self.note_connected(&admin);
-                    self.probe(admin, place).await;
+                    self.probe(admin, target).await;
                 }
                 Err(MemberError::Busy) if !self.plan.is_external() => {
-                    self.end_script_at(place).await;
+                    self.end_script_at(target).await;
                     sleep(self.pause()).await;
                 }
                 // Alive, and no member of this kind has much to load.
@@ -300,11 +300,11 @@ impl MemberLink {
         }
     }
 
-    async fn connect_admin(&self, place: &Place) -> Result<AdminConnection, MemberError> {
+    async fn connect_admin(&self, target: &Target) -> Result<AdminConnection, MemberError> {
         let connect = |endpoint| AdminConnection::connect(endpoint, self.machine.clone(), ADMIN_DEADLINE);
-        match (connect(&place.admin).await, &place.other_password) {
+        match (connect(&target.admin).await, &target.other_password) {
             (Err(MemberError::Refused), Some(password)) => {
-                let admin = Endpoint { password: password.clone(), ..place.admin.clone() };
+                let admin = Endpoint { password: password.clone(), ..target.admin.clone() };
                 AdminConnection::connect(&admin, self.machine.clone(), ADMIN_DEADLINE).await
             }
             (connected, _) => connected,
@@ -327,11 +327,11 @@ impl MemberLink {
 
     /// Probes until the connection ends. The end of a connection alone says nothing: a leader cuts the others' connections. If
     /// the process is gone, connecting fails in the next moment.
-    async fn probe(&self, mut admin: AdminConnection, place: &Place) {
+    async fn probe(&self, mut admin: AdminConnection, target: &Target) {
         loop {
             {
                 let _turn = self.turn.lock().await;
-                let users = self.asked_about(&place.users, admin.run_id());
+                let users = self.asked_about(&target.users, admin.run_id());
                 let users: Vec<&str> = users.iter().map(String::as_str).collect();
                 match admin.observe(&users).await {
                     Ok(observation) => {

@@ -13,8 +13,8 @@ use crate::{
     lock::model::{
         hold::{Hold, Loss},
         publications::Urgency,
-        standing::Standing,
         status::Draft,
+        verdict::Verdict,
     },
     time::{Boottime, UnixMillis},
 };
@@ -27,13 +27,13 @@ const RESERVE: Duration = Duration::from_secs(1);
 
 pub(super) fn decide(view: &View<'_>, held: &Held) -> Step {
     let ending = view.lock.status.as_ref().and_then(|status| status.ending.as_ref());
-    match &held.standing {
-        Standing::Free(reason, why) => Step::Free(Freed { reason: *reason, why: why.clone(), leave_seal: false }),
-        Standing::RunsOut(reason, why) => match ending {
+    match &held.verdict {
+        Verdict::Release(reason, why) => Step::Free(Freed { reason: *reason, why: why.clone(), leave_seal: false }),
+        Verdict::LetExpire(reason, why) => match ending {
             None => Step::RunOut(*reason, why.clone()),
             Some(ending) => decide_ending(view, held, ending, (*reason, why)),
         },
-        Standing::Good => decide_good(view, held),
+        Verdict::Keep => decide_good(view, held),
     }
 }
 

@@ -88,10 +88,10 @@ fn view(lock: &DistributedLock) -> View<'_> {
 }
 
 /// Held for ten seconds and ending for one, as this replica has seen it.
-fn held(standing: Standing, hold: Option<Hold>) -> Held {
+fn held(verdict: Verdict, hold: Option<Hold>) -> Held {
     let ago = |seconds| NOW.saturating_sub(Duration::from_secs(seconds));
     Held {
-        standing,
+        verdict,
         hold,
         record: Some(HoldRecord {
             quorum: quorum(),
@@ -106,8 +106,8 @@ fn held(standing: Standing, hold: Option<Hold>) -> Held {
     }
 }
 
-fn held_view(lock: &DistributedLock, standing: Standing, hold: Option<Hold>) -> View<'_> {
-    View { held: Some(held(standing, hold)), ..view(lock) }
+fn held_view(lock: &DistributedLock, verdict: Verdict, hold: Option<Hold>) -> View<'_> {
+    View { held: Some(held(verdict, hold)), ..view(lock) }
 }
 
 fn ending_lock(extra: serde_json::Value) -> DistributedLock {
@@ -117,8 +117,8 @@ fn ending_lock(extra: serde_json::Value) -> DistributedLock {
     held_lock(ending)
 }
 
-fn runs_out() -> Standing {
-    Standing::RunsOut(HeldReason::Suspended, "suspended".into())
+fn runs_out() -> Verdict {
+    Verdict::LetExpire(HeldReason::Suspended, "suspended".into())
 }
 
 fn held_reason(step: &Step) -> String {

@@ -49,14 +49,14 @@ pub struct Turn<'a> {
 impl MemberLink {
     /// Connects to the member and makes sure that it is this process.
     pub async fn turn(&self, run_id: &RunId) -> Result<Turn<'_>, ActError> {
-        let place = self.place.borrow().clone().ok_or(ActError::NoAddress)?;
+        let target = self.target.borrow().clone().ok_or(ActError::NoAddress)?;
         let turn = self.turn.lock().await;
-        let admin = self.connect_admin(&place).await?;
+        let admin = self.connect_admin(&target).await?;
         if admin.run_id() != run_id {
             return Err(ActError::OtherProcess);
         }
         self.note_connected(&admin);
-        Ok(Turn { link: self, admin, users: place.users, _turn: turn })
+        Ok(Turn { link: self, admin, users: target.users, _turn: turn })
     }
 
     /// Closes the process that this link saw last in the pod before, if it still answers there. Goes on in

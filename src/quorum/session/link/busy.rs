@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::looks::ShutOut;
-use super::{ADMIN_DEADLINE, MemberLink, PROBE_PERIOD, Place};
+use super::inspections::ShutOut;
+use super::{ADMIN_DEADLINE, MemberLink, PROBE_PERIOD, Target};
 use crate::redis_member::{AdminConnection, ScriptKill, Senders, Strain};
 use crate::redlock::MemberError;
 use crate::time::Monotonic;
@@ -64,8 +64,8 @@ impl MemberLink {
     }
 
     /// Ends the script that keeps a new connection from being of use.
-    pub(super) async fn end_script_at(&self, place: &Place) {
-        let outcome = AdminConnection::kill_busy_script(&place.admin, self.machine.clone(), ADMIN_DEADLINE).await;
+    pub(super) async fn end_script_at(&self, target: &Target) {
+        let outcome = AdminConnection::kill_busy_script(&target.admin, self.machine.clone(), ADMIN_DEADLINE).await;
         self.note_busy(&outcome);
         self.note_script(&outcome);
     }
@@ -133,7 +133,7 @@ impl MemberLink {
     /// A client is shut out of the member for a while.
     pub(super) fn note_shut_out(&self, user: &str, strain: Strain) {
         tracing::warn!(member = %self.name, user, %strain, "client shut out: it used most of what the member has");
-        let until = self.machine.clock.monotonic() + super::looks::SHUT_OUT;
+        let until = self.machine.clock.monotonic() + super::inspections::SHUT_OUT;
         self.seen().looks.shut_out.push(ShutOut { user: user.to_owned(), strain, until });
         self.announce();
     }

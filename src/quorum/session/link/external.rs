@@ -3,7 +3,7 @@
 
 use std::sync::PoisonError;
 
-use super::{MemberLink, Place};
+use super::{MemberLink, Target};
 use crate::fence::Users;
 use crate::redis_member::{AdminConnection, Endpoint, Guard, Observation, Secret, TlsClient};
 use crate::redlock::{MemberError, RunId};
@@ -33,10 +33,10 @@ impl MemberLink {
         let Some(Credentials { username, password, tls }) = user else { return };
         let endpoint = Endpoint { address: external.address.clone(), username, password, tls };
         self.place_voter(guard.epoch, endpoint.clone(), Some(guard));
-        let place = Some(Place { pod_uid: String::new(), admin: endpoint, other_password: None, users: Vec::new() });
-        self.place.send_if_modified(|current| {
-            let moved = *current != place;
-            *current = place;
+        let target = Some(Target { pod_uid: String::new(), admin: endpoint, other_password: None, users: Vec::new() });
+        self.target.send_if_modified(|current| {
+            let moved = *current != target;
+            *current = target;
             moved
         });
     }

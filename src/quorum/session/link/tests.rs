@@ -287,11 +287,11 @@ async fn a_process_that_started_with_an_older_file_is_reached_and_given_the_new_
     turn.raise_epoch(7).await.unwrap();
     turn.set_passwords(7, &operator, &rules, true).await.unwrap();
     drop(turn);
-    let place =
+    let target =
         |auth| link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, &users);
-    place(&before);
+    target(&before);
     until(&link, |view| !view.processes.answers()).await;
-    place(&after);
+    target(&after);
     until(&link, |view| view.processes.answers()).await;
 
     // Users that are opened later have the new ones as well.

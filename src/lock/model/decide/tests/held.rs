@@ -5,10 +5,10 @@ fn a_renewal_is_published_when_too_little_would_be_left_at_the_next_one() {
     // What is published ends in 7 s; the next renewal comes in 3 s, and a quarter of the 9 s has to be left then.
     let lock = held_lock(json!({}));
     let early = hold(WALL.0 + 1_749, 8_000);
-    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(early))) else { panic!() };
+    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(early))) else { panic!() };
     assert_eq!(rest.status.renewed_at, lock.status.as_ref().unwrap().renewed_at);
     let due = hold(WALL.0 + 1_750, 8_000);
-    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(due))) else { panic!() };
+    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(due))) else { panic!() };
     assert_eq!(rest.status.renewed_at.unwrap().as_millis(), WALL.0 + 1_750);
     assert_eq!(rest.wake, Some(Duration::from_secs(8)), "the end of its validity");
 }
@@ -22,7 +22,7 @@ fn a_short_lock_is_published_so_often_that_what_is_published_never_runs_out() {
     let renewed = |at: i64| {
         let mut hold = hold(WALL.0 + at, 900);
         hold.terms.renew_interval = Duration::from_millis(333);
-        let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(hold))) else { panic!() };
+        let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(hold))) else { panic!() };
         rest.status.renewed_at.map(|at| at.as_millis() - WALL.0)
     };
     assert_eq!(renewed(-67), Some(-67));
@@ -33,12 +33,12 @@ fn a_short_lock_is_published_so_often_that_what_is_published_never_runs_out() {
 fn with_transitions_a_renewal_is_published_only_when_it_was_asked_for() {
     let lock = held_lock(json!({"spec": {"validity": "Transitions"}}));
     let renewed = hold(WALL.0 - 1_000, 8_000);
-    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(renewed.clone()))) else { panic!() };
+    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(renewed.clone()))) else { panic!() };
     let before = lock.status.as_ref().unwrap().valid_until;
     assert_eq!(rest.status.valid_until, before);
     let mut asked = renewed;
     asked.announce = true;
-    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(asked))) else { panic!() };
+    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(asked))) else { panic!() };
     assert!(rest.status.valid_until > before);
 }
 
@@ -51,10 +51,10 @@ fn a_validity_that_nobody_has_earned_is_published_only_after_a_round_has_asked_t
         let mut adopted = hold(WALL.0 - 1_000, 9_000);
         (adopted.assumed, adopted.votes, adopted.won) = (true, None, None);
         (adopted.announce, adopted.trouble) = (true, trouble.map(str::to_owned));
-        let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(adopted.clone()))) else { panic!() };
+        let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(adopted.clone()))) else { panic!() };
         assert_eq!(rest.status.valid_until, lock.status.as_ref().unwrap().valid_until);
         adopted.assumed = false;
-        let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(adopted))) else { panic!() };
+        let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(adopted))) else { panic!() };
         assert_eq!(rest.status.valid_until.unwrap().as_millis(), WALL.0 + 9_000);
     }
 }
@@ -63,7 +63,7 @@ fn a_validity_that_nobody_has_earned_is_published_only_after_a_round_has_asked_t
 fn a_change_of_votes_is_published_at_once() {
     let lock = held_lock(json!({}));
     let hold = hold(WALL.0 - 1_900, 8_000).granted(Votes { yes: 2, of: 3 }, NOW);
-    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(hold))) else { panic!() };
+    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(hold))) else { panic!() };
     assert_eq!(rest.status.votes.as_deref(), Some("2/3"));
     assert!(!is_true(&rest.status.conditions, LockCondition::FullyReplicated));
 }
@@ -71,7 +71,7 @@ fn a_change_of_votes_is_published_at_once() {
 #[test]
 fn a_hold_that_nobody_here_can_continue_is_sealed_like_any_other_end() {
     let lock = held_lock(json!({}));
-    let lost = |hold| matches!(decide(&held_view(&lock, Standing::Good, hold)), Step::RunOut(HeldReason::Expired, _));
+    let lost = |hold| matches!(decide(&held_view(&lock, Verdict::Keep, hold)), Step::RunOut(HeldReason::Expired, _));
     assert!(lost(None));
     let mut expired = hold(WALL.0 - 9_000, 0);
     expired.won = None;
@@ -83,9 +83,9 @@ fn a_refusal_by_a_majority_ends_a_hold_at_once_unless_a_delay_keeps_others_out()
     let mut refused = hold(WALL.0 - 2_000, 5_000);
     refused.loss = Some(Loss::Refused);
     let plain = held_lock(json!({}));
-    assert!(matches!(decide(&held_view(&plain, Standing::Good, Some(refused.clone()))), Step::Lose(_)));
+    assert!(matches!(decide(&held_view(&plain, Verdict::Keep, Some(refused.clone()))), Step::Lose(_)));
     let delayed = held_lock(json!({"spec": {"lockDelay": "5s"}}));
-    let step = decide(&held_view(&delayed, Standing::Good, Some(refused)));
+    let step = decide(&held_view(&delayed, Verdict::Keep, Some(refused)));
     assert!(matches!(step, Step::RunOut(HeldReason::Expired, _)));
 }
 
@@ -94,7 +94,7 @@ fn without_the_quorums_clock_a_hold_is_not_called_lost_before_the_members_can_ha
     let lock = held_lock(json!({}));
     let step = |seen_for: u64, exists: bool| {
         let sighting = Sighting { held: NOW.saturating_sub(Duration::from_secs(seen_for)), ending: None };
-        let held = Held { quorum_now: None, quorum_exists: exists, sighting, ..held(Standing::Good, None) };
+        let held = Held { quorum_now: None, quorum_exists: exists, sighting, ..held(Verdict::Keep, None) };
         decide(&View { held: Some(held), ..view(&lock) })
     };
     assert!(matches!(step(30, true), Step::Rest(_)));
@@ -106,7 +106,7 @@ fn without_the_quorums_clock_a_hold_is_not_called_lost_before_the_members_can_ha
 fn a_hold_whose_specification_is_refused_goes_on_and_the_condition_says_why() {
     let lock = held_lock(json!({}));
     let refusal = Refusal { reason: AcceptedReason::TTLTooLong, message: "write a shorter ttl".into() };
-    let kept = View { refusal: Some(refusal), ..held_view(&lock, Standing::Good, Some(hold(WALL.0 - 1_000, 8_000))) };
+    let kept = View { refusal: Some(refusal), ..held_view(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000))) };
     let Step::Keep(rest) = decide(&kept) else { panic!() };
     let accepted = rest.status.conditions.iter().find(|c| c.type_ == "Accepted").unwrap();
     assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("False", "TTLTooLong"));
@@ -116,7 +116,7 @@ fn a_hold_whose_specification_is_refused_goes_on_and_the_condition_says_why() {
 #[test]
 fn the_record_of_a_hold_is_completed_and_its_delay_only_grows() {
     let lock = held_lock(json!({}));
-    let kept = held_view(&lock, Standing::Good, Some(hold(WALL.0 - 1_000, 8_000)));
+    let kept = held_view(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000)));
     let Step::Keep(rest) = decide(&kept) else { panic!() };
     let holder = rest.status.holder.clone().unwrap();
     assert_eq!((holder.quorum, holder.key.as_deref()), (Some(quorum()), Some("ns/k")));
@@ -130,7 +130,7 @@ fn the_record_of_a_hold_is_completed_and_its_delay_only_grows() {
 #[test]
 fn a_published_validity_that_no_renewal_earned_is_taken_back() {
     let lock = held_lock(json!({"status": {"validUntil": "2026-01-01T02:00:00.000Z"}}));
-    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, Some(hold(WALL.0 - 2_000, 8_000)))) else {
+    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(hold(WALL.0 - 2_000, 8_000)))) else {
         panic!()
     };
     assert_eq!(rest.status.valid_until.unwrap().as_millis(), WALL.0 + 8_000);
@@ -139,7 +139,7 @@ fn a_published_validity_that_no_renewal_earned_is_taken_back() {
 #[test]
 fn a_word_with_another_token_is_taken_off() {
     let late = held_lock(json!({"metadata": {"annotations": {RELEASE_ANNOTATION: "6"}}}));
-    let step = decide(&held_view(&late, Standing::Good, Some(hold(WALL.0 - 1_000, 8_000))));
+    let step = decide(&held_view(&late, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000))));
     assert_eq!(step, Step::ClearRequests(vec![RELEASE_ANNOTATION]));
 }
 
@@ -147,7 +147,7 @@ fn a_word_with_another_token_is_taken_off() {
 fn what_this_leader_cannot_renew_is_offered_to_another_as_long_as_one_may_take_over() {
     let lock = held_lock(json!({}));
     let step = |hold: &Hold, may_hand_over: bool| {
-        decide(&View { may_hand_over, ..held_view(&lock, Standing::Good, Some(hold.clone())) })
+        decide(&View { may_hand_over, ..held_view(&lock, Verdict::Keep, Some(hold.clone())) })
     };
     let mut slipping = hold(WALL.0 - 8_100, 900);
     assert!(matches!(step(&slipping, true), Step::Keep(_)), "its renewal has not failed yet");
@@ -182,7 +182,7 @@ fn a_round_without_a_majority_does_not_end_a_hold_that_is_still_valid() {
     let nonce = Nonce::from_bytes([1; 10]);
     holds.take_due(NOW);
     holds.settle("u", &nonce, Extend::NoQuorum { failures: vec![] }, (NOW, WALL), NOW);
-    let Step::Keep(rest) = decide(&held_view(&lock, Standing::Good, holds.get("u"))) else { panic!() };
+    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, holds.get("u"))) else { panic!() };
     assert!(rest.status.holder.is_some());
     assert!(!is_true(&rest.status.conditions, LockCondition::QuorumAvailable));
 }
@@ -246,9 +246,9 @@ fn a_lost_lock_waits_for_its_delay_also_when_the_key_has_gone() {
     let lost = |until: &str| {
         ending_lock(json!({"spec": {"lockDelay": "5s"}, "status": {"ending": {"reason": "Expired", "until": until}}}))
     };
-    let standing = || Standing::RunsOut(HeldReason::Expired, "its validity ran out".into());
+    let verdict = || Verdict::LetExpire(HeldReason::Expired, "its validity ran out".into());
     let step = |lock: &DistributedLock, quorum_now| {
-        let held = Held { sealing: Sealing::Gone, quorum_now, ..held(standing(), None) };
+        let held = Held { sealing: Sealing::Gone, quorum_now, ..held(verdict(), None) };
         decide(&View { held: Some(held), ..view(lock) })
     };
     let early = lost("2026-01-01T00:01:03.000Z");
@@ -261,16 +261,13 @@ fn a_lost_lock_waits_for_its_delay_also_when_the_key_has_gone() {
 #[test]
 fn the_holders_own_word_frees_the_lock_at_once() {
     let lock = held_lock(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:59Z"}}));
-    let standing = Standing::Free(HeldReason::Released, "the claim was deleted".into());
-    assert!(matches!(
-        decide(&held_view(&lock, standing, None)),
-        Step::Free(Freed { reason: HeldReason::Released, .. })
-    ));
+    let verdict = Verdict::Release(HeldReason::Released, "the claim was deleted".into());
+    assert!(matches!(decide(&held_view(&lock, verdict, None)), Step::Free(Freed { reason: HeldReason::Released, .. })));
 }
 
 #[test]
 fn known_death_deletes_the_key_and_a_seal_that_has_run_out_is_left() {
     let over = ending_lock(json!({}));
-    let ended = Standing::Free(HeldReason::HolderGone, "its container has terminated".into());
+    let ended = Verdict::Release(HeldReason::HolderGone, "its container has terminated".into());
     assert!(matches!(decide(&held_view(&over, ended, None)), Step::Free(Freed { leave_seal: false, .. })));
 }

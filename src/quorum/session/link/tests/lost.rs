@@ -1,4 +1,4 @@
-//! Secrets that were lost, and others in their place.
+//! Secrets that were lost, and others in their target.
 
 use super::*;
 use crate::time::UnixMillis;
@@ -11,17 +11,17 @@ async fn a_process_that_refuses_the_password_is_told_from_one_that_is_away() {
     let (link, _end) = linked(&member, &plan, &users, &lost).await;
     assert!(!link.view().is_refused_by(Some("pod-1")));
 
-    let place = |auth: &Auth, pod: &str| {
+    let target = |auth: &Auth, pod: &str| {
         link.place_at(Some((pod.into(), member.address())), None, Some(auth), plan.lists.epoch, &users);
     };
-    place(&anew, "pod-1");
+    target(&anew, "pod-1");
     let view = until(&link, |view| view.is_refused_by(Some("pod-1"))).await;
     assert!(!view.processes.answers() && !view.is_refused_by(Some("pod-2")) && !view.is_refused_by(None));
     // Known again: the Secret was restored in time.
-    place(&lost, "pod-1");
+    target(&lost, "pod-1");
     until(&link, |view| view.processes.answers() && !view.is_refused_by(Some("pod-1"))).await;
     // What another pod's process said is not said of this one.
-    place(&anew, "pod-2");
+    target(&anew, "pod-2");
     until(&link, |view| view.is_refused_by(Some("pod-2"))).await;
     member.kill().await;
     until(&link, |view| view.failure.is_some() && !view.is_refused_by(Some("pod-2"))).await;

@@ -28,47 +28,47 @@ fn election() -> serde_json::Value {
     json!({"election": {"selector": {"matchLabels": {"app": "a"}}}})
 }
 
-fn judge(lock: &DistributedLock, liveness: &Liveness) -> Standing {
+fn judge(lock: &DistributedLock, liveness: &Liveness) -> Verdict {
     let evidence = Evidence { liveness: liveness.clone(), namespace_ends: false, quorum_now: Some(NOW) };
     super::judge(lock, &evidence)
 }
 
-fn reason(standing: &Standing) -> Option<HeldReason> {
-    match standing {
-        Standing::Good => None,
-        Standing::Free(reason, _) | Standing::RunsOut(reason, _) => Some(*reason),
+fn reason(verdict: &Verdict) -> Option<HeldReason> {
+    match verdict {
+        Verdict::Keep => None,
+        Verdict::Release(reason, _) | Verdict::LetExpire(reason, _) => Some(*reason),
     }
 }
 
 #[test]
 fn deleting_a_claim_with_a_free_identity_is_its_holders_word() {
-    let standing = judge(&lock(free_claim(json!({})), true), &Liveness::Unbound);
-    assert!(matches!(standing, Standing::Free(HeldReason::Released, _)));
+    let verdict = judge(&lock(free_claim(json!({})), true), &Liveness::Unbound);
+    assert!(matches!(verdict, Verdict::Release(HeldReason::Released, _)));
 }
 
 #[test]
 fn a_claim_is_not_given_up_before_min_hold() {
     let early = judge(&lock(free_claim(json!({"minHold": "2m"})), true), &Liveness::Unbound);
-    assert_eq!(early, Standing::Good);
+    assert_eq!(early, Verdict::Keep);
     let late = judge(&lock(free_claim(json!({"minHold": "30s"})), true), &Liveness::Unbound);
-    assert!(matches!(late, Standing::Free(HeldReason::Released, _)));
+    assert!(matches!(late, Verdict::Release(HeldReason::Released, _)));
 }
 
 #[test]
 fn a_claim_whose_container_finished_at_once_is_kept_for_min_hold_and_an_election_is_not() {
     let bound = Liveness::Bound(Instance::Terminated);
     let pod_claim = |min_hold: &str| json!({"key": "k", "claim": {"podName": "a"}, "minHold": min_hold});
-    assert_eq!(judge(&lock(pod_claim("2m"), false), &bound), Standing::Good);
-    assert!(matches!(judge(&lock(pod_claim("30s"), false), &bound), Standing::Free(..)));
+    assert_eq!(judge(&lock(pod_claim("2m"), false), &bound), Verdict::Keep);
+    assert!(matches!(judge(&lock(pod_claim("30s"), false), &bound), Verdict::Release(..)));
     let mut election = lock(election(), false);
     election.spec.min_hold = Some(crate::api::GoDuration::from_secs(120));
-    assert!(matches!(judge(&election, &bound), Standing::Free(..)));
+    assert!(matches!(judge(&election, &bound), Verdict::Release(..)));
 }
 
 #[test]
 fn deleting_an_election_does_not_cut_its_working_leader_short() {
-    let standing = judge(&lock(election(), true), &Liveness::Bound(Instance::Running));
-    assert!(matches!(standing, Standing::RunsOut(HeldReason::Released, _)));
+    let verdict = judge(&lock(election(), true), &Liveness::Bound(Instance::Running));
+    assert!(matches!(verdict, Verdict::LetExpire(HeldReason::Released, _)));
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_terminated_container_frees_the_lock_whatever_else_is_going_on() {
     let bound = Liveness::Bound(Instance::Terminated);
     let mut ending = lock(election(), true);
     ending.spec.suspend = true;
-    assert!(matches!(judge(&ending, &bound), Standing::Free(HeldReason::HolderGone, _)));
+    assert!(matches!(judge(&ending, &bound), Verdict::Release(HeldReason::HolderGone, _)));
 }
 
 #[test]
@@ -84,17 +84,17 @@ fn doubt_suspension_and_max_hold_let_the_hold_run_out() {
     let doubt = Liveness::Bound(Instance::Doubt("gone".into()));
     assert_eq!(reason(&judge(&lock(election(), false), &doubt)), Some(HeldReason::HolderGone));
     let suspended = judge(&lock(free_claim(json!({"suspend": true})), false), &Liveness::Unbound);
-    assert!(matches!(suspended, Standing::RunsOut(HeldReason::Suspended, _)));
+    assert!(matches!(suspended, Verdict::LetExpire(HeldReason::Suspended, _)));
     let overdue = judge(&lock(free_claim(json!({"maxHold": "1m"})), false), &Liveness::Unbound);
-    assert!(matches!(overdue, Standing::RunsOut(HeldReason::MaxHoldReached, _)));
+    assert!(matches!(overdue, Verdict::LetExpire(HeldReason::MaxHoldReached, _)));
     let in_time = judge(&lock(free_claim(json!({"maxHold": "61s"})), false), &Liveness::Unbound);
-    assert_eq!(in_time, Standing::Good);
+    assert_eq!(in_time, Verdict::Keep);
 }
 
 #[test]
 fn a_claim_that_a_running_job_owns_outlives_its_deletion() {
-    let standing = judge(&lock(free_claim(json!({})), true), &Liveness::Owned(Instance::Running));
-    assert_eq!(standing, Standing::Good);
+    let verdict = judge(&lock(free_claim(json!({})), true), &Liveness::Owned(Instance::Running));
+    assert_eq!(verdict, Verdict::Keep);
 }
 
 #[test]
@@ -104,9 +104,9 @@ fn a_break_lets_the_hold_run_out_and_only_a_forced_one_cuts_it_short() {
         lock.annotations_mut().insert(name.into(), "stuck since noon".into());
         judge(&lock, &Liveness::Bound(Instance::Running))
     };
-    assert!(matches!(annotated(BREAK_ANNOTATION), Standing::RunsOut(HeldReason::Broken, why) if why.contains("noon")));
+    assert!(matches!(annotated(BREAK_ANNOTATION), Verdict::LetExpire(HeldReason::Broken, why) if why.contains("noon")));
     assert!(
-        matches!(annotated(BREAK_FORCE_ANNOTATION), Standing::Free(HeldReason::Broken, why) if why.contains("given up"))
+        matches!(annotated(BREAK_FORCE_ANNOTATION), Verdict::Release(HeldReason::Broken, why) if why.contains("given up"))
     );
     assert_eq!(reason(&annotated(STEP_DOWN_ANNOTATION)), Some(HeldReason::SteppedDown));
 }
@@ -120,8 +120,8 @@ fn a_hold_that_is_ending_stays_ending_after_its_cause_is_gone() {
         until: None,
         message: None,
     });
-    let standing = judge(&lock, &Liveness::Bound(Instance::Running));
-    assert_eq!(reason(&standing), Some(HeldReason::Suspended));
+    let verdict = judge(&lock, &Liveness::Bound(Instance::Running));
+    assert_eq!(reason(&verdict), Some(HeldReason::Suspended));
 }
 
 fn ending(lock: &mut DistributedLock, reason: &str) {
@@ -149,7 +149,7 @@ fn deleting_the_owner_of_a_claim_that_is_ending_does_not_make_its_end_quicker() 
         let mut claim = lock(free_claim(json!({"minHold": "2m"})), true);
         ending(&mut claim, "MaxHoldReached");
         assert_eq!(reason(&judge(&claim, &liveness)), Some(HeldReason::MaxHoldReached));
-        assert!(matches!(judge(&claim, &liveness), Standing::RunsOut(..)), "{liveness:?}");
+        assert!(matches!(judge(&claim, &liveness), Verdict::LetExpire(..)), "{liveness:?}");
     }
 }
 
@@ -157,9 +157,9 @@ fn deleting_the_owner_of_a_claim_that_is_ending_does_not_make_its_end_quicker() 
 fn a_claim_whose_jobs_pods_vanished_runs_out() {
     let claim = lock(free_claim(json!({})), true);
     let doubt = Liveness::Owned(Instance::Doubt("its pod vanished".into()));
-    assert!(matches!(judge(&claim, &doubt), Standing::RunsOut(HeldReason::Released, _)));
+    assert!(matches!(judge(&claim, &doubt), Verdict::LetExpire(HeldReason::Released, _)));
     let ended = Liveness::Owned(Instance::Terminated);
-    assert!(matches!(judge(&claim, &ended), Standing::Free(HeldReason::Released, _)));
+    assert!(matches!(judge(&claim, &ended), Verdict::Release(HeldReason::Released, _)));
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_forced_break_ends_what_a_running_owner_keeps() {
     let mut claim = lock(free_claim(json!({})), true);
     claim.annotations_mut().insert(BREAK_FORCE_ANNOTATION.into(), "stuck".into());
     let running = Liveness::Owned(Instance::Running);
-    assert!(matches!(judge(&claim, &running), Standing::Free(HeldReason::Broken, _)));
+    assert!(matches!(judge(&claim, &running), Verdict::Release(HeldReason::Broken, _)));
     claim.annotations_mut().clear();
     claim.spec.suspend = true;
     assert_eq!(reason(&judge(&claim, &running)), Some(HeldReason::Suspended));
@@ -186,13 +186,13 @@ fn a_forced_break_ends_what_a_running_owner_keeps() {
 fn a_claim_that_goes_with_its_namespace_or_a_foreign_owner_runs_out() {
     let claim = lock(free_claim(json!({"minHold": "2m"})), true);
     let evidence = Evidence { liveness: Liveness::Unbound, namespace_ends: true, quorum_now: Some(NOW) };
-    assert!(matches!(super::judge(&claim, &evidence), Standing::RunsOut(HeldReason::Released, _)));
+    assert!(matches!(super::judge(&claim, &evidence), Verdict::LetExpire(HeldReason::Released, _)));
     let mut workflow = lock(free_claim(json!({})), true);
     owned(&mut workflow, "argoproj.io/v1alpha1", "Workflow");
-    assert!(matches!(judge(&workflow, &Liveness::Unbound), Standing::RunsOut(HeldReason::Released, _)));
+    assert!(matches!(judge(&workflow, &Liveness::Unbound), Verdict::LetExpire(HeldReason::Released, _)));
     let mut pods = lock(free_claim(json!({})), true);
     owned(&mut pods, "v1", "Pod");
-    assert!(matches!(judge(&pods, &Liveness::Owned(Instance::Terminated)), Standing::Free(..)));
+    assert!(matches!(judge(&pods, &Liveness::Owned(Instance::Terminated)), Verdict::Release(..)));
 }
 
 #[test]
@@ -203,22 +203,22 @@ fn the_holders_word_counts_with_the_token_of_the_hold_only() {
         claim.annotations_mut().insert(RELEASE_ANNOTATION.into(), word.into());
         claim
     };
-    assert!(matches!(judge(&with_word("7", "0s"), &Liveness::Unbound), Standing::Free(HeldReason::Released, _)));
-    assert_eq!(judge(&with_word("6", "0s"), &Liveness::Unbound), Standing::Good);
-    assert_eq!(judge(&with_word("7", "2m"), &Liveness::Unbound), Standing::Good, "remembered until minHold");
+    assert!(matches!(judge(&with_word("7", "0s"), &Liveness::Unbound), Verdict::Release(HeldReason::Released, _)));
+    assert_eq!(judge(&with_word("6", "0s"), &Liveness::Unbound), Verdict::Keep);
+    assert_eq!(judge(&with_word("7", "2m"), &Liveness::Unbound), Verdict::Keep, "remembered until minHold");
     let mut late = with_word("7", "0s");
     ending(&mut late, "Suspended");
-    assert!(matches!(judge(&late, &Liveness::Unbound), Standing::Free(HeldReason::Released, _)));
+    assert!(matches!(judge(&late, &Liveness::Unbound), Verdict::Release(HeldReason::Released, _)));
 }
 
 #[test]
 fn only_a_forced_break_ends_a_claim_before_its_minimum() {
     let mut claim = lock(free_claim(json!({"minHold": "2m", "suspend": true})), false);
-    assert_eq!(judge(&claim, &Liveness::Bound(Instance::Doubt("gone".into()))), Standing::Good);
+    assert_eq!(judge(&claim, &Liveness::Bound(Instance::Doubt("gone".into()))), Verdict::Keep);
     claim.annotations_mut().insert(BREAK_ANNOTATION.into(), "now".into());
-    assert_eq!(judge(&claim, &Liveness::Unbound), Standing::Good);
+    assert_eq!(judge(&claim, &Liveness::Unbound), Verdict::Keep);
     claim.annotations_mut().insert(BREAK_FORCE_ANNOTATION.into(), "now".into());
-    assert!(matches!(judge(&claim, &Liveness::Unbound), Standing::Free(HeldReason::Broken, _)));
+    assert!(matches!(judge(&claim, &Liveness::Unbound), Verdict::Release(HeldReason::Broken, _)));
 }
 
 #[test]

@@ -8,14 +8,14 @@ use proptest::prelude::*;
 use super::{
     auth::Auth,
     build::{OperatorPods, Transport, build},
-    in_force, plan,
+    effective, plan,
     record::{Stamps, publish, record_of},
     users,
 };
 use crate::{
     api::{
         RedisQuorum,
-        fuzz::{config, object},
+        properties::{config, object},
     },
     time::Monotonic,
 };
@@ -30,14 +30,14 @@ proptest! {
             let _objects = build(&plan, &Auth::random(), &OperatorPods::new("operator", &BTreeMap::new()), &Transport::default());
             prop_assert!([1, 3, 5, 7, 9].contains(&plan.lists.wanted.len()));
         }
-        let _all = (users::voting_users(&quorum, "fuzz-0"), in_force::engine(&quorum), in_force::clock_rule(&quorum));
-        let before = in_force::rejoin_delay_of(&quorum);
+        let _all = (users::voting_users(&quorum, "fuzz-0"), effective::engine(&quorum), effective::clock_rule(&quorum));
+        let before = effective::rejoin_delay_of(&quorum);
         let mut count = None;
-        let (values, again) = in_force::next(&quorum, &mut count, held, Monotonic::new(Duration::from_millis(now)));
+        let (values, again) = effective::next(&quorum, &mut count, held, Monotonic::new(Duration::from_millis(now)));
         prop_assert!(again.is_none_or(|again| again >= Monotonic::new(Duration::from_millis(now))));
         values.publish(quorum.status.get_or_insert_default());
         // Nothing is lowered at the first look, and nobody waits for less than was in force.
-        prop_assert!(before == Duration::MAX || in_force::rejoin_delay_of(&quorum) >= before);
+        prop_assert!(before == Duration::MAX || effective::rejoin_delay_of(&quorum) >= before);
     }
 
     #[test]

@@ -26,8 +26,8 @@ use crate::{
             decide::{Freed, Pause, Sealing, seal_retry},
             orphans::{self, EVERY_ATTEMPT, holder_nonce},
             queue,
-            standing::{self, Standing},
             status::{Draft, full_name},
+            verdict::{self, Verdict},
         },
         replica::{access, location, writes::request},
     },
@@ -236,18 +236,18 @@ impl Locks {
     async fn doubt_about_deletion(&self, lock: &DistributedLock, reason: HeldReason) -> Result<Option<String>, Error> {
         let by_word = lock.annotations().contains_key(RELEASE_ANNOTATION);
         let is_ending = lock.status.as_ref().is_some_and(|status| status.ending.is_some());
-        let deleted = lock.metadata.deletion_timestamp.is_some() && standing::is_free_identity(lock);
+        let deleted = lock.metadata.deletion_timestamp.is_some() && verdict::is_free_identity(lock);
         if reason != HeldReason::Released || by_word || is_ending || !deleted {
             return Ok(None);
         }
         let (client, namespace) = (&self.context.client, lock.namespace().unwrap_or_default());
         let object = request(Api::<Namespace>::all(client.clone()).get_opt(&namespace)).await?;
-        if object.is_none_or(|object| standing::is_ending(&object))
-            && let Standing::RunsOut(_, why) = standing::namespace_ends()
+        if object.is_none_or(|object| verdict::is_ending(&object))
+            && let Verdict::LetExpire(_, why) = verdict::namespace_ends()
         {
             return Ok(Some(why));
         }
-        for owner in lock.owner_references().iter().filter(|owner| standing::is_watched_owner(owner)) {
+        for owner in lock.owner_references().iter().filter(|owner| verdict::is_watched_owner(owner)) {
             let selected = ListParams::default().labels(&format!("{}={}", JOB_UID_LABEL, owner.uid));
             // Of a pod that cannot be read nobody knows that it has ended.
             let pods = request(Api::<Guarded<Pod>>::namespaced(client.clone(), &namespace).list(&selected)).await?;

@@ -38,9 +38,9 @@ pub fn has_just_released(lock: &DistributedLock, pod_name: &str, now: UnixMillis
 
 /// By lock and container instance, until when.
 #[derive(Debug, Default)]
-pub struct Shunned(Mutex<HashMap<(String, String), Boottime>>);
+pub struct Exclusions(Mutex<HashMap<(String, String), Boottime>>);
 
-impl Shunned {
+impl Exclusions {
     /// Adds an instance, or prolongs its time; whether it was there already.
     pub fn add(&self, lock: &str, container: &str, now: Boottime, time: Duration) -> bool {
         let mut until = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,12 +85,12 @@ mod tests {
     #[test]
     fn an_instance_is_passed_over_for_its_lock_and_for_a_while_only() {
         let at = |seconds| Boottime::new(Duration::from_secs(seconds));
-        let shunned = Shunned::default();
-        assert!(!shunned.add("lock", "c1", at(0), Duration::from_secs(10)));
-        assert!(shunned.contains("lock", "c1", at(9)));
-        assert!(!shunned.contains("other", "c1", at(9)) && !shunned.contains("lock", "c2", at(9)));
-        assert!(!shunned.contains("lock", "c1", at(10)));
-        assert!(shunned.add("lock", "c1", at(9), Duration::from_secs(10)));
-        assert!(shunned.contains("lock", "c1", at(18)));
+        let exclusions = Exclusions::default();
+        assert!(!exclusions.add("lock", "c1", at(0), Duration::from_secs(10)));
+        assert!(exclusions.contains("lock", "c1", at(9)));
+        assert!(!exclusions.contains("other", "c1", at(9)) && !exclusions.contains("lock", "c2", at(9)));
+        assert!(!exclusions.contains("lock", "c1", at(10)));
+        assert!(exclusions.add("lock", "c1", at(9), Duration::from_secs(10)));
+        assert!(exclusions.contains("lock", "c1", at(18)));
     }
 }

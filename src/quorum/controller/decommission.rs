@@ -16,11 +16,11 @@ use crate::{
     },
     fence::{
         FenceStep, Process, Reach, Reason, Verdict,
-        ending::{EndStep, EndView, decide_end},
+        decommission::{EndStep, EndView, decide_end},
     },
     quorum::{
         model::{
-            facts, in_force,
+            effective, facts,
             membership::users_since,
             plan::{self, Plan},
             record::{Stamps, record_named},
@@ -98,7 +98,7 @@ impl Task<'_> {
         let is_harmless = threat.is_none() || matches!(verdict, Verdict::Dead(_));
         let of_process = threat.map(|process| process.run_id.as_str());
         let harmless_since = (lingers && is_harmless).then(|| self.session.harmless_since(name.as_str(), of_process));
-        let rejoin_delay = in_force::current(&quorum).rejoin_delay();
+        let rejoin_delay = effective::current(&quorum).rejoin_delay();
         let step = decide_end(&EndView {
             now: self.now(),
             record: &record,

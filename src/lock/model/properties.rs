@@ -12,15 +12,15 @@ use super::{
     instance::Instance,
     queue,
     record::HoldRecord,
-    standing::{self, Evidence, Liveness, Standing},
     unreadable::{Raw, ended, ending, locate, told},
+    verdict::{self, Evidence, Liveness, Verdict},
 };
 use crate::{
     api::{
         DistributedLock,
         accepted::accepted,
         conditions::{HeldReason, find_condition},
-        fuzz::{config, object},
+        properties::{config, object},
     },
     redlock::{KeyState, Seen, StoredValue},
     runtime::cache::Guarded,
@@ -66,10 +66,10 @@ proptest! {
         let place = queue::place(&lock, &peers, others.len());
         let (now, wall) = (Boottime::new(Duration::from_secs(9)), UnixMillis(wall));
         let evidence = Evidence { liveness, namespace_ends: paused, quorum_now: clock.then_some(wall) };
-        let standing = standing::judge(&lock, &evidence);
+        let verdict = verdict::judge(&lock, &evidence);
         let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
         let held = is_held.then(|| Held {
-            standing: standing.clone(),
+            verdict: verdict.clone(),
             hold: None,
             record: lock.status.as_ref().and_then(|status| HoldRecord::recorded(status.holder.as_ref()?)),
             quorum_exists: true,
@@ -97,7 +97,7 @@ proptest! {
         if is_held {
             prop_assert!(!matches!(step, Step::Acquire(_) | Step::Keep(_) | Step::AddFinalizer), "{:?}", step);
         }
-        if matches!(standing, Standing::RunsOut(..)) && is_held {
+        if matches!(verdict, Verdict::LetExpire(..)) && is_held {
             prop_assert!(!matches!(step, Step::Lose(_)), "{:?}", step);
         }
     }

@@ -14,7 +14,7 @@ use crate::time::Monotonic;
 
 /// The settings that a fence rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InForce {
+pub struct Effective {
     /// The longest lock.
     pub max_ttl: Duration,
     /// How far clocks run apart.
@@ -23,7 +23,7 @@ pub struct InForce {
     pub node_timeout: Duration,
 }
 
-impl InForce {
+impl Effective {
     /// What the specification asks for.
     #[must_use]
     pub fn wanted(quorum: &RedisQuorum) -> Self {
@@ -87,32 +87,32 @@ fn whole_millis(duration: Duration) -> GoDuration {
 
 /// What a promise under this very state of the quorum may have been made with.
 #[must_use]
-pub fn current(quorum: &RedisQuorum) -> InForce {
-    let wanted = InForce::wanted(quorum);
-    InForce::published(quorum).map_or(wanted, |published| published.larger(wanted))
+pub fn current(quorum: &RedisQuorum) -> Effective {
+    let wanted = Effective::wanted(quorum);
+    Effective::published(quorum).map_or(wanted, |published| published.larger(wanted))
 }
 
 /// How long a fence waits under this very state of the quorum: an admission is written with its resourceVersion. Without a
 /// published maxTTL nothing is known about earlier promises, and no time is long enough.
 #[must_use]
 pub fn rejoin_delay_of(quorum: &RedisQuorum) -> Duration {
-    if InForce::published(quorum).is_none() { Duration::MAX } else { current(quorum).rejoin_delay() }
+    if Effective::published(quorum).is_none() { Duration::MAX } else { current(quorum).rejoin_delay() }
 }
 
 /// What the engine may use. A longer timeout only when fences wait for it; of two drifts the larger, which makes validities
 /// shorter.
 #[must_use]
 pub fn engine(quorum: &RedisQuorum) -> Settings {
-    let wanted = InForce::wanted(quorum);
-    let published = InForce::published(quorum).unwrap_or(wanted);
+    let wanted = Effective::wanted(quorum);
+    let published = Effective::published(quorum).unwrap_or(wanted);
     Settings { drift: wanted.larger(published).drift, node_timeout: wanted.smaller(published).node_timeout }
 }
 
 /// What the members' clocks are judged by. Of two drifts the smaller, which allows less.
 #[must_use]
 pub fn clock_rule(quorum: &RedisQuorum) -> Rule {
-    let wanted = InForce::wanted(quorum);
-    let published = InForce::published(quorum).unwrap_or(wanted);
+    let wanted = Effective::wanted(quorum);
+    let published = Effective::published(quorum).unwrap_or(wanted);
     Rule { drift: wanted.smaller(published).drift, window: wanted.larger(published).max_ttl }
 }
 
@@ -122,9 +122,9 @@ pub(in crate::quorum) const SHORTEST: Duration = Duration::from_secs(1);
 /// What may be published where masters are shared with others: a longer time to live comes into force only when their fences wait
 /// for it too, up to `settled`.
 #[must_use]
-pub fn shared(next: InForce, quorum: &RedisQuorum, settled: Option<Duration>) -> InForce {
-    let published = InForce::published(quorum).map_or(SHORTEST, |published| published.max_ttl);
-    InForce { max_ttl: next.max_ttl.min(published.max(settled.unwrap_or_default())), ..next }
+pub fn shared(next: Effective, quorum: &RedisQuorum, settled: Option<Duration>) -> Effective {
+    let published = Effective::published(quorum).map_or(SHORTEST, |published| published.max_ttl);
+    Effective { max_ttl: next.max_ttl.min(published.max(settled.unwrap_or_default())), ..next }
 }
 
 /// Brings into force what everybody who shares the masters has said to wait for, and no more than is wanted.
@@ -157,8 +157,8 @@ pub fn next(
     lowering: &mut Option<Lowering>,
     larger_is_held: bool,
     now: Monotonic,
-) -> (InForce, Option<Monotonic>) {
-    let (wanted, current, generation) = (InForce::wanted(quorum), current(quorum), quorum.metadata.generation);
+) -> (Effective, Option<Monotonic>) {
+    let (wanted, current, generation) = (Effective::wanted(quorum), current(quorum), quorum.metadata.generation);
     if current == wanted {
         *lowering = None;
         return (wanted, None);
@@ -209,7 +209,7 @@ mod tests {
         for (second, held) in steps {
             let (values, _) = next(quorum, count, *held, at(*second));
             values.publish(quorum.status.get_or_insert_default());
-            after.push(InForce::published(quorum).unwrap().max_ttl.as_secs());
+            after.push(Effective::published(quorum).unwrap().max_ttl.as_secs());
         }
         after
     }
@@ -256,7 +256,7 @@ mod tests {
         for (settled, expected) in [(5, 10), (20, 20), (60, 30), (20, 30)] {
             let before = quorum.clone();
             settle(quorum.status.get_or_insert_default(), &before, Duration::from_secs(settled));
-            assert_eq!(InForce::published(&quorum).unwrap().max_ttl, Duration::from_secs(expected));
+            assert_eq!(Effective::published(&quorum).unwrap().max_ttl, Duration::from_secs(expected));
         }
     }
 
@@ -311,12 +311,12 @@ mod tests {
         let mut mixed = quorum((10_000, 500, 5_000), Some((30_000, 50, 10_000)));
         let mut count = None;
         in_force(&mut mixed, &mut count, &[(100, false)]);
-        let first = InForce::published(&mixed).unwrap();
+        let first = Effective::published(&mixed).unwrap();
         assert_eq!((first.max_ttl.as_secs(), first.node_timeout.as_millis(), first.drift.ppm), (30, 500, 10_000));
         assert_eq!(engine(&mixed).drift.ppm, 10_000, "validities stay short until then");
         assert_eq!(clock_rule(&mixed).drift.ppm, 5_000, "and clocks are judged strictly");
         in_force(&mut mixed, &mut count, &[(132, false)]);
-        assert_eq!(InForce::published(&mixed), Some(InForce::wanted(&mixed)));
+        assert_eq!(Effective::published(&mixed), Some(Effective::wanted(&mixed)));
     }
 
     #[test]
@@ -342,7 +342,7 @@ mod tests {
     fn an_older_version_published_max_ttl_only() {
         let mut quorum = quorum((30_000, 50, 10_000), None);
         quorum.status = Some(serde_json::from_value(json!({"maxTTLInForce": "1m"})).unwrap());
-        let published = InForce::published(&quorum).unwrap();
+        let published = Effective::published(&quorum).unwrap();
         assert_eq!((published.max_ttl.as_secs(), published.node_timeout.as_millis()), (60, 50));
     }
 }

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use crate::{
     api::{DistributedLock, HttpGet, Liveness, TcpSocket},
-    lock::model::{heartbeat::Heartbeat, standing},
+    lock::model::{heartbeat::Heartbeat, verdict},
     redis_member::{Connect, Stream},
     redlock::Nonce,
     runtime::context::Context,
@@ -63,7 +63,7 @@ impl Asked {
 
 /// What the answers of holders so far amount to.
 #[derive(Debug, Default)]
-pub struct Vitals {
+pub struct Answers {
     by_lock: Mutex<HashMap<String, Record>>,
 }
 
@@ -79,7 +79,7 @@ pub fn are_asked(lock: &DistributedLock) -> bool {
     lock.spec.liveness.is_some() || lock.spec.claim.as_ref().is_some_and(|claim| claim.heartbeat.is_some())
 }
 
-impl Vitals {
+impl Answers {
     /// Asks the holder of `lock`; an error says why it is not to be renewed. Otherwise the moment after which no key of it may end, if
     /// its heartbeat sets one. Nothing is expected of a holder before `minHold` is over, or once it has asked to be released.
     pub async fn check(
@@ -104,7 +104,7 @@ impl Vitals {
             verdict = verdict.and(record.heartbeat.judge(limit.get(), lock.spec.ttl.get(), now));
         }
         self.by_lock.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, record);
-        if standing::is_expected_to_be_well(lock, quorum_now) { verdict } else { Ok(None) }
+        if verdict::is_expected_to_be_well(lock, quorum_now) { verdict } else { Ok(None) }
     }
 
     /// Forgets locks that are no longer held here.

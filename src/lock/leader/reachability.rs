@@ -19,14 +19,14 @@ use crate::{
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// A term of leadership.
-pub struct Tenure {
+pub struct Reachability {
     term: Term,
     began: Boottime,
     /// Since when attempts to acquire have met silence.
     silent: Mutex<HashMap<ObjectRef<RedisQuorum>, Boottime>>,
 }
 
-impl Tenure {
+impl Reachability {
     /// `term`, which begins now.
     pub fn new(term: Term, now: Boottime) -> Self {
         Self { term, began: now, silent: Mutex::default() }
@@ -77,11 +77,11 @@ mod tests {
 
     #[test]
     fn silence_counts_from_the_first_attempt_that_nobody_answered() {
-        let (tenure, quorum) = (Tenure::new(Term::new(1), at(0)), ObjectRef::new("main").within("ns"));
-        assert_eq!([100, 102, 103].map(|now| tenure.is_silenced(&quorum, at(now))), [false, false, true]);
-        tenure.hand_over(&quorum, "silence", true, at(103));
-        assert!(tenure.may_hand_over(&quorum, at(104)) && !tenure.may_hand_over(&quorum, at(110)));
-        tenure.reached(&quorum);
-        assert!(!tenure.is_silenced(&quorum, at(111)) && tenure.may_hand_over(&quorum, at(111)));
+        let (reachability, quorum) = (Reachability::new(Term::new(1), at(0)), ObjectRef::new("main").within("ns"));
+        assert_eq!([100, 102, 103].map(|now| reachability.is_silenced(&quorum, at(now))), [false, false, true]);
+        reachability.hand_over(&quorum, "silence", true, at(103));
+        assert!(reachability.may_hand_over(&quorum, at(104)) && !reachability.may_hand_over(&quorum, at(110)));
+        reachability.reached(&quorum);
+        assert!(!reachability.is_silenced(&quorum, at(111)) && reachability.may_hand_over(&quorum, at(111)));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::{MemberLink, Place};
+use super::{MemberLink, Target};
 use crate::{
     api::MEMBER_LABEL,
     quorum::model::{auth::Auth, expose::PORT, facts},
@@ -34,7 +34,7 @@ impl MemberLink {
         voter.as_ref().filter(|(of, _)| *of == epoch).map(|(_, voter)| voter.clone())
     }
 
-    /// Where the member is now: in this pod, if in any. A pod that speaks TLS has no place until it is known whom to trust; false
+    /// Where the member is now: in this pod, if in any. A pod that speaks TLS has no target until it is known whom to trust; false
     /// then.
     pub(in crate::quorum::session) fn place(
         &self,
@@ -62,7 +62,7 @@ impl MemberLink {
         epoch: i64,
         users: &[String],
     ) {
-        let place = auth.zip(located).map(|(auth, (pod_uid, address))| {
+        let target = auth.zip(located).map(|(auth, (pod_uid, address))| {
             let endpoint = |username: String| Endpoint {
                 address: address.clone(),
                 password: auth.password(&self.plan.name, &username),
@@ -71,11 +71,11 @@ impl MemberLink {
             };
             self.place_voter(epoch, endpoint(UserRule::locker_name(epoch)), None);
             let other_password = auth.other_password(&self.plan.name, OPERATOR_USER);
-            Place { pod_uid, admin: endpoint(OPERATOR_USER.to_owned()), other_password, users: users.to_vec() }
+            Target { pod_uid, admin: endpoint(OPERATOR_USER.to_owned()), other_password, users: users.to_vec() }
         });
-        self.place.send_if_modified(|current| {
-            let moved = *current != place;
-            *current = place;
+        self.target.send_if_modified(|current| {
+            let moved = *current != target;
+            *current = target;
             moved
         });
     }

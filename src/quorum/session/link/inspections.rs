@@ -30,7 +30,7 @@ pub enum ScriptNews {
 
 /// What a link remembers of these.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct Inspections {
     bound: Option<Duration>,
     walk: Option<(RunId, TtlWalk)>,
     script: Option<(ScriptNews, Monotonic)>,

@@ -20,13 +20,13 @@ use crate::{
 
 /// What is to become of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Verdict {
     /// It is renewed.
-    Good,
+    Keep,
     /// It ends at once: the holder said so, or is known to have ended.
-    Free(HeldReason, String),
+    Release(HeldReason, String),
     /// It is not renewed any more; it is sealed and runs out, or goes when the container has terminated.
-    RunsOut(HeldReason, String),
+    LetExpire(HeldReason, String),
 }
 
 /// What is known about the holder's processes.
@@ -40,7 +40,7 @@ pub enum Liveness {
     Bound(Instance),
 }
 
-/// Everything outside the lock object that its standing depends on.
+/// Everything outside the lock object that its verdict depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
     /// What is known about the holder's processes.
@@ -52,25 +52,25 @@ pub struct Evidence {
 }
 
 /// Judges the hold in `lock.status` by everything but the holder's own answers.
-pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Standing {
+pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if let Some(reason) = annotation(lock, BREAK_FORCE_ANNOTATION) {
-        return Standing::Free(HeldReason::Broken, format!("broken by force, exclusion was given up: {reason}"));
+        return Verdict::Release(HeldReason::Broken, format!("broken by force, exclusion was given up: {reason}"));
     }
     if let Some(ending) = lock.status.as_ref().and_then(|status| status.ending.as_ref()) {
         return judge_ending(lock, evidence, ending);
     }
     if is_held_for_its_minimum(lock, evidence.quorum_now) {
         // What minHold is for: a job that finished at once somewhere is not to run again elsewhere.
-        return if is_deleting(lock) && evidence.namespace_ends { namespace_ends() } else { Standing::Good };
+        return if is_deleting(lock) && evidence.namespace_ends { namespace_ends() } else { Verdict::Keep };
     }
     if is_released(lock) {
         return released();
     }
     match &evidence.liveness {
         Liveness::Bound(Instance::Terminated) => terminated(),
-        Liveness::Bound(Instance::Doubt(why)) => Standing::RunsOut(HeldReason::HolderGone, why.clone()),
+        Liveness::Bound(Instance::Doubt(why)) => Verdict::LetExpire(HeldReason::HolderGone, why.clone()),
         Liveness::Owned(Instance::Doubt(why)) => {
-            Standing::RunsOut(HeldReason::Released, format!("the claim was deleted with its owner, and {why}"))
+            Verdict::LetExpire(HeldReason::Released, format!("the claim was deleted with its owner, and {why}"))
         }
         Liveness::Owned(Instance::Terminated) | Liveness::Unbound if is_deleting(lock) && is_free_identity(lock) => {
             deleted(lock, evidence)
@@ -80,7 +80,7 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Standing {
 }
 
 /// An end that has begun goes on, also when its cause is gone. Only known death or the holder's word make it quicker.
-fn judge_ending(lock: &DistributedLock, evidence: &Evidence, ending: &Ending) -> Standing {
+fn judge_ending(lock: &DistributedLock, evidence: &Evidence, ending: &Ending) -> Verdict {
     if evidence.liveness == Liveness::Bound(Instance::Terminated) {
         return terminated();
     }
@@ -89,54 +89,54 @@ fn judge_ending(lock: &DistributedLock, evidence: &Evidence, ending: &Ending) ->
     }
     let reason = HeldReason::ALL.iter().find(|reason| reason.as_str() == ending.reason);
     let why = ending.message.clone().unwrap_or_default();
-    Standing::RunsOut(reason.copied().unwrap_or(HeldReason::Ending), why)
+    Verdict::LetExpire(reason.copied().unwrap_or(HeldReason::Ending), why)
 }
 
 /// Deleting a claim with a free identity is its holder's word, unless something else deletes what its holder may still use.
-fn deleted(lock: &DistributedLock, evidence: &Evidence) -> Standing {
+fn deleted(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if evidence.namespace_ends {
         return namespace_ends();
     }
     match lock.owner_references().iter().find(|owner| !is_watched_owner(owner)) {
         Some(owner) => {
             let why = format!("the claim has an owner ({} {}) whose processes nobody can tell", owner.kind, owner.name);
-            Standing::RunsOut(HeldReason::Released, why)
+            Verdict::LetExpire(HeldReason::Released, why)
         }
-        None => Standing::Free(HeldReason::Released, "the claim was deleted".into()),
+        None => Verdict::Release(HeldReason::Released, "the claim was deleted".into()),
     }
 }
 
 /// What people ask for, and what the specification limits.
-fn asked(lock: &DistributedLock, evidence: &Evidence) -> Standing {
+fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if let Some(reason) = annotation(lock, BREAK_ANNOTATION) {
-        return Standing::RunsOut(HeldReason::Broken, format!("broken: {reason}"));
+        return Verdict::LetExpire(HeldReason::Broken, format!("broken: {reason}"));
     }
     if annotation(lock, STEP_DOWN_ANNOTATION).is_some() {
-        return Standing::RunsOut(HeldReason::SteppedDown, "asked to step down".into());
+        return Verdict::LetExpire(HeldReason::SteppedDown, "asked to step down".into());
     }
     if is_deleting(lock) && !matches!(evidence.liveness, Liveness::Owned(Instance::Running)) {
-        return Standing::RunsOut(HeldReason::Released, "the lock was deleted while its holder works".into());
+        return Verdict::LetExpire(HeldReason::Released, "the lock was deleted while its holder works".into());
     }
     if lock.spec.suspend {
-        return Standing::RunsOut(HeldReason::Suspended, "the lock was suspended".into());
+        return Verdict::LetExpire(HeldReason::Suspended, "the lock was suspended".into());
     }
     if has_reached_max_hold(lock, evidence.quorum_now) {
-        return Standing::RunsOut(HeldReason::MaxHoldReached, "maxHold has passed".into());
+        return Verdict::LetExpire(HeldReason::MaxHoldReached, "maxHold has passed".into());
     }
-    Standing::Good
+    Verdict::Keep
 }
 
-fn terminated() -> Standing {
-    Standing::Free(HeldReason::HolderGone, "its container has terminated".into())
+fn terminated() -> Verdict {
+    Verdict::Release(HeldReason::HolderGone, "its container has terminated".into())
 }
 
-fn released() -> Standing {
-    Standing::Free(HeldReason::Released, "its holder released it".into())
+fn released() -> Verdict {
+    Verdict::Release(HeldReason::Released, "its holder released it".into())
 }
 
 /// The namespace controller deletes claims and pods together, and pods may work through their grace period.
-pub fn namespace_ends() -> Standing {
-    Standing::RunsOut(HeldReason::Released, "its namespace is being deleted".into())
+pub fn namespace_ends() -> Verdict {
+    Verdict::LetExpire(HeldReason::Released, "its namespace is being deleted".into())
 }
 
 /// Whether everything in the namespace is being deleted.
