@@ -4,7 +4,7 @@
 //! can have promised has expired, and when that predecessor is known to be dead. [`decide`] takes what one operator
 //! replica knows about one member and names the one next step; it reads no clock and does no IO. [`watch`] turns probes into what
 //! `decide` needs, [`record`] says what each step does to the published record, [`predecessor`] judges the process
-//! before, [`clock`] judges a process's clock, and [`ending`] is the same question for a quorum that is being deleted. [`external`] decides about masters
+//! before, [`clock`] judges a process's clock, and [`decommission`] is the same question for a quorum that is being deleted. [`external`] decides about masters
 //! that others run.
 
 pub mod clock;

@@ -1,5 +1,22 @@
 //! A Kubernetes operator that gives distributed locks and leader election through Redlock, over independent Redis masters
 //! that it runs and fences itself. `ARCHITECTURE.md` has the map; the modules below are its layers, lowest first.
+//!
+//! Words that this project uses with one meaning each:
+//!
+//! - **member**: one Redis master of a quorum. **process**: one run of its server, told apart by its `run_id`.
+//! - **quorum**: the members of one RedisQuorum. **majority**: more than half of a list of them.
+//! - **admit**: let a process vote. **fence**: keep a process from voting until every promise of its predecessors has expired; the
+//!   time that this takes is the **rejoin delay**.
+//! - **lock**: a DistributedLock. **claim**: a lock for one holder. **election**: a lock for one of several pods.
+//! - **holder**: who has the lock. **candidate**: a container that may get it.
+//! - **hold**: one period of one holder, named by its **nonce**. **validity**: the time until which a hold is certain.
+//! - **verdict**: whether a holder keeps its lock, releases it, or lets it expire.
+//! - **seal**: replace the value of a key so that no replica can extend it. **repair**: set the key again on a member that lost it.
+//! - **orphan**: a value in Redis that no status names. **adopt**: take up the renewal of a hold that another replica published.
+//! - **fencing token**: a number that rises with each hold of a key.
+//! - **leader**: the replica of the operator that writes. **term**: the time for which it leads; **epoch** of the leader: its number.
+//! - **membership epoch**: the number of a member list. **joint**: while a change needs majorities of two lists.
+//! - **installation**: the replicas of the operator that share one Lease.
 
 // Layer 0, pure: no IO, no clock, no Kubernetes, no Redis.
 pub mod fence;
@@ -10,7 +27,7 @@ pub mod time;
 #[cfg(feature = "redis-client")]
 pub mod redis_member;
 
-// Layer 2, feature `operator`: Kubernetes.
+// Layer 2, feature `operator`: Kubernetes. The order of its rooms is in tests/layers.rs.
 #[cfg(feature = "operator")]
 pub mod api;
 #[cfg(feature = "operator")]

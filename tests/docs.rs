@@ -94,3 +94,20 @@ fn tests_that_the_documentation_names_exist() {
         assert!(missing.is_empty(), "docs/{page_name} names tests that do not exist: {missing:?}");
     }
 }
+
+#[test]
+fn places_that_the_index_names_exist() {
+    let text = page("places.md");
+    let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| ") && line.contains("`src/")).collect();
+    assert!(rows.len() >= 20, "only {} rows were found", rows.len());
+    for row in rows {
+        let mut quoted = row.rsplit('`').skip(1).step_by(2);
+        let (name, file) = (quoted.next().unwrap(), quoted.next().unwrap());
+        let code = fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let is_there = ["fn ", "struct ", "enum ", "\""].iter().any(|before| {
+            code.match_indices(&format!("{before}{name}"))
+                .any(|(at, found)| !code[at + found.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+        });
+        assert!(is_there, "{file} has no {name}");
+    }
+}

@@ -1,5 +1,6 @@
 //! The order of the rooms and floors in `src` (ARCHITECTURE.md): nothing imports from what stands above it, and no two of them import
 //! from each other. The compiler enforces the order of the features only.
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
