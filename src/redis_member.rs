@@ -10,6 +10,7 @@ mod admin;
 mod connect;
 mod endpoint;
 mod external;
+mod guard;
 mod limited;
 mod outward;
 mod scripts;
@@ -23,7 +24,8 @@ pub use admin::{
 };
 pub use connect::{Connect, Machine, Stream, Tcp};
 pub use endpoint::{Endpoint, Secret};
-pub use external::{Claim, Guard, OtherClaim, RECORD_KEY, RecordLook, relied_on, share};
+pub use external::{Claim, OtherClaim, RecordLook, relied_on, share};
+pub use guard::{Guard, RECORD_KEY};
 pub use outward::{Network, NotANetwork, Outward};
 pub use tls::{Authorities, Fingerprint, TlsClient, TlsError};
 pub use voting::{Link, RedisMember};

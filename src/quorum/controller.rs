@@ -62,11 +62,11 @@ use crate::{
     },
     time::{Boottime, Monotonic},
 };
-use apply::Applied;
 use auth::Secrets;
 use change::Changed;
 use installations::Others;
 use owned::{Owned, Settled};
+use publish::Applied;
 use publish::Publisher;
 
 /// Between two looks at a quorum without news.

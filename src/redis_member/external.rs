@@ -6,20 +6,9 @@ use std::time::Duration;
 use redis::{Value, cmd};
 
 use super::AdminConnection;
+use super::guard::RECORD_KEY;
 use super::wire;
 use crate::redlock::{FencingToken, MemberError, TOKEN_KEY};
-
-/// Where operators that share a master say what they are: one string, JSON, by the UID of the RedisQuorum.
-pub const RECORD_KEY: &str = "#quorum";
-
-/// What a vote on a master that others run is judged by: the record must not know of a later epoch of this quorum.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Guard {
-    /// UID of the RedisQuorum.
-    pub uid: String,
-    /// Membership epoch that the voting connection belongs to.
-    pub epoch: i64,
-}
 
 /// What one operator says of its quorum. Durations are whole milliseconds on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]

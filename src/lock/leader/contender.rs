@@ -5,7 +5,7 @@ use kube::{
     core::{Selector, SelectorExt},
 };
 
-use super::{exclusions, reconcile::Locks};
+use super::{exclusions, locks::Locks};
 use crate::{
     api::{Claim, DistributedLock, Election},
     lock::model::{

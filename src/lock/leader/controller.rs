@@ -14,7 +14,7 @@ use kube::{
 use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 
 use super::{
-    reconcile::{Error, Locks},
+    locks::{Error, Locks},
     replicas::Replicas,
 };
 use crate::{

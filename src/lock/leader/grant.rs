@@ -7,7 +7,7 @@ use kube::{
     runtime::{controller::Action, reflector::ObjectRef},
 };
 
-use super::reconcile::{Error, Locks, Progress};
+use super::locks::{Error, Locks, Progress};
 use crate::{
     api::{DistributedLock, LockHolder, MilliTime, RedisQuorum, conditions::HeldReason},
     lock::{

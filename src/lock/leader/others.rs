@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{ResourceExt, runtime::controller::Action};
 
-use super::reconcile::{Error, Locks};
+use super::locks::{Error, Locks};
 use crate::{
     api::{DistributedLock, HeldQuorum, LOCK_FINALIZER, RedisQuorum, conditions::AcceptedReason},
     lock::model::{

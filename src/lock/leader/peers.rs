@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
 
-use super::reconcile::Locks;
+use super::locks::Locks;
 use crate::{
     api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum, conditions::AcceptedReason},
     lock::{

@@ -13,7 +13,7 @@ use kube::{
 use super::{
     grant::Attempt,
     labels::{self, leader_label_wanted},
-    reconcile::{Error, Locks, Progress},
+    locks::{Error, Locks, Progress},
 };
 use crate::{
     api::{DistributedLock, DistributedLockStatus, MilliTime, conditions::HeldReason},

@@ -1,48 +1,29 @@
 //! The driver: observe, decide, act, until there is nothing left to do for a lock. Runs on the leader only.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     ResourceExt,
     runtime::{controller::Action, events::EventType, reflector::ObjectRef},
 };
-use tokio::sync::broadcast;
 
-use super::{
-    exclusions::Exclusions, index::Index, labels::Wearers, reachability::Reachability, turns::Turns, unreadable::Memory,
-};
+use super::locks::{Error, Locks, Progress};
 use crate::{
     api::{
-        DistributedLock, DistributedLockStatus, RELEASE_ANNOTATION,
+        DistributedLock, DistributedLockStatus, HeldQuorum, RELEASE_ANNOTATION,
         conditions::{AcceptedReason, LockCondition, find_condition},
     },
     lock::{
-        model::{
-            candidate::Candidate,
-            decide::{Pause, Refusal, Rest, Sealing, Step, decide},
-            publications::Publications,
-        },
+        model::decide::{Refusal, Rest, Step, decide},
         replica::{
             access::{self, Access},
-            holds::Holds,
-            liveness::Asked,
-            shares::Slots,
-            writes::{WriteError, Written},
+            location,
+            writes::WriteError,
         },
     },
-    quorum::session::Sessions,
-    redlock::Nonce,
-    runtime::{context::Context, leader::Term},
 };
 
-/// So many locks are looked at side by side, of one namespace half as many. More requests at once would only wait for each other in
-/// the API server, and keep the leader's own Lease waiting.
-const SLOTS: usize = 64;
 /// A lock that needs more steps than this in one go is looked at again later, so that a mistake cannot spin.
 const MAX_STEPS: usize = 16;
 /// Timers count no further than about two years; whoever waits longer looks again in between.
@@ -51,75 +32,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 /// Until the term ends, or nobody was found who had better lead.
 const AWAITING_SUCCESSOR: Duration = Duration::from_millis(100);
 
-/// Why a reconcile could not finish; it is repeated with backoff.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The API server refused a write, or its answer is missing.
-    #[error("failed to write to the API server")]
-    Write(#[from] WriteError),
-    /// The quorum could not be asked to reserve tokens.
-    #[error("failed to raise the quorum's token floor")]
-    TokenFloor(#[source] Box<dyn std::error::Error + Send + Sync>),
-}
-
 /// Before a lock takes the turn of another key.
 const OTHER_TURN: Duration = Duration::from_millis(10);
 
-/// Everything that the reconciles of one term of leadership share.
-pub struct Locks {
-    /// Caches, client, clock.
-    pub context: Context,
-    /// The term.
-    pub reachability: Reachability,
-    /// Connections to the quorums.
-    pub sessions: Sessions,
-    /// The holds of this replica.
-    pub holds: Arc<Holds>,
-    /// Which locks depend on what.
-    pub index: Index,
-    /// This replica's own writes.
-    pub written: Written,
-    /// Asks for reconciles of other locks.
-    pub nudges: broadcast::Sender<ObjectRef<DistributedLock>>,
-    turns: Turns,
-    slots: Slots,
-    publications: Mutex<Publications>,
-    /// What candidates have answered.
-    pub(super) asked: Asked,
-    pauses: Mutex<HashMap<String, Pause>>,
-    sealed: Mutex<HashMap<String, (Option<Nonce>, Sealing)>>,
-    /// What is remembered of locks that cannot be read, by UID.
-    pub(super) unreadable: Mutex<HashMap<String, Memory>>,
-    /// Who is passed over.
-    pub exclusions: Exclusions,
-    /// Which pods wear leader labels.
-    pub wearers: Wearers,
-}
-
 impl Locks {
-    /// For a new term; nothing is carried over from an earlier one but the holds.
-    pub fn new(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) -> Self {
-        let reachability = Reachability::new(term, context.clock.boottime());
-        Self {
-            written: Written::new(context.metrics.clone()),
-            context,
-            reachability,
-            sessions,
-            holds,
-            index: Index::default(),
-            nudges: broadcast::channel(4096).0,
-            turns: Turns::default(),
-            slots: Slots::new(SLOTS),
-            publications: Mutex::default(),
-            asked: Asked::default(),
-            pauses: Mutex::default(),
-            sealed: Mutex::default(),
-            unreadable: Mutex::default(),
-            exclusions: Exclusions::default(),
-            wearers: Wearers::default(),
-        }
-    }
-
     /// Brings one lock to where nothing is left to do.
     pub async fn reconcile(self: Arc<Self>, cached: Arc<DistributedLock>) -> Result<Action, Error> {
         let reference = ObjectRef::from_obj(&*cached);
@@ -180,9 +96,14 @@ impl Locks {
         access::of(&self.context, lock)
     }
 
-    /// As the watch has it, or as it was last written here.
-    pub(super) fn newest_of(&self, lock: &ObjectRef<DistributedLock>) -> Option<Arc<DistributedLock>> {
-        self.context.locks.get(lock).map(|cached| self.written.newest(cached))
+    /// Which turn a lock takes: that of its quorum and key, whatever its number of slots. One that has no key takes turns with nobody.
+    pub(super) fn turn_of(&self, lock: &DistributedLock, access: &Result<Access, Refusal>) -> String {
+        let at = |quorum: &HeldQuorum, key: &str| format!("{quorum} {}", key.split('#').next().unwrap_or_default());
+        match (location::of(&self.context, lock), access) {
+            (Some(record), _) => at(&record.quorum, record.key.as_str()),
+            (None, Ok(access)) => at(&access.quorum, access.key.as_str()),
+            (None, Err(_refused)) => lock.uid().unwrap_or_default(),
+        }
     }
 
     async fn act(
@@ -270,22 +191,6 @@ impl Locks {
         Ok(written)
     }
 
-    fn publications(&self) -> MutexGuard<'_, Publications> {
-        self.publications.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What a lock had to publish is published, or need not be any more: the next ones may.
-    fn publication_done(&self, uid: &str) {
-        let told = self.publications().done(uid);
-        told.into_iter().for_each(|lock| self.nudge(lock));
-    }
-
-    /// Asks for a reconcile.
-    fn nudge(&self, lock: ObjectRef<DistributedLock>) {
-        // Nobody listens only while the controller is being stopped.
-        let _ = self.nudges.send(lock);
-    }
-
     /// The object goes: no status names a holder any more.
     pub(super) async fn let_go(&self, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
         self.release_orphans(lock).await;
@@ -298,65 +203,6 @@ impl Locks {
         self.forget(&uid);
         Ok(Progress::Done(Action::await_change()))
     }
-
-    /// Drops what is remembered of an object that is gone.
-    pub fn forget(&self, uid: &str) {
-        self.pause(uid, None);
-        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
-        self.written.forget(uid);
-        self.asked.forget(uid);
-        let told = self.publications().forget(uid);
-        told.into_iter().for_each(|lock| self.nudge(lock));
-    }
-
-    /// Postpones the next attempt, or forgets the last one.
-    pub fn pause(&self, uid: &str, pause: Option<Pause>) {
-        let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
-        match pause {
-            Some(pause) => pauses.insert(uid.to_owned(), pause),
-            None => pauses.remove(uid),
-        };
-    }
-
-    /// Why the last attempt failed.
-    pub fn last_pause(&self, uid: &str) -> Option<Pause> {
-        self.pauses.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
-    }
-
-    /// Remembers what a majority said about the end of this hold; without a nonce, about that of every attempt.
-    pub fn mark_sealed(&self, uid: &str, nonce: Option<Nonce>, sealing: Sealing) {
-        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned(), (nonce, sealing));
-    }
-
-    /// The hold of this lock that was last sealed here.
-    pub fn sealed_nonce(&self, uid: &str) -> Option<Nonce> {
-        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).get(uid).and_then(|(nonce, _)| *nonce)
-    }
-
-    pub(super) fn sealing_of(&self, uid: &str, nonce: Option<Nonce>) -> Sealing {
-        let sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
-        match sealed.get(uid) {
-            Some((of, sealing)) if *of == nonce => *sealing,
-            _ => Sealing::Unconfirmed,
-        }
-    }
-
-    /// Asks for a reconcile of the others on the key that this one's news concern.
-    pub fn nudge_others(&self, lock: &DistributedLock) {
-        let own = ObjectRef::from_obj(lock);
-        let concerned = self.index.concerned(lock, self.spans_namespaces(lock));
-        concerned.into_iter().filter(|other| *other != own).for_each(|other| self.nudge(other));
-    }
-}
-
-/// How far a step came.
-pub enum Progress {
-    /// There is more to do, from this state.
-    Next(Arc<DistributedLock>),
-    /// Nothing more until then.
-    Done(Action),
-    /// Ask this candidate for its health, and decide again.
-    Ask(Box<Candidate>),
 }
 
 fn wake(after: Option<Duration>) -> Action {

@@ -14,7 +14,7 @@ use kube::{
 
 use super::{
     labels,
-    reconcile::{Error, Locks, Progress},
+    locks::{Error, Locks, Progress},
 };
 use crate::{
     api::{

@@ -5,21 +5,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use kube::ResourceExt;
-
-use super::reconcile::Locks;
-use crate::{
-    api::{DistributedLock, HeldQuorum},
-    lock::{
-        model::decide::Refusal,
-        replica::{access::Access, location},
-    },
-};
-
 /// Turns that nobody waits for are dropped when there are more than so many: keys of the past take no memory.
 const KEPT: usize = 1024;
 
-/// By the name that [`Locks::turn_of`] gives.
+/// By the name that `Locks::turn_of` gives.
 #[derive(Debug, Default)]
 pub(super) struct Turns(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
 
@@ -31,17 +20,5 @@ impl Turns {
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         }
         turns.entry(name.to_owned()).or_default().clone()
-    }
-}
-
-impl Locks {
-    /// Which turn a lock takes: that of its quorum and key, whatever its number of slots. One that has no key takes turns with nobody.
-    pub(super) fn turn_of(&self, lock: &DistributedLock, access: &Result<Access, Refusal>) -> String {
-        let at = |quorum: &HeldQuorum, key: &str| format!("{quorum} {}", key.split('#').next().unwrap_or_default());
-        match (location::of(&self.context, lock), access) {
-            (Some(record), _) => at(&record.quorum, record.key.as_str()),
-            (None, Ok(access)) => at(&access.quorum, access.key.as_str()),
-            (None, Err(_refused)) => lock.uid().unwrap_or_default(),
-        }
     }
 }

@@ -14,7 +14,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{labels, reconcile::Locks, release::Reach};
+use super::{
+    labels,
+    locks::{Locks, Memory},
+    release::Reach,
+};
 use crate::{
     api::{DistributedLock, LOCK_FINALIZER, LetGo},
     lock::{
@@ -27,7 +31,6 @@ use crate::{
     },
     quorum::model::effective,
     runtime::panics::caught,
-    time::Boottime,
 };
 
 /// Between two rounds.
@@ -41,19 +44,6 @@ const AFTER_REFUSAL: Duration = Duration::from_secs(30);
 
 /// What was not looked at for so long is gone, or handled like others.
 const MEMORY: Duration = Duration::from_secs(900);
-
-/// What this leader remembers of one such lock.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Memory {
-    seen: Option<Boottime>,
-    deleting: Option<Boottime>,
-    /// The version whose status the API server refused to write.
-    refused: Option<String>,
-    /// Not looked at before.
-    next: Option<Boottime>,
-    /// This version was looked at.
-    version: Option<String>,
-}
 
 impl Locks {
     /// Sees to the locks that cannot be read. Does not end.

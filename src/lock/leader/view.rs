@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 
-use super::reconcile::Locks;
+use super::locks::Locks;
 use crate::{
     api::DistributedLock,
     lock::{

@@ -5,7 +5,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 
-use super::{Error, RESYNC, Task, owned::Outcome, publish::Publisher, tls::Tls};
+use super::{
+    Error, RESYNC, Task,
+    owned::Outcome,
+    publish::{Applied, Publisher},
+    tls::Tls,
+};
 use crate::{
     api::conditions::CommonReason,
     quorum::model::{
@@ -20,29 +25,6 @@ use crate::{
 /// Secrets are looked at again only after this: a reconciliation often follows the one before within milliseconds, and nobody
 /// here watches Secrets. Everything else is compared every time, with what the watches say.
 const SECRETS_PERIOD: Duration = Duration::from_secs(10);
-
-/// What was applied, and what came of it.
-#[derive(Clone)]
-pub(super) struct Applied {
-    /// The Secrets that were asked for.
-    secrets: (Secret, Vec<Secret>),
-    /// Client Secrets that could not be written, with the reason.
-    pub(super) blocked_clients: Vec<String>,
-    /// What is in the way of the config Secret.
-    blocked_config: Option<String>,
-    config_kept: bool,
-    /// An object that is in the way.
-    pub(super) obstacle: Option<Obstacle>,
-    /// When it has to be applied again.
-    pub(super) due: Duration,
-}
-
-impl Applied {
-    /// Whether the config Secret is as it shall be.
-    pub(super) fn is_config_kept(&self) -> bool {
-        self.config_kept
-    }
-}
 
 impl Task<'_> {
     /// Applies everything, Secrets and Services before the StatefulSets whose pods need them.

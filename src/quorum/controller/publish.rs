@@ -1,14 +1,15 @@
 //! Status to the API server: by `replace_status`, so with the resourceVersion of what it was computed from, and only when
 //! something has changed.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use super::{Error, Task, apply::Applied, request, rotation};
+use super::{Error, Task, request, rotation};
 use crate::{
     api::{MemberState, MemberStatus, MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus},
     fence::count_from,
@@ -22,6 +23,29 @@ use crate::{
     },
     time::Monotonic,
 };
+
+/// What was applied, and what came of it.
+#[derive(Clone)]
+pub(super) struct Applied {
+    /// The Secrets that were asked for.
+    pub(super) secrets: (Secret, Vec<Secret>),
+    /// Client Secrets that could not be written, with the reason.
+    pub(super) blocked_clients: Vec<String>,
+    /// What is in the way of the config Secret.
+    pub(super) blocked_config: Option<String>,
+    pub(super) config_kept: bool,
+    /// An object that is in the way.
+    pub(super) obstacle: Option<Obstacle>,
+    /// When it has to be applied again.
+    pub(super) due: Duration,
+}
+
+impl Applied {
+    /// Whether the config Secret is as it shall be.
+    pub(super) fn is_config_kept(&self) -> bool {
+        self.config_kept
+    }
+}
 
 /// An announcement that is off by no more milliseconds stands: two readings of two clocks never agree.
 const ANNOUNCED_WITHIN: i64 = 1_000;
