@@ -96,6 +96,19 @@ fn tests_that_the_documentation_names_exist() {
 }
 
 #[test]
+fn annotations_and_labels_are_on_one_page() {
+    let (code, text) = (fs::read_to_string(root().join("src/api.rs")).unwrap(), page("annotations.md"));
+    let constants = code.split("pub const ").skip(1).filter_map(|constant| constant.split_once(": &str = \""));
+    let names: Vec<_> = constants
+        .filter(|(name, _)| name.ends_with("_ANNOTATION") || name.contains("_LABEL"))
+        .map(|(_, value)| value.split('"').next().unwrap())
+        .collect();
+    assert!(names.len() >= 15, "{names:?}");
+    let missing: Vec<_> = names.iter().filter(|name| !text.contains(&format!("| `{name}"))).collect();
+    assert!(missing.is_empty(), "docs/annotations.md says nothing of {missing:?}");
+}
+
+#[test]
 fn places_that_the_index_names_exist() {
     let text = page("places.md");
     let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| ") && line.contains("`src/")).collect();

@@ -242,12 +242,14 @@ pub struct Election {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub container: Option<String>,
-    /// Which ready candidate becomes the leader. A leader that is alive is never replaced by a preferred candidate. `Oldest`: the pod that
-    /// was created first. `LowestOrdinal`: the lowest number at the end of the pod's name, as in a StatefulSet. `Priority`: the highest
-    /// value of the annotation `redlock-operator.io/priority`.
+    /// Which ready candidate becomes the leader. A leader that is alive is never replaced by a preferred candidate. Candidates on nodes
+    /// that are cordoned come last. `Oldest`: the pod that was created first. `Newest`: the pod that was created last, so that a rolling
+    /// update hands the lock over once. `LowestOrdinal`: the lowest number at the end of the pod's name, as in a StatefulSet.
+    /// `Priority`: the highest value of the annotation `redlock-operator.io/priority`.
     #[serde(default)]
     pub preference: Preference,
-    /// Set the label `leader.redlock-operator.io/<lock name>: "true"` on the leader, so that a Service can select it.
+    /// Set the label `leader.redlock-operator.io/<lock name>: "true"` on the leader, so that a Service can select it. The leader also gets
+    /// the annotation `controller.kubernetes.io/pod-deletion-cost`, so that a ReplicaSet which is scaled down deletes other pods first.
     #[serde(default = "yes")]
     pub leader_label: bool,
 }
@@ -285,6 +287,8 @@ pub enum Preference {
     /// The pod that was created first.
     #[default]
     Oldest,
+    /// The pod that was created last.
+    Newest,
     /// The lowest number at the end of the pod's name.
     LowestOrdinal,
     /// The highest value of the annotation `redlock-operator.io/priority`.

@@ -35,6 +35,7 @@ pub use status::*;
            starts anew has forgotten its locks, so the operator keeps it out for longer than any lock can live.",
     annotation("helm.sh/resource-policy", "keep"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.ready"),
+    printcolumn(name = "Status", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].reason"#),
     printcolumn(name = "Quorum", type_ = "integer", json_path = ".status.quorum"),
     printcolumn(name = "MaxTTL", type_ = "string", json_path = ".spec.maxTTL"),
     printcolumn(name = "Image", type_ = "string", json_path = ".spec.image", priority = 1),

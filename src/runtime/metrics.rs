@@ -108,6 +108,18 @@ struct Seen {
     fence_remaining: Family<MemberLabels, Gauge>,
 }
 
+/// How holds end.
+const ENDS: [HeldReason; 8] = [
+    HeldReason::Released,
+    HeldReason::HolderGone,
+    HeldReason::HolderUnhealthy,
+    HeldReason::MaxHoldReached,
+    HeldReason::SteppedDown,
+    HeldReason::Broken,
+    HeldReason::Suspended,
+    HeldReason::Expired,
+];
+
 fn seconds(bounds: &[f64]) -> Histogram {
     Histogram::new(bounds.iter().copied())
 }
@@ -134,6 +146,9 @@ impl Default for Metrics {
         // There from the beginning, so that an alert on the first error has something to rise from.
         for task in ["lock", "quorum", "renewal", "session"] {
             drop(metrics.panics.get_or_create(&Outcome { outcome: task }));
+        }
+        for reason in ENDS {
+            drop(metrics.ended.get_or_create(&Outcome { outcome: reason.as_str() }));
         }
         for controller in ["lock", "quorum"] {
             drop(metrics.reconcile_errors.get_or_create(&Outcome { outcome: controller }));
@@ -270,6 +285,10 @@ mod tests {
         let mut text = String::new();
         encode(&mut text, &metrics.registry.lock().unwrap()).unwrap();
         assert!(text.contains("redlock_acquisitions_total{outcome=\"granted\"} 1"), "{text}");
+        assert!(
+            text.contains("redlock_holds_ended_total{outcome=\"Expired\"} 0"),
+            "the first loss is an increase: {text}"
+        );
         assert!(text.contains("redlock_acquire_duration_seconds_bucket{le=\"0.005\"} 1"), "{text}");
     }
 

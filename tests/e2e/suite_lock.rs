@@ -53,6 +53,7 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere elections::each_preference_picks_its_own_and_replaces_nobody,
     anywhere elections::pods_that_are_not_ready_or_being_deleted_do_not_lead,
     anywhere elections::readiness_alone_never_hands_over,
+    local elections::a_leader_whose_node_is_cordoned_steps_down_once,
     anywhere labels::a_leader_label_set_by_a_person_is_taken_off_within_a_second,
     anywhere labels::a_pod_that_leads_two_locks_has_both_labels,
     local containers::a_pod_with_two_containers_leads_with_the_one_that_is_named,

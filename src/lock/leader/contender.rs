@@ -1,9 +1,6 @@
 //! Who would hold a lock if it were acquired now, as the caches have it.
 
-use kube::{
-    ResourceExt,
-    core::{Selector, SelectorExt},
-};
+use kube::ResourceExt;
 
 use super::{exclusions, locks::Locks};
 use crate::{
@@ -11,7 +8,6 @@ use crate::{
     lock::model::{
         candidate::{self, Candidate, Ineligible},
         decide::Contender,
-        nodes,
     },
     runtime::keys,
 };
@@ -44,30 +40,9 @@ impl Locks {
     }
 
     fn elect(&self, lock: &DistributedLock, namespace: &str, election: &Election) -> Result<Contender, String> {
-        let selector = Selector::try_from(election.selector.clone())
-            .map_err(|error| format!("spec.election.selector cannot be used: {error}"))?;
-        let pods: Vec<_> = self
-            .context
-            .pods
-            .under(&keys::namespace(namespace))
-            .into_iter()
-            .filter(|pod| selector.matches(pod.labels()))
-            .collect();
-        let nodes = self.context.nodes.all();
-        let judged = pods.iter().map(|pod| {
-            let candidate = candidate::electable(pod, election.container.as_deref())?;
-            match candidate.node_name.as_deref().filter(|node| nodes::is_unreachable(node, &nodes)) {
-                Some(node) => Err(Ineligible(format!("node {node} of pod {} does not report", candidate.pod_name))),
-                None => Ok(candidate),
-            }
-        });
-        let (mut candidates, mut reasons) = (Vec::new(), Vec::new());
-        for verdict in judged {
-            match verdict {
-                Ok(candidate) => candidates.push(candidate),
-                Err(Ineligible(why)) => reasons.push(why),
-            }
-        }
+        let pods = self.context.pods.under(&keys::namespace(namespace));
+        let (candidates, others) = candidate::of_election(election, &pods, &self.context.nodes.all())?;
+        let mut reasons: Vec<_> = others.into_iter().map(|Ineligible(why)| why).collect();
         let any = !candidates.is_empty();
         let candidates = self.without_shunned(lock, candidates);
         match candidate::prefer(&candidates, election.preference) {

@@ -16,13 +16,17 @@ use super::{
     wearers::Name,
 };
 use crate::{
-    api::{DistributedLock, leader_label},
+    api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label},
     lock::replica::writes::{WriteError, request},
     runtime::cache::Guarded,
 };
 
 /// How soon a label that nobody asked for is noticed.
 const TEND: Duration = Duration::from_secs(1);
+/// A ReplicaSet that is scaled down deletes pods with lower costs first. Pods without the annotation have the cost 0.
+const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// Nobody else is likely to use this number, so that it tells our annotation from one that a person has set.
+const LEADERS_COST: &str = "1000001";
 
 impl Locks {
     /// The label is on the leader's pod and on no other, unless the cache shows that already.
@@ -146,9 +150,13 @@ pub async fn clear(client: &Client, namespace: &str, lock: &str, except: Option<
 /// Carries the pod's resourceVersion, so that a leader that was frozen after it read the pod cannot write over what happened
 /// since.
 async fn write(pods: &Api<Pod>, pod: &ObjectMeta, lock: &str, value: Value) -> Result<(), WriteError> {
-    let patch = json!({"metadata": {
+    let cost = deletion_cost(pod, lock, !value.is_null());
+    let mut patch = json!({"metadata": {
         "labels": {leader_label(lock): value}, "resourceVersion": pod.resource_version, "uid": pod.uid
     }});
+    if let Some(cost) = cost {
+        patch["metadata"]["annotations"] = json!({DELETION_COST_ANNOTATION: cost});
+    }
     let name = pod.name.as_deref().unwrap_or_default();
     match request(pods.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch))).await {
         Ok(_) | Err(WriteError::Gone) => Ok(()),
@@ -156,9 +164,38 @@ async fn write(pods: &Api<Pod>, pod: &ObjectMeta, lock: &str, value: Value) -> R
     }
 }
 
+/// What the deletion cost of a pod becomes when it leads `lock`, or leads it no more; `None`: it stays. A cost that a person has set is
+/// left alone, and one of ours stays while the pod leads another lock.
+fn deletion_cost(pod: &ObjectMeta, lock: &str, leads: bool) -> Option<Value> {
+    let cost = pod.annotations.as_ref().and_then(|annotations| annotations.get(DELETION_COST_ANNOTATION));
+    let label = leader_label(lock);
+    let leads_another =
+        pod.labels.iter().flatten().any(|(name, _)| name.starts_with(LEADER_LABEL_PREFIX) && *name != label);
+    match cost {
+        None if leads => Some(json!(LEADERS_COST)),
+        Some(cost) if cost == LEADERS_COST && !leads && !leads_another => Some(Value::Null),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_leader_costs_more_to_delete_unless_a_person_has_set_a_cost() {
+        let pod = |labels: Value, cost: Option<&str>| -> ObjectMeta {
+            let annotations = cost.map(|cost| json!({DELETION_COST_ANNOTATION: cost}));
+            serde_json::from_value(json!({"labels": labels, "annotations": annotations})).unwrap()
+        };
+        let (one, two) = (leader_label("one"), leader_label("two"));
+        assert_eq!(deletion_cost(&pod(json!({}), None), "one", true), Some(json!(LEADERS_COST)));
+        assert_eq!(deletion_cost(&pod(json!({}), Some("7")), "one", true), None);
+        assert_eq!(deletion_cost(&pod(json!({&one: "true"}), Some(LEADERS_COST)), "one", false), Some(Value::Null));
+        assert_eq!(deletion_cost(&pod(json!({&one: "true"}), Some("7")), "one", false), None);
+        let both = pod(json!({&one: "true", &two: "true"}), Some(LEADERS_COST));
+        assert_eq!(deletion_cost(&both, "one", false), None, "it still leads the other");
+    }
 
     #[test]
     fn no_pod_is_to_wear_the_label_while_nobody_leads_or_when_it_is_switched_off() {

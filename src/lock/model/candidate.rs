@@ -1,10 +1,19 @@
 //! Pure: which pods may hold a lock, and which one an election picks.
 
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
-use kube::ResourceExt;
+use std::{cmp::Reverse, sync::Arc};
 
+use k8s_openapi::{
+    api::core::v1::{Node, Pod},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::{
+    ResourceExt,
+    core::{Selector, SelectorExt},
+};
+
+use super::nodes;
 use crate::{
-    api::{PRIORITY_ANNOTATION, Preference},
+    api::{Election, PRIORITY_ANNOTATION, Preference},
     evidence,
 };
 
@@ -24,6 +33,8 @@ pub struct Candidate {
     pub container_id: String,
     /// Start of the running container.
     pub container_started_at: Option<Time>,
+    /// Its node is cordoned, and about to be emptied.
+    pub on_cordoned_node: bool,
     created: Option<Time>,
     ordinal: Option<u64>,
     priority: i64,
@@ -58,6 +69,7 @@ pub fn bound(pod: &Pod, container: Option<&str>) -> Result<Candidate, Ineligible
         node_name: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         container_id,
         container_started_at: running.started_at.clone(),
+        on_cordoned_node: false,
         created: pod.metadata.creation_timestamp.clone(),
         ordinal: name.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse().ok()),
         priority: pod.annotations().get(PRIORITY_ANNOTATION).and_then(|p| p.parse().ok()).unwrap_or(0),
@@ -76,13 +88,50 @@ pub fn electable(pod: &Pod, container: Option<&str>) -> Result<Candidate, Inelig
     if ready { Ok(candidate) } else { Err(Ineligible(format!("pod {} is not ready", candidate.pod_name))) }
 }
 
+/// Which of these pods may be elected, and why the others of those that match may not.
+///
+/// # Errors
+/// The selector is none.
+pub fn of_election(
+    election: &Election,
+    pods: &[Arc<Pod>],
+    all_nodes: &[Arc<Node>],
+) -> Result<(Vec<Candidate>, Vec<Ineligible>), String> {
+    let selector = Selector::try_from(election.selector.clone())
+        .map_err(|error| format!("spec.election.selector cannot be used: {error}"))?;
+    let (mut candidates, mut others) = (Vec::new(), Vec::new());
+    for pod in pods.iter().filter(|pod| selector.matches(pod.labels())) {
+        match electable(pod, election.container.as_deref()).and_then(|candidate| placed(candidate, all_nodes)) {
+            Ok(candidate) => candidates.push(candidate),
+            Err(ineligible) => others.push(ineligible),
+        }
+    }
+    Ok((candidates, others))
+}
+
+/// What its node says about a candidate.
+fn placed(candidate: Candidate, all_nodes: &[Arc<Node>]) -> Result<Candidate, Ineligible> {
+    let Some(name) = candidate.node_name.as_deref() else { return Ok(candidate) };
+    if nodes::is_unreachable(name, all_nodes) {
+        return Err(Ineligible(format!("node {name} of pod {} does not report", candidate.pod_name)));
+    }
+    let node = all_nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name));
+    let on_cordoned_node = node.is_some_and(|node| nodes::is_cordoned(node));
+    Ok(Candidate { on_cordoned_node, ..candidate })
+}
+
 /// The candidate that an election prefers. The preference is soft: nobody is replaced because a better one turned up.
 pub fn prefer(candidates: &[Candidate], preference: Preference) -> Option<&Candidate> {
-    let oldest = |c: &Candidate| (c.created.as_ref().map(|t| t.0), c.pod_name.clone());
+    let age = |c: &Candidate| c.created.as_ref().map(|t| t.0);
+    let oldest = |c: &Candidate| (age(c), c.pod_name.clone());
+    let last_resort = |c: &Candidate| c.on_cordoned_node;
     match preference {
-        Preference::Oldest => candidates.iter().min_by_key(|c| oldest(c)),
-        Preference::LowestOrdinal => candidates.iter().min_by_key(|c| (c.ordinal.is_none(), c.ordinal, oldest(c))),
-        Preference::Priority => candidates.iter().min_by_key(|c| (std::cmp::Reverse(c.priority), oldest(c))),
+        Preference::Oldest => candidates.iter().min_by_key(|c| (last_resort(c), oldest(c))),
+        Preference::Newest => candidates.iter().min_by_key(|c| (last_resort(c), Reverse(age(c)), c.pod_name.clone())),
+        Preference::LowestOrdinal => {
+            candidates.iter().min_by_key(|c| (last_resort(c), c.ordinal.is_none(), c.ordinal, oldest(c)))
+        }
+        Preference::Priority => candidates.iter().min_by_key(|c| (last_resort(c), Reverse(c.priority), oldest(c))),
     }
 }
 
@@ -164,8 +213,32 @@ mod tests {
         let all: Vec<_> = [&young_low, &important, &old_high].map(|p| electable(p, None).unwrap()).into();
         let picked = |preference| prefer(&all, preference).unwrap().pod_name.as_str();
         assert_eq!(picked(Preference::Oldest), "a-9");
+        assert_eq!(picked(Preference::Newest), "c-5");
         assert_eq!(picked(Preference::LowestOrdinal), "b-1");
         assert_eq!(picked(Preference::Priority), "c-5");
+    }
+
+    #[test]
+    fn a_candidate_on_a_cordoned_node_comes_last_and_is_still_one() {
+        let on = |name: &str, node: &str| {
+            let mut pod = pod(name, "2026-01-01T00:00:00Z", "True", &["app"]);
+            pod.labels_mut().insert("app".into(), "a".into());
+            pod.spec.as_mut().unwrap().node_name = Some(node.into());
+            Arc::new(pod)
+        };
+        let node = |name: &str, cordoned: bool| -> Arc<Node> {
+            let node = json!({"metadata": {"name": name}, "spec": {"unschedulable": cordoned}});
+            Arc::new(serde_json::from_value(node).unwrap())
+        };
+        let election: Election = serde_json::from_value(json!({"selector": {"matchLabels": {"app": "a"}}})).unwrap();
+        let nodes = [node("n0", true), node("n1", false)];
+        let of = |pods: &[Arc<Pod>]| of_election(&election, pods, &nodes).unwrap().0;
+        let both = of(&[on("a-0", "n0"), on("a-1", "n1")]);
+        assert_eq!(both.iter().map(|one| one.on_cordoned_node).collect::<Vec<_>>(), [true, false]);
+        for preference in [Preference::Oldest, Preference::Newest, Preference::LowestOrdinal, Preference::Priority] {
+            assert_eq!(prefer(&both, preference).unwrap().pod_name, "a-1", "{preference:?}");
+        }
+        assert_eq!(prefer(&of(&[on("a-0", "n0")]), Preference::Oldest).unwrap().pod_name, "a-0");
     }
 
     #[test]

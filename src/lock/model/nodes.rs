@@ -3,6 +3,11 @@
 
 use k8s_openapi::api::core::v1::Node;
 
+use crate::time::UnixMillis;
+
+/// The node controller puts it on a node that was cordoned, with the time.
+const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
+
 /// Whether nobody hears of the node, while most others report: nothing should be started there.
 pub fn is_unreachable<N: AsRef<Node>>(name: &str, nodes: &[N]) -> bool {
     let silent = nodes.iter().map(AsRef::as_ref).filter(|node| is_silent(node));
@@ -13,6 +18,18 @@ pub fn is_unreachable<N: AsRef<Node>>(name: &str, nodes: &[N]) -> bool {
     }
     // When most are silent it is the node controller, or the API server, that was away.
     is_it && (nodes.len() - count) * 2 > nodes.len()
+}
+
+/// Whether nothing new is scheduled on the node: a person, or `kubectl drain`, is about to empty it.
+pub fn is_cordoned(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
+}
+
+/// When the node was cordoned, by the clock of the control plane. `None`: it is not, or nobody has written when.
+pub fn cordoned_at(node: &Node) -> Option<UnixMillis> {
+    let taints = node.spec.as_ref().filter(|_| is_cordoned(node))?.taints.as_ref()?;
+    let taint = taints.iter().find(|taint| taint.key == UNSCHEDULABLE_TAINT)?;
+    taint.time_added.as_ref().map(|at| UnixMillis(at.0.as_millisecond()))
 }
 
 fn is_silent(node: &Node) -> bool {
@@ -44,6 +61,19 @@ mod tests {
         assert!(is_unreachable("a", &nodes));
         assert!(!is_unreachable("b", &nodes) && !is_unreachable("c", &nodes), "not ready is not silent");
         assert!(!is_unreachable("gone", &nodes));
+    }
+
+    #[test]
+    fn a_node_tells_that_it_was_cordoned_and_when() {
+        let node = |spec: serde_json::Value| -> Node { serde_json::from_value(json!({"spec": spec})).unwrap() };
+        let taint = |key: &str| json!([{"key": key, "effect": "NoSchedule", "timeAdded": "1970-01-01T00:00:09Z"}]);
+        let cordoned = node(json!({"unschedulable": true, "taints": taint(UNSCHEDULABLE_TAINT)}));
+        assert!(is_cordoned(&cordoned));
+        assert_eq!(cordoned_at(&cordoned), Some(UnixMillis(9_000)));
+        let other = node(json!({"unschedulable": true, "taints": taint("example.com/gpu")}));
+        assert_eq!((is_cordoned(&other), cordoned_at(&other)), (true, None));
+        let back = node(json!({"taints": taint(UNSCHEDULABLE_TAINT)}));
+        assert_eq!((is_cordoned(&back), cordoned_at(&back)), (false, None), "the taint goes a moment later");
     }
 
     #[test]

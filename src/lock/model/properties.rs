@@ -65,7 +65,7 @@ proptest! {
         let _both = (queue::free_slots(&lock, &peers), queue::shape_conflict(&lock, &peers, others.first()));
         let place = queue::place(&lock, &peers, others.len());
         let (now, wall) = (Boottime::new(Duration::from_secs(9)), UnixMillis(wall));
-        let evidence = Evidence { liveness, namespace_ends: paused, quorum_now: clock.then_some(wall) };
+        let evidence = Evidence { liveness, namespace_ends: paused, cordon: None, quorum_now: clock.then_some(wall) };
         let verdict = verdict::judge(&lock, &evidence);
         let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
         let held = is_held.then(|| Held {

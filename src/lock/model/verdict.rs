@@ -47,8 +47,19 @@ pub struct Evidence {
     pub liveness: Liveness,
     /// The lock's namespace is being deleted, and everything in it.
     pub namespace_ends: bool,
+    /// The holder's node was cordoned, and another candidate is ready on a node that is not.
+    pub cordon: Option<Cordon>,
     /// The quorum's clock, if it is known: `maxHold` and `minHold` count from a time that the holder was given.
     pub quorum_now: Option<UnixMillis>,
+}
+
+/// A node that is about to be emptied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cordon {
+    /// Its name.
+    pub node: String,
+    /// When it was cordoned, by the clock of the control plane.
+    pub at: UnixMillis,
 }
 
 /// Judges the hold in `lock.status` by everything but the holder's own answers.
@@ -120,6 +131,9 @@ fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if lock.spec.suspend {
         return Verdict::LetExpire(HeldReason::Suspended, "the lock was suspended".into());
     }
+    if let Some(cordon) = evidence.cordon.as_ref().filter(|cordon| was_acquired_before(lock, cordon.at)) {
+        return Verdict::LetExpire(HeldReason::SteppedDown, format!("its node {} was cordoned", cordon.node));
+    }
     if has_reached_max_hold(lock, evidence.quorum_now) {
         return Verdict::LetExpire(HeldReason::MaxHoldReached, "maxHold has passed".into());
     }
@@ -163,6 +177,12 @@ pub fn is_free_identity(lock: &DistributedLock) -> bool {
 
 fn annotation<'a>(lock: &'a DistributedLock, name: &str) -> Option<&'a str> {
     lock.annotations().get(name).map(String::as_str)
+}
+
+/// A hold that began on a node which was cordoned already goes on: a leader steps down once for each cordon.
+fn was_acquired_before(lock: &DistributedLock, moment: UnixMillis) -> bool {
+    let acquired = lock.status.as_ref().and_then(|status| status.acquired_at);
+    acquired.is_some_and(|acquired| acquired.as_millis() < moment.0)
 }
 
 fn has_reached_max_hold(lock: &DistributedLock, quorum_now: Option<UnixMillis>) -> bool {

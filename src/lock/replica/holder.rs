@@ -6,9 +6,11 @@ use kube::ResourceExt;
 use crate::{
     api::{DistributedLock, conditions::HeldReason},
     lock::model::{
+        candidate::{self, Candidate},
         instance::{self, Sight},
+        nodes,
         verdict::{
-            Evidence, Liveness, Verdict, all_of, belongs_to, is_deleting, is_ending, is_expected_to_be_well,
+            Cordon, Evidence, Liveness, Verdict, all_of, belongs_to, is_deleting, is_ending, is_expected_to_be_well,
             is_watched_owner, judge,
         },
     },
@@ -29,6 +31,7 @@ pub fn verdict(
     let evidence = Evidence {
         liveness: liveness(context, lock),
         namespace_ends: namespace.is_some_and(|namespace| is_ending(&namespace)),
+        cordon: cordon(context, lock),
         quorum_now,
     };
     match (judge(lock, &evidence), unwell) {
@@ -37,6 +40,17 @@ pub fn verdict(
         }
         (verdict, _) => verdict,
     }
+}
+
+/// The cordon of the leader's node, if another candidate is ready elsewhere.
+fn cordon(context: &Context, lock: &DistributedLock) -> Option<Cordon> {
+    let (election, holder) = (lock.spec.election.as_ref()?, lock.status.as_ref()?.holder.as_ref()?);
+    let node = context.nodes.cluster_named(holder.node_name.as_deref()?)?;
+    let at = nodes::cordoned_at(&node)?;
+    let pods = context.pods.under(&keys::namespace(&lock.namespace().unwrap_or_default()));
+    let (candidates, _) = candidate::of_election(election, &pods, &context.nodes.all()).ok()?;
+    let is_elsewhere = |other: &Candidate| !other.on_cordoned_node && Some(&other.pod_uid) != holder.pod_uid.as_ref();
+    candidates.iter().any(is_elsewhere).then(|| Cordon { node: node.name_any(), at })
 }
 
 fn liveness(context: &Context, lock: &DistributedLock) -> Liveness {

@@ -7,11 +7,12 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::support::{
-    IDLE, POD_LIMIT, create, election, is_ready, leader, led_by, message_of_held, next_second, run, worker,
+    IDLE, POD_LIMIT, check_waited, create, election, is_ready, leader, led_by, message_of_held, next_second, past, run,
+    worker,
 };
 use crate::{
     bench::Bench,
-    locks::{Lock, SOON, is_held},
+    locks::{Lock, SOON, is_held, token},
 };
 
 const TTL: Duration = Duration::from_secs(3);
@@ -32,9 +33,12 @@ pub(crate) async fn each_preference_picks_its_own_and_replaces_nobody(bench: Ben
     run(&bench, important(&bench, "app-9", 0)).await?;
     next_second(&bench).await;
     run(&bench, important(&bench, "app-10", 7)).await?;
+    next_second(&bench).await;
     run(&bench, important(&bench, "app-2", 0)).await?;
     let mut locks = Vec::new();
-    for (preference, preferred) in [("Oldest", "app-9"), ("LowestOrdinal", "app-2"), ("Priority", "app-10")] {
+    for (preference, preferred) in
+        [("Oldest", "app-9"), ("LowestOrdinal", "app-2"), ("Priority", "app-10"), ("Newest", "app-2")]
+    {
         let lock = Lock::create(&bench, preferring(&preference.to_lowercase(), preference)).await?;
         let held = lock.held(SOON).await?;
         ensure!(leader(&held.object).as_deref() == Some(preferred), "{preference}: {:?} leads", leader(&held.object));
@@ -110,4 +114,46 @@ pub(crate) async fn readiness_alone_never_hands_over(bench: Bench) -> anyhow::Re
     tokio::time::sleep(2 * TTL).await;
     crate::history::check_held_throughout(&lock.recorder.versions())?;
     Ok(())
+}
+
+pub(crate) async fn a_leader_whose_node_is_cordoned_steps_down_once(bench: Bench) -> anyhow::Result<()> {
+    let on = |name: &str, node: &str| {
+        let mut pod = worker(&bench, name, "app", IDLE);
+        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+        pod
+    };
+    let first = run(&bench, on("app-0", "node1")).await?;
+    next_second(&bench).await;
+    run(&bench, on("app-1", "node2")).await?;
+    let lock = Lock::create(&bench, election("app", "app", TTL)).await?;
+    let held = led_by(&lock, 0, "app-0", SOON).await?;
+    let costs =
+        |pod: &Pod| pod.metadata.annotations.iter().flatten().any(|(name, _)| name.ends_with("/pod-deletion-cost"));
+    first.until(SOON, "the leader costs more to delete", |v| costs(&v.object)).await?;
+    // The node controller writes whole seconds.
+    next_second(&bench).await;
+
+    let (mark, start) = (lock.recorder.mark(), bench.now());
+    bench.kubectl(&["cordon", "node1"]).await?;
+    let result = async {
+        let next = led_by(&lock, mark, "app-1", TTL + SOON).await?;
+        bench.figures.add("node cordoned -> next leader (ttl 3 s)", next.at.since(start));
+        let past = past(&next)?;
+        ensure!(past.reason == "SteppedDown" && past.identity == "app-0", "{past:?}");
+        check_waited(&lock, token(&held.object)?, &next, Duration::ZERO, Duration::from_secs(1))?;
+        first.until(SOON, "the former leader costs no more", |v| !costs(&v.object)).await?;
+
+        // With nobody else left the pod on the cordoned node leads again, and stays when another candidate comes.
+        bench.delete::<Pod>("app-1").await?;
+        let again = led_by(&lock, lock.recorder.mark(), "app-0", TTL + SOON).await?;
+        run(&bench, on("app-2", "node2")).await?;
+        tokio::time::sleep(2 * TTL).await;
+        let last = lock.recorder.last()?;
+        ensure!(token(&last.object)? == token(&again.object)?, "it stepped down a second time");
+        Ok(())
+    };
+    let result = result.await;
+    // Also when the test fails: nodes are everybody's.
+    bench.kubectl(&["uncordon", "node1"]).await?;
+    result
 }

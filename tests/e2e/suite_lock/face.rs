@@ -107,7 +107,7 @@ pub(crate) async fn the_operator_may_do_no_more_than_it_has_to(bench: Bench) -> 
     let patches = [
         (json!({"metadata": {"labels": {"app": "other"}}}), "no pod labels but"),
         (json!({"metadata": {"labels": {"redlock-operator.io/quorum": "q"}}}), "no pod labels but"),
-        (json!({"metadata": {"annotations": {"a": "b"}}}), "annotations"),
+        (json!({"metadata": {"annotations": {"a": "b"}}}), "no annotation of pods but"),
         (json!({"metadata": {"finalizers": ["example.com/x"]}}), "finalizers"),
         (json!({"spec": {"containers": [{"name": "app", "image": "other"}]}}), "spec"),
         (json!({"spec": {"activeDeadlineSeconds": 60}}), "spec"),
@@ -119,7 +119,9 @@ pub(crate) async fn the_operator_may_do_no_more_than_it_has_to(bench: Bench) -> 
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(!output.status.success() && error.contains(word), "the operator patched a pod with {patch}: {error}");
     }
-    let label = json!({"metadata": {"labels": {"leader.redlock-operator.io/x": "true"}}}).to_string();
+    let allowed = json!({"labels": {"leader.redlock-operator.io/x": "true"},
+        "annotations": {"controller.kubernetes.io/pod-deletion-cost": "1000001"}});
+    let label = json!({"metadata": allowed}).to_string();
     bench.kubectl(&["patch", "pod", "app-0", "--patch", &label, &operator]).await?;
     // And it binds nobody else.
     bench.kubectl(&["label", "pod", "app-0", "app=other", "--overwrite"]).await?;

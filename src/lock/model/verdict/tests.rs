@@ -29,7 +29,7 @@ fn election() -> serde_json::Value {
 }
 
 fn judge(lock: &DistributedLock, liveness: &Liveness) -> Verdict {
-    let evidence = Evidence { liveness: liveness.clone(), namespace_ends: false, quorum_now: Some(NOW) };
+    let evidence = Evidence { liveness: liveness.clone(), namespace_ends: false, cordon: None, quorum_now: Some(NOW) };
     super::judge(lock, &evidence)
 }
 
@@ -185,7 +185,7 @@ fn a_forced_break_ends_what_a_running_owner_keeps() {
 #[test]
 fn a_claim_that_goes_with_its_namespace_or_a_foreign_owner_runs_out() {
     let claim = lock(free_claim(json!({"minHold": "2m"})), true);
-    let evidence = Evidence { liveness: Liveness::Unbound, namespace_ends: true, quorum_now: Some(NOW) };
+    let evidence = Evidence { liveness: Liveness::Unbound, namespace_ends: true, cordon: None, quorum_now: Some(NOW) };
     assert!(matches!(super::judge(&claim, &evidence), Verdict::LetExpire(HeldReason::Released, _)));
     let mut workflow = lock(free_claim(json!({})), true);
     owned(&mut workflow, "argoproj.io/v1alpha1", "Workflow");
@@ -232,4 +232,19 @@ fn before_min_hold_and_after_a_release_nothing_is_expected_of_a_holder() {
     let mut released = held("1m");
     released.annotations_mut().insert(RELEASE_ANNOTATION.into(), "7".into());
     assert!(!is_expected_to_be_well(&released, Some(NOW)));
+}
+
+#[test]
+fn a_leader_steps_down_once_for_each_cordon_of_its_node() {
+    let acquired = 1_767_225_600_000; // In the status of `lock`.
+    let judged = |at: Option<i64>| {
+        let cordon = at.map(|at| Cordon { node: "n1".into(), at: UnixMillis(at) });
+        let liveness = Liveness::Bound(Instance::Running);
+        let evidence = Evidence { liveness, namespace_ends: false, cordon, quorum_now: Some(NOW) };
+        super::judge(&lock(election(), false), &evidence)
+    };
+    let Verdict::LetExpire(HeldReason::SteppedDown, why) = judged(Some(acquired + 1_000)) else { panic!() };
+    assert_eq!(why, "its node n1 was cordoned");
+    assert_eq!(judged(Some(acquired - 1_000)), Verdict::Keep, "it was elected there although the node was cordoned");
+    assert_eq!(judged(None), Verdict::Keep);
 }
