@@ -95,6 +95,55 @@ fn tests_that_the_documentation_names_exist() {
     }
 }
 
+/// Words that stand where an actor or a time is missing (docs/STYLE.md, rule 10).
+const AVOIDED: [&str; 7] = ["shall", "anew", "somebody", "whoever", "nobody", "is over", "for ever"];
+
+fn avoided(text: &str) -> Vec<&'static str> {
+    let text = format!(" {} ", text.to_lowercase().replace(|c: char| !c.is_alphanumeric(), " "));
+    AVOIDED.into_iter().filter(|word| text.contains(&format!(" {word} "))).collect()
+}
+
+#[test]
+fn what_users_read_first_is_plain_and_its_sentences_are_short() {
+    let mut found = Vec::new();
+    for crd in api::crds() {
+        let crd = serde_json::to_value(crd).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        found.push((String::new(), schema["description"].as_str().unwrap().to_owned()));
+        fields(schema, "", &mut found);
+    }
+    let ours = found.iter().filter(|(path, _)| !KUBERNETES.iter().any(|of| path.contains(of)));
+    for (path, text) in ours {
+        assert!(avoided(text).is_empty(), "{path}: {:?} in {text:?}", avoided(text));
+        let long = text.split(['.', '?', '!']).find(|sentence| sentence.split_whitespace().count() > 30);
+        assert!(long.is_none(), "{path}: a sentence of more than 30 words: {long:?}");
+    }
+    for name in ["conditions.md", "annotations.md", "fencing.md", "monitoring.md"] {
+        assert!(avoided(&page(name)).is_empty(), "docs/{name}: {:?}", avoided(&page(name)));
+    }
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(avoided(&readme).is_empty(), "README.md: {:?}", avoided(&readme));
+}
+
+/// What the operator says in conditions, Events, errors and logs: every text between quotation marks in `src`, but for tests.
+#[test]
+fn messages_of_the_operator_name_their_actors() {
+    let mut code = String::new();
+    sources(root().join("src"), &mut code);
+    let product: String = code
+        .split("#[cfg(test)]\nmod tests {")
+        .enumerate()
+        // A module of tests ends with the first brace at the beginning of a line.
+        .map(|(index, part)| if index == 0 { part } else { part.split_once("\n}\n").map_or("", |(_, rest)| rest) })
+        .collect();
+    let messages = product.lines().filter(|line| !line.trim_start().starts_with("//") && !line.contains("assert"));
+    let bad: Vec<_> = messages
+        .flat_map(|line| line.split('"').skip(1).step_by(2).filter(|text| text.contains(' ')).map(str::to_owned))
+        .filter(|text| !avoided(text).is_empty())
+        .collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+}
+
 #[test]
 fn annotations_and_labels_are_on_one_page() {
     let (code, text) = (fs::read_to_string(root().join("src/api.rs")).unwrap(), page("annotations.md"));

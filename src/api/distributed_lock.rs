@@ -80,8 +80,8 @@ pub struct DistributedLockSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_timeout: Option<GoDuration>,
 
-    /// Extra time during which nobody gets the lock after its holder lost it without releasing it. Redlock clients outside the operator
-    /// wait for it, too. `ttl` and `lockDelay` together must not exceed the quorum's `maxTTL`. Default: none.
+    /// Extra wait before the next holder when a holder has lost the lock without releasing it. Redlock clients outside the operator
+    /// wait, too. `ttl` and `lockDelay` together must not exceed the quorum's `maxTTL`. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lock_delay: Option<GoDuration>,
 

@@ -18,7 +18,7 @@ mod status;
 pub use outside::*;
 pub use status::*;
 
-/// What a quorum of Redis masters shall be like.
+/// The quorum of Redis masters that you want.
 #[derive(CustomResource, Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
 #[kube(
     group = "redlock-operator.io",
@@ -31,8 +31,8 @@ pub use status::*;
     status = "RedisQuorumStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "Independent Redis masters that vote on locks. A lock is held by whoever a majority of them voted for. A member that \
-           starts anew has forgotten its locks, so the operator keeps it out for longer than any lock can live.",
+    doc = "Independent Redis masters that vote on locks. A lock has the holder that a majority of them voted for. A member that \
+           restarts has forgotten its locks, so the operator keeps it from voting for longer than any lock can live.",
     annotation("helm.sh/resource-policy", "keep"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.ready"),
     printcolumn(name = "Status", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].reason"#),
@@ -261,7 +261,7 @@ pub enum NamespacesFrom {
 #[serde(rename_all = "camelCase", default)]
 pub struct QuorumTls {
     /// `Managed`: the operator runs a CA of its own. `Secret`: the certificate in `secretRef`. `Disabled`: plain TCP, on which passwords
-    /// and values of locks can be read by whoever sees the network.
+    /// and values of locks can be read by everybody who sees the network.
     pub mode: TlsMode,
     /// Secret with `tls.crt`, `tls.key` and `ca.crt`, as cert-manager writes it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -112,7 +112,10 @@ impl Installation {
         let more = held.len().saturating_sub(NAMED);
         let named = held.iter().take(NAMED).cloned().collect::<Vec<_>>().join("\n  ");
         let rest = if more > 0 { format!("\n  and {more} more: kubectl get dlock -A") } else { String::new() };
-        bail!("{} locks are held, and nobody would renew them. Delete them first:\n  {named}{rest}", held.len());
+        bail!(
+            "{} locks are held, and would not be renewed without the operator. Delete them first:\n  {named}{rest}",
+            held.len()
+        );
     }
 
     /// Takes off what would keep objects from being deleted, and other installations from looking after the quorums.

@@ -208,7 +208,7 @@ pub struct MemoryStatus {
     #[schemars(length(max = 64))]
     pub replication_id: Option<String>,
     /// Since when, in milliseconds of its own time, it has kept what operators say there of this quorum; 0 if it was there before
-    /// anybody looked. It begins anew when the master was emptied.
+    /// anybody looked. It starts again when the master was emptied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_since: Option<i64>,
 }

@@ -214,7 +214,11 @@ impl Locks {
         } else {
             (
                 HeldReason::HeldByOther,
-                format!("somebody else holds {}{left}: {}", access.key, foreign::describe(seen, self.max_ttl(access))),
+                format!(
+                    "a client outside this operator, or another quorum, holds {}{left}: {}",
+                    access.key,
+                    foreign::describe(seen, self.max_ttl(access))
+                ),
             )
         };
         Ok(self.pause_after(lock, reason, message, retry_pause(lock)))

@@ -110,7 +110,10 @@ fn deleted(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     }
     match lock.owner_references().iter().find(|owner| !is_watched_owner(owner)) {
         Some(owner) => {
-            let why = format!("the claim has an owner ({} {}) whose processes nobody can tell", owner.kind, owner.name);
+            let why = format!(
+                "the claim has an owner ({} {}) whose processes the operator does not know",
+                owner.kind, owner.name
+            );
             Verdict::LetExpire(HeldReason::Released, why)
         }
         None => Verdict::Release(HeldReason::Released, "the claim was deleted".into()),

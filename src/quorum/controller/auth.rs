@@ -150,7 +150,7 @@ impl Task<'_> {
     /// owner takes it away.
     async fn replace(&self, api: &Api<Secret>, plan: &Plan, found: &Secret, auth: &Auth) -> Result<(), Error> {
         if !found.owner_references().iter().any(|owner| owner.uid == plan.uid) {
-            tracing::warn!(quorum = %plan.name, "the auth Secret belongs to somebody else");
+            tracing::warn!(quorum = %plan.name, "the auth Secret does not belong to this RedisQuorum");
             return Ok(());
         }
         self.write_auth(api, plan, found, auth).await

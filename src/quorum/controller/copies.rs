@@ -94,7 +94,10 @@ impl Task<'_> {
         let api = self.secrets(&client.namespace);
         let name = desired.name_any();
         if request(api.get_opt(&name)).await?.is_some_and(|found| !is_copy(&found, plan, &client.name)) {
-            return Ok(Some(format!("Secret {}/{name} exists and belongs to somebody else", client.namespace)));
+            return Ok(Some(format!(
+                "Secret {}/{name} exists and does not belong to this RedisQuorum: delete it, or rename the client",
+                client.namespace
+            )));
         }
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let written = request(api.patch(&name, &params, &Patch::Apply(&desired))).await;

@@ -136,7 +136,10 @@ impl Task<'_> {
     }
 
     async fn say_mended<K: Resource<DynamicType = ()>>(&self, name: &str) {
-        let note = format!("{} {name} was changed or deleted by somebody and is again as it shall be", K::kind(&()));
+        let note = format!(
+            "{} {name} was changed or deleted: the operator has restored it. Change the RedisQuorum instead",
+            K::kind(&())
+        );
         tracing::info!(quorum = %self.session.reference(), kind = %K::kind(&()), name, "mended");
         self.leader.context.event(self.session.quorum().as_ref(), EventType::Warning, "Mended", note).await;
     }
@@ -153,7 +156,9 @@ fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, known: Option<
     // Ours, although somebody took the owner off it.
     let made = known.is_some_and(|known| known.is["metadata"]["uid"].as_str() == found.uid().as_deref());
     if !owned && !made {
-        Some(format!("{kind} {name} exists and belongs to somebody else: delete it, or give the quorum another name"))
+        Some(format!(
+            "{kind} {name} exists and does not belong to this RedisQuorum: delete it, or give the RedisQuorum another name"
+        ))
     } else if found.meta().deletion_timestamp.is_some() {
         Some(format!("{kind} {name} is being deleted"))
     } else {

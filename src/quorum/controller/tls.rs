@@ -80,7 +80,7 @@ impl Task<'_> {
         if let Some(pem) = &authorities
             && let Err(error) = self.session.set_authorities(pem)
         {
-            tracing::warn!(quorum = %self.session.reference(), %error, "nobody can be trusted");
+            tracing::warn!(quorum = %self.session.reference(), %error, "no certificate authority can be read");
         }
         let addresses = self.given_addresses(plan);
         Ok(Tls { transport: Transport { tls, authorities, addresses }, certificate })
@@ -277,7 +277,7 @@ fn in_the_way(found: &Secret, plan: &Plan) -> Option<String> {
         return Some(format!("the Secret {name} is being deleted"));
     }
     let ours = found.owner_references().iter().any(|owner| owner.uid == plan.uid);
-    (!ours).then(|| format!("the Secret {name} exists and belongs to somebody else: move it away"))
+    (!ours).then(|| format!("Secret {name} exists and does not belong to this RedisQuorum: delete it, or give the RedisQuorum another name"))
 }
 
 /// Whether a certificate has to be made: there is none of this authority with these names, or most of its life is over.

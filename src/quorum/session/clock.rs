@@ -161,7 +161,7 @@ impl ClockGuard {
         let suspended = state.own.is_some_and(|before| own.were_suspended_since(before));
         state.own = Some(own);
         if suspended {
-            tracing::info!("this machine was suspended: the members' clocks are judged from now on anew");
+            tracing::info!("this machine was suspended: the members' clocks are judged from now on");
             state.begin_anew();
         }
         let rule = state.rule;
@@ -248,7 +248,7 @@ impl State {
         match attribute(&clocks, self.members) {
             Attribution::Nobody | Attribution::Open => false,
             Attribution::Observer(step) => {
-                tracing::warn!(%step, "all members' clocks moved alike against ours: judged from now on anew");
+                tracing::warn!(%step, "all members' clocks moved alike against this machine's: they are judged from now on");
                 self.begin_anew();
                 self.together = Some((step, now));
                 true

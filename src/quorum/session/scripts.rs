@@ -23,14 +23,15 @@ impl QuorumSession {
 fn words(link: &MemberLink, news: ScriptNews) -> (&'static str, String) {
     let name = link.name();
     match news {
-        ScriptNews::Killed => {
-            ("ScriptKilled", format!("{name} was busy with somebody's script for too long, so the script was ended"))
-        }
+        ScriptNews::Killed => (
+            "ScriptKilled",
+            format!("a client's script kept member {name} busy for too long, and the operator ended it"),
+        ),
         ScriptNews::Unkillable => (
             "ScriptUnkillable",
             format!(
-                "{name} is busy with somebody's script, which has written and cannot be ended: if it does not end by itself within \
-                 seconds, the pod {} is deleted",
+                "a client's script keeps member {name} busy, and cannot be ended because it has written: if it does not end within \
+                 seconds, the operator deletes pod {}",
                 link.plan().pod_name()
             ),
         ),

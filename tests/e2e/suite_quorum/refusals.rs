@@ -22,7 +22,7 @@ pub(crate) async fn objects_of_others_are_refused_and_kept(bench: Bench) -> anyh
     let before = bench.create::<Service>(theirs).await?;
     let quorum = Quorum::create(&bench, manifest(&bench, "q", MAX_TTL)).await?;
     let message = reason_after(&quorum, 0, RESTART_LIMIT, "Ready", "InvalidSpec").await?;
-    ensure!(message.contains("Service q-1 exists and belongs to somebody else"), "{message}");
+    ensure!(message.contains("Service q-1 exists and does not belong to this RedisQuorum"), "{message}");
     let services = bench.api::<Service>();
     let same =
         || async { Ok(services.get("q-1").await?.metadata.resource_version == before.metadata.resource_version) };

@@ -125,8 +125,8 @@ fn decide_unknown(view: &View<'_>, held: &Held) -> Step {
         return rest(Draft::of(view.lock, view.api_now), Some(left.min(Duration::from_millis(500))));
     }
     let why = if held.quorum_exists {
-        "the operator's new leader found no validity in the status that had not run out, so it cannot know that nobody else \
-         held the key meanwhile"
+        "the operator's new leader found no validity in the status that had not run out, so another holder may have had \
+         the key meanwhile"
     } else {
         "its RedisQuorum no longer exists"
     };

@@ -79,7 +79,7 @@ impl Auth {
                 super::derive(seed, &[&plain[..], &[namespace, key_prefix, &hex(salt)]].concat())
             }
             // Nobody is told this one.
-            Some(None) => super::derive(seed, &[&plain[..], &["of nobody"]].concat()),
+            Some(None) => super::derive(seed, &[&plain[..], &["of no client"]].concat()),
         }
     }
 }

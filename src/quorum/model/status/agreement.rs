@@ -44,7 +44,7 @@ pub fn agreement(accord: &Accord, plan: &Plan, now: Boottime) -> Agreement {
                 .map(|name| accord.trouble(name).map_or_else(|| name.to_string(), |why| format!("{name} ({why})")))
                 .collect();
             let message = format!(
-                "nobody votes until every external member has shown that no other operator disagrees; still to do so: {}",
+                "the quorum votes once every external member has shown that no other operator disagrees; these have not: {}",
                 names.join(", ")
             );
             (Status::Unknown, CommonReason::Joining, message)

@@ -142,7 +142,7 @@ fn within_bound(watched: &Watched) -> (Status, CommonReason, String) {
         }
         Some(ttls) => {
             let message = format!(
-                "keys live longer than maxTTL {bound}, or for ever: {}. No fence waits for them, so they are outside the guarantee: \
+                "keys live longer than maxTTL {bound}, or have no time to live: {}. No fence waits for them, so they are outside the guarantee: \
                  let their client use a shorter time to live",
                 ttls.describe()
             );
