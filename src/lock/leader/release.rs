@@ -5,10 +5,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, ResourceExt,
-    api::ListParams,
     runtime::{controller::Action, events::EventType},
 };
 
@@ -20,7 +19,6 @@ use crate::{
     api::{
         BREAK_BY_ANNOTATION, DistributedLock, HeldQuorum, LetGo, MilliTime, RELEASE_ANNOTATION, conditions::HeldReason,
     },
-    evidence,
     lock::{
         model::{
             decide::{Freed, Pause, Sealing, seal_retry},
@@ -33,7 +31,6 @@ use crate::{
     },
     quorum::session::QuorumSession,
     redlock::{AcquireRequest, LockKey, LockValue, Nonce, Seal, Seen, ValueSigner},
-    runtime::{cache::Guarded, keys::JOB_UID_LABEL},
 };
 
 /// Of a user's name so much is written down.
@@ -246,14 +243,6 @@ impl Locks {
             && let Verdict::LetExpire(_, why) = verdict::namespace_ends()
         {
             return Ok(Some(why));
-        }
-        for owner in lock.owner_references().iter().filter(|owner| verdict::is_watched_owner(owner)) {
-            let selected = ListParams::default().labels(&format!("{}={}", JOB_UID_LABEL, owner.uid));
-            // Of a pod that cannot be read nobody knows that it has ended.
-            let pods = request(Api::<Guarded<Pod>>::namespaced(client.clone(), &namespace).list(&selected)).await?;
-            if pods.items.iter().any(|pod| pod.read().is_none_or(|pod| !evidence::has_ended(pod))) {
-                return Ok(Some(format!("the claim was deleted with its owner {}, whose pods may run", owner.name)));
-            }
         }
         Ok(None)
     }

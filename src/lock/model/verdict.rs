@@ -222,14 +222,19 @@ pub fn belongs_to(pod: &Pod, owner: &OwnerReference) -> bool {
         || pod.labels().get(JOB_UID_LABEL).is_some_and(|uid| *uid == owner.uid)
 }
 
-/// One that runs keeps the claim, one in doubt lets it run out, and none at all proves nothing.
-pub(in crate::lock) fn all_of(instances: Vec<Instance>) -> Instance {
+/// One that runs keeps the claim, one in doubt lets it run out, and none at all proves nothing. `complete`: there were no others. Of a Job
+/// nobody can say so: a pod that was deleted by force, before this replica started, may run on where nothing shows it.
+pub(in crate::lock) fn all_of(instances: Vec<Instance>, complete: bool) -> Instance {
     let nothing = || Instance::Doubt("none of the owner's pods was seen to end".to_owned());
     if instances.contains(&Instance::Running) {
         return Instance::Running;
     }
     let doubt = instances.iter().find(|instance| matches!(instance, Instance::Doubt(_))).cloned();
-    doubt.unwrap_or_else(|| if instances.is_empty() { nothing() } else { Instance::Terminated })
+    doubt.unwrap_or_else(|| match () {
+        () if instances.is_empty() => nothing(),
+        () if complete => Instance::Terminated,
+        () => Instance::Doubt("the pods of its Job that are known have ended".to_owned()),
+    })
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ fn is_lost(context: &Context, node: Option<&str>) -> bool {
 }
 
 /// Deleting a Job collects the claims that it owns at the same moment as its pods, which may work on through their grace
-/// period: until each of them has been seen to end the claim counts as held.
+/// period: until each of those that are known has been seen to end the claim counts as held. Then it runs out, for there may be others.
 fn owner_liveness(context: &Context, lock: &DistributedLock, namespace: &str) -> Liveness {
     let owners: Vec<_> = lock.owner_references().iter().filter(|owner| is_watched_owner(owner)).collect();
     if owners.is_empty() || !is_deleting(lock) {
@@ -95,5 +95,6 @@ fn owner_liveness(context: &Context, lock: &DistributedLock, namespace: &str) ->
     seen.extend(
         departed.iter().map(|pod| instance::judge_owner(Sight { departed: Some(pod), ..Sight::default() }, now)),
     );
-    Liveness::Owned(all_of(seen))
+    let complete = owners.iter().all(|owner| owner.kind == "Pod");
+    Liveness::Owned(all_of(seen, complete))
 }

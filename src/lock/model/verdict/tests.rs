@@ -165,10 +165,14 @@ fn a_claim_whose_jobs_pods_vanished_runs_out() {
 #[test]
 fn pods_prove_the_end_of_their_owner_only_when_each_was_seen_to_end() {
     let doubt = || Instance::Doubt("why".into());
-    assert_eq!(all_of(vec![Instance::Terminated, Instance::Running, doubt()]), Instance::Running);
-    assert_eq!(all_of(vec![Instance::Terminated, doubt()]), doubt());
-    assert_eq!(all_of(vec![Instance::Terminated]), Instance::Terminated);
-    assert!(matches!(all_of(vec![]), Instance::Doubt(_)));
+    for complete in [false, true] {
+        assert_eq!(all_of(vec![Instance::Terminated, Instance::Running, doubt()], complete), Instance::Running);
+        assert_eq!(all_of(vec![Instance::Terminated, doubt()], complete), doubt());
+        assert!(matches!(all_of(vec![], complete), Instance::Doubt(_)));
+    }
+    assert_eq!(all_of(vec![Instance::Terminated], true), Instance::Terminated);
+    let of_a_job = all_of(vec![Instance::Terminated], false);
+    assert!(matches!(of_a_job, Instance::Doubt(_)), "a pod that was forced off a node before nobody may know of");
 }
 
 #[test]
