@@ -10,7 +10,7 @@ function connect(urls, ca) {
   const members = urls.map((url) => {
     const member = new Redis(url, {
       enableReadyCheck: false, // it asks INFO, which lock clients may not
-      autoResendUnfulfilledCommands: false, // a SET must not come again after a reconnect, when nobody waits for it
+      autoResendUnfulfilledCommands: false, // a SET must not come again after a reconnect, when no caller waits for it
       maxRetriesPerRequest: 0, // a member that is away has not voted: do not wait for it
       commandTimeout: 200,
       connectTimeout: 500,
@@ -24,9 +24,9 @@ function connect(urls, ca) {
 }
 
 async function reindex(redlock, key) {
-  // Throws an ExecutionError when somebody else has it, or too few members answer.
+  // Throws an ExecutionError when another client has it, or too few members answer.
   let lock = await redlock.acquire([key], 2_000);
-  if (lock.expiration < Date.now()) return false; // it took too long: nobody checks but you
+  if (lock.expiration < Date.now()) return false; // it took too long: only you can check
   /* work, until lock.expiration */
   lock = await lock.extend(2_000); // throws when the lock is lost
   /* work */

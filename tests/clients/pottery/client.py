@@ -34,7 +34,7 @@ def connect(urls, ca=None):
 def reindex(masters, key):
     lock = PlainRedlock(key=key, masters=masters, auto_release_time=2)
     if not lock.acquire(blocking=False):
-        return False  # somebody else has it, or too few members answer
+        return False  # another client has it, or too few members answer
     ...  # work, for at most lock.locked() seconds
     lock.extend()  # raises when the lock is lost; three times at most, unless num_extensions says otherwise
     ...  # work

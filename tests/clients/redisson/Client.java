@@ -50,7 +50,7 @@ class Locks {
         long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(2_000 - 20 - 2); // less 1 % and 2 ms
         RedissonRedLock lock = lock(members, key);
         if (!lock.tryLock(0, 2_000, TimeUnit.MILLISECONDS)) {
-            return false; // somebody else has it, or too few members answer
+            return false; // another client has it, or too few members answer
         }
         // Work, and stop at the deadline: Redisson does not compute it.
         lock.unlock(); // in the thread that has locked

@@ -33,7 +33,7 @@ def connect(urls, ca=None):
 def reindex(manager, key):
     lock = manager.lock(key, 2_000)
     if not lock:
-        return False  # somebody else has it, or too few members answer
+        return False  # another client has it, or too few members answer
     deadline = time.monotonic() + lock.validity / 1000
     ...  # work, and stop at the deadline: redlock-py cannot extend a lock
     manager.unlock(lock)

@@ -52,10 +52,10 @@ func reindex(locks *redsync.Redsync, key string) bool {
 	// Not with redsync.WithSetNXOnExtend: it takes back a lock that has ended.
 	lock := locks.NewMutex(key, redsync.WithExpiry(2*time.Second), redsync.WithTries(1))
 	if lock.Lock() != nil {
-		return false // somebody else has it, or too few members answer
+		return false // another client has it, or too few members answer
 	}
 	defer lock.Unlock()
-	// Work, until lock.Until(), which is set anew by:
+	// Work, until lock.Until(), which this moves on:
 	if extended, _ := lock.Extend(); !extended {
 		return false // the lock is lost
 	}

@@ -21,7 +21,7 @@ fn connect(urls: &[&str], ca: Option<Vec<u8>>) -> redis::RedisResult<LockManager
 }
 
 async fn reindex(manager: &LockManager, key: &str) -> Result<(), rslock::LockError> {
-    // `Unavailable` when somebody else has it, or too few members answer.
+    // `Unavailable` when another client has it, or too few members answer.
     let lock = manager.lock(key, Duration::from_secs(2)).await?;
     // Work, for lock.validity_time milliseconds.
     let lock = manager.extend(&lock, Duration::from_secs(2)).await?;
