@@ -118,7 +118,9 @@ fn what_users_read_first_is_plain_and_its_sentences_are_short() {
         let long = text.split(['.', '?', '!']).find(|sentence| sentence.split_whitespace().count() > 30);
         assert!(long.is_none(), "{path}: a sentence of more than 30 words: {long:?}");
     }
-    for name in ["conditions.md", "annotations.md", "clients.md", "external.md", "fencing.md", "monitoring.md", "security.md"] {
+    for name in
+        ["conditions.md", "annotations.md", "clients.md", "external.md", "fencing.md", "monitoring.md", "security.md"]
+    {
         assert!(avoided(&page(name)).is_empty(), "docs/{name}: {:?}", avoided(&page(name)));
     }
     let readme = fs::read_to_string(root().join("README.md")).unwrap();

@@ -2,17 +2,14 @@
 
 mod limits;
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
     http::{HeaderName, StatusCode, header::CONTENT_TYPE},
     routing::get,
 };
+use parking_lot::Mutex;
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
@@ -73,7 +70,7 @@ fn metrics(face: &Face, text: &Text) -> ([(HeaderName, &'static str); 1], String
 }
 
 fn recent(text: &Text, now: Boottime, write: impl FnOnce() -> String) -> String {
-    let mut text = text.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut text = text.lock();
     match &*text {
         Some((since, said)) if now.since(*since) < SAME_TEXT => said.clone(),
         _ => text.insert((now, write())).1.clone(),

@@ -27,7 +27,7 @@ mod watches;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
@@ -37,6 +37,7 @@ use kube::runtime::controller::{Action, Controller};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
+use parking_lot::{Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 use tokio::time::{interval, timeout};
 use tokio_stream::wrappers::IntervalStream;
@@ -341,12 +342,12 @@ impl<'a> Task<'a> {
 
 impl Leader {
     fn memory<T>(&self, uid: &str, use_it: impl FnOnce(&mut Memory) -> T) -> T {
-        let mut memories: MutexGuard<'_, _> = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memories: MutexGuard<'_, _> = self.memories.lock();
         use_it(memories.entry(uid.to_owned()).or_default())
     }
 
     fn others(&self) -> MutexGuard<'_, Others> {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+        self.others.lock()
     }
 
     /// Makes this term's epoch the one that opens and closes users of the process. Where a higher one is obeyed nothing can be done in

@@ -19,10 +19,11 @@ mod tokens;
 mod ttl;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -314,7 +315,7 @@ impl QuorumSession {
 
     /// Makes the links those of the members, and tells each where its member is and as whom to connect.
     pub(super) fn place(&self) {
-        let _one_after_the_other = self.placing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_after_the_other = self.placing.lock();
         let quorum = self.quorum();
         let (auth, authorities) = (self.auth(), self.authorities.borrow().clone());
         let epoch = Lists::of(&quorum).epoch;

@@ -6,7 +6,7 @@
 //! between the sending of the request and the arrival of the answer. The intersection of many such intervals is narrow.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use hyper::http::{Request, Response, StatusCode};
 use jiff::fmt::rfc2822::DateTimeParser;
 use kube::Client;
 use kube::client::Body;
+use parking_lot::{Mutex, MutexGuard};
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 use tower::Service;
@@ -115,7 +116,7 @@ impl ApiTime {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     fn saw(&self, sent: Boottime, answer: &Response<Body>) {

@@ -8,7 +8,7 @@ mod parts;
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -25,6 +25,7 @@ use kube::{
         watcher::{self, watcher},
     },
 };
+use parking_lot::{Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
@@ -199,7 +200,7 @@ where
 
     fn remember_departed(&self, object: &Arc<K>) {
         if let Some(uid) = object.meta().uid.clone() {
-            self.departed.lock().unwrap_or_else(PoisonError::into_inner).remember(uid, object.clone());
+            self.departed.lock().remember(uid, object.clone());
         }
     }
 
@@ -245,17 +246,17 @@ where
     }
 
     fn lookup(&self) -> MutexGuard<'_, Lookup<K>> {
-        self.lookup.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lookup.lock()
     }
 
     /// Whether there is an object of this name that cannot be read.
     pub fn is_unreadable(&self, reference: &ObjectRef<K>) -> bool {
-        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).contains_key(reference)
+        self.unreadable.lock().contains_key(reference)
     }
 
     /// The objects that cannot be read. They are in no other answer of this cache.
     pub fn unreadable(&self) -> Vec<Arc<Unreadable>> {
-        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.unreadable.lock().values().cloned().collect()
     }
 
     /// How often a watch of this kind was interrupted.
@@ -265,12 +266,12 @@ where
 
     /// The last state of an object that was seen to be deleted. None proves nothing: the deletion may have been missed.
     pub fn departed(&self, uid: &str) -> Option<Arc<K>> {
-        self.departed.lock().unwrap_or_else(PoisonError::into_inner).by_uid.get(uid).cloned()
+        self.departed.lock().by_uid.get(uid).cloned()
     }
 
     /// The last states of all objects that were seen to be deleted and that `is_meant` accepts.
     pub fn departed_where(&self, is_meant: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
-        let departed = self.departed.lock().unwrap_or_else(PoisonError::into_inner);
+        let departed = self.departed.lock();
         departed.by_uid.values().filter(|object| is_meant(object)).cloned().collect()
     }
 

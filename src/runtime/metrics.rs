@@ -3,11 +3,12 @@
 //! Labels are bounded: outcomes, reasons, and members of quorums. No label carries the name of a lock or of a holder.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -159,7 +160,7 @@ impl Default for Metrics {
 
 impl Metrics {
     fn register(&self) {
-        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = self.registry.lock();
         registry.register("acquisitions", "Attempts to acquire a lock", self.acquisitions.clone());
         let help = "From the first request of an attempt to its decision";
         registry.register_with_unit("acquire_duration", help, Unit::Seconds, self.acquire_duration.clone());
@@ -225,7 +226,7 @@ impl Metrics {
     /// All metrics as text.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
-        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let registry = self.registry.lock();
         if encode(&mut text, &registry).is_err() {
             tracing::error!("metrics could not be written");
         }
@@ -283,7 +284,7 @@ mod tests {
         metrics.count(&metrics.acquisitions, "granted");
         metrics.acquire_duration.observe(0.003);
         let mut text = String::new();
-        encode(&mut text, &metrics.registry.lock().unwrap()).unwrap();
+        encode(&mut text, &metrics.registry.lock()).unwrap();
         assert!(text.contains("redlock_acquisitions_total{outcome=\"granted\"} 1"), "{text}");
         assert!(
             text.contains("redlock_holds_ended_total{outcome=\"Expired\"} 0"),
@@ -327,7 +328,7 @@ mod tests {
         .unwrap();
         metrics.seen.look_at_quorums(&[Arc::new(quorum)], 1_000);
         let mut text = String::new();
-        encode(&mut text, &metrics.registry.lock().unwrap()).unwrap();
+        encode(&mut text, &metrics.registry.lock()).unwrap();
         assert!(text.contains("redlock_locks_held 1"), "{text}");
         assert!(text.contains("redlock_locks_waiting{outcome=\"Queued\"} 1"), "{text}");
         assert!(text.contains("member=\"main-0\",state=\"Fenced\"} 1"), "{text}");

@@ -1,16 +1,13 @@
 //! Wiring of the lock controller: what makes a lock be looked at again.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, stream};
 use kube::{
     ResourceExt,
     runtime::{Config, Controller, controller::Action, reflector::ObjectRef},
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 
 use super::{
@@ -142,7 +139,7 @@ fn error_policy(lock: Arc<DistributedLock>, failure: &Failure, work: Arc<Work>) 
 
 impl Work {
     fn panics(&self) -> MutexGuard<'_, HashMap<String, Panics>> {
-        self.panics.lock().unwrap_or_else(PoisonError::into_inner)
+        self.panics.lock()
     }
 
     /// For how long this version of a lock is handled no more, and how many panics led to that.

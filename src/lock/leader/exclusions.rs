@@ -1,16 +1,13 @@
 //! Who is not to lead a lock again at once: pods whose hold was ended, and container instances that did not answer when they were
 //! asked.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use crate::{
     api::{DistributedLock, conditions::HeldReason},
     time::{Boottime, UnixMillis},
 };
+use parking_lot::Mutex;
 
 /// Ends that say: somebody else. Not that the holder is gone, that nobody could tell, or that nobody is to hold it.
 const ASKED_TO_GO: [HeldReason; 5] = [
@@ -43,14 +40,14 @@ pub struct Exclusions(Mutex<HashMap<(String, String), Boottime>>);
 impl Exclusions {
     /// Adds an instance, or prolongs its time; whether it was there already.
     pub fn add(&self, lock: &str, container: &str, now: Boottime, time: Duration) -> bool {
-        let mut until = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut until = self.0.lock();
         until.retain(|_, until| *until > now);
         until.insert((lock.to_owned(), container.to_owned()), now + time).is_some()
     }
 
     /// Whether an instance is to be passed over now.
     pub fn contains(&self, lock: &str, container: &str, now: Boottime) -> bool {
-        let until = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = self.0.lock();
         until.get(&(lock.to_owned(), container.to_owned())).is_some_and(|until| *until > now)
     }
 }

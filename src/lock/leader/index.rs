@@ -3,11 +3,12 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     api::{
@@ -233,7 +234,7 @@ impl Index {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

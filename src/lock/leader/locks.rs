@@ -1,11 +1,9 @@
 //! What all reconciles of one term share: the way to the API server and to the members, and the tables of this term.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use kube::runtime::{controller::Action, reflector::ObjectRef};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::broadcast;
 
 use super::{exclusions::Exclusions, index::Index, reachability::Reachability, turns::Turns, wearers::Wearers};
@@ -118,7 +116,7 @@ impl Locks {
     }
 
     pub(super) fn publications(&self) -> MutexGuard<'_, Publications> {
-        self.publications.lock().unwrap_or_else(PoisonError::into_inner)
+        self.publications.lock()
     }
 
     /// What a lock had to publish is published, or need not be any more: the next ones may.
@@ -136,7 +134,7 @@ impl Locks {
     /// Drops what is remembered of an object that is gone.
     pub fn forget(&self, uid: &str) {
         self.pause(uid, None);
-        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.sealed.lock().remove(uid);
         self.written.forget(uid);
         self.asked.forget(uid);
         let told = self.publications().forget(uid);
@@ -145,7 +143,7 @@ impl Locks {
 
     /// Postpones the next attempt, or forgets the last one.
     pub fn pause(&self, uid: &str, pause: Option<Pause>) {
-        let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pauses = self.pauses.lock();
         match pause {
             Some(pause) => pauses.insert(uid.to_owned(), pause),
             None => pauses.remove(uid),
@@ -154,21 +152,21 @@ impl Locks {
 
     /// Why the last attempt failed.
     pub fn last_pause(&self, uid: &str) -> Option<Pause> {
-        self.pauses.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()
+        self.pauses.lock().get(uid).cloned()
     }
 
     /// Remembers what a majority said about the end of this hold; without a nonce, about that of every attempt.
     pub fn mark_sealed(&self, uid: &str, nonce: Option<Nonce>, sealing: Sealing) {
-        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.to_owned(), (nonce, sealing));
+        self.sealed.lock().insert(uid.to_owned(), (nonce, sealing));
     }
 
     /// The hold of this lock that was last sealed here.
     pub fn sealed_nonce(&self, uid: &str) -> Option<Nonce> {
-        self.sealed.lock().unwrap_or_else(PoisonError::into_inner).get(uid).and_then(|(nonce, _)| *nonce)
+        self.sealed.lock().get(uid).and_then(|(nonce, _)| *nonce)
     }
 
     pub(super) fn sealing_of(&self, uid: &str, nonce: Option<Nonce>) -> Sealing {
-        let sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
+        let sealed = self.sealed.lock();
         match sealed.get(uid) {
             Some((of, sealing)) if *of == nonce => *sealing,
             _ => Sealing::Unconfirmed,

@@ -1,13 +1,10 @@
 //! The leader's term, as long as it makes sense: when this replica cannot reach a quorum, another replica perhaps can, and then it
 //! had better lead.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use kube::runtime::reflector::ObjectRef;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     api::RedisQuorum,
@@ -63,7 +60,7 @@ impl Reachability {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<ObjectRef<RedisQuorum>, Boottime>> {
-        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.silent.lock()
     }
 }
 

@@ -1,12 +1,10 @@
 //! Noticing that another replica of the operator has started: it knows of no validity until one is published, and is not ready before.
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::HashSet;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
+use parking_lot::Mutex;
 
 use crate::runtime::context::{Context, Replica};
 
@@ -33,7 +31,7 @@ impl Replicas {
 
     /// Takes note of the pod's containers; whether one of them is new, or newly ready.
     fn note(&self, pod: &Pod) -> bool {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         // Not `any`: all of them are to be noted.
         containers(pod).into_iter().filter(|container| seen.insert(container.clone())).count() > 0
     }

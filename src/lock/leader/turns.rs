@@ -1,9 +1,8 @@
 //! Locks on one key of one quorum take turns: what one of them writes is known before the next one is looked at.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::Mutex;
 
 /// Turns that nobody waits for are dropped when there are more than so many: keys of the past take no memory.
 const KEPT: usize = 1024;
@@ -15,7 +14,7 @@ pub(super) struct Turns(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
 impl Turns {
     /// The turn of this name.
     pub(super) fn get(&self, name: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = self.0.lock();
         if turns.len() > KEPT {
             turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         }

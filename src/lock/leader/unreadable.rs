@@ -1,10 +1,6 @@
 //! The leader's work on locks that it cannot read, and on those whose handling fails again and again.
 
-use std::{
-    collections::HashMap,
-    sync::{MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use futures::{StreamExt, stream};
 use kube::{
@@ -12,6 +8,7 @@ use kube::{
     api::{ApiResource, DynamicObject, Patch, PatchParams},
     runtime::events::EventType,
 };
+use parking_lot::MutexGuard;
 use serde_json::{Value, json};
 
 use super::{
@@ -272,7 +269,7 @@ impl Locks {
     }
 
     fn remembered(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
-        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unreadable.lock()
     }
 }
 

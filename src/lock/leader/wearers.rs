@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::api::{LEADER_LABEL_PREFIX, leader_label};
 
@@ -54,7 +55,7 @@ impl Wearers {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<Name, BTreeSet<String>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

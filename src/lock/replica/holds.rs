@@ -5,13 +5,10 @@
 //! last successful renewal, or the published one. A hold without such knowledge is not renewed (docs/algorithm.md,
 //! "Continuity").
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use kube::runtime::reflector::ObjectRef;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, broadcast};
 
 use super::sightings::Sightings;
@@ -208,7 +205,7 @@ impl Holds {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<String, Hold>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 

@@ -4,17 +4,14 @@
 //! judged, because this replica itself does not reach the API server, is not held against the holder. Only the leader ends a hold for
 //! what it was answered; another replica leaves out its own renewals, and asks again.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use http_body_util::Empty;
 use hyper::{Request, body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use crate::{
@@ -46,18 +43,18 @@ struct Answer {
 impl Asked {
     /// Remembers an answer.
     pub fn answered(&self, uid: String, container_id: String, answer: Result<(), String>, at: Boottime) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, Answer { container_id, answer, at });
+        self.0.lock().insert(uid, Answer { container_id, answer, at });
     }
 
     /// Takes the answer of this very container, unless it is too old. It is used for one attempt.
     pub fn take(&self, uid: &str, container_id: &str, now: Boottime) -> Option<Result<(), String>> {
-        let answer = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid)?;
+        let answer = self.0.lock().remove(uid)?;
         (answer.container_id == container_id && now.since(answer.at) < FRESH).then_some(answer.answer)
     }
 
     /// Drops what is remembered of a lock that is gone.
     pub fn forget(&self, uid: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.0.lock().remove(uid);
     }
 }
 
@@ -103,17 +100,17 @@ impl Answers {
             record.heartbeat.see(version, now);
             verdict = verdict.and(record.heartbeat.judge(limit.get(), lock.spec.ttl.get(), now));
         }
-        self.by_lock.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, record);
+        self.by_lock.lock().insert(uid, record);
         if verdict::is_expected_to_be_well(lock, quorum_now) { verdict } else { Ok(None) }
     }
 
     /// Forgets locks that are no longer held here.
     pub fn retain(&self, held: impl Fn(&str) -> bool) {
-        self.by_lock.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| held(uid));
+        self.by_lock.lock().retain(|uid, _| held(uid));
     }
 
     fn record(&self, uid: &str, nonce: &Nonce, now: Boottime) -> Record {
-        let known = self.by_lock.lock().unwrap_or_else(PoisonError::into_inner).get(uid).cloned();
+        let known = self.by_lock.lock().get(uid).cloned();
         known.filter(|record| record.nonce == *nonce).unwrap_or(Record {
             nonce: *nonce,
             failures: 0,

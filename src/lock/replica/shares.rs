@@ -6,9 +6,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 /// A fixed number of slots.
@@ -49,7 +50,7 @@ impl Slots {
     }
 
     fn shares(&self) -> MutexGuard<'_, Shares<oneshot::Sender<Slot>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -3,12 +3,10 @@
 //! Every replica keeps these times, leader or not: a wait that has to pass when no majority of the members answers would begin
 //! again with every change of leader otherwise.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use kube::ResourceExt;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{api::DistributedLock, lock::model::hold::Sighting, time::Boottime};
 
@@ -52,7 +50,7 @@ impl Sightings {
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<String, (Option<String>, Sighting)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -14,6 +14,7 @@ use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -123,7 +124,7 @@ impl Written {
     /// The newer of the cached object and what was written here.
     pub fn newest(&self, cached: Arc<DistributedLock>) -> Arc<DistributedLock> {
         let (Some(uid), Some(version)) = (cached.uid(), cached.resource_version()) else { return cached };
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.newest.lock();
         match newest.get(&uid) {
             Some(written) if written.replaced.contains(&version) => written.object.clone(),
             Some(_) => {
@@ -137,7 +138,7 @@ impl Written {
     fn remember(&self, replaced: Option<String>, object: DistributedLock) -> Arc<DistributedLock> {
         let object = Arc::new(object);
         if let (Some(uid), Some(replaced)) = (object.uid(), replaced) {
-            let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut newest = self.newest.lock();
             let mut version =
                 newest.remove(&uid).unwrap_or(Version { object: object.clone(), replaced: HashSet::new() });
             // A write that changed nothing keeps its version.
@@ -152,7 +153,7 @@ impl Written {
 
     /// Drops what is remembered of an object that is gone.
     pub fn forget(&self, uid: &str) {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        self.newest.lock().remove(uid);
     }
 }
 

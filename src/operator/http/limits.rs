@@ -1,16 +1,12 @@
 //! Serves HTTP to whoever comes, and gives nobody more than a share: the port is open to every pod that no NetworkPolicy keeps away, and
 //! what peers take of this process is taken from the renewal of locks.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
+use parking_lot::Mutex;
 use tokio::{
     net::{TcpListener, TcpStream},
     time::{sleep, timeout},
@@ -51,7 +47,7 @@ struct Seat {
 
 impl Seats {
     fn take(&self, address: IpAddr, limits: Limits) -> Option<Seat> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.0.lock();
         let of_one = taken.get(&address).copied().unwrap_or(0);
         if of_one >= limits.of_one || taken.values().sum::<usize>() >= limits.of_all {
             return None;
@@ -63,7 +59,7 @@ impl Seats {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut taken = self.seats.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.seats.0.lock();
         match taken.get_mut(&self.address) {
             Some(count) if *count > 1 => *count -= 1,
             _ => drop(taken.remove(&self.address)),

@@ -1,7 +1,7 @@
 //! What a session does for masters that others run: whose votes count, where they are, and as whom they are asked.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::{Credentials, MemberLink, QuorumSession};
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     redis_member::Guard,
     redlock::{MemberName, RunId},
 };
+use parking_lot::{Mutex, MutexGuard};
 
 /// What the operators that share masters say to each other, as this replica knows it: the links read it, the votes rest on it.
 #[derive(Clone)]
@@ -43,7 +44,7 @@ impl SharedAccord {
 
     /// For a moment.
     pub fn lock(&self) -> MutexGuard<'_, Accord> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -57,7 +58,7 @@ impl QuorumSession {
 
     /// The users of masters that others run were read: those found, and what is wrong with the others.
     pub(super) fn set_credentials(&self, found: BTreeMap<String, Credentials>, missing: &BTreeMap<String, String>) {
-        self.credentials.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
+        self.credentials.lock().extend(found);
         self.place();
         for link in self.links().iter().filter(|link| !link.is_seen()) {
             if let Some(trouble) = missing.get(link.name().as_str()) {
@@ -70,7 +71,7 @@ impl QuorumSession {
         let name = link.name();
         let admitted = admitted_run_id(quorum, name.as_str());
         self.accord.lock().admitted(name, admitted.clone());
-        let known = self.credentials.lock().unwrap_or_else(PoisonError::into_inner).get(name.as_str()).cloned();
+        let known = self.credentials.lock().get(name.as_str()).cloned();
         link.place_external(known, admitted, Guard { uid: self.uid.clone(), epoch });
     }
 }

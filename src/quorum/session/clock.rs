@@ -1,8 +1,10 @@
 //! The clocks of the members as this replica reads them: which votes count, whose clock was stepped (rule 9), and the quorum's clock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     fence::{
@@ -147,7 +149,7 @@ impl ClockGuard {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Judges by this from now on.

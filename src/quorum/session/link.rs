@@ -8,10 +8,11 @@ mod inspections;
 mod retry;
 mod target;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -167,12 +168,12 @@ impl MemberLink {
     /// The member is no more: it is watched no longer. Whoever still has this link has a member that never answers again.
     pub(super) fn end(&self) {
         self.stop.cancel();
-        self.voter.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.voter.lock().take();
     }
 
     /// Whether the task of its voting connection has panicked.
     pub(super) fn is_broken(&self) -> bool {
-        let voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
+        let voter = self.voter.lock();
         voter.as_ref().is_some_and(|(_, voter)| voter.has_ended())
     }
 
@@ -222,7 +223,7 @@ impl MemberLink {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock()
     }
 
     /// Some leader fenced this process after it had been admitted: its count starts again.

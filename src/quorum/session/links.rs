@@ -1,8 +1,9 @@
 //! The links of one session: one for each member that the quorum's specification or status names, whether or not it votes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kube::runtime::reflector::ObjectRef;
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use super::{Announcements, MemberLink, link::Shared};
@@ -30,7 +31,7 @@ impl Links {
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<[Arc<MemberLink>]>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        self.list.lock()
     }
 
     /// All links, in the order of the members.

@@ -1,12 +1,13 @@
 //! One session per quorum, following the caches.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::broadcast;
 use tokio::time::interval;
 use tokio_stream::wrappers::BroadcastStream;
@@ -118,11 +119,11 @@ async fn follow(context: Context, mut news: broadcast::Receiver<ObjectRef<RedisQ
 
 impl Registry {
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectRef<RedisQuorum>, Arc<QuorumSession>>> {
-        self.by_quorum.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_quorum.lock()
     }
 
     fn nodes(&self) -> MutexGuard<'_, Nodes> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.nodes.lock()
     }
 
     fn get(&self, quorum: &ObjectRef<RedisQuorum>) -> Option<Arc<QuorumSession>> {
@@ -182,7 +183,7 @@ impl Registry {
     }
 
     fn restarts(&self) -> MutexGuard<'_, Restarts<ObjectRef<RedisQuorum>>> {
-        self.restarts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.restarts.lock()
     }
 
     fn on_quorum(&self, change: &Change<RedisQuorum>) {

@@ -1,7 +1,5 @@
 //! What waits are counted from: every replica notes it, so that a change of leader starts no wait again.
 
-use std::sync::PoisonError;
-
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
@@ -41,7 +39,7 @@ impl QuorumSession {
     pub(super) fn note_container(&self, member: &str, pod: &Pod) {
         let shown = pod.uid().zip(facts::running_container(pod));
         let Some((pod_uid, container_id)) = shown else { return };
-        let mut containers = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut containers = self.containers.lock();
         let known = containers.get(member);
         if known.is_none_or(|known| (known.pod_uid.as_str(), known.container_id.as_str()) != (&pod_uid, container_id)) {
             let since = self.context.clock.boottime();
@@ -52,7 +50,7 @@ impl QuorumSession {
 
     /// The container that the member's pod showed running before this process of it was asked, and answered.
     pub(crate) fn container_of(&self, member: &str, pod_uid: &str, run_id: &RunId, asked: Boottime) -> Option<String> {
-        let mut containers = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut containers = self.containers.lock();
         containers.get_mut(member)?.container_of(pod_uid, run_id, asked)
     }
 
@@ -71,14 +69,14 @@ impl QuorumSession {
     /// Since when this replica has known that the pod with this UID is gone; from now on, if it did not know yet. Every replica
     /// keeps this of every process that matters, so that a change of leader starts no wait again.
     pub(crate) fn gone_since(&self, pod_uid: &str) -> Monotonic {
-        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = self.gone.lock();
         *gone.entry(pod_uid.to_owned()).or_insert_with(|| self.context.clock.monotonic())
     }
 
     /// Since when this replica has known that the member can make no promise any more, by this process or, without one, by any; from
     /// now on, if it did not know yet. Kept beyond a term, so that the end of a quorum waits once, whoever leads.
     pub(crate) fn harmless_since(&self, member: &str, process: Option<&str>) -> Monotonic {
-        let mut harmless = self.harmless.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut harmless = self.harmless.lock();
         if process.is_some() {
             // What was known of a time without a process is about an earlier one.
             harmless.remove(&(member.to_owned(), None));
@@ -89,7 +87,7 @@ impl QuorumSession {
 
     /// A process of the member may make promises.
     pub(crate) fn note_threat(&self, member: &str) {
-        self.harmless.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _), _| of != member);
+        self.harmless.lock().retain(|(of, _), _| of != member);
     }
 
     /// The count to the end of a joint change of members. Every replica keeps it, so that a change of leader need not start it
@@ -97,21 +95,21 @@ impl QuorumSession {
     pub(super) fn note_change(&self, quorum: &RedisQuorum) {
         let epoch = Lists::of(quorum).epoch;
         let now = self.context.clock.monotonic();
-        let mut since = self.former_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = self.former_closed.lock();
         let known = since.filter(|(of, _)| *of == epoch);
         *since = former_is_closed(quorum).then(|| known.unwrap_or((epoch, now)));
     }
 
     /// Since when this replica has known that the list before `epoch` can promise nothing any more.
     pub(crate) fn former_closed_since(&self, epoch: i64) -> Option<Monotonic> {
-        let since = self.former_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = self.former_closed.lock();
         since.filter(|(of, _)| *of == epoch).map(|(_, since)| since)
     }
 
     /// A pod that is there is not gone, even if this replica's cache once lagged behind the status and did not have it yet.
     pub(super) fn note_pod(&self, pod_uid: &str, is_there: bool) {
         if is_there {
-            self.gone.lock().unwrap_or_else(PoisonError::into_inner).remove(pod_uid);
+            self.gone.lock().remove(pod_uid);
         } else {
             self.gone_since(pod_uid);
         }

@@ -1,9 +1,6 @@
 //! How a cache follows what the API server says.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use kube::{
     Resource, ResourceExt,
@@ -12,6 +9,7 @@ use kube::{
         watcher::Event,
     },
 };
+use parking_lot::MutexGuard;
 use serde::de::DeserializeOwned;
 
 use super::{Cache, Change, Guarded, Shape, Unreadable};
@@ -146,7 +144,7 @@ where
     }
 
     fn unreadable(&self) -> MutexGuard<'_, Table<K>> {
-        self.cache.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.unreadable.lock()
     }
 }
 

@@ -5,13 +5,14 @@ use std::{
     future::poll_fn,
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     task::Poll,
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, SetOnce};
 use tokio_util::sync::CancellationToken;
 
@@ -57,7 +58,7 @@ struct Wishes {
 
 impl Wishes {
     fn table(&self) -> MutexGuard<'_, BTreeMap<String, Wish>> {
-        self.by_quorum.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_quorum.lock()
     }
 }
 

@@ -1,8 +1,6 @@
 //! What is different about a link to a master that others run: it is at an address, with a user of the locking path, and it carries the
 //! record by which operators that share it agree.
 
-use std::sync::PoisonError;
-
 use super::{MemberLink, Target};
 use crate::fence::Users;
 use crate::redis_member::{AdminConnection, Endpoint, Guard, Observation, Secret, TlsClient};
@@ -43,7 +41,7 @@ impl MemberLink {
 
     fn note_admitted(&self, admitted: Option<RunId>) {
         let before = {
-            let mut current = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut current = self.admitted.lock();
             std::mem::replace(&mut *current, admitted.clone())
         };
         // Its process cannot be ended for a step of its clock. It has waited like one that forgot everything when it is admitted
@@ -56,7 +54,7 @@ impl MemberLink {
     /// Whether votes of the process may count. There is no user to be opened on a master that others run: the status is all.
     pub(super) fn users(&self, observation: &Observation) -> Users {
         let open = if self.plan.is_external() {
-            self.admitted.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == Some(&observation.run_id)
+            self.admitted.lock().as_ref() == Some(&observation.run_id)
         } else {
             !observation.open_users.is_empty()
         };

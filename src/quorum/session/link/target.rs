@@ -1,6 +1,6 @@
 //! Where a member is, and as whom it is asked.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -30,7 +30,7 @@ impl MemberLink {
     /// The voting connection under this membership epoch, once the member has had an address in it.
     #[must_use]
     pub fn voter(&self, epoch: i64) -> Option<Arc<RedisMember>> {
-        let voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
+        let voter = self.voter.lock();
         voter.as_ref().filter(|(of, _)| *of == epoch).map(|(_, voter)| voter.clone())
     }
 
@@ -82,7 +82,7 @@ impl MemberLink {
 
     pub(super) fn place_voter(&self, epoch: i64, endpoint: Endpoint, guard: Option<Guard>) {
         let (name, machine) = (self.name.clone(), self.machine.clone());
-        let mut voter = self.voter.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut voter = self.voter.lock();
         match &*voter {
             Some((of, voter)) if *of == epoch => voter.set_endpoint(endpoint),
             _ => {
