@@ -1,8 +1,9 @@
 //! Pure: which renewals are published now, when the API server takes fewer writes than all locks need.
 //!
-//! So many publications are under way at once. What waits goes in two classes, those of which less than a quarter of the ttl is left
-//! to their readers first, and in each class the namespaces take turns. Nothing waits here with a slot or a turn in hand: a lock is
-//! told when it may, and is looked at again. Grants, ends and everything else that a status says are never kept waiting by this.
+//! So many publications are under way at once. The namespaces of those that wait take turns, so that a namespace with few locks never
+//! waits for one with many, however late those are. In its turn a namespace publishes first what has less than a quarter of its ttl
+//! left to its readers. Nothing waits here with a slot or a turn in hand: a lock is told when it may, and is looked at again. Grants,
+//! ends and everything else that a status says are never kept waiting by this.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -29,8 +30,7 @@ pub enum Urgency {
 pub struct Publications {
     under_way: HashSet<String>,
     wishes: HashMap<String, Wish>,
-    urgent: Queue,
-    calm: Queue,
+    queue: Queue,
 }
 
 #[derive(Debug)]
@@ -39,11 +39,18 @@ struct Wish {
     urgency: Urgency,
 }
 
-/// UIDs by namespace. Some of them may have been served or withdrawn meanwhile.
+/// What waits, by namespace, and whose turn is next.
 #[derive(Debug, Default)]
 struct Queue {
     turns: VecDeque<String>,
-    by_namespace: HashMap<String, VecDeque<String>>,
+    by_namespace: HashMap<String, Waiting>,
+}
+
+/// UIDs of one namespace. Some of them may have been served or withdrawn meanwhile.
+#[derive(Debug, Default)]
+struct Waiting {
+    urgent: VecDeque<String>,
+    calm: VecDeque<String>,
 }
 
 impl Publications {
@@ -59,7 +66,7 @@ impl Publications {
         let known = self.wishes.insert(uid.to_owned(), Wish { lock: lock.clone(), urgency });
         if known.is_none_or(|known| known.urgency != urgency) {
             let namespace = lock.namespace.clone().unwrap_or_default();
-            self.queue(urgency).push(namespace, uid.to_owned());
+            self.queue.push(namespace, uid.to_owned(), urgency);
         }
         false
     }
@@ -79,7 +86,7 @@ impl Publications {
     fn next(&mut self) -> Vec<LockRef> {
         let mut told = Vec::new();
         while self.under_way.len() < AT_ONCE {
-            let Some((uid, urgency)) = self.pop() else { break };
+            let Some((uid, urgency)) = self.queue.pop() else { break };
             match self.wishes.get(&uid) {
                 Some(wish) if wish.urgency == urgency => {}
                 _ => continue,
@@ -91,39 +98,41 @@ impl Publications {
         }
         told
     }
-
-    fn pop(&mut self) -> Option<(String, Urgency)> {
-        let urgent = self.urgent.pop().map(|uid| (uid, Urgency::Urgent));
-        urgent.or_else(|| self.calm.pop().map(|uid| (uid, Urgency::Calm)))
-    }
-
-    fn queue(&mut self, urgency: Urgency) -> &mut Queue {
-        match urgency {
-            Urgency::Urgent => &mut self.urgent,
-            Urgency::Calm => &mut self.calm,
-        }
-    }
 }
 
 impl Queue {
-    fn push(&mut self, namespace: String, uid: String) {
-        let queue = self.by_namespace.entry(namespace.clone()).or_default();
-        if queue.is_empty() {
+    fn push(&mut self, namespace: String, uid: String, urgency: Urgency) {
+        let waiting = self.by_namespace.entry(namespace.clone()).or_default();
+        if waiting.is_empty() {
             self.turns.push_back(namespace);
         }
-        queue.push_back(uid);
+        match urgency {
+            Urgency::Urgent => waiting.urgent.push_back(uid),
+            Urgency::Calm => waiting.calm.push_back(uid),
+        }
     }
 
-    fn pop(&mut self) -> Option<String> {
+    fn pop(&mut self) -> Option<(String, Urgency)> {
         let namespace = self.turns.pop_front()?;
-        let queue = self.by_namespace.get_mut(&namespace)?;
-        let uid = queue.pop_front();
-        if queue.is_empty() {
+        let waiting = self.by_namespace.get_mut(&namespace)?;
+        let next = waiting.pop();
+        if waiting.is_empty() {
             self.by_namespace.remove(&namespace);
         } else {
             self.turns.push_back(namespace);
         }
-        uid
+        next
+    }
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.urgent.is_empty() && self.calm.is_empty()
+    }
+
+    fn pop(&mut self) -> Option<(String, Urgency)> {
+        let urgent = self.urgent.pop_front().map(|uid| (uid, Urgency::Urgent));
+        urgent.or_else(|| self.calm.pop_front().map(|uid| (uid, Urgency::Calm)))
     }
 }
 
@@ -158,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_out_goes_first_and_namespaces_take_turns() {
+    fn namespaces_take_turns_and_in_each_what_runs_out_goes_first() {
         let mut publications = busy();
         for number in 0..3 {
             let name = format!("many-{number}");
@@ -167,7 +176,19 @@ mod tests {
         assert!(!publications.may("one", &lock("one", "one"), Urgency::Calm));
         assert!(!publications.may("late", &lock("many", "late"), Urgency::Urgent));
         let told: Vec<_> = (0..5).flat_map(|n| publications.done(&format!("busy-{n}"))).collect();
-        assert_eq!(names(&told), ["late", "many-0", "one", "many-1", "many-2"]);
+        assert_eq!(names(&told), ["late", "one", "many-0", "many-1", "many-2"]);
+    }
+
+    #[test]
+    fn a_namespace_whose_locks_are_always_late_keeps_no_other_waiting() {
+        let mut publications = busy();
+        for number in 0..100 {
+            let name = format!("late-{number}");
+            assert!(!publications.may(&name, &lock("many", &name), Urgency::Urgent));
+        }
+        assert!(!publications.may("calm", &lock("few", "calm"), Urgency::Calm));
+        let told: Vec<_> = (0..2).flat_map(|n| publications.done(&format!("busy-{n}"))).collect();
+        assert_eq!(names(&told), ["late-0", "calm"]);
     }
 
     #[test]
