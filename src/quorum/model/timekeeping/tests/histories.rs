@@ -90,7 +90,7 @@ struct Replica {
     ticks: u32,
     /// The clock has begun anew, with nobody left who carried it, and this replica has not heard of that yet.
     behind: bool,
-    /// It has heard somebody who carries the quorum's clock.
+    /// It has heard a member that carries the quorum's clock, and goes by that.
     heard: bool,
     /// For how long it has heard nobody. Meanwhile it goes by the earliest time that the quorum's clock may show.
     silent: i64,
@@ -259,7 +259,7 @@ impl World {
             let fenced = member.fenced.min(replica.ticks).min(AWAY_TICKS - replica.cut[index].min(AWAY_TICKS));
             let reading = replica.guard.reading_of(&run_id).filter(|_| replica.cut[index] == 0);
             if let Some(reading) = reading.filter(|_| !member.admitted && fenced > REJOIN_TICKS) {
-                begins |= clock.is_none();
+                begins |= clock.is_none() || !replica.heard;
                 member.admitted = true;
                 member.recorded = Some(clock.unwrap_or_else(|| api.middle()) - reading.middle());
             }
@@ -318,8 +318,12 @@ impl World {
             replica.silent = if hears { 0 } else { silent + TICK };
             let back = (silent + TICK) * i64::from(PPM) / 1_000_000;
             early = early.max(back);
+            // Between one that carries the clock and one that was stepped, a replica that has just begun cannot tell: it goes by the API
+            // server until it agrees with one that carries it.
             let carries = |(index, member): (usize, &Member)| {
-                member.admitted && !member.stepped && member.recorded.is_some() && replica.cut[index] == 0
+                let told = member.recorded.map(|by| at_rate(now, member.drift) + member.ahead + by - now);
+                let agrees = told.zip(clock).is_some_and(|(told, clock)| (told - clock).abs() <= JUMP + back);
+                member.admitted && !member.stepped && agrees && replica.cut[index] == 0
             };
             replica.heard |= hears && self.members.iter().enumerate().any(carries);
             if !replica.heard {
