@@ -1,4 +1,4 @@
-//! On every replica, whoever leads: held locks are renewed, and what another replica has published is taken up.
+//! On every replica, also on those that do not lead: held locks are renewed, and what another replica has published is taken up.
 
 pub mod access;
 pub mod adopt;

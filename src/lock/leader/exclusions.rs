@@ -3,13 +3,15 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use parking_lot::Mutex;
+
 use crate::{
     api::{DistributedLock, conditions::HeldReason},
     time::{Boottime, UnixMillis},
 };
-use parking_lot::Mutex;
 
-/// Ends that say: somebody else. Not that the holder is gone, that nobody could tell, or that nobody is to hold it.
+/// Ends after which another candidate is to lead. Not those that say that the holder is gone, that nobody could tell, or that
+/// nobody is to hold the lock.
 const ASKED_TO_GO: [HeldReason; 5] = [
     HeldReason::SteppedDown,
     HeldReason::Broken,

@@ -31,6 +31,7 @@ use crate::{
 /// So many locks are looked at side by side, of one namespace half as many. More requests at once would only wait for each other in
 /// the API server, and keep the leader's own Lease waiting.
 const SLOTS: usize = 64;
+
 /// Why a reconcile could not finish; it is repeated with backoff.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -22,7 +22,7 @@ use crate::{
         model::{
             decide::{Sealing, seal_retry},
             orphans::{self, EVERY_ATTEMPT},
-            unreadable::{Place, Raw, Step, View, decide, ended, ending, locate, told},
+            unreadable::{LOOK_AGAIN, Place, Raw, Step, View, decide, ended, ending, locate, told},
         },
         replica::{location, writes::WriteError},
     },
@@ -102,7 +102,7 @@ impl Locks {
     async fn next_step(&self, raw: &Raw) -> Result<(Duration, Option<String>), WriteError> {
         let place = locate(raw, &self.context.quorums.all());
         if place.as_ref().is_some_and(|place| !self.context.serves(&place.quorum)) {
-            return Ok((crate::lock::model::unreadable::LOOK_AGAIN, None));
+            return Ok((LOOK_AGAIN, None));
         }
         let view = self.raw_view(raw, place.as_ref());
         let now = self.context.api_now();
@@ -122,7 +122,7 @@ impl Locks {
             Step::RemoveFinalizer => self.let_go_raw(raw).await?,
             Step::Tell => match told(raw, now) {
                 Some(patch) => self.patch_status(raw, &patch).await?,
-                None => return Ok((crate::lock::model::unreadable::LOOK_AGAIN, None)),
+                None => return Ok((LOOK_AGAIN, None)),
             },
         };
         Ok((Duration::ZERO, written))

@@ -78,7 +78,7 @@ pub struct Hold {
     pub loss: Option<Loss>,
     /// Why the holder failed its own liveness check or heartbeat, and when this replica judged so.
     pub(in crate::lock) unwell: Option<(Boottime, String)>,
-    /// Its validity is to be published once more, though nothing has changed: somebody is about to depend on it.
+    /// Its validity is to be published once more, though nothing has changed: a reader is about to depend on it.
     pub announce: bool,
     /// The watch has shown it in the lock's status. A grant that is not may still be unknown to everybody else.
     pub published: bool,

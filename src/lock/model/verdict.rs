@@ -183,7 +183,7 @@ fn annotation<'a>(lock: &'a DistributedLock, name: &str) -> Option<&'a str> {
 }
 
 /// A hold that began on a node which was cordoned already goes on: a leader steps down once for each cordon.
-fn was_acquired_before(lock: &DistributedLock, moment: UnixMillis) -> bool {
+pub fn was_acquired_before(lock: &DistributedLock, moment: UnixMillis) -> bool {
     let acquired = lock.status.as_ref().and_then(|status| status.acquired_at);
     acquired.is_some_and(|acquired| acquired.as_millis() < moment.0)
 }

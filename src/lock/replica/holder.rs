@@ -11,7 +11,7 @@ use crate::{
         nodes,
         verdict::{
             Cordon, Evidence, Liveness, Verdict, all_of, belongs_to, is_deleting, is_ending, is_expected_to_be_well,
-            is_watched_owner, judge,
+            is_watched_owner, judge, was_acquired_before,
         },
     },
     runtime::{context::Context, keys},
@@ -42,11 +42,12 @@ pub fn verdict(
     }
 }
 
-/// The cordon of the leader's node, if another candidate is ready elsewhere.
+/// The cordon of the leader's node since it leads, if another candidate is ready elsewhere.
 fn cordon(context: &Context, lock: &DistributedLock) -> Option<Cordon> {
     let (election, holder) = (lock.spec.election.as_ref()?, lock.status.as_ref()?.holder.as_ref()?);
     let node = context.nodes.cluster_named(holder.node_name.as_deref()?)?;
-    let at = nodes::cordoned_at(&node)?;
+    // Before the look at every candidate, which each verdict on this node would repeat.
+    let at = nodes::cordoned_at(&node).filter(|at| was_acquired_before(lock, *at))?;
     let pods = context.pods.under(&keys::namespace(&lock.namespace().unwrap_or_default()));
     let (candidates, _) = candidate::of_election(election, &pods, &context.nodes.all()).ok()?;
     let is_elsewhere = |other: &Candidate| !other.on_cordoned_node && Some(&other.pod_uid) != holder.pod_uid.as_ref();
