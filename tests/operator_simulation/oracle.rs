@@ -138,6 +138,8 @@ pub(crate) struct Oracle {
     told: BTreeSet<String>,
     /// Validities that people have written.
     doctored: BTreeSet<String>,
+    /// The voters of each quorum, and those of the list before.
+    lists: BTreeMap<(String, String), [Vec<String>; 2]>,
     /// By how much each quorum's clock was ahead when it was last known.
     ahead: BTreeMap<(String, String), i64>,
     pub(crate) violations: Vec<String>,
@@ -145,6 +147,15 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
+    /// The voters of the list before `now`, the list of this quorum.
+    fn former_list(&mut self, quorum: &(String, String), now: &[String]) -> Vec<String> {
+        let [current, former] = self.lists.entry(quorum.clone()).or_insert_with(|| [now.to_vec(), Vec::new()]);
+        if current != now {
+            *former = std::mem::replace(current, now.to_vec());
+        }
+        former.clone()
+    }
+
     /// What is looked at again and again is told once.
     fn violated_once(&mut self, what: String, of: &str) {
         if self.told.insert(of.to_owned()) {

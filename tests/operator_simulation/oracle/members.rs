@@ -114,6 +114,7 @@ impl World {
         if changes || self.oracle.stepped || self.oracle.forced.contains(&place) {
             return;
         }
+        let former = self.oracle.former_list(&place, &status.voters);
         let now = self.now;
         let believes = |belief: &&Belief| {
             belief.quorum == place && !belief.outside && belief.end() > now && belief.lives(&self.cluster)
@@ -123,11 +124,16 @@ impl World {
             let forgot = |voter: &&Voter| {
                 voter.keys.get(&belief.key).is_none_or(|(value, _)| !value.starts_with(nonce.as_str()))
             };
-            let forgot = voters.iter().filter(forgot).count();
-            if forgot > members / 2 {
+            // Members that have left may be open to users of the former list for a while: they are a danger when they are a
+            // majority of that list.
+            let (now_voting, left): (Vec<_>, Vec<_>) =
+                voters.iter().filter(forgot).partition(|voter| status.voters.contains(&voter.member));
+            let left = left.iter().filter(|voter| former.contains(&voter.member)).count();
+            let forgot = now_voting.len();
+            if forgot > members / 2 || left > former.len() / 2 {
                 let (who, key, until) = (&belief.who, &belief.key, belief.end());
                 let what = format!(
-                    "a majority has forgotten {key}: {forgot} of {members} at {now}, but {who} believes until {until}"
+                    "a majority has forgotten {key}: {forgot} of {members}, and {left} of the members that left, at {now}, but {who} believes until {until}"
                 );
                 found.push((what, nonce.clone()));
             }
