@@ -94,7 +94,9 @@ impl Locks {
             _ => draft,
         };
         let status = draft.finish();
-        let until = status.valid_until.and_then(|until| self.end_of_delay(lock, reason, until));
+        // The key may live as long as was assumed, though that is published to nobody.
+        let assumed = hold.and_then(|hold| MilliTime::from_millis(hold.valid_until_there.0));
+        let until = status.valid_until.max(assumed).and_then(|until| self.end_of_delay(lock, reason, until));
         let status = Draft::from_status(lock, status, self.context.api_now()).ending(reason, why, until).finish();
         let ending = self.written.replace_status(&self.context.client, lock, status).await?;
         // Not before the write: if it fails, the next attempt has to know the last validity, too.

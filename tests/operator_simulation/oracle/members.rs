@@ -80,10 +80,12 @@ impl World {
     }
 
     /// Holders that ask the members themselves: they believe while a majority shows their value, for as long as that majority will
-    /// have it. One that has once seen none, or is late, never leads again under its value.
+    /// have it; while the member list changes, a majority of both lists. One that has once seen none, or is late, never leads again
+    /// under its value.
     fn agents_look(&mut self, quorum: &RedisQuorum, voters: &[Voter]) {
         let name = quorum.metadata.name.as_deref().unwrap_or_default();
-        let majority = usize::try_from(quorum.spec.members).unwrap_or_default() / 2 + 1;
+        let status = quorum.status.clone().unwrap_or_default();
+        let lists: Vec<_> = [status.voters, status.former_voters].into_iter().filter(|list| !list.is_empty()).collect();
         let now = self.now;
         for (nonce, belief) in self.oracle.beliefs.iter_mut().filter(|(_, belief)| belief.quorum.1 == name) {
             if belief.outside || !belief.agent || belief.agent_until.is_some_and(|until| until <= now) {
@@ -99,9 +101,13 @@ impl World {
                 let left = left - left * voter.drift.max(0) / 1_000_000;
                 own.then_some(u64::try_from(left).unwrap_or(0))
             };
-            let mut ends: Vec<u64> = voters.iter().filter_map(&mut plain).collect();
-            ends.sort_unstable_by(|one, other| other.cmp(one));
-            match ends.get(majority - 1) {
+            let mut shown = |list: &Vec<String>| {
+                let voters = voters.iter().filter(|voter| list.contains(&voter.member));
+                let mut ends: Vec<u64> = voters.filter_map(&mut plain).collect();
+                ends.sort_unstable_by(|one, other| other.cmp(one));
+                ends.get(list.len() / 2).copied()
+            };
+            match lists.iter().map(&mut shown).min().flatten() {
                 Some(left) => belief.agent_until = Some(now + left.saturating_sub(left / 100 + 2_000)),
                 None => belief.agent = false,
             }

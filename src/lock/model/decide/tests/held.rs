@@ -60,6 +60,16 @@ fn a_validity_that_nobody_has_earned_is_published_only_after_a_round_has_asked_t
 }
 
 #[test]
+fn the_end_of_a_hold_publishes_no_validity_that_nobody_has_earned() {
+    let lock = held_lock(json!({"status": {"validUntil": "2026-01-01T01:00:00Z"}}));
+    let mut adopted = hold(WALL.0 - 1_000, 9_000);
+    let published = |hold: &Hold| Draft::of(&lock, WALL).renewed(hold, WALL).finish().valid_until.unwrap().as_millis();
+    assert_eq!(published(&adopted), WALL.0 + 9_000);
+    adopted.assumed = true;
+    assert_eq!(published(&adopted), WALL.0);
+}
+
+#[test]
 fn a_change_of_votes_is_published_at_once() {
     let lock = held_lock(json!({}));
     let hold = hold(WALL.0 - 1_900, 8_000).granted(Votes { yes: 2, of: 3 }, NOW);
