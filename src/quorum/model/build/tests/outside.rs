@@ -118,7 +118,7 @@ fn only_the_operator_and_the_clients_namespaces_reach_redis() {
 #[test]
 fn an_operator_whose_labels_are_unknown_is_not_shut_out() {
     let policy =
-        super::build(&plan(json!({})), &auth(), &OperatorPods::new("control", &BTreeMap::new()), &Transport::default())
+        super::super::build(&plan(json!({})), &auth(), &OperatorPods::new("control", &BTreeMap::new()), &Transport::default())
             .network_policy
             .unwrap();
     let peer = &serde_json::to_value(policy).unwrap()["spec"]["ingress"][0]["from"];
