@@ -19,12 +19,12 @@ mod voting;
 mod wire;
 
 pub use admin::{
-    AdminConnection, Closing, Connections, EPOCH_KEY, EpochChange, Load, NOBODY, Observation, Opening, PasswordChange,
-    ScriptKill, Senders, Strain, TtlSample, Users,
+    AdminConnection, Connections, EPOCH_KEY, Guarded, Load, NOBODY, Observation, ScriptKill, Senders, Strain,
+    TtlSample, Users,
 };
 pub use connect::{Connect, Machine, Stream, Tcp};
 pub use endpoint::{Endpoint, Secret};
-pub use external::{Claim, OtherClaim, RecordLook, relied_on, share};
+pub use external::{Claim, OtherClaim, RecordLook, look_at_record, raise_counter, relied_on, share};
 pub use guard::{Guard, RECORD_KEY};
 pub use outward::{Network, NotANetwork, Outward};
 pub use tls::{Authorities, Fingerprint, TlsClient, TlsError};

@@ -6,16 +6,20 @@ mod apply;
 mod auth;
 mod change;
 mod clients;
+mod cluster;
 mod copies;
+mod decide;
 mod decommission;
 mod default;
-mod expose;
-mod external;
+mod fencing;
 mod installations;
 mod leave;
 mod level;
 mod locks;
+mod look;
 mod members;
+mod memory;
+mod observe;
 mod owned;
 mod publish;
 mod roll;
@@ -23,35 +27,31 @@ mod room;
 mod rotation;
 mod timekeeper;
 mod tls;
-mod watches;
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt::Debug;
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use k8s_openapi::NamespaceResourceScope;
-use kube::api::{DeleteParams, Preconditions};
 use kube::runtime::controller::{Action, Controller};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource, ResourceExt};
-use parking_lot::{Mutex, MutexGuard};
+use kube::{Resource, ResourceExt};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use tokio::time::{interval, timeout};
+use tokio::time::interval;
 use tokio_stream::wrappers::IntervalStream;
 
 pub use default::{DefaultQuorumError, ensure_default_quorum, warn_of_other_defaults};
 
 use super::{
     model::{
-        effective::Lowering,
-        invalid::Invalid,
+        build::{OperatorPods, build},
         plan::{self, Plan},
         status::Obstacle,
     },
-    session::{ActError, FloorError, QuorumSession, Sessions, Turn},
+    session::{ActError, FloorError, QuorumSession, Sessions},
 };
 use crate::{
     api::{RedisQuorum, conditions::CommonReason},
@@ -60,32 +60,31 @@ use crate::{
         context::Context,
         leader::Term,
         panics::caught,
+        requests::RequestError,
     },
-    time::{Boottime, Monotonic},
 };
 use auth::Secrets;
 use change::Changed;
+use cluster::Cluster;
 use installations::Others;
-use owned::{Owned, Settled};
-use publish::Applied;
-use publish::Publisher;
+use look::Sights;
+use memory::{Applied, Memory, SECRETS_PERIOD};
+use observe::Observer;
+use owned::Owned;
+use tls::Tls;
 
 /// Between two looks at a quorum without news.
 const RESYNC: Duration = Duration::from_secs(60);
-/// For one request to the API server.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// After a conflict: somebody else's write, or an older state of ours, has reached the API server first.
+/// After a conflict: another write, or an older state of ours, has reached the API server first.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 
 /// Why a reconciliation ended early. None of them shows a password, key or value.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    #[error("request to the API server failed")]
-    Api(#[source] Box<kube::Error>),
-    #[error("the API server did not answer in time")]
-    TimedOut,
+enum Error {
+    #[error(transparent)]
+    Request(RequestError),
     #[error("the object has changed in the meantime")]
     Conflict,
     #[error("the quorum was deleted")]
@@ -98,57 +97,13 @@ pub(crate) enum Error {
     Floor(#[from] FloorError),
 }
 
-impl From<kube::Error> for Error {
-    fn from(error: kube::Error) -> Self {
+impl From<RequestError> for Error {
+    fn from(error: RequestError) -> Self {
         match error {
-            kube::Error::Api(status) if status.code == 409 => Self::Conflict,
-            other => Self::Api(Box::new(other)),
+            RequestError::Conflict => Self::Conflict,
+            other => Self::Request(other),
         }
     }
-}
-
-/// A request to the API server, with a deadline.
-pub(crate) async fn request<T>(call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
-    Ok(timeout(REQUEST_TIMEOUT, call).await.map_err(|_| Error::TimedOut)??)
-}
-
-/// Deletes this very object, by its UID: one that has taken its place meanwhile is another one. Whether it was there; that it is
-/// gone or replaced is as good.
-async fn delete<K>(client: &Client, object: &K) -> Result<bool, Error>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
-{
-    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
-    let preconditions = Preconditions { uid: object.uid(), resource_version: None };
-    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-    match request(api.delete(&object.name_any(), &params)).await {
-        Ok(_) => Ok(true),
-        Err(Error::Conflict) => Ok(false),
-        Err(Error::Api(error)) if matches!(error.as_ref(), kube::Error::Api(status) if status.code == 404) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// What the leader remembers of one quorum during its term.
-#[derive(Default)]
-struct Memory {
-    applied: Option<(Applied, Monotonic)>,
-    /// The objects as they were when they were last known to be as they shall be.
-    settled: Settled,
-    /// When a process was confirmed closed for good, by run_id.
-    closed: HashMap<String, Monotonic>,
-    lowering: Option<Lowering>,
-    /// Why a change of the members does not go on, as far as acts on members have failed.
-    change_failures: Vec<String>,
-    tls: Option<tls::Remembered>,
-    rotation: rotation::Memory,
-    /// When what is recorded of the members' clocks was moved last, or may have been.
-    clock_moved: Option<Boottime>,
-    /// Since when the auth Secret has been missing, with no copy here.
-    auth_missing_since: Option<Monotonic>,
-    /// Since when each member has been away, as far as this leader knows.
-    away: BTreeMap<String, Monotonic>,
-    failures: u32,
 }
 
 /// One term of leadership.
@@ -157,15 +112,15 @@ struct Leader {
     sessions: Sessions,
     term: Term,
     owned: Owned,
-    memories: Mutex<HashMap<String, Memory>>,
+    memories: Mutex<HashMap<String, Arc<Memory>>>,
     others: Mutex<Others>,
 }
 
-/// One quorum in one reconciliation.
-struct Task<'a> {
-    leader: &'a Leader,
-    session: Arc<QuorumSession>,
-    api: Api<RedisQuorum>,
+impl Leader {
+    /// What is remembered of the quorum with this UID.
+    fn memory(&self, uid: &str) -> Arc<Memory> {
+        self.memories.lock().entry(uid.to_owned()).or_default().clone()
+    }
 }
 
 /// Runs until the term is over. What is under way then is dropped wherever it stands: every order of writes is safe against
@@ -178,7 +133,7 @@ pub async fn run(context: Context, sessions: Sessions, term: Term) {
     let work = async {
         tokio::select! {
             () = follow => {}
-            () = level::run(leader.clone()) => {}
+            () = level::run(leader.sessions.clone()) => {}
             () = control(leader) => {}
         }
     };
@@ -227,20 +182,24 @@ async fn reconcile(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Acti
     }
 }
 
-/// The driver: observe, validate, build, apply, decide and act, publish.
+/// The driver: whose quorum it is, what its clock shows, whether it is being deleted; then its specification is carried out.
 async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action, Error> {
-    if let Some(later) = leader.leave_to_others(&quorum).await? {
+    let (context, term) = (&leader.context, &leader.term);
+    if let Some(later) = installations::leave_to_others(context, &leader.others, &quorum).await? {
         return Ok(later);
     }
-    if leader.context.has_no_room(&quorum) && quorum.metadata.deletion_timestamp.is_none() {
-        return leader.say_no_room(&quorum).await;
+    if context.has_no_room(&quorum) && quorum.metadata.deletion_timestamp.is_none() {
+        return room::refuse(context, &quorum).await;
     }
-    let Some(task) = Task::new(&leader, &quorum) else {
+    let session = leader.sessions.get(&ObjectRef::from_obj(&*quorum));
+    let Some(session) = session.filter(|session| quorum.uid().as_deref() == Some(session.uid())) else {
         // The session follows the same watch and will announce itself.
         return Ok(Action::requeue(FIRST_BACKOFF));
     };
-    task.session.learn(quorum.clone());
-    match task.keep_time().await {
+    let (memory, cluster) = (leader.memory(session.uid()), Cluster::new(context, &session));
+    let sights = Sights::new(context, &leader.sessions, &session, &memory.away, term.epoch);
+    session.learn(quorum);
+    match timekeeper::keep(&cluster, &session, &*context.clock, &memory.clock_moved).await {
         Ok(()) => {}
         // What was read is old, and so is whatever would follow from it.
         Err(error @ (Error::Conflict | Error::Gone)) => return Err(error),
@@ -248,119 +207,113 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
             tracing::info!(error = &error as &dyn std::error::Error, "the members' clocks are not recorded yet")
         }
     }
-    let wake = match plan::validate(&task.session.quorum()) {
-        _ if task.session.quorum().metadata.deletion_timestamp.is_some() => task.end().await?,
-        Ok(plan) => task.carry_out(&plan).await?,
-        Err(invalid) => return task.refuse(&invalid).await,
+    let quorum = session.quorum();
+    let wake = match plan::validate(&quorum) {
+        _ if quorum.metadata.deletion_timestamp.is_some() => {
+            decommission::end(&sights, &cluster, term, &memory.closed, &memory.kept).await?
+        }
+        Ok(plan) => carry_out(&leader, &session, &cluster, sights, &memory, &plan).await?,
+        Err(invalid) => {
+            // Only an edit can mend it: say so, and wait for the edit.
+            let obstacle = Obstacle { reason: CommonReason::InvalidSpec, message: invalid.to_string() };
+            publish::refuse(&cluster, &quorum, obstacle).await?;
+            return Ok(Action::await_change());
+        }
     };
-    leader.memory(task.session.uid(), |memory| memory.failures = 0);
+    memory.failures.store(0, Ordering::Relaxed);
     Ok(Action::requeue(wake))
 }
 
-impl<'a> Task<'a> {
-    fn new(leader: &'a Leader, quorum: &RedisQuorum) -> Option<Self> {
-        let session = leader.sessions.get(&ObjectRef::from_obj(quorum))?;
-        let same = quorum.uid().as_deref() == Some(session.uid());
-        let api = Api::namespaced(leader.context.client.clone(), &quorum.namespace()?);
-        same.then_some(Self { leader, session, api })
+/// Everything for a quorum that is to be; how long nothing has to be done unless something happens.
+async fn carry_out(
+    leader: &Leader,
+    session: &QuorumSession,
+    cluster: &Cluster<'_>,
+    sights: Sights<'_>,
+    memory: &Memory,
+    plan: &Plan,
+) -> Result<Duration, Error> {
+    let (context, term) = (&leader.context, &leader.term);
+    let namespace = context.namespaces.cluster_named(&plan.namespace);
+    if namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
+        // Whatever was made would be refused or deleted, and this quorum's own deletion is on its way.
+        return Ok(LONGEST_BACKOFF);
     }
-
-    /// Everything for a quorum that shall be; how long nothing has to be done unless something happens.
-    async fn carry_out(&self, plan: &Plan) -> Result<Duration, Error> {
-        if self.namespace_terminates(plan) {
-            // Whatever was made would be refused or deleted, and this quorum's own deletion is on its way.
-            return Ok(LONGEST_BACKOFF);
+    cluster.hold_finalizer().await?;
+    let auth = match auth::ensure(cluster, session, plan, &memory.applied, &memory.auth_missing_since).await? {
+        Secrets::Known(auth) => auth,
+        Secrets::Lost { obstacle, look_again } => {
+            publish::refuse(cluster, &session.quorum(), obstacle).await?;
+            return Ok(look_again);
         }
-        self.hold_finalizer().await?;
-        let (auth, plan) = match self.ensure_auth(plan).await? {
-            Secrets::Known(auth) => self.grant_clients(plan, auth).await?,
-            Secrets::Lost { obstacle, look_again } => {
-                publish::refuse(self, obstacle).await?;
-                return Ok(look_again);
-            }
-        };
-        let (plan, mut publisher) = (plan.as_ref(), Publisher::new(self, plan.as_ref()));
-        let settings_due = publisher.begin().await?;
-        let tls = self.ensure_tls(plan).await?;
-        publisher.learn_tls(self.tls_report(plan, &tls));
-        publisher.learn_loss(self.loss(plan, &auth));
-        if let Some(applied) = self.applied() {
-            publisher.learn(&applied, self.progress(plan));
-            publisher.learn_rotation(self.rotation_progress(plan, &auth, applied.is_config_kept()));
-        }
-        publisher.learn_change(self.change_text(plan));
-        if self.keep_epoch(plan, &publisher).await? {
-            // Nothing of this plan is true any more.
-            return Ok(Duration::ZERO);
-        }
-        // Before the objects: a member is waited for by the second, and needs nothing of them.
-        let wake = self.settle_members(plan, &auth, &publisher).await?;
-        let applied = self.apply(plan, &auth, &tls, &publisher).await?;
-        publisher.learn(&applied, self.progress(plan));
-        let mut look_again = RESYNC;
-        if tls.obstacle().is_none() {
-            look_again = self.roll(plan, &auth, &publisher).await?.unwrap_or(RESYNC);
-        }
-        // Whom to trust must be written down before anybody serves a certificate of theirs.
-        let reload_again = if applied.is_config_kept() { self.reload_certificates(plan, &tls).await } else { None };
-        let look_again = look_again.min(reload_again.unwrap_or(RESYNC));
-        let rotate_again = self.rotate(plan, &auth, applied.is_config_kept()).await?;
-        let look_again = look_again.min(rotate_again.unwrap_or(RESYNC));
-        publisher.learn(&applied, self.progress(plan));
-        publisher.learn_tls(self.tls_report(plan, &tls));
-        publisher.learn_loss(self.loss(plan, &auth));
-        publisher.learn_rotation(self.rotation_progress(plan, &auth, applied.is_config_kept()));
-        self.open_new_clients(plan, &auth).await;
-        let Changed::Nothing { look_again: change_due } = self.change_members(plan, &auth, &publisher).await? else {
-            // Nothing of this plan is true any more.
-            return Ok(Duration::ZERO);
-        };
-        publisher.learn_change(self.change_text(plan));
-        let leaving_due = self.settle_leavers(plan, &publisher).await?;
-        publisher.conclude().await?;
-        self.session.raise_floor_ahead().await?;
-        let wake = settings_due.map_or(wake, |due| wake.min(due));
-        Ok([applied.due, look_again, change_due, leaving_due].into_iter().fold(wake.since(self.now()), Duration::min))
+    };
+    let (auth, plan) = clients::grant(cluster, session, plan, auth, &memory.applied).await?;
+    let observer = Observer::new(sights, context, &leader.owned, memory, &plan, &auth);
+    let settings_due = publish::begin(cluster, &observer.observe(), &memory.lowering).await?;
+    let tls = tls::ensure(cluster, session, &observer.observe(), &memory.tls).await?;
+    memory.certificate.lock().clone_from(&tls.certificate);
+    if change::keep_epoch(cluster, &observer.observe()).await? {
+        // Nothing of this plan is true any more.
+        return Ok(Duration::ZERO);
     }
-
-    /// A specification that only an edit can mend: say so, and wait for the edit.
-    async fn refuse(&self, invalid: &Invalid) -> Result<Action, Error> {
-        let obstacle = Obstacle { reason: CommonReason::InvalidSpec, message: invalid.to_string() };
-        publish::refuse(self, obstacle).await?;
-        Ok(Action::await_change())
+    // Before the objects: a member is waited for by the second, and needs nothing of them.
+    let members_due = members::settle(&observer, cluster, term).await?;
+    let applied = apply(leader, &observer, cluster, memory, &tls).await?;
+    let mut dues = vec![applied.due];
+    if tls.obstacle().is_none() {
+        dues.extend(roll::roll(&observer, cluster).await?);
     }
-
-    fn namespace_terminates(&self, plan: &Plan) -> bool {
-        let namespace = self.leader.context.namespaces.cluster_named(&plan.namespace);
-        namespace.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some())
+    // Whom to trust must be written down before any member serves a certificate of theirs.
+    if applied.config_kept {
+        dues.extend(tls::reload(cluster, &observer.observe(), &tls).await);
     }
-
-    fn now(&self) -> Monotonic {
-        self.leader.context.clock.monotonic()
+    let written = applied.config_kept;
+    dues.extend(rotation::rotate(&observer, cluster, &memory.passwords, &memory.applied, written).await?);
+    clients::open_new(&observer.observe()).await;
+    match change::carry_out(&observer, cluster, &memory.change_failures).await? {
+        Changed::Lists => return Ok(Duration::ZERO),
+        Changed::Nothing { look_again } => dues.push(look_again),
     }
+    dues.push(leave::settle(&observer, cluster, term, &memory.closed, &memory.kept).await?);
+    publish::conclude(cluster, &observer).await?;
+    session.raise_floor_ahead().await?;
+    dues.extend([members_due].into_iter().chain(settings_due).map(|due| due.since(cluster.now())));
+    Ok(dues.into_iter().fold(RESYNC, Duration::min))
 }
 
-impl Leader {
-    fn memory<T>(&self, uid: &str, use_it: impl FnOnce(&mut Memory) -> T) -> T {
-        let mut memories: MutexGuard<'_, _> = self.memories.lock();
-        use_it(memories.entry(uid.to_owned()).or_default())
+/// Everything that the quorum is made of.
+async fn apply(
+    leader: &Leader,
+    observer: &Observer<'_>,
+    cluster: &Cluster<'_>,
+    memory: &Memory,
+    tls: &Tls,
+) -> Result<Applied, Error> {
+    let (replica, pods) = (&leader.context.replica, &leader.context.pods);
+    let labels = pods.named(&replica.namespace, &replica.pod_name).map(|pod| pod.labels().clone());
+    let operator = OperatorPods::new(&replica.namespace, &labels.unwrap_or_default());
+    let mut objects = build(observer.plan, observer.auth, &operator, &tls.transport);
+    let without_certificate = tls.obstacle();
+    if without_certificate.is_some() {
+        // A new pod could not start, or not be spoken to.
+        objects.stateful_sets.clear();
     }
-
-    fn others(&self) -> MutexGuard<'_, Others> {
-        self.others.lock()
+    let secrets = (objects.config.clone(), objects.clients.clone());
+    let (kept, transport) = (&memory.kept, &tls.transport);
+    let mut applied = apply::keep_secrets(observer, cluster, kept, &memory.applied, secrets, transport).await?;
+    let mut in_the_way: Vec<String> = applied.blocked_config.iter().cloned().collect();
+    in_the_way.extend(apply::keep_objects(cluster, &leader.owned, kept, observer.plan, &objects).await?);
+    applied.obstacle = (!in_the_way.is_empty())
+        .then(|| Obstacle { reason: CommonReason::InvalidSpec, message: in_the_way.join("; ") })
+        .or(without_certificate);
+    if applied.obstacle.is_some() || !applied.blocked_clients.is_empty() {
+        // What is in the way belongs to others, so nothing tells when it goes.
+        applied.due = applied.due.min(SECRETS_PERIOD);
     }
-
-    /// Makes this term's epoch the one that opens and closes users of the process. Where a higher one is obeyed nothing can be done in
-    /// this term: the Lease may have been deleted while clocks differed. So that is said, and the next term begins above it.
-    async fn raise_epoch(&self, turn: &mut Turn<'_>) -> Result<(), Error> {
-        let raised = turn.raise_epoch(self.term.epoch).await;
-        if let Err(ActError::Outdated(higher)) = raised
-            && self.term.outdated(higher)
-        {
-            tracing::warn!(epoch = self.term.epoch, higher, "a member obeys a later operator epoch");
-        }
-        Ok(raised?)
+    if let Some(remembered) = memory.applied.lock().as_mut() {
+        remembered.obstacle.clone_from(&applied.obstacle);
     }
+    Ok(applied)
 }
 
 fn on_error(quorum: Arc<RedisQuorum>, error: &Error, leader: Arc<Leader>) -> Action {
@@ -369,10 +322,7 @@ fn on_error(quorum: Arc<RedisQuorum>, error: &Error, leader: Arc<Leader>) -> Act
     }
     leader.context.metrics.count(&leader.context.metrics.reconcile_errors, "quorum");
     let uid = quorum.uid().unwrap_or_default();
-    let failures = leader.memory(&uid, |memory| {
-        memory.failures = memory.failures.saturating_add(1);
-        memory.failures
-    });
+    let failures = leader.memory(&uid).failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
     tracing::warn!(quorum = %ObjectRef::from_obj(quorum.as_ref()), failures, error = error as &dyn std::error::Error, "quorum not reconciled");
     Action::requeue(backoff(failures))
 }

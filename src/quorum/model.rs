@@ -2,13 +2,14 @@
 //!
 //! The specification, parsed once: [`plan`], [`expose`], [`invalid`]. The objects of it: [`build`], [`auth`], [`users`], [`tls`]. What the status
 //! records, read back: [`lists`] (whose votes count), [`record`] (what the fence knows), [`effective`] (which times are used). One next
-//! step each: [`membership`], [`rollout`], [`rotation`], [`secrets`], [`installation`], and for shared masters [`accord`].
+//! step each: [`membership`], [`rollout`], [`rotation`], [`secrets`], [`installation`], and for shared masters [`agreement`].
 //! [`timekeeping`] has the quorum's clock, [`facts`] what pods and nodes say, [`lookup`] which quorum a lock means, [`status`] the
 //! conditions.
 
-pub mod accord;
+pub mod agreement;
 pub mod auth;
 pub mod build;
+pub mod condition;
 pub mod effective;
 pub mod expose;
 pub mod facts;
@@ -16,6 +17,7 @@ pub mod installation;
 pub mod invalid;
 pub mod lists;
 pub mod lookup;
+pub mod member;
 pub mod membership;
 pub mod plan;
 pub mod record;

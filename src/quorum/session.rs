@@ -1,7 +1,7 @@
 //! One quorum as every replica lives with it: connections to its members, what was seen of their processes, the highest
 //! token.
 
-mod accord;
+mod agreement;
 mod alarm;
 mod auth_reader;
 mod clock;
@@ -18,7 +18,7 @@ mod timers;
 mod tokens;
 mod ttl;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,38 +27,37 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub use accord::SharedAccord;
+pub use agreement::SharedAgreement;
 pub(crate) use auth_reader::{auth_of, authorities_of, says_lost};
 pub use clock::ClockGuard;
-use link::Access;
-pub use link::{ActError, Credentials, LinkView, MemberLink, ScriptNews, Turn};
+pub use link::{ActError, AdminSession, Credentials, LinkView, MemberLink, ScriptNews};
 pub(crate) use quorum_time::TimeView;
 pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
-
-use alarm::Alarm;
 
 use super::model::{
     auth::Auth,
     effective,
     lists::Lists,
     plan,
-    record::{record_named, recorded_clocks},
+    record::{admitted_run_id, record_named, recorded_clocks},
+    users,
 };
 use crate::{
     api::RedisQuorum,
-    quorum::model::users,
-    redis_member::{Authorities, TlsError},
+    redis_member::{Authorities, Guard, TlsError},
     redlock::{FencingToken, MemberError, Redlock, ValueSigner},
-    runtime::context::Context,
-    time::{Clock, Monotonic},
+    runtime::{context::Context, metrics::MemberLabels},
+    time::Clock,
 };
-use link::Shared;
+use alarm::Alarm;
+use link::{Access, Shared};
 use links::Links;
+use timers::Timers;
 use tokens::Tokens;
 
-/// News of a session: somebody should look at the quorum again.
+/// News of a session: the quorum is to be looked at again.
 type Announcements = broadcast::Sender<ObjectRef<RedisQuorum>>;
 
 /// One quorum, as long as an object with its UID exists.
@@ -73,18 +72,11 @@ pub struct QuorumSession {
     read_secrets: Arc<Notify>,
     links: Links,
     clocks: Arc<ClockGuard>,
-    accord: SharedAccord,
+    agreement: SharedAgreement,
     /// Users of masters that others run, by member.
     credentials: Mutex<BTreeMap<String, Credentials>>,
     tokens: Tokens,
-    /// Since when this replica has known that the pod with this UID is gone.
-    gone: Mutex<HashMap<String, Monotonic>>,
-    /// The container that the pod of a member shows running, by member.
-    containers: Mutex<HashMap<String, timers::Shown>>,
-    /// Since when this replica has known that a member, by a process of it or by none, can promise nothing more.
-    harmless: Mutex<HashMap<(String, Option<String>), Monotonic>>,
-    /// Since when this replica has known that the list before this membership epoch can promise nothing any more.
-    former_closed: Mutex<Option<(i64, Monotonic)>>,
+    timers: Timers,
     /// Links follow one state of the quorum after the other, never an older one.
     placing: Mutex<()>,
     announcements: Announcements,
@@ -97,15 +89,18 @@ pub struct QuorumSession {
 impl QuorumSession {
     /// Starts the tasks of a session. `None` for an object that the API server has not seen.
     fn start(context: &Context, quorum: Arc<RedisQuorum>, announcements: Announcements) -> Option<Arc<Self>> {
-        let (namespace, uid) = (quorum.namespace()?, quorum.uid()?);
-        let reference = ObjectRef::from_obj(quorum.as_ref());
+        let (uid, reference) = (quorum.uid()?, ObjectRef::from_obj(quorum.as_ref()));
         let stop = CancellationToken::new();
-        let accord = SharedAccord::new(&quorum);
-        let clocks = ClockGuard::new(0, effective::clock_rule(&quorum)).witnessed_by(context.api_time.clone());
-        let clocks = Arc::new(clocks);
+        let agreement = SharedAgreement::new(&quorum);
+        let clocks = ClockGuard::new(0, effective::clock_rule(&quorum));
+        let clocks = Arc::new(clocks.witnessed_by(context.api_time.clone()));
         let alarm = Alarm::default();
-        let shared =
-            Shared { alarm: alarm.clone(), machine: context.machine(), clocks: clocks.clone(), accord: accord.clone() };
+        let shared = Shared {
+            alarm: alarm.clone(),
+            machine: context.machine(),
+            clocks: clocks.clone(),
+            agreement: agreement.clone(),
+        };
         let links = Links::new(shared, reference.clone(), announcements.clone(), stop.clone());
         let session = Arc::new(Self {
             context: context.clone(),
@@ -117,27 +112,17 @@ impl QuorumSession {
             read_secrets: Arc::default(),
             links,
             clocks,
-            accord,
+            agreement,
             credentials: Mutex::default(),
             tokens: Tokens::new(&quorum),
-            gone: Mutex::default(),
-            harmless: Mutex::default(),
-            containers: Mutex::default(),
-            former_closed: Mutex::default(),
+            timers: Timers::new(context.clock.clone()),
             placing: Mutex::default(),
             announcements,
             alarm: alarm.clone(),
             _end: stop.clone().drop_guard(),
         });
-        let users = credentials::follow(context.client.clone(), namespace.clone(), Arc::downgrade(&session));
-        let reader = auth_reader::follow(
-            context.client.clone(),
-            namespace,
-            quorum.name_any(),
-            session.uid.clone(),
-            Arc::downgrade(&session),
-        );
-        let secrets = async { tokio::join!(reader, users) };
+        let (users, reader) = (Arc::downgrade(&session), Arc::downgrade(&session));
+        let secrets = async { tokio::join!(auth_reader::follow(reader), credentials::follow(users)) };
         tokio::spawn(alarm.watching(async move {
             let _ended_or_stopped = stop.run_until_cancelled(secrets).await;
         }));
@@ -146,7 +131,6 @@ impl QuorumSession {
     }
 
     /// The quorum that this session is about.
-    #[must_use]
     pub fn reference(&self) -> &ObjectRef<RedisQuorum> {
         &self.reference
     }
@@ -157,68 +141,62 @@ impl QuorumSession {
     }
 
     /// UID of the quorum.
-    #[must_use]
     pub fn uid(&self) -> &str {
         &self.uid
     }
 
     /// The newest known state of the quorum.
-    #[must_use]
     pub fn quorum(&self) -> Arc<RedisQuorum> {
         self.newest.borrow().clone()
     }
 
     /// Each newer state of the quorum.
-    #[must_use]
     pub fn watch(&self) -> watch::Receiver<Arc<RedisQuorum>> {
         self.newest.subscribe()
     }
 
     /// The links to all members at this moment, those that join or leave included.
-    #[must_use]
     pub fn links(&self) -> Arc<[Arc<MemberLink>]> {
         self.links.list()
     }
 
     /// The link to the member with this name.
-    #[must_use]
     pub fn link(&self, name: &str) -> Option<Arc<MemberLink>> {
         self.links().iter().find(|link| link.name().as_str() == name).cloned()
     }
 
     /// The clocks of the members.
-    #[must_use]
     pub fn clocks(&self) -> &ClockGuard {
         &self.clocks
     }
 
     /// What the operators that share masters with this quorum say.
-    #[must_use]
-    pub const fn accord(&self) -> &SharedAccord {
-        &self.accord
+    pub const fn agreement(&self) -> &SharedAgreement {
+        &self.agreement
+    }
+
+    /// What waits are counted from.
+    pub(crate) const fn timers(&self) -> &Timers {
+        &self.timers
     }
 
     /// The engine with this quorum's settings.
-    #[must_use]
     pub fn redlock(&self) -> Redlock<dyn Clock> {
         Redlock::new(self.context.clock.clone(), effective::engine(&self.quorum()))
     }
 
     /// Signs lock values; `None` until the auth Secret has been read.
-    #[must_use]
     pub fn signer(&self) -> Option<ValueSigner> {
         self.auth.borrow().as_ref().map(Auth::signer)
     }
 
     /// The secrets of the quorum, once they have been read.
-    #[must_use]
     pub fn auth(&self) -> Option<Auth> {
         self.auth.borrow().clone()
     }
 
     /// The longest time to live that may be used: a larger `maxTTL` counts only once the status shows it, since fences are
     /// as long as that says.
-    #[must_use]
     pub fn max_ttl_in_force(&self) -> Duration {
         let quorum = self.quorum();
         let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
@@ -226,14 +204,12 @@ impl QuorumSession {
     }
 
     /// How long fences wait under what is known to be in force; `None` as long as the status does not say it.
-    #[must_use]
     pub fn rejoin_delay(&self) -> Option<Duration> {
         let quorum = self.quorum();
         effective::Effective::published(&quorum).map(|_| effective::current(&quorum).rejoin_delay())
     }
 
     /// The highest token that this replica has seen.
-    #[must_use]
     pub fn hint(&self) -> FencingToken {
         self.tokens.highest()
     }
@@ -246,7 +222,6 @@ impl QuorumSession {
     }
 
     /// No token above this one may be published yet.
-    #[must_use]
     pub fn token_floor(&self) -> FencingToken {
         self.tokens.floor()
     }
@@ -256,6 +231,14 @@ impl QuorumSession {
     pub async fn ensure_token_floor(&self, token: FencingToken) -> Result<(), FloorError> {
         self.saw_token(token);
         tokens::ensure(self, token).await
+    }
+
+    /// Raises the floor when the highest token comes near it; for the leader, in the background.
+    pub(crate) async fn raise_floor_ahead(&self) -> Result<(), FloorError> {
+        match self.tokens.low_water() {
+            Some(ahead) => tokens::ensure(self, ahead).await,
+            None => Ok(()),
+        }
     }
 
     /// A state of the quorum: from the watch, or answered to a write. An older one than the newest known is ignored, so that
@@ -274,7 +257,7 @@ impl QuorumSession {
         let replaced = self.newest.send_if_modified(|newest| {
             let newer = quorum.uid() == newest.uid() && is_newer(newest, &quorum);
             if newer {
-                self.note_fencings(newest, &quorum);
+                timers::note_fencings(&self.links(), newest, &quorum);
                 let rotation = |quorum: &RedisQuorum| quorum.status.as_ref()?.password_rotation.clone();
                 if rotation(newest) != rotation(&quorum) || says_lost(newest) != says_lost(&quorum) {
                     self.read_secrets.notify_one();
@@ -313,6 +296,17 @@ impl QuorumSession {
         Ok(())
     }
 
+    /// The users of masters that others run were read: those found, and what is wrong with the others.
+    fn set_credentials(&self, found: BTreeMap<String, Credentials>, missing: &BTreeMap<String, String>) {
+        self.credentials.lock().extend(found);
+        self.place();
+        for link in self.links().iter().filter(|link| !link.is_seen()) {
+            if let Some(trouble) = missing.get(link.name().as_str()) {
+                link.note_missed(trouble);
+            }
+        }
+    }
+
     /// Makes the links those of the members, and tells each where its member is and as whom to connect.
     pub(super) fn place(&self) {
         let _one_after_the_other = self.placing.lock();
@@ -322,24 +316,26 @@ impl QuorumSession {
         let bound = effective::Effective::published(&quorum).map(|_| effective::current(&quorum).max_ttl);
         let namespace = self.reference.namespace.clone().unwrap_or_default();
         self.clocks.set_recorded(recorded_clocks(&quorum));
-        self.accord.follow(&quorum);
-        self.note_change(&quorum);
+        self.agreement.follow(&quorum);
+        self.timers.note_change(&quorum);
         self.links.follow(plan::known_members(&quorum));
         for link in self.links().iter() {
             if link.plan().is_external() {
-                self.place_external(&quorum, link, epoch);
+                let name = link.name();
+                let admitted = admitted_run_id(&quorum, name.as_str());
+                self.agreement.lock().admitted(name, admitted.clone());
+                let known = self.credentials.lock().get(name.as_str()).cloned();
+                link.place_external(known, admitted, Guard { uid: self.uid.clone(), epoch });
                 continue;
             }
             let pod = self.context.pods.named(&namespace, &link.plan().pod_name());
             if let Some(pod) = &pod {
-                self.note_container(link.name().as_str(), pod);
+                self.timers.note_container(link.name().as_str(), pod);
             }
             let record = record_named(quorum.status.as_ref(), link.name().as_str());
             if let Some(process) = record.may_be_open() {
-                self.note_pod(
-                    &process.pod_uid,
-                    pod.as_ref().and_then(|pod| pod.uid()).as_ref() == Some(&process.pod_uid),
-                );
+                let is_there = pod.as_ref().and_then(|pod| pod.uid()).as_ref() == Some(&process.pod_uid);
+                self.timers.note_pod(&process.pod_uid, is_there);
             }
             link.bound_ttls(bound);
             let users = users::voting_users(&quorum, link.name().as_str());
@@ -351,12 +347,8 @@ impl QuorumSession {
     }
 
     pub(super) fn announce(&self) {
-        // Nobody listening is fine.
+        // Without a listener there is nothing to tell.
         let _ = self.announcements.send(self.reference.clone());
-    }
-
-    pub(super) fn context(&self) -> &Context {
-        &self.context
     }
 
     /// Whether some member's certificate is not trusted by what is known: there may be newer authorities.
@@ -371,6 +363,15 @@ impl QuorumSession {
         let mut own = links.iter().filter(|link| !link.plan().is_external()).peekable();
         // Masters of others are logged in to with users of theirs, so they tell nothing.
         if own.peek().is_some() { own.any(|link| link.is_seen()) } else { links.iter().any(|link| link.is_seen()) }
+    }
+}
+
+impl Drop for QuorumSession {
+    fn drop(&mut self) {
+        for link in self.links().iter() {
+            let labels = MemberLabels::of(&self.reference, link.name().as_str());
+            self.context.metrics.member_latency.remove(&labels);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! (redis.io/docs/latest/operate/oss_and_stack/management/security/acl). Only what Redis 7.0 knows is used: it refuses
 //! to start on an unknown command.
 //!
-//! Nobody is granted ACL SAVE, ACL LOAD or CONFIG: a saved open state would be open at the next start.
+//! No user is granted ACL SAVE, ACL LOAD or CONFIG: a saved open state would be open at the next start.
 
 use super::Secret;
 use sha2::{Digest, Sha256};
@@ -14,7 +14,7 @@ pub(super) const LOCKER_CLIENT: &str = "locker";
 /// The operator's own user on every member.
 pub const OPERATOR_USER: &str = "operator";
 /// The user of the kubelet's readiness probe. All that it may do is `ECHO`, and that only while the member votes, so that readiness
-/// follows admission whatever the users of the day are called. It has a password, since Redis takes more from whoever has logged in.
+/// follows admission whatever the users of the day are called. It has a password, since Redis takes more from a client that has logged in.
 pub const PROBE_USER: &str = "readiness";
 
 /// What a closed user may do. Not `off`: with `off` Redisson cannot start, and node-redis never connects, while one
@@ -41,7 +41,6 @@ const OPERATOR: &str = "resetchannels ~#* -@all +ping +info +time +scan +get +se
 
 /// The `ACL SETUSER` of the user that the operator is given on a master that others run: its locking path, and nothing more.
 /// `PASSWORD` stands for the password.
-#[must_use]
 pub fn external_user(name: &str) -> String {
     format!("ACL SETUSER {name} reset on >PASSWORD ~* resetchannels {LOCKER}")
 }
@@ -52,7 +51,6 @@ pub struct PasswordHash(String);
 
 impl PasswordHash {
     /// Hashes the password.
-    #[must_use]
     pub fn of(password: &Secret) -> Self {
         Self(Sha256::digest(password.expose()).iter().map(|byte| format!("{byte:02x}")).collect())
     }
@@ -85,7 +83,6 @@ impl KeyPrefix {
     }
 
     /// The text, with its final slash.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -110,7 +107,6 @@ pub struct UserRule {
 
 impl UserRule {
     /// The operator's locking path: all keys, the token counter among them.
-    #[must_use]
     pub fn locker(epoch: i64, password: &Secret) -> Self {
         Self {
             name: Self::locker_name(epoch),
@@ -122,7 +118,6 @@ impl UserRule {
 
     /// A Redlock client outside the operator: its prefix only. Redisson keeps a channel beside every lock, which its
     /// scripts name as a key, and for a moment the outcome of a release; no lock has such a name, as no key has a brace.
-    #[must_use]
     pub fn client(client: &str, epoch: i64, prefix: &KeyPrefix, password: &Secret) -> Self {
         let prefix = prefix.as_str();
         let channel = format!("redisson_lock__channel:{{{prefix}*");
@@ -135,7 +130,6 @@ impl UserRule {
     }
 
     /// A client outside the operator that only looks, at keys with its prefix. It cannot vote, so it has no membership epoch.
-    #[must_use]
     pub fn reader(client: &str, prefix: &KeyPrefix, password: &Secret) -> Self {
         Self {
             name: Self::reader_name(client),
@@ -146,7 +140,6 @@ impl UserRule {
     }
 
     /// The kubelet's probes.
-    #[must_use]
     pub fn probe(password: &Secret) -> Self {
         Self {
             name: PROBE_USER.to_owned(),
@@ -157,38 +150,32 @@ impl UserRule {
     }
 
     /// The same user with these passwords, each of which is accepted.
-    #[must_use]
     pub fn accepting(self, passwords: &[Secret]) -> Self {
         Self { passwords: hashes(passwords), ..self }
     }
 
     /// `locker-e<epoch>`: users carry the membership epoch, so that those of an old member list can be closed.
-    #[must_use]
     pub fn locker_name(epoch: i64) -> String {
         Self::client_name(LOCKER_CLIENT, epoch)
     }
 
     /// `<client>-e<epoch>`.
-    #[must_use]
     pub fn client_name(client: &str, epoch: i64) -> String {
         format!("{client}-e{epoch}")
     }
 
     /// `<client>-read`.
-    #[must_use]
     pub fn reader_name(client: &str) -> String {
         format!("{client}{READER_SUFFIX}")
     }
 
     /// The client and the epoch in the name of a user; `None` for a name without an epoch.
-    #[must_use]
     pub fn split_name(user: &str) -> Option<(&str, i64)> {
         let (client, epoch) = user.rsplit_once("-e")?;
         Some((client, epoch.parse().ok()?))
     }
 
     /// The client outside the operator whose user this is, if it is one's.
-    #[must_use]
     pub fn client_of(user: &str) -> Option<&str> {
         match Self::split_name(user) {
             Some((client, _)) => Some(client).filter(|client| *client != LOCKER_CLIENT),
@@ -196,14 +183,12 @@ impl UserRule {
         }
     }
 
-    /// A user of whom nothing but the name is known any more: nobody can log in as it.
-    #[must_use]
+    /// A user of whom nothing but the name is known any more: no client can log in as it.
     pub fn removed(name: &str) -> Self {
         Self { name: name.to_owned(), passwords: Vec::new(), scope: "resetkeys resetchannels".to_owned(), open: CLOSED }
     }
 
-    /// Whether nobody can log in as this user.
-    #[must_use]
+    /// Whether no client can log in as this user.
     pub const fn is_removed(&self) -> bool {
         self.passwords.is_empty()
     }
@@ -214,14 +199,12 @@ impl UserRule {
     }
 
     /// The Redis user.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The arguments of the `ACL SETUSER` that opens or closes the user, its name first. Complete: they give the same
     /// user whatever the process's ACL file said.
-    #[must_use]
     pub fn set_user(&self, open: bool) -> Vec<String> {
         let commands = if open { self.open } else { CLOSED };
         let login = if self.is_removed() { "off".to_owned() } else { format!("on {}", shown(&self.passwords)) };
@@ -230,14 +213,12 @@ impl UserRule {
     }
 
     /// The arguments of the `ACL SETUSER` that gives the user its passwords and leaves all else as it is.
-    #[must_use]
     pub fn set_passwords(&self) -> Vec<String> {
         set_passwords(&self.name, &self.passwords)
     }
 }
 
 /// The arguments of the `ACL SETUSER` that gives the operator's own user these passwords.
-#[must_use]
 pub fn set_operator_passwords(passwords: &[Secret]) -> Vec<String> {
     set_passwords(OPERATOR_USER, &hashes(passwords))
 }
@@ -261,8 +242,7 @@ fn shown(passwords: &[PasswordHash]) -> String {
 /// The commands of a closed user as `ACL GETUSER` shows them.
 pub(super) const CLOSED_AS_SHOWN: &str = CLOSED;
 
-/// The text of `users.acl`: everybody closed but the operator. No connection is anybody's that has not logged in.
-#[must_use]
+/// The text of `users.acl`: all users closed but the operator's. A connection that has not logged in has no user.
 pub fn users_acl(operator_passwords: &[Secret], users: &[UserRule]) -> String {
     let mut lines = vec![
         "user default off".to_owned(),

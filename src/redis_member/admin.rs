@@ -1,8 +1,6 @@
 //! The operator's hand on a member.
 
 mod load;
-mod sample;
-mod secrets;
 mod slow;
 mod users;
 
@@ -22,9 +20,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-pub use load::{Connections, Load, NOBODY, Strain};
-pub use sample::TtlSample;
-pub use secrets::PasswordChange;
+pub use load::{Connections, Load, NOBODY, Strain, TtlSample};
 pub use slow::{ScriptKill, Senders};
 pub use users::Users;
 
@@ -34,7 +30,7 @@ pub const EPOCH_KEY: &str = "#operator-epoch";
 
 /// The operator's hand on one process. It never reconnects: a connection cannot outlive its process, so what was
 /// checked on it is true of the process that is then opened (docs/safety.md). After a failure that leaves the state of
-/// the connection unknown it refuses everything; connect anew and check again.
+/// the connection unknown it refuses everything; connect again and check again.
 pub struct AdminConnection {
     connection: MultiplexedConnection,
     clock: Arc<dyn Clock>,
@@ -75,31 +71,15 @@ pub struct Observation {
     pub load: Load,
 }
 
-/// The outcome of raising the epoch.
+/// The outcome of an act that the operator's epoch guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EpochChange {
-    /// The member has this epoch now, and the operator's other connections to it are cut.
-    Raised,
-    /// Another operator has raised it further: this one is not the leader.
+pub enum Guarded {
+    /// It was carried out. Where users were closed, or the epoch raised, the operator's other connections to the member are cut.
+    Done,
+    /// The epoch is another one: nothing was changed.
+    EpochMoved,
+    /// Another operator has raised the epoch to this one, which is higher: the one that asked is not the leader.
     AlreadyHigher(i64),
-}
-
-/// The outcome of opening users.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opening {
-    /// They are open.
-    Opened,
-    /// The epoch is another one: nothing was changed.
-    EpochMoved,
-}
-
-/// The outcome of closing users.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Closing {
-    /// They are closed, and the operator's other connections are cut.
-    Closed,
-    /// The epoch is another one: nothing was changed.
-    EpochMoved,
 }
 
 impl AdminConnection {
@@ -135,13 +115,11 @@ impl AdminConnection {
     }
 
     /// The process at the other end, for the whole life of this connection.
-    #[must_use]
     pub const fn run_id(&self) -> &RunId {
         &self.run_id
     }
 
     /// The certificate that the process served when this connection was made; `None` without TLS.
-    #[must_use]
     pub const fn certificate(&self) -> Option<Fingerprint> {
         self.certificate
     }
@@ -203,19 +181,19 @@ impl AdminConnection {
     ///
     /// # Errors
     /// If there is no answer in time: it may or may not have been raised.
-    pub async fn raise_epoch(&mut self, epoch: i64) -> Result<EpochChange, MemberError> {
+    pub async fn raise_epoch(&mut self, epoch: i64) -> Result<Guarded, MemberError> {
         loop {
             match self.watch_epoch().await? {
                 Some(higher) if higher > epoch => {
                     self.ask(&cmd("UNWATCH")).await?;
-                    return Ok(EpochChange::AlreadyHigher(higher));
+                    return Ok(Guarded::AlreadyHigher(higher));
                 }
                 _ => {
                     let mut set = cmd("SET");
                     set.arg(EPOCH_KEY).arg(epoch);
                     // Another leader was in between: look again.
                     if self.transaction(vec![set, kill_others()]).await?.is_some() {
-                        return Ok(EpochChange::Raised);
+                        return Ok(Guarded::Done);
                     }
                 }
             }
@@ -236,15 +214,15 @@ impl AdminConnection {
     /// Opens users, if the member still has this epoch: nothing that an operator which is no longer the leader has
     /// begun can open a member. Never to be tried again on another connection without a new check of the process.
     ///
-    /// Connections of a user none of whose passwords is its password any more end: they are somebody else's, who had the name
+    /// Connections of a user none of whose passwords is its password any more end: they are another client's, which had the name
     /// before.
     ///
     /// # Errors
     /// If there is no answer in time: the users may or may not be open, on this process and no other.
-    pub async fn open(&mut self, epoch: i64, users: &[UserRule]) -> Result<Opening, MemberError> {
+    pub async fn open(&mut self, epoch: i64, users: &[UserRule]) -> Result<Guarded, MemberError> {
         let mut rules: Vec<Cmd> = users.iter().map(|user| set_user(user, true)).collect();
         rules.extend(self.of_others(users).await?.iter().map(|user| kill(user)));
-        Ok(if self.guarded(epoch, rules).await? { Opening::Opened } else { Opening::EpochMoved })
+        self.guarded(epoch, rules).await
     }
 
     /// Closes users, which acts on their connections at once, and cuts the operator's other connections, so that
@@ -252,17 +230,17 @@ impl AdminConnection {
     ///
     /// # Errors
     /// If there is no answer in time: the users may or may not be closed.
-    pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<Closing, MemberError> {
+    pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<Guarded, MemberError> {
         self.close_all(epoch, users, &[]).await
     }
 
-    /// Whether the commands were executed under this epoch.
-    async fn guarded(&mut self, epoch: i64, commands: Vec<Cmd>) -> Result<bool, MemberError> {
+    /// Executes the commands under this epoch only.
+    async fn guarded(&mut self, epoch: i64, commands: Vec<Cmd>) -> Result<Guarded, MemberError> {
         if self.watch_epoch().await? != Some(epoch) {
             self.ask(&cmd("UNWATCH")).await?;
-            return Ok(false);
+            return Ok(Guarded::EpochMoved);
         }
-        Ok(self.transaction(commands).await?.is_some())
+        Ok(if self.transaction(commands).await?.is_some() { Guarded::Done } else { Guarded::EpochMoved })
     }
 
     async fn watch_epoch(&mut self) -> Result<Option<i64>, MemberError> {

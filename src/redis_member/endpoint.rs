@@ -23,7 +23,6 @@ impl Secret {
     }
 
     /// The text, for authentication only.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }

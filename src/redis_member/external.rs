@@ -1,9 +1,11 @@
 //! What is done on a master that others run. There is no admin credential for it: all of this is what the locking path's user
 //! may do, see [`super::acl::external_user`].
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use redis::{Value, cmd};
+use redis::Value;
+use serde_json::json;
 
 use super::AdminConnection;
 use super::guard::RECORD_KEY;
@@ -63,7 +65,6 @@ pub fn relied_on(list: &str, newest: bool) -> impl Iterator<Item = &str> {
 }
 
 /// Whether two claims have a list in common.
-#[must_use]
 pub fn share(one: &str, other: &str) -> bool {
     relied_on(one, false).any(|list| relied_on(other, false).any(|other| other == list))
 }
@@ -77,112 +78,103 @@ pub struct RecordLook {
     pub stood: bool,
     /// The claims of others.
     pub others: Vec<OtherClaim>,
-    /// The membership epoch that the record knows of the caller's quorum; 0 if it knows none. Nobody votes under an earlier one.
+    /// The membership epoch that the record knows of the caller's quorum; 0 if it knows none. No vote counts under an earlier one.
     pub epoch: i64,
     /// The lists of the claim that stands; empty if none does.
     pub list: String,
     /// Its [`Claim::newest`].
     pub newest: bool,
-    /// Since when the record has told of the caller's quorum, in the process's own milliseconds; 0 if it told of it before anybody noted
-    /// that, or does not.
+    /// Since when the record has told of the caller's quorum, in the process's own milliseconds; 0 if it told of it before that was
+    /// noted, or does not.
     pub since: i64,
 }
 
-impl AdminConnection {
-    /// Reads the claims of others and, with `uses`, makes or renews the caller's for at most this time to live (and at least the
-    /// one that is used already), both at once. It
-    /// is not made against other lists, nor by one whose fences do not wait for what somebody uses.
-    ///
-    /// # Errors
-    /// If there is no answer in time, or the record cannot be read.
-    pub async fn look_at_record(&mut self, claim: &Claim, uses: Option<Duration>) -> Result<RecordLook, MemberError> {
-        let arguments = [
-            claim.uid.clone(),
-            u8::from(uses.is_some()).to_string(),
-            claim.name.clone(),
-            claim.list.clone(),
-            claim.epoch.to_string(),
-            claim.phase.to_string(),
-            claim.generation.to_string(),
-            millis(claim.fence).to_string(),
-            millis(uses.unwrap_or(claim.used)).to_string(),
-            millis(claim.used).to_string(),
-            millis(claim.lives).to_string(),
-            u8::from(claim.joined).to_string(),
-            u8::from(claim.newest).to_string(),
-        ];
-        let answer = self.run_script(include_str!("scripts/quorum.lua"), RECORD_KEY, &arguments).await?;
-        read_look(&answer).ok_or_else(wire::unexpected)
-    }
+/// What `quorum.lua` answers. Its claims of others are by UID.
+#[derive(serde::Deserialize)]
+struct Answer {
+    kept: bool,
+    uses: i64,
+    stood: bool,
+    others: BTreeMap<String, Other>,
+    epoch: i64,
+    newest: bool,
+    list: String,
+    since: i64,
+}
 
-    /// Raises the counter of tokens to `token` if it is lower, and returns what it is then. As the user of the locking path, and
-    /// before the process is admitted: there is nothing to open, so the admission itself is what makes its votes count.
-    ///
-    /// # Errors
-    /// If there is no answer in time.
-    pub async fn raise_counter(&mut self, token: FencingToken) -> Result<FencingToken, MemberError> {
-        let script = include_str!("scripts/restore_counter.lua");
-        let answer = self.run_script(script, TOKEN_KEY, &[token.get().to_string()]).await?;
-        let Value::Int(counter) = answer else { return Err(wire::unexpected()) };
-        FencingToken::new(counter).ok_or_else(wire::unexpected)
-    }
+#[derive(serde::Deserialize)]
+struct Other {
+    name: String,
+    list: String,
+    fence: i64,
+    uses: i64,
+    left: i64,
+    newest: bool,
+}
 
-    /// Loaded each time: somebody may flush the scripts of a master that is not ours.
-    async fn run_script(&mut self, code: &str, key: &str, arguments: &[String]) -> Result<Value, MemberError> {
-        let mut pipeline = redis::Pipeline::new();
-        pipeline.cmd("SCRIPT").arg("LOAD").arg(code);
-        let mut call = cmd("EVALSHA");
-        call.arg(redis::Script::new(code).get_hash()).arg(1).arg(key).arg(arguments);
-        pipeline.add_command(call);
-        self.ask_all(&pipeline).await?.pop().ok_or_else(wire::unexpected)
-    }
+/// Reads the claims of others and, with `uses`, makes or renews the caller's for at most this time to live (and at least the
+/// one that is used already), both at once. It is not made against other lists, nor by an operator whose fences do not wait for what
+/// another one uses.
+///
+/// # Errors
+/// If there is no answer in time, or the record cannot be read.
+pub async fn look_at_record(
+    admin: &mut AdminConnection,
+    claim: &Claim,
+    uses: Option<Duration>,
+) -> Result<RecordLook, MemberError> {
+    let question = json!({
+        "uid": claim.uid,
+        "write": uses.is_some(),
+        "name": claim.name,
+        "list": claim.list,
+        "newest": claim.newest,
+        "epoch": claim.epoch,
+        "phase": claim.phase,
+        "generation": claim.generation,
+        "fence": millis(claim.fence),
+        "uses": millis(uses.unwrap_or(claim.used)),
+        "used": millis(claim.used),
+        "lives": millis(claim.lives),
+        "joined": claim.joined,
+    });
+    let answer = run_script(admin, include_str!("scripts/quorum.lua"), RECORD_KEY, &question.to_string()).await?;
+    let answer = wire::text(&answer).ok_or_else(wire::unexpected)?;
+    let answer: Answer = serde_json::from_str(&answer).map_err(|_| wire::unexpected())?;
+    let others = answer.others.into_iter().map(|(uid, Other { name, list, fence, uses, left, newest })| {
+        let (fence, uses, left) = (duration(fence)?, duration(uses)?, duration(left)?);
+        Some(OtherClaim { uid, name, list, newest, fence, uses, left })
+    });
+    let kept = if answer.kept { Some(duration(answer.uses).ok_or_else(wire::unexpected)?) } else { None };
+    let Answer { stood, epoch, newest, list, since, .. } = answer;
+    let others = others.collect::<Option<_>>().ok_or_else(wire::unexpected)?;
+    Ok(RecordLook { kept, stood, others, epoch, list, newest, since })
+}
+
+/// Raises the counter of tokens to `token` if it is lower, and returns what it is then. As the user of the locking path, and
+/// before the process is admitted: there is nothing to open, so the admission itself is what makes its votes count.
+///
+/// # Errors
+/// If there is no answer in time.
+pub async fn raise_counter(admin: &mut AdminConnection, token: FencingToken) -> Result<FencingToken, MemberError> {
+    let script = include_str!("scripts/restore_counter.lua");
+    let answer = run_script(admin, script, TOKEN_KEY, &token.get().to_string()).await?;
+    let Value::Int(counter) = answer else { return Err(wire::unexpected()) };
+    FencingToken::new(counter).ok_or_else(wire::unexpected)
+}
+
+/// Loaded each time: the scripts of a master that is not the operator's may be flushed at any time.
+async fn run_script(admin: &mut AdminConnection, code: &str, key: &str, argument: &str) -> Result<Value, MemberError> {
+    let mut pipeline = redis::Pipeline::new();
+    pipeline.cmd("SCRIPT").arg("LOAD").arg(code);
+    pipeline.cmd("EVALSHA").arg(redis::Script::new(code).get_hash()).arg(1).arg(key).arg(argument);
+    admin.ask_all(&pipeline).await?.pop().ok_or_else(wire::unexpected)
 }
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn duration(value: &Value) -> Option<Duration> {
-    let Value::Int(millis) = value else { return None };
-    u64::try_from(*millis).ok().map(Duration::from_millis)
-}
-
-fn read_look(answer: &Value) -> Option<RecordLook> {
-    let Value::Array(parts) = answer else { return None };
-    let [
-        Value::Int(kept),
-        uses,
-        Value::Int(stood),
-        Value::Array(others),
-        Value::Int(epoch),
-        Value::Int(newest),
-        list,
-        Value::Int(since),
-    ] = parts.as_slice()
-    else {
-        return None;
-    };
-    Some(RecordLook {
-        kept: if *kept == 1 { Some(duration(uses)?) } else { None },
-        stood: *stood == 1,
-        others: others.iter().map(read_other).collect::<Option<_>>()?,
-        epoch: *epoch,
-        list: wire::text(list)?,
-        newest: *newest == 1,
-        since: *since,
-    })
-}
-
-fn read_other(value: &Value) -> Option<OtherClaim> {
-    let Value::Array(parts) = value else { return None };
-    let [uid, name, list, fence, uses, left, Value::Int(newest)] = parts.as_slice() else { return None };
-    Some(OtherClaim {
-        uid: wire::text(uid)?,
-        name: wire::text(name)?,
-        list: wire::text(list)?,
-        fence: duration(fence)?,
-        uses: duration(uses)?,
-        left: duration(left)?,
-        newest: *newest == 1,
-    })
+fn duration(millis: i64) -> Option<Duration> {
+    u64::try_from(millis).ok().map(Duration::from_millis)
 }

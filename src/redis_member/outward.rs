@@ -1,4 +1,4 @@
-//! TCP to other machines, but not to everything that this process can reach: whoever writes a RedisQuorum chooses an address, and reads in its
+//! TCP to other machines, but not to everything that this process can reach: a person who writes a RedisQuorum chooses an address, and reads in its
 //! status what answered there.
 
 use std::{
@@ -19,7 +19,6 @@ pub struct Outward {
 
 impl Outward {
     /// Refuses these networks, too.
-    #[must_use]
     pub fn but(refused: Vec<Network>) -> Self {
         Self { refused }
     }
@@ -53,7 +52,7 @@ impl Connect for Outward {
     }
 }
 
-/// The operator connects to no such address. Which one it was is not said: the network's names are not everybody's to know.
+/// The operator connects to no such address. Which one it was is not said: the names of the network are not for every user to know.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the address leads to a network that the operator refuses (docs/external.md): write another address")]
 pub(super) struct Refused;

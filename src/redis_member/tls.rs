@@ -74,7 +74,6 @@ impl Authorities {
     }
 
     /// The same, with certificates judged by this clock, not by the machine's wall clock.
-    #[must_use]
     pub fn judged_by(mut self, clock: Arc<dyn TimeProvider>) -> Self {
         let mut config = ClientConfig::clone(&self.config);
         config.time_provider = clock;
@@ -140,7 +139,6 @@ pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
     /// Of a certificate in DER.
-    #[must_use]
     pub fn of(certificate: &CertificateDer<'_>) -> Self {
         Self(Sha256::digest(certificate).into())
     }

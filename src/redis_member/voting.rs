@@ -39,13 +39,11 @@ pub struct RedisMember {
 
 impl RedisMember {
     /// Starts connecting. Must be called within a tokio runtime; dropping the member closes its connection.
-    #[must_use]
     pub fn new(name: MemberName, endpoint: Endpoint, machine: impl Into<Machine>) -> Self {
         Self::start(name, endpoint, machine.into(), None)
     }
 
     /// A master that others run: it votes while its record knows of no later epoch than the guard's.
-    #[must_use]
     pub fn guarded(name: MemberName, endpoint: Endpoint, machine: impl Into<Machine>, guard: Guard) -> Self {
         Self::start(name, endpoint, machine.into(), Some(guard))
     }
@@ -70,13 +68,11 @@ impl RedisMember {
     }
 
     /// Whether its task has ended, which it does of itself only by a panic: it never answers again.
-    #[must_use]
     pub fn has_ended(&self) -> bool {
         self.task.is_finished()
     }
 
     /// The state of the connection, to read or to wait for.
-    #[must_use]
     pub fn link(&self) -> watch::Receiver<Link> {
         self.link.clone()
     }

@@ -12,7 +12,8 @@ use redlock_operator::{
     api::Announced,
     quorum::model::{
         lists::{Lists, majority},
-        membership::{ChangeStep, MemberView, Others, View, decide},
+        member::MemberView,
+        membership::{ChangeStep, Others, View, decide},
     },
     time::Monotonic,
 };
@@ -254,7 +255,7 @@ impl Shared {
         let members: Vec<_> = lists
             .members()
             .into_iter()
-            .map(|name| MemberView { name, admitted: true, ready_for_next: true, closed: true, dead: false })
+            .map(|name| MemberView { name, votes: true, ready_for_next: true, closed: true, ..MemberView::default() })
             .collect();
         let since = (now.stage != Stage::Old).then(|| Duration::from_secs(START - u64::from(now.since)));
         let step = decide(&View {

@@ -4,7 +4,7 @@
 use crate::quorum::{LEADER, Quorum, fresh_value};
 use crate::server::{PREFIX, Server, client, locker, password};
 use redis::aio::MultiplexedConnection;
-use redlock_operator::redis_member::Opening;
+use redlock_operator::redis_member::Guarded;
 use redlock_operator::redlock::{Acquire, KeyState};
 
 /// Commands and the answers that are expected to them. In a command `{key}`, `{value}`, `{other}` and the names of scripts
@@ -301,7 +301,7 @@ async fn lock_clients_of_other_languages_stay_connected_to_a_fenced_member() {
             assert_eq!(speaker.say(command).await, refused, "{}: {command}", dialect.name);
         }
         assert_eq!(speaker.say("PING").await, "PONG", "{}", dialect.name);
-        assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(Opening::Opened));
+        assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(Guarded::Done));
         assert_ne!(speaker.say(dialect.taken[0].0).await, "NOPERM", "{}", dialect.name);
     }
 }

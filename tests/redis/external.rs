@@ -5,7 +5,8 @@ use crate::server::{password, wait_until};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::external_user;
 use redlock_operator::redis_member::{
-    AdminConnection, Claim, Endpoint, OtherClaim, RECORD_KEY, RecordLook, RedisMember, Secret,
+    AdminConnection, Claim, Endpoint, OtherClaim, RECORD_KEY, RecordLook, RedisMember, Secret, look_at_record,
+    raise_counter,
 };
 use redlock_operator::redlock::{
     Acquire, Command, Elector, Electorate, Extend, ExtendRequest, FencingToken, LockMember, MemberError, Redlock, Reply,
@@ -65,13 +66,13 @@ impl Master {
     }
 
     pub(crate) async fn look(&self, claim: &Claim, uses: Option<u64>) -> RecordLook {
-        let look = self.watch().await.look_at_record(claim, uses.map(Duration::from_secs)).await.unwrap();
+        let look = look_at_record(&mut self.watch().await, claim, uses.map(Duration::from_secs)).await.unwrap();
         RecordLook { since: 0, ..look }
     }
 
     /// Since when the record has told of this quorum.
     async fn since(&self, claim: &Claim, uses: Option<u64>) -> i64 {
-        self.watch().await.look_at_record(claim, uses.map(Duration::from_secs)).await.unwrap().since
+        look_at_record(&mut self.watch().await, claim, uses.map(Duration::from_secs)).await.unwrap().since
     }
 }
 
@@ -144,7 +145,7 @@ async fn the_documented_user_is_enough_to_vote_and_for_nothing_else() {
     let mut watch = master.watch().await;
     let seen = watch.observe(&[]).await.unwrap();
     assert!(seen.is_master && seen.mode == "standalone" && seen.maxmemory_policy == "noeviction", "{seen:?}");
-    assert_eq!(watch.raise_counter(token(500)).await, Ok(token(500)));
+    assert_eq!(raise_counter(&mut watch, token(500)).await, Ok(token(500)));
 
     let elector = Elector { member: member.clone(), admitted: Some(seen.run_id) };
     let electorate = Electorate::single(vec![elector]);
@@ -215,13 +216,13 @@ async fn a_master_is_reached_by_name_and_by_either_kind_of_address() {
 async fn a_counter_is_raised_and_never_lowered() {
     let mut master = Master::start().await;
     let mut watch = master.watch().await;
-    assert_eq!(watch.raise_counter(token(100)).await, Ok(token(100)));
-    assert_eq!(watch.raise_counter(token(7)).await, Ok(token(100)));
+    assert_eq!(raise_counter(&mut watch, token(100)).await, Ok(token(100)));
+    assert_eq!(raise_counter(&mut watch, token(7)).await, Ok(token(100)));
     master.as_owner("SCRIPT FLUSH").await.unwrap();
-    assert_eq!(watch.raise_counter(FencingToken::MAX).await, Ok(FencingToken::MAX));
+    assert_eq!(raise_counter(&mut watch, FencingToken::MAX).await, Ok(FencingToken::MAX));
     master.restart().await;
-    assert!(watch.raise_counter(token(8)).await.is_err(), "the connection has ended with its process");
-    assert_eq!(master.watch().await.raise_counter(token(8)).await, Ok(token(8)));
+    assert!(raise_counter(&mut watch, token(8)).await.is_err(), "the connection has ended with its process");
+    assert_eq!(raise_counter(&mut master.watch().await, token(8)).await, Ok(token(8)));
 }
 
 #[tokio::test]
@@ -327,7 +328,7 @@ async fn a_claim_that_is_not_renewed_counts_no_more() {
 async fn a_record_that_cannot_be_read_lets_nobody_in() {
     let master = Master::start().await;
     master.as_owner(&format!("SET {RECORD_KEY} nonsense")).await.unwrap();
-    let failed = master.watch().await.look_at_record(&claim("ours", LIST, 30), kept(30)).await;
+    let failed = look_at_record(&mut master.watch().await, &claim("ours", LIST, 30), kept(30)).await;
     assert_eq!(failed, Err(MemberError::Other("RECORD".to_owned())));
 }
 

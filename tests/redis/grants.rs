@@ -4,7 +4,7 @@ use crate::quorum::{LEADER, open};
 use crate::server::{PREFIX, Server, USERS, client, locker};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::{KeyPrefix, UserRule};
-use redlock_operator::redis_member::{Closing, Opening, Secret};
+use redlock_operator::redis_member::{Guarded, Secret};
 
 /// Another client of the same name, with keys elsewhere.
 fn another() -> UserRule {
@@ -28,13 +28,13 @@ async fn whoever_had_a_users_name_before_is_cut() {
     assert!(set(&mut before, PREFIX).await.is_ok());
     let mut admin = server.admin().await;
     // The same client again: it notices nothing.
-    assert_eq!(admin.open(LEADER, &[client()]).await, Ok(Opening::Opened));
+    assert_eq!(admin.open(LEADER, &[client()]).await, Ok(Guarded::Done));
     let both = client().accepting(&[crate::server::password(), Secret::new("another")]);
-    assert_eq!(admin.open(LEADER, &[both]).await, Ok(Opening::Opened));
+    assert_eq!(admin.open(LEADER, &[both]).await, Ok(Guarded::Done));
     assert!(set(&mut before, PREFIX).await.is_ok());
-    assert_eq!(admin.open(LEADER, &[client()]).await, Ok(Opening::Opened));
+    assert_eq!(admin.open(LEADER, &[client()]).await, Ok(Guarded::Done));
 
-    assert_eq!(admin.open(LEADER, &[another()]).await, Ok(Opening::Opened));
+    assert_eq!(admin.open(LEADER, &[another()]).await, Ok(Guarded::Done));
     let error = set(&mut before, "other/").await.unwrap_err();
     assert!(error.is_io_error(), "its connection has ended: {error}");
     assert!(connect(&server, "correct%20horse%20battery%20staple").await.is_none(), "and it cannot come back");
@@ -51,13 +51,13 @@ async fn a_removed_client_is_cut_and_nobody_logs_in_as_it() {
     let mut locking = server.connect_as(locker().name()).await;
     let mut admin = server.admin().await;
     let removed = [UserRule::removed(client().name())];
-    assert_eq!(admin.close(LEADER, &removed).await, Ok(Closing::Closed));
+    assert_eq!(admin.close(LEADER, &removed).await, Ok(Guarded::Done));
     assert!(set(&mut before, PREFIX).await.unwrap_err().is_io_error());
     assert!(connect(&server, "correct%20horse%20battery%20staple").await.is_none());
     assert!(connect(&server, "anything").await.is_none());
     assert!(set(&mut locking, PREFIX).await.is_ok(), "nobody else notices");
     assert!(admin.observe(&[client().name()]).await.unwrap().open_users.is_empty());
     // It comes back, as another one.
-    assert_eq!(admin.open(LEADER, &[another()]).await, Ok(Opening::Opened));
+    assert_eq!(admin.open(LEADER, &[another()]).await, Ok(Guarded::Done));
     assert!(set(&mut connect(&server, "another").await.unwrap(), "other/").await.is_ok());
 }

@@ -8,7 +8,7 @@ use crate::{
 use redlock_operator::{
     api::RedisQuorum,
     quorum::model::{build::redis_conf, plan::validate},
-    redis_member::{Closing, NOBODY, Strain, acl::OPERATOR_USER},
+    redis_member::{Guarded, NOBODY, Strain, acl::OPERATOR_USER},
     redlock::MemberError,
 };
 use serde_json::json;
@@ -160,7 +160,7 @@ async fn a_full_member_shuts_out_whoever_fills_it_and_obeys_again() {
     last_words(stream).await;
     // What it wrote runs out, and nothing comes after it.
     wait_until("there is room again", async || admin.observe(&[]).await.unwrap().load.strain().is_none()).await;
-    assert_eq!(admin.close(LEADER, &[client()]).await, Ok(Closing::Closed));
+    assert_eq!(admin.close(LEADER, &[client()]).await, Ok(Guarded::Done));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use crate::server::{Server, USERS, client, endpoint, locker, wait_until};
 use redlock_operator::redis_member::acl::UserRule;
-use redlock_operator::redis_member::{EpochChange, Link, Opening, RedisMember};
+use redlock_operator::redis_member::{Guarded, Link, RedisMember};
 use redlock_operator::redlock::{
     Acquire, AcquireRequest, Elector, Electorate, FencingToken, Grant, LockKey, LockValue, Nonce, Redlock, RunId,
     Settings, ValueSigner,
@@ -31,8 +31,8 @@ pub(crate) fn request(key: &str, value: &LockValue) -> AcquireRequest {
 /// The run_id of the process, open for the locker and the client.
 pub(crate) async fn open(server: &Server) -> RunId {
     let mut admin = server.admin().await;
-    assert_eq!(admin.raise_epoch(LEADER).await, Ok(EpochChange::Raised));
-    assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(Opening::Opened));
+    assert_eq!(admin.raise_epoch(LEADER).await, Ok(Guarded::Done));
+    assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(Guarded::Done));
     admin.run_id().clone()
 }
 

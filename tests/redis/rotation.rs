@@ -3,7 +3,7 @@
 use crate::server::{Server, endpoint, locker, password};
 use redis::aio::MultiplexedConnection;
 use redlock_operator::redis_member::acl::OPERATOR_USER;
-use redlock_operator::redis_member::{AdminConnection, Endpoint, Opening, PasswordChange, Secret};
+use redlock_operator::redis_member::{AdminConnection, Endpoint, Guarded, Secret};
 use redlock_operator::redlock::MemberError;
 use redlock_operator::time::SystemClock;
 use std::sync::Arc;
@@ -28,15 +28,15 @@ async fn a_password_is_added_without_a_trace_and_its_removal_ends_what_came_with
     let mut admin = server.admin().await;
     admin.raise_epoch(3).await.unwrap();
     let mut admin = server.admin().await;
-    assert_eq!(admin.open(3, &[locker()]).await, Ok(Opening::Opened));
+    assert_eq!(admin.open(3, &[locker()]).await, Ok(Guarded::Done));
     let mut holder = server.connect_as(locker().name()).await;
     assert!(set(&mut holder).await.is_ok());
 
     let both = [password(), new()];
     let users = [locker().accepting(&both)];
     let stale = admin.set_passwords(2, &both, &users, true).await;
-    assert_eq!(stale, Ok(PasswordChange::EpochMoved), "a former leader changes nothing");
-    assert_eq!(admin.set_passwords(3, &both, &users, false).await, Ok(PasswordChange::Changed));
+    assert_eq!(stale, Ok(Guarded::EpochMoved), "a former leader changes nothing");
+    assert_eq!(admin.set_passwords(3, &both, &users, false).await, Ok(Guarded::Done));
     assert!(set(&mut holder).await.is_ok(), "a holder notices nothing");
     for known in both {
         let seen = connect(&server, OPERATOR_USER, known).await.unwrap().observe(&[locker().name()]).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_password_is_added_without_a_trace_and_its_removal_ends_what_came_with
 
     let mut admin = connect(&server, OPERATOR_USER, new()).await.unwrap();
     let users = [locker().accepting(&[new()])];
-    assert_eq!(admin.set_passwords(3, &[new()], &users, true).await, Ok(PasswordChange::Changed));
+    assert_eq!(admin.set_passwords(3, &[new()], &users, true).await, Ok(Guarded::Done));
     assert!(set(&mut holder).await.is_err(), "it came with the old password");
     for user in [OPERATOR_USER, locker().name()] {
         let old = connect(&server, user, password()).await.unwrap_err();

@@ -1,6 +1,6 @@
 use crate::quorum::{LEADER, Quorum, connected, fresh_value, request};
 use crate::server::{client, locker};
-use redlock_operator::redis_member::{EpochChange, Opening};
+use redlock_operator::redis_member::Guarded;
 use redlock_operator::redlock::{Acquire, AcquireRequest, FencingToken, MemberError, MemberFailure};
 
 fn token(number: i64) -> FencingToken {
@@ -20,10 +20,10 @@ async fn tokens_rise_through_frozen_members_and_the_loss_of_one() {
                 highest = highest.max(server.admin().await.observe(&[]).await.unwrap().counter.unwrap());
             }
             let mut admin = quorum.servers[0].admin().await;
-            assert_eq!(admin.raise_epoch(LEADER).await, Ok(EpochChange::Raised));
+            assert_eq!(admin.raise_epoch(LEADER).await, Ok(Guarded::Done));
             assert_eq!(admin.restore_counter(highest).await, Ok(highest));
             assert_eq!(admin.restore_counter(FencingToken::ZERO).await, Ok(highest), "never lowered");
-            assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(Opening::Opened));
+            assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(Guarded::Done));
             quorum.electors[0].admitted = Some(admin.run_id().clone());
             connected(&quorum.members[0]).await;
         }

@@ -1,27 +1,28 @@
-//! The auth Secret: made once, written back from memory, and made anew only when no copy of it is left ([`secrets`]).
+//! The auth Secret: made once, written back from memory, and replaced by a new one only when no copy of it is left
+//! ([`secrets`]).
 
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::PostParams;
 use kube::runtime::events::EventType;
-use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
 
-use super::{Error, LONGEST_BACKOFF, Task, request};
+use super::{Error, LONGEST_BACKOFF, cluster::Cluster, memory::Applied};
 use crate::{
-    api::{FIELD_MANAGER, conditions::CommonReason},
+    api::conditions::CommonReason,
     quorum::{
         model::{
             auth::Auth,
-            build::{auth_secret, mounted_acl_key},
-            facts,
-            plan::{MemberPlan, Plan},
-            secrets::{self, Found, MemberView, SecretsStep, StartedWith, View},
+            build::auth_secret,
+            plan::Plan,
+            secrets::{self, Found, SecretsStep, View},
             status::Obstacle,
         },
-        session::{auth_of, says_lost},
+        session::{QuorumSession, auth_of, says_lost},
     },
+    runtime::requests::{is_ours, put},
+    time::Monotonic,
 };
 
 /// What there is to work with.
@@ -41,171 +42,129 @@ pub(super) enum Secrets {
 pub(super) enum Stored {
     /// The Secret has it.
     Done,
-    /// The Secret belongs to somebody else.
+    /// The Secret belongs to another object.
     InTheWay,
 }
 
-impl Task<'_> {
-    /// The quorum's secrets, kept or made.
-    pub(super) async fn ensure_auth(&self, plan: &Plan) -> Result<Secrets, Error> {
-        let api: Api<Secret> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
-        let known = self.session.auth();
-        if let Some(known) = known.clone().filter(|_| self.recently_applied(self.now()).is_some()) {
-            return Ok(Secrets::Known(known));
-        }
-        let stored = request(api.get_opt(&plan.auth_name())).await?;
-        let found = match &stored {
-            None => Found::Nothing,
-            Some(secret) => auth_of(secret, &plan.uid).map_or(Found::Useless, Found::Secrets),
-        };
-        let has_members = known.is_none() && stored.is_none() && self.has_members(plan).await?;
-        let now = self.now();
-        let is_missing = stored.is_none() && known.is_none() && says_lost(&self.session.quorum());
-        let missing_since = self.leader.memory(self.session.uid(), |memory| {
-            memory.auth_missing_since = is_missing.then(|| memory.auth_missing_since.unwrap_or(now));
-            memory.auth_missing_since
-        });
-        let made =
-            match secrets::decide(&View { found: &found, known: known.as_ref(), has_members, missing_since, now }) {
-                SecretsStep::Keep(auth) => return Ok(Secrets::Known(auth)),
-                SecretsStep::Overwrite(auth) => {
-                    if let Some(secret) = &stored {
-                        self.replace(&api, plan, secret, &auth).await?;
-                    }
-                    return Ok(Secrets::Known(auth));
-                }
-                SecretsStep::WriteBack(auth) => {
-                    self.create(&api, plan, &auth).await?;
-                    tracing::warn!(quorum = %plan.name, "the auth Secret was gone, written back from memory");
-                    return Ok(Secrets::Known(auth));
-                }
-                SecretsStep::AwaitCopy { until } => {
-                    return Ok(Secrets::Lost { obstacle: gone(plan), look_again: until.since(now) });
-                }
-                SecretsStep::AwaitPerson => {
-                    return Ok(Secrets::Lost { obstacle: useless(plan), look_again: LONGEST_BACKOFF });
-                }
-                SecretsStep::Adopt(stored) => stored,
-                SecretsStep::MakeFirst => self.make(&api, plan, Auth::random()).await?,
-                SecretsStep::MakeAnew => {
-                    let anew = self.make(&api, plan, Auth::anew(self.leader.context.api_now())).await?;
-                    self.say_made_anew(plan).await;
-                    anew
-                }
-            };
-        self.session.set_auth(made.clone());
-        Ok(Secrets::Known(made))
+/// The quorum's secrets, kept or made. `missing_since`: since when they have been missing, with no copy here.
+pub(super) async fn ensure(
+    cluster: &Cluster<'_>,
+    session: &QuorumSession,
+    plan: &Plan,
+    applied: &Mutex<Option<Applied>>,
+    missing_since: &Mutex<Option<Monotonic>>,
+) -> Result<Secrets, Error> {
+    let (known, now) = (session.auth(), cluster.now());
+    let fresh = applied.lock().as_ref().is_some_and(|applied| applied.fresh_for(now).is_some());
+    if let Some(known) = known.clone().filter(|_| fresh) {
+        return Ok(Secrets::Known(known));
     }
-
-    async fn make(&self, api: &Api<Secret>, plan: &Plan, auth: Auth) -> Result<Auth, Error> {
-        self.create(api, plan, &auth).await.map(|()| auth)
-    }
-
-    async fn say_made_anew(&self, plan: &Plan) {
-        let note = format!(
-            "the Secret {} was gone and no replica had a copy: new passwords are made, and the members are restarted with them one by one",
-            plan.auth_name()
-        );
-        tracing::warn!(quorum = %self.session.reference(), note);
-        self.leader.context.event(self.session.quorum().as_ref(), EventType::Warning, "AuthLost", note).await;
-    }
-
-    /// What the status says while members run with lost secrets.
-    pub(super) fn loss(&self, plan: &Plan, auth: &Auth) -> Option<String> {
-        let view = |member: &MemberPlan| MemberView {
-            started_with: self.started_with(plan, auth, member),
-            answers: self.session.link(&member.name).is_some_and(|link| link.is_seen()),
-        };
-        let members: Vec<MemberView> = plan.members.iter().map(view).collect();
-        secrets::loss(auth, says_lost(&self.session.quorum()), &members, self.progress(plan).as_ref())
-    }
-
-    /// Which secrets the first process of a member's pod was started with.
-    pub(super) fn started_with(&self, plan: &Plan, auth: &Auth, member: &MemberPlan) -> StartedWith {
-        match self.leader.context.pods.named(&plan.namespace, &member.pod_name()) {
-            Some(pod) if pod.metadata.deletion_timestamp.is_none() => {
-                let same = facts::acl_key(&pod) == Some(mounted_acl_key(auth, member).as_str());
-                if same { StartedWith::These } else { StartedWith::Others }
+    let stored: Option<Secret> = cluster.get(&plan.namespace, &plan.auth_name()).await?;
+    let found = match &stored {
+        None => Found::Nothing,
+        Some(secret) => auth_of(secret, &plan.uid).map_or(Found::Useless, Found::Secrets),
+    };
+    let has_members = known.is_none() && stored.is_none() && has_members(cluster, session, plan).await?;
+    let is_missing = stored.is_none() && known.is_none() && says_lost(&session.quorum());
+    let now = cluster.now();
+    let missing_since = {
+        let mut since = missing_since.lock();
+        *since = is_missing.then(|| since.unwrap_or(now));
+        *since
+    };
+    let made = match secrets::decide(&View { found: &found, known: known.as_ref(), has_members, missing_since, now }) {
+        SecretsStep::Keep(auth) => return Ok(Secrets::Known(auth)),
+        SecretsStep::Overwrite(auth) => {
+            if let Some(secret) = &stored {
+                write_over(cluster, plan, secret, &auth).await?;
             }
-            _ => StartedWith::Nothing,
+            return Ok(Secrets::Known(auth));
         }
-    }
-
-    /// Whether the member's process was started with secrets that are lost, and refuses those that took their place: nobody can do
-    /// anything to it, and its pod is going to be replaced.
-    pub(super) fn is_lost(&self, plan: &Plan, auth: &Auth, member: &MemberPlan) -> bool {
-        let pod = self.leader.context.pods.named(&plan.namespace, &member.pod_name());
-        let uid = pod.and_then(|pod| pod.uid());
-        let refuses = self.session.link(&member.name).is_some_and(|link| link.view().is_refused_by(uid.as_deref()));
-        refuses && self.started_with(plan, auth, member) == StartedWith::Others
-    }
-
-    /// Fails with a conflict if somebody else was quicker; the next reconciliation reads what they made.
-    async fn create(&self, api: &Api<Secret>, plan: &Plan, auth: &Auth) -> Result<(), Error> {
-        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        request(api.create(&params, &auth_secret(plan, auth))).await.map(drop)
-    }
-
-    /// A Secret that is ours gets its seed back. One that is not ours is not touched: what is in memory suffices until its
-    /// owner takes it away.
-    async fn replace(&self, api: &Api<Secret>, plan: &Plan, found: &Secret, auth: &Auth) -> Result<(), Error> {
-        if !found.owner_references().iter().any(|owner| owner.uid == plan.uid) {
-            tracing::warn!(quorum = %plan.name, "the auth Secret does not belong to this RedisQuorum");
-            return Ok(());
+        SecretsStep::WriteBack(auth) => {
+            create(cluster, plan, &auth).await?;
+            tracing::warn!(quorum = %plan.name, "the auth Secret was gone, written back from memory");
+            return Ok(Secrets::Known(auth));
         }
-        self.write_auth(api, plan, found, auth).await
-    }
+        SecretsStep::AwaitCopy { until } => {
+            return Ok(Secrets::Lost { obstacle: gone(plan), look_again: until.since(now) });
+        }
+        SecretsStep::AwaitPerson => {
+            return Ok(Secrets::Lost { obstacle: useless(plan), look_again: LONGEST_BACKOFF });
+        }
+        SecretsStep::Adopt(stored) => stored,
+        SecretsStep::MakeFirst => create(cluster, plan, &Auth::random()).await?,
+        SecretsStep::MakeAnew => {
+            let made = create(cluster, plan, &Auth::anew(cluster.api_now())).await?;
+            let note = format!(
+                "the Secret {} was gone and no replica had a copy: new passwords are made, and the members are restarted with them one by one",
+                plan.auth_name()
+            );
+            cluster.event(EventType::Warning, "AuthLost", note).await;
+            made
+        }
+    };
+    session.set_auth(made.clone());
+    Ok(Secrets::Known(made))
+}
 
-    /// A change of the secrets: to the Secret first, and only over the state that this was decided on. A conflict is another state: the
-    /// next reconciliation begins with that.
-    pub(super) async fn store_auth(&self, plan: &Plan, known: &Auth, next: Auth) -> Result<Stored, Error> {
-        let api: Api<Secret> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
-        let found = request(api.get_opt(&plan.auth_name())).await?;
-        let stored = found.as_ref().and_then(|found| auth_of(found, &plan.uid));
-        match found {
-            Some(found) if stored.as_ref() == Some(known) => {
-                self.write_auth(&api, plan, &found, &next).await?;
-                self.session.set_auth(next);
-                Ok(Stored::Done)
+/// Fails with a conflict if another leader was quicker; the next reconciliation reads what that one made.
+async fn create(cluster: &Cluster<'_>, plan: &Plan, auth: &Auth) -> Result<Auth, Error> {
+    put(&cluster.api(&plan.namespace), auth_secret(plan, auth), None).await?;
+    Ok(auth.clone())
+}
+
+/// A Secret that is ours gets its seed back. One that is not ours is not touched: what is in memory suffices until its
+/// owner takes it away.
+async fn write_over(cluster: &Cluster<'_>, plan: &Plan, found: &Secret, auth: &Auth) -> Result<(), Error> {
+    if !is_ours(found, &plan.uid) {
+        tracing::warn!(quorum = %plan.name, "the auth Secret does not belong to this RedisQuorum");
+        return Ok(());
+    }
+    let mut secret = auth_secret(plan, auth);
+    // It cannot be changed.
+    secret.type_.clone_from(&found.type_);
+    put(&cluster.api(&plan.namespace), secret, Some(found)).await?;
+    Ok(())
+}
+
+/// A change of the secrets: to the Secret first, and only over the state that this was decided on. A conflict is another state: the
+/// next reconciliation begins with that.
+pub(super) async fn store(
+    cluster: &Cluster<'_>,
+    session: &QuorumSession,
+    applied: &Mutex<Option<Applied>>,
+    plan: &Plan,
+    known: &Auth,
+    next: Auth,
+) -> Result<Stored, Error> {
+    let found: Option<Secret> = cluster.get(&plan.namespace, &plan.auth_name()).await?;
+    let stored = found.as_ref().and_then(|found| auth_of(found, &plan.uid));
+    match found {
+        Some(found) if stored.as_ref() == Some(known) => {
+            write_over(cluster, plan, &found, &next).await?;
+            session.set_auth(next);
+            Ok(Stored::Done)
+        }
+        Some(found) if !is_ours(&found, &plan.uid) => Ok(Stored::InTheWay),
+        _ => {
+            // An earlier write of ours whose outcome was unknown, or another leader's.
+            if let Some(stored) = stored.filter(|stored| stored.supersedes(known)) {
+                session.set_auth(stored);
             }
-            Some(found) if !found.owner_references().iter().any(|owner| owner.uid == plan.uid) => Ok(Stored::InTheWay),
-            _ => {
-                // An earlier write of ours whose outcome was unknown, or another leader's.
-                if let Some(stored) = stored.filter(|stored| stored.supersedes(known)) {
-                    self.session.set_auth(stored);
-                }
-                self.leader.memory(self.session.uid(), |memory| memory.applied = None);
-                Err(Error::Conflict)
-            }
+            *applied.lock() = None;
+            Err(Error::Conflict)
         }
     }
+}
 
-    /// In place of what was found, and of nothing newer.
-    pub(super) async fn write_auth(
-        &self,
-        api: &Api<Secret>,
-        plan: &Plan,
-        found: &Secret,
-        auth: &Auth,
-    ) -> Result<(), Error> {
-        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let mut secret = auth_secret(plan, auth);
-        secret.metadata.resource_version = found.resource_version();
-        // It cannot be changed.
-        secret.type_.clone_from(&found.type_);
-        request(api.replace(&plan.auth_name(), &params, &secret)).await.map(drop)
+/// Whether members exist that were started with secrets: then new ones would only lock the operator out.
+async fn has_members(cluster: &Cluster<'_>, session: &QuorumSession, plan: &Plan) -> Result<bool, Error> {
+    if session.quorum().status.as_ref().is_some_and(|status| status.membership_epoch.is_some()) {
+        return Ok(true);
     }
-
-    /// Whether members exist that were started with secrets: then new ones would only lock the operator out.
-    async fn has_members(&self, plan: &Plan) -> Result<bool, Error> {
-        if self.session.quorum().status.as_ref().is_some_and(|status| status.membership_epoch.is_some()) {
-            return Ok(true);
-        }
-        let api: Api<StatefulSet> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
-        let Some(first) = plan.members.first() else { return Ok(false) };
-        let found = request(api.get_opt(&first.name)).await?;
-        Ok(found.is_some_and(|set| set.owner_references().iter().any(|owner| owner.uid == plan.uid)))
-    }
+    let Some(first) = plan.members.first() else { return Ok(false) };
+    let found: Option<StatefulSet> = cluster.get(&plan.namespace, &first.name).await?;
+    Ok(found.is_some_and(|set| is_ours(&set, &plan.uid)))
 }
 
 /// What the status says while a copy is waited for.

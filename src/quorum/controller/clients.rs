@@ -4,23 +4,28 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::ResourceExt;
+use parking_lot::Mutex;
 
-use super::{Error, Task, auth::Stored, delete, request};
+use super::{
+    Error,
+    auth::{self, Stored},
+    cluster::Cluster,
+    memory::Applied,
+    observe::{Member, Observed, Observer},
+};
 use crate::{
     quorum::{
         model::{
             auth::Auth,
             build::users_acl,
-            lists::Lists,
+            member::StartedWith,
             membership::is_closed,
             plan::{ClientPlan, MemberPlan, Plan},
-            record::admitted_run_id,
-            secrets::StartedWith,
         },
-        session::{ActError, MemberLink},
+        session::{ActError, QuorumSession},
     },
     redis_member::acl::UserRule,
+    runtime::requests::is_ours,
 };
 
 /// What the ACL files of two plans differ in.
@@ -32,158 +37,147 @@ struct Difference {
     changed: Vec<String>,
 }
 
-impl Task<'_> {
-    /// Sees to it that the secrets tell who the clients of the plan are, before anything is made of these secrets. Where that cannot
-    /// be stored, nothing is granted to who is new: the plan goes on without them.
-    pub(super) async fn grant_clients<'p>(&self, plan: &'p Plan, auth: Auth) -> Result<(Auth, Cow<'p, Plan>), Error> {
-        // Of a version before: who has a user was a client already.
-        let files = match auth.knows_grants() {
-            true => None,
-            false => request(self.secrets(&plan.namespace).get_opt(&plan.config_name())).await?,
-        };
-        let had_passwords = |client: &ClientPlan| files.as_ref().is_some_and(|files| is_on_file(files, plan, client));
-        let Some(next) = auth.granting(&plan.clients, had_passwords) else { return Ok((auth, Cow::Borrowed(plan))) };
-        match self.store_auth(plan, &auth, next.clone()).await? {
-            Stored::Done => Ok((next, Cow::Borrowed(plan))),
-            Stored::InTheWay => {
-                let mut known = plan.clone();
-                known.clients.retain(|client| auth.grants(client));
-                Ok((auth, Cow::Owned(known)))
-            }
+/// Sees to it that the secrets tell who the clients of the plan are, before anything is made of these secrets. Where that cannot
+/// be stored, nothing is granted to a new client: the plan goes on without it.
+pub(super) async fn grant<'p>(
+    cluster: &Cluster<'_>,
+    session: &QuorumSession,
+    plan: &'p Plan,
+    auth: Auth,
+    applied: &Mutex<Option<Applied>>,
+) -> Result<(Auth, Cow<'p, Plan>), Error> {
+    // Of a version before: who has a user was a client already.
+    let files = if auth.knows_grants() { None } else { config(cluster, plan).await? };
+    let had_passwords = |client: &ClientPlan| files.as_ref().is_some_and(|files| is_on_file(files, plan, client));
+    let Some(next) = auth.granting(&plan.clients, had_passwords) else { return Ok((auth, Cow::Borrowed(plan))) };
+    match auth::store(cluster, session, applied, plan, &auth, next.clone()).await? {
+        Stored::Done => Ok((next, Cow::Borrowed(plan))),
+        Stored::InTheWay => {
+            let mut known = plan.clone();
+            known.clients.retain(|client| auth.grants(client));
+            Ok((auth, Cow::Owned(known)))
         }
     }
+}
 
-    /// Clients of the specification that the plan had to go on without.
-    pub(super) fn say_without_grants(&self, plan: &Plan) -> Option<String> {
-        let quorum = self.session.quorum();
-        let left_out = quorum.spec.clients.iter().filter(|_| plan.external.is_empty());
-        let left_out = left_out.filter(|client| plan.clients.iter().all(|known| known.name != client.name));
-        let names: Vec<&str> = left_out.map(|client| client.name.as_str()).collect();
-        (!names.is_empty()).then(|| {
-            let (names, secret) = (names.join(", "), plan.auth_name());
-            format!("{names} have no passwords: another object owns Secret {secret}. Delete that Secret, and the operator writes its own")
-        })
-    }
+/// The config Secret, which has the ACL files.
+async fn config(cluster: &Cluster<'_>, plan: &Plan) -> Result<Option<Secret>, Error> {
+    cluster.get(&plan.namespace, &plan.config_name()).await
+}
 
-    /// Opens the users that their member lacks: of clients that were added after it was admitted, or that waited for the end of a
-    /// change of the members. Guarded by the epoch, and only on the process
-    /// that is admitted: it has been open all along, so nothing is waited for.
-    pub(super) async fn open_new_clients(&self, plan: &Plan, auth: &Auth) {
-        let quorum = self.session.quorum();
-        if Lists::of(&quorum) != plan.lists {
-            return;
-        }
-        let locker = UserRule::locker_name(plan.lists.epoch);
-        for (member, link) in self.linked(plan) {
-            let view = link.view();
-            let Some(observation) = view.observation.filter(|_| link.is_seen()) else { continue };
-            let admitted = admitted_run_id(&quorum, &member.name).filter(|run_id| *run_id == observation.run_id);
-            let is_open = |user: &str| observation.open_users.iter().any(|open| open == user);
-            let locker_open = is_open(&locker);
-            let raised = view.raised == Some(self.leader.term.epoch);
-            let (Some(run_id), true, true) = (admitted, locker_open, raised) else { continue };
-            let mut missing = plan.open_rules(auth, &member.name);
-            let shut_out = link.shut_out();
-            let is_shut_out = |user: &str| shut_out.iter().any(|shut_out| shut_out.user == user);
-            missing.retain(|rule| !is_open(rule.name()) && !is_shut_out(rule.name()));
-            if missing.is_empty() {
-                continue;
-            }
-            let opened = async { link.turn(&run_id).await?.open_more(self.leader.term.epoch, &missing).await };
-            if let Err(error) = opened.await {
-                tracing::info!(member = %member.name, %error, "clients not opened yet");
-            }
-        }
-    }
+/// Clients of the specification that the plan had to go on without.
+pub(super) fn without_grants(observed: &Observed<'_>) -> Option<String> {
+    let plan = observed.plan;
+    let left_out = observed.quorum.spec.clients.iter().filter(|_| plan.external.is_empty());
+    let left_out = left_out.filter(|client| plan.clients.iter().all(|known| known.name != client.name));
+    let names: Vec<&str> = left_out.map(|client| client.name.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        let (names, secret) = (names.join(", "), plan.auth_name());
+        format!("{names} have no passwords: another object owns Secret {secret}. Delete that Secret, and the operator writes its own")
+    })
+}
 
-    /// Before the ACL files change: takes the rights of clients that were removed, and gives those that changed their new ones,
-    /// on every admitted member. Says what is in the way; the files must stay as they are until nothing is, since they are the
-    /// memory of who has rights.
-    pub(super) async fn change_clients(&self, plan: &Plan, auth: &Auth) -> Result<Vec<String>, Error> {
-        let api = self.secrets(&plan.namespace);
-        let Some(config) = request(api.get_opt(&plan.config_name())).await? else { return Ok(Vec::new()) };
-        let quorum = self.session.quorum();
-        // Who does not run with these secrets is closed by its restart, which needs the files.
-        let closed = |member: &MemberPlan| {
-            let is_restarted = || self.started_with(plan, auth, member) != StartedWith::These;
-            is_closed(&quorum, &member.name, &plan.lists) || (auth.id().is_some() && is_restarted())
-        };
-        if plan.lists.is_joint() && !plan.members.iter().all(closed) {
-            return Ok(vec!["users of the list before are being closed".to_owned()]);
+/// Opens the users that their member lacks: of clients that were added after it was admitted, or that waited for the end of a
+/// change of the members. Guarded by the epoch, and only on the process that is admitted: it has been open all along, so nothing is
+/// waited for.
+pub(super) async fn open_new(observed: &Observed<'_>) {
+    let locker = UserRule::locker_name(observed.plan.lists.epoch);
+    let members = observed.own().iter().zip(&observed.views);
+    for (member, view) in members.filter(|(_, view)| observed.is_of_plan() && view.admitted && view.obeys) {
+        let Some((link, seen)) = member.answers() else { continue };
+        let Some(observation) = &seen.observation else { continue };
+        let is_open = |user: &str| observation.open_users.iter().any(|open| open == user);
+        let (mut missing, shut_out) = (observed.plan.open_rules(observed.auth, &view.name), link.shut_out());
+        let is_shut_out = |user: &str| shut_out.iter().any(|shut_out| shut_out.user == user);
+        missing.retain(|rule| !is_open(rule.name()) && !is_shut_out(rule.name()));
+        if missing.is_empty() || !is_open(&locker) {
+            continue;
         }
-        let (mut waiting, mut gone) = (Vec::new(), Vec::new());
-        for (member, link) in self.linked(plan) {
-            // The passwords of who runs with lost ones are all others, and go with the process.
-            let has_these = self.started_with(plan, auth, member) != StartedWith::Others;
-            let mut difference = difference(&acl_file(&config, member), &users_acl(plan, auth, member), has_these);
-            gone.extend(difference.removed.iter().cloned());
-            // Those of earlier epochs were closed when the list was changed.
-            difference
-                .removed
-                .retain(|user| UserRule::split_name(user).is_none_or(|(_, epoch)| epoch >= plan.lists.epoch));
-            let votes = admitted_run_id(&quorum, &member.name).is_some() && !self.is_lost(plan, auth, member);
-            if difference == Difference::default() || !votes {
-                continue;
-            }
-            if let Err(error) = self.change_on(plan, auth, member, &link, &difference).await {
-                waiting.push(format!("{} still has the old rights of clients: {error}", member.name));
-            }
+        let opened = async { link.admin_session(&observation.run_id).await?.open_more(observed.epoch, &missing).await };
+        if let Err(error) = opened.await {
+            tracing::info!(member = %view.name, %error, "clients not opened yet");
         }
-        if waiting.is_empty() {
-            self.delete_secrets_of(plan, &gone).await?;
-        }
-        Ok(waiting)
     }
+}
 
-    /// The users of earlier epochs that the ACL files remember, closed, by member.
-    pub(super) async fn former_users_on_file(&self, plan: &Plan) -> Result<HashMap<String, Vec<UserRule>>, Error> {
-        let config = request(self.secrets(&plan.namespace).get_opt(&plan.config_name())).await?.unwrap_or_default();
-        let of_member = |member: &MemberPlan| {
-            let text = acl_file(&config, member);
-            let users = users_of(&text)
-                .into_keys()
-                .filter(|user| UserRule::split_name(user).is_some_and(|(_, epoch)| epoch < plan.lists.epoch));
-            users.map(UserRule::removed).collect()
-        };
-        Ok(plan.members.iter().map(|member| (member.name.clone(), of_member(member))).collect())
+/// Before the ACL files change: takes the rights of clients that were removed, and gives those that changed their new ones,
+/// on every admitted member. Says what is in the way; the files must stay as they are until nothing is, since they are the
+/// memory of who has rights.
+pub(super) async fn change(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<Vec<String>, Error> {
+    let (plan, auth) = (observer.plan, observer.auth);
+    let Some(config) = config(cluster, plan).await? else { return Ok(Vec::new()) };
+    let observed = observer.observe();
+    // A member that does not run with these secrets is closed by its restart, which needs the files.
+    let closed = |member: &Member| {
+        let is_restarted = || member.started_with(auth) != StartedWith::These;
+        is_closed(&observed.quorum, &member.plan.name, &plan.lists) || (auth.id().is_some() && is_restarted())
+    };
+    if plan.lists.is_joint() && !observed.own().iter().all(closed) {
+        return Ok(vec!["users of the list before are being closed".to_owned()]);
     }
-
-    async fn change_on(
-        &self,
-        plan: &Plan,
-        auth: &Auth,
-        member: &MemberPlan,
-        link: &MemberLink,
-        difference: &Difference,
-    ) -> Result<(), ActError> {
-        let run_id = admitted_run_id(&self.session.quorum(), &member.name).ok_or(ActError::OtherProcess)?;
-        let epoch = self.leader.term.epoch;
-        // One that has to wait for the end of a change of the members is opened then, as it is then.
-        let mut changed = plan.open_rules(auth, &member.name);
-        changed.retain(|rule| difference.changed.iter().any(|name| name == rule.name()));
-        let removed: Vec<UserRule> = difference.removed.iter().map(|user| UserRule::removed(user)).collect();
-        let mut turn = link.turn(&run_id).await?;
-        if !removed.is_empty() {
-            turn.close_some(epoch, &removed).await?;
+    let (mut waiting, mut gone) = (Vec::new(), Vec::new());
+    for member in observed.own().iter().filter(|member| member.seen.is_some()) {
+        // The passwords of a process that runs with lost ones are all others, and go with the process.
+        let has_these = member.started_with(auth) != StartedWith::Others;
+        let files = (acl_file(&config, &member.plan), users_acl(plan, auth, &member.plan));
+        let mut difference = difference(&files.0, &files.1, has_these);
+        gone.extend(difference.removed.iter().cloned());
+        // Those of earlier epochs were closed when the list was changed.
+        let is_former = |user: &String| UserRule::split_name(user).is_some_and(|(_, epoch)| epoch < plan.lists.epoch);
+        difference.removed.retain(|user| !is_former(user));
+        let votes = observed.admitted_run_id(&member.plan.name).is_some() && !member.is_lost(auth);
+        if difference == Difference::default() || !votes {
+            continue;
         }
-        if changed.is_empty() { Ok(()) } else { turn.open_more(epoch, &changed).await }
-    }
-
-    async fn delete_secrets_of(&self, plan: &Plan, users: &[String]) -> Result<(), Error> {
-        let api = self.secrets(&plan.namespace);
-        for user in users {
-            let Some(client) = UserRule::client_of(user) else { continue };
-            if plan.clients.iter().any(|known| known.name == client) {
-                continue;
-            }
-            let name = plan.client_secret_name(client);
-            let ours = |secret: &Secret| secret.owner_references().iter().any(|owner| owner.uid == plan.uid);
-            if let Some(found) = request(api.get_opt(&name)).await?.filter(ours) {
-                delete(&self.leader.context.client, &found).await?;
-            }
+        if let Err(error) = change_on(&observer.observe(), &member.plan.name, &difference).await {
+            waiting.push(format!("{} still has the old rights of clients: {error}", member.plan.name));
         }
-        Ok(())
     }
+    if waiting.is_empty() {
+        delete_secrets_of(cluster, plan, &gone).await?;
+    }
+    Ok(waiting)
+}
+
+/// The users of earlier epochs that the ACL files remember, closed, by member.
+pub(super) async fn former_users_on_file(
+    cluster: &Cluster<'_>,
+    plan: &Plan,
+) -> Result<HashMap<String, Vec<UserRule>>, Error> {
+    let config = config(cluster, plan).await?.unwrap_or_default();
+    let of_member = |member: &MemberPlan| {
+        let text = acl_file(&config, member);
+        let users = users_of(&text).into_keys();
+        let users = users.filter(|user| UserRule::split_name(user).is_some_and(|(_, epoch)| epoch < plan.lists.epoch));
+        users.map(UserRule::removed).collect()
+    };
+    Ok(plan.members.iter().map(|member| (member.name.clone(), of_member(member))).collect())
+}
+
+async fn change_on(observed: &Observed<'_>, name: &str, difference: &Difference) -> Result<(), ActError> {
+    let (link, run_id) = observed.admitted(name)?;
+    // One that has to wait for the end of a change of the members is opened then, as it is then.
+    let mut changed = observed.plan.open_rules(observed.auth, name);
+    changed.retain(|rule| difference.changed.iter().any(|name| name == rule.name()));
+    let removed: Vec<UserRule> = difference.removed.iter().map(|user| UserRule::removed(user)).collect();
+    let mut admin = link.admin_session(&run_id).await?;
+    if !removed.is_empty() {
+        admin.close_some(observed.epoch, &removed).await?;
+    }
+    if changed.is_empty() { Ok(()) } else { admin.open_more(observed.epoch, &changed).await }
+}
+
+async fn delete_secrets_of(cluster: &Cluster<'_>, plan: &Plan, users: &[String]) -> Result<(), Error> {
+    for client in users.iter().filter_map(|user| UserRule::client_of(user)) {
+        if plan.clients.iter().any(|known| known.name == client) {
+            continue;
+        }
+        let found: Option<Secret> = cluster.get(&plan.namespace, &plan.client_secret_name(client)).await?;
+        if let Some(found) = found.filter(|secret| is_ours(secret, &plan.uid)) {
+            cluster.delete(&found).await?;
+        }
+    }
+    Ok(())
 }
 
 /// The ACL file of a member as the Secret has it; empty without one.

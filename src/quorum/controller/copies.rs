@@ -1,11 +1,11 @@
-//! Copies of clients' Secrets in other namespaces. Nobody here may list Secrets, so the status remembers where copies may be: it says
+//! Copies of clients' Secrets in other namespaces. The operator may not list Secrets, so the status remembers where copies may be: it says
 //! so before one is written, and until it is deleted.
 
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt};
 
-use super::{Error, Task, delete, publish::Publisher, request};
+use super::{Error, cluster::Cluster, observe::Observer, publish};
 use crate::{
     api::{
         ACCEPT_CLIENTS_ANNOTATION, CLIENT_LABEL, ClientCopy, FIELD_MANAGER, MOST_COPIES, QUORUM_LABEL,
@@ -16,6 +16,7 @@ use crate::{
         build::{Transport, client_secret},
         plan::{ClientPlan, Plan},
     },
+    runtime::requests::request,
 };
 
 /// The copies of a quorum at one moment.
@@ -23,115 +24,102 @@ use crate::{
 struct Copies {
     /// Those of clients whose namespaces accept them.
     wanted: Vec<ClientCopy>,
-    /// Those that the status remembers, and that nobody wants any more.
+    /// Those that the status remembers, and that are not wanted any more.
     stale: Vec<ClientCopy>,
     /// Those of clients whose namespaces do not accept them: a version before remembered none, and may have made some.
     perhaps: Vec<ClientCopy>,
 }
 
-impl Task<'_> {
-    /// The Secrets of clients in their own namespaces, where those accept them, and nowhere else; says what is in the way.
-    pub(super) async fn keep_client_copies(
-        &self,
-        plan: &Plan,
-        auth: &Auth,
-        transport: &Transport,
-        publisher: &Publisher<'_>,
-    ) -> Result<Vec<String>, Error> {
-        let recorded = recorded(&self.session.quorum(), plan);
-        let accepted = |client: &ClientPlan| self.accepts(plan, client);
-        let copies = sort(plan, &recorded, accepted);
-        let (mut blocked, mut left) = (Vec::new(), Vec::new());
-        for copy in &copies.stale {
-            if let Err(error) = self.delete_copy(plan, copy).await {
-                blocked.push(format!("Secret {} is to be deleted and was not: {error}", shown(plan, copy)));
-                left.push(copy.clone());
-            }
+/// The Secrets of clients in their own namespaces, where those accept them, and nowhere else; says what is in the way.
+pub(super) async fn keep(
+    observer: &Observer<'_>,
+    cluster: &Cluster<'_>,
+    transport: &Transport,
+) -> Result<Vec<String>, Error> {
+    let (plan, observed) = (observer.plan, observer.observe());
+    let accepts = |client: &ClientPlan| observed.namespaces.iter().any(|namespace| accepts(namespace, plan, client));
+    let copies = sort(plan, &recorded(&observed.quorum, plan), accepts);
+    let (mut blocked, mut left) = (Vec::new(), Vec::new());
+    for copy in &copies.stale {
+        if let Err(error) = delete(cluster, plan, copy).await {
+            blocked.push(format!("Secret {} is to be deleted and was not: {error}", shown(plan, copy)));
+            left.push(copy.clone());
         }
-        for copy in &copies.perhaps {
-            if let Err(error) = self.delete_copy(plan, copy).await {
-                tracing::debug!(secret = shown(plan, copy), %error, "not looked whether there is a copy");
-            }
+    }
+    for copy in &copies.perhaps {
+        if let Err(error) = delete(cluster, plan, copy).await {
+            tracing::debug!(secret = shown(plan, copy), %error, "not looked whether there is a copy");
         }
-        let (remembered, too_many) = remembered(&copies.wanted, left);
-        publisher.write(|status| status.client_copies.clone_from(&remembered)).await?;
-        for copy in &copies.wanted {
-            let client = plan.clients.iter().find(|client| client.name == copy.client);
-            match client {
-                Some(_) if too_many.contains(copy) => {
-                    blocked.push(format!("Secret {} waits until others have been deleted", shown(plan, copy)));
-                }
-                Some(client) => blocked.extend(self.write_copy(plan, auth, transport, client).await?),
-                None => {}
-            }
+    }
+    let (remembered, too_many) = remembered(&copies.wanted, left);
+    publish::write(cluster, &observer.observe(), |status| status.client_copies.clone_from(&remembered)).await?;
+    for copy in &copies.wanted {
+        if too_many.contains(copy) {
+            blocked.push(format!("Secret {} waits until others have been deleted", shown(plan, copy)));
+        } else if let Some(client) = plan.clients.iter().find(|client| client.name == copy.client) {
+            blocked.extend(write(cluster, plan, observer.auth, transport, client).await?);
         }
-        Ok(blocked)
     }
-
-    /// Copies have no owner that would collect them.
-    pub(super) async fn delete_client_copies(&self, plan: &Plan) -> Result<(), Error> {
-        let copies = sort(plan, &recorded(&self.session.quorum(), plan), |_| false);
-        for copy in copies.stale.iter().chain(&copies.perhaps) {
-            match self.delete_copy(plan, copy).await {
-                // This operator has no rights there, or no longer: the quorum need not stay for that.
-                Err(Error::Api(error)) if is_forbidden(&error) => {
-                    tracing::warn!(secret = shown(plan, copy), "no right to delete this copy of a client's Secret");
-                }
-                outcome => outcome?,
-            }
-        }
-        Ok(())
-    }
-
-    async fn write_copy(
-        &self,
-        plan: &Plan,
-        auth: &Auth,
-        transport: &Transport,
-        client: &ClientPlan,
-    ) -> Result<Option<String>, Error> {
-        let desired = client_secret(plan, auth, transport, client, &client.namespace);
-        let api = self.secrets(&client.namespace);
-        let name = desired.name_any();
-        if request(api.get_opt(&name)).await?.is_some_and(|found| !is_copy(&found, plan, &client.name)) {
-            return Ok(Some(format!(
-                "Secret {}/{name} exists and does not belong to this RedisQuorum: delete it, or rename the client",
-                client.namespace
-            )));
-        }
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        let written = request(api.patch(&name, &params, &Patch::Apply(&desired))).await;
-        Ok(written.err().map(|error| format!("Secret {}/{name} was not written: {error}", client.namespace)))
-    }
-
-    /// This very object, if it is a copy of ours.
-    async fn delete_copy(&self, plan: &Plan, copy: &ClientCopy) -> Result<(), Error> {
-        let api = self.secrets(&copy.namespace);
-        let found = request(api.get_opt(&plan.client_secret_name(&copy.client))).await?;
-        if let Some(found) = found.filter(|found| is_copy(found, plan, &copy.client))
-            && delete(&self.leader.context.client, &found).await?
-        {
-            tracing::info!(secret = shown(plan, copy), "deleted the copy of a client's Secret");
-        }
-        Ok(())
-    }
-
-    /// Whether the client's namespace takes Secrets of this quorum: nobody may plant Secrets in another's namespace.
-    fn accepts(&self, plan: &Plan, client: &ClientPlan) -> bool {
-        let namespace = self.leader.context.namespaces.cluster_named(&client.namespace);
-        let own = format!("{}/{}", plan.namespace, plan.name);
-        namespace.is_some_and(|namespace| {
-            namespace.metadata.deletion_timestamp.is_none()
-                && namespace.annotations().get(ACCEPT_CLIENTS_ANNOTATION) == Some(&own)
-        })
-    }
-
-    pub(super) fn secrets(&self, namespace: &str) -> Api<Secret> {
-        Api::namespaced(self.leader.context.client.clone(), namespace)
-    }
+    Ok(blocked)
 }
 
-/// What the status remembers. In the quorum's own namespace there are no copies, whatever somebody has written there.
+/// Copies have no owner that would collect them.
+pub(super) async fn delete_all(cluster: &Cluster<'_>, quorum: &RedisQuorum, plan: &Plan) -> Result<(), Error> {
+    let copies = sort(plan, &recorded(quorum, plan), |_| false);
+    for copy in copies.stale.iter().chain(&copies.perhaps) {
+        match delete(cluster, plan, copy).await {
+            // This operator has no rights there, or no longer: the quorum need not stay for that.
+            Err(Error::Request(error)) if error.refusal(&[403]).is_some() => {
+                tracing::warn!(secret = shown(plan, copy), "no right to delete this copy of a client's Secret");
+            }
+            outcome => outcome?,
+        }
+    }
+    Ok(())
+}
+
+async fn write(
+    cluster: &Cluster<'_>,
+    plan: &Plan,
+    auth: &Auth,
+    transport: &Transport,
+    client: &ClientPlan,
+) -> Result<Option<String>, Error> {
+    let desired = client_secret(plan, auth, transport, client, &client.namespace);
+    let name = desired.name_any();
+    let found: Option<Secret> = cluster.get(&client.namespace, &name).await?;
+    if found.is_some_and(|found| !is_copy(&found, plan, &client.name)) {
+        return Ok(Some(format!(
+            "Secret {}/{name} exists and does not belong to this RedisQuorum: delete it, or rename the client",
+            client.namespace
+        )));
+    }
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let written =
+        request(cluster.api::<Secret>(&client.namespace).patch(&name, &params, &Patch::Apply(&desired))).await;
+    Ok(written.err().map(|error| format!("Secret {}/{name} was not written: {error}", client.namespace)))
+}
+
+/// This very object, if it is a copy of ours.
+async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy) -> Result<(), Error> {
+    let found: Option<Secret> = cluster.get(&copy.namespace, &plan.client_secret_name(&copy.client)).await?;
+    if let Some(found) = found.filter(|found| is_copy(found, plan, &copy.client))
+        && cluster.delete(&found).await?
+    {
+        tracing::info!(secret = shown(plan, copy), "deleted the copy of a client's Secret");
+    }
+    Ok(())
+}
+
+/// Whether the client's namespace takes Secrets of this quorum: no quorum may plant Secrets in another namespace.
+fn accepts(namespace: &Namespace, plan: &Plan, client: &ClientPlan) -> bool {
+    let own = format!("{}/{}", plan.namespace, plan.name);
+    namespace.name_any() == client.namespace
+        && namespace.metadata.deletion_timestamp.is_none()
+        && namespace.annotations().get(ACCEPT_CLIENTS_ANNOTATION) == Some(&own)
+}
+
+/// What the status remembers. In the quorum's own namespace there are no copies, whatever a person has written there.
 fn recorded(quorum: &RedisQuorum, plan: &Plan) -> Vec<ClientCopy> {
     let copies = quorum.status.iter().flat_map(|status| &status.client_copies);
     copies.filter(|copy| copy.namespace != plan.namespace).cloned().collect()
@@ -147,8 +135,8 @@ fn sort(plan: &Plan, recorded: &[ClientCopy], accepted: impl Fn(&ClientPlan) -> 
     Copies { wanted, stale, perhaps }
 }
 
-/// What the status shall remember, in one order, and the wanted ones for which there is no room: those that could not be deleted come
-/// first, or they would stay for ever.
+/// What the status is to remember, in one order, and the wanted ones for which there is no room: those that could not be deleted come
+/// first, or they would stay.
 fn remembered(wanted: &[ClientCopy], left: Vec<ClientCopy>) -> (Vec<ClientCopy>, Vec<ClientCopy>) {
     let room = MOST_COPIES.saturating_sub(left.len()).min(wanted.len());
     let (kept, too_many) = wanted.split_at(room);
@@ -164,10 +152,6 @@ fn shown(plan: &Plan, copy: &ClientCopy) -> String {
 fn is_copy(secret: &Secret, plan: &Plan, client: &str) -> bool {
     let has = |label: &str, value: &str| secret.labels().get(label).is_some_and(|found| found == value);
     has(QUORUM_LABEL, &plan.name) && has(QUORUM_NAMESPACE_LABEL, &plan.namespace) && has(CLIENT_LABEL, client)
-}
-
-fn is_forbidden(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
 #[cfg(test)]

@@ -1,213 +1,281 @@
 //! The deletion of a quorum: its members are closed, and it goes when they can promise nothing any more. Nothing is made meanwhile,
 //! and no member has to answer for it to end.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
 use kube::runtime::events::EventType;
-use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
 
-use super::{Error, RESYNC, Task, publish, request};
+use super::{
+    Error, RESYNC, cluster::Cluster, copies, look::Sights, members::raise_epoch, memory::KeptObjects, owned::remove,
+};
 use crate::{
     api::{
         MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum,
-        conditions::{CommonReason, QuorumCondition, find_condition, set_condition},
+        conditions::{CommonReason, QuorumCondition, find_condition},
     },
     fence::{
-        FenceStep, Process, Reach, Reason, Verdict,
+        FenceStep, Process, Reach, Reason, Record, Verdict,
         decommission::{EndStep, EndView, decide_end},
+        external::{PREDECESSOR, decide_external_end},
     },
     quorum::{
         model::{
+            condition::Condition,
             effective, facts,
             membership::users_since,
             plan::{self, Plan},
-            record::{Stamps, record_named},
+            record::{Stamps, publish_named, record_named},
         },
         session::{MemberLink, auth_of},
     },
     redlock::MemberName,
+    runtime::leader::Term,
     time::Monotonic,
 };
 
 /// So many held locks are named.
 const NAMED: usize = 10;
 
-/// How one member stands on its way to its end.
-pub(super) enum Standing {
+/// A member that is on its way to its end.
+pub(super) struct Leaver<'a> {
+    pub(super) link: &'a Arc<MemberLink>,
+    /// Of the quorum, if one can be made out.
+    pub(super) plan: Option<&'a Plan>,
+    /// The quorum goes, and no fence of it will wait for what was promised.
+    pub(super) deleted: bool,
+}
+
+/// How it stands on that way.
+pub(super) enum Ending {
     Ended,
     /// Waits, at the latest until then, for what the text says.
     Waits(Option<Monotonic>, String),
 }
 
-impl Task<'_> {
-    /// Carries the deletion as far as it goes; how long nothing has to be done unless something happens.
-    pub(super) async fn end(&self) -> Result<Duration, Error> {
-        let quorum = self.session.quorum();
-        if !quorum.finalizers().iter().any(|finalizer| finalizer == QUORUM_FINALIZER) {
-            return Ok(RESYNC);
-        }
-        let plan = plan_of_what_is(&quorum);
-        let (mut wake, mut waits) = (RESYNC, Vec::new());
-        for link in self.session.links().iter() {
-            match self.end_member(plan.as_ref(), link, true).await? {
-                Standing::Ended => {}
-                Standing::Waits(until, what) => {
-                    wake = wake.min(until.map_or(RESYNC, |until| until.since(self.now())));
-                    waits.push(what);
-                }
-            }
-        }
-        if waits.is_empty() {
-            if let Some(plan) = &plan {
-                self.delete_client_copies(plan).await?;
-            }
-            self.release_finalizer().await?;
-            return Ok(RESYNC);
-        }
-        self.say_what_is_awaited(&waits).await?;
-        Ok(wake)
-    }
+/// When each process or external member was closed for good.
+type Closed = Mutex<HashMap<String, Monotonic>>;
 
-    /// `deleted`: the quorum goes, and no fence of it will wait for what was promised.
-    pub(super) async fn end_member(
-        &self,
-        plan: Option<&Plan>,
-        link: &MemberLink,
-        deleted: bool,
-    ) -> Result<Standing, Error> {
-        let name = link.name();
-        let quorum = self.session.quorum();
-        // Without a floor no member was ever admitted, and nothing was promised.
-        let lingers = deleted && quorum.status.as_ref().is_some_and(|status| status.token_floor.is_some());
-        if link.plan().is_external() {
-            return Ok(match self.end_external(link, lingers).await? {
-                EndStep::Wait { until } => Standing::Waits(Some(until), format!("the locks on {name} run out")),
-                EndStep::Close => Standing::Waits(Some(self.now()), format!("{name} votes no more, its locks run out")),
-                EndStep::Unconfirmed { .. } | EndStep::Ended => Standing::Ended,
-            });
-        }
-        let record = record_named(quorum.status.as_ref(), name.as_str());
-        let view = link.view();
-        let pod = self.leader.context.pods.named(&quorum.namespace().unwrap_or_default(), &link.plan().pod_name());
-        let reach = view.processes.reach(pod.as_ref().is_some_and(|pod| facts::runs(pod)), self.now());
-        let threat = record.may_be_open();
-        let verdict = self.verdict(&quorum, threat, pod.as_deref()).await?;
-        let closed_since = threat.and_then(|process| self.closed_since(process.run_id.as_str()));
-        let is_harmless = threat.is_none() || matches!(verdict, Verdict::Dead(_));
-        let of_process = threat.map(|process| process.run_id.as_str());
-        let harmless_since = (lingers && is_harmless).then(|| self.session.harmless_since(name.as_str(), of_process));
-        let rejoin_delay = effective::current(&quorum).rejoin_delay();
-        let step = decide_end(&EndView {
-            now: self.now(),
-            record: &record,
-            reach: &reach,
-            verdict: &verdict,
-            rejoin_delay,
-            closed_since,
-            harmless_since,
-        });
-        if matches!(step, EndStep::Close | EndStep::Unconfirmed { .. }) {
-            self.session.note_threat(name.as_str());
-        }
-        Ok(match step {
-            EndStep::Ended => Standing::Ended,
-            EndStep::Wait { until } if is_harmless => {
-                Standing::Waits(Some(until), format!("{name} votes no more, its locks run out"))
-            }
-            EndStep::Wait { until } => Standing::Waits(Some(until), format!("{name} is closed, its locks run out")),
-            EndStep::Unconfirmed { node, until } => {
-                let pod_uid = pod.as_ref().and_then(|pod| pod.uid());
-                if let Some(plan) = plan
-                    && self.nobody_can_close(plan, view.is_refused_by(pod_uid.as_deref())).await?
-                {
-                    // Then its end is what there is to wait for.
-                    self.remove::<StatefulSet>(plan, name.as_str()).await?;
-                }
-                Standing::Waits(until, unconfirmed(name, threat, node.as_deref()))
-            }
-            EndStep::Close => match (plan, &reach) {
-                (Some(plan), Reach::Seen(_)) => self.close_for_good(plan, link, rejoin_delay).await,
-                _ => Standing::Waits(None, format!("{name} is to be closed")),
-            },
-        })
+/// Carries the deletion as far as it goes; how long nothing has to be done unless something happens.
+pub(super) async fn end(
+    sights: &Sights<'_>,
+    cluster: &Cluster<'_>,
+    term: &Term,
+    closed: &Closed,
+    kept: &Mutex<KeptObjects>,
+) -> Result<Duration, Error> {
+    let quorum = sights.session.quorum();
+    if !quorum.finalizers().iter().any(|finalizer| finalizer == QUORUM_FINALIZER) {
+        return Ok(RESYNC);
     }
-
-    /// Whether the member's secrets are lost: it refuses those that are known, or there are none.
-    async fn nobody_can_close(&self, plan: &Plan, is_refused: bool) -> Result<bool, Error> {
-        if self.session.auth().is_some() {
-            return Ok(is_refused);
-        }
-        let secrets: Api<Secret> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
-        let found = request(secrets.get_opt(&plan.auth_name())).await?;
-        Ok(found.is_none_or(|secret| auth_of(&secret, &plan.uid).is_none()))
-    }
-
-    /// A failure is waited out: the member is tried again, or proves dead.
-    async fn close_for_good(&self, plan: &Plan, link: &MemberLink, rejoin_delay: Duration) -> Standing {
-        let name = link.name();
-        match self.close(plan, link, rejoin_delay).await {
-            Ok(until) => Standing::Waits(Some(until), format!("{name} is closed, its locks run out")),
-            Err(error) => {
-                tracing::info!(member = %name, error = &error as &dyn std::error::Error, "member not closed yet");
-                Standing::Waits(Some(self.now() + Duration::from_secs(1)), format!("{name} is to be closed"))
+    let plan = plan_of_what_is(&quorum);
+    let (mut wake, mut waits) = (RESYNC, Vec::new());
+    for link in sights.session.links().iter() {
+        let leaver = Leaver { link, plan: plan.as_ref(), deleted: true };
+        match end_member(sights, cluster, term, &leaver, closed, kept).await? {
+            Ending::Ended => {}
+            Ending::Waits(until, what) => {
+                wake = wake.min(until.map_or(RESYNC, |until| until.since(cluster.now())));
+                waits.push(what);
             }
         }
     }
-
-    async fn close(&self, plan: &Plan, link: &MemberLink, rejoin_delay: Duration) -> Result<Monotonic, Error> {
-        let name = link.name().as_str();
-        let (Some(auth), Some(sight)) = (self.session.auth(), link.view().sight) else { return Err(Error::Gone) };
-        let epoch = self.leader.term.epoch;
-        let mut turn = link.turn(&sight.run_id).await?;
-        self.leader.raise_epoch(&mut turn).await?;
-        let quorum = self.session.quorum();
-        let record = record_named(quorum.status.as_ref(), name);
-        let until = self.now() + rejoin_delay;
-        let step = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at: Some(until), close: true };
-        let seen = record.process.clone().filter(|process| process.run_id == sight.run_id);
-        let next = record.after(step, seen.as_ref(), &Verdict::None);
-        let left = i64::try_from(rejoin_delay.as_millis()).unwrap_or(i64::MAX);
-        let rejoin_at = MilliTime::from_millis(self.leader.context.api_now().0.saturating_add(left));
-        publish::replace(self, &quorum, |status| {
-            if let Some(member) = status.members.iter_mut().find(|member| member.name == name) {
-                crate::quorum::model::record::publish(member, &next, Stamps { rejoin_at, ..Stamps::default() });
-            }
-        })
-        .await?;
-        let since = users_since(quorum.status.as_ref(), name, &plan.lists);
-        turn.close(epoch, &plan.closing_rules(&auth, name, since)).await?;
-        let now = self.now();
-        self.leader.memory(self.session.uid(), |memory| memory.closed.insert(sight.run_id.to_string(), now));
-        Ok(now + rejoin_delay)
+    if !waits.is_empty() {
+        say_what_is_awaited(sights, cluster, &waits).await?;
+        return Ok(wake);
     }
-
-    fn closed_since(&self, run_id: &str) -> Option<Monotonic> {
-        self.leader.memory(self.session.uid(), |memory| memory.closed.get(run_id).copied())
+    if let Some(plan) = &plan {
+        copies::delete_all(cluster, &sights.session.quorum(), plan).await?;
     }
+    cluster.release_finalizer().await?;
+    Ok(RESYNC)
+}
 
-    async fn say_what_is_awaited(&self, waits: &[String]) -> Result<(), Error> {
-        let quorum = self.session.quorum();
-        let (generation, now) = (quorum.metadata.generation, self.api_time());
-        let held = lost_locks(&self.held_locks(&quorum));
-        let message: Vec<&str> = waits.iter().chain(&held).map(String::as_str).collect();
-        let message = message.join("; ");
-        let conditions = quorum.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let begins = find_condition(conditions, QuorumCondition::Ready)
-            .is_none_or(|ready| ready.reason != CommonReason::Deleting.to_string());
-        publish::replace(self, &quorum, |status| {
-            for type_ in [QuorumCondition::Ready, QuorumCondition::QuorumAvailable] {
-                let reason = CommonReason::Deleting;
-                set_condition(&mut status.conditions, type_, false, reason, message.as_str(), generation, now);
-            }
-        })
-        .await?;
-        if let Some(held) = held.filter(|_| begins) {
-            self.leader.context.event(quorum.as_ref(), EventType::Warning, "DeletedWithLocks", held).await;
+/// Carries the end of one member as far as it goes.
+pub(super) async fn end_member(
+    sights: &Sights<'_>,
+    cluster: &Cluster<'_>,
+    term: &Term,
+    leaver: &Leaver<'_>,
+    closed: &Closed,
+    kept: &Mutex<KeptObjects>,
+) -> Result<Ending, Error> {
+    let (Leaver { link, plan, deleted }, quorum) = (leaver, sights.session.quorum());
+    let (name, view) = (link.name(), link.view());
+    // Without a floor no member was ever admitted, and nothing was promised.
+    let lingers = *deleted && quorum.status.as_ref().is_some_and(|status| status.token_floor.is_some());
+    let record = record_named(quorum.status.as_ref(), name.as_str());
+    if link.plan().is_external() {
+        return end_external(sights, cluster, link, &record, lingers, closed).await;
+    }
+    let pod = sights.pod_of(link, &quorum);
+    let reach = view.processes.reach(pod.as_ref().is_some_and(|pod| facts::runs(pod)), cluster.now());
+    let threat = record.may_be_open();
+    let verdict = sights.verdict(&quorum, threat, pod.as_deref()).await?;
+    let of_process = threat.map(|process| process.run_id.as_str());
+    let is_harmless = threat.is_none() || matches!(verdict, Verdict::Dead(_));
+    let harmless_since = || sights.session.timers().harmless_since(name.as_str(), of_process);
+    let step = decide_end(&EndView {
+        now: cluster.now(),
+        record: &record,
+        reach: &reach,
+        verdict: &verdict,
+        rejoin_delay: effective::current(&quorum).rejoin_delay(),
+        closed_since: of_process.and_then(|run_id| closed.lock().get(run_id).copied()),
+        harmless_since: (lingers && is_harmless).then(harmless_since),
+    });
+    if matches!(step, EndStep::Close | EndStep::Unconfirmed { .. }) {
+        sights.session.timers().note_threat(name.as_str());
+    }
+    Ok(match step {
+        EndStep::Ended => Ending::Ended,
+        EndStep::Wait { until } if is_harmless => {
+            Ending::Waits(Some(until), format!("{name} votes no more, its locks run out"))
         }
-        Ok(())
+        EndStep::Wait { until } => Ending::Waits(Some(until), format!("{name} is closed, its locks run out")),
+        EndStep::Unconfirmed { node, until } => {
+            let is_refused = view.is_refused_by(pod.as_ref().and_then(|pod| pod.uid()).as_deref());
+            if let Some(plan) = plan
+                && is_unclosable(sights, cluster, plan, is_refused).await?
+            {
+                // Then its end is what there is to wait for.
+                remove::<StatefulSet>(cluster, kept, plan, name.as_str()).await?;
+            }
+            Ending::Waits(until, unconfirmed(name, threat, node.as_deref()))
+        }
+        EndStep::Close => match (plan, &reach) {
+            (Some(plan), Reach::Seen(_)) => close_for_good(sights, cluster, term, plan, link, closed).await,
+            _ => Ending::Waits(None, format!("{name} is to be closed")),
+        },
+    })
+}
+
+/// Neither closed nor ended: its admission is taken from the record.
+async fn end_external(
+    sights: &Sights<'_>,
+    cluster: &Cluster<'_>,
+    link: &MemberLink,
+    record: &Record,
+    lingers: bool,
+    closed: &Closed,
+) -> Result<Ending, Error> {
+    let (name, quorum, now) = (link.name().as_str(), sights.session.quorum(), cluster.now());
+    let until = now + effective::current(&quorum).rejoin_delay();
+    let left_since = closed.lock().get(&end_of(name)).copied();
+    let is_harmless = !record.admitted && record.reason != Some(Reason::Leaving);
+    let harmless_since = (lingers && is_harmless).then(|| sights.session.timers().harmless_since(name, None));
+    let delay = effective::current(&quorum).rejoin_delay();
+    Ok(match decide_external_end(record, left_since, harmless_since, now, delay) {
+        EndStep::Close => {
+            sights.session.timers().note_threat(name);
+            let leave = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at: Some(until), close: false };
+            let next = record.after(leave, record.process.as_ref(), &PREDECESSOR);
+            let stamps = Stamps { rejoin_at: cluster.wall_time(until, now), ..Stamps::default() };
+            cluster.replace(&quorum, |status| publish_named(status, name, &next, stamps)).await?;
+            Ending::Waits(Some(cluster.now()), format!("{name} votes no more, its locks run out"))
+        }
+        EndStep::Wait { until } => {
+            closed.lock().entry(end_of(name)).or_insert(now);
+            Ending::Waits(Some(until), format!("the locks on {name} run out"))
+        }
+        EndStep::Unconfirmed { .. } | EndStep::Ended => Ending::Ended,
+    })
+}
+
+/// What this leader remembers of the end of an external member by. One that comes under its name later is another one.
+pub(super) fn end_of(name: &str) -> String {
+    format!("external {name}")
+}
+
+/// Whether the member's secrets are lost: it refuses those that are known, or there are none.
+async fn is_unclosable(
+    sights: &Sights<'_>,
+    cluster: &Cluster<'_>,
+    plan: &Plan,
+    is_refused: bool,
+) -> Result<bool, Error> {
+    if sights.session.auth().is_some() {
+        return Ok(is_refused);
     }
+    let found: Option<Secret> = cluster.get(&plan.namespace, &plan.auth_name()).await?;
+    Ok(found.is_none_or(|secret| auth_of(&secret, &plan.uid).is_none()))
+}
+
+/// A failure is waited out: the member is tried again, or proves dead.
+async fn close_for_good(
+    sights: &Sights<'_>,
+    cluster: &Cluster<'_>,
+    term: &Term,
+    plan: &Plan,
+    link: &MemberLink,
+    closed: &Closed,
+) -> Ending {
+    let name = link.name();
+    match close(sights, cluster, term, plan, link).await {
+        Ok((process, now, until)) => {
+            closed.lock().insert(process, now);
+            Ending::Waits(Some(until), format!("{name} is closed, its locks run out"))
+        }
+        Err(error) => {
+            tracing::info!(member = %name, error = &error as &dyn std::error::Error, "member not closed yet");
+            Ending::Waits(Some(cluster.now() + Duration::from_secs(1)), format!("{name} is to be closed"))
+        }
+    }
+}
+
+/// The process that was closed, when, and until when what it promised may live.
+async fn close(
+    sights: &Sights<'_>,
+    cluster: &Cluster<'_>,
+    term: &Term,
+    plan: &Plan,
+    link: &MemberLink,
+) -> Result<(String, Monotonic, Monotonic), Error> {
+    let (name, delay) = (link.name().as_str(), effective::current(&sights.session.quorum()).rejoin_delay());
+    let (Some(auth), Some(sight)) = (sights.session.auth(), link.view().sight) else { return Err(Error::Gone) };
+    let mut admin = link.admin_session(&sight.run_id).await?;
+    raise_epoch(term, &mut admin).await?;
+    let quorum = sights.session.quorum();
+    let record = record_named(quorum.status.as_ref(), name);
+    let until = cluster.now() + delay;
+    let step = FenceStep::WriteFenced { reason: Reason::Leaving, rejoin_at: Some(until), close: true };
+    let seen = record.process.clone().filter(|process| process.run_id == sight.run_id);
+    let next = record.after(step, seen.as_ref(), &Verdict::None);
+    let left = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+    let rejoin_at = MilliTime::from_millis(cluster.api_now().0.saturating_add(left));
+    let stamps = Stamps { rejoin_at, ..Stamps::default() };
+    cluster.replace(&quorum, |status| publish_named(status, name, &next, stamps)).await?;
+    let since = users_since(quorum.status.as_ref(), name, &plan.lists);
+    admin.close(term.epoch, &plan.closing_rules(&auth, name, since)).await?;
+    let now = cluster.now();
+    Ok((sight.run_id.to_string(), now, now + delay))
+}
+
+async fn say_what_is_awaited(sights: &Sights<'_>, cluster: &Cluster<'_>, waits: &[String]) -> Result<(), Error> {
+    let quorum = sights.session.quorum();
+    let (generation, now) = (quorum.metadata.generation, cluster.api_time());
+    let held: Vec<String> = sights.held_locks(&quorum).into_iter().map(|lock| lock.name).collect();
+    let held = lost_locks(&held);
+    let message: Vec<&str> = waits.iter().chain(&held).map(String::as_str).collect();
+    let message = message.join("; ");
+    let conditions = quorum.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let begins = find_condition(conditions, QuorumCondition::Ready)
+        .is_none_or(|ready| ready.reason != CommonReason::Deleting.to_string());
+    let said = cluster.replace(&quorum, |status| {
+        for type_ in [QuorumCondition::Ready, QuorumCondition::QuorumAvailable] {
+            Condition::new(type_, false, CommonReason::Deleting, message.as_str()).set(status, generation, now);
+        }
+    });
+    said.await?;
+    if let Some(held) = held.filter(|_| begins) {
+        cluster.event(EventType::Warning, "DeletedWithLocks", held).await;
+    }
+    Ok(())
 }
 
 /// What a person should know who deletes a quorum while locks are held; `None` if none are.

@@ -42,7 +42,7 @@ pub async fn ensure_default_quorum(
     }
 }
 
-/// Older versions of the operator took the annotation for an order, so whoever wrote it has to be told.
+/// Older versions of the operator took the annotation for an order, so the person who wrote it has to be told.
 pub fn warn_of_other_defaults(context: &Context) {
     let default = context.replica.settings.default_quorum.as_ref();
     for quorum in context.quorums.all().iter().filter(|quorum| is_marked_as_default(quorum)) {

@@ -9,18 +9,20 @@ use kube::api::PostParams;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
 
-use super::{Error, Leader, request};
+use super::Error;
 use crate::{
     api::{INSTALLATION_ANNOTATION, RedisQuorum},
     quorum::model::installation::{LeaseSight, Look, Service, decide},
+    runtime::{context::Context, requests::request},
     time::Boottime,
 };
 
 /// Between two looks at the Lease of another installation.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// After a longer time without a look the count begins again: whoever could not read the Lease (an API server that was away, a frozen
-/// process) does not know that nobody renewed it, and its leader could not, either.
+/// After a longer time without a look the count begins again: a replica that could not read the Lease (an API server that was away, a
+/// frozen process) does not know that it was not renewed, and its leader could not renew it, either.
 const BLIND: Duration = Duration::from_secs(40);
 
 /// How the Leases of other installations were last seen.
@@ -58,58 +60,53 @@ impl Seen {
     }
 }
 
-impl Leader {
-    /// `None`: this installation looks after the quorum. Otherwise when to ask again.
-    pub(super) async fn leave_to_others(&self, quorum: &RedisQuorum) -> Result<Option<Action>, Error> {
-        let settings = &self.context.replica.settings;
-        let (me, in_scope) =
-            (settings.installation.as_str(), settings.quorums.contains(&quorum.namespace().unwrap_or_default()));
-        let recorded = quorum.status.as_ref().and_then(|status| status.installation.as_deref());
-        let annotated = quorum.annotations().get(INSTALLATION_ANNOTATION).map(String::as_str);
-        let lease = match recorded.filter(|recorded| in_scope && *recorded != me) {
-            Some(other) => self.look_at(other).await,
-            None => LeaseSight::Unknown,
-        };
-        let name = ObjectRef::from_obj(quorum);
-        match decide(&Look { me, in_scope, recorded, annotated, lease }) {
-            Service::Serve => Ok(None),
-            Service::Leave => Ok(Some(Action::requeue(LOOK_AGAIN))),
-            Service::Take => {
-                tracing::info!(quorum = %name, before = recorded, ?lease, "this installation looks after the quorum from now on");
-                self.write_installation(quorum, Some(me)).await
-            }
-            Service::Release => {
-                tracing::info!(quorum = %name, "its namespace is left to other installations: the quorum is theirs to take");
-                self.write_installation(quorum, None).await
-            }
+/// `None`: this installation looks after the quorum. Otherwise when to ask again.
+pub(super) async fn leave_to_others(
+    context: &Context,
+    others: &Mutex<Others>,
+    quorum: &RedisQuorum,
+) -> Result<Option<Action>, Error> {
+    let settings = &context.replica.settings;
+    let (me, in_scope) =
+        (settings.installation.as_str(), settings.quorums.contains(&quorum.namespace().unwrap_or_default()));
+    let recorded = quorum.status.as_ref().and_then(|status| status.installation.as_deref());
+    let annotated = quorum.annotations().get(INSTALLATION_ANNOTATION).map(String::as_str);
+    let lease = match recorded.filter(|recorded| in_scope && *recorded != me) {
+        Some(other) => look_at(context, others, other).await,
+        None => LeaseSight::Unknown,
+    };
+    let name = ObjectRef::from_obj(quorum);
+    let installation = match decide(&Look { me, in_scope, recorded, annotated, lease }) {
+        Service::Serve => return Ok(None),
+        Service::Leave => return Ok(Some(Action::requeue(LOOK_AGAIN))),
+        Service::Take => {
+            tracing::info!(quorum = %name, before = recorded, ?lease, "this installation looks after the quorum from now on");
+            Some(me.to_owned())
         }
-    }
-
-    /// With the version on which it was decided: of two installations one is first. Its watch brings the quorum here again.
-    async fn write_installation(&self, quorum: &RedisQuorum, name: Option<&str>) -> Result<Option<Action>, Error> {
-        let mut next = quorum.clone();
-        next.status.get_or_insert_default().installation = name.map(str::to_owned);
-        let api: Api<RedisQuorum> =
-            Api::namespaced(self.context.client.clone(), &quorum.namespace().unwrap_or_default());
-        request(api.replace_status(&quorum.name_any(), &PostParams::default(), &next)).await?;
-        Ok(Some(Action::requeue(LOOK_AGAIN)))
-    }
-
-    async fn look_at(&self, installation: &str) -> LeaseSight {
-        let Some((namespace, name)) = installation.split_once('/') else { return LeaseSight::Unknown };
-        let now = self.context.clock.boottime();
-        if let Some(sight) = self.others().fresh(installation, now) {
-            return sight;
+        Service::Release => {
+            tracing::info!(quorum = %name, "its namespace is left to other installations: the quorum is theirs to take");
+            None
         }
-        let leases: Api<Lease> = Api::namespaced(self.context.client.clone(), namespace);
-        let lease = match request(leases.get_opt(name)).await {
-            Ok(lease) => lease.map(|lease| lease.spec.unwrap_or_default()),
-            Err(Error::Api(error)) if matches!(error.as_ref(), kube::Error::Api(status) if status.code == 403) => {
-                return LeaseSight::Forbidden;
-            }
-            Err(_no_answer) => return LeaseSight::Unknown,
-        };
-        self.others().see(installation, lease, now)
+    };
+    // With the version on which it was decided: of two installations one is first. Its watch brings the quorum here again.
+    let mut next = quorum.clone();
+    next.status.get_or_insert_default().installation = installation;
+    let api: Api<RedisQuorum> = Api::namespaced(context.client.clone(), &quorum.namespace().unwrap_or_default());
+    request(api.replace_status(&quorum.name_any(), &PostParams::default(), &next)).await?;
+    Ok(Some(Action::requeue(LOOK_AGAIN)))
+}
+
+async fn look_at(context: &Context, others: &Mutex<Others>, installation: &str) -> LeaseSight {
+    let Some((namespace, name)) = installation.split_once('/') else { return LeaseSight::Unknown };
+    let now = context.clock.boottime();
+    if let Some(sight) = others.lock().fresh(installation, now) {
+        return sight;
+    }
+    let leases: Api<Lease> = Api::namespaced(context.client.clone(), namespace);
+    match request(leases.get_opt(name)).await {
+        Ok(lease) => others.lock().see(installation, lease.map(|lease| lease.spec.unwrap_or_default()), now),
+        Err(error) if error.refusal(&[403]).is_some() => LeaseSight::Forbidden,
+        Err(_no_answer) => LeaseSight::Unknown,
     }
 }
 

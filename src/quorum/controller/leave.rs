@@ -1,64 +1,60 @@
 //! Members that are in no list any more: closed for good, then their objects are removed, and the status forgets them when nothing
 //! that they promised, and no process of theirs, can matter any more.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Service;
-use kube::{Api, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
+use parking_lot::Mutex;
 
-use super::{Error, RESYNC, Task, decommission::Standing, delete, publish::Publisher, request};
-use crate::quorum::model::plan::Plan;
+use super::{
+    Error, RESYNC,
+    cluster::Cluster,
+    decommission::{Ending, Leaver, end_member, end_of},
+    memory::KeptObjects,
+    observe::Observer,
+    owned::remove,
+    publish,
+};
+use crate::{runtime::leader::Term, time::Monotonic};
 
-/// Between two looks at a member that leaves: the end of its objects wakes nobody.
+/// Between two looks at a member that leaves: the controller does not hear of the end of its objects.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-impl Task<'_> {
-    /// Carries the members that leave as far as they go; how long nothing has to be done unless something happens. They wait for
-    /// nobody, and nobody waits for them.
-    pub(super) async fn settle_leavers(&self, plan: &Plan, publisher: &Publisher<'_>) -> Result<Duration, Error> {
-        let mut wake = RESYNC;
-        for link in self.session.links().iter() {
-            let name = link.name().as_str();
-            if plan.member(name).is_some() {
-                continue;
+/// Carries the members that leave as far as they go; how long nothing has to be done unless something happens. They wait for
+/// no other member, and no other member waits for them.
+pub(super) async fn settle(
+    observer: &Observer<'_>,
+    cluster: &Cluster<'_>,
+    term: &Term,
+    closed: &Mutex<HashMap<String, Monotonic>>,
+    kept: &Mutex<KeptObjects>,
+) -> Result<Duration, Error> {
+    let (plan, mut wake) = (observer.plan, RESYNC);
+    for link in observer.sights.session.links().iter() {
+        let name = link.name().as_str();
+        if plan.member(name).is_some() {
+            continue;
+        }
+        let leaver = Leaver { link, plan: Some(plan), deleted: false };
+        let standing = end_member(&observer.sights, cluster, term, &leaver, closed, kept).await?;
+        // Its record is what tells of these objects, so they go first. A master that others run has none.
+        let removed = link.plan().is_external()
+            || (remove::<StatefulSet>(cluster, kept, plan, name).await?
+                & remove::<Service>(cluster, kept, plan, name).await?);
+        match standing {
+            Ending::Ended if removed => {
+                let forget = |member: &crate::api::MemberStatus| member.name != name;
+                publish::write(cluster, &observer.observe(), |status| status.members.retain(forget)).await?;
+                closed.lock().remove(&end_of(name));
+                tracing::info!(quorum = %observer.sights.session.reference(), member = name, "member has left");
             }
-            let standing = self.end_member(Some(plan), link, false).await?;
-            // Its record is what tells of these objects, so they go first. A master that others run has none.
-            let removed = link.plan().is_external()
-                || (self.remove::<StatefulSet>(plan, name).await? & self.remove::<Service>(plan, name).await?);
-            match standing {
-                Standing::Ended if removed => {
-                    publisher.write(|status| status.members.retain(|member| member.name != name)).await?;
-                    self.forget_end_of_external(name);
-                    tracing::info!(quorum = %self.session.reference(), member = name, "member has left");
-                }
-                Standing::Ended => wake = wake.min(LOOK_AGAIN),
-                Standing::Waits(until, _) => {
-                    wake = wake.min(until.map_or(LOOK_AGAIN, |until| until.since(self.now())));
-                }
+            Ending::Ended => wake = wake.min(LOOK_AGAIN),
+            Ending::Waits(until, _) => {
+                wake = wake.min(until.map_or(LOOK_AGAIN, |until| until.since(cluster.now())));
             }
         }
-        Ok(wake)
     }
-
-    /// Deletes an object of a member, if it is ours; whether there is none any more. Asked of the API server: a watch that has
-    /// just begun knows of nothing.
-    pub(super) async fn remove<K>(&self, plan: &Plan, name: &str) -> Result<bool, Error>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
-    {
-        let api: Api<K> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
-        let Some(found) = request(api.get_opt(name)).await? else { return Ok(true) };
-        if !found.owner_references().iter().any(|owner| owner.uid == plan.uid) {
-            return Ok(true);
-        }
-        if found.meta().deletion_timestamp.is_none() {
-            self.forget_settled::<K>(name);
-            delete(&self.leader.context.client, &found).await?;
-        }
-        Ok(false)
-    }
+    Ok(wake)
 }

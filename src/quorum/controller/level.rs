@@ -1,19 +1,17 @@
 //! The members' token counters are kept level (`docs/algorithm.md`, "Tokens"). One that was restored by a clock that was ahead, or that
 //! has missed many tokens, would leave the others so far behind that they refuse its number as a mistake.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use tokio::time::{sleep, timeout};
 
-use super::{Leader, Task};
 use crate::{
     quorum::{
         model::record::admitted_run_id,
-        session::{ActError, MemberLink},
+        session::{ActError, MemberLink, QuorumSession, Sessions},
     },
-    redlock::{FencingToken, RunId},
+    redlock::{FencingToken, MemberError, RunId},
 };
 
 /// Between two looks.
@@ -22,7 +20,7 @@ const PERIOD: Duration = Duration::from_secs(5);
 const APART: u32 = 1_000;
 /// For one member.
 const TIMEOUT: Duration = Duration::from_millis(600);
-/// Numbers from here on are nobody's: they would leave too few for those to come.
+/// Numbers from here on are no tokens: they would leave too few for those to come.
 const NO_NUMBER: i64 = (1 << 53) - (1 << 50);
 
 /// Who is behind, and what to raise them to: the highest number of all, and at least this one.
@@ -34,55 +32,46 @@ fn behind<M>(counters: Vec<(M, FencingToken)>, at_least: FencingToken) -> (Fenci
     (highest, members.collect())
 }
 
-/// Levels the counters of all quorums every few seconds, as long as this leader leads. Raising a counter is right whoever does it.
-pub(super) async fn run(leader: Arc<Leader>) {
+/// Levels the counters of all quorums every few seconds, as long as this leader leads. Raising a counter is right whichever replica does it.
+pub(super) async fn run(sessions: Sessions) {
     loop {
         sleep(PERIOD).await;
-        for session in leader.sessions.all() {
-            let quorum = session.quorum();
-            let Some(task) = Task::new(&leader, &quorum) else { continue };
-            if quorum.metadata.deletion_timestamp.is_none() {
-                task.level_counters(session.hint()).await;
+        for session in sessions.all() {
+            if session.quorum().metadata.deletion_timestamp.is_none() {
+                level_counters(&session, session.hint()).await;
             }
         }
     }
 }
 
-impl Task<'_> {
-    /// Raises every admitted counter that is behind, as far as members can be asked: to the highest that was read, and at least to
-    /// this number.
-    pub(super) async fn level_counters(&self, at_least: FencingToken) {
-        let quorum = self.session.quorum();
-        let links = self.session.links();
-        let counters = links.iter().filter_map(|link| {
-            let run_id = admitted_run_id(&quorum, link.name().as_str())?;
-            let seen = link.view().observation.filter(|seen| link.is_seen() && seen.run_id == run_id)?;
-            Some(((link.clone(), run_id), seen.counter.unwrap_or_default()))
-        });
-        let (highest, members) = behind(counters.collect(), at_least);
-        let raised = members.iter().map(|(link, run_id)| raise(link, run_id, highest));
-        for (outcome, (link, _)) in join_all(raised).await.into_iter().zip(&members) {
-            match outcome {
-                Ok(Ok(())) => {
-                    tracing::info!(member = %link.name(), counter = %highest, "token counter raised to that of the others")
-                }
-                Ok(Err(error)) => tracing::debug!(member = %link.name(), %error, "token counter not raised yet"),
-                Err(_elapsed) => tracing::debug!(member = %link.name(), "token counter not raised yet"),
+/// Raises every admitted counter that is behind, as far as members can be asked: to the highest that was read, and at least to
+/// this number.
+pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingToken) {
+    let (quorum, links) = (session.quorum(), session.links());
+    let counters = links.iter().filter_map(|link| {
+        let run_id = admitted_run_id(&quorum, link.name().as_str())?;
+        let seen = link.view().observation.filter(|seen| link.is_seen() && seen.run_id == run_id)?;
+        Some(((link.clone(), run_id), seen.counter.unwrap_or_default()))
+    });
+    let (highest, members) = behind(counters.collect(), at_least);
+    let raised = members.iter().map(|(link, run_id)| raise(link, run_id, highest));
+    for (outcome, (link, _)) in join_all(raised).await.into_iter().zip(&members) {
+        match outcome {
+            Ok(()) => {
+                tracing::info!(member = %link.name(), counter = %highest, "token counter raised to that of the others")
             }
+            Err(error) => tracing::debug!(member = %link.name(), %error, "token counter not raised yet"),
         }
-        if !members.is_empty() {
-            // A direct client's may be among them: the floor goes above it, too.
-            self.session.saw_token(highest);
-        }
+    }
+    if !members.is_empty() {
+        // A direct client's may be among them: the floor goes above it, too.
+        session.saw_token(highest);
     }
 }
 
-async fn raise(
-    link: &MemberLink,
-    run_id: &RunId,
-    to: FencingToken,
-) -> Result<Result<(), ActError>, tokio::time::error::Elapsed> {
-    timeout(TIMEOUT, async { link.turn(run_id).await?.restore_counter(to).await }).await
+async fn raise(link: &MemberLink, run_id: &RunId, to: FencingToken) -> Result<(), ActError> {
+    let raised = timeout(TIMEOUT, async { link.admin_session(run_id).await?.restore_counter(to).await });
+    raised.await.unwrap_or(Err(ActError::Member(MemberError::TimedOut)))
 }
 
 #[cfg(test)]

@@ -1,376 +1,151 @@
-//! The members one by one: what the fence decides, carried out until there is nothing left to do but wait.
+//! The members one by one: what the fence decides, carried out until there is nothing left to do but wait. To a master that others run
+//! nothing is done but reading, the record of its operators, and the counter of tokens: what makes its votes count is the status.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::runtime::events::EventType;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 
-use super::{Error, RESYNC, Task, publish::Publisher, request};
+use super::{
+    Error, RESYNC, admit,
+    cluster::Cluster,
+    fencing::{close_former, close_users, say_fenced, write},
+    look::Look,
+    observe::Observer,
+};
 use crate::{
-    api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum},
-    evidence::{ContainerEvidence, container_state},
-    fence::{
-        Evidence, FenceStep, Process, Reach, Reason, Record, Verdict, View, decide,
-        predecessor::{Facts, judge},
-    },
+    api::RedisQuorumStatus,
+    fence::{FenceStep, Reason},
     quorum::{
-        model::{
-            auth::Auth,
-            effective,
-            facts::{self, Whereabouts},
-            membership::users_since,
-            plan::{MemberPlan, Plan},
-            record::{Stamps, publish, record_named},
-        },
-        session::{LinkView, MemberLink},
+        model::status::merged,
+        session::{ActError, AdminSession, MemberLink},
     },
-    redis_member::acl::UserRule,
-    redlock::RunId,
+    runtime::leader::Term,
     time::Monotonic,
 };
 
 /// Steps in one reconciliation: raise the epoch, record the process, its predecessor's death, the admission. More are a quarrel,
 /// and go on later.
-pub(super) const STEPS: usize = 8;
+const STEPS: usize = 8;
 
 /// A member that failed is looked at again after this, or when its link has news.
-pub(super) const AFTER_FAILURE: Duration = Duration::from_secs(1);
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// One member in one reconciliation.
-pub(super) struct Member<'a> {
-    pub(super) task: &'a Task<'a>,
-    pub(super) plan: &'a Plan,
-    pub(super) auth: &'a Auth,
-    pub(super) publisher: &'a Publisher<'a>,
-    pub(super) member: &'a MemberPlan,
-    pub(super) link: &'a Arc<MemberLink>,
+/// Carries every member as far as it goes; until when nothing has to be done unless something happens.
+pub(super) async fn settle(observer: &Observer<'_>, cluster: &Cluster<'_>, term: &Term) -> Result<Monotonic, Error> {
+    let mut wake = cluster.now() + RESYNC;
+    for link in observer.sights.links_of(observer.plan) {
+        match settle_one(observer, cluster, term, &link).await {
+            Ok(until) => wake = wake.min(until.unwrap_or(wake)),
+            // One member that fails must not keep the others waiting.
+            Err(Error::Member(error)) => {
+                tracing::info!(member = %link.name(), %error, "fence not carried out");
+                wake = wake.min(cluster.now() + AFTER_FAILURE);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(wake)
 }
 
-/// All that is known of a member at one moment.
-pub(super) struct Look {
-    pub(super) now: Monotonic,
-    pub(super) view: LinkView,
-    pub(super) reach: Reach,
-    pub(super) seen: Option<Process>,
-    /// The pod shows the very container running that `seen` is in, as far as is known.
-    pub(super) is_shown: bool,
-    /// What is known of the process that `seen` has to wait for.
-    pub(super) verdict: Verdict,
-}
-
-impl Task<'_> {
-    /// Carries every member as far as it goes; until when nothing has to be done unless something happens.
-    pub(super) async fn settle_members(
-        &self,
-        plan: &Plan,
-        auth: &Auth,
-        publisher: &Publisher<'_>,
-    ) -> Result<Monotonic, Error> {
-        let mut wake = self.now() + RESYNC;
-        for (member, link) in self.linked(plan) {
-            let member = Member { task: self, plan, auth, publisher, member, link: &link };
-            match member.settle().await {
-                Ok(until) => wake = wake.min(until.unwrap_or(wake)),
-                // One member that fails must not keep the others waiting.
-                Err(Error::Member(error)) => {
-                    tracing::info!(member = %member.member.name, %error, "fence not carried out");
-                    wake = wake.min(self.now() + AFTER_FAILURE);
+/// Steps until there is nothing left to do but wait; until when, at the latest.
+async fn settle_one(
+    observer: &Observer<'_>,
+    cluster: &Cluster<'_>,
+    term: &Term,
+    link: &Arc<MemberLink>,
+) -> Result<Option<Monotonic>, Error> {
+    for _ in 0..STEPS {
+        let look = observer.sights.look_now(link).await?;
+        match look.step() {
+            FenceStep::Nothing => return keep_memory(cluster, &look).await.map(|()| None),
+            FenceStep::Wait { until } => return Ok(until),
+            FenceStep::RestartProcess => {
+                restart_process(observer, cluster, &look).await?;
+                return Ok(None);
+            }
+            FenceStep::RaiseEpoch => {
+                if let Some(seen) = &look.seen {
+                    raise_epoch(term, &mut link.admin_session(&seen.run_id).await?).await?;
                 }
-                Err(error) => return Err(error),
             }
-        }
-        Ok(wake.min(self.settle_external(plan, publisher).await?))
-    }
-
-    /// The members that vote or shall vote, with their links.
-    pub(super) fn linked<'p>(&self, plan: &'p Plan) -> Vec<(&'p MemberPlan, Arc<MemberLink>)> {
-        plan.members.iter().filter_map(|member| Some((member, self.session.link(&member.name)?))).collect()
-    }
-
-    /// What this replica sees of a member, and what it knows of the process that votes or voted last under `record`.
-    pub(super) async fn look(&self, link: &MemberLink, quorum: &RedisQuorum, record: &Record) -> Result<Look, Error> {
-        let now = self.now();
-        let view = link.view();
-        let namespace = quorum.namespace().unwrap_or_default();
-        let pod = self.leader.context.pods.named(&namespace, &link.plan().pod_name());
-        // The link has not followed to a new pod yet: whom it saw is nobody here.
-        let elsewhere = pod.as_ref().is_some_and(|pod| view.pod_uid.is_some() && view.pod_uid != pod.uid());
-        let runs = pod.as_ref().is_some_and(|pod| facts::runs(pod));
-        let reach = match view.processes.reach(runs, now) {
-            Reach::Seen(_) | Reach::Lost { .. } if elsewhere && !runs => Reach::NotRunning,
-            Reach::Seen(_) | Reach::Lost { .. } if elsewhere => Reach::Connecting { since: now },
-            reach => reach,
-        };
-        let seen = match &reach {
-            Reach::Seen(sight) => Some(self.whereabouts(link, &view, &sight.run_id, pod.as_deref(), record)),
-            _ => None,
-        };
-        let shown = pod.as_deref().and_then(facts::running_container);
-        let is_shown = shown.is_some() && seen.as_ref().and_then(|seen| seen.container_id.as_deref()) == shown;
-        let threat = record.threat_to(seen.as_ref().map(|seen| &seen.run_id));
-        let verdict = self.verdict(quorum, threat, pod.as_deref()).await?;
-        Ok(Look { now, view, reach, seen, is_shown, verdict })
-    }
-
-    /// Where the process runs that answers.
-    fn whereabouts(
-        &self,
-        link: &MemberLink,
-        view: &LinkView,
-        run_id: &RunId,
-        pod: Option<&Pod>,
-        record: &Record,
-    ) -> Process {
-        let pod_uid = view.pod_uid.as_deref().unwrap_or_default();
-        let gone = self.leader.context.pods.departed(pod_uid);
-        let asked = view.observation.as_ref().map(|answer| answer.clock.sent);
-        let container = asked.and_then(|asked| self.session.container_of(link.name().as_str(), pod_uid, run_id, asked));
-        let container = container.as_deref();
-        let sessions = &self.leader.sessions;
-        facts::process(
-            &Whereabouts { run_id, pod_uid, pods: [pod, gone.as_deref()], container, record },
-            |name| sessions.node_identity(name),
-            |machine| sessions.is_shared(machine),
-        )
-    }
-
-    /// Is the process that could vote before dead? (Rule 4.)
-    pub(super) async fn verdict(
-        &self,
-        quorum: &RedisQuorum,
-        threat: Option<&Process>,
-        current: Option<&Pod>,
-    ) -> Result<Verdict, Error> {
-        let Some(process) = threat else { return Ok(Verdict::None) };
-        let (now, sessions) = (self.now(), &self.leader.sessions);
-        let current = current.filter(|pod| pod.uid().as_deref() == Some(&process.pod_uid));
-        let gone_since = current.is_none().then(|| self.session.gone_since(&process.pod_uid));
-        let departed = self.leader.context.pods.departed(&process.pod_uid);
-        let mut pods = [current, departed.as_deref()].into_iter().flatten();
-        let terminated = process
-            .container_id
-            .as_ref()
-            .is_some_and(|id| pods.any(|pod| container_state(pod, id) == ContainerEvidence::Dead));
-        let node = process.node_name.as_deref().map(|name| sessions.node(name)).unwrap_or_default();
-        // What was recorded may be known to be shared by now.
-        let identity = process.node.clone().map(|node| facts::told_apart(node, |machine| sessions.is_shared(machine)));
-        let verdict = judge(
-            Some(&Process { node: identity, ..process.clone() }),
-            &Facts {
-                now,
-                terminated,
-                gone_since,
-                node: &node,
-                declared_dead: quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION).map(String::as_str),
-            },
-        );
-        match (&verdict, &process.node_name) {
-            (Verdict::Dead(Evidence::NodeReady), Some(name)) if !self.is_still_ready(name).await? => {
-                Ok(Verdict::Unconfirmed { node: Some(name.clone()), until: None })
-            }
-            _ => Ok(verdict),
-        }
-    }
-
-    /// A watch that stands still shows a node Ready for ever, so the API server is asked.
-    async fn is_still_ready(&self, node: &str) -> Result<bool, Error> {
-        let api: Api<Node> = Api::all(self.leader.context.client.clone());
-        let live = request(api.get_opt(node)).await?;
-        let transition = live.as_ref().and_then(facts::ready_transition);
-        Ok(transition.is_some() && transition == self.leader.sessions.node_transition(node))
-    }
-}
-
-impl Member<'_> {
-    /// Steps until there is nothing left to do but wait; until when, at the latest.
-    async fn settle(&self) -> Result<Option<Monotonic>, Error> {
-        for _ in 0..STEPS {
-            let quorum = self.task.session.quorum();
-            let record = self.record(&quorum);
-            let look = self.task.look(self.link, &quorum, &record).await?;
-            match self.step(&quorum, &record, &look) {
-                FenceStep::Nothing => return Ok(None),
-                FenceStep::Wait { until } => return Ok(until),
-                FenceStep::RestartProcess => {
-                    self.restart_process(&record, &look).await?;
-                    return Ok(None);
-                }
-                step => self.carry_out(step, &quorum, &record, &look).await?,
-            }
-        }
-        Ok(Some(self.task.now() + AFTER_FAILURE))
-    }
-
-    pub(super) fn record(&self, quorum: &RedisQuorum) -> Record {
-        record_named(quorum.status.as_ref(), &self.member.name)
-    }
-
-    /// The decision, with the settings of this very state of the quorum.
-    pub(super) fn step(&self, quorum: &RedisQuorum, record: &Record, look: &Look) -> FenceStep {
-        let seen = look.view.sight.as_ref();
-        decide(&View {
-            now: look.now,
-            record,
-            reach: &look.reach,
-            predecessor: &look.verdict,
-            rejoin_delay: effective::rejoin_delay_of(quorum),
-            fenced_since: look.view.fenced_since,
-            epoch_raised: look.view.raised == Some(self.task.leader.term.epoch),
-            clock_jumped: seen.is_some_and(|seen| self.task.session.clocks().step_of(&seen.run_id).is_some()),
-            stuck: self.link.is_stuck() && self.may_be_restarted(quorum, look.now),
-            seen: look.seen.as_ref(),
-        })
-    }
-
-    async fn carry_out(
-        &self,
-        step: FenceStep,
-        quorum: &RedisQuorum,
-        record: &Record,
-        look: &Look,
-    ) -> Result<(), Error> {
-        match step {
-            FenceStep::Nothing | FenceStep::Wait { .. } => Ok(()),
-            FenceStep::RaiseEpoch => self.raise_epoch(look).await,
+            FenceStep::Admit => admit::admit(observer, cluster, &look).await?,
             FenceStep::WriteFenced { reason, rejoin_at, close } => {
-                // A busy process obeys nobody.
-                let close = close && reason != Reason::Busy;
-                if close && record.admitted && !self.is_still(step, look).await? {
-                    return Ok(());
-                }
-                self.write(step, quorum, record, look).await?;
-                self.close_former(record);
-                self.say_fenced(reason, rejoin_at, look).await;
-                if close { self.close(look).await } else { Ok(()) }
+                fence(observer, cluster, &look, (reason, rejoin_at, close)).await?;
             }
-            FenceStep::Admit => self.admit(look).await,
-            FenceStep::WritePending | FenceStep::WriteStarting => {
-                self.write(step, quorum, record, look).await?;
-                self.close_former(record);
-                Ok(())
+            step @ (FenceStep::WritePending | FenceStep::WriteStarting) => {
+                write(observer, cluster, &look, step).await?;
+                close_former(observer, &look);
             }
-            _ => self.write(step, quorum, record, look).await,
+            step => write(observer, cluster, &look, step).await?,
         }
     }
+    Ok(Some(cluster.now() + AFTER_FAILURE))
+}
 
-    async fn raise_epoch(&self, look: &Look) -> Result<(), Error> {
-        let Some(seen) = &look.seen else { return Ok(()) };
-        self.task.leader.raise_epoch(&mut self.link.turn(&seen.run_id).await?).await
+/// Makes this term's epoch the one that opens and closes users of the process. Where a higher one is obeyed nothing can be done in
+/// this term: the Lease may have been deleted while clocks differed. So that is said, and the next term begins above it.
+pub(super) async fn raise_epoch(term: &Term, admin: &mut AdminSession<'_>) -> Result<(), Error> {
+    let raised = admin.raise_epoch(term.epoch).await;
+    if let Err(ActError::Outdated(higher)) = raised
+        && term.outdated(higher)
+    {
+        tracing::warn!(epoch = term.epoch, higher, "a member obeys a later operator epoch");
     }
+    Ok(raised?)
+}
 
-    /// Looks again before an admitted process is fenced: what was seen may be from before its opening.
-    async fn is_still(&self, step: FenceStep, look: &Look) -> Result<bool, Error> {
-        let Some(seen) = &look.seen else { return Ok(false) };
-        self.link.turn(&seen.run_id).await?.observe().await?;
-        let quorum = self.task.read().await?;
-        let record = self.record(&quorum);
-        let again = self.task.look(self.link, &quorum, &record).await?;
-        let fences = |step| matches!(step, FenceStep::WriteFenced { close: true, .. });
-        Ok(fences(step) && fences(self.step(&quorum, &record, &again)))
+async fn fence(
+    observer: &Observer<'_>,
+    cluster: &Cluster<'_>,
+    look: &Look,
+    (reason, rejoin_at, close): (Reason, Option<Monotonic>, bool),
+) -> Result<(), Error> {
+    let step = FenceStep::WriteFenced { reason, rejoin_at, close };
+    // A busy process obeys no command.
+    let close = close && reason != Reason::Busy;
+    if close && look.record.admitted && !is_still_to_be_fenced(observer, cluster, look).await? {
+        return Ok(());
     }
+    write(observer, cluster, look, step).await?;
+    close_former(observer, look);
+    say_fenced(observer, cluster, look, reason, rejoin_at).await;
+    if close { close_users(observer, look).await } else { Ok(()) }
+}
 
-    /// Only after the record says Fenced; the count starts when it is confirmed.
-    pub(super) async fn close(&self, look: &Look) -> Result<(), Error> {
-        let Some(seen) = &look.seen else { return Ok(()) };
-        let rules = self.closing_rules();
-        Ok(self.link.turn(&seen.run_id).await?.close(self.task.leader.term.epoch, &rules).await?)
+/// Looks again before an admitted process is fenced: what was seen may be from before its opening.
+async fn is_still_to_be_fenced(observer: &Observer<'_>, cluster: &Cluster<'_>, look: &Look) -> Result<bool, Error> {
+    let Some(seen) = &look.seen else { return Ok(false) };
+    look.link.admin_session(&seen.run_id).await?.observe().await?;
+    let again = observer.sights.look(&look.link, cluster.read().await?).await?;
+    Ok(matches!(again.step(), FenceStep::WriteFenced { close: true, .. }))
+}
+
+/// What is learnt later of a process of an external member that was admitted: its record may not have been read yet, or an older version
+/// did not ask.
+async fn keep_memory(cluster: &Cluster<'_>, look: &Look) -> Result<(), Error> {
+    let (known, Some(now)) = (look.known_memory(), look.memory()) else { return Ok(()) };
+    let memory = merged(known, now);
+    if known == Some(&memory) || !look.link.plan().is_external() {
+        return Ok(());
     }
-
-    /// The process before may still answer where its pod was: two live processes behind one name, and neither may vote. This
-    /// confirms nothing for its successor, which goes on waiting for its death.
-    fn close_former(&self, record: &Record) {
-        if let Some(before) = record.may_be_open() {
-            self.link.close_former(&before.run_id, self.task.leader.term.epoch, self.closing_rules());
+    let keep = |status: &mut RedisQuorumStatus| {
+        if let Some(member) = status.members.iter_mut().find(|member| member.name == look.name()) {
+            member.memory = Some(memory);
         }
-    }
+    };
+    cluster.replace(&look.quorum, keep).await
+}
 
-    fn closing_rules(&self) -> Vec<UserRule> {
-        let quorum = self.task.session.quorum();
-        let since = users_since(quorum.status.as_ref(), &self.member.name, &self.plan.lists);
-        self.plan.closing_rules(self.auth, &self.member.name, since)
+/// Deletes the pod of a process whose clock was stepped: keys that end at wrong moments must go, and the operator's Redis
+/// user cannot shut a process down. Or of one that a script keeps busy. By its UID, so that no later pod is meant.
+async fn restart_process(observer: &Observer<'_>, cluster: &Cluster<'_>, look: &Look) -> Result<(), Error> {
+    let Some(process) = look.seen.as_ref().or_else(|| look.record.may_be_open()) else { return Ok(()) };
+    let pod = observer.sights.pod_of(&look.link, &look.quorum);
+    let Some(pod) = pod.filter(|pod| pod.uid().as_ref() == Some(&process.pod_uid)) else { return Ok(()) };
+    if pod.metadata.deletion_timestamp.is_none() && cluster.delete(pod.as_ref()).await? {
+        let (pod, reason) = (pod.name_any(), look.record.reason);
+        tracing::info!(pod, run_id = %process.run_id, ?reason, "deleted, to end its process");
     }
-
-    /// Writes the record that a step leads to.
-    pub(super) async fn write(
-        &self,
-        step: FenceStep,
-        quorum: &RedisQuorum,
-        record: &Record,
-        look: &Look,
-    ) -> Result<(), Error> {
-        let next = record.after(step, look.seen.as_ref(), &look.verdict);
-        let joins = self.plan.lists.learns(&self.member.name);
-        let stamps = Stamps { rejoin_at: self.rejoin_at(step, quorum, look), joins, ..Stamps::default() };
-        self.publisher
-            .write_on(quorum, |status| {
-                if let Some(member) = status.members.iter_mut().find(|member| member.name == self.member.name) {
-                    publish(member, &next, stamps);
-                }
-                self.publisher.refresh(status);
-            })
-            .await?;
-        tracing::info!(
-            quorum = %self.task.session.reference(),
-            member = %self.member.name,
-            state = ?next.state,
-            reason = ?next.reason,
-            run_id = next.run_id.as_ref().map(tracing::field::display),
-            "member"
-        );
-        Ok(())
-    }
-
-    /// In the wall clock's words, for people. A step that does not speak of it leaves it as it is.
-    fn rejoin_at(&self, step: FenceStep, quorum: &RedisQuorum, look: &Look) -> Option<MilliTime> {
-        match step {
-            FenceStep::WriteFenced { rejoin_at, .. } => self.task.wall_time(rejoin_at?, look.now),
-            // The count begins with this record.
-            FenceStep::WritePredecessorDead => {
-                self.task.wall_time(look.now + effective::rejoin_delay_of(quorum), look.now)
-            }
-            _ => None,
-        }
-    }
-
-    pub(super) async fn say_fenced(&self, reason: Reason, rejoin_at: Option<Monotonic>, look: &Look) {
-        let name = &self.member.name;
-        let until = rejoin_at.and_then(|at| self.task.wall_time(at, look.now));
-        let until = until.map_or_else(|| "it is safe".to_owned(), |until| until.to_string());
-        let (type_, reason, note) = match reason {
-            Reason::FirstStart => {
-                (EventType::Normal, "Fenced", format!("{name} has started and may not vote before {until}"))
-            }
-            Reason::Restarted => (
-                EventType::Warning,
-                "Restarted",
-                format!("{name} has forgotten its locks and may not vote before {until}"),
-            ),
-            Reason::PredecessorUnconfirmed => {
-                let note =
-                    format!("{name} may not vote: the process before it is not known to be dead, see status.members");
-                (EventType::Warning, "PredecessorUnconfirmed", note)
-            }
-            Reason::ClockJump => {
-                let by = self.step_text(look);
-                (
-                    EventType::Warning,
-                    "ClockJump",
-                    format!("the clock of {name} was stepped{by}: it is fenced and its process is ended"),
-                )
-            }
-            Reason::Busy => (
-                EventType::Warning,
-                "Busy",
-                format!(
-                    "a client's script has kept {name} busy and cannot be ended: its pod is deleted, and the next process votes when \
-                     every lock that this one may have promised has run out"
-                ),
-            ),
-            Reason::Leaving => (EventType::Normal, "Fenced", format!("{name} is closed for good")),
-            Reason::Updating => (EventType::Normal, "Updating", format!("{name} is closed, its pod is replaced")),
-        };
-        self.task.leader.context.event(self.task.session.quorum().as_ref(), type_, reason, note).await;
-    }
+    Ok(())
 }

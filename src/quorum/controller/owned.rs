@@ -1,37 +1,37 @@
-//! Objects of a quorum as they shall be, whatever somebody has made of them: deleted, edited or added to.
+//! Objects of a quorum as they should be, whatever a person or a tool has made of them: deleted, edited or added to.
 //!
-//! An object is replaced as a whole, so that fields which somebody has added go too (a server-side apply leaves them alone). The
+//! An object is replaced as a whole, so that fields which others have added go too (a server-side apply leaves them alone). The
 //! API server fills in its defaults, and whatever other admission adds, in its answer; so an object that differs from the last
-//! answer has been touched by somebody, and one that does not is as it shall be. Annotations and finalizers on
+//! answer has been changed since, and one that does not is as it should be. Annotations and finalizers on
 //! the object itself are left alone: controllers and tools keep their notes there, and removing them would start a quarrel.
 
-use std::collections::HashMap;
-use std::fmt::Debug;
-
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::PostParams;
 use kube::runtime::events::EventType;
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
+use parking_lot::Mutex;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Error, Task, request};
+use super::{
+    Error,
+    cluster::Cluster,
+    memory::{Kept, KeptObjects},
+};
 use crate::{
-    api::{FIELD_MANAGER, QUORUM_LABEL},
+    api::QUORUM_LABEL,
     quorum::model::plan::Plan,
     runtime::{
         cache::{Cache, Shape},
+        requests::{Namespaced, RequestError, is_ours, put},
         scope::Scope,
     },
 };
 
-/// What the leader watches of the objects that quorums are made of. Secrets are not watched: nobody here may list them.
+/// What the leader watches of the objects that quorums are made of. Secrets are not watched: the operator may not list them.
 #[derive(Clone)]
 pub(super) struct Owned {
     pub(super) stateful_sets: Cache<StatefulSet>,
@@ -41,7 +41,7 @@ pub(super) struct Owned {
 }
 
 impl Owned {
-    /// Empty caches, and the future that fills them. Nobody has to wait for that: an object that is not in its cache is asked for.
+    /// Empty caches, and the future that fills them. No step waits for that: an object that is not in its cache is asked for.
     pub(super) fn new(client: &Client, scope: &Scope) -> (Self, impl Future<Output = ()> + Send + 'static + use<>) {
         let ours = || watcher::Config::default().labels(QUORUM_LABEL);
         let (stateful_sets, follow_stateful_sets) = Cache::scoped(client, scope, ours(), Shape::whole());
@@ -55,94 +55,71 @@ impl Owned {
     }
 }
 
-/// Objects that were as they shall be, by kind and name.
-pub(super) type Settled = HashMap<(String, String), Kept>;
-
-/// One such object.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Kept {
-    /// What was asked for.
-    wanted: Value,
-    /// What the API server made of it.
-    is: Value,
-}
-
-/// The outcome for one object.
-pub(super) enum Outcome {
-    /// It is as it shall be.
-    Kept,
-    /// Another owner's object has the name, ours is being deleted, or it was refused.
-    InTheWay(String),
-}
-
-impl Task<'_> {
-    /// Makes an object what it shall be; `live` is what the watch says of it, if there is one.
-    pub(super) async fn keep<K>(&self, plan: &Plan, desired: &K, live: Option<&K>) -> Result<Outcome, Error>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Serialize + DeserializeOwned,
-    {
-        let known = self.kept(desired);
-        let wanted = canonical(desired);
-        let is_kept = |found: &K| {
-            let known = known.as_ref();
-            known.is_some_and(|known| known.wanted == wanted && known.is == canonical(found))
-                && has_notes(desired, found)
-        };
-        if live.is_some_and(is_kept) {
-            return Ok(Outcome::Kept);
-        }
-        let api: Api<K> = Api::namespaced(self.leader.context.client.clone(), &plan.namespace);
-        let name = desired.name_any();
-        let found = request(api.get_opt(&name)).await?;
-        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let written = match &found {
-            // The watch lags, or there is none.
-            Some(found) if is_kept(found) => return Ok(Outcome::Kept),
-            Some(found) => {
-                if let Some(refusal) = refusal(found, plan, known.as_ref()) {
-                    return Ok(Outcome::InTheWay(refusal));
-                }
-                request(api.replace(&name, &params, &over(desired, found))).await
-            }
-            None => request(api.create(&params, desired)).await,
-        };
-        let written = match written {
-            Ok(written) => written,
-            Err(Error::Api(error)) => return refused::<K>(&name, error).map(Outcome::InTheWay),
-            Err(error) => return Err(error),
-        };
-        let changed = found.and_then(|found| found.resource_version()) != written.resource_version();
-        if changed && known.is_some_and(|known| known.wanted == wanted) {
-            self.say_mended::<K>(&name).await;
-        }
-        let kept = Kept { wanted, is: canonical(&written) };
-        self.leader.memory(self.session.uid(), |memory| memory.settled.insert(key_of(desired), kept));
-        Ok(Outcome::Kept)
+/// Makes an object what it should be; `live` is what the watch says of it, if there is one. What is in the way, if something is:
+/// another owner's object has the name, ours is being deleted, or the API server refuses.
+pub(super) async fn keep<K: Namespaced + Serialize>(
+    cluster: &Cluster<'_>,
+    kept: &Mutex<KeptObjects>,
+    plan: &Plan,
+    desired: &K,
+    live: Option<&K>,
+) -> Result<Option<String>, Error> {
+    let known = kept.lock().get(&key_of(desired)).cloned();
+    let wanted = canonical(desired);
+    let is_kept = |found: &&K| {
+        let known = known.as_ref();
+        known.is_some_and(|known| known.wanted == wanted && known.is == canonical(*found)) && has_notes(desired, found)
+    };
+    if live.as_ref().is_some_and(is_kept) {
+        return Ok(None);
     }
-
-    /// Whether this is the object as the API server had it when it was last known to be as it shall be.
-    pub(super) fn is_settled<K: Resource<DynamicType = ()> + Serialize>(&self, object: &K) -> bool {
-        self.kept(object).is_some_and(|kept| kept.is == canonical(object))
+    let name = desired.name_any();
+    let found = cluster.get::<K>(&plan.namespace, &name).await?;
+    // The watch lags, or there is none.
+    if found.as_ref().is_some_and(|found| is_kept(&found)) {
+        return Ok(None);
     }
-
-    /// The object shall be no more: its end is nobody's fault.
-    pub(super) fn forget_settled<K: Resource<DynamicType = ()>>(&self, name: &str) {
-        let key = (K::kind(&()).into_owned(), name.to_owned());
-        self.leader.memory(self.session.uid(), |memory| memory.settled.remove(&key));
+    if let Some(refusal) = found.as_ref().and_then(|found| refusal(found, plan, known.as_ref())) {
+        return Ok(Some(refusal));
     }
-
-    fn kept<K: Resource<DynamicType = ()>>(&self, object: &K) -> Option<Kept> {
-        self.leader.memory(self.session.uid(), |memory| memory.settled.get(&key_of(object)).cloned())
-    }
-
-    async fn say_mended<K: Resource<DynamicType = ()>>(&self, name: &str) {
+    let next = found.as_ref().map_or_else(|| desired.clone(), |found| over(desired, found));
+    let written = match put(&cluster.api(&plan.namespace), next, found.as_ref()).await {
+        Ok(written) => written,
+        Err(error) => return refused::<K>(&name, error).map(Some),
+    };
+    let changed = found.and_then(|found| found.resource_version()) != written.resource_version();
+    if changed && known.is_some_and(|known| known.wanted == wanted) {
+        let kind = K::kind(&());
         let note = format!(
-            "{} {name} was changed or deleted: the operator has restored it. Change the RedisQuorum instead",
-            K::kind(&())
+            "{kind} {name} was changed or deleted: the operator has restored it. Change the RedisQuorum instead"
         );
-        tracing::info!(quorum = %self.session.reference(), kind = %K::kind(&()), name, "mended");
-        self.leader.context.event(self.session.quorum().as_ref(), EventType::Warning, "Mended", note).await;
+        cluster.event(EventType::Warning, "Mended", note).await;
     }
+    kept.lock().insert(key_of(desired), Kept { wanted, is: canonical(&written) });
+    Ok(None)
+}
+
+/// Deletes an object of a member, if it is ours; whether there is none any more. Asked of the API server: a watch that has
+/// just begun knows of nothing.
+pub(super) async fn remove<K: Namespaced>(
+    cluster: &Cluster<'_>,
+    kept: &Mutex<KeptObjects>,
+    plan: &Plan,
+    name: &str,
+) -> Result<bool, Error> {
+    let found = cluster.get::<K>(&plan.namespace, name).await?;
+    let Some(found) = found.filter(|found| is_ours(found, &plan.uid)) else { return Ok(true) };
+    if found.meta().deletion_timestamp.is_none() {
+        // Its end is as it should be, and is not to be undone.
+        kept.lock().remove(&key_of(&found));
+        cluster.delete(&found).await?;
+    }
+    Ok(false)
+}
+
+/// Whether this is the object as the API server had it when it was last known to be as it should be.
+pub(super) fn is_kept<K: Resource<DynamicType = ()> + Serialize>(kept: &Mutex<KeptObjects>, object: &K) -> bool {
+    kept.lock().get(&key_of(object)).is_some_and(|kept| kept.is == canonical(object))
 }
 
 fn key_of<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
@@ -152,10 +129,9 @@ fn key_of<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
 /// Why an object that exists may not be touched.
 fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, known: Option<&Kept>) -> Option<String> {
     let (kind, name) = (K::kind(&()), found.name_any());
-    let owned = found.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == plan.uid);
-    // Ours, although somebody took the owner off it.
+    // Ours, although a person has taken the owner off it.
     let made = known.is_some_and(|known| known.is["metadata"]["uid"].as_str() == found.uid().as_deref());
-    if !owned && !made {
+    if !is_ours(found, &plan.uid) && !made {
         Some(format!(
             "{kind} {name} exists and does not belong to this RedisQuorum: delete it, or give the RedisQuorum another name"
         ))
@@ -167,13 +143,10 @@ fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, known: Option<
 }
 
 /// What the API server will not have for reasons that a person has to see. Its message names fields, never contents of Secrets.
-fn refused<K: Resource<DynamicType = ()>>(name: &str, error: Box<kube::Error>) -> Result<String, Error> {
-    match error.as_ref() {
-        kube::Error::Api(status) if [403, 422].contains(&status.code) => {
-            Ok(format!("{} {name} was refused by the API server: {}", K::kind(&()), status.message))
-        }
-        _ => Err(Error::Api(error)),
-    }
+fn refused<K: Resource<DynamicType = ()>>(name: &str, error: RequestError) -> Result<String, Error> {
+    let refusal = error.refusal(&[403, 422]).map(str::to_owned);
+    let message = refusal.ok_or(error)?;
+    Ok(format!("{} {name} was refused by the API server: {message}", K::kind(&())))
 }
 
 /// The object that takes the place of `found`: with its version, so that a change in between is seen, and with the notes of
@@ -189,12 +162,12 @@ fn over<K: Resource<DynamicType = ()> + Clone>(desired: &K, found: &K) -> K {
     next
 }
 
-/// Whether an object has the annotations that it shall have; others do not matter.
+/// Whether an object has the annotations that it should have; others do not matter.
 fn has_notes<K: Resource>(desired: &K, found: &K) -> bool {
     desired.annotations().iter().all(|(key, value)| found.annotations().get(key) == Some(value))
 }
 
-/// All of an object that nobody else may change.
+/// All of an object that only the operator may change.
 fn canonical<K: Resource + Serialize>(object: &K) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     let meta = object.meta();

@@ -4,28 +4,30 @@ use kube::api::PostParams;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
 
-use super::{Error, LONGEST_BACKOFF, Leader, request};
-use crate::api::RedisQuorum;
-use crate::api::conditions::{CommonReason, QuorumCondition, set_condition};
+use super::{Error, LONGEST_BACKOFF};
+use crate::{
+    api::{
+        RedisQuorum,
+        conditions::{CommonReason, QuorumCondition},
+    },
+    quorum::model::condition::Condition,
+    runtime::{context::Context, requests::request},
+};
 
-impl Leader {
-    /// Nothing is made for a quorum for which there is no room; it says so, and is looked at again.
-    pub(super) async fn say_no_room(&self, quorum: &RedisQuorum) -> Result<Action, Error> {
-        let mut next = quorum.clone();
-        let (message, now) = (self.context.replica.settings.limits.too_many_quorums(quorum), self.context.api_now());
-        let now = jiff::Timestamp::from_millisecond(now.0).unwrap_or_default();
-        let generation = quorum.metadata.generation;
-        let status = next.status.get_or_insert_default();
-        status.observed_generation = generation;
-        for condition in [QuorumCondition::Ready, QuorumCondition::QuorumAvailable] {
-            let reason = CommonReason::TooManyQuorums;
-            set_condition(&mut status.conditions, condition, false, reason, message.as_str(), generation, now);
-        }
-        if next.status != quorum.status {
-            let api: Api<RedisQuorum> =
-                Api::namespaced(self.context.client.clone(), &quorum.namespace().unwrap_or_default());
-            request(api.replace_status(&quorum.name_any(), &PostParams::default(), &next)).await?;
-        }
-        Ok(Action::requeue(LONGEST_BACKOFF))
+/// Nothing is made for a quorum for which there is no room; it says so, and is looked at again.
+pub(super) async fn refuse(context: &Context, quorum: &RedisQuorum) -> Result<Action, Error> {
+    let mut next = quorum.clone();
+    let message = context.replica.settings.limits.too_many_quorums(quorum);
+    let now = jiff::Timestamp::from_millisecond(context.api_now().0).unwrap_or_default();
+    let generation = quorum.metadata.generation;
+    let status = next.status.get_or_insert_default();
+    status.observed_generation = generation;
+    for condition in [QuorumCondition::Ready, QuorumCondition::QuorumAvailable] {
+        Condition::new(condition, false, CommonReason::TooManyQuorums, message.as_str()).set(status, generation, now);
     }
+    if next.status != quorum.status {
+        let api: Api<RedisQuorum> = Api::namespaced(context.client.clone(), &quorum.namespace().unwrap_or_default());
+        request(api.replace_status(&quorum.name_any(), &PostParams::default(), &next)).await?;
+    }
+    Ok(Action::requeue(LONGEST_BACKOFF))
 }

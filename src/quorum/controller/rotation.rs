@@ -1,193 +1,119 @@
-//! Rotation of passwords carried out: what [`rotation`] decides, one step after the other. Its state is in the auth Secret, so any
-//! leader goes on where another one was.
+//! Rotation of passwords carried out: what [`crate::quorum::model::rotation`] decides, one step after the other. Its state is in the auth
+//! Secret, so any leader goes on where another one was.
 
 use std::time::Duration;
 
-use kube::ResourceExt;
 use kube::runtime::events::EventType;
+use parking_lot::Mutex;
 
-use super::{Error, Task, auth::Stored};
+use super::{
+    Error,
+    auth::{self, Stored},
+    cluster::Cluster,
+    decide,
+    memory::{Applied, Passwords},
+    observe::{Member, Observed, Observer},
+};
 use crate::{
-    api::{PasswordRotation, PasswordStage, ROTATE_PASSWORDS_ANNOTATION, RedisQuorum},
     quorum::{
         model::{
             auth::{Auth, Stage},
-            plan::{MemberPlan, Plan},
-            record::record_named,
-            rotation::{self, MemberView, RotationStep, View},
+            rotation::RotationStep,
         },
-        session::{ActError, MemberLink},
+        session::ActError,
     },
     redis_member::acl::OPERATOR_USER,
-    redlock::RunId,
-    time::Monotonic,
 };
 
-/// Replicas read the passwords of a stage as soon as they learn of it. They have them after this.
-const SETTLE: Duration = Duration::from_secs(10);
 /// A member that failed is tried again after this.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// What the leader remembers: nothing that could not be found out anew.
-#[derive(Default)]
-pub(super) struct Memory {
-    /// By process, the passwords that it is known to accept.
-    confirmed: std::collections::HashMap<RunId, u64>,
-    /// Since when these have been known here.
-    since: Option<(u64, Monotonic)>,
-}
-
-impl Task<'_> {
-    /// Takes steps until there is nothing to do but wait; when to look again unless something happens.
-    pub(super) async fn rotate(
-        &self,
-        plan: &Plan,
-        auth: &Auth,
-        files_written: bool,
-    ) -> Result<Option<Duration>, Error> {
-        let settles = self.settles(auth);
-        // Neither disturbs the other: a change waits for passwords that are under way before it is joint.
-        if plan.lists.is_joint() {
-            return Ok(None);
-        }
-        for _ in 0..=plan.members.len() {
-            let quorum = self.session.quorum();
-            let step = self.rotation_step(plan, auth, &quorum, files_written);
-            match step {
-                RotationStep::Nothing | RotationStep::Wait(_) | RotationStep::AwaitFinish => {
-                    return Ok(auth.rotation().and(settles));
-                }
-                RotationStep::Begin(request) => {
-                    let note = "new passwords are made known to the members, which accept both from now on";
-                    return self.change_auth(plan, auth, auth.begin(&cut(&request)), note).await;
-                }
-                RotationStep::Advance => {
-                    let next = auth.advance();
-                    let note = match next.rotation().map(|rotation| rotation.stage) {
-                        Some(Stage::Switched) => {
-                            "every member accepts the new passwords, and the Secrets of clients have them"
-                        }
-                        Some(_) => "the old passwords are taken from one member after the other",
-                        None => "the new passwords are the only ones",
-                    };
-                    return self.change_auth(plan, auth, next, note).await;
-                }
-                RotationStep::Confirm { name, cut } => {
-                    let found = self.linked(plan).into_iter().find(|(member, _)| member.name == name);
-                    let Some((member, link)) = found else { return Ok(None) };
-                    if let Err(error) = self.confirm(plan, auth, member, &link, cut).await {
-                        tracing::info!(member = %name, %error, "passwords not set yet");
-                        return Ok(Some(AFTER_FAILURE));
-                    }
-                    // One member in each reconciliation: the next one when its connections are back.
-                    if cut {
-                        return Ok(Some(AFTER_FAILURE));
-                    }
-                }
+/// Takes steps until there is nothing to do but wait; when to look again unless something happens.
+pub(super) async fn rotate(
+    observer: &Observer<'_>,
+    cluster: &Cluster<'_>,
+    passwords: &Mutex<Passwords>,
+    applied: &Mutex<Option<Applied>>,
+    files_written: bool,
+) -> Result<Option<Duration>, Error> {
+    let (known, plan) = (observer.auth, observer.plan);
+    // Neither disturbs the other: a change waits for passwords that are under way before it is joint.
+    if plan.lists.is_joint() {
+        return Ok(None);
+    }
+    for _ in 0..=plan.members.len() {
+        let observed = observer.observe();
+        let (next, note) = match decide::rotation(&observed, files_written) {
+            RotationStep::Nothing | RotationStep::Wait(_) | RotationStep::AwaitFinish => {
+                return Ok(known.rotation().and(observed.passwords_settle));
             }
-        }
-        Ok(Some(AFTER_FAILURE))
-    }
-
-    /// How far a rotation is, in words; `None` without one.
-    pub(super) fn rotation_progress(&self, plan: &Plan, auth: &Auth, files_written: bool) -> Option<String> {
-        let quorum = self.session.quorum();
-        let step = self.rotation_step(plan, auth, &quorum, files_written);
-        Some(rotation::progress(auth.rotation()?, &self.rotation_members(plan, auth, &quorum), &step))
-    }
-
-    fn rotation_step(&self, plan: &Plan, auth: &Auth, quorum: &RedisQuorum, files_written: bool) -> RotationStep {
-        let wanted = quorum.annotations().get(ROTATE_PASSWORDS_ANNOTATION).map(|text| cut(text));
-        rotation::decide(&View {
-            wanted: wanted.as_deref(),
-            rotation: auth.rotation(),
-            rotated: auth.rotated(),
-            files_written,
-            settled: self.settles(auth).is_none(),
-            members: &self.rotation_members(plan, auth, quorum),
-        })
-    }
-
-    fn rotation_members(&self, plan: &Plan, auth: &Auth, quorum: &RedisQuorum) -> Vec<MemberView> {
-        let of = |(member, link): (&MemberPlan, std::sync::Arc<MemberLink>)| {
-            let record = record_named(quorum.status.as_ref(), &member.name);
-            let view = link.view();
-            let run_id = view.sight.filter(|_| view.processes.answers()).map(|sight| sight.run_id);
-            let confirmed = run_id.as_ref().is_some_and(|run_id| self.confirmed(run_id) == Some(auth.generation()));
-            MemberView {
-                name: member.name.clone(),
-                admitted: record.admitted && record.run_id == run_id,
-                answers: run_id.is_some() && view.raised == Some(self.leader.term.epoch),
-                confirmed,
+            RotationStep::Begin(request) => {
+                (known.begin(&request), "new passwords are made known to the members, which accept both from now on")
+            }
+            RotationStep::Advance => {
+                let next = known.advance();
+                let note = match next.rotation().map(|rotation| rotation.stage) {
+                    Some(Stage::Switched) => {
+                        "every member accepts the new passwords, and the Secrets of clients have them"
+                    }
+                    Some(_) => "the old passwords are taken from one member after the other",
+                    None => "the new passwords are the only ones",
+                };
+                (next, note)
+            }
+            RotationStep::Confirm { name, cut } => {
+                let Some(member) = observed.member(&name) else { return Ok(None) };
+                if let Err(error) = confirm(&observed, member, cut, passwords).await {
+                    tracing::info!(member = %name, %error, "passwords not set yet");
+                    return Ok(Some(AFTER_FAILURE));
+                }
+                // One member in each reconciliation: the next one when its connections are back.
+                if cut {
+                    return Ok(Some(AFTER_FAILURE));
+                }
+                continue;
             }
         };
-        self.linked(plan).into_iter().map(of).collect()
+        change(cluster, observer, applied, next, note).await?;
+        return Ok(Some(Duration::ZERO));
     }
-
-    async fn confirm(
-        &self,
-        plan: &Plan,
-        auth: &Auth,
-        member: &MemberPlan,
-        link: &MemberLink,
-        cut: bool,
-    ) -> Result<(), ActError> {
-        let sight = link.view().sight.ok_or(ActError::OtherProcess)?;
-        let operator = auth.accepted(&member.name, OPERATOR_USER);
-        // The next epoch's user may be open already, and waits for a change of the members.
-        let mut users = plan.user_rules(auth, &member.name);
-        users.push(plan.next_locker(auth, &member.name));
-        link.turn(&sight.run_id).await?.set_passwords(self.leader.term.epoch, &operator, &users, cut).await?;
-        tracing::info!(member = %member.name, generation = auth.generation(), cut, "passwords set");
-        self.leader.memory(self.session.uid(), |memory| {
-            memory.rotation.confirmed.insert(sight.run_id, auth.generation());
-        });
-        Ok(())
-    }
-
-    fn confirmed(&self, run_id: &RunId) -> Option<u64> {
-        self.leader.memory(self.session.uid(), |memory| memory.rotation.confirmed.get(run_id).copied())
-    }
-
-    /// How long the other replicas are still given to read the passwords of this stage.
-    fn settles(&self, auth: &Auth) -> Option<Duration> {
-        let now = self.now();
-        let since = self.leader.memory(self.session.uid(), |memory| match memory.rotation.since {
-            Some((generation, since)) if generation == auth.generation() => since,
-            _ => {
-                memory.rotation.since = Some((auth.generation(), now));
-                now
-            }
-        });
-        Some((since + SETTLE).since(now)).filter(|left| !left.is_zero())
-    }
-
-    /// To the Secret first, and only over the state that this was decided on.
-    async fn change_auth(&self, plan: &Plan, known: &Auth, next: Auth, note: &str) -> Result<Option<Duration>, Error> {
-        let rotated = next.rotation().is_none();
-        if let Stored::InTheWay = self.store_auth(plan, known, next).await? {
-            return Err(Error::Conflict);
-        }
-        let reason = if rotated { "PasswordsRotated" } else { "RotatingPasswords" };
-        tracing::info!(quorum = %self.session.reference(), note, "passwords");
-        let quorum = self.session.quorum();
-        self.leader.context.event(quorum.as_ref(), EventType::Normal, reason, note.to_owned()).await;
-        Ok(Some(Duration::ZERO))
-    }
+    Ok(Some(AFTER_FAILURE))
 }
 
-/// For the status.
-pub(super) fn published(auth: &Auth) -> Option<PasswordRotation> {
-    let rotation = auth.rotation()?;
-    let stage = match rotation.stage {
-        Stage::Adding => PasswordStage::Adding,
-        Stage::Switched => PasswordStage::Switched,
-        Stage::Removing => PasswordStage::Removing,
-    };
-    Some(PasswordRotation { request: rotation.request.clone(), stage })
+async fn confirm(
+    observed: &Observed<'_>,
+    member: &Member,
+    cut: bool,
+    passwords: &Mutex<Passwords>,
+) -> Result<(), ActError> {
+    let (auth, name) = (observed.auth, &member.plan.name);
+    let (link, view) = member.seen.as_ref().ok_or(ActError::NoAddress)?;
+    let sight = view.sight.as_ref().ok_or(ActError::OtherProcess)?;
+    let operator = auth.accepted(name, OPERATOR_USER);
+    // The next epoch's user may be open already, and waits for a change of the members.
+    let mut users = observed.plan.user_rules(auth, name);
+    users.push(observed.plan.next_locker(auth, name));
+    link.admin_session(&sight.run_id).await?.set_passwords(observed.epoch, &operator, &users, cut).await?;
+    tracing::info!(member = %name, generation = auth.generation(), cut, "passwords set");
+    passwords.lock().confirmed.insert(sight.run_id.clone(), auth.generation());
+    Ok(())
 }
 
-/// Annotations may be long; this much tells one request from another.
-fn cut(text: &str) -> String {
-    text.chars().take(253).collect()
+/// To the Secret first, and only over the state that this was decided on.
+async fn change(
+    cluster: &Cluster<'_>,
+    observer: &Observer<'_>,
+    applied: &Mutex<Option<Applied>>,
+    next: Auth,
+    note: &str,
+) -> Result<(), Error> {
+    let rotated = next.rotation().is_none();
+    let session = observer.sights.session;
+    let stored = auth::store(cluster, session, applied, observer.plan, observer.auth, next).await?;
+    if let Stored::InTheWay = stored {
+        return Err(Error::Conflict);
+    }
+    let reason = if rotated { "PasswordsRotated" } else { "RotatingPasswords" };
+    cluster.event(EventType::Normal, reason, note.to_owned()).await;
+    Ok(())
 }

@@ -8,51 +8,46 @@ use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::PostParams;
+use kube::ResourceExt;
 use kube::runtime::events::EventType;
-use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
 
-use super::{Error, Task, request};
+use super::{
+    Error,
+    cluster::Cluster,
+    memory::{ReadTls, SECRETS_PERIOD},
+    observe::{Member, Observed},
+};
 use crate::{
-    api::{FIELD_MANAGER, MEMBER_LABEL, conditions::CommonReason},
+    api::conditions::CommonReason,
     quorum::{
         model::{
             build::{TLS_DIRECTORY, Transport, tls_secret},
-            facts,
-            plan::{MemberPlan, Plan, TlsPlan},
+            plan::{Plan, TlsPlan},
             status::Obstacle,
             tls::{
-                AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY, Report, Served,
+                AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY,
                 authority::{Authority, Pair, advance},
-                issue, read, report, union,
+                issue, read, union,
             },
         },
-        session::{ActError, MemberLink, authorities_of},
+        session::{ActError, MemberLink, QuorumSession, authorities_of},
     },
-    redlock::MemberError,
-    time::Monotonic,
+    runtime::requests::{is_ours, put},
 };
 
-/// Secrets are read again after this, as nobody may watch them.
-const SECRETS_PERIOD: Duration = Duration::from_secs(10);
 /// Between two looks at a member that serves an older certificate.
 const RELOAD_PERIOD: Duration = Duration::from_secs(3);
+
+/// The certificate to be served, or what is wrong with it.
+type Found = Result<Certificate, String>;
 
 /// How TLS stands in one reconciliation.
 #[derive(Clone, Debug)]
 pub(super) struct Tls {
     pub(super) transport: Transport,
-    /// The certificate to be served, or what is wrong with it; `None` if members are to speak plain TCP.
-    certificate: Option<Result<Certificate, String>>,
-}
-
-/// What was read a moment ago.
-#[derive(Clone)]
-pub(super) struct Remembered {
-    plan: (Option<TlsPlan>, Vec<String>),
-    certificate: Option<Result<Certificate, String>>,
-    published: Option<String>,
-    at: Monotonic,
+    /// `None` if members are to speak plain TCP.
+    pub(super) certificate: Option<Found>,
 }
 
 impl Tls {
@@ -63,212 +58,184 @@ impl Tls {
     }
 }
 
-impl Task<'_> {
-    /// Reads or makes the certificate, and lets this replica trust it.
-    pub(super) async fn ensure_tls(&self, plan: &Plan) -> Result<Tls, Error> {
-        let tls: Vec<bool> = plan.members.iter().map(|member| self.speaks_tls(plan, member)).collect();
-        if plan.tls.is_none() && !tls.contains(&true) {
-            return Ok(Tls { transport: Transport { tls, ..Transport::default() }, certificate: None });
-        }
-        let remembered = self.remembered(plan).await?;
-        let (certificate, published) = (remembered.certificate, remembered.published);
-        let authorities = match &certificate {
-            Some(Ok(certificate)) if self.all_serve(plan, certificate, &tls) => Some(certificate.authorities.clone()),
-            Some(Ok(certificate)) => Some(union(&certificate.authorities, published.as_deref().unwrap_or_default())),
-            _ => published,
+/// Reads or makes the certificate, and lets this replica trust it.
+pub(super) async fn ensure(
+    cluster: &Cluster<'_>,
+    session: &QuorumSession,
+    observed: &Observed<'_>,
+    memory: &Mutex<Option<ReadTls>>,
+) -> Result<Tls, Error> {
+    let plan = observed.plan;
+    // Whether a member's pod speaks TLS, or will when there is one.
+    let tls: Vec<bool> =
+        observed.own().iter().map(|member| member.speaks_tls().unwrap_or(plan.tls.is_some())).collect();
+    if plan.tls.is_none() && !tls.contains(&true) {
+        return Ok(Tls { transport: Transport { tls, ..Transport::default() }, certificate: None });
+    }
+    let ReadTls { certificate, published, .. } = read_again(cluster, observed, memory).await?;
+    let authorities = match &certificate {
+        Some(Ok(certificate)) if all_serve(observed, certificate, &tls) => Some(certificate.authorities.clone()),
+        Some(Ok(certificate)) => Some(union(&certificate.authorities, published.as_deref().unwrap_or_default())),
+        _ => published,
+    };
+    if let Some(pem) = &authorities
+        && let Err(error) = session.set_authorities(pem)
+    {
+        tracing::warn!(quorum = %session.reference(), %error, "no certificate authority can be read");
+    }
+    Ok(Tls { transport: Transport { tls, authorities, addresses: observed.given_addresses() }, certificate })
+}
+
+/// Whether no member serves anything older than this certificate. A member of which nothing is known may do so.
+fn all_serve(observed: &Observed<'_>, certificate: &Certificate, tls: &[bool]) -> bool {
+    let serves = |member: &Member| {
+        member.seen.as_ref().is_some_and(|(_, view)| view.certificate == Some(certificate.fingerprint))
+    };
+    observed.own().iter().zip(tls).all(|(member, tls)| !tls || serves(member))
+}
+
+/// What was read a moment ago, or is read now.
+async fn read_again(
+    cluster: &Cluster<'_>,
+    observed: &Observed<'_>,
+    memory: &Mutex<Option<ReadTls>>,
+) -> Result<ReadTls, Error> {
+    let (plan, at) = (observed.plan, cluster.now());
+    let names = plan.issued_names(&observed.balancer_hosts());
+    let of_plan = (plan.tls.clone(), names.clone());
+    let fresh = |known: &ReadTls| known.plan == of_plan && at < known.at + SECRETS_PERIOD;
+    if let Some(known) = memory.lock().clone().filter(fresh) {
+        return Ok(known);
+    }
+    let config: Option<Secret> = cluster.get(&plan.namespace, &plan.config_name()).await?;
+    let published = config.and_then(|config| authorities_of(&config, &plan.uid));
+    let certificate = match &plan.tls {
+        None => None,
+        Some(tls) if tls.managed => Some(managed(cluster, plan, tls, &names).await?),
+        Some(tls) => Some(given(cluster, plan, tls).await?),
+    };
+    let read = ReadTls { plan: of_plan, certificate, published, at };
+    *memory.lock() = Some(read.clone());
+    Ok(read)
+}
+
+/// The certificate that a person, or cert-manager, writes.
+async fn given(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan) -> Result<Found, Error> {
+    let (name, names) = (&tls.secret, plan.server_names());
+    let Some(secret) = cluster.get::<Secret>(&plan.namespace, name).await? else {
+        let names = names.join(", ");
+        return Ok(Err(format!(
+            "the Secret {name} of spec.tls.secretRef does not exist: write it with tls.crt, tls.key and ca.crt, with the names {names}"
+        )));
+    };
+    let certificate = read(&secret.data.unwrap_or_default(), &names, cluster.api_now().0 / 1000);
+    Ok(certificate.map_err(|unfit| format!("the Secret {name} of spec.tls.secretRef is of no use: {unfit}")))
+}
+
+/// The operator's own certificate, with these names, made again when it is time.
+async fn managed(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan, names: &[String]) -> Result<Found, Error> {
+    let (now, name) = (cluster.api_now().0 / 1000, plan.authority_name());
+    let found: Option<Secret> = cluster.get(&plan.namespace, &name).await?;
+    if let Some(problem) = found.as_ref().and_then(|found| in_the_way(found, plan)) {
+        return Ok(Err(problem));
+    }
+    let known = found.as_ref().and_then(|found| found.data.as_ref()).map(Authority::from_data).unwrap_or_default();
+    let authority = match advance(known.clone(), now, || issue::authority(&plan.name, now)) {
+        Ok(authority) => authority,
+        Err(error) => return Ok(Err(format!("no authority could be made: {error}"))),
+    };
+    if authority != known {
+        write_secret(cluster, plan, &name, authority.data(), found.as_ref()).await?;
+        let note = format!("the authority in the Secret {name} has changed");
+        cluster.event(EventType::Normal, "AuthorityRenewed", note).await;
+    }
+    issued(cluster, plan, &tls.secret, names, &authority).await
+}
+
+async fn issued(
+    cluster: &Cluster<'_>,
+    plan: &Plan,
+    name: &str,
+    names: &[String],
+    authority: &Authority,
+) -> Result<Found, Error> {
+    let now = cluster.api_now().0 / 1000;
+    let found: Option<Secret> = cluster.get(&plan.namespace, name).await?;
+    if let Some(problem) = found.as_ref().and_then(|found| in_the_way(found, plan)) {
+        return Ok(Err(problem));
+    }
+    let Some(current) = &authority.current else { return Ok(Err(format!("there is no authority for {name}"))) };
+    let mut data = found.as_ref().and_then(|found| found.data.clone()).unwrap_or_default();
+    let trusted = authority.trusted();
+    if is_due(&data, current, names, now) {
+        let made = match issue::certificate(current, names, now) {
+            Ok(made) => made,
+            Err(error) => return Ok(Err(format!("no certificate could be made: {error}"))),
         };
-        if let Some(pem) = &authorities
-            && let Err(error) = self.session.set_authorities(pem)
-        {
-            tracing::warn!(quorum = %self.session.reference(), %error, "no certificate authority can be read");
+        data = tls_secret::data(&made, &trusted);
+        write_secret(cluster, plan, name, data.clone(), found.as_ref()).await?;
+        let note = format!("a new certificate is in the Secret {name}");
+        cluster.event(EventType::Normal, "CertificateIssued", note).await;
+    } else if data.get(AUTHORITIES_KEY).map(|pem| pem.0.as_slice()) != Some(trusted.as_bytes()) {
+        data.insert(AUTHORITIES_KEY.to_owned(), ByteString(trusted.into_bytes()));
+        write_secret(cluster, plan, name, data.clone(), found.as_ref()).await?;
+    }
+    Ok(read(&data, names, now).map_err(|unfit| format!("the Secret {name} is of no use: {unfit}; delete it")))
+}
+
+/// With the version that was read: another leader may have been quicker.
+async fn write_secret(
+    cluster: &Cluster<'_>,
+    plan: &Plan,
+    name: &str,
+    data: Data,
+    found: Option<&Secret>,
+) -> Result<(), Error> {
+    let mut secret = tls_secret::secret(plan, name, data);
+    if let Some(found) = found {
+        // It cannot be changed.
+        secret.type_.clone_from(&found.type_);
+    }
+    put(&cluster.api(&plan.namespace), secret, found).await?;
+    Ok(())
+}
+
+/// Has members that serve an older certificate read the new one; when to look again, if any does.
+pub(super) async fn reload(cluster: &Cluster<'_>, observed: &Observed<'_>, tls: &Tls) -> Option<Duration> {
+    let Some(Ok(certificate)) = &tls.certificate else { return None };
+    let mut look_again = None;
+    for (member, _) in observed.own().iter().zip(&tls.transport.tls).filter(|(_, tls)| **tls) {
+        let Some((link, view)) = member.answers() else { continue };
+        if view.certificate == Some(certificate.fingerprint) {
+            continue;
         }
-        let addresses = self.given_addresses(plan);
-        Ok(Tls { transport: Transport { tls, authorities, addresses }, certificate })
-    }
-
-    /// Whether a member's pod speaks TLS, or will when there is one.
-    fn speaks_tls(&self, plan: &Plan, member: &MemberPlan) -> bool {
-        self.pod_speaks_tls(plan, member).unwrap_or(plan.tls.is_some())
-    }
-
-    fn pod_speaks_tls(&self, plan: &Plan, member: &MemberPlan) -> Option<bool> {
-        let pod = self.leader.context.pods.named(&plan.namespace, &member.pod_name())?;
-        (pod.labels().get(MEMBER_LABEL) == Some(&member.name)).then(|| facts::speaks_tls(&pod))
-    }
-
-    /// Whether nobody serves anything older than this certificate. A member of which nothing is known may do so.
-    fn all_serve(&self, plan: &Plan, certificate: &Certificate, tls: &[bool]) -> bool {
-        let serves = |member: &MemberPlan| {
-            let link = self.session.link(&member.name);
-            link.is_some_and(|link| link.view().certificate == Some(certificate.fingerprint))
-        };
-        plan.members.iter().zip(tls).all(|(member, tls)| !tls || serves(member))
-    }
-
-    async fn remembered(&self, plan: &Plan) -> Result<Remembered, Error> {
-        let now = self.now();
-        let of_plan = (plan.tls.clone(), plan.issued_names(&self.balancer_hosts(plan)));
-        let fresh = |known: &Remembered| known.plan == of_plan && now < known.at + SECRETS_PERIOD;
-        let known = self.leader.memory(self.session.uid(), |memory| memory.tls.clone().filter(fresh));
-        if let Some(known) = known {
-            return Ok(known);
-        }
-        let config = request(self.secrets_of(plan).get_opt(&plan.config_name())).await?;
-        let published = config.and_then(|config| authorities_of(&config, &plan.uid));
-        let certificate = match &plan.tls {
-            None => None,
-            Some(tls) if tls.managed => Some(self.managed(plan, tls).await?),
-            Some(tls) => Some(self.given(plan, tls).await?),
-        };
-        let read = Remembered { plan: of_plan, certificate, published, at: now };
-        self.leader.memory(self.session.uid(), |memory| memory.tls = Some(read.clone()));
-        Ok(read)
-    }
-
-    /// The certificate that somebody else writes.
-    async fn given(&self, plan: &Plan, tls: &TlsPlan) -> Result<Result<Certificate, String>, Error> {
-        let name = &tls.secret;
-        let Some(secret) = request(self.secrets_of(plan).get_opt(name)).await? else {
-            let names = plan.server_names().join(", ");
-            return Ok(Err(format!(
-                "the Secret {name} of spec.tls.secretRef does not exist: write it with tls.crt, tls.key and ca.crt, with the names {names}"
-            )));
-        };
-        let certificate = read(&secret.data.unwrap_or_default(), &plan.server_names(), self.unix_seconds());
-        Ok(certificate.map_err(|unfit| format!("the Secret {name} of spec.tls.secretRef is of no use: {unfit}")))
-    }
-
-    /// The operator's own certificate, made anew when it is time.
-    async fn managed(&self, plan: &Plan, tls: &TlsPlan) -> Result<Result<Certificate, String>, Error> {
-        let now = self.unix_seconds();
-        let name = plan.authority_name();
-        let found = request(self.secrets_of(plan).get_opt(&name)).await?;
-        if let Some(problem) = found.as_ref().and_then(|found| in_the_way(found, plan)) {
-            return Ok(Err(problem));
-        }
-        let known = found.as_ref().and_then(|found| found.data.as_ref()).map(Authority::from_data).unwrap_or_default();
-        let authority = match advance(known.clone(), now, || issue::authority(&plan.name, now)) {
-            Ok(authority) => authority,
-            Err(error) => return Ok(Err(format!("no authority could be made: {error}"))),
-        };
-        if authority != known {
-            self.write_secret(plan, &name, authority.data(), found.as_ref()).await?;
-            self.say("AuthorityRenewed", format!("the authority in the Secret {name} has changed")).await;
-        }
-        self.issued(plan, tls, &authority, now).await
-    }
-
-    async fn issued(
-        &self,
-        plan: &Plan,
-        tls: &TlsPlan,
-        authority: &Authority,
-        now: i64,
-    ) -> Result<Result<Certificate, String>, Error> {
-        let name = &tls.secret;
-        let found = request(self.secrets_of(plan).get_opt(name)).await?;
-        if let Some(problem) = found.as_ref().and_then(|found| in_the_way(found, plan)) {
-            return Ok(Err(problem));
-        }
-        let Some(current) = &authority.current else { return Ok(Err(format!("there is no authority for {name}"))) };
-        let names = plan.issued_names(&self.balancer_hosts(plan));
-        let mut data = found.as_ref().and_then(|found| found.data.clone()).unwrap_or_default();
-        let trusted = authority.trusted();
-        if is_due(&data, current, &names, now) {
-            let made = match issue::certificate(current, &names, now) {
-                Ok(made) => made,
-                Err(error) => return Ok(Err(format!("no certificate could be made: {error}"))),
-            };
-            data = tls_secret::data(&made, &trusted);
-            self.write_secret(plan, name, data.clone(), found.as_ref()).await?;
-            self.say("CertificateIssued", format!("a new certificate is in the Secret {name}")).await;
-        } else if data.get(AUTHORITIES_KEY).map(|pem| pem.0.as_slice()) != Some(trusted.as_bytes()) {
-            data.insert(AUTHORITIES_KEY.to_owned(), ByteString(trusted.into_bytes()));
-            self.write_secret(plan, name, data.clone(), found.as_ref()).await?;
-        }
-        Ok(read(&data, &names, now).map_err(|unfit| format!("the Secret {name} is of no use: {unfit}; delete it")))
-    }
-
-    /// With the version that was read: another leader may have been quicker.
-    async fn write_secret(&self, plan: &Plan, name: &str, data: Data, found: Option<&Secret>) -> Result<(), Error> {
-        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let mut secret = tls_secret::secret(plan, name, data);
-        let api = self.secrets_of(plan);
-        match found {
-            None => request(api.create(&params, &secret)).await.map(drop),
-            Some(found) => {
-                secret.metadata.resource_version = found.resource_version();
-                // It cannot be changed.
-                secret.type_.clone_from(&found.type_);
-                request(api.replace(name, &params, &secret)).await.map(drop)
+        match reload_at(link, certificate).await {
+            Ok(true) => {
+                let note = format!("{} serves the newest certificate", link.name());
+                cluster.event(EventType::Normal, "CertificateReloaded", note).await;
+            }
+            Ok(false) => look_again = Some(RELOAD_PERIOD),
+            Err(error) => {
+                tracing::debug!(member = %link.name(), %error, "certificate not reloaded yet");
+                look_again = Some(RELOAD_PERIOD);
             }
         }
     }
+    look_again
+}
 
-    /// Has members that serve an older certificate read the new one; when to look again, if any does.
-    pub(super) async fn reload_certificates(&self, plan: &Plan, tls: &Tls) -> Option<Duration> {
-        let Some(Ok(certificate)) = &tls.certificate else { return None };
-        let mut look_again = None;
-        for (member, _) in plan.members.iter().zip(&tls.transport.tls).filter(|(_, tls)| **tls) {
-            let Some(link) = self.session.link(&member.name) else { continue };
-            if link.view().certificate == Some(certificate.fingerprint) || !link.is_seen() {
-                continue;
-            }
-            match self.reload(&link, certificate).await {
-                Ok(true) => {
-                    self.say("CertificateReloaded", format!("{} serves the newest certificate", link.name())).await;
-                }
-                Ok(false) => look_again = Some(RELOAD_PERIOD),
-                Err(error) => {
-                    tracing::debug!(member = %link.name(), %error, "certificate not reloaded yet");
-                    look_again = Some(RELOAD_PERIOD);
-                }
-            }
-        }
-        look_again
+/// Whether the member serves it now. The file in its pod may be an old one for a minute or so, or half a pair.
+async fn reload_at(link: &Arc<MemberLink>, certificate: &Certificate) -> Result<bool, ActError> {
+    let Some(sight) = link.view().sight else { return Ok(false) };
+    let path = |file: &str| format!("{TLS_DIRECTORY}/{file}");
+    let mut admin = link.admin_session(&sight.run_id).await?;
+    if admin.certificate() == Some(certificate.fingerprint) {
+        return Ok(true);
     }
-
-    /// Whether the member serves it now. The file in its pod may be an old one for a minute or so, or half a pair.
-    async fn reload(&self, link: &MemberLink, certificate: &Certificate) -> Result<bool, ActError> {
-        let Some(sight) = link.view().sight else { return Ok(false) };
-        let path = |file: &str| format!("{TLS_DIRECTORY}/{file}");
-        let mut turn = link.turn(&sight.run_id).await?;
-        if turn.certificate() == Some(certificate.fingerprint) {
-            return Ok(true);
-        }
-        turn.reload_certificate(&path(CERTIFICATE_KEY), &path(PRIVATE_KEY_KEY)).await?;
-        drop(turn);
-        let turn = link.turn(&sight.run_id).await?;
-        Ok(turn.certificate() == Some(certificate.fingerprint))
-    }
-
-    /// What the condition says; `None` without TLS.
-    pub(super) fn tls_report(&self, plan: &Plan, tls: &Tls) -> Option<Report> {
-        let served = |(member, link): (&MemberPlan, Arc<MemberLink>)| {
-            let view = link.view();
-            let failure = match view.failure {
-                Some(MemberError::Untrusted(text)) => Some(text),
-                _ => None,
-            };
-            let tls = self.pod_speaks_tls(plan, member);
-            Served { member: member.name.clone(), tls, certificate: view.certificate, failure }
-        };
-        let members: Vec<Served> = self.linked(plan).into_iter().map(served).collect();
-        Some(report(tls.certificate.as_ref()?, &members))
-    }
-
-    async fn say(&self, reason: &str, note: String) {
-        tracing::info!(quorum = %self.session.reference(), note, "TLS");
-        self.leader.context.event(self.session.quorum().as_ref(), EventType::Normal, reason, note).await;
-    }
-
-    fn secrets_of(&self, plan: &Plan) -> Api<Secret> {
-        Api::namespaced(self.leader.context.client.clone(), &plan.namespace)
-    }
-
-    fn unix_seconds(&self) -> i64 {
-        self.leader.context.api_now().0 / 1000
-    }
+    admin.reload_certificate(&path(CERTIFICATE_KEY), &path(PRIVATE_KEY_KEY)).await?;
+    drop(admin);
+    let admin = link.admin_session(&sight.run_id).await?;
+    Ok(admin.certificate() == Some(certificate.fingerprint))
 }
 
 fn in_the_way(found: &Secret, plan: &Plan) -> Option<String> {
@@ -276,8 +243,7 @@ fn in_the_way(found: &Secret, plan: &Plan) -> Option<String> {
     if found.metadata.deletion_timestamp.is_some() {
         return Some(format!("the Secret {name} is being deleted"));
     }
-    let ours = found.owner_references().iter().any(|owner| owner.uid == plan.uid);
-    (!ours).then(|| format!("Secret {name} exists and does not belong to this RedisQuorum: delete it, or give the RedisQuorum another name"))
+    (!is_ours(found, &plan.uid)).then(|| format!("Secret {name} exists and does not belong to this RedisQuorum: delete it, or give the RedisQuorum another name"))
 }
 
 /// Whether a certificate has to be made: there is none of this authority with these names, or most of its life is over.

@@ -79,7 +79,7 @@ pub struct Rotation {
 /// How far a rotation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
-    /// The new passwords are made known to every member. Everybody uses the old ones.
+    /// The new passwords are made known to every member. The operator and all clients use the old ones.
     Adding,
     /// Every member accepts both. The operator uses the new ones, and the Secrets of clients have them.
     Switched,
@@ -89,32 +89,27 @@ pub enum Stage {
 
 impl Auth {
     /// Fresh secrets.
-    #[must_use]
     pub fn random() -> Self {
         Self { seed: rand::random(), passwords: Passwords::of_nobody(0) }
     }
 
     /// Fresh secrets in place of lost ones, which members still run with. `now` is Unix time, and only has to be later than that of
     /// secrets that were made so before.
-    #[must_use]
     pub fn anew(now: UnixMillis) -> Self {
         Self { seed: rand::random(), passwords: Passwords::of_nobody(now.0.max(1)) }
     }
 
-    /// Which secrets these are, for everybody to see; `None` for the first ones of a quorum, so that nothing shows in its objects.
-    #[must_use]
+    /// Which secrets these are, for anyone to see; `None` for the first ones of a quorum, so that nothing shows in its objects.
     pub fn id(&self) -> Option<String> {
         (self.passwords.made_anew != 0).then(|| hex(&derive(&self.seed, &["id"])[..ID_BYTES]))
     }
 
     /// From the seed in the auth Secret; `None` if it is none.
-    #[must_use]
     pub fn from_seed(seed: &[u8]) -> Option<Self> {
         Some(Self { seed: seed.try_into().ok()?, passwords: Passwords::default() })
     }
 
-    /// From the content of the auth Secret; `None` if somebody else has written it.
-    #[must_use]
+    /// From the content of the auth Secret; `None` if anything but the operator has written it.
     pub fn from_data(data: &BTreeMap<String, ByteString>) -> Option<Self> {
         let auth = Self::from_seed(&data.get(SEED_KEY)?.0)?;
         let Some(passwords) = data.get(PASSWORDS_KEY) else { return Some(auth) };
@@ -123,7 +118,6 @@ impl Auth {
     }
 
     /// For the auth Secret only.
-    #[must_use]
     pub fn data(&self) -> BTreeMap<String, ByteString> {
         let mut data = BTreeMap::from([(SEED_KEY.to_owned(), ByteString(self.seed.to_vec()))]);
         if self.passwords != Passwords::default() {
@@ -141,40 +135,34 @@ impl Auth {
     }
 
     /// Whether this is a later state of the same secrets, or was made when the others were lost. From then on members are started
-    /// with these, so the others do not come back, whoever still has a copy of them.
-    #[must_use]
+    /// with these, so the others do not come back, even if a replica still has a copy of them.
     pub fn supersedes(&self, other: &Self) -> bool {
         self.passwords.made_anew > other.passwords.made_anew
             || (self.seed == other.seed && self.generation() > other.generation())
     }
 
     /// Rises with every change of the passwords.
-    #[must_use]
     pub const fn generation(&self) -> u64 {
         self.passwords.generation
     }
 
     /// The rotation under way.
-    #[must_use]
     pub const fn rotation(&self) -> Option<&Rotation> {
         self.passwords.rotation.as_ref()
     }
 
     /// The last request to rotate that was carried out.
-    #[must_use]
     pub fn rotated(&self) -> Option<&str> {
         self.passwords.rotated.as_deref()
     }
 
     /// With new passwords beside the old ones.
-    #[must_use]
     pub fn begin(&self, request: &str) -> Self {
         let rotation = Rotation { seed: rand::random(), stage: Stage::Adding, request: request.to_owned() };
         self.changed(Passwords { rotation: Some(rotation), ..self.passwords.clone() })
     }
 
     /// With the rotation under way one stage further.
-    #[must_use]
     pub fn advance(&self) -> Self {
         let Some(rotation) = self.rotation().cloned() else { return self.clone() };
         let stage = match rotation.stage {
@@ -198,7 +186,6 @@ impl Auth {
     }
 
     /// The password of a user on a member.
-    #[must_use]
     pub fn password(&self, member: &str, user: &str) -> Secret {
         match self.rotation() {
             Some(Rotation { seed, stage: Stage::Switched | Stage::Removing, .. }) => {
@@ -213,7 +200,6 @@ impl Auth {
     }
 
     /// The other one that a process may know: while passwords are rotated, one that started with an older file.
-    #[must_use]
     pub fn other_password(&self, member: &str, user: &str) -> Option<Secret> {
         let rotation = self.rotation()?;
         Some(match rotation.stage {
@@ -223,7 +209,6 @@ impl Auth {
     }
 
     /// All that a member is to accept from a user.
-    #[must_use]
     pub fn accepted(&self, member: &str, user: &str) -> Vec<Secret> {
         let both = self.rotation().is_some_and(|rotation| rotation.stage != Stage::Removing);
         let other = self.other_password(member, user).filter(|_| both);
@@ -232,13 +217,11 @@ impl Auth {
 
     /// The password of the readiness probe of a member. It is not rotated: a rotation would have to wait for the kubelet, which
     /// brings a new file into a running pod when it likes, and all that this password opens is `ECHO`.
-    #[must_use]
     pub fn probe_password(&self, member: &str) -> Secret {
         Secret::new(hex(&derive(&self.seed, &["password", member, PROBE_USER])))
     }
 
     /// Signs the values of locks. Its key never changes: values that were signed are on the members.
-    #[must_use]
     pub fn signer(&self) -> ValueSigner {
         ValueSigner::new(&derive(&self.seed, &["lock values"]))
     }

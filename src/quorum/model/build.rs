@@ -30,7 +30,7 @@ pub use stateful_set::{ACL_FILE, CONFIG_VOLUME, TLS_DIRECTORY, TLS_VOLUME};
 /// Name of the container whose end is the end of a member's process.
 pub const REDIS_CONTAINER: &str = "redis";
 
-/// How members are spoken to now, which during an update is not how they shall be.
+/// How members are spoken to now, which during an update is not how they will be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transport {
     /// Whether the pod of each member speaks TLS, by index.
@@ -59,7 +59,6 @@ pub struct Objects {
 }
 
 /// Builds everything.
-#[must_use]
 pub fn build(plan: &Plan, auth: &Auth, operator: &OperatorPods, transport: &Transport) -> Objects {
     let has_members = !plan.members.is_empty();
     Objects {

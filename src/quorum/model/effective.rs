@@ -25,14 +25,12 @@ pub struct Effective {
 
 impl Effective {
     /// What the specification asks for.
-    #[must_use]
     pub fn wanted(quorum: &RedisQuorum) -> Self {
         let Settings { drift, node_timeout } = plan::settings(quorum);
         Self { max_ttl: quorum.spec.max_ttl.get(), drift, node_timeout }
     }
 
     /// What the status says. A version that did not lower anything published maxTTL only, and used the rest as specified.
-    #[must_use]
     pub fn published(quorum: &RedisQuorum) -> Option<Self> {
         let (status, wanted) = (quorum.status.as_ref()?, Self::wanted(quorum));
         let drift = status.clock_drift_in_force.as_ref().map_or(wanted.drift, plan::drift);
@@ -41,13 +39,11 @@ impl Effective {
     }
 
     /// The larger one of each.
-    #[must_use]
     pub fn larger(self, other: Self) -> Self {
         self.merged(other, Ord::max, Ord::max)
     }
 
     /// The smaller one of each.
-    #[must_use]
     pub fn smaller(self, other: Self) -> Self {
         self.merged(other, Ord::min, Ord::min)
     }
@@ -64,7 +60,6 @@ impl Effective {
     }
 
     /// How long a process stays fenced (rule 2).
-    #[must_use]
     pub fn rejoin_delay(self) -> Duration {
         rejoin_delay(self.max_ttl, self.drift, self.node_timeout)
     }
@@ -86,7 +81,6 @@ fn whole_millis(duration: Duration) -> GoDuration {
 }
 
 /// What a promise under this very state of the quorum may have been made with.
-#[must_use]
 pub fn current(quorum: &RedisQuorum) -> Effective {
     let wanted = Effective::wanted(quorum);
     Effective::published(quorum).map_or(wanted, |published| published.larger(wanted))
@@ -94,14 +88,12 @@ pub fn current(quorum: &RedisQuorum) -> Effective {
 
 /// How long a fence waits under this very state of the quorum: an admission is written with its resourceVersion. Without a
 /// published maxTTL nothing is known about earlier promises, and no time is long enough.
-#[must_use]
 pub fn rejoin_delay_of(quorum: &RedisQuorum) -> Duration {
     if Effective::published(quorum).is_none() { Duration::MAX } else { current(quorum).rejoin_delay() }
 }
 
 /// What the engine may use. A longer timeout only when fences wait for it; of two drifts the larger, which makes validities
 /// shorter.
-#[must_use]
 pub fn engine(quorum: &RedisQuorum) -> Settings {
     let wanted = Effective::wanted(quorum);
     let published = Effective::published(quorum).unwrap_or(wanted);
@@ -109,7 +101,6 @@ pub fn engine(quorum: &RedisQuorum) -> Settings {
 }
 
 /// What the members' clocks are judged by. Of two drifts the smaller, which allows less.
-#[must_use]
 pub fn clock_rule(quorum: &RedisQuorum) -> Rule {
     let wanted = Effective::wanted(quorum);
     let published = Effective::published(quorum).unwrap_or(wanted);
@@ -121,13 +112,12 @@ pub(in crate::quorum) const SHORTEST: Duration = Duration::from_secs(1);
 
 /// What may be published where masters are shared with others: a longer time to live comes into force only when their fences wait
 /// for it too, up to `settled`.
-#[must_use]
 pub fn shared(next: Effective, quorum: &RedisQuorum, settled: Option<Duration>) -> Effective {
     let published = Effective::published(quorum).map_or(SHORTEST, |published| published.max_ttl);
     Effective { max_ttl: next.max_ttl.min(published.max(settled.unwrap_or_default())), ..next }
 }
 
-/// Brings into force what everybody who shares the masters has said to wait for, and no more than is wanted.
+/// Brings into force what all operators that share the masters have said to wait for, and no more than is wanted.
 pub fn settle(status: &mut RedisQuorumStatus, quorum: &RedisQuorum, settled: Duration) {
     let larger = whole_millis(settled.min(quorum.spec.max_ttl.get()));
     if status.max_ttl_in_force.is_some_and(|in_force| in_force < larger) {
@@ -135,7 +125,7 @@ pub fn settle(status: &mut RedisQuorumStatus, quorum: &RedisQuorum, settled: Dur
     }
 }
 
-/// A leader's count towards a smaller value. Another leader begins anew: late is safe.
+/// A leader's count towards a smaller value. Another leader begins again: late is safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lowering {
     /// The specification that it is for. One that was raised and lowered again is another, whether or not anybody looked in between:
@@ -274,7 +264,7 @@ mod tests {
         let mut again = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
         let steps = [(300, false), (320, true), (325, false), (331, false), (355, false), (356, false)];
         assert_eq!(in_force(&mut again, &mut count, &steps), [30, 30, 30, 30, 30, 10]);
-        // Another leader begins anew.
+        // Another leader begins again.
         let mut other = quorum((10_000, 50, 10_000), Some((30_000, 50, 10_000)));
         assert_eq!(in_force(&mut other, &mut None, &[(130, false)]), [30]);
         let mut count = None;
@@ -328,7 +318,7 @@ mod tests {
             // Lowered, and not yet in force.
             ((10_000, 50, 10_000), Some(old), 30_659),
             ((10_000, 50, 10_000), Some((10_000, 50, 10_000)), 10_255),
-            // Raised: this state of the object may be used for grants by nobody, its successor may.
+            // Raised: this state of the object may be used for no grants, its successor may.
             ((60_000, 50, 10_000), Some(old), 61_265),
             ((30_000, 50, 0), Some(old), 30_659),
             ((30_000, 5, 10_000), Some(old), 30_659),

@@ -29,7 +29,6 @@ pub struct Address {
 
 impl Address {
     /// Reads `host`, `host:port`, `[IPv6]:port` or an IPv6 address.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
@@ -85,7 +84,7 @@ impl ExposePlan {
         };
         let parse = |text: &String| Address::parse(text).ok_or_else(|| Invalid::Address(text.clone()));
         let addresses = expose.addresses.iter().map(parse).collect::<Result<_, _>>()?;
-        // What the API server's pattern lets through and is none would be refused in the objects, or match nobody.
+        // What the API server's pattern lets through and is none would be refused in the objects, or match no peer.
         let is_network = |text: &&String| text.contains('/') && text.parse::<Network>().is_ok();
         if let Some(text) = expose.source_ranges.iter().find(|text| !is_network(text)) {
             return Err(Invalid::SourceRange(text.clone()));
@@ -96,7 +95,6 @@ impl ExposePlan {
 
     /// The address that the user gave for a member, with the port of its Service if none was given; `None` as long as that is not
     /// known.
-    #[must_use]
     pub fn given(&self, index: usize, service: Option<&Service>) -> Option<Address> {
         let given = self.addresses.get(index)?.clone();
         match (given.port, self.type_) {
@@ -108,7 +106,6 @@ impl ExposePlan {
 
     /// Where peers outside reach a member: where the user says, or else by its load balancer, or by the node that it is on (any
     /// other node will do).
-    #[must_use]
     pub fn address(&self, index: usize, service: Option<&Service>, node: Option<&Node>) -> Option<Address> {
         if self.addresses.get(index).is_some() {
             return self.given(index, service);
@@ -131,7 +128,6 @@ fn node_port(service: &Service) -> Option<u16> {
 }
 
 /// Host of a Service's load balancer.
-#[must_use]
 pub fn balancer_host(service: &Service) -> Option<String> {
     let ingress = service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref()?.first()?;
     ingress.ip.clone().or_else(|| ingress.hostname.clone()).filter(|host| ServerName::try_from(host.as_str()).is_ok())

@@ -17,27 +17,23 @@ fn redis_status(pod: &Pod) -> Option<&ContainerStatus> {
 }
 
 /// The redis container that runs, as far as the kubelet has said. It may be one before: the status lags.
-#[must_use]
 pub fn running_container(pod: &Pod) -> Option<&str> {
     redis_status(pod).filter(|_| runs(pod))?.container_id.as_deref().filter(|id| !id.is_empty())
 }
 
 /// Whether the redis container runs, as far as the kubelet has said.
-#[must_use]
 pub fn runs(pod: &Pod) -> bool {
     redis_status(pod).and_then(|status| status.state.as_ref()).is_some_and(|state| state.running.is_some())
 }
 
 /// Whether a member's pod speaks TLS; the other kind does not.
-#[must_use]
 pub fn speaks_tls(pod: &Pod) -> bool {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
     volumes.is_some_and(|volumes| volumes.iter().any(|volume| volume.name == TLS_VOLUME))
 }
 
-/// The key of the ACL file that a member's pod mounts, which tells the secrets that its first process was started with. Nobody can
-/// change the volumes of a pod.
-#[must_use]
+/// The key of the ACL file that a member's pod mounts, which tells the secrets that its first process was started with. The
+/// volumes of a pod cannot be changed.
 pub fn acl_key(pod: &Pod) -> Option<&str> {
     let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
     let config = volumes.iter().find(|volume| volume.name == CONFIG_VOLUME)?.secret.as_ref()?;
@@ -45,7 +41,6 @@ pub fn acl_key(pod: &Pod) -> Option<&str> {
 }
 
 /// The address of a pod.
-#[must_use]
 pub fn pod_ip(pod: &Pod) -> Option<String> {
     pod.status.as_ref()?.pod_ip.clone().filter(|ip| !ip.is_empty())
 }
@@ -58,7 +53,7 @@ pub struct Whereabouts<'a> {
     /// Its pod.
     pub pod_uid: &'a str,
     /// The pod that has the member's name, and the one that is gone, whichever it is. Its pod may have been deleted by force: what the
-    /// record says of the same process stays, or nobody could tell later on which node it may still run.
+    /// record says of the same process stays, or it could not be told later on which node it may still run.
     pub pods: [Option<&'a Pod>; 2],
     /// The container that its pod showed running before it answered last: the process is in that one, or in a later one.
     pub container: Option<&'a str>,
@@ -67,7 +62,6 @@ pub struct Whereabouts<'a> {
 }
 
 /// Where a process runs. `node` tells what is known of the node with a name; `is_shared` whether IDs are shown by several.
-#[must_use]
 pub fn process(
     of: &Whereabouts<'_>,
     node: impl Fn(&str) -> Option<NodeIdentity>,
@@ -96,13 +90,11 @@ pub fn process(
 }
 
 /// IDs that several nodes show identify nothing.
-#[must_use]
 pub fn told_apart(node: NodeIdentity, is_shared: impl Fn(&Machine) -> bool) -> NodeIdentity {
     NodeIdentity { machine: node.machine.filter(|machine| !is_shared(machine)), ..node }
 }
 
 /// The node of a pod.
-#[must_use]
 pub fn node_name(pod: &Pod) -> Option<String> {
     pod.spec.as_ref()?.node_name.clone()
 }

@@ -52,7 +52,6 @@ pub enum Service {
 }
 
 /// Decides.
-#[must_use]
 pub fn decide(look: &Look<'_>) -> Service {
     match look.recorded {
         Some(recorded) if recorded == look.me => {
@@ -108,7 +107,7 @@ mod tests {
         for (lease, expected) in [
             (LeaseSight::Unknown, Service::Leave),
             (LeaseSight::Forbidden, Service::Leave),
-            // Whoever deletes a Lease moves no quorum: its leader makes it again.
+            // Deleting a Lease moves no quorum: its leader makes it again.
             (LeaseSight::Absent(seconds(59)), Service::Leave),
             (LeaseSight::Absent(seconds(60)), Service::Take),
             (LeaseSight::Unchanged(seconds(599)), Service::Leave),

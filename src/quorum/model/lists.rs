@@ -26,13 +26,11 @@ pub struct Lists {
 
 impl Lists {
     /// The lists of this state of a quorum.
-    #[must_use]
     pub fn of(quorum: &RedisQuorum) -> Self {
         Self::of_status(quorum.status.as_ref(), wanted(quorum))
     }
 
-    /// The lists that a status names. One that names none is of a version without changes: everybody in it votes.
-    #[must_use]
+    /// The lists that a status names. One that names none is of a version without changes: every member in it votes.
     pub fn of_status(status: Option<&RedisQuorumStatus>, wanted: Vec<String>) -> Self {
         let named = |list: &[String]| (!list.is_empty()).then(|| list.to_vec());
         let made = || named(&status?.members.iter().map(|member| member.name.clone()).collect::<Vec<_>>());
@@ -51,37 +49,31 @@ impl Lists {
     }
 
     /// Two lists are in force.
-    #[must_use]
     pub fn is_joint(&self) -> bool {
         self.former.is_some()
     }
 
     /// Nothing is changing.
-    #[must_use]
     pub fn is_settled(&self) -> bool {
         !self.is_joint() && set(&self.voters) == set(&self.wanted)
     }
 
     /// Whether the votes of this member count.
-    #[must_use]
     pub fn counts(&self, name: &str) -> bool {
         self.in_force().any(|list| list.iter().any(|member| member == name))
     }
 
-    /// Whether the member learns: it shall vote and does not yet.
-    #[must_use]
+    /// Whether the member learns: it is to vote and does not yet.
     pub fn learns(&self, name: &str) -> bool {
         !self.counts(name) && self.wanted.iter().any(|member| member == name)
     }
 
     /// Clients outside know one list only, so they wait while two are in force.
-    #[must_use]
     pub fn lets_clients_in(&self, name: &str) -> bool {
         !self.is_joint() && self.voters.iter().any(|member| member == name)
     }
 
-    /// Every member that votes or shall vote, each once. A member that is not among them leaves.
-    #[must_use]
+    /// Every member that votes or is to vote, each once. A member that is not among them leaves.
     pub fn members(&self) -> Vec<String> {
         let mut names = self.wanted.clone();
         for name in self.in_force().flatten() {
@@ -94,13 +86,11 @@ impl Lists {
 
     /// The list of which a majority has stored every token so far. While two lists count it is the old one: tokens from before the
     /// switch are on no other.
-    #[must_use]
     pub fn knows_tokens(&self) -> &[String] {
         self.former.as_ref().unwrap_or(&self.voters)
     }
 
     /// How many votes make a majority of the newest list.
-    #[must_use]
     pub fn majority(&self) -> usize {
         majority(&self.voters)
     }
@@ -114,27 +104,24 @@ impl Lists {
     }
 }
 
-/// A person may have lowered the epoch, or taken it away. Users of earlier epochs must never be used again: whoever still has their
-/// passwords counts an earlier list.
+/// A person may have lowered the epoch, or taken it away. Users of earlier epochs must never be used again: a
+/// replica that still has their passwords counts an earlier list.
 fn highest_epoch(status: &RedisQuorumStatus) -> Option<i64> {
     status.members.iter().map(|member| member.epoch).chain([status.membership_epoch]).max().flatten()
 }
 
 /// The epoch to go on with, when a user of such an epoch was found on a member. That of the next epoch is made before a change begins;
-/// beyond it the status has lost an epoch, and nobody knows which lists were its.
-#[must_use]
+/// beyond it the status has lost an epoch, and which lists were its is not known.
 pub fn lost_epoch(lists: &Lists, found: Option<i64>) -> Option<i64> {
     found.filter(|found| *found > lists.epoch + 1).map(|found| found + 1)
 }
 
 /// How many votes make a majority of a list.
-#[must_use]
 pub fn majority(list: &[String]) -> usize {
     list.len() / 2 + 1
 }
 
 /// So many members, whichever they are, share one with every majority.
-#[must_use]
 pub fn meets_every_majority(list: &[String]) -> usize {
     list.len() - majority(list) + 1
 }
@@ -144,7 +131,6 @@ fn set(list: &[String]) -> BTreeSet<&str> {
 }
 
 /// The names of the members that the specification asks for.
-#[must_use]
 pub fn wanted(quorum: &RedisQuorum) -> Vec<String> {
     let count = usize::try_from(quorum.spec.members).unwrap_or(0).min(MOST);
     let own = (0..count).map(|index| format!("{}-{index}", quorum.name_any()));

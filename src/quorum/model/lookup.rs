@@ -77,7 +77,7 @@ pub fn quorum_of(
 }
 
 /// Where an older version of the operator, which recorded no quorum with a hold, had granted it: by the specification, and by the
-/// annotation that made a quorum the default. `Err`: nobody can tell.
+/// annotation that made a quorum the default. `Err`: that cannot be told.
 pub fn formerly_used(
     lock: &DistributedLock,
     quorums: &[Arc<RedisQuorum>],
@@ -98,14 +98,12 @@ pub fn formerly_used(
 pub struct Unclear;
 
 /// For people, and for older versions of the operator. The default is the one that the operator was told of.
-#[must_use]
 pub fn is_marked_as_default(quorum: &RedisQuorum) -> bool {
     quorum.annotations().get(DEFAULT_QUORUM_ANNOTATION).is_some_and(|value| value == "true")
 }
 
 /// Whether what a lock holds, ending or not, may be on this very quorum: by the record of the hold, whatever the specification or the
-/// default says by now. A record of an older version names none; then a lock of which nobody can tell may be one of ours.
-#[must_use]
+/// default says by now. A record of an older version names none; then a lock of which that cannot be told may be one of ours.
 pub fn holds_on(lock: &DistributedLock, quorum: &RedisQuorum, quorums: &[Arc<RedisQuorum>]) -> bool {
     let Some(holder) = lock.status.as_ref().and_then(|status| status.holder.as_ref()) else { return false };
     match &holder.quorum {
@@ -118,7 +116,6 @@ pub fn holds_on(lock: &DistributedLock, quorum: &RedisQuorum, quorums: &[Arc<Red
 }
 
 /// The same of a lock that cannot be read. One that does not even say where it is held may be held anywhere.
-#[must_use]
 pub fn raw_holds_on(lock: &Unreadable, quorum: &RedisQuorum) -> bool {
     let Some(holder) = lock.status("holder") else { return false };
     let uid = holder.pointer("/quorum/uid").and_then(|uid| uid.as_str());
@@ -139,7 +136,6 @@ pub fn full_name(quorum: &RedisQuorum) -> String {
 }
 
 /// Whether locks of `namespace` may use the quorum. A selector needs the Namespace object; without it the answer is no.
-#[must_use]
 pub fn is_allowed(quorum: &RedisQuorum, namespace: &str, object: Option<&Namespace>) -> bool {
     let AllowedNamespaces { from, selector } = &quorum.spec.allowed_namespaces;
     match from {
@@ -158,7 +154,6 @@ fn selects(selector: &LabelSelector, object: &Namespace) -> bool {
 }
 
 /// The Redis key of a lock.
-#[must_use]
 pub fn redis_key(quorum: &RedisQuorum, lock: &DistributedLock) -> LockKey {
     let key = lock.spec.key.clone().unwrap_or_else(|| lock.name_any());
     match quorum.spec.keys {

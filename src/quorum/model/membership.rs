@@ -6,8 +6,8 @@
 //! old list and of the new one is needed, under users of a new epoch, and those of the epoch before are closed on the old
 //! members. When everything has expired that the old list may have promised alone, one more write **ends** it.
 //!
-//! Nobody can close users on a master that others run. There the record of its operators tells the epoch, and who votes under an
-//! earlier one is refused. Other operators that share it are told in two steps, before the end, which list they can rely on.
+//! The operator cannot close users on a master that others run. There the record of its operators tells the epoch, and votes under an
+//! earlier one are refused. Other operators that share it are told in two steps, before the end, which list they can rely on.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,6 +16,7 @@ use kube::ResourceExt;
 
 use super::{
     lists::{Lists, majority, meets_every_majority},
+    member::{MemberView, names},
     record::{member_named, record_named},
 };
 use crate::{
@@ -28,19 +29,17 @@ mod describe;
 pub use describe::describe;
 
 /// Users of earlier epochs than this are closed on every process of the member that may run.
-#[must_use]
 pub fn users_since(status: Option<&RedisQuorumStatus>, name: &str, lists: &Lists) -> i64 {
     // A version without changes recorded none, and had one epoch only.
     let unknown = if lists.is_joint() { lists.epoch - 1 } else { lists.epoch };
     member_named(status, name).and_then(|member| member.epoch).unwrap_or(unknown)
 }
 
-/// Whether nobody can vote under the epoch before with this member: its users are closed on the process that may be open, or no
+/// Whether no vote is possible under the epoch before with this member: its users are closed on the process that may be open, or no
 /// process may be. It stays so, since everything that is admitted from now on is opened under the epoch of now.
 ///
 /// On a master that others run it is the record on the process that refuses those users. Another process has forgotten the record,
 /// but who still has the epoch before has not admitted that process.
-#[must_use]
 pub fn is_closed(quorum: &RedisQuorum, name: &str, lists: &Lists) -> bool {
     let status = quorum.status.as_ref();
     users_since(status, name, lists) >= lists.epoch
@@ -49,7 +48,6 @@ pub fn is_closed(quorum: &RedisQuorum, name: &str, lists: &Lists) -> bool {
 }
 
 /// Whether a person has said that the process of this external member is dead, by its `run_id`. No pod and no node tells.
-#[must_use]
 pub fn is_declared_dead(quorum: &RedisQuorum, name: &str) -> bool {
     let Some(declared) = quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION) else { return false };
     let known = member_named(quorum.status.as_ref(), name).filter(|member| member.external.is_some());
@@ -57,26 +55,10 @@ pub fn is_declared_dead(quorum: &RedisQuorum, name: &str) -> bool {
 }
 
 /// Whether the old list of a joint change can promise nothing any more.
-#[must_use]
 pub fn former_is_closed(quorum: &RedisQuorum) -> bool {
     let lists = Lists::of(quorum);
     let closed = |name: &String| is_closed(quorum, name, &lists);
     lists.former.as_ref().is_some_and(|former| former.iter().all(closed))
-}
-
-/// One member, as far as a change cares.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberView {
-    /// Its name.
-    pub name: String,
-    /// It may vote, answers, is open, and obeys this leader only.
-    pub admitted: bool,
-    /// The operator's user of the next epoch is open on it.
-    pub ready_for_next: bool,
-    /// See [`is_closed`].
-    pub closed: bool,
-    /// It leaves, does not answer, and [`is_declared_dead`].
-    pub dead: bool,
 }
 
 /// What a change has to know of other operators, if external members are in a list.
@@ -86,8 +68,8 @@ pub struct Others<'a> {
     pub unclaimed: &'a [String],
     /// Operators that do not count the new list, or not for long, as `namespace/name`.
     pub behind: &'a [String],
-    /// Members with which nobody can vote who has not heard what the status says is announced: their records say it, or nobody
-    /// else can use them.
+    /// Members with which no operator can vote that has not heard what the status says is announced: their records say it, or no
+    /// other operator can use them.
     pub told: &'a [String],
 }
 
@@ -115,7 +97,7 @@ pub struct View<'a> {
 /// What else may be under way on the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Busy {
-    /// Pods are replaced by those of a newer template, and nobody has paused that.
+    /// Pods are replaced by those of a newer template, and that is not paused.
     Update,
     /// Passwords are given to the members, or taken from them.
     Passwords,
@@ -125,7 +107,7 @@ pub enum Busy {
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeStep {
-    /// The list is what it shall be.
+    /// The list is what the specification asks for.
     Nothing,
     /// Only news can change the decision.
     Wait(Obstacle),
@@ -152,7 +134,7 @@ pub enum Obstacle {
     Busy(Busy),
     /// These locks are not on all members.
     Locks(Vec<String>),
-    /// On a process of these members users of the epoch before may be open, and nobody can close them.
+    /// On a process of these members users of the epoch before may be open, and cannot be closed.
     Unclosed(Vec<String>),
     /// The records of these members do not hold the claim of this quorum.
     Unclaimed(Vec<String>),
@@ -174,7 +156,7 @@ pub fn decide(view: &View<'_>) -> ChangeStep {
 
 /// Before the switch every member, old and new, has what a majority of the new list may be asked for.
 fn learning(view: &View<'_>) -> ChangeStep {
-    let away = names(view, |member| !member.admitted && !member.dead);
+    let away = names(view.members, |member| !member.votes && !member.dead);
     if !away.is_empty() {
         return ChangeStep::Wait(Obstacle::Members(away));
     }
@@ -187,17 +169,17 @@ fn learning(view: &View<'_>) -> ChangeStep {
     if let Some(others) = view.others.filter(|others| !others.unclaimed.is_empty()) {
         return ChangeStep::Wait(Obstacle::Unclaimed(others.unclaimed.to_vec()));
     }
-    let unready = names(view, |member| !member.ready_for_next && !member.dead);
+    let unready = names(view.members, |member| !member.ready_for_next && !member.dead);
     if unready.is_empty() { ChangeStep::Switch } else { ChangeStep::OpenNext(unready) }
 }
 
 fn joint(view: &View<'_>, former: &[String]) -> ChangeStep {
-    // Those that only join voted for nobody under the epoch before, so nobody waits for them.
-    let closable = names(view, |member| !member.closed && member.admitted);
+    // Those that only join have not voted under the epoch before, so nothing waits for them.
+    let closable = names(view.members, |member| !member.closed && member.votes);
     if !closable.is_empty() {
         return ChangeStep::Close(closable);
     }
-    let unclosed = names(view, |member| !member.closed && former.contains(&member.name));
+    let unclosed = names(view.members, |member| !member.closed && former.contains(&member.name));
     if !unclosed.is_empty() {
         return ChangeStep::Wait(Obstacle::Unclosed(unclosed));
     }
@@ -206,18 +188,18 @@ fn joint(view: &View<'_>, former: &[String]) -> ChangeStep {
     if view.former_closed_since.is_none() || view.now < until {
         return ChangeStep::WaitUntil(until);
     }
-    let is_admitted = |name: &&String| view.members.iter().any(|member| member.name == **name && member.admitted);
-    let few = |list: &[String], need: usize| list.iter().filter(is_admitted).count() < need;
+    let votes = |name: &&String| view.members.iter().any(|member| member.name == **name && member.votes);
+    let few = |list: &[String], need: usize| list.iter().filter(votes).count() < need;
     let voters = &view.lists.voters;
     if few(former, meets_every_majority(former)) || few(voters, majority(voters)) {
-        return ChangeStep::Wait(Obstacle::Members(names(view, |member| !member.admitted)));
+        return ChangeStep::Wait(Obstacle::Members(names(view.members, |member| !member.votes)));
     }
     view.others.map_or(ChangeStep::Finish, |others| announce(view.lists, former, &others))
 }
 
 /// Other operators rely on it that every promise has a majority of a list that they count. Before the old list is given up they are
 /// told that both can be relied on, which lets them follow; then that the old one cannot any more, which is refused by the record of
-/// a member as long as it names somebody who counts the old one only. Enough members have to say so: who counts the old one only
+/// a member as long as it names an operator that counts the old one only. Enough members have to say so: who counts the old one only
 /// needs a majority of it, and finds one of them.
 fn announce(lists: &Lists, former: &[String], others: &Others<'_>) -> ChangeStep {
     let Some(announced) = lists.announced else { return ChangeStep::Announce(Announced::BothLists) };
@@ -240,10 +222,6 @@ fn announce(lists: &Lists, former: &[String], others: &Others<'_>) -> ChangeStep
         Announced::BothLists => ChangeStep::Announce(Announced::NewList),
         Announced::NewList => ChangeStep::Finish,
     }
-}
-
-fn names(view: &View<'_>, is_meant: impl Fn(&MemberView) -> bool) -> Vec<String> {
-    view.members.iter().filter(|member| is_meant(member)).map(|member| member.name.clone()).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a RedisQuorum shall be: its specification parsed once, so that nothing later has to doubt it.
+//! What a RedisQuorum is to be: its specification parsed once, so that nothing later has to doubt it.
 
 mod external;
 
@@ -33,20 +33,17 @@ pub struct MemberPlan {
 
 impl MemberPlan {
     /// Whether others run it.
-    #[must_use]
     pub const fn is_external(&self) -> bool {
         self.external.is_some()
     }
 
     /// Whether it is the same member at the same place. What else is known of it may change at any time.
-    #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let address = |member: &Self| member.external.as_ref().map(|external| external.address.clone());
         self.name == other.name && address(self) == address(other)
     }
 
     /// The address that operators which share members know this one by, and that clients use.
-    #[must_use]
     pub fn address(&self, namespace: &str) -> String {
         match &self.external {
             Some(external) => external.address.clone(),
@@ -55,25 +52,21 @@ impl MemberPlan {
     }
 
     /// Name of its only pod.
-    #[must_use]
     pub fn pod_name(&self) -> String {
         format!("{}-0", self.name)
     }
 
     /// The name that clients in the cluster resolve.
-    #[must_use]
     pub fn dns_name(&self, namespace: &str) -> String {
         format!("{}.{namespace}.svc", self.name)
     }
 
     /// Name of the Service by which it is reached from outside the cluster.
-    #[must_use]
     pub fn external_name(&self) -> String {
         format!("{}{SUFFIX}", self.name)
     }
 
     /// Key of its ACL file in the config Secret.
-    #[must_use]
     pub fn acl_key(&self) -> String {
         format!("users-{}.acl", self.index)
     }
@@ -94,7 +87,6 @@ pub struct ClientPlan {
 
 impl ClientPlan {
     /// Its Redis user in this membership epoch.
-    #[must_use]
     pub fn user(&self, epoch: i64) -> String {
         match self.access {
             ClientAccess::ReadWrite => UserRule::client_name(&self.name, epoch),
@@ -123,11 +115,11 @@ pub struct Plan {
     pub uid: String,
     /// Owner of everything in the same namespace.
     pub owner: OwnerReference,
-    /// The operator's own members that vote or shall vote, by index. Those that leave are not among them.
+    /// The operator's own members that vote or are to vote, by index. Those that leave are not among them.
     pub members: Vec<MemberPlan>,
-    /// The members that others run and that vote or shall vote.
+    /// The members that others run and that vote or are to vote.
     pub external: Vec<MemberPlan>,
-    /// Whose votes count, and whose shall.
+    /// Whose votes count, and whose are going to.
     pub lists: Lists,
     /// Container image.
     pub image: String,
@@ -151,39 +143,33 @@ impl Plan {
         self.members.iter().chain(&self.external)
     }
 
-    /// The member with this name, if it votes or shall vote.
-    #[must_use]
+    /// The member with this name, if it votes or is to vote.
     pub fn member(&self, name: &str) -> Option<&MemberPlan> {
         self.all_members().find(|member| member.name == name)
     }
 
     /// Name of the Secret with the seed of all passwords.
-    #[must_use]
     pub fn auth_name(&self) -> String {
         auth_name(&self.name)
     }
 
     /// Name of the Secret with redis.conf and the ACL files.
-    #[must_use]
     pub fn config_name(&self) -> String {
         config_name(&self.name)
     }
 
     /// Name of the Secret with the operator's own authority.
-    #[must_use]
     pub fn authority_name(&self) -> String {
         format!("{}-ca", self.name)
     }
 
     /// The names that the members' certificate has to prove: those that clients, and the operator, check.
-    #[must_use]
     pub fn server_names(&self) -> Vec<String> {
         let given = self.expose.iter().flat_map(ExposePlan::hosts);
         self.members.iter().map(|member| member.dns_name(&self.namespace)).chain(given).collect()
     }
 
     /// All names in a certificate that the operator makes; `others` are hosts of load balancers.
-    #[must_use]
     pub fn issued_names(&self, others: &[String]) -> Vec<String> {
         let long = self.members.iter().map(|member| format!("{}.cluster.local", member.dns_name(&self.namespace)));
         let mut names = self.server_names();
@@ -192,45 +178,38 @@ impl Plan {
     }
 
     /// Name of a client's Secret.
-    #[must_use]
     pub fn client_secret_name(&self, client: &str) -> String {
         format!("{}-client-{client}", self.name)
     }
 }
 
 /// Name of the Secret with redis.conf and the ACL files.
-#[must_use]
 pub fn config_name(quorum: &str) -> String {
     format!("{quorum}-config")
 }
 
 /// Name of the Secret with the seed of all passwords.
-#[must_use]
 pub fn auth_name(quorum: &str) -> String {
     format!("{quorum}-auth")
 }
 
 /// The engine's settings as a quorum specifies them; see [`super::effective`] for those that may be used.
-#[must_use]
 pub fn settings(quorum: &RedisQuorum) -> Settings {
     let spec = &quorum.spec;
     Settings { drift: drift(&spec.clock_drift), node_timeout: spec.node_timeout.get() }
 }
 
 /// The drift of two clocks as the engine has it.
-#[must_use]
 pub fn drift(drift: &ClockDrift) -> Drift {
     Drift { ppm: u32::try_from(drift.ppm).unwrap_or_default(), floor: drift.floor.get() }
 }
 
-/// The members of a quorum that the operator runs, and that vote or shall vote.
-#[must_use]
+/// The members of a quorum that the operator runs, and that vote or are to vote.
 pub fn members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     Lists::of(quorum).members().iter().filter_map(|name| own_member(quorum, name)).collect()
 }
 
 /// All members that there are: also those that leave, until the status forgets them.
-#[must_use]
 pub fn known_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     let mut members = all_members(quorum);
     let published = quorum.status.iter().flat_map(|status| &status.members);
@@ -271,7 +250,7 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
     if !(0..=100_000).contains(&spec.clock_drift.ppm) {
         return Err(Invalid::Range("clockDrift.ppm"));
     }
-    // While the last external ones leave nobody can make users on them.
+    // While the last external ones leave the operator cannot make users on them.
     let clients = spec.clients.iter().filter(|_| external.is_empty());
     let mut clients = clients.map(client).collect::<Result<Vec<_>, _>>()?;
     clients.sort_by(|a, b| a.name.cmp(&b.name));

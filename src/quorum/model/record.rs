@@ -10,7 +10,6 @@ use crate::fence::{Process, Reason, Record, RunId, State};
 use crate::redlock::MemberName;
 
 /// The record of a member, as published.
-#[must_use]
 pub fn record_of(member: &MemberStatus) -> Record {
     let run_id = member.run_id.as_deref().map(RunId::from);
     let process = run_id.clone().map(|run_id| Process {
@@ -44,13 +43,11 @@ pub fn record_of(member: &MemberStatus) -> Record {
 }
 
 /// The record of the member with this name; an empty one if it has none yet.
-#[must_use]
 pub fn record_named(status: Option<&RedisQuorumStatus>, name: &str) -> Record {
     member_named(status, name).map(record_of).unwrap_or_default()
 }
 
 /// The published status of the member with this name.
-#[must_use]
 pub fn member_named<'a>(status: Option<&'a RedisQuorumStatus>, name: &str) -> Option<&'a MemberStatus> {
     status?.members.iter().find(|member| member.name == name)
 }
@@ -59,14 +56,12 @@ pub fn member_named<'a>(status: Option<&'a RedisQuorumStatus>, name: &str) -> Op
 ///
 /// An `Unreachable` member that was admitted is included: the leader cannot reach it, other replicas may, and it has forgotten
 /// nothing. Only a fencing, or another process, ends an admission.
-#[must_use]
 pub fn admitted_run_id(quorum: &RedisQuorum, name: &str) -> Option<RunId> {
     let record = record_named(quorum.status.as_ref(), name);
     record.run_id.filter(|_| record.admitted)
 }
 
 /// What is recorded of the clocks of processes whose votes count, by member.
-#[must_use]
 pub fn recorded_clocks(quorum: &RedisQuorum) -> BTreeMap<MemberName, (RunId, Option<i64>)> {
     let members = quorum.status.iter().flat_map(|status| &status.members);
     let admitted = members.filter_map(|member| {

@@ -3,33 +3,7 @@
 //! A replaced member forgets its locks. So one is replaced at a time, while every other one may vote and every held lock is on
 //! all of them: at no moment is a lock on fewer members than all but one.
 
-/// One member, as far as an update cares.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberView {
-    /// Its name.
-    pub name: String,
-    /// Its pod was made from another template than its StatefulSet has now. `None`: not known yet, because there is no pod,
-    /// or the StatefulSet controller has not looked at the newest template.
-    pub outdated: Option<bool>,
-    /// How it stands.
-    pub standing: Standing,
-}
-
-/// How a member stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It may vote.
-    Admitted,
-    /// It may vote and does not answer. Other replicas and clients may reach it.
-    Silent,
-    /// It was closed for this update: what has begun is finished.
-    ClosedForUpdate,
-    /// It may not vote: there is nothing to lose.
-    Out,
-    /// Its process was started with secrets that were lost since, and refuses the ones that took their place: nobody can close it,
-    /// and its votes count for nobody here.
-    Lost,
-}
+use super::member::{MemberView, Standing, names};
 
 /// All that the decision depends on.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +58,7 @@ pub enum Obstacle {
 /// Decides the next step of an update.
 pub fn decide(view: &View<'_>) -> RolloutStep {
     let is_outdated = |member: &&MemberView| member.outdated == Some(true);
-    let outdated: Vec<String> = names(view.members.iter().filter(is_outdated));
+    let outdated = names(view.members, |member| is_outdated(&member));
     if outdated.is_empty() {
         return RolloutStep::Nothing;
     }
@@ -117,14 +91,14 @@ pub fn decide(view: &View<'_>) -> RolloutStep {
 
 /// All members are waited for, the next one included: one that is silent would not be closed, and a lock cannot be on it.
 fn obstacle(view: &View<'_>) -> Option<Obstacle> {
-    let away = names(view.members.iter().filter(|member| member.standing != Standing::Admitted));
+    let away = names(view.members, |member| member.standing != Standing::Admitted);
     if !away.is_empty() {
         return Some(Obstacle::Members(away));
     }
     if view.changing {
         return Some(Obstacle::Change);
     }
-    let unknown = names(view.members.iter().filter(|member| member.outdated.is_none()));
+    let unknown = names(view.members, |member| member.outdated.is_none());
     if !unknown.is_empty() {
         return Some(Obstacle::Templates(unknown));
     }
@@ -133,25 +107,20 @@ fn obstacle(view: &View<'_>) -> Option<Obstacle> {
 
 /// A lost member is restarted as by a crash: its successor waits like any other. Nothing that it holds can be repaired elsewhere first,
 /// so neither locks nor a change of the member list are waited for, which need its vote or its closing and get neither. But one at a time:
-/// everybody whose process is not of before has to be back.
+/// every member whose process is not of before has to be back.
 fn obstacle_to_lost(view: &View<'_>) -> Option<Obstacle> {
     let is_of_before = |member: &MemberView| match member.standing {
         Standing::Lost => true,
-        // Nobody reaches it, so nobody knows yet that it is lost: others must not wait for its node.
+        // The operator does not reach it, so it cannot know yet that it is lost: others must not wait for its node.
         Standing::Silent => member.outdated == Some(true),
         Standing::Admitted | Standing::ClosedForUpdate | Standing::Out => false,
     };
-    let newer = || view.members.iter().filter(|member| !is_of_before(member));
-    let away = names(newer().filter(|member| member.standing != Standing::Admitted));
+    let away = names(view.members, |member| !is_of_before(member) && member.standing != Standing::Admitted);
     if !away.is_empty() {
         return Some(Obstacle::Members(away));
     }
-    let unknown = names(newer().filter(|member| member.outdated.is_none()));
+    let unknown = names(view.members, |member| !is_of_before(member) && member.outdated.is_none());
     (!unknown.is_empty()).then_some(Obstacle::Templates(unknown))
-}
-
-fn names<'a>(members: impl Iterator<Item = &'a MemberView>) -> Vec<String> {
-    members.map(|member| member.name.clone()).collect()
 }
 
 /// What the status says of an update that is not over.
@@ -167,7 +136,6 @@ pub struct Progress {
 const NAMED: usize = 5;
 
 /// Describes a step for people; `all` members there are.
-#[must_use]
 pub fn progress(step: &RolloutStep, all: usize) -> Option<Progress> {
     let of = |outdated: &[String]| format!("{} of {all} members run the old pod template", outdated.len());
     let (paused, message) = match step {
@@ -201,7 +169,6 @@ fn described(obstacle: &Obstacle) -> String {
 }
 
 /// Names for people, not too many.
-#[must_use]
 pub fn listed(names: &[String]) -> String {
     let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMED) {
@@ -215,7 +182,7 @@ mod tests {
     use super::*;
 
     fn member(name: &str, outdated: bool, standing: Standing) -> MemberView {
-        MemberView { name: name.into(), outdated: Some(outdated), standing }
+        MemberView { name: name.into(), outdated: Some(outdated), standing, ..MemberView::default() }
     }
 
     fn three(states: [(bool, Standing); 3]) -> Vec<MemberView> {

@@ -1,27 +1,17 @@
 //! Rotation of passwords: what is the next step, and what is waited for? Pure.
 //!
 //! At every moment every member accepts the passwords that the operator uses, and until a person says `finish` those that clients
-//! may still use. Adding a password disturbs nobody. Taking the old one away ends the connections that were made with it, so that is
+//! may still use. Adding a password disturbs no connection. Taking the old one away ends the connections that were made with it, so that is
 //! done on one member at a time, while all others may vote.
 
-use super::auth::{Rotation, Stage};
+use super::{
+    auth::{Rotation, Stage},
+    member::{MemberView, names},
+};
 use crate::api::ROTATE_PASSWORDS_ANNOTATION;
 
 /// The text of the annotation that ends a rotation.
 pub const FINISH: &str = "finish";
-
-/// One member, as far as a rotation cares.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberView {
-    /// Its name.
-    pub name: String,
-    /// It may vote.
-    pub admitted: bool,
-    /// Its process answers, and takes orders of this leader.
-    pub answers: bool,
-    /// Its process is known to accept what it shall and nothing else.
-    pub confirmed: bool,
-}
 
 /// All that the decision depends on.
 #[derive(Clone, Copy, Debug)]
@@ -70,12 +60,10 @@ pub fn decide(view: &View<'_>) -> RotationStep {
         return RotationStep::Nothing;
     }
     let removing = rotation.stage == Stage::Removing;
-    let away = |but: Option<&str>| -> Vec<String> {
-        let away = |member: &&MemberView| !member.admitted || !member.answers;
-        let others = view.members.iter().filter(|member| Some(member.name.as_str()) != but);
-        others.filter(away).map(|member| member.name.clone()).collect()
+    let away = |but: Option<&str>| {
+        names(view.members, |member| Some(member.name.as_str()) != but && !(member.admitted && member.obeys))
     };
-    if let Some(member) = view.members.iter().find(|member| !member.confirmed && member.answers) {
+    if let Some(member) = view.members.iter().find(|member| !member.confirmed && member.obeys) {
         let others = away(Some(&member.name));
         if removing && !others.is_empty() {
             return RotationStep::Wait(others);
@@ -101,7 +89,7 @@ fn idle(view: &View<'_>) -> RotationStep {
         }
         _ => {}
     }
-    let open = view.members.iter().find(|member| !member.confirmed && member.answers);
+    let open = view.members.iter().find(|member| !member.confirmed && member.obeys);
     match open.filter(|_| view.rotated.is_some() && view.files_written) {
         Some(member) => RotationStep::Confirm { name: member.name.clone(), cut: false },
         None => RotationStep::Nothing,
@@ -109,7 +97,6 @@ fn idle(view: &View<'_>) -> RotationStep {
 }
 
 /// For people: how far a rotation is, and what it waits for.
-#[must_use]
 pub fn progress(rotation: &Rotation, members: &[MemberView], step: &RotationStep) -> String {
     let confirmed = members.iter().filter(|member| member.confirmed).count();
     let of_all = format!("{confirmed} of {} members", members.len());
@@ -136,11 +123,12 @@ mod tests {
     use crate::quorum::model::auth::Auth;
 
     fn members(states: [(bool, bool, bool); 3]) -> Vec<MemberView> {
-        let member = |(index, (admitted, answers, confirmed))| MemberView {
+        let member = |(index, (admitted, obeys, confirmed))| MemberView {
             name: format!("q-{index}"),
             admitted,
-            answers,
+            obeys,
             confirmed,
+            ..MemberView::default()
         };
         states.into_iter().enumerate().map(member).collect()
     }

@@ -1,14 +1,16 @@
-//! The secrets of a quorum whose Secret may be gone: which ones count, when are they made anew, and who still runs with lost ones?
+//! The secrets of a quorum whose Secret may be gone: which ones count, when are new ones made, and which members still run with
+//! lost ones?
 //! Pure.
 //!
 //! Secrets are made where there are no members. Under members they are kept: a Secret that was edited or deleted is written back from
-//! a replica's memory. Only when it is gone and no replica has come forward with a copy are they made anew. Nobody can log in to the
+//! a replica's memory. Only when it is gone and no replica has come forward with a copy are new ones made. The operator cannot log in to the
 //! members any more then, to vote or to close them; they are replaced one at a time ([`super::rollout`]), and each successor waits like
 //! after any other restart, so that nothing which a client outside holds is broken.
 
 use std::time::Duration;
 
 use super::auth::Auth;
+use super::member::{MemberView, StartedWith};
 use super::rollout::Progress;
 use crate::time::Monotonic;
 
@@ -62,7 +64,7 @@ pub enum SecretsStep {
     },
     /// In place of the lost ones.
     MakeAnew,
-    /// A person has to see to the Secret that is there: it may be a slip of the hand, and what is in it worth more than new ones.
+    /// A person has to look at the Secret that is there: it may be a slip of the hand, and what is in it worth more than new ones.
     AwaitPerson,
 }
 
@@ -70,7 +72,7 @@ pub enum SecretsStep {
 pub fn decide(view: &View<'_>) -> SecretsStep {
     match (view.found, view.known) {
         (Found::Secrets(stored), Some(known)) if stored == known => SecretsStep::Keep(stored.clone()),
-        // Another leader was further with a rotation, or has made them anew.
+        // Another leader was further with a rotation, or has made new ones.
         (Found::Secrets(stored), Some(known)) if stored.supersedes(known) => SecretsStep::Adopt(stored.clone()),
         (Found::Secrets(stored), None) => SecretsStep::Adopt(stored.clone()),
         // The members run with what is known, or are being restarted with it.
@@ -85,29 +87,8 @@ pub fn decide(view: &View<'_>) -> SecretsStep {
     }
 }
 
-/// Which secrets the first process of a member's pod was started with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartedWith {
-    /// Those that count.
-    These,
-    /// Others.
-    Others,
-    /// It has no pod, or one that ends.
-    Nothing,
-}
-
-/// One member that the operator runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemberView {
-    /// Its pod.
-    pub started_with: StartedWith,
-    /// Its process has accepted the secrets.
-    pub answers: bool,
-}
-
 /// What the status says while members run with lost secrets; `None` when none does. `was_said`: the status has said so. A
 /// member that has been deleted and is not back is one of them still.
-#[must_use]
 pub fn loss(auth: &Auth, was_said: bool, members: &[MemberView], rollout: Option<&Progress>) -> Option<String> {
     let back = |member: &&MemberView| member.started_with == StartedWith::These && member.answers;
     let others = members.iter().any(|member| member.started_with == StartedWith::Others);
@@ -179,21 +160,24 @@ mod tests {
 
     #[test]
     fn the_loss_is_told_until_every_member_runs_with_the_new_ones() {
-        let member = |started_with, answers| MemberView { started_with, answers };
+        let member = |started_with, answers| MemberView { started_with, answers, ..MemberView::default() };
         let (new, old) = (member(StartedWith::These, true), member(StartedWith::Others, false));
         let (gone, starting) = (member(StartedWith::Nothing, false), member(StartedWith::These, false));
+        let all = |members: [&MemberView; 3]| members.map(Clone::clone);
         let (first, anew) = (Auth::random(), Auth::anew(UnixMillis(7)));
         let rollout = Progress { paused: false, message: "q-1 is next".into() };
-        let text = loss(&anew, true, &[new, old, old], Some(&rollout)).unwrap();
+        let text = loss(&anew, true, &all([&new, &old, &old]), Some(&rollout)).unwrap();
         assert!(text.ends_with("1 of 3 run with the new ones; q-1 is next"), "{text}");
-        for last in [old, gone, starting] {
-            assert!(loss(&anew, true, &[new, new, last], None).unwrap().ends_with("2 of 3 run with the new ones"));
+        for last in [&old, &gone, &starting] {
+            assert!(
+                loss(&anew, true, &all([&new, &new, last]), None).unwrap().ends_with("2 of 3 run with the new ones")
+            );
         }
-        assert_eq!(loss(&anew, true, &[new; 3], None), None);
+        assert_eq!(loss(&anew, true, &all([&new; 3]), None), None);
         assert_eq!(loss(&anew, true, &[], None), None, "all members are others'");
         // Long after, a member restarts; or the Secret was restored in time.
-        assert_eq!(loss(&anew, false, &[new, new, starting], None), None);
-        assert_eq!(loss(&first, true, &[new, starting, gone], None), None);
-        assert!(loss(&first, false, &[new, old, new], None).is_some(), "restored too late");
+        assert_eq!(loss(&anew, false, &all([&new, &new, &starting]), None), None);
+        assert_eq!(loss(&first, true, &all([&new, &starting, &gone]), None), None);
+        assert!(loss(&first, false, &all([&new, &old, &new]), None).is_some(), "restored too late");
     }
 }

@@ -5,7 +5,7 @@ mod conditions;
 mod external;
 mod watches;
 
-pub use agreement::{Agreement, agreement};
+pub use agreement::quorum_agrees;
 pub use conditions::{Obstacle, Overview, conditions, refused};
 pub use external::{has_forgotten, memory, merged, unfit};
 pub use watches::{ClockReport, TtlReport, Watched, watch_conditions};
@@ -14,7 +14,6 @@ use super::lists::Lists;
 use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
 
 /// Admitted members of all that vote in the newest list.
-#[must_use]
 pub fn ready_column(status: &RedisQuorumStatus, lists: &Lists) -> String {
     format!("{}/{}", admitted_of(status, &lists.voters), lists.voters.len())
 }

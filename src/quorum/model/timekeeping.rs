@@ -42,7 +42,6 @@ impl Testimony {
 ///
 /// `known`: the clock as this replica knew it. `api`: the API server's time, a witness only where the processes leave a doubt which a
 /// replica that knows nothing cannot settle: a process whose clock was stepped while no replica watched it looks like any other.
-#[must_use]
 pub fn reckon(told: &[Testimony], known: Option<i64>, api: Option<i64>) -> Option<i64> {
     let witness = known.or(api);
     let mut clocks: Vec<(i64, bool)> =
@@ -81,7 +80,6 @@ fn between(one: i64, other: i64, witness: Option<i64>) -> i64 {
 ///
 /// `clock`: the quorum's clock as the leader knows it. `api`: the API server's time. `passed`: microseconds since the last move, and
 /// `ppm` of it is how far the clock may be moved.
-#[must_use]
 pub fn corrections(
     told: &[Testimony],
     clock: Option<i64>,

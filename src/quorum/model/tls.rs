@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
 use crate::redis_member::{Authorities, Fingerprint, TlsError};
-pub use report::{Report, Served, report};
+pub use report::{Served, report};
 
 /// Key of the certificate chain in a Secret, the server's own first.
 pub const CERTIFICATE_KEY: &str = "tls.crt";
@@ -38,7 +38,6 @@ pub struct Span {
 
 impl Span {
     /// Of the first certificate in a text in PEM.
-    #[must_use]
     pub fn of_pem(pem: &[u8]) -> Option<Self> {
         Self::of(&CertificateDer::from_pem_slice(pem).ok()?)
     }
@@ -50,7 +49,6 @@ impl Span {
     }
 
     /// Two thirds of its life are over: time to make the next one.
-    #[must_use]
     pub const fn is_old(&self, now: i64) -> bool {
         now >= self.not_before + (self.not_after - self.not_before) / 3 * 2
     }
@@ -123,7 +121,6 @@ pub fn read(data: &Data, names: &[String], now: i64) -> Result<Certificate, Unfi
 }
 
 /// All certificates of two texts in PEM, each once.
-#[must_use]
 pub fn union(one: &str, other: &str) -> String {
     let mut all: Vec<&str> = Vec::new();
     for certificate in one.split_inclusive(END).chain(other.split_inclusive(END)) {

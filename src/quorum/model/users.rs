@@ -10,7 +10,6 @@ use crate::{
 impl Plan {
     /// The users of this epoch on a member, with its own passwords: the operator's first, then those of clients that can vote, then
     /// those that only look.
-    #[must_use]
     pub fn user_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
         let mut rules = self.voting_rules_of(auth, member, self.lists.epoch);
         rules.extend(self.reader_rules(auth, member));
@@ -45,15 +44,13 @@ impl Plan {
         UserRule::locker(epoch, &auth.password(member, &name)).accepting(&auth.accepted(member, &name))
     }
 
-    /// The operator's user of the next epoch. Nobody uses it before the status names that epoch.
-    #[must_use]
+    /// The operator's user of the next epoch. It is not used before the status names that epoch.
     pub fn next_locker(&self, auth: &Auth, member: &str) -> UserRule {
         self.locker_rule(auth, member, self.lists.epoch + 1)
     }
 
     /// The users that are open on a member while it may vote: the operator's, the probe's, those that only look, and the clients'
     /// that can vote if clients know of this list alone.
-    #[must_use]
     pub fn open_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
         let mut rules = self.voting_rules_of(auth, member, self.lists.epoch);
         if !self.lists.lets_clients_in(member) {
@@ -65,14 +62,12 @@ impl Plan {
     }
 
     /// The users of earlier epochs, from `since` on. Who only looks has none.
-    #[must_use]
     pub fn former_rules(&self, auth: &Auth, member: &str, since: i64) -> Vec<UserRule> {
         (since..self.lists.epoch).flat_map(|epoch| self.voting_rules_of(auth, member, epoch)).collect()
     }
 
-    /// All users that may be open on a member on which those of epochs before `since` are closed: with them closed it votes for
-    /// nobody.
-    #[must_use]
+    /// All users that may be open on a member on which those of epochs before `since` are closed: with them closed it gives
+    /// no votes.
     pub fn closing_rules(&self, auth: &Auth, member: &str, since: i64) -> Vec<UserRule> {
         let mut rules = self.former_rules(auth, member, since);
         rules.extend(self.user_rules(auth, member));
@@ -82,7 +77,6 @@ impl Plan {
 }
 
 /// The users whose state on a member is asked for: all of [`Plan::closing_rules`].
-#[must_use]
 pub fn voting_users(quorum: &RedisQuorum, member: &str) -> Vec<String> {
     let lists = Lists::of(quorum);
     let since = users_since(quorum.status.as_ref(), member, &lists);

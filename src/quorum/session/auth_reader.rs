@@ -2,18 +2,17 @@
 //! every minute), and when no member accepts what is known. Reads only, but for one case: a leader that has no copy of a Secret that
 //! is gone says so in the status, and a replica that has one writes it back.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use tokio::time::timeout;
 
 use super::QuorumSession;
 use crate::{
     api::{
-        FIELD_MANAGER, RedisQuorum, TlsMode,
+        RedisQuorum, TlsMode,
         conditions::{CommonReason, QuorumCondition, find_condition},
     },
     quorum::model::{
@@ -22,17 +21,18 @@ use crate::{
         plan::{auth_name, config_name, validate},
         tls::AUTHORITIES_KEY,
     },
+    runtime::requests::{RequestError, SHORT_TIMEOUT, as_operator, is_ours, within},
 };
 
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_secs(1);
 const REREAD: Duration = Duration::from_secs(300);
 const REREAD_TLS: Duration = Duration::from_secs(60);
 const REREAD_UNAUTHENTICATED: Duration = Duration::from_secs(10);
 
 /// Follows the Secrets until the session is gone.
-pub(super) async fn follow(client: Client, namespace: String, name: String, uid: String, session: Weak<QuorumSession>) {
-    let api: Api<Secret> = Api::namespaced(client, &namespace);
+pub(super) async fn follow(session: Weak<QuorumSession>) {
+    let of = |session: Arc<QuorumSession>| (secrets(&session), session.reference.name.clone(), session.uid.clone());
+    let Some((api, name, uid)) = session.upgrade().map(of) else { return };
     loop {
         let auth = read(&api, &auth_name(&name)).await;
         let authorities = read(&api, &config_name(&name)).await.ok().flatten();
@@ -49,6 +49,12 @@ pub(super) async fn follow(client: Client, namespace: String, name: String, uid:
     }
 }
 
+/// The Secrets in the namespace of a quorum.
+pub(super) fn secrets(session: &QuorumSession) -> Api<Secret> {
+    let namespace = session.reference.namespace.as_deref().unwrap_or_default();
+    Api::namespaced(session.context.client.clone(), namespace)
+}
+
 /// The Secret as this replica would write it, if the leader has none and members accept what is in it.
 fn copy(session: &QuorumSession) -> Option<Secret> {
     let quorum = session.quorum();
@@ -57,13 +63,11 @@ fn copy(session: &QuorumSession) -> Option<Secret> {
     Some(auth_secret(&validate(&quorum).ok()?, &auth))
 }
 
-/// Makes the Secret, if nobody has in the meantime.
+/// Makes the Secret, unless another replica has in the meantime.
 async fn write_back(api: &Api<Secret>, secret: &Secret) {
-    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    match timeout(REQUEST_TIMEOUT, api.create(&params, secret)).await {
-        Ok(Ok(_)) => tracing::warn!(secret = secret.name_any(), "the auth Secret was gone, written back from memory"),
-        Ok(Err(error)) => tracing::info!(secret = secret.name_any(), %error, "the auth Secret was not written back"),
-        Err(_elapsed) => tracing::info!(secret = secret.name_any(), "the auth Secret was not written back in time"),
+    match within(SHORT_TIMEOUT, api.create(&as_operator(), secret)).await {
+        Ok(_) => tracing::warn!(secret = secret.name_any(), "the auth Secret was gone, written back from memory"),
+        Err(error) => tracing::info!(secret = secret.name_any(), %error, "the auth Secret was not written back"),
     }
 }
 
@@ -74,7 +78,7 @@ pub(crate) fn says_lost(quorum: &RedisQuorum) -> bool {
     ready.is_some_and(|ready| ready.reason == CommonReason::AuthLost.to_string())
 }
 
-/// Waits, and less if somebody wants to know more. The session may end meanwhile.
+/// Waits, and less if the session wants to read again. The session may end meanwhile.
 async fn rest(session: &Weak<QuorumSession>, wait: Duration) {
     let Some(wanted) = session.upgrade().map(|session| session.read_secrets.clone()) else { return };
     // At most once in a second, however often it is asked for.
@@ -89,8 +93,8 @@ fn take(session: &QuorumSession, read: Option<Auth>) -> Duration {
             session.set_auth(read);
             REREAD_UNAUTHENTICATED
         }
-        // The leader has rotated passwords, or made lost ones anew. Otherwise the members were started with what is known; an edited Secret is written back by the leader. Only when nobody
-        // accepts what is known can the other one be right.
+        // The leader has rotated passwords, or made new ones in place of lost ones. Otherwise the members were started with what is known;
+        // the leader writes an edited Secret back. Only when no member accepts what is known can the other one be right.
         (Some(read), Some(known))
             if read.supersedes(&known)
                 || (read != known && !known.supersedes(&read) && !session.is_authenticated()) =>
@@ -124,32 +128,19 @@ fn speaks_tls(quorum: &RedisQuorum) -> bool {
 }
 
 /// `Ok(None)`: the API server says that there is none.
-async fn read(api: &Api<Secret>, name: &str) -> Result<Option<Secret>, Unread> {
-    match timeout(REQUEST_TIMEOUT, api.get_opt(name)).await {
-        Ok(Ok(secret)) => Ok(secret),
-        Ok(Err(error)) => {
-            tracing::debug!(secret = name, %error, "Secret not read");
-            Err(Unread)
-        }
-        Err(_) => Err(Unread),
-    }
-}
-
-/// Nothing is known of a Secret.
-struct Unread;
-
-fn is_owned(secret: &Secret, uid: &str) -> bool {
-    secret.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == uid)
+async fn read(api: &Api<Secret>, name: &str) -> Result<Option<Secret>, RequestError> {
+    let found = within(SHORT_TIMEOUT, api.get_opt(name)).await;
+    found.inspect_err(|error| tracing::debug!(secret = name, %error, "Secret not read"))
 }
 
 /// Whose certificates members are checked by, in the config Secret of the quorum with this UID.
 pub(crate) fn authorities_of(secret: &Secret, uid: &str) -> Option<String> {
-    let pem = secret.data.as_ref()?.get(AUTHORITIES_KEY).filter(|_| is_owned(secret, uid))?;
+    let pem = secret.data.as_ref()?.get(AUTHORITIES_KEY).filter(|_| is_ours(secret, uid))?;
     String::from_utf8(pem.0.clone()).ok()
 }
 
-/// The secrets in an auth Secret that belongs to the quorum with this UID. One that somebody else made would give them the
+/// The secrets in an auth Secret that belongs to the quorum with this UID. One that another party has made would give it the
 /// passwords.
 pub(crate) fn auth_of(secret: &Secret, uid: &str) -> Option<Auth> {
-    Auth::from_data(secret.data.as_ref()?).filter(|_| is_owned(secret, uid))
+    Auth::from_data(secret.data.as_ref()?).filter(|_| is_ours(secret, uid))
 }

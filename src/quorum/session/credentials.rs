@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret as SecretObject;
-use kube::{Api, Client};
+use kube::Api;
 use tokio::time::timeout;
 
-use super::{QuorumSession, link::Credentials};
+use super::{QuorumSession, auth_reader::secrets, link::Credentials};
 use crate::{
     api::RedisQuorum,
     quorum::model::{
@@ -17,21 +17,19 @@ use crate::{
         tls::AUTHORITIES_KEY,
     },
     redis_member::{Authorities, Secret, TlsClient},
-    runtime::api_time::ApiTime,
+    runtime::{
+        api_time::ApiTime,
+        requests::{SHORT_TIMEOUT, within},
+    },
 };
 
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_secs(1);
 const REREAD: Duration = Duration::from_secs(10);
 
 /// Follows the Secrets until the session is gone.
-pub(super) async fn follow(client: Client, namespace: String, session: Weak<QuorumSession>) {
-    let api: Api<SecretObject> = Api::namespaced(client, &namespace);
-    let Some((mut quorums, api_time)) =
-        session.upgrade().map(|session| (session.watch(), session.context().api_time.clone()))
-    else {
-        return;
-    };
+pub(super) async fn follow(session: Weak<QuorumSession>) {
+    let of = |session: Arc<QuorumSession>| (secrets(&session), session.watch(), session.context.api_time.clone());
+    let Some((api, mut quorums, api_time)) = session.upgrade().map(of) else { return };
     loop {
         let Some(members) = session.upgrade().map(|session| externals(&session.quorum())) else { return };
         let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::new());
@@ -82,10 +80,10 @@ async fn read(
 }
 
 async fn get(api: &Api<SecretObject>, name: &str) -> Result<SecretObject, String> {
-    match timeout(REQUEST_TIMEOUT, api.get_opt(name)).await {
-        Ok(Ok(Some(secret))) => Ok(secret),
-        Ok(Ok(None)) => Err(format!("there is no Secret {name} in this namespace: create it")),
-        Ok(Err(_)) | Err(_) => Err(format!("Secret {name} could not be read from the API server")),
+    match within(SHORT_TIMEOUT, api.get_opt(name)).await {
+        Ok(Some(secret)) => Ok(secret),
+        Ok(None) => Err(format!("there is no Secret {name} in this namespace: create it")),
+        Err(_) => Err(format!("Secret {name} could not be read from the API server")),
     }
 }
 

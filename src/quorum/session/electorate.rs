@@ -2,18 +2,28 @@
 
 use std::time::Duration;
 
-use super::QuorumSession;
+use super::{MemberLink, QuorumSession, latency::timed};
 use crate::{
-    quorum::model::lists::{Lists, majority},
+    api::RedisQuorum,
+    quorum::model::{
+        lists::{Lists, majority},
+        record::admitted_run_id,
+    },
     redis_member::Link,
-    redlock::{Elector, Electorate, MemberName},
+    redlock::{Elector, Electorate, MemberName, RunId},
 };
 
 impl QuorumSession {
-    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9), and while nobody
-    /// who shares them disagrees (rule 8). A member that has no connection yet counts as one that never answers. Those that join
+    /// The process of a member whose votes count now.
+    fn voting_run_id(&self, quorum: &RedisQuorum, link: &MemberLink) -> Option<RunId> {
+        let run_id = admitted_run_id(quorum, link.name().as_str())?;
+        let (agreement, now) = (self.agreement.lock(), self.context.clock.boottime());
+        (agreement.may_vote(now) && agreement.counts(link.name(), &run_id, now)).then_some(run_id)
+    }
+
+    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9), and while no operator
+    /// that shares them disagrees (rule 8). A member that has no connection yet counts as one that never answers. Those that join
     /// are asked, too, so that they get the keys, but they are in no list.
-    #[must_use]
     pub fn electorate(&self) -> Electorate {
         let quorum = self.quorum();
         let lists = Lists::of(&quorum);
@@ -23,7 +33,8 @@ impl QuorumSession {
         let electors = electors.filter_map(|link| {
             let admitted = self.voting_run_id(&quorum, link);
             // The users of this very epoch: those of another one belong to other lists.
-            Some(Elector { member: self.timed(link.voter(lists.epoch)?), admitted })
+            let member = timed(&self.context.metrics, &self.reference, link.voter(lists.epoch)?);
+            Some(Elector { member, admitted })
         });
         let names = |list: &[String]| list.iter().map(|name| MemberName::from(name.as_str())).collect::<Vec<_>>();
         let former = lists.former.as_ref().unwrap_or(&lists.voters);
@@ -42,7 +53,6 @@ impl QuorumSession {
 
     /// Whether a majority of the members answers this replica, where it votes. A fenced member answers, too: it is fenced for every
     /// replica.
-    #[must_use]
     pub fn is_reached(&self) -> bool {
         let quorum = self.quorum();
         let lists = Lists::of(&quorum);
@@ -56,7 +66,6 @@ impl QuorumSession {
     }
 
     /// Whether [`QuorumSession::ready`] would resolve at once.
-    #[must_use]
     pub fn is_ready(&self) -> bool {
         let quorum = self.quorum();
         let lists = Lists::of(&quorum);

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use kube::runtime::reflector::ObjectRef;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::QuorumSession;
 use crate::{
+    api::RedisQuorum,
     redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName},
-    runtime::metrics::MemberLabels,
+    runtime::metrics::{MemberLabels, Metrics},
 };
 
-/// A member whose answers are timed. An answer that nobody waited for is not.
+/// A member whose answers are timed. An answer that the engine did not wait for is not.
 struct Timed {
     member: Arc<dyn LockMember>,
     latency: Histogram,
@@ -33,20 +34,13 @@ impl LockMember for Timed {
     }
 }
 
-impl QuorumSession {
-    /// The member, with its answers timed.
-    pub(super) fn timed(&self, member: Arc<dyn LockMember>) -> Arc<dyn LockMember> {
-        let labels = MemberLabels::of(&self.reference, member.name().as_str());
-        let latency = self.context.metrics.member_latency.get_or_create(&labels).clone();
-        Arc::new(Timed { member, latency })
-    }
-}
-
-impl Drop for QuorumSession {
-    fn drop(&mut self) {
-        for link in self.links().iter() {
-            let labels = MemberLabels::of(&self.reference, link.name().as_str());
-            self.context.metrics.member_latency.remove(&labels);
-        }
-    }
+/// The member, with its answers timed.
+pub(super) fn timed(
+    metrics: &Metrics,
+    quorum: &ObjectRef<RedisQuorum>,
+    member: Arc<dyn LockMember>,
+) -> Arc<dyn LockMember> {
+    let labels = MemberLabels::of(quorum, member.name().as_str());
+    let latency = metrics.member_latency.get_or_create(&labels).clone();
+    Arc::new(Timed { member, latency })
 }

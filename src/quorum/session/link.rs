@@ -1,11 +1,12 @@
 //! The link of one replica to one member: a voting connection, and an admin connection that watches which process answers and
-//! whether its users are open. It only looks; the leader's acts are in [`acts`], and masters that others run in [`external`].
+//! whether its users are open. It only looks; the leader's acts are in [`admin`], and masters that others run in [`external`].
 
-mod acts;
+mod admin;
 mod busy;
 mod external;
 mod inspections;
 mod retry;
+mod seen;
 mod target;
 
 use std::sync::Arc;
@@ -17,19 +18,22 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-pub use acts::{ActError, Turn};
+pub use admin::{ActError, AdminSession};
 pub use external::Credentials;
 pub use inspections::ScriptNews;
+use inspections::ShutOut;
+pub use seen::LinkView;
 pub(super) use target::Access;
 
 use retry::{RETRY_PERIOD, retry_pause};
+use seen::Seen;
 
-use super::{Alarm, Announcements, ClockGuard, SharedAccord};
+use super::{Alarm, Announcements, ClockGuard, SharedAgreement};
 use crate::{
     api::RedisQuorum,
-    fence::{ProcessWatch, Sight, clock::OwnClocks},
-    quorum::model::plan::MemberPlan,
-    redis_member::{AdminConnection, Endpoint, Fingerprint, Machine, Observation, RedisMember, Secret},
+    fence::{Users, clock::OwnClocks},
+    quorum::model::{plan::MemberPlan, status::TtlReport},
+    redis_member::{AdminConnection, Endpoint, Machine, Observation, RedisMember, Secret},
     redlock::{MemberError, MemberName, RunId},
     time::Monotonic,
 };
@@ -48,69 +52,12 @@ struct Target {
     users: Vec<String>,
 }
 
-/// What a link has seen.
-#[derive(Clone, Debug, Default)]
-struct Seen {
-    /// The pod that `processes` are of. The target may have moved on a moment ago.
-    pod_uid: Option<String>,
-    processes: ProcessWatch,
-    observation: Option<Observation>,
-    fenced: Option<(RunId, Monotonic)>,
-    raised: Option<(RunId, i64)>,
-    /// The highest membership epoch that a user of a process carries, and users that were open on it though nobody asked about them.
-    users: Option<(RunId, Option<i64>, Vec<String>)>,
-    /// Where the last process of the pod before answered.
-    former: Option<(RunId, Endpoint)>,
-    /// Since when the record of a process has told of this quorum.
-    record_since: Option<(RunId, i64)>,
-    /// The certificate that a process served last.
-    certificate: Option<(RunId, Fingerprint)>,
-    /// Why the last connection could not be made.
-    failure: Option<MemberError>,
-    looks: inspections::Inspections,
-}
-
-/// What a link knows of its member at one moment.
-#[derive(Clone, Debug)]
-pub struct LinkView {
-    /// The processes that answered.
-    pub processes: ProcessWatch,
-    /// The pod that they are of.
-    pub pod_uid: Option<String>,
-    /// Where the member is asked.
-    pub address: Option<String>,
-    /// The last sight, whether or not the process still answers.
-    pub sight: Option<Sight>,
-    /// What it said of itself.
-    pub observation: Option<Observation>,
-    /// When this replica learnt that the process of the last sight was fenced after an admission.
-    pub fenced_since: Option<Monotonic>,
-    /// The epoch that this replica raised on the process of the last sight.
-    pub raised: Option<i64>,
-    /// The highest membership epoch that a user of the process of the last sight carries, open or not.
-    pub highest_epoch: Option<i64>,
-    /// Since when its record has told of this quorum, on a master that others run.
-    pub record_since: Option<i64>,
-    /// The certificate that it served when it was connected to last.
-    pub certificate: Option<Fingerprint>,
-    /// Why it cannot be connected to, if it cannot.
-    pub failure: Option<MemberError>,
-}
-
-impl LinkView {
-    /// Whether the process in the pod with this UID lives and does not know the operator's password.
-    #[must_use]
-    pub fn is_refused_by(&self, pod_uid: Option<&str>) -> bool {
-        self.failure == Some(MemberError::Refused) && pod_uid.is_some() && self.pod_uid.as_deref() == pod_uid
-    }
-}
-
 /// What all links of a quorum share.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) machine: Machine,
     pub(super) clocks: Arc<ClockGuard>,
-    pub(super) accord: SharedAccord,
+    pub(super) agreement: SharedAgreement,
     pub(super) alarm: Alarm,
 }
 
@@ -121,7 +68,7 @@ pub struct MemberLink {
     quorum: ObjectRef<RedisQuorum>,
     machine: Machine,
     clocks: Arc<ClockGuard>,
-    accord: SharedAccord,
+    agreement: SharedAgreement,
     /// The process that the status admits.
     admitted: Mutex<Option<RunId>>,
     /// Of one membership epoch. Another epoch has another one, so that an electorate from before never votes as a user of after.
@@ -137,7 +84,7 @@ pub struct MemberLink {
 
 impl MemberLink {
     pub(super) fn start(
-        Shared { machine, clocks, accord, alarm }: Shared,
+        Shared { machine, clocks, agreement, alarm }: Shared,
         plan: MemberPlan,
         quorum: ObjectRef<RedisQuorum>,
         announcements: Announcements,
@@ -149,7 +96,7 @@ impl MemberLink {
             quorum,
             machine,
             clocks,
-            accord,
+            agreement,
             admitted: Mutex::default(),
             voter: Mutex::default(),
             target: watch::channel(None).0,
@@ -165,7 +112,7 @@ impl MemberLink {
         link
     }
 
-    /// The member is no more: it is watched no longer. Whoever still has this link has a member that never answers again.
+    /// The member is no more: it is watched no longer. A caller that still has this link has a member that never answers again.
     pub(super) fn end(&self) {
         self.stop.cancel();
         self.voter.lock().take();
@@ -183,41 +130,54 @@ impl MemberLink {
     }
 
     /// The member's name.
-    #[must_use]
     pub fn name(&self) -> &MemberName {
         &self.name
     }
 
     /// The member.
-    #[must_use]
     pub fn plan(&self) -> &MemberPlan {
         &self.plan
     }
 
     /// What is known now.
-    #[must_use]
     pub fn view(&self) -> LinkView {
-        let target = self.target.borrow().clone();
-        let seen = self.seen().clone();
-        let sight = seen.processes.last().cloned();
-        let of_sight = |run_id: &RunId| sight.as_ref().is_some_and(|sight| sight.run_id == *run_id);
-        LinkView {
-            fenced_since: seen.fenced.filter(|(run_id, _)| of_sight(run_id)).map(|(_, since)| since),
-            raised: seen.raised.filter(|(run_id, _)| of_sight(run_id)).map(|(_, epoch)| epoch),
-            highest_epoch: seen.users.filter(|(run_id, ..)| of_sight(run_id)).and_then(|(_, highest, _)| highest),
-            record_since: seen.record_since.filter(|(run_id, _)| of_sight(run_id)).map(|(_, since)| since),
-            certificate: seen.certificate.filter(|(run_id, _)| of_sight(run_id)).map(|(_, certificate)| certificate),
-            failure: seen.failure,
-            processes: seen.processes,
-            pod_uid: seen.pod_uid,
-            address: target.map(|target| target.admin.address),
-            observation: seen.observation.filter(|observation| of_sight(&observation.run_id)),
-            sight,
-        }
+        let address = self.target.borrow().as_ref().map(|target| target.admin.address.clone());
+        self.seen().clone().view(address)
+    }
+
+    /// Whether a script, or one after the other, has kept the member busy for so long that nothing but its end helps.
+    pub fn is_stuck(&self) -> bool {
+        self.seen().looks.is_stuck(self.now())
+    }
+
+    /// News of a script, once.
+    pub fn take_script_news(&self) -> Option<ScriptNews> {
+        self.seen().looks.take_script_news(self.now())
+    }
+
+    /// Clients that are shut out of the member now.
+    pub fn shut_out(&self) -> Vec<ShutOut> {
+        self.seen().looks.shut_out(self.now())
+    }
+
+    /// The same for people. It says nothing that changes while it lasts.
+    pub fn shut_out_in_words(&self) -> Vec<String> {
+        self.shut_out().iter().map(|shut_out| shut_out.in_words(&self.name)).collect()
+    }
+
+    /// Keys that live longer are reported from now on. `None`: nothing is known yet.
+    pub(super) fn bound_ttls(&self, bound: Option<Duration>) {
+        self.seen().looks.bound = bound;
+    }
+
+    /// Keys beyond the bound on the process that answers; `None` until it has been looked through, and on replicas that do not
+    /// lead.
+    pub fn ttls(&self) -> Option<TtlReport> {
+        let seen = self.seen();
+        seen.looks.ttls(&seen.processes.last().filter(|_| seen.processes.answers())?.run_id)
     }
 
     /// Whether a process answers.
-    #[must_use]
     pub fn is_seen(&self) -> bool {
         self.seen().processes.answers()
     }
@@ -226,9 +186,13 @@ impl MemberLink {
         self.seen.lock()
     }
 
+    fn now(&self) -> Monotonic {
+        self.machine.clock.monotonic()
+    }
+
     /// Some leader fenced this process after it had been admitted: its count starts again.
     pub(super) fn note_fenced(&self, run_id: &RunId) {
-        self.seen().fenced = Some((run_id.clone(), self.machine.clock.monotonic()));
+        self.seen().fenced = Some((run_id.clone(), self.now()));
     }
 
     /// Watches the member wherever it is.
@@ -269,11 +233,11 @@ impl MemberLink {
         }
         let former = seen.processes.last().map(|sight| sight.run_id.clone());
         seen.former = former.zip(last.map(|last| last.admin.clone()));
-        seen.processes.moved(self.machine.clock.monotonic());
+        seen.processes.moved(self.now());
         seen.pod_uid = Some(target.pod_uid.clone());
     }
 
-    /// Watches the member at one target, one connection after the other; each learns anew which process it is.
+    /// Watches the member at one target, one connection after the other; each learns again which process it is.
     async fn stay(&self, target: &Target) {
         let mut failures = 0;
         loop {
@@ -284,7 +248,7 @@ impl MemberLink {
                     self.probe(admin, target).await;
                 }
                 Err(MemberError::Busy) if !self.plan.is_external() => {
-                    self.end_script_at(target).await;
+                    busy::end_script_at(self, target).await;
                     sleep(self.pause()).await;
                 }
                 // Alive, and no member of this kind has much to load.
@@ -332,22 +296,22 @@ impl MemberLink {
         loop {
             {
                 let _turn = self.turn.lock().await;
-                let users = self.asked_about(&target.users, admin.run_id());
+                let users = self.seen().asked_about(&target.users, admin.run_id());
                 let users: Vec<&str> = users.iter().map(String::as_str).collect();
                 match admin.observe(&users).await {
                     Ok(observation) => {
-                        self.note_free();
+                        self.seen().looks.busy = None;
                         let load = observation.load;
                         self.saw(observation);
                         if self.plan.is_external() {
-                            self.look_at_record(&mut admin).await;
+                            external::look_at_record(self, &mut admin).await;
                         } else {
-                            self.look_for_senders(&mut admin).await;
-                            self.relieve(&mut admin, load).await;
-                            self.sample_ttls(&mut admin).await;
+                            busy::look_for_senders(self, &mut admin).await;
+                            inspections::relieve(self, &mut admin, load).await;
+                            inspections::sample_ttls(self, &mut admin).await;
                         }
                     }
-                    Err(MemberError::Busy) if !self.plan.is_external() => self.end_scripts(&mut admin).await,
+                    Err(MemberError::Busy) if !self.plan.is_external() => busy::end_scripts(self, &mut admin).await,
                     Err(MemberError::Busy | MemberError::Loading) => {}
                     Err(_) => return,
                 }
@@ -367,7 +331,7 @@ impl MemberLink {
             let mut seen = self.seen();
             let before = seen.processes.last().filter(|_| seen.processes.answers()).cloned();
             let known = seen.observation.as_ref().is_some_and(|known| looks_the_same(known, &observation));
-            seen.processes.saw(&observation.run_id, users, self.machine.clock.monotonic());
+            seen.processes.saw(&observation.run_id, users, self.now());
             seen.observation = Some(observation);
             before.as_ref() != seen.processes.last() || !known || stepped
         };
@@ -381,7 +345,7 @@ impl MemberLink {
         let news = {
             let mut seen = self.seen();
             let answered = seen.processes.answers();
-            seen.processes.lost(self.machine.clock.monotonic());
+            seen.processes.lost(self.now());
             answered
         };
         if news {
@@ -389,8 +353,30 @@ impl MemberLink {
         }
     }
 
+    /// How long to wait until the next look.
+    fn pause(&self) -> Duration {
+        self.seen().looks.pause()
+    }
+
+    /// Why the member was not asked; for masters that others run, whose state no pod tells.
+    pub(super) fn note_missed(&self, trouble: &str) {
+        if self.agreement.lock().missed(&self.name, trouble) {
+            self.announce();
+        }
+    }
+
+    /// Whether votes of the process may count. There is no user to be opened on a master that others run: the status is all.
+    fn users(&self, observation: &Observation) -> Users {
+        let open = if self.plan.is_external() {
+            self.admitted.lock().as_ref() == Some(&observation.run_id)
+        } else {
+            !observation.open_users.is_empty()
+        };
+        if open { Users::Open } else { Users::Closed }
+    }
+
     fn announce(&self) {
-        // Nobody listening is fine.
+        // Without a listener there is nothing to tell.
         let _ = self.announcements.send(self.quorum.clone());
     }
 }

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::{
         fence::clock::Rule,
-        quorum::session::{Alarm, ClockGuard, accord::SharedAccord},
+        quorum::session::{Alarm, ClockGuard, agreement::SharedAgreement},
         redlock::Drift,
         time::SystemClock,
     };
@@ -92,7 +92,7 @@ mod tests {
         let shared = Shared {
             machine: Arc::new(SystemClock).into(),
             clocks: Arc::new(ClockGuard::new(0, rule)),
-            accord: SharedAccord::new(&quorum),
+            agreement: SharedAgreement::new(&quorum),
             alarm: Alarm::default(),
         };
         let (news, _) = tokio::sync::broadcast::channel(8);

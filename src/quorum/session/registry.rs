@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 use tokio::time::interval;
 use tokio_stream::wrappers::BroadcastStream;
 
-use super::{Announcements, QuorumSession, restarts::Restarts};
+use super::{Announcements, QuorumSession, restarts::Restarts, scripts};
 use crate::{
     api::{QUORUM_LABEL, RedisQuorum},
     fence::predecessor::{Machine, NodeFacts, NodeIdentity},
@@ -49,13 +49,11 @@ impl Sessions {
     }
 
     /// The session of a quorum, if the quorum is known.
-    #[must_use]
     pub fn get(&self, quorum: &ObjectRef<RedisQuorum>) -> Option<Arc<QuorumSession>> {
         self.0.lock().get(quorum).cloned()
     }
 
     /// All sessions.
-    #[must_use]
     pub fn all(&self) -> Vec<Arc<QuorumSession>> {
         self.0.all()
     }
@@ -72,25 +70,21 @@ impl Sessions {
     }
 
     /// What this replica knows of a node.
-    #[must_use]
     pub fn node(&self, name: &str) -> NodeFacts {
         self.0.nodes().facts(name)
     }
 
     /// The machine that a node speaks for; see [`Nodes::identity`].
-    #[must_use]
     pub fn node_identity(&self, name: &str) -> Option<NodeIdentity> {
         self.0.nodes().identity(name)
     }
 
     /// Whether several nodes have shown these IDs to this replica.
-    #[must_use]
     pub fn is_shared(&self, machine: &Machine) -> bool {
         self.0.nodes().is_shared(machine)
     }
 
     /// The Ready transition that the count for a node rests on; see [`Nodes::transition`].
-    #[must_use]
     pub fn node_transition(&self, name: &str) -> Option<String> {
         self.0.nodes().transition(name).map(str::to_owned)
     }
@@ -211,7 +205,7 @@ impl Registry {
 
     fn on_news(&self, quorum: &ObjectRef<RedisQuorum>) {
         if let Some(session) = self.get(quorum) {
-            self.tell(&session, |_| session.say_scripts());
+            self.tell(&session, |_| scripts::tell(&session));
         }
     }
 

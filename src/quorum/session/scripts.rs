@@ -7,16 +7,14 @@ use kube::runtime::events::EventType;
 
 use super::{MemberLink, QuorumSession, ScriptNews};
 
-impl QuorumSession {
-    /// Tells what is new, beside whatever else is done.
-    pub(super) fn say_scripts(self: &Arc<Self>) {
-        for link in self.links().iter() {
-            let Some(news) = link.take_script_news() else { continue };
-            let (session, (reason, note)) = (self.clone(), words(link, news));
-            tokio::spawn(async move {
-                session.context.event(session.quorum().as_ref(), EventType::Warning, reason, note).await;
-            });
-        }
+/// Tells what is new, beside whatever else is done.
+pub(super) fn tell(session: &Arc<QuorumSession>) {
+    for link in session.links().iter() {
+        let Some(news) = link.take_script_news() else { continue };
+        let (session, (reason, note)) = (session.clone(), words(link, news));
+        tokio::spawn(async move {
+            session.context.event(session.quorum().as_ref(), EventType::Warning, reason, note).await;
+        });
     }
 }
 

@@ -1,19 +1,36 @@
 //! What waits are counted from: every replica notes it, so that a change of leader starts no wait again.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use parking_lot::Mutex;
 
-use super::QuorumSession;
+use super::MemberLink;
 use crate::{
     api::RedisQuorum,
     quorum::model::{facts, lists::Lists, membership::former_is_closed, record::record_named},
     redlock::RunId,
-    time::{Boottime, Monotonic},
+    time::{Boottime, Clock, Monotonic},
 };
+
+/// Of one quorum, as this replica knows it.
+pub(crate) struct Timers {
+    clock: Arc<dyn Clock>,
+    /// Since when the pod with this UID is gone.
+    gone: Mutex<HashMap<String, Monotonic>>,
+    /// The container that the pod of a member shows running, by member.
+    containers: Mutex<HashMap<String, Shown>>,
+    /// Since when a member, by a process of it or by none, can promise nothing more.
+    harmless: Mutex<HashMap<(String, Option<String>), Monotonic>>,
+    /// Since when the list before this membership epoch can promise nothing any more.
+    former_closed: Mutex<Option<(i64, Monotonic)>>,
+}
 
 /// The container that a member's pod shows running.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Shown {
+struct Shown {
     pod_uid: String,
     container_id: String,
     /// When this replica saw it first. A process that answers later is in this container, or in one after it.
@@ -33,7 +50,12 @@ impl Shown {
     }
 }
 
-impl QuorumSession {
+impl Timers {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        let (gone, containers, harmless) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { clock, gone, containers, harmless, former_closed: Mutex::default() }
+    }
+
     /// The container that a member's pod shows running. What it showed before stays until another one runs: who answers meanwhile is in
     /// none that was shown.
     pub(super) fn note_container(&self, member: &str, pod: &Pod) {
@@ -42,7 +64,7 @@ impl QuorumSession {
         let mut containers = self.containers.lock();
         let known = containers.get(member);
         if known.is_none_or(|known| (known.pod_uid.as_str(), known.container_id.as_str()) != (&pod_uid, container_id)) {
-            let since = self.context.clock.boottime();
+            let since = self.clock.boottime();
             let shown = Shown { pod_uid, container_id: container_id.to_owned(), since, of: None };
             containers.insert(member.to_owned(), shown);
         }
@@ -54,27 +76,15 @@ impl QuorumSession {
         containers.get_mut(member)?.container_of(pod_uid, run_id, asked)
     }
 
-    /// What restarts a count is noted by every replica, whoever leads later.
-    pub(super) fn note_fencings(&self, old: &RedisQuorum, new: &RedisQuorum) {
-        for link in self.links().iter() {
-            let name = link.name().as_str();
-            let (before, after) = (record_named(old.status.as_ref(), name), record_named(new.status.as_ref(), name));
-            let concerned = [before.run_id.as_ref(), after.run_id.as_ref()].into_iter().flatten();
-            if let Some(run_id) = concerned.into_iter().find(|run_id| after.restarts_count(&before, run_id)) {
-                link.note_fenced(run_id);
-            }
-        }
-    }
-
     /// Since when this replica has known that the pod with this UID is gone; from now on, if it did not know yet. Every replica
     /// keeps this of every process that matters, so that a change of leader starts no wait again.
     pub(crate) fn gone_since(&self, pod_uid: &str) -> Monotonic {
         let mut gone = self.gone.lock();
-        *gone.entry(pod_uid.to_owned()).or_insert_with(|| self.context.clock.monotonic())
+        *gone.entry(pod_uid.to_owned()).or_insert_with(|| self.clock.monotonic())
     }
 
     /// Since when this replica has known that the member can make no promise any more, by this process or, without one, by any; from
-    /// now on, if it did not know yet. Kept beyond a term, so that the end of a quorum waits once, whoever leads.
+    /// now on, if it did not know yet. Kept beyond a term, so that the end of a quorum waits once, whichever replica leads.
     pub(crate) fn harmless_since(&self, member: &str, process: Option<&str>) -> Monotonic {
         let mut harmless = self.harmless.lock();
         if process.is_some() {
@@ -82,7 +92,7 @@ impl QuorumSession {
             harmless.remove(&(member.to_owned(), None));
         }
         let key = (member.to_owned(), process.map(str::to_owned));
-        *harmless.entry(key).or_insert_with(|| self.context.clock.monotonic())
+        *harmless.entry(key).or_insert_with(|| self.clock.monotonic())
     }
 
     /// A process of the member may make promises.
@@ -94,7 +104,7 @@ impl QuorumSession {
     /// again; it starts again whenever a member of the old list may be open.
     pub(super) fn note_change(&self, quorum: &RedisQuorum) {
         let epoch = Lists::of(quorum).epoch;
-        let now = self.context.clock.monotonic();
+        let now = self.clock.monotonic();
         let mut since = self.former_closed.lock();
         let known = since.filter(|(of, _)| *of == epoch);
         *since = former_is_closed(quorum).then(|| known.unwrap_or((epoch, now)));
@@ -112,6 +122,18 @@ impl QuorumSession {
             self.gone.lock().remove(pod_uid);
         } else {
             self.gone_since(pod_uid);
+        }
+    }
+}
+
+/// Every replica notes what restarts a count, since any may lead later.
+pub(super) fn note_fencings(links: &[Arc<MemberLink>], old: &RedisQuorum, new: &RedisQuorum) {
+    for link in links {
+        let name = link.name().as_str();
+        let (before, after) = (record_named(old.status.as_ref(), name), record_named(new.status.as_ref(), name));
+        let concerned = [before.run_id.as_ref(), after.run_id.as_ref()].into_iter().flatten();
+        if let Some(run_id) = concerned.into_iter().find(|run_id| after.restarts_count(&before, run_id)) {
+            link.note_fenced(run_id);
         }
     }
 }

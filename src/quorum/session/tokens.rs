@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
-use kube::{Api, Client, ResourceExt, api::PostParams};
+use kube::{Api, ResourceExt, api::PostParams};
 use tokio::sync::Mutex;
-use tokio::time::timeout;
 
 use super::QuorumSession;
-use crate::api::RedisQuorum;
-use crate::redlock::FencingToken;
+use crate::{
+    api::RedisQuorum,
+    redlock::FencingToken,
+    runtime::requests::{RequestError, SHORT_TIMEOUT, within},
+};
 
 /// The floor is raised in such steps, so that few acquisitions cost a write to etcd. No more than that: a counter that is restored
 /// from the floor leaps by a step, and must not get ahead of the clock by more than the time that it takes to delete a quorum and
@@ -19,31 +20,21 @@ pub const FLOOR_STEP: u32 = 64;
 /// When so little is left the floor is raised ahead, so that no acquisition waits for it.
 const LOW_WATER: u32 = FLOOR_STEP / 2;
 
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// A conflict is somebody else's progress; so many in a row are not expected.
+/// A conflict is the progress of another write; so many in a row are not expected.
 const ATTEMPTS: usize = 5;
 
 /// Why the floor could not be raised. The token must not be published.
 #[derive(Debug, thiserror::Error)]
 pub enum FloorError {
-    /// The API server refused or did not answer properly.
+    /// The API server refused, or did not answer in time.
     #[error("cannot raise the token floor")]
-    Api(#[source] Box<kube::Error>),
-    /// The API server did not answer in time.
-    #[error("cannot raise the token floor: no answer in time")]
-    TimedOut,
+    Request(#[from] RequestError),
     /// The object is another one, or gone.
     #[error("cannot raise the token floor: the RedisQuorum was deleted")]
     Gone,
     /// Others wrote the status each time.
     #[error("cannot raise the token floor: the status changed under every attempt")]
     Contended,
-}
-
-impl From<kube::Error> for FloorError {
-    fn from(error: kube::Error) -> Self {
-        Self::Api(Box::new(error))
-    }
 }
 
 /// Two numbers that only rise.
@@ -91,16 +82,6 @@ pub(crate) fn floor_of(quorum: &RedisQuorum) -> FencingToken {
     quorum.status.as_ref().and_then(|status| status.token_floor).and_then(FencingToken::new).unwrap_or_default()
 }
 
-impl QuorumSession {
-    /// Raises the floor when the highest token comes near it; for the leader, in the background.
-    pub(crate) async fn raise_floor_ahead(&self) -> Result<(), FloorError> {
-        match self.tokens.low_water() {
-            Some(ahead) => ensure(self, ahead).await,
-            None => Ok(()),
-        }
-    }
-}
-
 pub(super) async fn ensure(session: &QuorumSession, token: FencingToken) -> Result<(), FloorError> {
     if token <= session.tokens.floor() {
         return Ok(());
@@ -110,34 +91,27 @@ pub(super) async fn ensure(session: &QuorumSession, token: FencingToken) -> Resu
         if token <= session.tokens.floor() {
             return Ok(());
         }
-        let raised = timeout(REQUEST_TIMEOUT, raise(&session.context().client, session, token)).await;
-        match raised.map_err(|_| FloorError::TimedOut)? {
-            Err(FloorError::Api(error)) if is_conflict(&error) => {}
-            Err(error) => return Err(error),
-            Ok(quorum) => session.learn(Arc::new(quorum)),
+        // Read from the API server, never from a cache, and written with that resourceVersion.
+        match within(SHORT_TIMEOUT, raise(session, token)).await {
+            Err(RequestError::Conflict) => {}
+            Err(error) => return Err(error.into()),
+            Ok(raised) => session.learn(Arc::new(raised.ok_or(FloorError::Gone)?)),
         }
     }
     if token <= session.tokens.floor() { Ok(()) } else { Err(FloorError::Contended) }
 }
 
-/// One attempt: read from the API server, never from a cache, and write with that resourceVersion.
-async fn raise(client: &Client, session: &QuorumSession, token: FencingToken) -> Result<RedisQuorum, FloorError> {
-    let namespace = session.reference().namespace.clone().unwrap_or_default();
-    let api: Api<RedisQuorum> = Api::namespaced(client.clone(), &namespace);
-    let mut quorum = api.get_opt(&session.reference().name).await?.ok_or(FloorError::Gone)?;
-    if quorum.uid().as_deref() != Some(session.uid()) {
-        return Err(FloorError::Gone);
-    }
+/// One attempt. `None`: the object is another one, or gone.
+async fn raise(session: &QuorumSession, token: FencingToken) -> kube::Result<Option<RedisQuorum>> {
+    let (client, name) = (session.context.client.clone(), &session.reference.name);
+    let api: Api<RedisQuorum> = Api::namespaced(client, session.reference.namespace.as_deref().unwrap_or_default());
+    let found = api.get_opt(name).await?.filter(|quorum| quorum.uid().as_deref() == Some(session.uid()));
+    let Some(mut quorum) = found else { return Ok(None) };
     if floor_of(&quorum) >= token {
-        return Ok(quorum);
+        return Ok(Some(quorum));
     }
     quorum.status.get_or_insert_default().token_floor = Some(token.saturating_add(FLOOR_STEP).get());
-    Ok(api.replace_status(&session.reference().name, &PostParams::default(), &quorum).await?)
-}
-
-/// The write carried an old resourceVersion.
-pub(crate) fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 409)
+    api.replace_status(name, &PostParams::default(), &quorum).await.map(Some)
 }
 
 #[cfg(test)]

@@ -1,20 +1,24 @@
 //! How near a member is to its limits, who takes it there, and how to get that peer off it. Nothing here is guarded by the epoch or
-//! runs in a transaction: a full member refuses transactions, and closing is right whoever does it.
+//! runs in a transaction: a full member refuses transactions, and closing is right whichever replica does it.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
-use redis::{Pipeline, cmd};
+use redis::{Pipeline, Value, cmd};
 
-use super::{AdminConnection, kill};
-use crate::redis_member::acl::{CLOSED, LOCKER_CLIENT, OPERATOR_USER, PROBE_USER, UserRule};
-use crate::redis_member::wire;
+use super::slow::{ENTRIES, ScriptKill, Senders, field, is_own};
+use super::{AdminConnection, kill, number};
+use crate::redis_member::acl::{CLOSED, OPERATOR_USER};
+use crate::redis_member::{Endpoint, Machine, wire};
 use crate::redlock::MemberError;
 
 /// Connections that have not logged in are this user's.
 pub const NOBODY: &str = "default";
+/// What `PTTL` says of a key that is not there.
+const GONE: i64 = -2;
 /// Bytes of the longest `CLIENT LIST` that is read: some 10,000 connections.
-pub(super) const LONGEST_LIST: usize = 4 << 20;
+const LONGEST_LIST: usize = 4 << 20;
 
 /// What a member uses of what it may use. Zero as a limit: there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +31,7 @@ pub struct Load {
     pub memory: u64,
     /// `maxmemory`, bytes.
     pub most_memory: u64,
-    /// Bytes that scripts take which somebody has run or loaded: their texts, and what Lua has made of them. Redis keeps them until it is
+    /// Bytes that scripts take which clients have run or loaded: their texts, and what Lua has made of them. Redis keeps them until it is
     /// told not to, and what is Lua's counts for no limit.
     pub scripts: u64,
 }
@@ -39,7 +43,7 @@ pub enum Strain {
     Connections,
     /// Memory: it refuses votes and the operator's transactions.
     Memory,
-    /// Time, by scripts: nobody is served meanwhile.
+    /// Time, by scripts: no client is served meanwhile.
     Time,
 }
 
@@ -65,15 +69,13 @@ impl Load {
         }
     }
 
-    /// Whether what scripts take is worth throwing away: whoever uses one loads it again. A fifth of the limit; the libraries' and the
+    /// Whether what scripts take is worth throwing away: a client that uses one loads it again. A fifth of the limit; the libraries' and the
     /// operator's scripts take some 100 KB.
-    #[must_use]
     pub fn is_full_of_scripts(&self) -> bool {
         self.most_memory > 0 && self.scripts.saturating_mul(5) >= self.most_memory
     }
 
     /// What has to be freed: memory at 95 % of its limit, connections at 80 %.
-    #[must_use]
     pub fn strain(&self) -> Option<Strain> {
         let beyond =
             |used: u64, most: u64, percent: u64| most > 0 && used.saturating_mul(100) >= most.saturating_mul(percent);
@@ -105,7 +107,6 @@ impl Connections {
 
     /// Who takes most of what a member runs out of, the operator's own users left out. [`NOBODY`] stands for all that have not logged
     /// in. Of time the list says nothing.
-    #[must_use]
     pub fn heaviest(&self, strain: Strain) -> Option<&str> {
         let others = self.0.iter().filter(|(user, _)| !is_own(user) && strain != Strain::Time);
         let takes = |(count, bytes): (u64, u64)| if strain == Strain::Memory { bytes } else { count };
@@ -113,21 +114,13 @@ impl Connections {
     }
 }
 
-/// A field of a line of `CLIENT LIST`.
-fn field<'l>(line: &'l str, name: &str) -> Option<&'l str> {
-    line.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
-}
-
-/// Who has logged in on each connection, by the address of the peer.
-pub(super) fn users_by_address(list: &str) -> BTreeMap<String, String> {
-    let of_line = |line| Some((field(line, "addr")?.to_owned(), field(line, "user")?.to_owned()));
-    list.lines().filter_map(of_line).collect()
-}
-
-/// The operator's users, and that of the probes.
-pub(super) fn is_own(user: &str) -> bool {
-    let locker = UserRule::split_name(user).is_some_and(|(name, _)| name == LOCKER_CLIENT);
-    locker || [OPERATOR_USER, PROBE_USER].contains(&user)
+/// One page of a walk over all keys.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TtlSample {
+    /// Where to go on; 0 when the walk is over.
+    pub cursor: u64,
+    /// Keys, by the first 200 bytes of their names, and their time to live if they have one.
+    pub keys: Vec<(String, Option<Duration>)>,
 }
 
 impl AdminConnection {
@@ -149,7 +142,7 @@ impl AdminConnection {
         self.ask(&kill(user)).await.map(drop)
     }
 
-    /// Closes a user and ends its connections, whatever its memory says and whoever leads. Its opening is decided elsewhere.
+    /// Closes a user and ends its connections, whatever its memory says and whichever replica leads. Its opening is decided elsewhere.
     ///
     /// # Errors
     /// If there is no answer in time: it may or may not be closed.
@@ -160,8 +153,8 @@ impl AdminConnection {
         self.ask_all(&pipeline).await.map(drop)
     }
 
-    /// Throws away all scripts that the process keeps; whoever uses one loads it again. The operator gives itself the one command for
-    /// this one moment: whoever may change users can do so anyway.
+    /// Throws away all scripts that the process keeps; a client that uses one loads it again. The operator gives itself the one command for
+    /// this one moment: a user that may change users can do so anyway.
     ///
     /// # Errors
     /// If there is no answer in time.
@@ -172,6 +165,89 @@ impl AdminConnection {
         pipeline.cmd("SCRIPT").arg("FLUSH").arg("ASYNC");
         pipeline.cmd("ACL").arg(&rule("-script|flush"));
         self.ask_all(&pipeline).await.map(drop)
+    }
+
+    /// One page of about `count` keys and their times to live, from `cursor` (0 at first) on.
+    ///
+    /// # Errors
+    /// If there is no answer in time.
+    pub async fn sample_ttls(&mut self, cursor: u64, count: u32) -> Result<TtlSample, MemberError> {
+        let script = include_str!("../scripts/sample.lua");
+        let page = self.ask(cmd("EVAL").arg(script).arg(0).arg(cursor).arg(count)).await?;
+        // Others' keys may be any bytes.
+        let (cursor, found): (u64, Vec<Value>) = redis::from_redis_value(page).map_err(|_| wire::unexpected())?;
+        let mut sample = TtlSample { cursor, keys: Vec::with_capacity(found.len() / 2) };
+        let (pairs, _) = found.as_chunks::<2>();
+        for [key, ttl] in pairs {
+            let Value::BulkString(key) = key else { return Err(wire::unexpected()) };
+            // -1: for ever. -2: gone in between.
+            match number(ttl)? {
+                Some(GONE) => {}
+                millis => {
+                    let ttl = millis.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);
+                    sample.keys.push((String::from_utf8_lossy(key).into_owned(), ttl));
+                }
+            }
+        }
+        Ok(sample)
+    }
+
+    /// Ends a script that has made a member BUSY. A connection of its own, since a busy process does not say who it is.
+    ///
+    /// # Errors
+    /// If there is no connection or no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
+    pub async fn kill_busy_script(
+        endpoint: &Endpoint,
+        machine: impl Into<Machine>,
+        deadline: Duration,
+    ) -> Result<ScriptKill, MemberError> {
+        Self::open_connection(endpoint, machine.into(), deadline).await?.script_kill().await
+    }
+
+    /// Ends a running script.
+    ///
+    /// # Errors
+    /// If there is no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
+    pub async fn script_kill(&mut self) -> Result<ScriptKill, MemberError> {
+        match self.ask(cmd("SCRIPT").arg("KILL")).await {
+            Ok(_) => Ok(ScriptKill::Killed),
+            Err(MemberError::Other(code)) if code == "NOTBUSY" => Ok(ScriptKill::NotBusy),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends a running script, and looks who has sent long ones, in one breath: where the next one begins at once there is no other
+    /// moment to look. `None`: the member was busy, or does not let the operator look.
+    ///
+    /// The operator may not read the log of slow commands, and gives itself the one command for this one moment: a user that may
+    /// change users can do so anyway.
+    ///
+    /// # Errors
+    /// If there is no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
+    pub async fn end_script(&mut self) -> Result<(ScriptKill, Option<Senders>), MemberError> {
+        let rule = |rule| ["SETUSER", OPERATOR_USER, rule];
+        let mut pipeline = Pipeline::new();
+        pipeline.add_command(cmd("SCRIPT").arg("KILL").clone());
+        pipeline.cmd("ACL").arg(&rule("+slowlog|get"));
+        pipeline.cmd("SLOWLOG").arg("GET").arg(ENTRIES);
+        pipeline.cmd("ACL").arg(&rule("-slowlog|get"));
+        pipeline.cmd("TIME").cmd("CLIENT").arg("LIST");
+        self.incoming.expect(LONGEST_LIST);
+        let answers = self.exchange(&pipeline).await?;
+        let [killed, _, log, _, time, list] = answers.as_slice() else { return Err(wire::unexpected()) };
+        let killed = match killed {
+            Value::ServerError(failure) => match wire::error(&failure.clone().into()) {
+                MemberError::Other(code) if code == "NOTBUSY" => ScriptKill::NotBusy,
+                error => return Err(error),
+            },
+            _ => ScriptKill::Killed,
+        };
+        let now = match time {
+            Value::Array(parts) => parts.first().and_then(|seconds| number(seconds).ok().flatten()),
+            _ => None,
+        };
+        let senders = wire::text(list).zip(now).filter(|_| matches!(log, Value::Array(_)));
+        Ok((killed, senders.map(|(list, now)| Senders::read(log, &list, now))))
     }
 }
 

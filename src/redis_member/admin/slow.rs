@@ -1,20 +1,17 @@
 //! Scripts that keep a member from voting: their end, and who sends one after the other.
 //!
 //! Redis logs what took long with the address of the client, and the list of connections says which user that is. Of the log only time,
-//! duration, the name of the command and the address are read: its texts are somebody's scripts, keys and values.
+//! duration, the name of the command and the address are read: its texts are scripts, keys and values of clients.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use redis::{Pipeline, Value, cmd};
+use redis::Value;
 
-use super::load::{self, is_own};
-use super::{AdminConnection, number};
-use crate::redis_member::acl::OPERATOR_USER;
-use crate::redis_member::{Endpoint, Machine, wire};
-use crate::redlock::MemberError;
+use super::number;
+use crate::redis_member::acl::{LOCKER_CLIENT, OPERATOR_USER, PROBE_USER, UserRule};
+use crate::redis_member::wire;
 
-/// A script that took so long, microseconds, kept everybody else waiting. The operator ends them after 200 ms
+/// A script that took so long, microseconds, kept all others waiting. The operator ends them after 200 ms
 /// (`busy-reply-threshold`).
 const LONG: i64 = 180_000;
 /// So far back they count, seconds.
@@ -22,7 +19,7 @@ const LOOK_BACK: i64 = 60;
 /// So many in that time are no slip: each of them has kept the member busy until it was ended.
 const TOO_MANY: usize = 5;
 /// All that Redis keeps by default.
-const ENTRIES: usize = 128;
+pub(super) const ENTRIES: usize = 128;
 
 /// The outcome of `SCRIPT KILL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +37,9 @@ pub struct Senders(BTreeMap<String, usize>);
 
 impl Senders {
     /// `now`: the member's time, seconds.
-    fn read(log: &Value, users: &BTreeMap<String, String>, now: i64) -> Self {
-        let mut senders = BTreeMap::<String, usize>::new();
+    /// From the log of what took long, and the list of connections.
+    pub(super) fn read(log: &Value, connections: &str, now: i64) -> Self {
+        let (mut senders, users) = (BTreeMap::<String, usize>::new(), &users_by_address(connections));
         let Value::Array(entries) = log else { return Self::default() };
         for address in entries.iter().filter_map(|entry| long_script(entry, now)) {
             if let Some(user) = users.get(&address).map(String::as_str).or_else(|| only_user(users, host(&address))) {
@@ -52,11 +50,27 @@ impl Senders {
     }
 
     /// Who sends one after the other, the operator's own users left out.
-    #[must_use]
     pub fn worst(&self) -> Option<&str> {
         let others = self.0.iter().filter(|(user, count)| !is_own(user) && **count >= TOO_MANY);
         others.max_by_key(|(_, count)| **count).map(|(user, _)| user.as_str())
     }
+}
+
+/// A field of a line of `CLIENT LIST`.
+pub(super) fn field<'l>(line: &'l str, name: &str) -> Option<&'l str> {
+    line.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// Who has logged in on each connection, by the address of the peer.
+fn users_by_address(list: &str) -> BTreeMap<String, String> {
+    let of_line = |line| Some((field(line, "addr")?.to_owned(), field(line, "user")?.to_owned()));
+    list.lines().filter_map(of_line).collect()
+}
+
+/// The operator's users, and that of the probes.
+pub(super) fn is_own(user: &str) -> bool {
+    let locker = UserRule::split_name(user).is_some_and(|(name, _)| name == LOCKER_CLIENT);
+    locker || [OPERATOR_USER, PROBE_USER].contains(&user)
 }
 
 /// Without the port.
@@ -83,66 +97,6 @@ fn long_script(entry: &Value, now: i64) -> Option<String> {
     wire::text(address).filter(|_| is_script && is_long)
 }
 
-impl AdminConnection {
-    /// Ends a script that has made a member BUSY. A connection of its own, since a busy process does not say who it is.
-    ///
-    /// # Errors
-    /// If there is no connection or no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
-    pub async fn kill_busy_script(
-        endpoint: &Endpoint,
-        machine: impl Into<Machine>,
-        deadline: Duration,
-    ) -> Result<ScriptKill, MemberError> {
-        Self::open_connection(endpoint, machine.into(), deadline).await?.script_kill().await
-    }
-
-    /// Ends a running script.
-    ///
-    /// # Errors
-    /// If there is no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
-    pub async fn script_kill(&mut self) -> Result<ScriptKill, MemberError> {
-        match self.ask(cmd("SCRIPT").arg("KILL")).await {
-            Ok(_) => Ok(ScriptKill::Killed),
-            Err(MemberError::Other(code)) if code == "NOTBUSY" => Ok(ScriptKill::NotBusy),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Ends a running script, and looks who has sent long ones, in one breath: where the next one begins at once there is no other
-    /// moment to look. `None`: the member was busy, or does not let the operator look.
-    ///
-    /// The operator may not read the log of slow commands, and gives itself the one command for this one moment: whoever may change
-    /// users can do so anyway.
-    ///
-    /// # Errors
-    /// If there is no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).
-    pub async fn end_script(&mut self) -> Result<(ScriptKill, Option<Senders>), MemberError> {
-        let rule = |rule| ["SETUSER", OPERATOR_USER, rule];
-        let mut pipeline = Pipeline::new();
-        pipeline.add_command(cmd("SCRIPT").arg("KILL").clone());
-        pipeline.cmd("ACL").arg(&rule("+slowlog|get"));
-        pipeline.cmd("SLOWLOG").arg("GET").arg(ENTRIES);
-        pipeline.cmd("ACL").arg(&rule("-slowlog|get"));
-        pipeline.cmd("TIME").cmd("CLIENT").arg("LIST");
-        self.incoming.expect(load::LONGEST_LIST);
-        let answers = self.exchange(&pipeline).await?;
-        let [killed, _, log, _, time, list] = answers.as_slice() else { return Err(wire::unexpected()) };
-        let killed = match killed {
-            Value::ServerError(failure) => match wire::error(&failure.clone().into()) {
-                MemberError::Other(code) if code == "NOTBUSY" => ScriptKill::NotBusy,
-                error => return Err(error),
-            },
-            _ => ScriptKill::Killed,
-        };
-        let now = match time {
-            Value::Array(parts) => parts.first().and_then(|seconds| number(seconds).ok().flatten()),
-            _ => None,
-        };
-        let senders = wire::text(list).zip(now).filter(|_| matches!(log, Value::Array(_)));
-        Ok((killed, senders.map(|(list, now)| Senders::read(log, &load::users_by_address(&list), now))))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,7 +114,7 @@ mod tests {
         let list = "id=3 addr=10.0.0.1:5 user=billing-e7 resp=2\nid=4 addr=10.0.0.2:5 user=locker-e7 resp=2\n\
                     id=5 addr=10.0.0.4:5 user=billing-e7 resp=2\nid=6 addr=10.0.0.4:6 user=shop-e7 resp=2\n\
                     id=7 addr=[fd00::1]:5 user=shop-e7 resp=2\n";
-        let senders = Senders::read(&Value::Array(entries), &load::users_by_address(list), 1_000);
+        let senders = Senders::read(&Value::Array(entries), list, 1_000);
         assert!(!format!("{senders:?}").contains("secret"), "no text of a script is kept");
         senders.worst().map(str::to_owned)
     }

@@ -1,12 +1,12 @@
-//! All users of a process, whoever made them: what it says of them when nobody knows their names.
+//! All users of a process, those among them that the operator has not made: their names, their closing, and their passwords.
 
-use super::{AdminConnection, Closing, field, is_open, kill, kill_others, set_user};
-use crate::redis_member::acl::{CLOSED, OPERATOR_USER, UserRule};
-use crate::redis_member::wire;
+use super::{AdminConnection, Guarded, field, is_open, kill, kill_others, set_user};
+use crate::redis_member::acl::{CLOSED, OPERATOR_USER, UserRule, set_operator_passwords};
+use crate::redis_member::{Secret, wire};
 use crate::redlock::MemberError;
 use redis::{Cmd, Pipeline, Value, cmd};
 
-/// Nobody logs in as this one: it is off in the ACL file, and only the operator changes users.
+/// No client logs in as this one: it is off in the ACL file, and only the operator changes users.
 const DEFAULT_USER: &str = "default";
 
 /// The users of a process, but for the operator's own and `default`.
@@ -20,15 +20,14 @@ pub struct Users {
 
 impl Users {
     /// The highest membership epoch that one of them carries.
-    #[must_use]
     pub fn highest_epoch(&self) -> Option<i64> {
         self.names.iter().filter_map(|name| UserRule::split_name(name)).map(|(_, epoch)| epoch).max()
     }
 }
 
 impl AdminConnection {
-    /// Asks for all users. The operator may not list them, and gives itself the one command for this one moment: whoever may change
-    /// users can do so anyway.
+    /// Asks for all users. The operator may not list them, and gives itself the one command for this one moment: a user that may
+    /// change users can do so anyway.
     ///
     /// # Errors
     /// If there is no answer in time.
@@ -81,7 +80,7 @@ impl AdminConnection {
         epoch: i64,
         users: &[UserRule],
         others: &[String],
-    ) -> Result<Closing, MemberError> {
+    ) -> Result<Guarded, MemberError> {
         let mut rules: Vec<Cmd> = users.iter().map(|user| set_user(user, false)).collect();
         let strangers = others.iter().filter(|name| users.iter().all(|user| user.name() != *name));
         rules.extend(strangers.map(|name| {
@@ -91,7 +90,51 @@ impl AdminConnection {
         }));
         rules.extend(users.iter().filter(|user| user.is_removed()).map(|user| kill(user.name())));
         rules.push(kill_others());
-        Ok(if self.guarded(epoch, rules).await? { Closing::Closed } else { Closing::EpochMoved })
+        self.guarded(epoch, rules).await
+    }
+
+    /// Gives the operator's user, and these of others, their passwords and leaves all else as it is; with `cut` the connections
+    /// of these users end, all but this one, so that no client stays connected with a password that is no longer accepted. Guarded by
+    /// the epoch like opening.
+    ///
+    /// # Errors
+    /// If there is no answer in time: they may or may not have them.
+    pub async fn set_passwords(
+        &mut self,
+        epoch: i64,
+        operator: &[Secret],
+        users: &[UserRule],
+        cut: bool,
+    ) -> Result<Guarded, MemberError> {
+        let set = |rules: Vec<String>| {
+            let mut command = cmd("ACL");
+            command.arg("SETUSER").arg(rules);
+            command
+        };
+        let mut commands = vec![set(set_operator_passwords(operator))];
+        commands.extend(users.iter().map(|user| set(user.set_passwords())));
+        if cut {
+            commands.extend(users.iter().map(|user| kill(user.name())));
+            commands.push(kill_others());
+        }
+        self.guarded(epoch, commands).await
+    }
+
+    /// Has the process read its certificate and key again, from these paths of its own, for connections from now on. Those that
+    /// are there stay.
+    ///
+    /// No user has CONFIG: the operator gives itself the one command for this one moment. A user that may change users can do so
+    /// anyway, and what is set does not outlive the process.
+    ///
+    /// # Errors
+    /// If there is no answer in time, or the files are missing or do not belong together; then all is as it was.
+    pub async fn reload_certificate(&mut self, certificate: &str, key: &str) -> Result<(), MemberError> {
+        let rule = |rule| ["SETUSER", OPERATOR_USER, rule];
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("ACL").arg(&rule("+config|set"));
+        pipeline.cmd("CONFIG").arg(&["SET", "tls-cert-file", certificate, "tls-key-file", key]);
+        pipeline.cmd("ACL").arg(&rule("-config|set"));
+        self.ask_all(&pipeline).await.map(drop)
     }
 }
 

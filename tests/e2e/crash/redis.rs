@@ -69,8 +69,8 @@ impl Server {
             }
         };
         let mut connection = tokio::time::timeout(START_LIMIT, opened).await.context("redis-server is silent")??;
-        ensure!(connection.raise_epoch(1).await? == EpochChange::Raised, "another epoch");
-        ensure!(connection.open(1, &users).await? == Opening::Opened, "not opened");
+        ensure!(connection.raise_epoch(1).await? == Guarded::Done, "another epoch");
+        ensure!(connection.open(1, &users).await? == Guarded::Done, "not opened");
         let url = format!("redis://{outside}:{}@{address}/", password.expose());
         let client = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
         Ok(Self { process, directory, client, run_id: connection.run_id().clone() })

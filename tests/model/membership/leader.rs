@@ -5,7 +5,8 @@ use std::time::Duration;
 use redlock_operator::{
     quorum::model::{
         lists::Lists,
-        membership::{ChangeStep, MemberView, View, decide},
+        member::MemberView,
+        membership::{ChangeStep, View, decide},
     },
     time::Monotonic,
 };
@@ -73,10 +74,10 @@ impl Change {
                 let member = &world.members[number];
                 MemberView {
                     name: name(number),
-                    admitted: member.fence == ADMITTED,
+                    votes: member.fence == ADMITTED,
                     ready_for_next: member.open[1] || self.external,
                     closed: self.closed(member) || enough,
-                    dead: false,
+                    ..MemberView::default()
                 }
             })
             .filter(|member| lists.members().contains(&member.name))

@@ -6,7 +6,7 @@ use super::Config;
 use machine::{World, password};
 use redlock_operator::redis_member::acl::{KeyPrefix, OPERATOR_USER, UserRule};
 use redlock_operator::redis_member::{
-    AdminConnection, Claim, Closing, EpochChange, Guard, Link, Opening, PasswordChange, RedisMember, ScriptKill, Secret,
+    AdminConnection, Claim, Guard, Guarded, Link, RedisMember, ScriptKill, Secret, look_at_record, raise_counter,
 };
 use redlock_operator::redlock::{
     Acquire, Command, FencingToken, KeyState, LockMember, LockValue, MemberError, Reply, RunId, StoredValue,
@@ -28,8 +28,8 @@ fn value(text: &str) -> LockValue {
 
 async fn open(world: &World) -> RunId {
     let mut admin = world.admin().await.unwrap();
-    assert_eq!(admin.raise_epoch(EPOCH).await, Ok(EpochChange::Raised));
-    assert_eq!(admin.open(EPOCH, &[locker()]).await, Ok(Opening::Opened));
+    assert_eq!(admin.raise_epoch(EPOCH).await, Ok(Guarded::Done));
+    assert_eq!(admin.open(EPOCH, &[locker()]).await, Ok(Guarded::Done));
     admin.run_id().clone()
 }
 
@@ -137,16 +137,16 @@ async fn leads() {
     let users = [locker(), client];
     let names = [users[0].name(), users[1].name()];
     let mut old = world.admin().await.unwrap();
-    assert_eq!(old.open(0, &users).await, Ok(Opening::EpochMoved));
-    assert_eq!(old.raise_epoch(4).await, Ok(EpochChange::Raised));
+    assert_eq!(old.open(0, &users).await, Ok(Guarded::EpochMoved));
+    assert_eq!(old.raise_epoch(4).await, Ok(Guarded::Done));
     let mut new = world.admin().await.unwrap();
-    assert_eq!(new.raise_epoch(5).await, Ok(EpochChange::Raised));
+    assert_eq!(new.raise_epoch(5).await, Ok(Guarded::Done));
     assert!(old.ping().await.is_err(), "the new leader has cut it");
     let mut old = world.admin().await.unwrap();
-    assert_eq!(old.raise_epoch(4).await, Ok(EpochChange::AlreadyHigher(5)));
-    assert_eq!(old.open(4, &users).await, Ok(Opening::EpochMoved));
-    assert_eq!(new.open(5, &users).await, Ok(Opening::Opened));
-    assert_eq!(old.close(4, &users).await, Ok(Closing::EpochMoved));
+    assert_eq!(old.raise_epoch(4).await, Ok(Guarded::AlreadyHigher(5)));
+    assert_eq!(old.open(4, &users).await, Ok(Guarded::EpochMoved));
+    assert_eq!(new.open(5, &users).await, Ok(Guarded::Done));
+    assert_eq!(old.close(4, &users).await, Ok(Guarded::EpochMoved));
     let seen = new.observe(&names).await.unwrap();
     assert_eq!(seen.open_users, names);
     assert!(seen.is_master && !seen.append_only, "{seen:?}");
@@ -158,7 +158,7 @@ async fn leads() {
     assert_eq!(sample.cursor, 0);
     let lock: Vec<_> = sample.keys.iter().filter(|(key, _)| !key.starts_with('#')).cloned().collect();
     assert_eq!(lock, [("k".to_owned(), Some(TTL))]);
-    assert_eq!(new.close(5, &users).await, Ok(Closing::Closed));
+    assert_eq!(new.close(5, &users).await, Ok(Guarded::Done));
     assert_eq!(member.send(vec![acquire("l", "v")]).await.unwrap().replies, [Reply::Failed(MemberError::Fenced)]);
     assert!(old.ping().await.is_err(), "closing cuts the operator's other connections");
     new.reload_certificate("/tls/tls.crt", "/tls/tls.key").await.unwrap();
@@ -188,13 +188,13 @@ async fn rotates() {
     let both = [password(), new.clone()];
     let mut admin = world.admin().await.unwrap();
     let users = [locker().accepting(&both)];
-    assert_eq!(admin.set_passwords(2, &both, &users, true).await, Ok(PasswordChange::EpochMoved));
-    assert_eq!(admin.set_passwords(EPOCH, &both, &users, false).await, Ok(PasswordChange::Changed));
+    assert_eq!(admin.set_passwords(2, &both, &users, true).await, Ok(Guarded::EpochMoved));
+    assert_eq!(admin.set_passwords(EPOCH, &both, &users, false).await, Ok(Guarded::Done));
     assert_eq!(one(&member, Command::Release { key: "k".into(), value: value("v") }).await, Reply::Done(true));
     let mut admin = world.admin_with(OPERATOR_USER, &new).await.unwrap();
     let users = [locker().accepting(std::slice::from_ref(&new))];
     let changed = admin.set_passwords(EPOCH, std::slice::from_ref(&new), &users, true).await;
-    assert_eq!(changed, Ok(PasswordChange::Changed));
+    assert_eq!(changed, Ok(Guarded::Done));
     for user in [OPERATOR_USER, locker().name()] {
         assert_eq!(world.admin_with(user, &password()).await.map(drop), Err(MemberError::Refused), "{user}");
     }
@@ -271,16 +271,16 @@ fn claim(uid: &str, list: &str, epoch: i64) -> Claim {
 async fn agrees() {
     let world = World::external();
     let mut admin = world.admin_with("redlock", &password()).await.unwrap();
-    let first = admin.look_at_record(&claim("one", "a/1 b/2 c/3", 1), Some(TTL)).await.unwrap();
+    let first = look_at_record(&mut admin, &claim("one", "a/1 b/2 c/3", 1), Some(TTL)).await.unwrap();
     assert_eq!((first.kept, first.stood, first.others.len(), first.epoch), (Some(TTL), false, 0, 1));
-    let second = admin.look_at_record(&claim("two", "a/1 b/2 c/3", 1), Some(TTL)).await.unwrap();
+    let second = look_at_record(&mut admin, &claim("two", "a/1 b/2 c/3", 1), Some(TTL)).await.unwrap();
     assert_eq!((second.kept, second.others.len(), second.others[0].left), (Some(TTL), 1, Duration::from_secs(60)));
-    let stranger = admin.look_at_record(&claim("three", "d/4", 1), Some(TTL)).await.unwrap();
+    let stranger = look_at_record(&mut admin, &claim("three", "d/4", 1), Some(TTL)).await.unwrap();
     assert_eq!((stranger.kept, stranger.others.len()), (None, 2), "it shares no list");
     tokio::time::sleep(Duration::from_secs(61)).await;
-    let alone = admin.look_at_record(&claim("one", "a/1 b/2 c/3", 2), Some(TTL)).await.unwrap();
+    let alone = look_at_record(&mut admin, &claim("one", "a/1 b/2 c/3", 2), Some(TTL)).await.unwrap();
     assert_eq!((alone.kept, alone.others.len(), alone.epoch), (Some(TTL), 0, 2));
-    assert_eq!(admin.raise_counter(token(7)).await, Ok(token(7)));
+    assert_eq!(raise_counter(&mut admin, token(7)).await, Ok(token(7)));
     // Votes are judged by the record.
     let guarded = |epoch| world.guarded("redlock", Guard { uid: "one".to_owned(), epoch });
     let (old, new) = (guarded(1), guarded(2));

@@ -1,5 +1,5 @@
 //! Who the passwords of clients are for. A password is made of the quorum's seed, of its member and user, and of the grant that it
-//! belongs to: of the client's namespace and key prefix, what it may do there, and a random number. Whoever was another client under
+//! belongs to: of the client's namespace and key prefix, what it may do there, and a random number. A client that was another one under
 //! the same name, or the same one elsewhere, had another grant, and so other passwords.
 
 use std::collections::BTreeMap;
@@ -40,21 +40,18 @@ impl Grant {
 
 impl Auth {
     /// Whether these secrets tell grants; those of a version before do not.
-    #[must_use]
     pub const fn knows_grants(&self) -> bool {
         self.passwords.grants.is_some()
     }
 
     /// Whether the passwords of this client are those of this grant.
-    #[must_use]
     pub fn grants(&self, client: &ClientPlan) -> bool {
         let Some(grants) = &self.passwords.grants else { return true };
         grants.get(&client.name).is_some_and(|grant| grant.is_for(client))
     }
 
-    /// With a grant for each of these clients and for nobody else: those that are as they were keep theirs, the others get new
+    /// With a grant for each of these clients and no other: those that are as they were keep theirs, the others get new
     /// ones. Where none are told yet, who `had_passwords` keeps them. `None` if nothing changes.
-    #[must_use]
     pub fn granting(&self, clients: &[ClientPlan], had_passwords: impl Fn(&ClientPlan) -> bool) -> Option<Self> {
         let grant = |client: &ClientPlan| match &self.passwords.grants {
             None if had_passwords(client) => Grant::new(client, None),
@@ -78,7 +75,7 @@ impl Auth {
             Some(Some(Grant { namespace, key_prefix, salt: Some(salt), .. })) => {
                 super::derive(seed, &[&plain[..], &[namespace, key_prefix, &hex(salt)]].concat())
             }
-            // Nobody is told this one.
+            // No client is told this one.
             Some(None) => super::derive(seed, &[&plain[..], &["of no client"]].concat()),
         }
     }

@@ -26,14 +26,13 @@ const LEAST_CLIENTS: u64 = 128;
 const MOST_CLIENTS: u64 = 10_000;
 
 /// Key of the configuration with TLS or without. Both are always there: while TLS is switched on or off, pods of both kinds may
-/// start their process anew.
+/// start their process again.
 pub(super) const fn conf_key(tls: bool) -> &'static str {
     if tls { "redis-tls.conf" } else { "redis.conf" }
 }
 
 /// Key of the ACL file that a member's pod mounts. After secrets were lost it names those that took their place: so the template is
 /// another one, a pod tells which secrets its first process knows, and it cannot start with an older file.
-#[must_use]
 pub fn mounted_acl_key(auth: &Auth, member: &MemberPlan) -> String {
     auth.id().map_or_else(|| member.acl_key(), |id| format!("users-{}-{id}.acl", member.index))
 }
@@ -52,7 +51,7 @@ pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> 
         data.insert(AUTHORITIES_KEY.to_owned(), ByteString(authorities.clone().into_bytes()));
     }
     for member in &plan.members {
-        // By its plain name, too: the memory of who has rights, and what pods from before read when their process starts anew.
+        // By its plain name, too: the memory of who has rights, and what pods from before read when their process starts again.
         for key in [member.acl_key(), mounted_acl_key(auth, member)] {
             data.insert(key, ByteString(users_acl(plan, auth, member).into_bytes()));
         }
@@ -69,7 +68,6 @@ pub(super) fn config_secret(plan: &Plan, auth: &Auth, transport: &Transport) -> 
 
 /// The configuration of every member. There is no persistence of any kind: a member that starts has forgotten, always, and the
 /// fence relies on nothing else.
-#[must_use]
 pub fn redis_conf(plan: &Plan, tls: bool) -> String {
     let mut lines = listening(tls);
     lines.extend([
@@ -119,7 +117,7 @@ fn limits(max_memory: Option<u64>) -> Vec<String> {
     lines
 }
 
-/// With TLS there is no other port: whoever speaks plain TCP is refused.
+/// With TLS there is no other port: a client that speaks plain TCP is refused.
 fn listening(tls: bool) -> Vec<String> {
     let mut lines = vec!["bind * -::*".to_owned()];
     if !tls {
@@ -138,7 +136,6 @@ fn listening(tls: bool) -> Vec<String> {
 }
 
 /// Three quarters of the container's memory limit: the rest is for connections and the process itself.
-#[must_use]
 pub fn max_memory(limit: &Quantity) -> Option<u64> {
     let digits = limit.0.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(limit.0.len());
     let (number, unit) = limit.0.split_at(digits);
@@ -157,8 +154,7 @@ pub fn max_memory(limit: &Quantity) -> Option<u64> {
     Some(whole.checked_mul(factor)? / 4 * 3).filter(|bytes| *bytes > 0)
 }
 
-/// The ACL file of a member: everybody that can vote is closed.
-#[must_use]
+/// The ACL file of a member: every user that can vote is closed.
 pub fn users_acl(plan: &Plan, auth: &Auth, member: &MemberPlan) -> String {
     let mut users = plan.user_rules(auth, &member.name);
     users.push(UserRule::probe(&auth.probe_password(&member.name)));

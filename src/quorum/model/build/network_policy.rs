@@ -27,7 +27,6 @@ pub struct OperatorPods {
 impl OperatorPods {
     /// From the labels of one of them. With neither label known, all pods of the namespace are meant: a policy that shut the
     /// operator out would stop every lock.
-    #[must_use]
     pub fn new(namespace: &str, labels: &BTreeMap<String, String>) -> Self {
         let mut labels = labels.clone();
         labels.retain(|key, _| IDENTITY.contains(&key.as_str()));
@@ -36,8 +35,8 @@ impl OperatorPods {
 }
 
 /// Only the operator, and pods in the namespaces of `spec.clients`, reach Redis; with `expose` also who comes from `sourceRanges`, and
-/// without those everybody: on its way through a node a connection from outside gets that node's address. TLS and passwords guard the members
-/// then. Members call nobody: they have no replicas, and no names to look up.
+/// without those all: on its way through a node a connection from outside gets that node's address. TLS and passwords guard the members
+/// then. Members make no calls: they have no replicas, and no names to look up.
 pub(super) fn policy(plan: &Plan, operator: &OperatorPods) -> NetworkPolicy {
     let operators = NetworkPolicyPeer {
         namespace_selector: Some(namespace(&operator.namespace)),

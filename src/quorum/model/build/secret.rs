@@ -15,7 +15,6 @@ use crate::{
 };
 
 /// The Secret that holds the seeds of a quorum.
-#[must_use]
 pub fn auth_secret(plan: &Plan, auth: &Auth) -> Secret {
     Secret {
         metadata: owned(plan, plan.auth_name(), quorum_labels(plan)),
@@ -32,7 +31,6 @@ const FORMER_URLS_KEY: &str = "formerUrls";
 /// has no owner (garbage collection would take a cross-namespace owner for a missing one and delete it at once), only labels.
 ///
 /// One that only looks goes on while two lists of members are in force, so it is told both.
-#[must_use]
 pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &ClientPlan, namespace: &str) -> Secret {
     let user = client.user(plan.lists.epoch);
     let url = |(position, member): (usize, &MemberPlan)| {

@@ -37,7 +37,7 @@ pub const ACL_FILE: &str = "users.acl";
 /// The password of the readiness probe in it.
 const READINESS_FILE: &str = "readiness";
 const DATA_VOLUME: &str = "data";
-/// The volume by which a pod that speaks TLS is known: nobody can change a pod's volumes.
+/// The volume by which a pod that speaks TLS is known: a pod's volumes cannot be changed.
 pub const TLS_VOLUME: &str = "tls";
 /// Where it is mounted.
 pub const TLS_DIRECTORY: &str = "/etc/redis-tls";

@@ -10,7 +10,6 @@ use crate::quorum::model::{
 };
 
 /// A Secret of this name with this content.
-#[must_use]
 pub fn secret(plan: &Plan, name: &str, data: Data) -> Secret {
     Secret {
         metadata: owned(plan, name.to_owned(), quorum_labels(plan)),
@@ -21,7 +20,6 @@ pub fn secret(plan: &Plan, name: &str, data: Data) -> Secret {
 }
 
 /// A certificate in cert-manager's layout.
-#[must_use]
 pub fn data(made: &Pair, trusted: &str) -> Data {
     let entry = |key: &str, text: &str| (key.to_owned(), ByteString(text.as_bytes().to_vec()));
     [entry(CERTIFICATE_KEY, &made.certificate), entry(PRIVATE_KEY_KEY, &made.key), entry(AUTHORITIES_KEY, trusted)]

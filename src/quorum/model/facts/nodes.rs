@@ -33,7 +33,6 @@ fn ready_since(node: &Node) -> Option<String> {
 }
 
 /// Since when the API server has called a node Ready, in its own words: it changes with every transition, and with the machine.
-#[must_use]
 pub fn ready_transition(node: &Node) -> Option<String> {
     let since = ready_since(node)?;
     let NodeIdentity { uid, machine } = identity(node);
@@ -111,7 +110,7 @@ impl Nodes {
         self.change(last.name_any(), |watch| watch.deleted(last))
     }
 
-    /// The node object went while nobody watched. How it was at its end was not seen, and is no evidence.
+    /// The node object went while this replica did not watch. How it was at its end was not seen, and is no evidence.
     pub fn vanished(&mut self, last: &Node) -> bool {
         self.change(last.name_any(), |watch| {
             if watch.facts.present.as_ref().is_some_and(|present| Some(&present.identity.uid) == last.uid().as_ref()) {
@@ -128,26 +127,22 @@ impl Nodes {
     }
 
     /// What is known of the nodes of this name.
-    #[must_use]
     pub fn facts(&self, name: &str) -> NodeFacts {
         self.by_name.get(name).map(|watch| watch.facts.clone()).unwrap_or_default()
     }
 
     /// The machine that the node of this name speaks for; without IDs that others show, too.
-    #[must_use]
     pub fn identity(&self, name: &str) -> Option<NodeIdentity> {
         let present = self.by_name.get(name)?.facts.present.clone()?;
         Some(super::told_apart(present.identity, |machine| self.is_shared(machine)))
     }
 
     /// Whether several nodes have shown these IDs.
-    #[must_use]
     pub fn is_shared(&self, machine: &Machine) -> bool {
         self.shared.contains(machine)
     }
 
     /// The transition that the count of a Ready node rests on.
-    #[must_use]
     pub fn transition(&self, name: &str) -> Option<&str> {
         self.by_name.get(name)?.ready.as_ref().map(|(transition, _)| transition.as_str())
     }
@@ -222,7 +217,7 @@ mod tests {
         assert!(nodes.facts("n").deleted[0].was_ready);
         nodes.deleted(&ready("n", "n0", "C"));
         assert!(!nodes.facts("n").deleted[1].had_provider_id);
-        // Nobody saw how it ended.
+        // How it ended was not seen.
         nodes.saw(&ready("n", "n4", "D"), at(30));
         nodes.vanished(&ready("n", "n0", "C"));
         assert!(nodes.facts("n").present.is_some(), "an object before this one");

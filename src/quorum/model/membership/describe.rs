@@ -4,7 +4,6 @@ use super::{Busy, ChangeStep, Obstacle};
 use crate::quorum::model::{lists::Lists, rollout::listed};
 
 /// What a change is doing, for people; `None` when nothing changes. `failures`: why members could not be closed.
-#[must_use]
 pub fn describe(lists: &Lists, step: &ChangeStep, failures: &[String]) -> Option<String> {
     if *step == ChangeStep::Nothing {
         return None;

@@ -97,11 +97,11 @@ impl World {
         let view = |name: &String| {
             let index: usize = name.trim_start_matches("main-").parse().unwrap();
             MemberView {
-                admitted: record_named(status, name).admitted && self.up[index],
+                votes: record_named(status, name).admitted && self.up[index],
                 ready_for_next: self.next_open.contains(name),
                 closed: is_closed(&self.quorum, name, &lists),
-                dead: false,
                 name: name.clone(),
+                ..MemberView::default()
             }
         };
         let members: Vec<_> = lists.members().iter().map(view).collect();

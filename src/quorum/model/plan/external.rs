@@ -25,7 +25,6 @@ pub struct ExternalPlan {
 
 impl ExternalPlan {
     /// As the status keeps it.
-    #[must_use]
     pub fn published(&self) -> ExternalStatus {
         let named = |name: &Option<String>| name.clone().map(|name| SecretRef { name });
         let tls = self.tls.as_ref();
@@ -47,8 +46,7 @@ pub struct ExternalTlsPlan {
     pub server_name: String,
 }
 
-/// The members that others run and that vote or shall vote.
-#[must_use]
+/// The members that others run and that vote or are to vote.
 pub fn external_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     Lists::of(quorum).members().iter().filter_map(|name| known(quorum, name)).collect()
 }
@@ -79,7 +77,6 @@ fn host_of(address: &str) -> &str {
 }
 
 /// All members of a quorum, those of others last.
-#[must_use]
 pub fn all_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     let mut all = members(quorum);
     all.extend(external_members(quorum));
@@ -88,7 +85,6 @@ pub fn all_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
 
 /// The lists that operators which share members can rely on, as they compare them: every promise that may still live has a majority
 /// of each. The newest first.
-#[must_use]
 pub fn shared_lists(quorum: &RedisQuorum) -> String {
     let lists = Lists::of(quorum);
     let text = |list: &[String]| list_text(quorum, list);

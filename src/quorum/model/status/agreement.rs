@@ -3,45 +3,34 @@
 use crate::{
     api::{
         GoDuration,
-        conditions::{CommonReason, Status},
+        conditions::{CommonReason, QuorumCondition, Status},
     },
     quorum::model::{
-        accord::{Accord, Conflict, Standing},
+        agreement::{Agreement, Conflict, Sharing},
+        condition::Condition,
         plan::Plan,
     },
     redis_member::{Claim, OtherClaim, relied_on},
     time::Boottime,
 };
 
-/// What the condition says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agreement {
-    /// Whether they agree.
-    pub holds: Status,
-    /// Why.
-    pub reason: CommonReason,
-    /// In words.
-    pub message: String,
-}
-
 /// What is known at `now`.
-#[must_use]
-pub fn agreement(accord: &Accord, plan: &Plan, now: Boottime) -> Agreement {
-    let (holds, reason, message) = match (accord.standing(now), accord.claim()) {
-        (Standing::NotShared, _) => {
+pub fn quorum_agrees(agreement: &Agreement, plan: &Plan, now: Boottime) -> Condition {
+    let (holds, reason, message) = match (agreement.sharing(now), agreement.claim()) {
+        (Sharing::NotShared, _) => {
             (Status::True, CommonReason::NotShared, "no other operator uses these members".to_owned())
         }
         (_, None) => (Status::Unknown, CommonReason::Unknown, "nothing is in force yet".to_owned()),
-        (Standing::Conflict(Conflict::List(other)), Some(own)) => {
+        (Sharing::Conflict(Conflict::List(other)), Some(own)) => {
             (Status::False, CommonReason::OtherMemberList, other_list(own, &other))
         }
-        (Standing::Conflict(Conflict::Longer(other)), Some(own)) => {
+        (Sharing::Conflict(Conflict::Longer(other)), Some(own)) => {
             (Status::False, CommonReason::LargerMaxTTL, longer(own, &other))
         }
-        (Standing::Joining(members), _) => {
+        (Sharing::Joining(members), _) => {
             let names: Vec<String> = members
                 .iter()
-                .map(|name| accord.trouble(name).map_or_else(|| name.to_string(), |why| format!("{name} ({why})")))
+                .map(|name| agreement.trouble(name).map_or_else(|| name.to_string(), |why| format!("{name} ({why})")))
                 .collect();
             let message = format!(
                 "the quorum votes once every external member has shown that no other operator disagrees; these have not: {}",
@@ -49,11 +38,11 @@ pub fn agreement(accord: &Accord, plan: &Plan, now: Boottime) -> Agreement {
             );
             (Status::Unknown, CommonReason::Joining, message)
         }
-        (Standing::Agreed(others), Some(own)) => {
-            (Status::True, CommonReason::AsExpected, agreed(plan, own, &others, &accord.behind(now)))
+        (Sharing::Agreed(others), Some(own)) => {
+            (Status::True, CommonReason::AsExpected, agreed(plan, own, &others, &agreement.behind(now)))
         }
     };
-    Agreement { holds, reason, message }
+    Condition { type_: QuorumCondition::QuorumAgrees, holds, reason, message }
 }
 
 fn other_list(own: &Claim, other: &OtherClaim) -> String {
@@ -130,11 +119,11 @@ mod tests {
         validate(&quorum).unwrap()
     }
 
-    fn say(kept: bool, fence: u64, other: Option<(&str, u64, u64)>) -> Agreement {
+    fn say(kept: bool, fence: u64, other: Option<(&str, u64, u64)>) -> Condition {
         let now = Boottime::new(Duration::from_secs(100));
         let vm = MemberName::from("vm");
-        let mut accord = Accord::new([vm.clone()]);
-        accord.set_claim(Some(Claim {
+        let mut agreement = Agreement::new([vm.clone()]);
+        agreement.set_claim(Some(Claim {
             uid: "uid".into(),
             name: "locks/main".into(),
             list: "vm.example:6379".into(),
@@ -158,11 +147,11 @@ mod tests {
         });
         let kept = kept.then(|| Duration::from_secs(fence));
         let look = RecordLook { kept, others: others.into_iter().collect(), ..RecordLook::default() };
-        accord.saw(&vm, &RunId::new("r"), &look, now);
-        agreement(&accord, &plan(), now)
+        agreement.saw(&vm, &RunId::new("r"), &look, now);
+        quorum_agrees(&agreement, &plan(), now)
     }
 
-    fn has(agreement: &Agreement, holds: Status, reason: CommonReason, parts: &[&str]) {
+    fn has(agreement: &Condition, holds: Status, reason: CommonReason, parts: &[&str]) {
         assert_eq!((agreement.holds, agreement.reason), (holds, reason), "{agreement:?}");
         for part in parts {
             assert!(agreement.message.contains(part), "{agreement:?}");
@@ -193,7 +182,7 @@ mod tests {
         let changes = say(true, 30, Some(("new.example:6379|vm.example:6379", 30, 30)));
         let parts = ["shop/theirs changes to new.example:6379: write the same addresses here"];
         has(&changes, Status::True, CommonReason::AsExpected, &parts);
-        let alone = agreement(&Accord::new([]), &plan(), Boottime::default());
+        let alone = quorum_agrees(&Agreement::new([]), &plan(), Boottime::default());
         has(&alone, Status::True, CommonReason::NotShared, &[]);
     }
 }

@@ -2,16 +2,16 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{admitted_of, agreement::Agreement};
+use super::admitted_of;
 use crate::{
     api::{
         FenceReason, MemberState, MemberStatus, RedisQuorumStatus,
-        conditions::{CommonReason, QuorumCondition, Status, set_condition},
+        conditions::{CommonReason, QuorumCondition, Status},
     },
     quorum::model::{
+        condition::Condition,
         lists::{Lists, majority},
         rollout::Progress,
-        tls::Report,
     },
 };
 
@@ -31,16 +31,16 @@ pub struct Overview {
     /// Members run with secrets that are lost.
     pub loss: Option<String>,
     /// How TLS stands; `None` without it.
-    pub tls: Option<Report>,
+    pub tls: Option<Condition>,
     /// Something that keeps the quorum from being carried out at all.
     pub obstacle: Option<Obstacle>,
     /// What the operators that share its members say; `None` before anything is known.
-    pub agreement: Option<Agreement>,
+    pub agreement: Option<Condition>,
 }
 
 impl Overview {
-    /// Why no votes count, whoever is admitted.
-    fn disagreement(&self) -> Option<&Agreement> {
+    /// Why no votes count, whichever members are admitted.
+    fn disagreement(&self) -> Option<&Condition> {
         self.agreement.as_ref().filter(|agreement| agreement.holds != Status::True)
     }
 }
@@ -54,9 +54,6 @@ pub struct Obstacle {
     pub message: String,
 }
 
-/// A condition before it is set.
-type Draft = (QuorumCondition, Status, CommonReason, String);
-
 /// Sets the conditions of a quorum that can be carried out. What is watched has conditions of its own.
 pub fn conditions(
     status: &mut RedisQuorumStatus,
@@ -65,40 +62,31 @@ pub fn conditions(
     generation: Option<i64>,
     now: Timestamp,
 ) {
-    let drafts = [
+    let own = [
         ready(status, lists, overview),
         available(status, lists, overview),
         fault_tolerant(status, lists),
         progressing(status, lists, overview),
         clients_ready(lists, overview),
     ];
-    for (type_, holds, reason, message) in drafts {
-        set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+    for condition in own.into_iter().chain(overview.agreement.clone()).chain(overview.tls.clone()) {
+        condition.set(status, generation, now);
     }
-    if let Some(Agreement { holds, reason, message }) = overview.agreement.clone() {
-        let type_ = QuorumCondition::QuorumAgrees;
-        set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
-    }
-    match &overview.tls {
-        Some(Report { ready, reason, message }) => {
-            let type_ = QuorumCondition::TLSReady;
-            set_condition(&mut status.conditions, type_, *ready, *reason, message.as_str(), generation, now);
-        }
-        None => status.conditions.retain(|condition| condition.type_ != QuorumCondition::TLSReady.as_str()),
+    if overview.tls.is_none() {
+        status.conditions.retain(|condition| condition.type_ != QuorumCondition::TLSReady.as_str());
     }
 }
 
 /// Sets the conditions of a quorum that cannot be carried out, and of which nothing else is known.
 pub fn refused(status: &mut RedisQuorumStatus, obstacle: &Obstacle, generation: Option<i64>, now: Timestamp) {
-    let message = obstacle.message.as_str();
     for (type_, holds) in [(QuorumCondition::Ready, Status::False), (QuorumCondition::QuorumAvailable, Status::Unknown)]
     {
-        set_condition(&mut status.conditions, type_, holds, obstacle.reason, message, generation, now);
+        Condition::new(type_, holds, obstacle.reason, obstacle.message.as_str()).set(status, generation, now);
     }
 }
 
-fn ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Draft {
-    let draft = |holds: bool, reason, message: String| (QuorumCondition::Ready, holds.into(), reason, message);
+fn ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Condition {
+    let draft = |holds: bool, reason, message: String| Condition::new(QuorumCondition::Ready, holds, reason, message);
     if let Some(obstacle) = &overview.obstacle {
         return draft(false, obstacle.reason, obstacle.message.clone());
     }
@@ -106,7 +94,7 @@ fn ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Draf
         return draft(false, CommonReason::AuthLost, message.clone());
     }
     if lists.in_force().all(|list| admitted_of(status, list) == list.len()) {
-        if let Some(Agreement { reason, message, .. }) = overview.disagreement() {
+        if let Some(Condition { reason, message, .. }) = overview.disagreement() {
             return draft(false, *reason, message.clone());
         }
         return draft(true, CommonReason::AllAdmitted, format!("all {} members may vote", lists.voters.len()));
@@ -123,7 +111,7 @@ fn counted(status: &RedisQuorumStatus, lists: &Lists) -> (Vec<(usize, usize, usi
     (counts, text)
 }
 
-fn available(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Draft {
+fn available(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Condition {
     let (counts, mut message) = counted(status, lists);
     let holds = counts.iter().all(|(have, _, need)| have >= need);
     let reason = match holds {
@@ -134,15 +122,16 @@ fn available(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> 
     if !holds {
         message = format!("{message}: {}", waiting_for(status, |member| lists.counts(&member.name)));
     }
-    if holds && let Some(Agreement { reason, message, .. }) = overview.disagreement() {
-        return (QuorumCondition::QuorumAvailable, Status::False, *reason, message.clone());
+    if holds && let Some(Condition { reason, message, .. }) = overview.disagreement() {
+        return Condition::new(QuorumCondition::QuorumAvailable, false, *reason, message.as_str());
     }
-    (QuorumCondition::QuorumAvailable, holds.into(), reason, message)
+    Condition::new(QuorumCondition::QuorumAvailable, holds, reason, message)
 }
 
-fn fault_tolerant(status: &RedisQuorumStatus, lists: &Lists) -> Draft {
+fn fault_tolerant(status: &RedisQuorumStatus, lists: &Lists) -> Condition {
     let (counts, message) = counted(status, lists);
-    let draft = |holds: bool, reason, message: String| (QuorumCondition::FaultTolerant, holds.into(), reason, message);
+    let draft =
+        |holds: bool, reason, message: String| Condition::new(QuorumCondition::FaultTolerant, holds, reason, message);
     if counts.iter().any(|(_, all, _)| *all == 1) {
         let message = "with one member every loss of it stops all locks: write members: 3".to_owned();
         return draft(false, CommonReason::SingleMember, message);
@@ -156,8 +145,9 @@ fn fault_tolerant(status: &RedisQuorumStatus, lists: &Lists) -> Draft {
     }
 }
 
-fn progressing(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Draft {
-    let draft = |holds: bool, reason, message: String| (QuorumCondition::Progressing, holds.into(), reason, message);
+fn progressing(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Condition {
+    let draft =
+        |holds: bool, reason, message: String| Condition::new(QuorumCondition::Progressing, holds, reason, message);
     let all = |_: &MemberStatus| true;
     let settled = status.members.iter().all(|member| member.state == MemberState::Admitted);
     let waiting = (!settled).then(|| waiting_for(status, all));
@@ -180,24 +170,23 @@ fn progressing(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -
     }
 }
 
-fn clients_ready(lists: &Lists, overview: &Overview) -> Draft {
+fn clients_ready(lists: &Lists, overview: &Overview) -> Condition {
+    let draft =
+        |holds: bool, reason, message: String| Condition::new(QuorumCondition::ClientsReady, holds, reason, message);
     if lists.is_joint() {
         let message =
             "the members change: clients are let in again when every promise of the list before has run out, \
                        with the user and the addresses that are in their Secrets then"
                 .to_owned();
-        return (QuorumCondition::ClientsReady, Status::False, CommonReason::MembersChanging, message);
+        return draft(false, CommonReason::MembersChanging, message);
     }
     if !overview.shut_out.is_empty() {
-        let message = overview.shut_out.join("; ");
-        return (QuorumCondition::ClientsReady, Status::False, CommonReason::ClientMisbehaves, message);
+        return draft(false, CommonReason::ClientMisbehaves, overview.shut_out.join("; "));
     }
     if overview.blocked_clients.is_empty() {
-        let message = "every client has its Secret".to_owned();
-        return (QuorumCondition::ClientsReady, Status::True, CommonReason::AsExpected, message);
+        return draft(true, CommonReason::AsExpected, "every client has its Secret".to_owned());
     }
-    let message = overview.blocked_clients.join("; ");
-    (QuorumCondition::ClientsReady, Status::False, CommonReason::ClientSecretBlocked, message)
+    draft(false, CommonReason::ClientSecretBlocked, overview.blocked_clients.join("; "))
 }
 
 fn waiting_reason(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -> bool) -> CommonReason {

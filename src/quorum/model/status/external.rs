@@ -5,7 +5,6 @@ use crate::redis_member::Observation;
 
 /// Why the process that is seen behind this external member must not vote, if so: it could forget while it runs, or it is another
 /// member's process, too, and would have two votes.
-#[must_use]
 pub fn unfit(status: Option<&RedisQuorumStatus>, name: &str, observation: Option<&Observation>) -> Option<String> {
     let observation = observation?;
     unfit_process(observation).map(str::to_owned).or_else(|| {
@@ -43,7 +42,6 @@ fn twin_of<'a>(members: &'a [MemberStatus], name: &str, run_id: &str) -> Option<
 }
 
 /// What shows that the process that is seen behind an external member remembers what it was told.
-#[must_use]
 pub fn memory(observation: &Observation, record_since: Option<i64>) -> MemoryStatus {
     let replication_id = Some(observation.replication_id.clone()).filter(|id| !id.is_empty());
     MemoryStatus { replication_id, record_since }
@@ -51,7 +49,6 @@ pub fn memory(observation: &Observation, record_since: Option<i64>) -> MemorySta
 
 /// Whether the process has forgotten since `known`: it has been a replica, or its record of operators has vanished, as everything else
 /// may have.
-#[must_use]
 pub fn has_forgotten(known: &MemoryStatus, now: &MemoryStatus) -> bool {
     let differs =
         known.replication_id.as_ref().zip(now.replication_id.as_ref()).is_some_and(|(known, now)| known != now);
@@ -61,7 +58,6 @@ pub fn has_forgotten(known: &MemoryStatus, now: &MemoryStatus) -> bool {
 }
 
 /// What is to be published of a process that has not forgotten: what was known first.
-#[must_use]
 pub fn merged(known: Option<&MemoryStatus>, now: MemoryStatus) -> MemoryStatus {
     let Some(known) = known.cloned() else { return now };
     MemoryStatus {

@@ -7,7 +7,7 @@ use crate::{
         RedisQuorum,
         conditions::{CommonReason, QuorumCondition, find_condition},
     },
-    quorum::model::{lists::wanted, rollout::Progress},
+    quorum::model::{condition::Condition, lists::wanted, rollout::Progress},
 };
 
 fn quorum(members: serde_json::Value) -> RedisQuorum {
@@ -80,7 +80,9 @@ fn old_templates_blocked_clients_and_obstacles_are_named() {
 
 #[test]
 fn a_quorum_that_others_disagree_with_grants_nothing_and_says_so() {
-    let agreement = |holds, reason| Some(Agreement { holds, reason, message: "locks/x".into() });
+    let agreement = |holds, reason| {
+        Some(Condition { type_: QuorumCondition::QuorumAgrees, holds, reason, message: "locks/x".into() })
+    };
     let say = |agreement| summary(members(["Admitted"; 3]), &Overview { agreement, ..Overview::default() });
     let blocked = say(agreement(crate::api::conditions::Status::False, CommonReason::OtherMemberList));
     assert_eq!(blocked[..2], ["Ready=False/OtherMemberList", "QuorumAvailable=False/OtherMemberList"]);

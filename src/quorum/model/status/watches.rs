@@ -5,9 +5,14 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_condition};
-use crate::api::{FenceReason, GoDuration, RedisQuorumStatus};
-use crate::fence::clock::Step;
+use crate::{
+    api::{
+        FenceReason, GoDuration, RedisQuorumStatus,
+        conditions::{CommonReason, QuorumCondition, Status},
+    },
+    fence::clock::Step,
+    quorum::model::condition::Condition,
+};
 
 /// So many prefixes are named at most.
 const NAMED: usize = 5;
@@ -34,7 +39,6 @@ pub struct TtlReport {
 
 impl TtlReport {
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_prefix.is_empty() && self.others == 0
     }
@@ -49,7 +53,6 @@ impl TtlReport {
     }
 
     /// What either says. One key is on several members, so the larger count of each prefix is the better one.
-    #[must_use]
     pub fn or(mut self, other: &Self) -> Self {
         for (prefix, count) in &other.by_prefix {
             let known = self.by_prefix.entry(prefix.clone()).or_default();
@@ -87,15 +90,14 @@ pub struct Watched {
 
 /// Sets both conditions.
 pub fn watch_conditions(status: &mut RedisQuorumStatus, watched: &Watched, generation: Option<i64>, now: Timestamp) {
-    for (type_, (holds, reason, message)) in [
-        (QuorumCondition::ClockHealthy, clock_healthy(status, &watched.clocks)),
-        (QuorumCondition::TTLWithinBound, within_bound(watched)),
-    ] {
-        set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+    for condition in [clock_healthy(status, &watched.clocks), within_bound(watched)] {
+        condition.set(status, generation, now);
     }
 }
 
-fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> (Status, CommonReason, String) {
+fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> Condition {
+    let draft =
+        |holds, reason, message: String| Condition { type_: QuorumCondition::ClockHealthy, holds, reason, message };
     let size = |name: &str| clocks.stepped.iter().find(|(stepped, _)| stepped == name).map(|(_, step)| step);
     let is_out = |name: &str| {
         status.members.iter().any(|member| member.name == name && member.reason == Some(FenceReason::ClockJump))
@@ -107,38 +109,40 @@ fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> (Status, C
             let by = size(&member.name).map_or_else(String::new, |step| format!(" by {step}"));
             let rest = match &member.pod_name {
                 Some(_) => "and its process is ended",
-                // Others run it, and nobody here can end it.
+                // Others run it, and the operator cannot end it.
                 None => "until the locks that it may have forgotten have run out",
             };
             format!("the clock of {} was stepped{by}: it is fenced {rest}", member.name)
         })
         .collect();
     if !texts.is_empty() {
-        return (Status::False, CommonReason::ClockJump, texts.join("; "));
+        return draft(Status::False, CommonReason::ClockJump, texts.join("; "));
     }
     if let Some(step) = clocks.together {
         let message = format!(
             "all members moved alike by {step} against the operator's clock: most likely the operator's machine was stopped, and \
              no member is fenced. If instead the clocks of all members were stepped, locks held then may have been lost"
         );
-        return (Status::Unknown, CommonReason::ClockJump, message);
+        return draft(Status::Unknown, CommonReason::ClockJump, message);
     }
     if clocks.read == 0 {
-        return (Status::Unknown, CommonReason::Unknown, "no member answers".to_owned());
+        return draft(Status::Unknown, CommonReason::Unknown, "no member answers".to_owned());
     }
-    (Status::True, CommonReason::AsExpected, "the members' clocks run within clockDrift".to_owned())
+    draft(Status::True, CommonReason::AsExpected, "the members' clocks run within clockDrift".to_owned())
 }
 
-fn within_bound(watched: &Watched) -> (Status, CommonReason, String) {
+fn within_bound(watched: &Watched) -> Condition {
+    let draft =
+        |holds, reason, message: String| Condition { type_: QuorumCondition::TTLWithinBound, holds, reason, message };
     let bound = GoDuration::from(watched.bound);
     match &watched.ttls {
         None if watched.all_external => {
             let message = "others run all members: their times to live are their owner's to watch".to_owned();
-            (Status::Unknown, CommonReason::Unknown, message)
+            draft(Status::Unknown, CommonReason::Unknown, message)
         }
-        None => (Status::Unknown, CommonReason::Unknown, "no member has been looked through yet".to_owned()),
+        None => draft(Status::Unknown, CommonReason::Unknown, "no member has been looked through yet".to_owned()),
         Some(ttls) if ttls.is_empty() => {
-            (Status::True, CommonReason::AsExpected, format!("no key was found that lives longer than {bound}"))
+            draft(Status::True, CommonReason::AsExpected, format!("no key was found that lives longer than {bound}"))
         }
         Some(ttls) => {
             let message = format!(
@@ -146,7 +150,7 @@ fn within_bound(watched: &Watched) -> (Status, CommonReason, String) {
                  let their client use a shorter time to live",
                 ttls.describe()
             );
-            (Status::False, CommonReason::KeysBeyondMaxTTL, message)
+            draft(Status::False, CommonReason::KeysBeyondMaxTTL, message)
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The operator's own authority over time: which one signs, which ones are trusted. Pure.
 //!
-//! A new authority is published before it signs anything, and an old one is trusted for as long as it is valid. So whoever reads
+//! A new authority is published before it signs anything, and an old one is trusted for as long as it is valid. So a client that reads
 //! `ca.crt` once a week always trusts the certificate that is served.
 
 use k8s_openapi::ByteString;
@@ -51,7 +51,6 @@ pub struct Authority {
 
 impl Authority {
     /// From the content of its Secret; what is not there, or only half, is missing.
-    #[must_use]
     pub fn from_data(data: &Data) -> Self {
         let text = |key: &str| data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
         let pair =
@@ -60,7 +59,6 @@ impl Authority {
     }
 
     /// For its Secret.
-    #[must_use]
     pub fn data(&self) -> Data {
         let pair = |name: &str, pair: &Option<Pair>| {
             let pair = pair.clone().map(|pair| [("crt", pair.certificate), ("key", pair.key)]);
@@ -72,7 +70,6 @@ impl Authority {
     }
 
     /// All that are to be trusted, in PEM.
-    #[must_use]
     pub fn trusted(&self) -> String {
         let pairs = [&self.current, &self.next].into_iter().flatten().map(|pair| pair.certificate.as_str());
         pairs.chain(self.previous.as_deref()).fold(String::new(), |all, one| union(&all, one))
@@ -95,7 +92,6 @@ pub enum Step {
 }
 
 /// Decides the next step at `now`, in seconds of Unix time.
-#[must_use]
 pub fn decide(authority: &Authority, now: i64) -> Step {
     let span = |pair: &Option<Pair>| pair.as_ref().and_then(Pair::span);
     let Some(current) = span(&authority.current).filter(|span| now < span.not_after) else { return Step::Make };

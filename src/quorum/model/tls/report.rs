@@ -3,10 +3,13 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::Certificate;
-use crate::api::conditions::CommonReason;
-use crate::redis_member::Fingerprint;
+use crate::{
+    api::conditions::{CommonReason, QuorumCondition},
+    quorum::model::condition::Condition,
+    redis_member::Fingerprint,
+};
 
-/// Members that are not as they shall be are named up to this many.
+/// Members that are not as they should be are named up to this many.
 const NAMED: usize = 9;
 
 /// How one member stands.
@@ -22,34 +25,24 @@ pub struct Served {
     pub failure: Option<String>,
 }
 
-/// What the condition `TLSReady` says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// Whether every member serves the newest certificate.
-    pub ready: bool,
-    /// Its reason.
-    pub reason: CommonReason,
-    /// Its message.
-    pub message: String,
-}
-
 /// How TLS stands. `certificate` is the one to be served, or what is wrong with it.
-#[must_use]
-pub fn report(certificate: &Result<Certificate, String>, members: &[Served]) -> Report {
+pub fn report(certificate: &Result<Certificate, String>, members: &[Served]) -> Condition {
+    let report =
+        |ready: bool, reason, message: String| Condition::new(QuorumCondition::TLSReady, ready, reason, message);
     let certificate = match certificate {
         Ok(certificate) => certificate,
         Err(problem) => {
             let message = format!("{problem}; members that run go on as they are, and none is updated meanwhile");
-            return Report { ready: false, reason: CommonReason::CertificateInvalid, message };
+            return report(false, CommonReason::CertificateInvalid, message);
         }
     };
     let waits: Vec<String> = members.iter().filter_map(|member| awaited(member, certificate)).take(NAMED).collect();
     if waits.is_empty() {
         let until = Timestamp::from_second(certificate.span.not_after).map(|at| at.to_string()).unwrap_or_default();
         let message = format!("every member serves the certificate {}, valid until {until}", certificate.fingerprint);
-        return Report { ready: true, reason: CommonReason::AsExpected, message };
+        return report(true, CommonReason::AsExpected, message);
     }
-    Report { ready: false, reason: CommonReason::CertificatePending, message: waits.join("; ") }
+    report(false, CommonReason::CertificatePending, waits.join("; "))
 }
 
 fn awaited(served: &Served, certificate: &Certificate) -> Option<String> {

@@ -1,6 +1,6 @@
 use super::authority::{AUTHORITY_LIFE, Authority, CERTIFICATE_LIFE, OVERLAP, Pair, Step, advance, decide};
 use super::*;
-use crate::api::conditions::CommonReason;
+use crate::api::conditions::{CommonReason, Status};
 
 const NOW: i64 = 1_800_000_000;
 const DAY: i64 = 86_400;
@@ -107,7 +107,7 @@ fn the_report_names_who_is_waited_for() {
     let member = |tls, certificate| Served { member: "q-0".into(), tls, certificate, failure: None };
     let told = |served| report(&Ok(new.clone()), &[served]);
     let good = told(member(Some(true), Some(new.fingerprint)));
-    assert_eq!((good.ready, good.reason), (true, CommonReason::AsExpected));
+    assert_eq!((good.holds, good.reason), (Status::True, CommonReason::AsExpected));
     assert!(good.message.contains("valid until 2027-"), "{}", good.message);
     for served in [
         member(None, None),
@@ -117,9 +117,9 @@ fn the_report_names_who_is_waited_for() {
         Served { failure: Some("TLS: expired".into()), ..member(Some(true), Some(new.fingerprint)) },
     ] {
         let waits = told(served);
-        assert_eq!((waits.ready, waits.reason), (false, CommonReason::CertificatePending));
+        assert_eq!((waits.holds, waits.reason), (Status::False, CommonReason::CertificatePending));
         assert!(waits.message.starts_with("q-0 "), "{}", waits.message);
     }
     let bad = report(&Err("the Secret x does not exist".into()), &[]);
-    assert_eq!((bad.ready, bad.reason), (false, CommonReason::CertificateInvalid));
+    assert_eq!((bad.holds, bad.reason), (Status::False, CommonReason::CertificateInvalid));
 }

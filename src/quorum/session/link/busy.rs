@@ -1,9 +1,9 @@
-//! A member that scripts keep from voting (rule 11): they are ended, whoever sends one after the other is shut out, and a member that
-//! neither frees is stuck: nothing but its end helps.
+//! A member that scripts keep from voting (rule 11): they are ended, a client that sends one after the other is shut out, and a member
+//! that neither frees is stuck: nothing but its end helps.
 
 use std::time::Duration;
 
-use super::inspections::ShutOut;
+use super::inspections::{Inspections, note_shut_out};
 use super::{ADMIN_DEADLINE, MemberLink, PROBE_PERIOD, Target};
 use crate::redis_member::{AdminConnection, ScriptKill, Senders, Strain};
 use crate::redlock::MemberError;
@@ -16,13 +16,13 @@ const UNKILLABLE_FOR: Duration = Duration::from_secs(5);
 const ENDED_FOR: Duration = Duration::from_secs(30);
 /// What was said so long ago says nothing of now.
 const OLD: Duration = Duration::from_secs(3);
-/// So long scripts are ended one after the other before anybody else has a turn with the member.
+/// So long scripts are ended one after the other before anything else is done to the member.
 const ROUND: Duration = Duration::from_secs(2);
 /// Between two rounds.
 const PAUSE: Duration = Duration::from_millis(20);
 /// So long after a script was ended the link looks for its sender, who may have closed its connection and come again.
 const SOUGHT_FOR: Duration = Duration::from_secs(60);
-/// So often it is tried to shut out a client whose next script begins at once. Whoever is quicker wins.
+/// So often it is tried to shut out a client whose next script begins at once: it is a race.
 const ATTEMPTS: usize = 20;
 
 /// A member that has been busy, with no moment in between in which it served others.
@@ -45,97 +45,89 @@ impl Busy {
     }
 }
 
-impl MemberLink {
+impl Inspections {
     /// Whether a script, or one after the other, has kept the member busy for so long that nothing but its end helps.
-    #[must_use]
-    pub fn is_stuck(&self) -> bool {
-        let now = self.machine.clock.monotonic();
-        self.seen().looks.busy.is_some_and(|busy| busy.is_stuck(now))
+    pub(super) fn is_stuck(&self, now: Monotonic) -> bool {
+        self.busy.is_some_and(|busy| busy.is_stuck(now))
     }
 
     /// How long to wait until the next look.
     pub(super) fn pause(&self) -> Duration {
-        if self.seen().looks.busy.is_some() { PAUSE } else { PROBE_PERIOD }
+        if self.busy.is_some() { PAUSE } else { PROBE_PERIOD }
     }
 
-    /// The member has answered to a question that a busy one refuses.
-    pub(super) fn note_free(&self) {
-        self.seen().looks.busy = None;
-    }
-
-    /// Ends the script that keeps a new connection from being of use.
-    pub(super) async fn end_script_at(&self, target: &Target) {
-        let outcome = AdminConnection::kill_busy_script(&target.admin, self.machine.clone(), ADMIN_DEADLINE).await;
-        self.note_busy(&outcome);
-        self.note_script(&outcome);
-    }
-
-    /// Ends scripts until none runs, and shuts out who has sent one after the other.
-    pub(super) async fn end_scripts(&self, admin: &mut AdminConnection) {
-        let began = self.machine.clock.monotonic();
-        loop {
-            let outcome = admin.end_script().await;
-            let killed = outcome.as_ref().map(|(killed, _)| *killed).map_err(Clone::clone);
-            self.note_busy(&killed);
-            self.note_script(&killed);
-            let is_over = self.machine.clock.monotonic().since(began) >= ROUND;
-            match outcome {
-                Ok((_, Some(senders))) => return self.shut_out_sender(admin, &senders).await,
-                Ok((ScriptKill::Killed, None)) if !is_over => {}
-                Ok(_) | Err(_) => return,
-            }
-        }
-    }
-
-    /// After scripts were ended on this member, when it serves others again: their sender is connected still, perhaps, or again.
-    pub(super) async fn look_for_senders(&self, admin: &mut AdminConnection) {
-        let now = self.machine.clock.monotonic();
-        if self.seen().looks.senders_sought.is_some_and(|until| now < until) {
-            self.end_scripts(admin).await;
-        }
-    }
-
-    fn note_busy(&self, outcome: &Result<ScriptKill, MemberError>) {
+    /// What became of an attempt to end a script. Whether the member is stuck: again and again, since its turn to be restarted may come
+    /// later.
+    fn note_busy(&mut self, outcome: &Result<ScriptKill, MemberError>, now: Monotonic) -> bool {
         let unkillable = match outcome {
             Ok(ScriptKill::Killed) => false,
             Err(MemberError::Other(code)) if code == "UNKILLABLE" => true,
-            Ok(ScriptKill::NotBusy) => return self.note_free(),
-            Err(_) => return,
-        };
-        let now = self.machine.clock.monotonic();
-        let is_stuck = {
-            let looks = &mut self.seen().looks;
-            let busy = Busy::after(looks.busy, unkillable, now);
-            looks.busy = Some(busy);
-            looks.senders_sought = Some(now + SOUGHT_FOR);
-            busy.is_stuck(now)
-        };
-        if is_stuck {
-            // Again and again: its turn to be restarted may come later.
-            self.announce();
-        }
-    }
-
-    async fn shut_out_sender(&self, admin: &mut AdminConnection, senders: &Senders) {
-        let Some(user) = senders.worst().filter(|_| self.leads(admin.run_id())) else { return };
-        for _ in 0..ATTEMPTS {
-            match admin.shut_out(user).await {
-                Ok(()) => {
-                    self.seen().looks.senders_sought = None;
-                    return self.note_shut_out(user, Strain::Time);
-                }
-                Err(MemberError::Busy) => drop(admin.script_kill().await),
-                Err(_) => return,
+            Ok(ScriptKill::NotBusy) => {
+                self.busy = None;
+                return false;
             }
+            Err(_) => return false,
+        };
+        let busy = Busy::after(self.busy, unkillable, now);
+        (self.busy, self.senders_sought) = (Some(busy), Some(now + SOUGHT_FOR));
+        busy.is_stuck(now)
+    }
+}
+
+/// Ends the script that keeps a new connection from being of use.
+pub(super) async fn end_script_at(link: &MemberLink, target: &Target) {
+    let outcome = AdminConnection::kill_busy_script(&target.admin, link.machine.clone(), ADMIN_DEADLINE).await;
+    note(link, &outcome);
+}
+
+/// Ends scripts until none runs, and shuts out who has sent one after the other.
+pub(super) async fn end_scripts(link: &MemberLink, admin: &mut AdminConnection) {
+    let began = link.now();
+    loop {
+        let outcome = admin.end_script().await;
+        note(link, &outcome.as_ref().map(|(killed, _)| *killed).map_err(Clone::clone));
+        let is_over = link.now().since(began) >= ROUND;
+        match outcome {
+            Ok((_, Some(senders))) => return shut_out_sender(link, admin, &senders).await,
+            Ok((ScriptKill::Killed, None)) if !is_over => {}
+            Ok(_) | Err(_) => return,
         }
     }
+}
 
-    /// A client is shut out of the member for a while.
-    pub(super) fn note_shut_out(&self, user: &str, strain: Strain) {
-        tracing::warn!(member = %self.name, user, %strain, "client shut out: it used most of what the member has");
-        let until = self.machine.clock.monotonic() + super::inspections::SHUT_OUT;
-        self.seen().looks.shut_out.push(ShutOut { user: user.to_owned(), strain, until });
-        self.announce();
+/// After scripts were ended on this member, when it serves others again: their sender is connected still, perhaps, or again.
+pub(super) async fn look_for_senders(link: &MemberLink, admin: &mut AdminConnection) {
+    let now = link.now();
+    if link.seen().looks.senders_sought.is_some_and(|until| now < until) {
+        end_scripts(link, admin).await;
+    }
+}
+
+fn note(link: &MemberLink, outcome: &Result<ScriptKill, MemberError>) {
+    let now = link.now();
+    let (stuck, news) = {
+        let looks = &mut link.seen().looks;
+        (looks.note_busy(outcome, now), looks.note_script(outcome, now))
+    };
+    if let Some(news) = news {
+        tracing::warn!(member = %link.name, outcome = ?news, "member was busy with a script");
+    }
+    if stuck || news.is_some() {
+        link.announce();
+    }
+}
+
+async fn shut_out_sender(link: &MemberLink, admin: &mut AdminConnection, senders: &Senders) {
+    let Some(user) = senders.worst().filter(|_| link.seen().leads(admin.run_id())) else { return };
+    for _ in 0..ATTEMPTS {
+        match admin.shut_out(user).await {
+            Ok(()) => {
+                link.seen().looks.senders_sought = None;
+                return note_shut_out(link, user, Strain::Time);
+            }
+            Err(MemberError::Busy) => drop(admin.script_kill().await),
+            Err(_) => return,
+        }
     }
 }
 

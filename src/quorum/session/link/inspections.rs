@@ -8,16 +8,16 @@ use crate::{
         model::status::TtlReport,
         session::ttl::{PAGE, TtlWalk},
     },
-    redis_member::{AdminConnection, Load, NOBODY, ScriptKill, Strain, Users, acl::UserRule},
-    redlock::{MemberError, RunId},
+    redis_member::{AdminConnection, Load, NOBODY, ScriptKill, Strain, acl::UserRule},
+    redlock::{MemberError, MemberName, RunId},
     time::Monotonic,
 };
 
-/// The same news is told again after this at the earliest, and nobody wants to hear of it later.
+/// The same news is told again after this at the earliest, and is of no use later.
 const TOLD_AGAIN: Duration = Duration::from_secs(30);
 
 /// So long a client that has strained a member is shut out of it.
-pub(super) const SHUT_OUT: Duration = Duration::from_secs(60);
+const SHUT_OUT: Duration = Duration::from_secs(60);
 
 /// What became of a script that kept the member busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,8 @@ pub enum ScriptNews {
 /// What a link remembers of these.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inspections {
-    bound: Option<Duration>,
+    /// Keys that live longer are reported; `None`: nothing is known yet.
+    pub(super) bound: Option<Duration>,
     walk: Option<(RunId, TtlWalk)>,
     script: Option<(ScriptNews, Monotonic)>,
     script_told: bool,
@@ -52,152 +53,123 @@ pub struct ShutOut {
     pub until: Monotonic,
 }
 
-impl MemberLink {
-    /// All users whose state on a process tells whether it may vote.
-    pub(super) fn asked_about(&self, users: &[String], run_id: &RunId) -> Vec<String> {
-        let mut all = users.to_vec();
-        let seen = self.seen();
-        let others = seen.users.iter().filter(|(of, ..)| of == run_id).flat_map(|(.., others)| others);
-        all.extend(others.filter(|other| !users.contains(other)).cloned());
-        all
+impl ShutOut {
+    /// For people. It says nothing that changes while it lasts.
+    pub(super) fn in_words(&self, member: &MemberName) -> String {
+        let client = UserRule::client_of(&self.user).unwrap_or(&self.user);
+        format!("client {client} used most of the {} of {member} and is shut out of it for a minute", self.strain)
     }
+}
 
-    /// All users that a process has.
-    pub(super) fn note_users(&self, run_id: &RunId, users: Users) {
-        let highest = users.highest_epoch();
-        self.seen().users = Some((run_id.clone(), highest, users.open));
-    }
-
-    /// Keys that live longer are reported from now on. `None`: nothing is known yet.
-    pub(in crate::quorum::session) fn bound_ttls(&self, bound: Option<Duration>) {
-        self.seen().looks.bound = bound;
-    }
-
-    /// Keys beyond the bound on the process that answers; `None` until it has been looked through, and on replicas that do not
-    /// lead.
-    #[must_use]
-    pub fn ttls(&self) -> Option<TtlReport> {
-        let seen = self.seen();
-        let (run_id, walk) = seen.looks.walk.as_ref()?;
-        let is_it = seen.processes.answers() && seen.processes.last().is_some_and(|sight| sight.run_id == *run_id);
-        walk.report().filter(|_| is_it)
-    }
-
+impl Inspections {
     /// News of a script, once.
-    #[must_use]
-    pub fn take_script_news(&self) -> Option<ScriptNews> {
-        let now = self.machine.clock.monotonic();
-        let looks = &mut self.seen().looks;
-        let (news, since) = looks.script.filter(|_| !looks.script_told)?;
-        looks.script_told = true;
+    pub(super) fn take_script_news(&mut self, now: Monotonic) -> Option<ScriptNews> {
+        let (news, since) = self.script.filter(|_| !self.script_told)?;
+        self.script_told = true;
         (now.since(since) < TOLD_AGAIN).then_some(news)
     }
 
-    /// A member that is busy with a script votes for nobody until the script ends, so it was ended (rule 11).
-    pub(super) fn note_script(&self, outcome: &Result<ScriptKill, MemberError>) {
+    /// A member that is busy with a script votes for no holder until the script ends, so it was ended (rule 11). What is news of that.
+    pub(super) fn note_script(
+        &mut self,
+        outcome: &Result<ScriptKill, MemberError>,
+        now: Monotonic,
+    ) -> Option<ScriptNews> {
         let news = match outcome {
             Ok(ScriptKill::Killed) => ScriptNews::Killed,
             Err(MemberError::Other(code)) if code == "UNKILLABLE" => ScriptNews::Unkillable,
             // It has ended by itself, or another replica was quicker; or the member is gone, which is seen elsewhere.
-            Ok(ScriptKill::NotBusy) | Err(_) => return,
+            Ok(ScriptKill::NotBusy) | Err(_) => return None,
         };
-        let now = self.machine.clock.monotonic();
-        {
-            let looks = &mut self.seen().looks;
-            if looks.script.is_some_and(|(last, since)| last == news && now.since(since) < TOLD_AGAIN) {
-                return;
-            }
-            (looks.script, looks.script_told) = (Some((news, now)), false);
+        if self.script.is_some_and(|(last, since)| last == news && now.since(since) < TOLD_AGAIN) {
+            return None;
         }
-        tracing::warn!(member = %self.name, outcome = ?news, "member was busy with a script");
-        self.announce();
+        (self.script, self.script_told) = (Some((news, now)), false);
+        Some(news)
     }
 
     /// Clients that are shut out of the member now.
-    #[must_use]
-    pub fn shut_out(&self) -> Vec<ShutOut> {
-        let now = self.machine.clock.monotonic();
-        let all = &self.seen().looks.shut_out;
-        all.iter().filter(|shut_out| now < shut_out.until).cloned().collect()
+    pub(super) fn shut_out(&self, now: Monotonic) -> Vec<ShutOut> {
+        self.shut_out.iter().filter(|shut_out| now < shut_out.until).cloned().collect()
     }
 
-    /// The same for people. It says nothing that changes while it lasts.
-    #[must_use]
-    pub fn shut_out_in_words(&self) -> Vec<String> {
-        let words = |ShutOut { user, strain, .. }: ShutOut| {
-            let client = UserRule::client_of(&user).unwrap_or(&user).to_owned();
-            format!("client {client} used most of the {strain} of {} and is shut out of it for a minute", self.name)
-        };
-        self.shut_out().into_iter().map(words).collect()
+    /// Keys beyond the bound on this process; `None` until it has been looked through, and on replicas that do not lead.
+    pub(super) fn ttls(&self, run_id: &RunId) -> Option<TtlReport> {
+        self.walk.as_ref().filter(|(of, _)| of == run_id)?.1.report()
     }
 
-    /// On the leader: takes a member that is about to run out of connections or of memory from whoever uses most of it.
-    pub(super) async fn relieve(&self, admin: &mut AdminConnection, load: Load) {
-        let now = self.machine.clock.monotonic();
-        let before = self.seen().looks.shut_out.len();
-        self.seen().looks.shut_out.retain(|shut_out| now < shut_out.until);
-        if self.seen().looks.shut_out.len() != before {
-            // They are to be opened again.
-            self.announce();
-        }
-        if self.leads(admin.run_id()) {
-            self.make_room(admin, load).await;
-        }
+    /// The bound, and where to go on; `None` during a rest.
+    fn next_page(&mut self, run_id: &RunId, now: Monotonic) -> Option<(Duration, u64)> {
+        let bound = self.bound?;
+        let walk = self.walk.take().filter(|(of, _)| of == run_id);
+        let (_, walk) = self.walk.insert(walk.unwrap_or_else(|| (run_id.clone(), TtlWalk::default())));
+        Some((bound, walk.next(now)?))
     }
+}
 
-    /// Takes from scripts, or from whoever uses most, what the member runs out of, if it does.
-    pub(super) async fn make_room(&self, admin: &mut AdminConnection, load: Load) {
-        if load.is_full_of_scripts() {
-            // Nobody can tell who has loaded them.
-            tracing::warn!(member = %self.name, bytes = load.scripts, "scripts take too much of the member: all are thrown away");
-            drop(admin.forget_scripts().await);
+/// A client is shut out of the member for a while.
+pub(super) fn note_shut_out(link: &MemberLink, user: &str, strain: Strain) {
+    tracing::warn!(member = %link.name, user, %strain, "client shut out: it used most of what the member has");
+    let until = link.now() + SHUT_OUT;
+    link.seen().looks.shut_out.push(ShutOut { user: user.to_owned(), strain, until });
+    link.announce();
+}
+
+/// On the leader: takes a member that is about to run out of connections or of memory from the client that uses most of it.
+pub(super) async fn relieve(link: &MemberLink, admin: &mut AdminConnection, load: Load) {
+    let now = link.now();
+    let ended = {
+        let shut_out = &mut link.seen().looks.shut_out;
+        let before = shut_out.len();
+        shut_out.retain(|shut_out| now < shut_out.until);
+        shut_out.len() != before
+    };
+    if ended {
+        // They are to be opened again.
+        link.announce();
+    }
+    if link.seen().leads(admin.run_id()) {
+        make_room(link, admin, load).await;
+    }
+}
+
+/// Takes from scripts, or from the client that uses most, what the member runs out of, if it does.
+pub(super) async fn make_room(link: &MemberLink, admin: &mut AdminConnection, load: Load) {
+    if load.is_full_of_scripts() {
+        // Redis does not tell who has loaded them.
+        tracing::warn!(member = %link.name, bytes = load.scripts, "scripts take too much of the member: all are thrown away");
+        drop(admin.forget_scripts().await);
+        return;
+    }
+    let Some(strain) = load.strain() else { return };
+    let Ok(connections) = admin.connections().await else { return };
+    let Some(user) = connections.heaviest(strain) else { return };
+    if user == NOBODY {
+        drop(admin.cut_off(NOBODY).await);
+    } else if admin.shut_out(user).await.is_ok() {
+        note_shut_out(link, user, strain);
+    }
+}
+
+/// One page more, on the leader only: the process itself says whose epoch it has.
+pub(super) async fn sample_ttls(link: &MemberLink, admin: &mut AdminConnection) {
+    let (run_id, now) = (admin.run_id().clone(), link.now());
+    let page = {
+        let mut seen = link.seen();
+        if !seen.leads(&run_id) {
+            seen.looks.walk = None;
             return;
         }
-        let Some(strain) = load.strain() else { return };
-        let Ok(connections) = admin.connections().await else { return };
-        let Some(user) = connections.heaviest(strain) else { return };
-        if user == NOBODY {
-            drop(admin.cut_off(NOBODY).await);
-        } else if admin.shut_out(user).await.is_ok() {
-            self.note_shut_out(user, strain);
-        }
-    }
-
-    /// Whether this replica has raised its epoch on the process, and it has that epoch still.
-    pub(super) fn leads(&self, run_id: &RunId) -> bool {
-        let seen = self.seen();
-        let epoch = seen.observation.as_ref().and_then(|observation| observation.epoch);
-        epoch.is_some_and(|epoch| seen.raised == Some((run_id.clone(), epoch)))
-    }
-
-    /// One page more, on the leader only: the process itself says whose epoch it has.
-    pub(super) async fn sample_ttls(&self, admin: &mut AdminConnection) {
-        let run_id = admin.run_id().clone();
-        let Some((bound, cursor)) = self.next_page(&run_id) else { return };
-        let Ok(page) = admin.sample_ttls(cursor, PAGE).await else { return };
-        let now = self.machine.clock.monotonic();
-        let news = {
-            let walk = &mut self.seen().looks.walk;
-            walk.as_mut().filter(|(of, _)| *of == run_id).is_some_and(|(_, walk)| walk.page(&page, bound, now))
-        };
-        if news {
-            self.announce();
-        }
-    }
-
-    fn next_page(&self, run_id: &RunId) -> Option<(Duration, u64)> {
-        let now = self.machine.clock.monotonic();
-        let leads = self.leads(run_id);
-        let mut seen = self.seen();
-        if !leads {
-            seen.looks.walk = None;
-            return None;
-        }
-        let bound = seen.looks.bound?;
-        let walk = seen.looks.walk.get_or_insert_with(|| (run_id.clone(), TtlWalk::default()));
-        if walk.0 != *run_id {
-            *walk = (run_id.clone(), TtlWalk::default());
-        }
-        Some((bound, walk.1.next(now)?))
+        seen.looks.next_page(&run_id, now)
+    };
+    let Some((bound, cursor)) = page else { return };
+    let Ok(page) = admin.sample_ttls(cursor, PAGE).await else { return };
+    let now = link.now();
+    let news = {
+        let walk = &mut link.seen().looks.walk;
+        walk.as_mut().filter(|(of, _)| *of == run_id).is_some_and(|(_, walk)| walk.page(&page, bound, now))
+    };
+    if news {
+        link.announce();
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::{MemberLink, Target};
+use super::{MemberLink, Target, external::Credentials};
 use crate::{
     api::MEMBER_LABEL,
     quorum::model::{auth::Auth, expose::PORT, facts},
@@ -13,6 +13,7 @@ use crate::{
         Authorities, Endpoint, Guard, RedisMember, TlsClient,
         acl::{OPERATOR_USER, UserRule},
     },
+    redlock::RunId,
 };
 
 /// What it takes to connect to members.
@@ -28,7 +29,6 @@ pub(in crate::quorum::session) struct Access<'a> {
 
 impl MemberLink {
     /// The voting connection under this membership epoch, once the member has had an address in it.
-    #[must_use]
     pub fn voter(&self, epoch: i64) -> Option<Arc<RedisMember>> {
         let voter = self.voter.lock();
         voter.as_ref().filter(|(of, _)| *of == epoch).map(|(_, voter)| voter.clone())
@@ -43,7 +43,7 @@ impl MemberLink {
         epoch: i64,
         users: &[String],
     ) -> bool {
-        // A pod that somebody else made under this name must not be given the passwords.
+        // A pod that is not the operator's, made under this name, must not be given the passwords.
         let pod = pod.filter(|pod| pod.labels().get(MEMBER_LABEL) == Some(&self.plan.name));
         let wants_tls = pod.is_some_and(facts::speaks_tls);
         let tls = access.authorities.filter(|_| wants_tls);
@@ -73,6 +73,10 @@ impl MemberLink {
             let other_password = auth.other_password(&self.plan.name, OPERATOR_USER);
             Target { pod_uid, admin: endpoint(OPERATOR_USER.to_owned()), other_password, users: users.to_vec() }
         });
+        self.set_target(target);
+    }
+
+    fn set_target(&self, target: Option<Target>) {
         self.target.send_if_modified(|current| {
             let moved = *current != target;
             *current = target;
@@ -80,7 +84,36 @@ impl MemberLink {
         });
     }
 
-    pub(super) fn place_voter(&self, epoch: i64, endpoint: Endpoint, guard: Option<Guard>) {
+    /// Where the member is, and which process of it the status admits. Without credentials the member is not asked, or asked as
+    /// before: the Secret may have been deleted by mistake.
+    pub(in crate::quorum::session) fn place_external(
+        &self,
+        user: Option<Credentials>,
+        admitted: Option<RunId>,
+        guard: Guard,
+    ) {
+        let Some(external) = &self.plan.external else { return };
+        self.note_admitted(admitted);
+        let Some(Credentials { username, password, tls }) = user else { return };
+        let endpoint = Endpoint { address: external.address.clone(), username, password, tls };
+        self.place_voter(guard.epoch, endpoint.clone(), Some(guard));
+        let target = Some(Target { pod_uid: String::new(), admin: endpoint, other_password: None, users: Vec::new() });
+        self.set_target(target);
+    }
+
+    fn note_admitted(&self, admitted: Option<RunId>) {
+        let before = {
+            let mut current = self.admitted.lock();
+            std::mem::replace(&mut *current, admitted.clone())
+        };
+        // Its process cannot be ended for a step of its clock. It has waited like one that forgot everything when it is admitted
+        // again, and is judged from its new time on.
+        if before.is_some() && before != admitted {
+            self.clocks.forget(&self.name);
+        }
+    }
+
+    fn place_voter(&self, epoch: i64, endpoint: Endpoint, guard: Option<Guard>) {
         let (name, machine) = (self.name.clone(), self.machine.clone());
         let mut voter = self.voter.lock();
         match &*voter {

@@ -111,8 +111,8 @@ async fn linked(member: &Member, plan: &Plan, users: &[String], auth: &Auth) -> 
 }
 
 fn shared(clocks: Arc<ClockGuard>) -> Shared {
-    let accord = SharedAccord::new(&RedisQuorum::new("main", crate::api::RedisQuorumSpec::default()));
-    Shared { machine: Arc::new(SystemClock).into(), clocks, accord, alarm: Alarm::default() }
+    let agreement = SharedAgreement::new(&RedisQuorum::new("main", crate::api::RedisQuorumSpec::default()));
+    Shared { machine: Arc::new(SystemClock).into(), clocks, agreement, alarm: Alarm::default() }
 }
 
 async fn until(link: &MemberLink, what: impl Fn(&LinkView) -> bool) -> LinkView {
@@ -143,9 +143,9 @@ async fn a_member_is_closed_at_boot_and_votes_only_between_opening_and_closing()
     assert_eq!(vote(&link, &sight.run_id, "k").await, None, "fenced");
 
     let rules = plan.open_rules(&auth, "main-0");
-    link.turn(&sight.run_id).await.unwrap().raise_epoch(7).await.unwrap();
+    link.admin_session(&sight.run_id).await.unwrap().raise_epoch(7).await.unwrap();
     assert_eq!(link.view().raised, Some(7));
-    link.turn(&sight.run_id).await.unwrap().open(7, &rules, token(1_000)).await.unwrap();
+    link.admin_session(&sight.run_id).await.unwrap().open(7, &rules, token(1_000)).await.unwrap();
     let view = link.view();
     assert_eq!(view.sight.unwrap().users, Users::Open, "seen at once, not at the next probe");
     assert_eq!(view.observation.unwrap().open_users, ["locker-e1", "billing-e1", "readiness"]);
@@ -154,7 +154,7 @@ async fn a_member_is_closed_at_boot_and_votes_only_between_opening_and_closing()
 
     let all = plan.closing_rules(&auth, "main-0", 1);
     assert_eq!(all.iter().map(UserRule::name).collect::<Vec<_>>(), users, "all that may be open is asked about");
-    link.turn(&sight.run_id).await.unwrap().close(7, &all).await.unwrap();
+    link.admin_session(&sight.run_id).await.unwrap().close(7, &all).await.unwrap();
     let view = link.view();
     assert_eq!(view.sight.unwrap().users, Users::Closed);
     assert!(view.fenced_since.is_some(), "the count starts again");
@@ -169,10 +169,10 @@ async fn a_restart_is_another_process_and_closed() {
     let (link, _end) = linked(&member, &plan, &users, &auth).await;
     let before = link.view().sight.unwrap();
     let rules = plan.user_rules(&auth, "main-0");
-    let mut turn = link.turn(&before.run_id).await.unwrap();
-    turn.raise_epoch(7).await.unwrap();
-    turn.open(7, &rules, token(1)).await.unwrap();
-    drop(turn);
+    let mut admin = link.admin_session(&before.run_id).await.unwrap();
+    admin.raise_epoch(7).await.unwrap();
+    admin.open(7, &rules, token(1)).await.unwrap();
+    drop(admin);
 
     member.kill().await;
     until(&link, |view| !view.processes.answers()).await;
@@ -182,7 +182,7 @@ async fn a_restart_is_another_process_and_closed() {
     assert_eq!((sight.users, after.raised), (Users::Closed, None));
     assert!(sight.first_seen > before.first_seen);
     // What was decided about the process before is not done to this one.
-    assert_eq!(link.turn(&before.run_id).await.err(), Some(ActError::OtherProcess));
+    assert_eq!(link.admin_session(&before.run_id).await.err(), Some(ActError::OtherProcess));
     assert_eq!(vote(&link, &before.run_id, "k").await, None);
 }
 
@@ -195,17 +195,17 @@ async fn a_frozen_leader_opens_nothing_after_its_successor_has_raised_its_epoch(
     let (new, _end_too) = linked(&member, &plan, &users, &auth).await;
     let run_id = old.view().sight.unwrap().run_id;
     let rules = plan.user_rules(&auth, "main-0");
-    old.turn(&run_id).await.unwrap().raise_epoch(7).await.unwrap();
-    let mut frozen = old.turn(&run_id).await.unwrap();
-    new.turn(&run_id).await.unwrap().raise_epoch(8).await.unwrap();
+    old.admin_session(&run_id).await.unwrap().raise_epoch(7).await.unwrap();
+    let mut frozen = old.admin_session(&run_id).await.unwrap();
+    new.admin_session(&run_id).await.unwrap().raise_epoch(8).await.unwrap();
     // Its connection was cut; a new one is refused by the epoch.
     assert!(matches!(frozen.open(7, &rules, token(1)).await, Err(ActError::Member(_))));
     drop(frozen);
-    assert_eq!(old.turn(&run_id).await.unwrap().open(7, &rules, token(1)).await, Err(ActError::Deposed));
-    assert_eq!(old.turn(&run_id).await.unwrap().close(7, &rules).await, Err(ActError::Deposed));
-    assert_eq!(old.turn(&run_id).await.unwrap().raise_epoch(7).await, Err(ActError::Outdated(8)));
-    assert_eq!(new.turn(&run_id).await.unwrap().observe().await.unwrap().open_users, Vec::<String>::new());
-    assert_eq!(new.turn(&run_id).await.unwrap().open(8, &rules, token(1)).await, Ok(()));
+    assert_eq!(old.admin_session(&run_id).await.unwrap().open(7, &rules, token(1)).await, Err(ActError::Deposed));
+    assert_eq!(old.admin_session(&run_id).await.unwrap().close(7, &rules).await, Err(ActError::Deposed));
+    assert_eq!(old.admin_session(&run_id).await.unwrap().raise_epoch(7).await, Err(ActError::Outdated(8)));
+    assert_eq!(new.admin_session(&run_id).await.unwrap().observe().await.unwrap().open_users, Vec::<String>::new());
+    assert_eq!(new.admin_session(&run_id).await.unwrap().open(8, &rules, token(1)).await, Ok(()));
 }
 
 #[tokio::test]
@@ -217,10 +217,10 @@ async fn a_former_process_that_still_runs_is_closed_where_it_was() {
     let (spy, _end_too) = linked(&old, &plan, &users, &auth).await;
     let before = link.view().sight.unwrap().run_id;
     let rules = plan.user_rules(&auth, "main-0");
-    let mut turn = link.turn(&before).await.unwrap();
-    turn.raise_epoch(7).await.unwrap();
-    turn.open(7, &rules, token(1)).await.unwrap();
-    drop(turn);
+    let mut admin = link.admin_session(&before).await.unwrap();
+    admin.raise_epoch(7).await.unwrap();
+    admin.open(7, &rules, token(1)).await.unwrap();
+    drop(admin);
     until(&spy, |view| view.sight.as_ref().is_some_and(|sight| sight.users == Users::Open)).await;
 
     // Its pod was deleted by force, and another one has its name.
@@ -283,10 +283,10 @@ async fn a_process_that_started_with_an_older_file_is_reached_and_given_the_new_
     let run_id = link.view().sight.unwrap().run_id;
     let operator = removing.accepted("main-0", OPERATOR_USER);
     let rules = plan.user_rules(&removing, "main-0");
-    let mut turn = link.turn(&run_id).await.unwrap();
-    turn.raise_epoch(7).await.unwrap();
-    turn.set_passwords(7, &operator, &rules, true).await.unwrap();
-    drop(turn);
+    let mut admin = link.admin_session(&run_id).await.unwrap();
+    admin.raise_epoch(7).await.unwrap();
+    admin.set_passwords(7, &operator, &rules, true).await.unwrap();
+    drop(admin);
     let target =
         |auth| link.place_at(Some(("pod-1".into(), member.address())), None, Some(auth), plan.lists.epoch, &users);
     target(&before);
@@ -295,9 +295,9 @@ async fn a_process_that_started_with_an_older_file_is_reached_and_given_the_new_
     until(&link, |view| view.processes.answers()).await;
 
     // Users that are opened later have the new ones as well.
-    let mut turn = link.turn(&run_id).await.unwrap();
-    turn.raise_epoch(8).await.unwrap();
-    turn.open(8, &plan.user_rules(&after, "main-0"), token(1)).await.unwrap();
-    drop(turn);
+    let mut admin = link.admin_session(&run_id).await.unwrap();
+    admin.raise_epoch(8).await.unwrap();
+    admin.open(8, &plan.user_rules(&after, "main-0"), token(1)).await.unwrap();
+    drop(admin);
     assert!(vote(&link, &run_id, "shop/a").await.is_some());
 }

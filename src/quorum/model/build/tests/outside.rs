@@ -96,3 +96,77 @@ fn a_client_that_only_looks_knows_both_passwords_while_they_are_rotated() {
     let counts = [&auth(), &adding, &switched, &switched.advance(), &switched.advance().advance()].map(hashes);
     assert_eq!(counts, [1, 2, 2, 1, 1]);
 }
+
+#[test]
+fn only_the_operator_and_the_clients_namespaces_reach_redis() {
+    let client = |name: &str, namespace: &str| json!({"name": name, "namespace": namespace, "keyPrefix": format!("{namespace}/")});
+    let plan = plan(json!({"clients": [client("a", "shop"), client("b", "shop"), client("c", "bank")]}));
+    let policy = serde_json::to_value(build(&plan, &auth()).network_policy.unwrap()).unwrap();
+    let namespace = |name: &str| json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
+    let operator = json!({"namespaceSelector": namespace("control"),
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "redlock"}}});
+    let from =
+        [operator, json!({"namespaceSelector": namespace("bank")}), json!({"namespaceSelector": namespace("shop")})];
+    let expected = json!({
+        "podSelector": {"matchLabels": {"redlock-operator.io/quorum": "blue"}},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": from, "ports": [{"port": 6379, "protocol": "TCP"}]}],
+    });
+    assert_eq!(policy["spec"], expected);
+}
+
+#[test]
+fn an_operator_whose_labels_are_unknown_is_not_shut_out() {
+    let policy =
+        super::super::build(&plan(json!({})), &auth(), &OperatorPods::new("control", &BTreeMap::new()), &Transport::default())
+            .network_policy
+            .unwrap();
+    let peer = &serde_json::to_value(policy).unwrap()["spec"]["ingress"][0]["from"];
+    assert_eq!(*peer, json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "control"}}}]));
+}
+
+#[test]
+fn masters_that_others_run_vote_and_get_no_objects() {
+    let vm = |name: &str| json!({"name": name, "address": format!("{name}.example:6379")});
+    let mixed = plan(json!({"members": 2, "external": [vm("vm")]}));
+    assert_eq!((mixed.lists.voters.len(), mixed.lists.majority()), (3, 2));
+    let objects = build(&mixed, &auth());
+    assert_eq!((objects.stateful_sets.len(), objects.services.len()), (2, 2));
+    assert!(objects.disruption_budget.is_some());
+    let alone = plan(json!({"members": 0, "external": [vm("a"), vm("b"), vm("c")]}));
+    assert_eq!((mixed.tls.is_some(), alone.tls.is_some()), (true, false), "there is nobody to give a certificate to");
+    let mut left = quorum(json!({"members": 0, "external": [vm("a"), vm("b"), vm("c")]}));
+    left.status =
+        Some(serde_json::from_value(json!({"voters": ["a", "b", "c"], "members": [{"name": "blue-0"}]})).unwrap());
+    assert!(validate(&left).unwrap().tls.is_some(), "blue-0 still has its certificate");
+    let objects = build(&alone, &auth());
+    assert!(objects.stateful_sets.is_empty() && objects.services.is_empty());
+    assert!(objects.disruption_budget.is_none() && objects.network_policy.is_none());
+}
+
+#[test]
+fn operators_that_share_members_compare_them_by_address() {
+    let vm = |name: &str, address: &str| json!({"name": name, "address": address});
+    let list = |external: Value| {
+        crate::quorum::model::plan::shared_lists(&quorum(json!({"members": 1, "external": external})))
+    };
+    let one = list(json!([vm("a", "[2001:db8::1]:7000"), vm("b", "b.example:6379")]));
+    assert_eq!(one, list(json!([vm("x", "b.example:6379"), vm("y", "[2001:db8::1]:7000")])));
+    assert_eq!(one, "[2001:db8::1]:7000 b.example:6379 blue-0.vault.svc:6379");
+}
+
+#[test]
+fn external_members_have_names_and_addresses_of_their_own() {
+    use crate::quorum::model::invalid::Invalid;
+    use crate::quorum::model::plan::validate;
+    let vm = |name: &str, address: &str| json!({"name": name, "address": address});
+    let refused = |spec| matches!(validate(&quorum(spec)), Err(Invalid::External(..)));
+    assert!(refused(json!({"members": 1, "external": [vm("a", "x:1"), vm("b", "x:1")]})));
+    assert!(refused(json!({"members": 1, "external": [vm("a", "x:1"), vm("a", "y:1")]})));
+    assert!(refused(json!({"members": 2, "external": [vm("blue-0", "x:1")]})));
+    assert!(!refused(json!({"members": 2, "external": [vm("blue-vm", "x:1")]})));
+    let clients = json!([{"name": "b", "namespace": "shop", "keyPrefix": "shop/"}]);
+    let both = json!({"members": 2, "external": [vm("vm", "x:1")], "clients": clients});
+    assert_eq!(validate(&quorum(both)), Err(Invalid::ClientsOfExternal));
+    assert_eq!(validate(&quorum(json!({"members": 2}))), Err(Invalid::Members(2)));
+}

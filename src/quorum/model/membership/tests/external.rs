@@ -15,7 +15,8 @@ fn joint(announced: Option<Announced>) -> Lists {
 /// A change of external members, at its end: all closed, and waited for.
 fn announced(step: Option<Announced>, behind: &[&str], told: &[&str]) -> ChangeStep {
     let lists = joint(step);
-    let member = |name: String| MemberView { name, admitted: true, ready_for_next: true, closed: true, dead: false };
+    let member =
+        |name: String| MemberView { name, votes: true, ready_for_next: true, closed: true, ..MemberView::default() };
     let members: Vec<_> = lists.members().into_iter().map(member).collect();
     let (behind, told) = (text(behind), text(told));
     decide(&View {
@@ -95,11 +96,11 @@ fn a_dead_external_member_that_leaves_is_not_waited_for() {
     };
     let step = |dead: bool, unclaimed: &[String]| {
         let member = |name: String| MemberView {
-            admitted: name != "a",
+            votes: name != "a",
             dead: dead && name == "a",
             ready_for_next: true,
-            closed: false,
             name,
+            ..MemberView::default()
         };
         let members: Vec<_> = lists.members().into_iter().map(member).collect();
         decide(&View {

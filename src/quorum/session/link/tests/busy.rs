@@ -122,7 +122,7 @@ async fn a_new_leader_raises_its_epoch_on_a_member_that_a_client_keeps_full() {
     tokio::time::timeout(PATIENCE, full.notified()).await.expect("it fills the member");
     let raises = async {
         loop {
-            match link.turn(&run_id).await.unwrap().raise_epoch(EPOCH + 1).await {
+            match link.admin_session(&run_id).await.unwrap().raise_epoch(EPOCH + 1).await {
                 Ok(()) => return,
                 Err(error) => assert_eq!(error, ActError::Member(MemberError::OutOfMemory)),
             }

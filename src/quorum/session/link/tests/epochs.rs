@@ -28,11 +28,11 @@ async fn who_has_the_list_before_is_shut_out_and_nobody_else() {
     let member = Member::new(&learning, &auth);
     let (link, _end) = linked(&member, &learning, &users, &auth).await;
     let run_id = link.view().sight.unwrap().run_id;
-    let mut turn = link.turn(&run_id).await.unwrap();
-    turn.raise_epoch(TERM).await.unwrap();
-    turn.open(TERM, &learning.open_rules(&auth, "main-0"), token(1_000)).await.unwrap();
-    turn.open_more(TERM, &[learning.next_locker(&auth, "main-0")]).await.unwrap();
-    drop(turn);
+    let mut admin = link.admin_session(&run_id).await.unwrap();
+    admin.raise_epoch(TERM).await.unwrap();
+    admin.open(TERM, &learning.open_rules(&auth, "main-0"), token(1_000)).await.unwrap();
+    admin.open_more(TERM, &[learning.next_locker(&auth, "main-0")]).await.unwrap();
+    drop(admin);
     assert_eq!(open_users(&link), ["locker-e1", "billing-e1", "locker-e2", "readiness"]);
     // An electorate that was made now and is used later.
     let lagging = link.voter(1).unwrap();
@@ -44,7 +44,7 @@ async fn who_has_the_list_before_is_shut_out_and_nobody_else() {
     assert!(link.voter(1).is_none(), "nobody asks for votes of the epoch before any more");
     assert_eq!(vote_by(lagging.clone(), &run_id, "b").await, Some(token(1_002)), "until they are closed");
     let former = joint.former_rules(&auth, "main-0", 1);
-    link.turn(&run_id).await.unwrap().close_some(TERM, &former).await.unwrap();
+    link.admin_session(&run_id).await.unwrap().close_some(TERM, &former).await.unwrap();
     assert_eq!(vote_by(lagging, &run_id, "c").await, None, "an old connection votes no more");
     assert_eq!(vote_by(link.voter(2).unwrap(), &run_id, "c").await, Some(token(1_003)));
     let seen = until(&link, |view| view.observation.as_ref().is_some_and(|seen| seen.open_users.len() == 2)).await;
@@ -52,10 +52,10 @@ async fn who_has_the_list_before_is_shut_out_and_nobody_else() {
     assert!(seen.fenced_since.is_none(), "it votes on, so no count begins");
 
     // The end: the counter rises and never falls, and the clients of the new list are let in.
-    link.turn(&run_id).await.unwrap().restore_counter(token(5_000)).await.unwrap();
-    link.turn(&run_id).await.unwrap().restore_counter(token(4_000)).await.unwrap();
+    link.admin_session(&run_id).await.unwrap().restore_counter(token(5_000)).await.unwrap();
+    link.admin_session(&run_id).await.unwrap().restore_counter(token(4_000)).await.unwrap();
     let (ended, _) = plan_with(json!({"membershipEpoch": 2, "voters": all, "members": member_of(2)}));
-    link.turn(&run_id).await.unwrap().open_more(TERM, &ended.open_rules(&auth, "main-0")).await.unwrap();
+    link.admin_session(&run_id).await.unwrap().open_more(TERM, &ended.open_rules(&auth, "main-0")).await.unwrap();
     assert_eq!(open_users(&link), ["locker-e2", "billing-e2", "readiness"]);
     assert_eq!(vote_by(link.voter(2).unwrap(), &run_id, "d").await, Some(token(5_001)));
 }
@@ -69,25 +69,25 @@ async fn a_process_is_closed_for_users_that_nobody_asks_about() {
     let asked = ["locker-e1".to_owned(), "readiness".to_owned()];
     let (link, _end) = linked(&member, &plan, &asked, &auth).await;
     let run_id = link.view().sight.unwrap().run_id;
-    let mut turn = link.turn(&run_id).await.unwrap();
-    turn.raise_epoch(TERM).await.unwrap();
+    let mut admin = link.admin_session(&run_id).await.unwrap();
+    admin.raise_epoch(TERM).await.unwrap();
     assert_eq!(link.view().highest_epoch, Some(1), "as in its ACL file");
-    turn.open(TERM, &plan.open_rules(&auth, "main-0"), token(1_000)).await.unwrap();
+    admin.open(TERM, &plan.open_rules(&auth, "main-0"), token(1_000)).await.unwrap();
     let earlier = UserRule::locker(7, &auth.password("main-0", "locker-e7"));
-    turn.open_more(TERM, std::slice::from_ref(&earlier)).await.unwrap();
-    drop(turn);
+    admin.open_more(TERM, std::slice::from_ref(&earlier)).await.unwrap();
+    drop(admin);
     assert_eq!(open_users(&link), ["locker-e1", "readiness"], "nothing else is asked about");
 
     let rules: Vec<UserRule> =
         plan.open_rules(&auth, "main-0").into_iter().filter(|rule| !rule.name().starts_with("billing")).collect();
-    link.turn(&run_id).await.unwrap().close(TERM, &rules).await.unwrap();
+    link.admin_session(&run_id).await.unwrap().close(TERM, &rules).await.unwrap();
     let view = link.view();
     assert_eq!((view.highest_epoch, view.sight.unwrap().users), (Some(7), Users::Closed));
-    assert!(link.turn(&run_id).await.unwrap().observe_all().await.unwrap().open_users.is_empty());
+    assert!(link.admin_session(&run_id).await.unwrap().observe_all().await.unwrap().open_users.is_empty());
 
     // One that is open later is seen by the next leader, and from then on by the probes.
-    link.turn(&run_id).await.unwrap().open_more(TERM, &[earlier]).await.unwrap();
-    link.turn(&run_id).await.unwrap().raise_epoch(TERM + 1).await.unwrap();
+    link.admin_session(&run_id).await.unwrap().open_more(TERM, &[earlier]).await.unwrap();
+    link.admin_session(&run_id).await.unwrap().raise_epoch(TERM + 1).await.unwrap();
     assert_eq!(open_users(&link), ["locker-e7"]);
     until(&link, |view| view.sight.as_ref().is_some_and(|sight| sight.users == Users::Open)).await;
 }

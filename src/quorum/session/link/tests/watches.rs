@@ -61,10 +61,10 @@ impl Quorum {
                 &users,
             );
             let run_id = until(&link, |view| view.processes.answers()).await.sight.unwrap().run_id;
-            let mut turn = link.turn(&run_id).await.unwrap();
-            turn.raise_epoch(EPOCH).await.unwrap();
-            turn.open(EPOCH, &plan.user_rules(&auth, link.name().as_str()), token(1)).await.unwrap();
-            drop(turn);
+            let mut admin = link.admin_session(&run_id).await.unwrap();
+            admin.raise_epoch(EPOCH).await.unwrap();
+            admin.open(EPOCH, &plan.user_rules(&auth, link.name().as_str()), token(1)).await.unwrap();
+            drop(admin);
             until_votes(&link).await;
             of.members.push(member);
             of.links.push(link);
@@ -227,10 +227,10 @@ pub(super) async fn led() -> (Member, Arc<MemberLink>, DropGuard, Auth) {
     let member = Member::new(&plan, &auth);
     let (link, end) = linked(&member, &plan, &users, &auth).await;
     let run_id = link.view().sight.unwrap().run_id;
-    let mut turn = link.turn(&run_id).await.unwrap();
-    turn.raise_epoch(EPOCH).await.unwrap();
-    turn.open(EPOCH, &plan.user_rules(&auth, "main-0"), token(1)).await.unwrap();
-    drop(turn);
+    let mut admin = link.admin_session(&run_id).await.unwrap();
+    admin.raise_epoch(EPOCH).await.unwrap();
+    admin.open(EPOCH, &plan.user_rules(&auth, "main-0"), token(1)).await.unwrap();
+    drop(admin);
     (member, link, end, auth)
 }
 
@@ -277,7 +277,7 @@ async fn only_the_replica_that_leads_looks_through_the_keys() {
         link.bound_ttls(Some(Duration::from_secs(30)));
     }
     let run_id = leader.view().sight.unwrap().run_id;
-    leader.turn(&run_id).await.unwrap().raise_epoch(EPOCH).await.unwrap();
+    leader.admin_session(&run_id).await.unwrap().raise_epoch(EPOCH).await.unwrap();
     until_ttls(&leader, TtlReport::is_empty).await;
     assert_eq!(standby.ttls(), None);
 }

@@ -17,7 +17,7 @@ pub enum Role {
     /// It is in a list that is in force.
     #[default]
     Voter,
-    /// It shall be. It is to hold our claim by then, and stops nobody until then.
+    /// It is to be in one. It has to hold our claim by then, and stops no vote until then.
     Learner,
     /// It is in no list any more. Our claim there runs out.
     Leaver,
@@ -25,7 +25,6 @@ pub enum Role {
 
 impl Role {
     /// What the lists make of a member.
-    #[must_use]
     pub fn of(lists: &Lists, name: &str) -> Self {
         match (lists.counts(name), lists.learns(name)) {
             (true, _) => Self::Voter,
@@ -37,7 +36,7 @@ impl Role {
 
 /// One external member, as this replica knows its record.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seat {
+pub(super) struct SharedMaster {
     pub(super) role: Role,
     /// It has been asked, or has failed to answer.
     pub(super) tried: bool,
@@ -62,7 +61,7 @@ pub(super) struct Look {
     pub(super) epoch: i64,
 }
 
-impl Seat {
+impl SharedMaster {
     /// The last look at this process, if our claim stood there a moment ago.
     pub(super) fn stands(&self, run_id: &RunId, now: Boottime) -> Option<&Look> {
         self.look.as_ref().filter(|look| look.run_id == *run_id && look.is_fresh(now) && look.kept.is_some())

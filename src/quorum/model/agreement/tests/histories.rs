@@ -44,7 +44,7 @@ struct Kept {
 }
 
 struct Operator {
-    accord: Accord,
+    agreement: Agreement,
     list: &'static str,
     /// maxTTL as specified, and as in force.
     wanted: u64,
@@ -70,9 +70,9 @@ fn delay(ttl: u64) -> u64 {
 
 impl Operator {
     fn new(list: &'static str) -> Self {
-        let accord = Accord::new(MEMBERS.map(name));
+        let agreement = Agreement::new(MEMBERS.map(name));
         let (seen, admitted) = (BTreeMap::new(), BTreeMap::new());
-        Self { accord, list, wanted: 2, published: 1, seen, admitted, cut: [false; 3], joined: false }
+        Self { agreement, list, wanted: 2, published: 1, seen, admitted, cut: [false; 3], joined: false }
     }
 
     fn fence(&self) -> u64 {
@@ -96,17 +96,17 @@ impl Operator {
     }
 
     fn place(&mut self, index: usize) {
-        self.accord.set_claim(Some(self.claim(index)));
+        self.agreement.set_claim(Some(self.claim(index)));
         for (member, member_name) in MEMBERS.iter().enumerate() {
-            self.accord.admitted(&name(member_name), self.admitted.get(&member).cloned());
+            self.agreement.admitted(&name(member_name), self.admitted.get(&member).cloned());
         }
     }
 
     fn votes_at(&self, member: usize, run_id: &RunId, now: u64) -> bool {
         let name = name(MEMBERS[member]);
         self.admitted.get(&member) == Some(run_id)
-            && self.accord.may_vote(at(now))
-            && self.accord.counts(&name, run_id, at(now))
+            && self.agreement.may_vote(at(now))
+            && self.agreement.counts(&name, run_id, at(now))
     }
 }
 
@@ -128,7 +128,7 @@ impl World {
             Happening::Cut(operator, member, cut) => self.operators[operator].cut[member] = cut,
             Happening::Forget(index) => {
                 let operator = &mut self.operators[index];
-                (operator.accord, operator.seen) = (Accord::new(MEMBERS.map(name)), BTreeMap::new());
+                (operator.agreement, operator.seen) = (Agreement::new(MEMBERS.map(name)), BTreeMap::new());
                 operator.place(index);
             }
             Happening::Raise(index, ttl) => {
@@ -145,7 +145,7 @@ impl World {
         let member_name = name(MEMBERS[member]);
         operator.place(index);
         if operator.cut[member] {
-            operator.accord.missed(&member_name, "cut off");
+            operator.agreement.missed(&member_name, "cut off");
             return;
         }
         let known = operator.seen.entry(member).or_insert_with(|| (run_id.clone(), now));
@@ -159,12 +159,12 @@ impl World {
             operator.admitted.insert(member, run_id.clone());
         }
         operator.place(index);
-        let Some((claim, uses)) = operator.accord.question(&member_name, &run_id, at(now)) else { return };
+        let Some((claim, uses)) = operator.agreement.question(&member_name, &run_id, at(now)) else { return };
         let look = script(&mut self.processes[member].1, &claim, uses, now);
-        operator.accord.saw(&member_name, &run_id, &look, at(now));
+        operator.agreement.saw(&member_name, &run_id, &look, at(now));
         let everywhere = self.processes.iter().all(|(_, record)| record.contains_key(&index.to_string()));
-        operator.joined |= everywhere || operator.accord.settled(at(now)).is_some();
-        let settled = operator.accord.settled(at(now)).unwrap_or_default().as_secs();
+        operator.joined |= everywhere || operator.agreement.settled(at(now)).is_some();
+        let settled = operator.agreement.settled(at(now)).unwrap_or_default().as_secs();
         operator.published = operator.wanted.min(operator.published.max(settled)).max(operator.published);
     }
 
@@ -245,7 +245,7 @@ fn operators_that_agree_come_to_vote_and_to_the_longest_time_to_live() {
         world.now += 1;
     }
     for operator in &world.operators[..2] {
-        assert!(operator.accord.may_vote(at(world.now)));
+        assert!(operator.agreement.may_vote(at(world.now)));
         assert_eq!(operator.published, 30);
     }
 }
@@ -276,6 +276,6 @@ fn what_is_in_use_is_said_however_short_the_fences_of_a_newcomer_are() {
         world.happens(&heal);
     }
     seconds(&mut world, 40, &[all(0), all(1)].concat());
-    assert!(world.operators[0].accord.may_vote(at(world.now)));
-    assert!(!world.operators[1].accord.may_vote(at(world.now)));
+    assert!(world.operators[0].agreement.may_vote(at(world.now)));
+    assert!(!world.operators[1].agreement.may_vote(at(world.now)));
 }

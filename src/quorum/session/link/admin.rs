@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tokio::sync::MutexGuard;
 use tokio::time::sleep;
 
-use super::{ADMIN_DEADLINE, MemberLink};
+use super::{ADMIN_DEADLINE, MemberLink, external::look_at_record, inspections::make_room};
 use crate::redis_member::acl::UserRule;
 use crate::redis_member::{
-    AdminConnection, Closing, Endpoint, EpochChange, Fingerprint, Machine, Observation, Opening, PasswordChange, Secret,
+    AdminConnection, Endpoint, Fingerprint, Guarded, Machine, Observation, Secret, raise_counter,
 };
 use crate::redlock::{FencingToken, MemberError, RunId};
 
@@ -27,7 +27,7 @@ pub enum ActError {
     /// Another leader has raised its epoch: this one leads no more.
     #[error("another operator leads")]
     Deposed,
-    /// The process obeys a higher epoch than this leader's already, whoever has raised it.
+    /// The process obeys a higher epoch than this leader's already.
     #[error("the member obeys a later operator epoch, {0}")]
     Outdated(i64),
     /// The process must not vote as it is.
@@ -39,7 +39,7 @@ pub enum ActError {
 }
 
 /// A fresh connection to one process, while no probe is under way.
-pub struct Turn<'a> {
+pub struct AdminSession<'a> {
     link: &'a MemberLink,
     admin: AdminConnection,
     users: Vec<String>,
@@ -48,7 +48,7 @@ pub struct Turn<'a> {
 
 impl MemberLink {
     /// Connects to the member and makes sure that it is this process.
-    pub async fn turn(&self, run_id: &RunId) -> Result<Turn<'_>, ActError> {
+    pub async fn admin_session(&self, run_id: &RunId) -> Result<AdminSession<'_>, ActError> {
         let target = self.target.borrow().clone().ok_or(ActError::NoAddress)?;
         let turn = self.turn.lock().await;
         let admin = self.connect_admin(&target).await?;
@@ -56,11 +56,11 @@ impl MemberLink {
             return Err(ActError::OtherProcess);
         }
         self.note_connected(&admin);
-        Ok(Turn { link: self, admin, users: target.users, _turn: turn })
+        Ok(AdminSession { link: self, admin, users: target.users, _turn: turn })
     }
 
     /// Closes the process that this link saw last in the pod before, if it still answers there. Goes on in
-    /// the background for a while: most often there is nobody any more.
+    /// the background for a while: most often it is gone.
     pub fn close_former(self: &Arc<Self>, run_id: &RunId, epoch: i64, users: Vec<UserRule>) {
         let (link, run_id) = (Arc::clone(self), run_id.clone());
         tokio::spawn(async move {
@@ -84,7 +84,7 @@ impl MemberLink {
 
     /// The counter of tokens of the process, and the process itself before and after the read: they are one connection's.
     pub async fn counter(&self, run_id: &RunId) -> Result<FencingToken, ActError> {
-        Ok(self.turn(run_id).await?.observe().await?.counter.unwrap_or_default())
+        Ok(self.admin_session(run_id).await?.observe().await?.counter.unwrap_or_default())
     }
 }
 
@@ -99,30 +99,38 @@ async fn close_at(
     if admin.run_id() != run_id {
         return Err(ActError::OtherProcess);
     }
-    if let EpochChange::AlreadyHigher(higher) = admin.raise_epoch(epoch).await? {
-        return Err(ActError::Outdated(higher));
-    }
+    done(admin.raise_epoch(epoch).await?)?;
     let open = admin.users().await?.open;
-    match admin.close_all(epoch, users, &open).await? {
-        Closing::Closed => Ok(()),
-        Closing::EpochMoved => Err(ActError::Deposed),
+    done(admin.close_all(epoch, users, &open).await?)
+}
+
+const fn done(outcome: Guarded) -> Result<(), ActError> {
+    match outcome {
+        Guarded::Done => Ok(()),
+        Guarded::EpochMoved => Err(ActError::Deposed),
+        Guarded::AlreadyHigher(higher) => Err(ActError::Outdated(higher)),
     }
 }
 
-impl Turn<'_> {
+/// What was to be closed is still open.
+fn still_open() -> ActError {
+    ActError::Member(MemberError::Other("users are still open".to_owned()))
+}
+
+impl AdminSession<'_> {
     /// A full member refuses transactions. Then room is made, and the act is worth another attempt.
     async fn has_made_room<T: Sync>(&mut self, outcome: &Result<T, MemberError>) -> Result<bool, MemberError> {
         if !matches!(outcome, Err(MemberError::OutOfMemory)) {
             return Ok(false);
         }
         let load = self.admin.observe(&[]).await?.load;
-        self.link.make_room(&mut self.admin, load).await;
+        make_room(self.link, &mut self.admin, load).await;
         Ok(true)
     }
 
     /// What the process says of itself now; noted by the link as well.
     pub async fn observe(&mut self) -> Result<Observation, ActError> {
-        let users = self.link.asked_about(&self.users, self.admin.run_id());
+        let users = self.link.seen().asked_about(&self.users, self.admin.run_id());
         let users: Vec<&str> = users.iter().map(String::as_str).collect();
         let observation = self.admin.observe(&users).await?;
         self.link.saw(observation.clone());
@@ -130,10 +138,10 @@ impl Turn<'_> {
     }
 
     /// The same of all users that the process has, whether or not this quorum knows of them: a client may have been removed a moment
-    /// ago, and somebody may have edited the status. Those that are open are asked about from now on.
+    /// ago, and a person may have edited the status. Those that are open are asked about from now on.
     pub async fn observe_all(&mut self) -> Result<Observation, ActError> {
         let users = self.admin.users().await?;
-        self.link.note_users(self.admin.run_id(), users);
+        self.link.seen().note_users(self.admin.run_id(), users);
         self.observe().await
     }
 
@@ -151,14 +159,10 @@ impl Turn<'_> {
         if self.has_made_room(&changed).await? {
             changed = self.admin.set_passwords(epoch, operator, &users, cut).await;
         }
-        match changed? {
-            PasswordChange::Changed => Ok(()),
-            PasswordChange::EpochMoved => Err(ActError::Deposed),
-        }
+        done(changed?)
     }
 
     /// The certificate that the process serves now.
-    #[must_use]
     pub const fn certificate(&self) -> Option<Fingerprint> {
         self.admin.certificate()
     }
@@ -174,10 +178,7 @@ impl Turn<'_> {
         if self.has_made_room(&raised).await? {
             raised = self.admin.raise_epoch(epoch).await;
         }
-        match raised? {
-            EpochChange::AlreadyHigher(higher) => return Err(ActError::Outdated(higher)),
-            EpochChange::Raised => {}
-        }
+        done(raised?)?;
         // Seen after the raise: nothing that an earlier leader began can change it any more.
         self.observe_all().await?;
         self.link.seen().raised = Some((self.admin.run_id().clone(), epoch));
@@ -189,21 +190,18 @@ impl Turn<'_> {
         let open = self.observe_all().await?.open_users;
         let mut closed = self.admin.close_all(epoch, users, &open).await;
         if closed == Err(MemberError::OutOfMemory) {
-            // Users one by one are no transaction, so a full member obeys. Nothing else is confirmed by that: whoever has raised the epoch
-            // may open them again, and the guarded closing follows.
+            // Users one by one are no transaction, so a full member obeys. Nothing else is confirmed by that: a leader that has raised the
+            // epoch may open them again, and the guarded closing follows.
             for user in &open {
                 self.admin.shut_out(user).await?;
             }
             self.has_made_room(&closed).await?;
             closed = self.admin.close_all(epoch, users, &open).await;
         }
-        match closed? {
-            Closing::EpochMoved => return Err(ActError::Deposed),
-            Closing::Closed => {}
-        }
+        done(closed?)?;
         let observation = self.observe().await?;
         if !observation.open_users.is_empty() {
-            return Err(ActError::Member(MemberError::Other("users are still open".to_owned())));
+            return Err(still_open());
         }
         self.link.note_fenced(self.admin.run_id());
         Ok(())
@@ -219,14 +217,11 @@ impl Turn<'_> {
             self.has_made_room(&closed).await?;
             closed = self.admin.close(epoch, users).await;
         }
-        match closed? {
-            Closing::EpochMoved => return Err(ActError::Deposed),
-            Closing::Closed => {}
-        }
+        done(closed?)?;
         let names: Vec<&str> = users.iter().map(UserRule::name).collect();
         match self.admin.observe(&names).await?.open_users.is_empty() {
             true => Ok(()),
-            false => Err(ActError::Member(MemberError::Other("users are still open".to_owned()))),
+            false => Err(still_open()),
         }
     }
 
@@ -234,7 +229,7 @@ impl Turn<'_> {
     /// user of the locking path.
     pub async fn restore_counter(&mut self, token: FencingToken) -> Result<(), ActError> {
         if self.link.plan.is_external() {
-            return Ok(self.admin.raise_counter(token).await.map(drop)?);
+            return Ok(raise_counter(&mut self.admin, token).await.map(drop)?);
         }
         match self.admin.restore_counter(token).await? >= token {
             true => Ok(()),
@@ -242,7 +237,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Sees to it that nobody votes under an earlier membership epoch than this on the process, which goes on voting: by closing their
+    /// Sees to it that no vote counts under an earlier membership epoch than this on the process, which goes on voting: by closing their
     /// `users`, or by the record on a master that others run.
     pub async fn end_epochs_before(
         &mut self,
@@ -258,8 +253,8 @@ impl Turn<'_> {
 
     /// Has the record say, for this quorum, that earlier membership epochs than this are over.
     async fn close_by_record(&mut self, epoch: i64) -> Result<(), ActError> {
-        self.link.look_at_record(&mut self.admin).await;
-        match self.link.accord.lock().epoch_at(&self.link.name, self.admin.run_id()) {
+        look_at_record(self.link, &mut self.admin).await;
+        match self.link.agreement.lock().epoch_at(&self.link.name, self.admin.run_id()) {
             Some(known) if known >= epoch => Ok(()),
             _ => Err(ActError::Member(MemberError::Other("its record does not say so yet".to_owned()))),
         }
@@ -277,10 +272,7 @@ impl Turn<'_> {
         if self.has_made_room(&opened).await? {
             opened = self.admin.open(epoch, users).await;
         }
-        match opened? {
-            Opening::EpochMoved => return Err(ActError::Deposed),
-            Opening::Opened => {}
-        }
+        done(opened?)?;
         self.observe().await.map(drop)
     }
 }

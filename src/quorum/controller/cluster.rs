@@ -1,0 +1,136 @@
+//! The API server, as far as the controller of one quorum needs it: the RedisQuorum, its Events, and other objects by name.
+
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::events::EventType;
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use super::Error;
+use crate::{
+    api::{MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus},
+    quorum::session::QuorumSession,
+    runtime::{
+        context::Context,
+        requests::{self, Namespaced, request},
+    },
+    time::{Monotonic, UnixMillis},
+};
+
+/// Of one quorum.
+pub(super) struct Cluster<'a> {
+    context: &'a Context,
+    session: &'a QuorumSession,
+    quorums: Api<RedisQuorum>,
+}
+
+impl<'a> Cluster<'a> {
+    pub(super) fn new(context: &'a Context, session: &'a QuorumSession) -> Self {
+        let namespace = session.reference().namespace.clone().unwrap_or_default();
+        Self { context, session, quorums: Api::namespaced(context.client.clone(), &namespace) }
+    }
+
+    pub(super) fn api<K: Namespaced>(&self, namespace: &str) -> Api<K> {
+        Api::namespaced(self.context.client.clone(), namespace)
+    }
+
+    /// An object, if there is one of this name.
+    pub(super) async fn get<K: Namespaced>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
+        Ok(request(self.api::<K>(namespace).get_opt(name)).await?)
+    }
+
+    /// Deletes this very object. Whether it was there.
+    pub(super) async fn delete<K: Namespaced>(&self, object: &K) -> Result<bool, Error> {
+        Ok(requests::delete(&self.context.client, object).await?)
+    }
+
+    /// An Event about the quorum.
+    pub(super) async fn event(&self, type_: EventType, reason: &str, note: String) {
+        tracing::info!(quorum = %self.session.reference(), reason, note);
+        self.context.event(self.session.quorum().as_ref(), type_, reason, note).await;
+    }
+
+    /// The quorum as the API server has it now.
+    pub(super) async fn read(&self) -> Result<Arc<RedisQuorum>, Error> {
+        let found = request(self.quorums.get_opt(&self.session.reference().name)).await?;
+        let found = found.filter(|quorum| quorum.uid().as_deref() == Some(self.session.uid())).ok_or(Error::Gone)?;
+        let found = Arc::new(found);
+        self.session.learn_truth(found.clone());
+        Ok(found)
+    }
+
+    /// Writes a change of this very state of the status, and nothing if the object has changed since. With [`super::installations`] and
+    /// [`super::room`], which write for quorums without a session, and the session's token floor this is where the leader writes status.
+    pub(super) async fn replace(
+        &self,
+        base: &RedisQuorum,
+        change: impl FnOnce(&mut RedisQuorumStatus),
+    ) -> Result<(), Error> {
+        let mut next = base.clone();
+        change(next.status.get_or_insert_default());
+        if next.status == base.status {
+            return Ok(());
+        }
+        self.written(self.quorums.replace_status(&base.name_any(), &PostParams::default(), &next)).await
+    }
+
+    /// Nothing is made for a quorum that could vanish without its members having been closed.
+    pub(super) async fn hold_finalizer(&self) -> Result<(), Error> {
+        self.set_finalizer(true).await
+    }
+
+    /// The members can promise nothing any more.
+    pub(super) async fn release_finalizer(&self) -> Result<(), Error> {
+        self.set_finalizer(false).await
+    }
+
+    async fn set_finalizer(&self, held: bool) -> Result<(), Error> {
+        let quorum = self.session.quorum();
+        let mut finalizers = quorum.finalizers().to_vec();
+        if finalizers.iter().any(|finalizer| finalizer == QUORUM_FINALIZER) == held {
+            return Ok(());
+        }
+        finalizers.retain(|finalizer| finalizer != QUORUM_FINALIZER);
+        finalizers.extend(held.then(|| QUORUM_FINALIZER.to_owned()));
+        // With the resourceVersion, so that no other controller's finalizer is lost.
+        let metadata = json!({"finalizers": finalizers, "resourceVersion": quorum.resource_version()});
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        self.written(self.quorums.patch(&quorum.name_any(), &PatchParams::default(), &patch)).await
+    }
+
+    async fn written(&self, call: impl Future<Output = kube::Result<RedisQuorum>>) -> Result<(), Error> {
+        match request(call).await.map_err(Error::from) {
+            Ok(written) => {
+                self.session.learn(Arc::new(written));
+                Ok(())
+            }
+            Err(Error::Conflict) => {
+                // What is known is old: read, so that the next attempt starts from the truth.
+                self.read().await?;
+                Err(Error::Conflict)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn now(&self) -> Monotonic {
+        self.context.clock.monotonic()
+    }
+
+    pub(super) fn api_now(&self) -> UnixMillis {
+        self.context.api_now()
+    }
+
+    /// The API server's time: by it the transitions of conditions are dated, whichever replica leads.
+    pub(super) fn api_time(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.context.api_now().0).unwrap_or_default()
+    }
+
+    /// A moment by the API server's time, for people.
+    pub(super) fn wall_time(&self, at: Monotonic, now: Monotonic) -> Option<MilliTime> {
+        let left = i64::try_from(at.since(now).as_millis()).ok()?;
+        MilliTime::from_millis(self.context.api_now().0.saturating_add(left))
+    }
+}

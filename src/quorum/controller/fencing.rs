@@ -1,0 +1,123 @@
+//! A process that may not vote: its record, its users, and the Event that tells of it.
+
+use kube::runtime::events::EventType;
+
+use super::{Error, cluster::Cluster, look::Look, observe::Observer, publish};
+use crate::{
+    api::MilliTime,
+    fence::{FenceStep, Reason},
+    quorum::model::{
+        effective,
+        membership::users_since,
+        record::{Stamps, publish_named},
+    },
+    redis_member::acl::UserRule,
+    time::Monotonic,
+};
+
+/// Only after the record says Fenced; the count starts when it is confirmed.
+pub(super) async fn close_users(observer: &Observer<'_>, look: &Look) -> Result<(), Error> {
+    let Some(seen) = &look.seen else { return Ok(()) };
+    let rules = closing_rules(observer, look);
+    Ok(look.link.admin_session(&seen.run_id).await?.close(observer.sights.epoch, &rules).await?)
+}
+
+/// The process before may still answer where its pod was: two live processes behind one name, and neither may vote. This
+/// confirms nothing for its successor, which goes on waiting for its death.
+pub(super) fn close_former(observer: &Observer<'_>, look: &Look) {
+    let before = look.record.may_be_open().filter(|_| !look.link.plan().is_external());
+    if let Some(before) = before {
+        look.link.close_former(&before.run_id, observer.sights.epoch, closing_rules(observer, look));
+    }
+}
+
+fn closing_rules(observer: &Observer<'_>, look: &Look) -> Vec<UserRule> {
+    let quorum = observer.sights.session.quorum();
+    let since = users_since(quorum.status.as_ref(), look.name(), &observer.plan.lists);
+    observer.plan.closing_rules(observer.auth, look.name(), since)
+}
+
+/// Writes the record that a step leads to.
+pub(super) async fn write(
+    observer: &Observer<'_>,
+    cluster: &Cluster<'_>,
+    look: &Look,
+    step: FenceStep,
+) -> Result<(), Error> {
+    let next = look.record.after(step, look.seen.as_ref(), &look.verdict);
+    // In the wall clock's words, for people. A step that does not speak of it leaves it as it is.
+    let rejoin_at = match step {
+        FenceStep::WriteFenced { rejoin_at, .. } => rejoin_at,
+        // The count begins with this record.
+        FenceStep::WritePredecessorDead => Some(look.now + effective::rejoin_delay_of(&look.quorum)),
+        _ => None,
+    };
+    let rejoin_at = rejoin_at.and_then(|at| cluster.wall_time(at, look.now));
+    let stamps = Stamps { rejoin_at, joins: observer.plan.lists.learns(look.name()), ..Stamps::default() };
+    let observed = observer.observe_at(look.quorum.clone());
+    publish::write(cluster, &observed, |status| publish_named(status, look.name(), &next, stamps)).await?;
+    let quorum = observer.sights.session.reference();
+    let run_id = next.run_id.as_ref().map(tracing::field::display);
+    tracing::info!(%quorum, member = look.name(), state = ?next.state, reason = ?next.reason, run_id, "member");
+    Ok(())
+}
+
+pub(super) async fn say_fenced(
+    observer: &Observer<'_>,
+    cluster: &Cluster<'_>,
+    look: &Look,
+    reason: Reason,
+    rejoin_at: Option<Monotonic>,
+) {
+    let until = rejoin_at.and_then(|at| cluster.wall_time(at, look.now));
+    let until = until.map_or_else(|| "it is safe".to_owned(), |until: MilliTime| until.to_string());
+    let (type_, event, note) = match look.link.plan().is_external() {
+        true => fenced_external(look.name(), reason, &until),
+        false => fenced_own(observer, look, reason, &until),
+    };
+    cluster.event(type_, event, note).await;
+}
+
+fn fenced_external(name: &str, reason: Reason, until: &str) -> (EventType, &'static str, String) {
+    let (type_, event, what) = match reason {
+        Reason::FirstStart => (EventType::Normal, "Fenced", "was seen for the first time"),
+        Reason::ClockJump => (EventType::Warning, "ClockJump", "has a clock that was stepped"),
+        _ => (EventType::Warning, "Restarted", "may have forgotten its locks"),
+    };
+    (type_, event, format!("{name} {what}: its votes do not count before {until}"))
+}
+
+fn fenced_own(observer: &Observer<'_>, look: &Look, reason: Reason, until: &str) -> (EventType, &'static str, String) {
+    let name = look.name();
+    match reason {
+        Reason::FirstStart => {
+            (EventType::Normal, "Fenced", format!("{name} has started and may not vote before {until}"))
+        }
+        Reason::Restarted => {
+            (EventType::Warning, "Restarted", format!("{name} has forgotten its locks and may not vote before {until}"))
+        }
+        Reason::PredecessorUnconfirmed => (
+            EventType::Warning,
+            "PredecessorUnconfirmed",
+            format!("{name} may not vote: the process before it is not known to be dead, see status.members"),
+        ),
+        Reason::ClockJump => {
+            // How far the clock of the process that is seen was stepped.
+            let clocks = observer.sights.session.clocks();
+            let step = look.seen.as_ref().and_then(|seen| clocks.step_of(&seen.run_id));
+            let by = step.map_or_else(String::new, |step| format!(" by {step}"));
+            let note = format!("the clock of {name} was stepped{by}: it is fenced and its process is ended");
+            (EventType::Warning, "ClockJump", note)
+        }
+        Reason::Busy => (
+            EventType::Warning,
+            "Busy",
+            format!(
+                "a client's script has kept {name} busy and cannot be ended: its pod is deleted, and the next process votes when \
+                 every lock that this one may have promised has run out"
+            ),
+        ),
+        Reason::Leaving => (EventType::Normal, "Fenced", format!("{name} is closed for good")),
+        Reason::Updating => (EventType::Normal, "Updating", format!("{name} is closed, its pod is replaced")),
+    }
+}

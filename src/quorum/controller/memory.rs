@@ -1,0 +1,112 @@
+//! What the leader remembers of one quorum during its term: nothing that a later leader could not find out again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::{
+    quorum::model::{effective::Lowering, plan::TlsPlan, status::Obstacle, tls::Certificate},
+    redlock::RunId,
+    time::{Boottime, Monotonic},
+};
+
+/// Each part by itself: a step is given the part that it needs.
+#[derive(Default)]
+pub(super) struct Memory {
+    pub(super) applied: Mutex<Option<Applied>>,
+    pub(super) kept: Mutex<KeptObjects>,
+    /// When a process was confirmed closed for good, by run_id; when an external member was recorded as leaving, by its name.
+    pub(super) closed: Mutex<HashMap<String, Monotonic>>,
+    pub(super) lowering: Mutex<Option<Lowering>>,
+    /// Why a change of the members does not go on, as far as acts on members have failed.
+    pub(super) change_failures: Mutex<Vec<String>>,
+    pub(super) tls: Mutex<Option<ReadTls>>,
+    /// The certificate to be served, or what is wrong with it; `None` if members are to speak plain TCP.
+    pub(super) certificate: Mutex<Option<Result<Certificate, String>>>,
+    pub(super) passwords: Mutex<Passwords>,
+    /// When what is recorded of the members' clocks was moved last, or may have been.
+    pub(super) clock_moved: Mutex<Option<Boottime>>,
+    /// Since when the auth Secret has been missing, with no copy here.
+    pub(super) auth_missing_since: Mutex<Option<Monotonic>>,
+    /// Since when each member has been away, as far as this leader knows.
+    pub(super) away: Mutex<BTreeMap<String, Monotonic>>,
+    /// Reconciliations that failed one after the other.
+    pub(super) failures: AtomicU32,
+}
+
+/// What was applied, and what came of it.
+#[derive(Clone)]
+pub(super) struct Applied {
+    /// The Secrets that were asked for.
+    pub(super) secrets: (Secret, Vec<Secret>),
+    /// Client Secrets that could not be written, with the reason.
+    pub(super) blocked_clients: Vec<String>,
+    /// What is in the way of the config Secret.
+    pub(super) blocked_config: Option<String>,
+    /// The config Secret is as it should be.
+    pub(super) config_kept: bool,
+    /// An object that is in the way.
+    pub(super) obstacle: Option<Obstacle>,
+    /// When Secrets were looked at.
+    pub(super) at: Monotonic,
+    /// When it has to be applied again.
+    pub(super) due: Duration,
+}
+
+/// Secrets are looked at again only after this: a reconciliation often follows the one before within milliseconds, and the operator may
+/// not watch Secrets. Everything else is compared every time, with what the watches say.
+pub(super) const SECRETS_PERIOD: Duration = Duration::from_secs(10);
+
+impl Applied {
+    /// For how long the Secrets need not be looked at; `None` if they have to be now.
+    pub(super) fn fresh_for(&self, now: Monotonic) -> Option<Duration> {
+        let due = self.at + SECRETS_PERIOD;
+        (now < due).then(|| due.since(now))
+    }
+}
+
+/// Objects as they were when they were last known to be as they should be, by kind and name.
+pub(super) type KeptObjects = HashMap<(String, String), Kept>;
+
+/// One such object.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Kept {
+    /// What was asked for.
+    pub(super) wanted: Value,
+    /// What the API server made of it.
+    pub(super) is: Value,
+}
+
+/// What was read of certificates a moment ago.
+#[derive(Clone)]
+pub(super) struct ReadTls {
+    pub(super) plan: (Option<TlsPlan>, Vec<String>),
+    pub(super) certificate: Option<Result<Certificate, String>>,
+    pub(super) published: Option<String>,
+    pub(super) at: Monotonic,
+}
+
+/// The passwords of the present stage of a rotation.
+#[derive(Default)]
+pub(super) struct Passwords {
+    /// By process, the passwords that it is known to accept.
+    pub(super) confirmed: HashMap<RunId, u64>,
+    /// Since when these have been known here.
+    since: Option<(u64, Monotonic)>,
+}
+
+/// Replicas read the passwords of a stage as soon as they learn of it. They have them after this.
+const SETTLE: Duration = Duration::from_secs(10);
+
+impl Passwords {
+    /// How long the other replicas are still given to read the passwords of this generation.
+    pub(super) fn settle(&mut self, generation: u64, now: Monotonic) -> Option<Duration> {
+        let (_, since) =
+            *self.since.insert(self.since.filter(|(of, _)| *of == generation).unwrap_or((generation, now)));
+        Some((since + SETTLE).since(now)).filter(|left| !left.is_zero())
+    }
+}

@@ -1,0 +1,333 @@
+//! What a leader sees of one quorum at one moment: caches, members' answers, records and locks, put together once. Each step of the
+//! controller decides on one observation, and after each act the next one is taken.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use kube::ResourceExt;
+
+use super::{
+    locks::HeldLock,
+    look::Sights,
+    memory::{Applied, Memory},
+    owned::{Owned, is_kept},
+};
+use crate::{
+    api::{MEMBER_LABEL, RedisQuorum},
+    fence::{Reason, Record, State, Users},
+    quorum::{
+        model::{
+            agreement::Agreement,
+            auth::Auth,
+            build::mounted_acl_key,
+            effective,
+            expose::{Address, balancer_host},
+            facts,
+            lists::Lists,
+            member::{MemberView, Standing, StartedWith},
+            membership::{is_closed, is_declared_dead},
+            plan::{MemberPlan, Plan},
+            record::record_named,
+            status::{TtlReport, Watched},
+            tls::Certificate,
+        },
+        session::{ActError, LinkView, MemberLink},
+    },
+    redis_member::acl::UserRule,
+    redlock::RunId,
+    runtime::context::Context,
+    time::{Boottime, Monotonic},
+};
+
+/// The label by which a StatefulSet marks its pods with the revision of their template.
+const REVISION_LABEL: &str = "controller-revision-hash";
+
+/// What a quorum is observed with, and what its specification and its secrets ask for.
+#[derive(Clone, Copy)]
+pub(super) struct Observer<'a> {
+    pub(super) sights: Sights<'a>,
+    context: &'a Context,
+    owned: &'a Owned,
+    memory: &'a Memory,
+    pub(super) plan: &'a Plan,
+    pub(super) auth: &'a Auth,
+}
+
+/// One quorum at one moment.
+pub(super) struct Observed<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) auth: &'a Auth,
+    /// The epoch of this leader.
+    pub(super) epoch: i64,
+    pub(super) now: Monotonic,
+    pub(super) boottime: Boottime,
+    pub(super) quorum: Arc<RedisQuorum>,
+    /// Whose votes count by this state of the quorum. The plan may be of another one.
+    pub(super) lists: Lists,
+    pub(super) rejoin_delay: Duration,
+    /// All members of the plan, the operator's own first, then those that leave.
+    pub(super) members: Vec<Member>,
+    /// The members of the plan, as decisions see them, in the same order.
+    pub(super) views: Vec<MemberView>,
+    pub(super) locks: Vec<HeldLock>,
+    /// Those of its clients.
+    pub(super) namespaces: Vec<Arc<Namespace>>,
+    pub(super) agreement: Agreement,
+    /// The secrets that this replica knows now.
+    pub(super) stored_auth: Option<Auth>,
+    pub(super) watched: Watched,
+    /// Clients that are shut out of a member for a while, in words.
+    pub(super) shut_out: Vec<String>,
+    pub(super) former_closed_since: Option<Monotonic>,
+    pub(super) applied: Option<Applied>,
+    pub(super) certificate: Option<Result<Certificate, String>>,
+    pub(super) change_failures: Vec<String>,
+    /// How long the other replicas are still given to read the passwords.
+    pub(super) passwords_settle: Option<Duration>,
+}
+
+/// One member of it.
+pub(super) struct Member {
+    pub(super) plan: MemberPlan,
+    pub(super) record: Record,
+    /// The link to it; `None` if this replica does not follow it yet.
+    pub(super) seen: Option<(Arc<MemberLink>, LinkView)>,
+    /// Its pod, its Service for peers outside and where they reach it.
+    pub(super) pod: Option<Arc<Pod>>,
+    pub(super) service: Option<Arc<Service>>,
+    pub(super) external_address: Option<Address>,
+}
+
+impl<'a> Observer<'a> {
+    pub(super) const fn new(
+        sights: Sights<'a>,
+        context: &'a Context,
+        owned: &'a Owned,
+        memory: &'a Memory,
+        plan: &'a Plan,
+        auth: &'a Auth,
+    ) -> Self {
+        Self { sights, context, owned, memory, plan, auth }
+    }
+
+    /// The quorum as it is known now.
+    pub(super) fn observe(&self) -> Observed<'a> {
+        self.observe_at(self.sights.session.quorum())
+    }
+
+    /// By this state of the object.
+    pub(super) fn observe_at(&self, quorum: Arc<RedisQuorum>) -> Observed<'a> {
+        let (context, session, plan, memory) = (self.context, self.sights.session, self.plan, self.memory);
+        let (now, boottime, links) = (context.clock.monotonic(), context.clock.boottime(), session.links());
+        let leavers = links.iter().filter(|link| plan.member(link.name().as_str()).is_none());
+        let members = plan.all_members().chain(leavers.map(|link| link.plan()));
+        let members: Vec<Member> = members.map(|member| self.member(member, &quorum, &links)).collect();
+        let lists = Lists::of(&quorum);
+        let stored_auth = session.auth();
+        let own = plan.all_members().zip(&members);
+        let views = own.map(|(_, member)| self.view(member, &quorum, stored_auth.as_ref())).collect();
+        let clients = plan.clients.iter().filter_map(|client| context.namespaces.cluster_named(&client.namespace));
+        let watched = Watched {
+            clocks: session.clocks().report(boottime),
+            ttls: links.iter().filter_map(|link| link.ttls()).reduce(|all: TtlReport, one| all.or(&one)),
+            bound: effective::current(&quorum).max_ttl,
+            all_external: links.iter().all(|link| link.plan().is_external()),
+        };
+        Observed {
+            plan,
+            auth: self.auth,
+            epoch: self.sights.epoch,
+            now,
+            boottime,
+            rejoin_delay: effective::rejoin_delay_of(&quorum),
+            members,
+            views,
+            namespaces: clients.collect(),
+            locks: self.sights.held_locks(&quorum),
+            agreement: session.agreement().lock().clone(),
+            stored_auth,
+            watched,
+            shut_out: links.iter().flat_map(|link| link.shut_out_in_words()).collect(),
+            former_closed_since: session.timers().former_closed_since(plan.lists.epoch),
+            applied: memory.applied.lock().clone(),
+            certificate: memory.certificate.lock().clone(),
+            change_failures: memory.change_failures.lock().clone(),
+            passwords_settle: memory.passwords.lock().settle(self.auth.generation(), now),
+            lists,
+            quorum,
+        }
+    }
+
+    fn member(&self, plan: &MemberPlan, quorum: &RedisQuorum, links: &[Arc<MemberLink>]) -> Member {
+        let (context, namespace) = (self.context, &self.plan.namespace);
+        let link = links.iter().find(|link| link.name().as_str() == plan.name);
+        let own = !plan.is_external();
+        let pod = own.then(|| context.pods.named(namespace, &plan.pod_name())).flatten();
+        let expose = self.plan.expose.as_ref().filter(|_| own);
+        let service = expose.and_then(|_| self.owned.services.named(namespace, &plan.external_name()));
+        let node = pod.as_deref().and_then(facts::node_name);
+        let node = node.and_then(|name| context.nodes.cluster_named(&name));
+        Member {
+            record: record_named(quorum.status.as_ref(), &plan.name),
+            seen: link.map(|link| (link.clone(), link.view())),
+            external_address: expose.and_then(|to| to.address(plan.index, service.as_deref(), node.as_deref())),
+            plan: plan.clone(),
+            pod,
+            service,
+        }
+    }
+
+    fn view(&self, member: &Member, quorum: &RedisQuorum, stored: Option<&Auth>) -> MemberView {
+        let (Member { plan, record, .. }, lists) = (member, &self.plan.lists);
+        let (external, own) = (plan.is_external(), !plan.is_external());
+        let view = member.seen.as_ref().map(|(_, view)| view);
+        let sight = view.filter(|view| view.processes.answers()).and_then(|view| view.sight.as_ref());
+        let admitted = sight.is_some_and(|sight| record.admits(&sight.run_id));
+        let obeys = sight.is_some() && view.is_some_and(|view| view.raised == Some(self.sights.epoch));
+        let is_open = sight.is_some_and(|sight| sight.users == Users::Open);
+        let votes = admitted && (external || (obeys && is_open));
+        let next = UserRule::locker_name(lists.epoch + 1);
+        let open = view.and_then(|view| view.observation.as_ref()).map(|seen| seen.open_users.as_slice());
+        let has_confirmed =
+            |run_id| self.memory.passwords.lock().confirmed.get(run_id) == Some(&self.auth.generation());
+        let set = self.owned.stateful_sets.named(&self.plan.namespace, &plan.name);
+        // An edit by a person, or an older template than the one just written: it says nothing of what the pod should be.
+        let set = set.filter(|set| own && is_kept(&self.memory.kept, set.as_ref()));
+        let outdated = set.zip(member.pod.as_ref()).and_then(|(set, pod)| is_outdated(&set, pod));
+        let lost = own && record.admitted && stored.is_some_and(|auth| member.is_lost(auth));
+        let standing = match record.state {
+            // Not while it ends: it is waited for then.
+            _ if lost && outdated == Some(true) => Standing::Lost,
+            State::Admitted => Standing::Admitted,
+            State::Unreachable if record.admitted => Standing::Silent,
+            State::Fenced if record.reason == Some(Reason::Updating) => Standing::ClosedForUpdate,
+            _ => Standing::Out,
+        };
+        MemberView {
+            external,
+            standing,
+            // The operator does not replace a master that others run; it has to vote while another member is replaced.
+            outdated: if external { Some(false) } else { outdated },
+            started_with: member.started_with(self.auth),
+            answers: sight.is_some(),
+            obeys,
+            admitted,
+            votes,
+            ready_for_next: external || (votes && open.is_some_and(|open| open.contains(&next))),
+            confirmed: sight.is_some_and(|sight| has_confirmed(&sight.run_id)),
+            closed: is_closed(quorum, &plan.name, lists),
+            dead: external && !admitted && !lists.wanted.contains(&plan.name) && is_declared_dead(quorum, &plan.name),
+            name: plan.name.clone(),
+        }
+    }
+}
+
+impl Observed<'_> {
+    /// The lists are still those that the plan was made from.
+    pub(super) fn is_of_plan(&self) -> bool {
+        self.lists == self.plan.lists
+    }
+
+    /// The operator's own members of the plan.
+    pub(super) fn own(&self) -> &[Member] {
+        self.members.get(..self.plan.members.len()).unwrap_or_default()
+    }
+
+    /// The operator's own members of the plan, as decisions see them.
+    pub(super) fn own_views(&self) -> &[MemberView] {
+        self.views.get(..self.plan.members.len()).unwrap_or_default()
+    }
+
+    pub(super) fn member(&self, name: &str) -> Option<&Member> {
+        self.members.iter().find(|member| member.plan.name == name)
+    }
+
+    /// The process of a member that is admitted.
+    pub(super) fn admitted_run_id(&self, name: &str) -> Option<RunId> {
+        let record = &self.member(name)?.record;
+        record.run_id.clone().filter(|_| record.admitted)
+    }
+
+    /// The link to it.
+    pub(super) fn admitted(&self, name: &str) -> Result<(Arc<MemberLink>, RunId), ActError> {
+        let link = self.member(name).and_then(|member| member.seen.as_ref()).map(|(link, _)| link.clone());
+        link.zip(self.admitted_run_id(name)).ok_or(ActError::NoAddress)
+    }
+
+    /// Hosts of the members' load balancers.
+    pub(super) fn balancer_hosts(&self) -> Vec<String> {
+        self.own().iter().filter_map(|member| balancer_host(member.service.as_ref()?)).collect()
+    }
+
+    /// What clients are given in place of the members' names, by index.
+    pub(super) fn given_addresses(&self) -> Vec<Option<Address>> {
+        let Some(expose) = &self.plan.expose else { return Vec::new() };
+        self.own().iter().map(|member| expose.given(member.plan.index, member.service.as_deref())).collect()
+    }
+}
+
+impl Member {
+    /// Which secrets the first process of its pod was started with.
+    pub(super) fn started_with(&self, auth: &Auth) -> StartedWith {
+        match self.pod.as_ref().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
+            None => StartedWith::Nothing,
+            Some(pod) if facts::acl_key(pod) == Some(mounted_acl_key(auth, &self.plan).as_str()) => StartedWith::These,
+            Some(_) => StartedWith::Others,
+        }
+    }
+
+    /// Whether its process was started with secrets that are lost, and refuses those that took their place: the operator can do nothing
+    /// to it, and its pod is going to be replaced.
+    pub(super) fn is_lost(&self, auth: &Auth) -> bool {
+        let uid = self.pod.as_ref().and_then(|pod| pod.uid());
+        let refuses = self.seen.as_ref().is_some_and(|(_, view)| view.is_refused_by(uid.as_deref()));
+        refuses && self.started_with(auth) == StartedWith::Others
+    }
+
+    /// Whether its pod speaks TLS; `None` if there is no pod of it.
+    pub(super) fn speaks_tls(&self) -> Option<bool> {
+        let pod = self.pod.as_ref().filter(|pod| pod.labels().get(MEMBER_LABEL) == Some(&self.plan.name))?;
+        Some(facts::speaks_tls(pod))
+    }
+
+    /// The process that answers.
+    pub(super) fn answers(&self) -> Option<(&Arc<MemberLink>, &LinkView)> {
+        self.seen.as_ref().filter(|(_, view)| view.processes.answers()).map(|(link, view)| (link, view))
+    }
+}
+
+/// Whether a pod was made from an older template than its StatefulSet has now; `None` if that cannot be told yet.
+fn is_outdated(set: &StatefulSet, pod: &Pod) -> Option<bool> {
+    let status = set.status.as_ref()?;
+    let current = status.observed_generation.is_some() && status.observed_generation == set.metadata.generation;
+    let newest = status.update_revision.as_ref().filter(|_| current && pod.metadata.deletion_timestamp.is_none())?;
+    Some(pod.labels().get(REVISION_LABEL)? != newest)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_is_outdated_when_its_revision_is_not_the_newest() {
+        let set = |observed: i64| -> StatefulSet {
+            let status = json!({"observedGeneration": observed, "updateRevision": "q-0-b", "replicas": 1});
+            serde_json::from_value(json!({"metadata": {"generation": 2}, "status": status})).unwrap()
+        };
+        let pod = |revision: &str| -> Pod {
+            serde_json::from_value(json!({"metadata": {"labels": {REVISION_LABEL: revision}}})).unwrap()
+        };
+        assert_eq!(is_outdated(&set(2), &pod("q-0-a")), Some(true));
+        assert_eq!(is_outdated(&set(2), &pod("q-0-b")), Some(false));
+        // The StatefulSet controller has not looked at the newest template.
+        assert_eq!(is_outdated(&set(1), &pod("q-0-a")), None);
+        assert_eq!(is_outdated(&set(2), &Pod::default()), None);
+        let mut ending = pod("q-0-a");
+        ending.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        assert_eq!(is_outdated(&set(2), &ending), None);
+    }
+}

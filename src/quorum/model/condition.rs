@@ -1,0 +1,39 @@
+//! One condition of a quorum, before it is set.
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::api::{
+    RedisQuorumStatus,
+    conditions::{CommonReason, QuorumCondition, Status, set_condition},
+};
+
+/// What one condition says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Which one.
+    pub type_: QuorumCondition,
+    /// Whether it holds.
+    pub holds: Status,
+    /// Why.
+    pub reason: CommonReason,
+    /// In words.
+    pub message: String,
+}
+
+impl Condition {
+    /// One that is not set yet.
+    pub fn new(
+        type_: QuorumCondition,
+        holds: impl Into<Status>,
+        reason: CommonReason,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { type_, holds: holds.into(), reason, message: message.into() }
+    }
+
+    /// Sets it.
+    pub fn set(self, status: &mut RedisQuorumStatus, generation: Option<i64>, now: Timestamp) {
+        let Self { type_, holds, reason, message } = self;
+        set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+    }
+}

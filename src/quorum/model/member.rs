@@ -1,0 +1,67 @@
+//! One member as a leader sees it: what updates, changes of the member list and rotations of passwords are decided on.
+
+/// One member at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberView {
+    /// Its name.
+    pub name: String,
+    /// Others run it.
+    pub external: bool,
+    /// How it stands by its record.
+    pub standing: Standing,
+    /// Its pod was made from another template than its StatefulSet has now. `None`: not known yet, because there is no pod,
+    /// or the StatefulSet controller has not looked at the newest template.
+    pub outdated: Option<bool>,
+    /// Which secrets its pod was started with.
+    pub started_with: StartedWith,
+    /// A process of it answers.
+    pub answers: bool,
+    /// That process takes orders of this leader, and of no other.
+    pub obeys: bool,
+    /// That process is the one that the record admits.
+    pub admitted: bool,
+    /// It is admitted, open, and obeys this leader. The operator does not open or close a master that others run: there the record is all.
+    pub votes: bool,
+    /// The operator's user of the next epoch is open on it.
+    pub ready_for_next: bool,
+    /// Its process is known to accept the passwords that it should and no others.
+    pub confirmed: bool,
+    /// No vote is possible under the epoch before with it: see [`super::membership::is_closed`].
+    pub closed: bool,
+    /// It leaves, does not answer, and a person has said that it is dead: see [`super::membership::is_declared_dead`].
+    pub dead: bool,
+}
+
+/// How a member stands by its record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// It may vote.
+    Admitted,
+    /// It may vote and does not answer. Other replicas and clients may reach it.
+    Silent,
+    /// It was closed for this update: what has begun is finished.
+    ClosedForUpdate,
+    /// It may not vote: there is nothing to lose.
+    #[default]
+    Out,
+    /// Its process was started with secrets that were lost since, and refuses the ones that took their place: the operator cannot
+    /// close it, and does not count its votes.
+    Lost,
+}
+
+/// Which secrets the first process of a member's pod was started with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StartedWith {
+    /// Those that count.
+    These,
+    /// Others.
+    Others,
+    /// It has no pod, or one that ends.
+    #[default]
+    Nothing,
+}
+
+/// The names of the members that are meant.
+pub(super) fn names(members: &[MemberView], is_meant: impl Fn(&MemberView) -> bool) -> Vec<String> {
+    members.iter().filter(|member| is_meant(member)).map(|member| member.name.clone()).collect()
+}

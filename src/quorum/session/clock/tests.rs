@@ -1,0 +1,137 @@
+use super::*;
+use crate::{
+    redlock::Drift,
+    time::{TokioClock, UnixMicros},
+};
+
+const RULE: Rule =
+    Rule { drift: Drift { ppm: 10_000, floor: Duration::from_millis(2) }, window: Duration::from_secs(30) };
+const MINUTE: i64 = 60_000_000;
+
+struct Observer {
+    guard: ClockGuard,
+    own: OwnClocks,
+}
+
+fn sample(millis: u64, ahead: i64) -> ClockSample {
+    let sent = Boottime::new(Duration::from_millis(millis));
+    let time = UnixMicros(i64::try_from(millis * 1_000).unwrap() + 1_767_225_600_000_000 + ahead);
+    ClockSample { time, sent, received: sent + Duration::from_micros(300) }
+}
+
+fn run_id(member: &str) -> RunId {
+    RunId::new(member)
+}
+
+impl Observer {
+    fn new(members: usize) -> Self {
+        Self { guard: ClockGuard::new(members, RULE), own: OwnClocks::read(&TokioClock::new()) }
+    }
+
+    /// Reads the clocks of `m0`, `m1` and so on, one after the other; whether there was news.
+    fn reads(&self, millis: u64, aheads: &[i64], users: Users) -> bool {
+        let mut news = false;
+        for (index, ahead) in (0..).zip(aheads) {
+            let member = format!("m{index}");
+            let sample = sample(millis + index, *ahead);
+            news |= self.guard.saw(&member.as_str().into(), &run_id(&member), users, sample, self.own);
+        }
+        news
+    }
+
+    fn steady(&self, member: &str, millis: u64, ahead: i64) -> bool {
+        self.guard.steady(&run_id(member), &sample(millis, ahead))
+    }
+
+    fn stepped(&self) -> Vec<String> {
+        let now = Boottime::new(Duration::from_secs(10));
+        self.guard.report(now).stepped.into_iter().map(|(name, step)| format!("{name} {step}")).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vote_after_a_step_does_not_count_before_any_probe() {
+    let observer = Observer::new(3);
+    assert!(observer.steady("m0", 500, MINUTE), "nothing is known of it");
+    observer.reads(1_000, &[0, 0, 0], Users::Open);
+    assert!(observer.steady("m0", 1_200, 0));
+    assert!(!observer.steady("m0", 1_300, MINUTE));
+    assert!(!observer.steady("m0", 1_400, 0), "stepped back, and its keys are gone");
+    assert!(observer.steady("m1", 1_400, 0));
+    assert_eq!(observer.guard.step_of(&run_id("m0")), None, "not yet compared with the others");
+    assert!(observer.reads(1_500, &[0, 0, 0], Users::Open), "news");
+    assert_eq!(observer.stepped(), ["m0 +60.000 s"]);
+    // Until another process is there.
+    observer.reads(2_000, &[MINUTE, 0, 0], Users::Closed);
+    assert_eq!(observer.stepped(), ["m0 +60.000 s"]);
+    let name = "m0".into();
+    observer.guard.saw(&name, &run_id("next"), Users::Closed, sample(3_000, MINUTE), observer.own);
+    assert!(observer.stepped().is_empty() && observer.steady("next", 3_100, MINUTE));
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_all_moved_together_nobody_is_to_blame() {
+    let observer = Observer::new(3);
+    observer.reads(1_000, &[0, 0, 0], Users::Open);
+    assert!(observer.reads(1_500, &[MINUTE, MINUTE, MINUTE], Users::Open), "news");
+    assert!(observer.stepped().is_empty());
+    let report = observer.guard.report(Boottime::new(Duration::from_secs(10)));
+    assert_eq!(report.together.map(|step| step.to_string()).as_deref(), Some("+60.000 s"));
+    assert_eq!(observer.guard.report(Boottime::new(Duration::from_secs(40))).together, None);
+    // Judged from there on.
+    observer.reads(2_000, &[MINUTE, MINUTE, MINUTE], Users::Open);
+    assert!(observer.steady("m0", 2_200, MINUTE) && !observer.steady("m1", 2_200, 2 * MINUTE));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fenced_process_is_a_witness_and_no_culprit() {
+    let observer = Observer::new(3);
+    observer.reads(1_000, &[0, 0, 0], Users::Closed);
+    observer.reads(1_500, &[MINUTE, 0, 0], Users::Closed);
+    observer.reads(2_000, &[MINUTE, 0, 0], Users::Closed);
+    assert!(observer.stepped().is_empty());
+    // Admitted: its baseline is what it was admitted with.
+    observer.reads(2_500, &[MINUTE, 0, 0], Users::Open);
+    assert!(observer.steady("m0", 2_600, MINUTE) && !observer.steady("m0", 2_600, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_member_is_not_waited_for() {
+    let observer = Observer::new(3);
+    observer.reads(1_000, &[0, 0, 0], Users::Open);
+    observer.reads(1_500, &[-MINUTE, 0], Users::Open);
+    assert!(observer.stepped().is_empty(), "m2 may show the same");
+    observer.guard.lost(&"m2".into());
+    observer.reads(2_000, &[-MINUTE, 0], Users::Open);
+    assert_eq!(observer.stepped(), ["m0 -60.000 s"]);
+}
+#[tokio::test(start_paused = true)]
+async fn a_stepped_clock_has_no_part_in_the_quorums_and_what_was_known_is_carried_on() {
+    let observer = Observer::new(3);
+    let record = |members: &[(&str, i64)]| {
+        let recorded = members.iter().map(|(name, by)| ((*name).into(), (run_id(name), Some(*by))));
+        observer.guard.set_recorded(recorded.collect());
+    };
+    // Ahead of the time that a clock shows which is ahead by nothing, to the millisecond.
+    let clock = |millis: u64| {
+        let right = i64::try_from(millis * 1_000).unwrap() + 1_767_225_600_000_000;
+        let time = observer.guard.quorum_time(Boottime::new(Duration::from_millis(millis)));
+        time.map(|time| (time.0 - right + 500).div_euclid(1_000))
+    };
+    observer.reads(1_000, &[0, 2 * MINUTE, -MINUTE], Users::Open);
+    assert_eq!(clock(1_000), None, "nothing is recorded");
+    record(&[("m0", 7_000), ("m1", 7_000 - 2 * MINUTE), ("m2", 7_000 + MINUTE)]);
+    assert_eq!(clock(1_000), Some(7));
+    // Two are left, and one of them is stepped: from this very reading on it does not count. By so little that the two would be
+    // taken to agree.
+    observer.guard.lost(&"m2".into());
+    observer.guard.saw(&"m0".into(), &run_id("m0"), Users::Open, sample(1_500, 800_000), observer.own);
+    assert_eq!(clock(1_000), Some(7));
+    observer.guard.lost(&"m1".into());
+    assert_eq!(clock(1_000), Some(7), "nobody is left");
+    // Another process does not have the clock of the one before.
+    observer.guard.saw(&"m1".into(), &run_id("next"), Users::Open, sample(2_000, 9 * MINUTE), observer.own);
+    assert_eq!(clock(1_000), Some(7));
+    // Our own clock may run faster than the quorum's by one in a hundred.
+    assert_eq!((clock(2_000), clock(11_000)), (Some(-3), Some(-93)));
+}

@@ -1,0 +1,103 @@
+//! What a link has seen of its member, and what that says at one moment.
+
+use super::inspections::Inspections;
+use crate::{
+    fence::{ProcessWatch, Sight},
+    redis_member::{Endpoint, Fingerprint, Observation, Users},
+    redlock::{MemberError, RunId},
+    time::Monotonic,
+};
+
+/// What a link has seen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// The pod that `processes` are of. The target may have moved on a moment ago.
+    pub(super) pod_uid: Option<String>,
+    pub(super) processes: ProcessWatch,
+    pub(super) observation: Option<Observation>,
+    pub(super) fenced: Option<(RunId, Monotonic)>,
+    pub(super) raised: Option<(RunId, i64)>,
+    /// The highest membership epoch that a user of a process carries, and users that were open on it without having been asked about.
+    pub(super) users: Option<(RunId, Option<i64>, Vec<String>)>,
+    /// Where the last process of the pod before answered.
+    pub(super) former: Option<(RunId, Endpoint)>,
+    /// Since when the record of a process has told of this quorum.
+    pub(super) record_since: Option<(RunId, i64)>,
+    /// The certificate that a process served last.
+    pub(super) certificate: Option<(RunId, Fingerprint)>,
+    /// Why the last connection could not be made.
+    pub(super) failure: Option<MemberError>,
+    pub(super) looks: Inspections,
+}
+
+/// What a link knows of its member at one moment.
+#[derive(Clone, Debug)]
+pub struct LinkView {
+    /// The processes that answered.
+    pub processes: ProcessWatch,
+    /// The pod that they are of.
+    pub pod_uid: Option<String>,
+    /// Where the member is asked.
+    pub address: Option<String>,
+    /// The last sight, whether or not the process still answers.
+    pub sight: Option<Sight>,
+    /// What it said of itself.
+    pub observation: Option<Observation>,
+    /// When this replica learnt that the process of the last sight was fenced after an admission.
+    pub fenced_since: Option<Monotonic>,
+    /// The epoch that this replica raised on the process of the last sight.
+    pub raised: Option<i64>,
+    /// The highest membership epoch that a user of the process of the last sight carries, open or not.
+    pub highest_epoch: Option<i64>,
+    /// Since when its record has told of this quorum, on a master that others run.
+    pub record_since: Option<i64>,
+    /// The certificate that it served when it was connected to last.
+    pub certificate: Option<Fingerprint>,
+    /// Why it cannot be connected to, if it cannot.
+    pub failure: Option<MemberError>,
+}
+
+impl LinkView {
+    /// Whether the process in the pod with this UID lives and does not know the operator's password.
+    pub fn is_refused_by(&self, pod_uid: Option<&str>) -> bool {
+        self.failure == Some(MemberError::Refused) && pod_uid.is_some() && self.pod_uid.as_deref() == pod_uid
+    }
+}
+
+impl Seen {
+    /// All users whose state on a process tells whether it may vote.
+    pub(super) fn asked_about(&self, users: &[String], run_id: &RunId) -> Vec<String> {
+        let others = self.users.iter().filter(|(of, ..)| of == run_id).flat_map(|(.., others)| others);
+        users.iter().chain(others.filter(|other| !users.contains(other))).cloned().collect()
+    }
+
+    /// All users that a process has.
+    pub(super) fn note_users(&mut self, run_id: &RunId, users: Users) {
+        self.users = Some((run_id.clone(), users.highest_epoch(), users.open));
+    }
+
+    /// Whether this replica has raised its epoch on the process, and it has that epoch still.
+    pub(super) fn leads(&self, run_id: &RunId) -> bool {
+        let epoch = self.observation.as_ref().and_then(|observation| observation.epoch);
+        epoch.is_some_and(|epoch| self.raised == Some((run_id.clone(), epoch)))
+    }
+
+    /// What is known now of a member that is asked at this address.
+    pub(super) fn view(self, address: Option<String>) -> LinkView {
+        let sight = self.processes.last().cloned();
+        let of_sight = |run_id: &RunId| sight.as_ref().is_some_and(|sight| sight.run_id == *run_id);
+        LinkView {
+            fenced_since: self.fenced.filter(|(run_id, _)| of_sight(run_id)).map(|(_, since)| since),
+            raised: self.raised.filter(|(run_id, _)| of_sight(run_id)).map(|(_, epoch)| epoch),
+            highest_epoch: self.users.filter(|(run_id, ..)| of_sight(run_id)).and_then(|(_, highest, _)| highest),
+            record_since: self.record_since.filter(|(run_id, _)| of_sight(run_id)).map(|(_, since)| since),
+            certificate: self.certificate.filter(|(run_id, _)| of_sight(run_id)).map(|(_, certificate)| certificate),
+            observation: self.observation.filter(|observation| of_sight(&observation.run_id)),
+            failure: self.failure,
+            processes: self.processes,
+            pod_uid: self.pod_uid,
+            address,
+            sight,
+        }
+    }
+}
