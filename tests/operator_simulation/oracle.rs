@@ -128,7 +128,8 @@ pub(crate) struct Oracle {
     pub(crate) stepped: bool,
     pub(crate) leader: String,
     leads_since: At,
-    admitted: BTreeSet<String>,
+    /// The processes that were admitted, and the UID of the quorum that did it.
+    admitted: BTreeMap<String, String>,
     /// People are writing, not the operator.
     pub(crate) by_hand: bool,
     /// Leader labels that people have put on, by the pod's UID.
@@ -386,8 +387,10 @@ impl World {
         for member in &members {
             let text = |field: &str| member[field].as_str().unwrap_or_default().to_owned();
             line.push_str(&format!(" {}={}", text("name"), text("state")));
-            if text("state") == "Admitted" && self.oracle.admitted.insert(text("runID")) {
-                self.oracle.counts.admissions += 1;
+            if text("state") == "Admitted" {
+                let uid = entry.object.uid().to_owned();
+                let new = self.oracle.admitted.insert(text("runID"), uid).is_none();
+                self.oracle.counts.admissions += u64::from(new);
             }
         }
         if entry.change == Change::Deleted && self.oracle.by_hand {

@@ -1,5 +1,6 @@
 //! The deletion of a quorum: its members are closed, and it goes when they can promise nothing any more. Nothing is made meanwhile,
-//! and no member has to answer for it to end.
+//! and no member has to answer for it to end: one that nobody can reach is left behind when the others share a member with every
+//! majority, for then nothing can be granted without them, and what was granted has run out.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::{
         model::{
             condition::Condition,
             effective, facts,
+            lists::Lists,
             membership::users_since,
             plan::{self, Plan},
             record::{Stamps, publish_named, record_named},
@@ -54,6 +56,8 @@ pub(super) struct Leaver<'a> {
 /// How it stands on that way.
 pub(super) enum Ending {
     Ended,
+    /// Nobody can close it. It may vote, at the latest until then, or until there is evidence of its end, which the text names.
+    Unconfirmed(Option<Monotonic>, String),
     /// Waits, at the latest until then, for what the text says.
     Waits(Option<Monotonic>, String),
 }
@@ -74,16 +78,19 @@ pub(super) async fn end(
         return Ok(RESYNC);
     }
     let plan = plan_of_what_is(&quorum);
-    let (mut wake, mut waits) = (RESYNC, Vec::new());
+    let (mut wake, mut waits, mut ended, mut unconfirmed) = (RESYNC, Vec::new(), Vec::new(), Vec::new());
     for link in sights.session.links().iter() {
         let leaver = Leaver { link, plan: plan.as_ref(), deleted: true };
-        match end_member(sights, cluster, term, &leaver, closed, kept).await? {
-            Ending::Ended => {}
-            Ending::Waits(until, what) => {
-                wake = wake.min(until.map_or(RESYNC, |until| until.since(cluster.now())));
-                waits.push(what);
-            }
-        }
+        let (until, list, what) = match end_member(sights, cluster, term, &leaver, closed, kept).await? {
+            Ending::Ended => (None, &mut ended, link.name().to_string()),
+            Ending::Unconfirmed(until, what) => (until, &mut unconfirmed, what),
+            Ending::Waits(until, what) => (until, &mut waits, what),
+        };
+        wake = wake.min(until.map_or(RESYNC, |until| until.since(cluster.now())));
+        list.push(what);
+    }
+    if !Lists::of(&quorum).meet_every_majority(&ended) {
+        waits.append(&mut unconfirmed);
     }
     if !waits.is_empty() {
         say_what_is_awaited(sights, cluster, &waits).await?;
@@ -146,7 +153,7 @@ pub(super) async fn end_member(
                 // Then its end is what there is to wait for.
                 remove::<StatefulSet>(cluster, kept, plan, name.as_str()).await?;
             }
-            Ending::Waits(until, unconfirmed(name, threat, node.as_deref()))
+            Ending::Unconfirmed(until, unconfirmed(name, threat, node.as_deref()))
         }
         EndStep::Close => match (plan, &reach) {
             (Some(plan), Reach::Seen(_)) => close_for_good(sights, cluster, term, plan, link, closed).await,

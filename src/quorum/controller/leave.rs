@@ -51,7 +51,7 @@ pub(super) async fn settle(
                 tracing::info!(quorum = %observer.sights.session.reference(), member = name, "member has left");
             }
             Ending::Ended => wake = wake.min(LOOK_AGAIN),
-            Ending::Waits(until, _) => {
+            Ending::Unconfirmed(until, _) | Ending::Waits(until, _) => {
                 wake = wake.min(until.map_or(LOOK_AGAIN, |until| until.since(cluster.now())));
             }
         }

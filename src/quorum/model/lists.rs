@@ -63,6 +63,12 @@ impl Lists {
         self.in_force().any(|list| list.iter().any(|member| member == name))
     }
 
+    /// Whether these members share one with every majority of each list: without them nothing can be granted.
+    pub fn meet_every_majority(&self, members: &[String]) -> bool {
+        self.in_force()
+            .all(|list| list.iter().filter(|member| members.contains(member)).count() >= meets_every_majority(list))
+    }
+
     /// Whether the member learns: it is to vote and does not yet.
     pub fn learns(&self, name: &str) -> bool {
         !self.counts(name) && self.wanted.iter().any(|member| member == name)
@@ -135,4 +141,24 @@ pub fn wanted(quorum: &RedisQuorum) -> Vec<String> {
     let count = usize::try_from(quorum.spec.members).unwrap_or(0).min(MOST);
     let own = (0..count).map(|index| format!("{}-{index}", quorum.name_any()));
     own.chain(quorum.spec.external.iter().map(|member| member.name.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_without_which_nothing_is_granted_are_counted_in_each_list() {
+        let list = |from: usize, to: usize| (from..to).map(|index| format!("q-{index}")).collect::<Vec<_>>();
+        let of = |voters, former| Lists { epoch: 2, voters, former, announced: None, wanted: list(0, 5) };
+        for (members, alone, joint) in [(0, false, false), (1, false, false), (2, true, false), (3, true, true)] {
+            let some = list(0, members);
+            assert_eq!(of(list(0, 3), None).meet_every_majority(&some), alone, "{members} of three");
+            assert_eq!(
+                of(list(0, 3), Some(list(0, 5))).meet_every_majority(&some),
+                joint,
+                "{members} of three and of five"
+            );
+        }
+    }
 }

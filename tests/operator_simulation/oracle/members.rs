@@ -37,7 +37,7 @@ impl World {
             .collect();
         for quorum in quorums {
             let voters = self.voters(&quorum);
-            self.judge_fence(&quorum, &voters);
+            self.judge_fence(&voters);
             self.agents_look(&quorum, &voters);
             self.judge_memory(&quorum, &voters);
         }
@@ -50,29 +50,31 @@ impl World {
         for host in self.servers.all.iter_mut().filter(|host| host.is_up()) {
             let member = host.name.strip_suffix("-0").unwrap_or_default();
             let of_quorum = member.rsplit_once('-').is_some_and(|(of, _)| of == name);
-            if !of_quorum || !host.server.takes_votes() {
+            // A process that a former quorum of this name admitted knows other passwords.
+            let run_id = host.server.run_id();
+            let is_former =
+                self.oracle.admitted.get(&run_id).is_some_and(|uid| Some(uid) != quorum.metadata.uid.as_ref());
+            if !of_quorum || is_former || !host.server.takes_votes() {
                 continue;
             }
             let clock = host.wall(now);
             let keys = host.server.strings(clock).into_iter();
             let keys = keys.map(|(key, value, left)| (key, (value, left.unwrap_or(Duration::MAX)))).collect();
-            voters.push(Voter { member: member.to_owned(), run_id: host.server.run_id(), keys, drift: host.drift });
+            voters.push(Voter { member: member.to_owned(), run_id, keys, drift: host.drift });
         }
         voters
     }
 
-    /// No process takes votes before its admission was recorded, and of one member never two. When people have taken the finalizers
-    /// of a quorum away, nothing is known of its processes: one on a machine that no node speaks for may run on beside its successor.
-    fn judge_fence(&mut self, quorum: &RedisQuorum, voters: &[Voter]) {
+    /// No process takes votes before its admission was recorded, and of one member never two.
+    fn judge_fence(&mut self, voters: &[Voter]) {
         let now = self.now;
-        let forced = self.oracle.forced.contains(&place_of(quorum));
         for voter in voters {
-            if !self.oracle.admitted.contains(&voter.run_id) {
+            if !self.oracle.admitted.contains_key(&voter.run_id) {
                 let what = format!("{} took votes before its admission at {now}", voter.member);
                 self.oracle.violated_once(what, &voter.run_id);
             }
             let twin = voters.iter().find(|other| other.member == voter.member && other.run_id < voter.run_id);
-            if twin.is_some() && !forced {
+            if twin.is_some() {
                 let what = format!("two processes of {} take votes at {now}", voter.member);
                 self.oracle.violated_once(what, &format!("twins {}", voter.run_id));
             }

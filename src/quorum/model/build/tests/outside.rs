@@ -117,10 +117,14 @@ fn only_the_operator_and_the_clients_namespaces_reach_redis() {
 
 #[test]
 fn an_operator_whose_labels_are_unknown_is_not_shut_out() {
-    let policy =
-        super::super::build(&plan(json!({})), &auth(), &OperatorPods::new("control", &BTreeMap::new()), &Transport::default())
-            .network_policy
-            .unwrap();
+    let policy = super::super::build(
+        &plan(json!({})),
+        &auth(),
+        &OperatorPods::new("control", &BTreeMap::new()),
+        &Transport::default(),
+    )
+    .network_policy
+    .unwrap();
     let peer = &serde_json::to_value(policy).unwrap()["spec"]["ingress"][0]["from"];
     assert_eq!(*peer, json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "control"}}}]));
 }
