@@ -9,5 +9,6 @@ pub mod limits;
 pub mod metrics;
 pub mod node_watch;
 pub mod panics;
+pub mod requests;
 pub mod scope;
 pub mod settings;

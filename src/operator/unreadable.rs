@@ -16,11 +16,12 @@ use crate::{
         RedisQuorum,
         conditions::{CommonReason, QuorumCondition, Status},
     },
-    lock::{model::unreadable::condition, replica::writes::request},
+    lock::model::unreadable::condition,
     runtime::{
         cache::{Cache, Guarded, Unreadable},
         context::Context,
         leader::Term,
+        requests::request,
     },
     time::{Boottime, UnixMillis},
 };

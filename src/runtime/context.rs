@@ -1,6 +1,6 @@
 //! What every part of the operator shares: the API client, the watched caches, the clock and the event recorder.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{
@@ -18,6 +18,7 @@ use super::{
     keys,
     metrics::Metrics,
     node_watch::{self, NodeWatch},
+    requests::EVENT_TIMEOUT,
     settings::Settings,
 };
 use crate::{
@@ -25,9 +26,6 @@ use crate::{
     redis_member::{Connect, Machine},
     time::{Clock, UnixMillis},
 };
-
-/// For publishing one Event.
-const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One replica of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]

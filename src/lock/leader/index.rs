@@ -24,7 +24,7 @@ use crate::{
 
 /// Locks by what they depend on.
 #[derive(Debug, Default)]
-pub struct Index(Mutex<Inner>);
+pub(super) struct Index(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -113,7 +113,7 @@ fn quorums(lock: &DistributedLock) -> Vec<Designation> {
 impl Index {
     /// Takes a change of a lock; gives the locks on its key that it matters to, itself perhaps among them. `spans` says whether the keys
     /// of its quorum belong to no namespace, `newest` how the lock was last written here.
-    pub fn lock_changed(
+    pub(super) fn lock_changed(
         &self,
         change: &Change<DistributedLock>,
         spans: bool,
@@ -138,34 +138,34 @@ impl Index {
     }
 
     /// Takes what was written here of a lock. `newest` is asked while no other change can come in between.
-    pub fn refresh(&self, lock: &LockRef, newest: impl Fn(&LockRef) -> Option<Arc<DistributedLock>>) {
+    pub(super) fn refresh(&self, lock: &LockRef, newest: impl Fn(&LockRef) -> Option<Arc<DistributedLock>>) {
         let mut inner = self.inner();
         inner.refresh(lock, newest(lock).as_deref());
     }
 
     /// The locks on the same key that a change of this one matters to, itself perhaps among them.
-    pub fn concerned(&self, lock: &DistributedLock, spans: bool) -> Vec<LockRef> {
+    pub(super) fn concerned(&self, lock: &DistributedLock, spans: bool) -> Vec<LockRef> {
         self.inner().contention.concerned(&Entry::of(lock), spans)
     }
 
     /// The locks that hold the same key in their spec, whatever their quorum.
-    pub fn holders(&self, lock: &DistributedLock) -> Vec<LockRef> {
+    pub(super) fn holders(&self, lock: &DistributedLock) -> Vec<LockRef> {
         self.inner().contention.holders(&lock.key())
     }
 
     /// The last locks that held the same key and are finished.
-    pub fn ended(&self, lock: &DistributedLock) -> Vec<LockRef> {
+    pub(super) fn ended(&self, lock: &DistributedLock) -> Vec<LockRef> {
         self.inner().contention.ended(&lock.key())
     }
 
     /// Goes through those that wait before this one, in the order of their turns, as long as `more` says so.
-    pub fn for_each_before(&self, lock: &DistributedLock, spans: bool, more: impl FnMut(&LockRef) -> bool) {
+    pub(super) fn for_each_before(&self, lock: &DistributedLock, spans: bool, more: impl FnMut(&LockRef) -> bool) {
         let inner = self.inner();
         let _stopped = inner.contention.before(lock, spans).all(more);
     }
 
     /// The oldest lock that waits for the same key, of those that `is_meant`.
-    pub fn oldest(
+    pub(super) fn oldest(
         &self,
         lock: &DistributedLock,
         spans: bool,
@@ -175,12 +175,12 @@ impl Index {
     }
 
     /// The locks of this namespace.
-    pub fn in_namespace(&self, namespace: &str) -> Vec<LockRef> {
+    pub(super) fn in_namespace(&self, namespace: &str) -> Vec<LockRef> {
         self.inner().by_namespace.get(namespace).into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
     /// Whether there are so many older locks in its namespace.
-    pub fn has_older(&self, lock: &DistributedLock, number: usize) -> bool {
+    pub(super) fn has_older(&self, lock: &DistributedLock, number: usize) -> bool {
         let inner = self.inner();
         let namespace = inner.by_namespace.get(&lock.namespace().unwrap_or_default());
         let first_beyond = namespace.filter(|locks| locks.len() > number).and_then(|locks| locks.keys().nth(number));
@@ -188,19 +188,19 @@ impl Index {
     }
 
     /// The youngest lock of a namespace that has not so many older ones: the one that follows when an older one goes.
-    pub fn last_of(&self, namespace: &str, number: usize) -> Option<LockRef> {
+    pub(super) fn last_of(&self, namespace: &str, number: usize) -> Option<LockRef> {
         let inner = self.inner();
         let locks = inner.by_namespace.get(namespace).filter(|locks| locks.len() >= number)?;
         locks.values().nth(number.checked_sub(1)?).cloned()
     }
 
     /// The locks that name this quorum, or are held on it. `None` stands for the default.
-    pub fn of_quorum(&self, quorum: &Designation) -> Vec<LockRef> {
+    pub(super) fn of_quorum(&self, quorum: &Designation) -> Vec<LockRef> {
         self.inner().by_quorum.get(quorum).into_iter().flatten().cloned().collect()
     }
 
     /// The locks that depend on this pod.
-    pub fn pod_changed(&self, pod: &Pod) -> Vec<LockRef> {
+    pub(super) fn pod_changed(&self, pod: &Pod) -> Vec<LockRef> {
         let (namespace, inner) = (pod.namespace().unwrap_or_default(), self.inner());
         let bonds = [Bond::Pod(namespace.clone(), pod.name_any()), Bond::Namespace(namespace)];
         bonds.iter().filter_map(|bond| inner.bound_to.get(bond)).flatten().cloned().collect()
@@ -208,7 +208,7 @@ impl Index {
 
     /// The locks that depend on pods, if the node's readiness changed (its heartbeats matter to nobody). All of them: how many nodes
     /// are silent decides about each.
-    pub fn node_changed(&self, change: &Change<Node>) -> Vec<LockRef> {
+    pub(super) fn node_changed(&self, change: &Change<Node>) -> Vec<LockRef> {
         let node = change.object();
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
         let ready = conditions.into_iter().flatten().find(|c| c.type_ == "Ready").map(|c| c.status.clone());
@@ -224,12 +224,12 @@ impl Index {
     }
 
     /// The locks that depend on pods.
-    pub fn bound(&self) -> Vec<LockRef> {
+    pub(super) fn bound(&self) -> Vec<LockRef> {
         self.inner().bound_to.values().flatten().cloned().collect()
     }
 
     /// Every lock.
-    pub fn all(&self) -> Vec<LockRef> {
+    pub(super) fn all(&self) -> Vec<LockRef> {
         self.inner().facts.keys().cloned().collect()
     }
 

@@ -1,10 +1,11 @@
 //! The other locks on a key, as the caches and this replica's own writes have them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use tokio::sync::broadcast;
 
-use super::locks::Locks;
+use super::{index::Index, store::Store};
 use crate::{
     api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum, conditions::AcceptedReason},
     lock::{
@@ -21,9 +22,64 @@ use crate::{
         },
     },
     redlock::LockKey,
+    runtime::{cache::Change, context::Context},
 };
 
-impl Locks {
+/// So many nudges may wait to be read. A reader that falls further behind looks at all locks.
+const NUDGES: usize = 4096;
+
+/// Whether a lock could hold its key now. One that could not blocks no other.
+pub(super) type Eligible<'a> = &'a dyn Fn(&DistributedLock) -> bool;
+
+/// All locks by what they depend on, and the way to have one looked at again.
+pub(super) struct Peers {
+    context: Context,
+    store: Arc<Store>,
+    /// Which locks depend on what.
+    pub(super) index: Index,
+    nudges: broadcast::Sender<ObjectRef<DistributedLock>>,
+}
+
+impl Peers {
+    /// No lock is known yet.
+    pub(super) fn new(context: Context, store: Arc<Store>) -> Self {
+        Self { context, store, index: Index::default(), nudges: broadcast::channel(NUDGES).0 }
+    }
+
+    /// The locks that are to be looked at again.
+    pub(super) fn nudged(&self) -> broadcast::Receiver<ObjectRef<DistributedLock>> {
+        self.nudges.subscribe()
+    }
+
+    /// Asks for a reconcile.
+    pub(super) fn nudge(&self, lock: ObjectRef<DistributedLock>) {
+        // Nobody listens only while the controller is being stopped.
+        let _ = self.nudges.send(lock);
+    }
+
+    /// Takes a change of a lock; gives the locks on its key that it matters to, itself perhaps among them.
+    pub(super) fn lock_changed(&self, change: &Change<DistributedLock>) -> Vec<ObjectRef<DistributedLock>> {
+        let spans = self.spans_namespaces(change.object());
+        self.index.lock_changed(change, spans, |lock| self.store.get(lock))
+    }
+
+    /// Takes what was written here of a lock.
+    pub(super) fn refresh(&self, lock: &ObjectRef<DistributedLock>) {
+        self.index.refresh(lock, |lock| self.store.get(lock));
+    }
+
+    /// Asks for a reconcile of the others on the key that this one's news concern.
+    pub(super) fn nudge_others(&self, lock: &DistributedLock) {
+        let own = ObjectRef::from_obj(lock);
+        let concerned = self.index.concerned(lock, self.spans_namespaces(lock));
+        concerned.into_iter().filter(|other| *other != own).for_each(|other| self.nudge(other));
+    }
+
+    /// The longest ttl that the quorum allows by its specification.
+    pub(super) fn max_ttl(&self, access: &Access) -> Option<Duration> {
+        self.context.quorums.get(&access.quorum.reference()).map(|quorum| quorum.spec.max_ttl.get())
+    }
+
     /// Locks that name no quorum contend whatever the default is: what one of them still has on the default of before keeps the
     /// others off the new one.
     pub(super) fn held_elsewhere(&self, lock: &DistributedLock, access: &Access) -> Option<String> {
@@ -106,7 +162,7 @@ impl Locks {
     }
 
     fn newest(&self, locks: &[ObjectRef<DistributedLock>]) -> Vec<Arc<DistributedLock>> {
-        locks.iter().filter_map(|lock| self.newest_of(lock)).collect()
+        locks.iter().filter_map(|lock| self.store.get(lock)).collect()
     }
 
     /// Whether a lock is on this key of this quorum. What is held counts where it is held, also when it would not be accepted now, and
@@ -128,37 +184,52 @@ impl Locks {
     }
 
     /// The first of those that wait before this lock and could have the key now, as many as its place depends on.
-    fn first_before(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
+    fn first_before(
+        &self,
+        lock: &DistributedLock,
+        access: &Access,
+        eligible: Eligible<'_>,
+    ) -> Vec<Arc<DistributedLock>> {
         let (mut first, enough) = (Vec::new(), queue::enough(lock));
         self.index.for_each_before(lock, access.spans_namespaces, |other| {
-            let other = self.newest_of(other).filter(|other| self.is_on(access, other));
-            first.extend(other.filter(|other| queue::is_queued(other) && self.is_eligible(other)));
+            let other = self.store.get(other).filter(|other| self.is_on(access, other));
+            first.extend(other.filter(|other| queue::is_queued(other) && eligible(other)));
             first.len() < enough
         });
         first
     }
 
     /// The others on the key that may have left a value or a seal there, itself not among them.
-    pub(super) fn predecessors(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
+    pub(super) fn predecessors(
+        &self,
+        lock: &DistributedLock,
+        access: &Access,
+        eligible: Eligible<'_>,
+    ) -> Vec<Arc<DistributedLock>> {
         let mut peers = self.newest(&self.index.ended(lock));
         peers.retain(|peer| self.is_on(access, peer));
         peers.extend(self.holders(lock, access));
-        peers.extend(self.first_before(lock, access));
+        peers.extend(self.first_before(lock, access, eligible));
         peers
     }
 
     /// Whether the spec can be served beside the others on the key, and whose turn it is.
-    pub(super) fn place(&self, lock: &DistributedLock, access: &Access) -> Result<Place, Refusal> {
+    pub(super) fn place(
+        &self,
+        lock: &DistributedLock,
+        access: &Access,
+        eligible: Eligible<'_>,
+    ) -> Result<Place, Refusal> {
         let holders = self.holders(lock, access);
         let holders: Vec<_> = holders.iter().map(|holder| &**holder).collect();
         let oldest = self.index.oldest(lock, access.spans_namespaces, |other| {
-            let other = self.newest_of(other)?;
+            let other = self.store.get(other)?;
             (queue::is_queued(&other) && self.is_on(access, &other)).then_some(other)
         });
         if let Some(message) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
             return Err(Refusal { reason: AcceptedReason::KeyShapeConflict, message });
         }
-        Ok(queue::place(lock, &holders, self.first_before(lock, access).len()))
+        Ok(queue::place(lock, &holders, self.first_before(lock, access, eligible).len()))
     }
 }
 

@@ -17,11 +17,11 @@ pub(super) type Name = (String, String);
 /// Pods that were seen with leader labels, so that nobody has to look at all pods. Some may have lost them since: the cache of pods
 /// says so.
 #[derive(Debug, Default)]
-pub struct Wearers(Mutex<HashMap<Name, BTreeSet<String>>>);
+pub(super) struct Wearers(Mutex<HashMap<Name, BTreeSet<String>>>);
 
 impl Wearers {
     /// Takes notice of the labels of a pod.
-    pub fn see(&self, pod: &Pod) {
+    pub(super) fn see(&self, pod: &Pod) {
         for label in pod.labels().keys() {
             if let Some(lock) = label.strip_prefix(LEADER_LABEL_PREFIX) {
                 let name = (pod.namespace().unwrap_or_default(), lock.to_owned());

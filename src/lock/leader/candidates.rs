@@ -1,21 +1,43 @@
-//! Who would hold a lock if it were acquired now, as the caches have it.
+//! Who would hold a lock if it were acquired now, as the caches have it, and whether that candidate answers.
 
 use kube::ResourceExt;
 
-use super::{exclusions, locks::Locks};
+use super::exclusions::{self, Exclusions};
 use crate::{
     api::{Claim, DistributedLock, Election},
-    lock::model::{
-        candidate::{self, Candidate, Ineligible},
-        decide::Contender,
+    lock::{
+        model::{
+            candidate::{self, Candidate, Ineligible},
+            decide::Contender,
+        },
+        replica::liveness::{self, Asked},
     },
-    runtime::keys,
+    runtime::{context::Context, keys},
 };
 
-impl Locks {
-    /// Whether a lock could hold its key now. One that could not blocks no other.
-    pub(super) fn is_eligible(&self, lock: &DistributedLock) -> bool {
-        self.contender(lock).is_ok() && !self.is_unable(&lock.uid().unwrap_or_default())
+/// The candidates of all locks: pods as the caches have them, who is passed over, and what candidates have answered.
+pub(super) struct Candidates {
+    context: Context,
+    exclusions: Exclusions,
+    asked: Asked,
+}
+
+/// What is known of a candidate's health.
+pub(super) enum Health {
+    /// It answers, or is not asked.
+    Well,
+    /// It has to be asked.
+    Unknown(Box<Candidate>),
+    /// It failed the check for this reason, and was passed over before: there is no other candidate.
+    Unwell(String),
+    /// It failed the check, and is passed over from now on.
+    Excluded,
+}
+
+impl Candidates {
+    /// No candidate was asked yet.
+    pub(super) fn new(context: Context) -> Self {
+        Self { context, exclusions: Exclusions::default(), asked: Asked::default() }
     }
 
     /// Who would hold the lock if it were acquired now.
@@ -44,7 +66,7 @@ impl Locks {
         let (candidates, others) = candidate::of_election(election, &pods, &self.context.nodes.all())?;
         let mut reasons: Vec<_> = others.into_iter().map(|Ineligible(why)| why).collect();
         let any = !candidates.is_empty();
-        let candidates = self.without_shunned(lock, candidates);
+        let candidates = self.without_excluded(lock, candidates);
         match candidate::prefer(&candidates, election.preference) {
             Some(best) => Ok(Contender::Instance(Box::new(best.clone()))),
             None if any => Err("the only candidate has just released the lock: it may lead again after one ttl".into()),
@@ -58,7 +80,7 @@ impl Locks {
     }
 
     /// The candidates without those to pass over, unless there are no others.
-    fn without_shunned(&self, lock: &DistributedLock, candidates: Vec<Candidate>) -> Vec<Candidate> {
+    fn without_excluded(&self, lock: &DistributedLock, candidates: Vec<Candidate>) -> Vec<Candidate> {
         let (uid, now) = (lock.uid().unwrap_or_default(), self.context.clock.boottime());
         let api_now = self.context.api_now();
         let may_lead = |candidate: &Candidate| !exclusions::has_just_released(lock, &candidate.pod_name, api_now);
@@ -70,9 +92,34 @@ impl Locks {
         if others.is_empty() { passed_over } else { others }
     }
 
-    /// Passes a container instance over for the length of one TTL, if another candidate can lead. Whether it was so already.
-    pub fn shun(&self, lock: &DistributedLock, container_id: &str) -> bool {
-        let now = self.context.clock.boottime();
-        self.exclusions.add(&lock.uid().unwrap_or_default(), container_id, now, lock.spec.ttl.get())
+    /// A candidate that fails the liveness check before it holds would only keep the lock from others for a TTL: it is passed over for
+    /// that long, if another candidate can lead.
+    pub(super) fn health(&self, lock: &DistributedLock, contender: &Contender) -> Health {
+        let (Contender::Instance(candidate), Some(_asks)) = (contender, &lock.spec.liveness) else {
+            return Health::Well;
+        };
+        let (uid, now) = (lock.uid().unwrap_or_default(), self.context.clock.boottime());
+        match self.asked.take(&uid, &candidate.container_id, now) {
+            None => Health::Unknown(candidate.clone()),
+            Some(Ok(())) => Health::Well,
+            Some(Err(why)) if self.exclusions.add(&uid, &candidate.container_id, now, lock.spec.ttl.get()) => {
+                Health::Unwell(format!("pod {} fails the liveness check: {why}", candidate.pod_name))
+            }
+            Some(Err(_why)) => Health::Excluded,
+        }
+    }
+
+    /// Asks a candidate, and remembers its answer for the next decision.
+    pub(super) async fn ask(&self, lock: &DistributedLock, candidate: &Candidate) {
+        let Some(liveness) = &lock.spec.liveness else { return };
+        let pod = self.context.pods.named(&lock.namespace().unwrap_or_default(), &candidate.pod_name);
+        let answer = liveness::ask_pod(pod.as_deref(), liveness, &*self.context.network).await;
+        let uid = lock.uid().unwrap_or_default();
+        self.asked.answered(uid, candidate.container_id.clone(), answer, self.context.clock.boottime());
+    }
+
+    /// Drops what is remembered of a lock that is gone.
+    pub(super) fn forget(&self, uid: &str) {
+        self.asked.forget(uid);
     }
 }
