@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
 use super::GoDuration;
-use super::schema::{add_rules, rule};
+use super::schema::{add_rules, between, rule};
 
 mod outside;
 mod status;
@@ -132,16 +132,8 @@ fn spec_rules(schema: &mut Schema) {
                 "(self.members + (has(self.external) ? size(self.external) : 0)) in [1, 3, 5, 7, 9]",
                 "members and external must be an odd number together, so that a majority is clear: write 1, 3, 5, 7 or 9",
             ),
-            rule(
-                ".maxTTL",
-                "duration(self.maxTTL) >= duration('1s') && duration(self.maxTTL) <= duration('1h')",
-                "write a maxTTL from 1s to 1h, e.g. 30s",
-            ),
-            rule(
-                ".nodeTimeout",
-                "duration(self.nodeTimeout) >= duration('5ms') && duration(self.nodeTimeout) <= duration('5s')",
-                "write a nodeTimeout from 5ms to 5s, e.g. 50ms",
-            ),
+            between("maxTTL", "1s", "1h", "write a maxTTL from 1s to 1h, e.g. 30s"),
+            between("nodeTimeout", "5ms", "5s", "write a nodeTimeout from 5ms to 5s, e.g. 50ms"),
             rule(
                 ".clockDrift",
                 "duration(self.clockDrift.floor) <= duration('1s')",

@@ -12,7 +12,6 @@ mod index;
 mod labels;
 mod members;
 mod memory;
-mod notices;
 pub mod others;
 mod parts;
 mod peers;

@@ -31,16 +31,6 @@ const AFTER_PANICS: Duration = Duration::from_secs(5);
 /// After any other error.
 const AFTER_ERROR: Duration = Duration::from_millis(500);
 
-/// Why a lock is looked at again.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error(transparent)]
-    Error(#[from] Error),
-    /// So many times in a row.
-    #[error("handling it panicked, {0} times in a row")]
-    Panicked(u32),
-}
-
 /// Runs until the term ends.
 pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) {
     let parts = Arc::new(Parts::new(context.clone(), sessions, holds.clone(), term.clone()));
@@ -64,7 +54,7 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
 }
 
 /// A panic while one lock is handled harms only that lock.
-async fn handle(lock: Arc<DistributedLock>, parts: Arc<Parts>) -> Result<Action, Failure> {
+async fn handle(lock: Arc<DistributedLock>, parts: Arc<Parts>) -> Result<Action, Error> {
     let uid = lock.uid().unwrap_or_default();
     if let Some((left, count)) = given_up(&parts, &lock) {
         return Ok(handle_raw(&parts, &lock, left, count).await);
@@ -76,7 +66,7 @@ async fn handle(lock: Arc<DistributedLock>, parts: Arc<Parts>) -> Result<Action,
     match caught(look_after(&parts, &lock)).await {
         Ok(handled) => {
             parts.panics.lock().remove(&uid);
-            Ok(handled?)
+            handled
         }
         Err(_panic) => {
             // The panic may have come after a write.
@@ -84,7 +74,7 @@ async fn handle(lock: Arc<DistributedLock>, parts: Arc<Parts>) -> Result<Action,
             let mut panics = parts.panics.lock();
             let known = panics.entry(uid).or_default();
             known.add([lock.resource_version(), written], parts.members.now());
-            Err(Failure::Panicked(known.count()))
+            Err(Error::Panicked(known.count()))
         }
     }
 }
@@ -104,21 +94,21 @@ async fn look_after(parts: &Parts, lock: &DistributedLock) -> Result<Action, Err
     }
 }
 
-fn error_policy(lock: Arc<DistributedLock>, failure: &Failure, parts: Arc<Parts>) -> Action {
+fn error_policy(lock: Arc<DistributedLock>, error: &Error, parts: Arc<Parts>) -> Action {
     let metrics = &parts.context.metrics;
     metrics.count(&metrics.reconcile_errors, "lock");
     let lock = ObjectRef::from_obj(&*lock);
-    match failure {
-        Failure::Error(Error::Write(RequestError::Conflict)) => Action::requeue(AFTER_CONFLICT),
-        Failure::Error(Error::Write(RequestError::Gone)) => Action::await_change(),
-        Failure::Error(error) => {
-            tracing::warn!(%lock, error = error as &dyn std::error::Error, "will try again");
-            Action::requeue(AFTER_ERROR)
-        }
-        Failure::Panicked(count) => {
+    match error {
+        Error::Write(RequestError::Conflict) => Action::requeue(AFTER_CONFLICT),
+        Error::Write(RequestError::Gone) => Action::await_change(),
+        Error::Panicked(count) => {
             metrics.count(&metrics.panics, "lock");
             tracing::error!(%lock, count, "handling this lock panicked");
             Action::requeue(if *count > 1 { AFTER_PANICS } else { AFTER_PANIC })
+        }
+        Error::Write(_) | Error::TokenFloor(_) => {
+            tracing::warn!(%lock, error = error as &dyn std::error::Error, "will try again");
+            Action::requeue(AFTER_ERROR)
         }
     }
 }

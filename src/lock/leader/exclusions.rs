@@ -10,8 +10,8 @@ use crate::{
     time::{Boottime, UnixMillis},
 };
 
-/// Ends after which another candidate is to lead. Not those that say that the holder is gone, that nobody could tell, or that
-/// nobody is to hold the lock.
+/// Ends after which another candidate is to lead. Not those that say that the holder is gone, that its health is not known, or that
+/// the lock is to have no holder.
 const ASKED_TO_GO: [HeldReason; 5] = [
     HeldReason::SteppedDown,
     HeldReason::Broken,
@@ -20,7 +20,7 @@ const ASKED_TO_GO: [HeldReason; 5] = [
     HeldReason::Released,
 ];
 
-/// Whether the last hold was this pod's, and was ended against it: it is another one's turn, however long nobody could be elected
+/// Whether the last hold was this pod's, and was ended against it: it is another one's turn, however long no candidate could be elected
 /// meanwhile. Read off the history, so that every leader knows.
 pub(super) fn was_asked_to_go(lock: &DistributedLock, pod_name: &str) -> bool {
     let Some(last) = lock.status.as_ref().and_then(|status| status.history.first()) else { return false };

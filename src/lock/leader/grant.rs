@@ -76,9 +76,10 @@ pub(super) async fn acquire<'a>(
     members: &Members,
     reachability: &Reachability,
     metrics: &Metrics,
-    Bid { lock, access, contender }: Bid<'a>,
+    bid: Bid<'a>,
     holders: &[Arc<DistributedLock>],
 ) -> Answer<'a> {
+    let Bid { lock, access, .. } = bid;
     let later = |reason, message| Answer::Later(Postponed { reason, message, pause: NOT_YET_PAUSE });
     let Some((session, signer)) = members.signed(&access.quorum) else {
         let message = format!("this operator has no connection to RedisQuorum {} yet", access.quorum.name);
@@ -112,19 +113,8 @@ pub(super) async fn acquire<'a>(
                 // Most members answer within a moment of each other, and then one status write says it all.
                 let votes = late.within(LATE_VOTES).await.unwrap_or(grant.votes);
                 let grant = Grant { votes, ..grant };
-                return Answer::Granted(Box::new(Attempt {
-                    session,
-                    access,
-                    key,
-                    slot,
-                    contender,
-                    nonce,
-                    value,
-                    grant,
-                    rejoin_delay,
-                    wall,
-                    acquired,
-                }));
+                let attempt = Attempt { session, bid, key, slot, nonce, value, grant, rejoin_delay, wall, acquired };
+                return Answer::Granted(Box::new(attempt));
             }
             Acquire::HeldByOther { .. } => {}
             Acquire::NoQuorum { .. } | Acquire::Expired => break,
@@ -223,10 +213,9 @@ impl Occupied {
 /// A grant by the members that is being published.
 pub(super) struct Attempt<'a> {
     pub(super) session: Arc<QuorumSession>,
-    access: &'a Access,
+    pub(super) bid: Bid<'a>,
     pub(super) key: LockKey,
     slot: Option<i32>,
-    pub(super) contender: Contender,
     pub(super) nonce: Nonce,
     pub(super) value: LockValue,
     pub(super) grant: Grant,
@@ -245,7 +234,7 @@ impl Attempt<'_> {
     }
 
     pub(super) fn identity(&self) -> &str {
-        match &self.contender {
+        match &self.bid.contender {
             Contender::Identity(identity) => identity,
             Contender::Instance(candidate) => &candidate.pod_name,
         }
@@ -261,12 +250,12 @@ impl Attempt<'_> {
         let recorded = LockHolder {
             nonce: Some(self.nonce.to_string()),
             slot: self.slot,
-            quorum: Some(self.access.quorum.clone()),
+            quorum: Some(self.bid.access.quorum.clone()),
             key: Some(self.key.as_str().to_owned()),
             rejoin_delay: Some(self.rejoin_delay.into()),
             ..LockHolder::default()
         };
-        match &self.contender {
+        match &self.bid.contender {
             Contender::Identity(identity) => LockHolder { identity: identity.clone(), ..recorded },
             Contender::Instance(candidate) => LockHolder {
                 identity: candidate.pod_name.clone(),
@@ -295,7 +284,7 @@ impl Attempt<'_> {
     }
 
     pub(super) fn hold(&self, lock: &DistributedLock) -> Hold {
-        let Access { quorum, ttl, renew_interval, .. } = self.access.clone();
+        let Access { quorum, ttl, renew_interval, .. } = self.bid.access.clone();
         let terms = Terms {
             lock: ObjectRef::from_obj(lock),
             uid: lock.uid().unwrap_or_default(),

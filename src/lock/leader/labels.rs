@@ -1,4 +1,4 @@
-//! The leader label: on the pod that leads, and on no other. Nor is it on any pod while nobody leads, when `leaderLabel` is switched
+//! The leader label: on the pod that leads, and on no other. Nor is it on any pod while the election has no leader, when `leaderLabel` is switched
 //! off, or when the election is gone, however it came there.
 
 use std::{sync::Arc, time::Duration};
@@ -26,11 +26,11 @@ use crate::{
     },
 };
 
-/// How soon a label that nobody asked for is noticed.
+/// How soon a label that no election asks for is noticed.
 const TEND: Duration = Duration::from_secs(1);
 /// A ReplicaSet that is scaled down deletes pods with lower costs first. Pods without the annotation have the cost 0.
 const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
-/// Nobody else is likely to use this number, so that it tells our annotation from one that a person has set.
+/// No other program is likely to use this number, so that it tells our annotation from one that a person has set.
 const LEADERS_COST: &str = "1000001";
 
 /// Which pods have leader labels, as the watch shows them, and the way to change that.

@@ -89,7 +89,7 @@ fn silence_left(lock: &DistributedLock, api_now: UnixMillis) -> Option<Duration>
     Some(silence_since(lock.metadata.creation_timestamp.as_ref(), api_now))
 }
 
-/// How long to wait before our finalizer is taken off a lock that is being deleted and that nobody holds: an installation that looks after
+/// How long to wait before our finalizer is taken off a lock that is being deleted and has no holder: an installation that looks after
 /// the quorum and not after the lock would never do it. `None`: it has none, or its hold is the other installation's to end.
 fn farewell_left(lock: &DistributedLock, api_now: UnixMillis) -> Option<Duration> {
     let deleted = lock.metadata.deletion_timestamp.as_ref()?;

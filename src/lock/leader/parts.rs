@@ -7,8 +7,8 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 
 use super::{
-    candidates::Candidates, labels::Labels, members::Members, memory::Memory, notices::Notices, peers::Peers,
-    reachability::Reachability, store::Store, turns::Turns, unreadable::Looks,
+    candidates::Candidates, labels::Labels, members::Members, memory::Memory, peers::Peers, reachability::Reachability,
+    store::Store, turns::Turns, unreadable::Looks,
 };
 use crate::{
     api::DistributedLock,
@@ -32,7 +32,7 @@ pub(super) struct Parts {
     pub(super) reachability: Reachability,
     /// The way to the members, and the holds.
     pub(super) members: Members,
-    /// The lock objects.
+    /// The lock objects, and their Events.
     pub(super) store: Arc<Store>,
     /// The other locks.
     pub(super) peers: Arc<Peers>,
@@ -42,8 +42,6 @@ pub(super) struct Parts {
     pub(super) labels: Labels,
     /// Failed attempts, and what the members said about ends.
     pub(super) memory: Memory,
-    /// Events, metrics and nudges.
-    pub(super) notices: Notices,
     /// Whose turn it is on a key.
     pub(super) turns: Turns,
     /// How many locks are looked at side by side.
@@ -59,7 +57,7 @@ pub(super) struct Parts {
 impl Parts {
     /// For a new term; nothing is carried over from an earlier one but the holds.
     pub(super) fn new(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) -> Self {
-        let store = Arc::new(Store::new(&context));
+        let store = Arc::new(Store::new(context.clone()));
         let peers = Arc::new(Peers::new(context.clone(), store.clone()));
         Self {
             reachability: Reachability::new(term, context.clock.boottime()),
@@ -67,7 +65,6 @@ impl Parts {
             candidates: Candidates::new(context.clone()),
             labels: Labels::new(&context),
             memory: Memory::default(),
-            notices: Notices::new(context.clone(), peers.clone()),
             turns: Turns::default(),
             slots: Slots::new(SLOTS),
             publications: Mutex::default(),

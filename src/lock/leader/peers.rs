@@ -53,7 +53,7 @@ impl Peers {
 
     /// Asks for a reconcile.
     pub(super) fn nudge(&self, lock: ObjectRef<DistributedLock>) {
-        // Nobody listens only while the controller is being stopped.
+        // There is no reader only while the controller is being stopped.
         let _ = self.nudges.send(lock);
     }
 

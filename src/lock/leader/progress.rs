@@ -16,12 +16,17 @@ pub(super) enum Error {
     /// The quorum could not be asked to reserve tokens.
     #[error("failed to raise the quorum's token floor")]
     TokenFloor(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// So many times in a row.
+    #[error("handling the lock panicked, {0} times in a row")]
+    Panicked(u32),
 }
 
 /// How far a step came.
 pub(super) enum Progress {
     /// There is more to do, from this state.
     Next(Arc<DistributedLock>),
+    /// The same, and the others on the key are to be looked at: it has become free, or is held.
+    News(Arc<DistributedLock>),
     /// The lock is not acquired now: the next decision says why.
     Later(Postponed),
     /// Nothing more until then.
@@ -29,3 +34,6 @@ pub(super) enum Progress {
     /// Ask this candidate for its health, and decide again.
     Ask(Box<Candidate>),
 }
+
+/// What a step gives.
+pub(super) type Stepped = Result<Progress, Error>;

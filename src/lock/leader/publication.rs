@@ -1,4 +1,4 @@
-//! Publishing a grant: the status write that names the holder, and what becomes of the grant when nobody knows whether it happened.
+//! Publishing a grant: the status write that names the holder, and what becomes of the grant when it is not known whether it happened.
 //!
 //! A key is released only when no write that names its holder can land any more: the API server has refused every such write, or
 //! the object has moved on from the version that they carry. Otherwise the key is left to lapse.
@@ -12,8 +12,7 @@ use super::{
     labels::{self, leader_label_wanted},
     members::Members,
     memory::Postponed,
-    notices::Notices,
-    progress::{Error, Progress},
+    progress::{Error, Progress, Stepped},
     store::{Found, Store},
 };
 use crate::{
@@ -240,30 +239,28 @@ pub(super) async fn withdraw(store: &Store, lock: &DistributedLock) -> Result<()
     Ok(())
 }
 
-/// What a published grant brings: the leader label, an Event, and a look at the others on the key.
+/// What a published grant brings: the leader label and an Event.
 pub(super) async fn announce(
     store: &Store,
-    notices: &Notices,
     held: &Arc<DistributedLock>,
     attempt: &Attempt<'_>,
 ) -> Result<(), RequestError> {
-    if let (Some(pod_name), Contender::Instance(candidate)) = (leader_label_wanted(held), &attempt.contender) {
+    if let (Some(pod_name), Contender::Instance(candidate)) = (leader_label_wanted(held), &attempt.bid.contender) {
         labels::set(store.client(), &labels::name_of(held), pod_name, &candidate.pod_uid).await?;
     }
     let (name, token) = (attempt.identity(), attempt.grant.token);
     tracing::info!(lock = %full_name(held), holder = name, token = token.get(), votes = %attempt.grant.votes, "lock acquired");
-    notices.event(
+    store.event(
         held,
         EventType::Normal,
         "LockAcquired",
         format!("{name} holds {} with fencing token {token}", attempt.key),
     );
-    notices.nudge_others(held);
     Ok(())
 }
 
 /// The finalizer comes before the key, so that the object cannot vanish while the key is held.
-pub(super) async fn add_finalizer(store: &Store, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
+pub(super) async fn add_finalizer(store: &Store, lock: &Arc<DistributedLock>) -> Stepped {
     match store.set_finalizer(lock, true).await {
         Err(error @ (RequestError::Refused(_) | RequestError::Unknown(_))) => {
             Ok(Progress::Later(not_written(lock, &error)))

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use kube::runtime::reflector::ObjectRef;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::{
     api::RedisQuorum,
@@ -36,14 +36,14 @@ impl Reachability {
 
     /// A majority of this quorum has answered.
     pub(super) fn reached(&self, quorum: &ObjectRef<RedisQuorum>) {
-        if self.table().remove(quorum).is_some() {
+        if self.silent.lock().remove(quorum).is_some() {
             self.term.reaches(&quorum_name(quorum));
         }
     }
 
     /// No majority has answered an attempt to acquire. Whether that has gone on for too long.
     pub(super) fn is_silenced(&self, quorum: &ObjectRef<RedisQuorum>, now: Boottime) -> bool {
-        now.since(*self.table().entry(quorum.clone()).or_insert(now)) >= SILENCE
+        now.since(*self.silent.lock().entry(quorum.clone()).or_insert(now)) >= SILENCE
     }
 
     /// Lets another replica lead, if one reaches this quorum. `urgent`: a hold slips away meanwhile.
@@ -57,10 +57,6 @@ impl Reachability {
     /// Whether another replica may still take over for the sake of this quorum. When none does, what cannot be renewed here is lost.
     pub(super) fn may_hand_over(&self, quorum: &ObjectRef<RedisQuorum>, now: Boottime) -> bool {
         self.term.may_hand_over(&quorum_name(quorum), now)
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<ObjectRef<RedisQuorum>, Boottime>> {
-        self.silent.lock()
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     memory::Postponed,
     others::{self, Elsewhere},
     parts::Parts,
-    progress::{Error, Progress},
+    progress::{Error, Progress, Stepped},
     publication::{self, Published, SETTLE_PAUSE},
     release, seal, status,
     view::{self, Prospect},
@@ -77,6 +77,10 @@ async fn in_turn(parts: &Parts, reference: &ObjectRef<DistributedLock>, turn: &s
         let step = decide(&observe(parts, &lock, &access));
         match act(parts, &lock, access, step).await? {
             Progress::Next(newer) => lock = newer,
+            Progress::News(newer) => {
+                parts.peers.nudge_others(&newer);
+                lock = newer;
+            }
             Progress::Done(action) => return Ok(action),
             Progress::Later(postponed) => postpone(parts, &lock, postponed),
             Progress::Ask(candidate) => {
@@ -140,13 +144,8 @@ fn observe<'a>(parts: &Parts, lock: &'a DistributedLock, access: &Result<Access,
 }
 
 /// Carries out the one next step.
-async fn act(
-    parts: &Parts,
-    lock: &Arc<DistributedLock>,
-    access: Result<Access, Refusal>,
-    step: Step,
-) -> Result<Progress, Error> {
-    let Parts { store, members, memory, notices, labels, .. } = parts;
+async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, Refusal>, step: Step) -> Stepped {
+    let Parts { store, members, memory, labels, .. } = parts;
     match step {
         Step::AddFinalizer => publication::add_finalizer(store, lock).await,
         Step::RemoveFinalizer => {
@@ -161,25 +160,25 @@ async fn act(
             Ok(access) => acquire(parts, lock, &access, contender).await,
             Err(_refused) => Ok(Progress::Next(lock.clone())),
         },
-        Step::ClearRequests(names) => Ok(Progress::Next(status::clear_requests(store, notices, lock, &names).await?)),
-        Step::Free(freed) => release::free(store, members, notices, lock, freed).await,
-        Step::Lose(why) => release::lose(store, members, notices, lock, &why).await,
+        Step::ClearRequests(names) => Ok(Progress::Next(status::clear_requests(store, lock, &names).await?)),
+        Step::Free(freed) => release::free(store, members, lock, freed).await,
+        Step::Lose(why) => release::lose(store, members, lock, &why).await,
         Step::HandOver(quorum, why) => {
             parts.reachability.hand_over(&quorum, &why, true, members.now());
             Ok(Progress::Done(Action::requeue(AWAITING_SUCCESSOR)))
         }
-        Step::RunOut(reason, why) => release::run_out(store, members, notices, lock, (reason, &why)).await,
+        Step::RunOut(reason, why) => release::run_out(store, members, lock, (reason, &why)).await,
         Step::Seal => Ok(seal::held(members, memory, lock).await),
-        Step::LetGo(reason, why) => release::let_go_of(store, members, notices, lock, (reason, &why)).await,
+        Step::LetGo(reason, why) => release::let_go_of(store, members, lock, (reason, &why)).await,
         Step::SealLetGo => Ok(seal::let_go(members, memory, lock).await),
-        Step::ForgetLetGo => release::forget_let_go(store, notices, lock).await,
+        Step::ForgetLetGo => release::forget_let_go(store, lock).await,
         Step::Keep(rest) => {
-            let lock = status::publish_renewal(store, members, notices, &parts.publications, lock, &rest).await?;
+            let lock = status::publish_renewal(store, members, &parts.publications, lock, &rest).await?;
             labels.ensure(&lock).await?;
             Ok(Progress::Done(wake(rest.wake)))
         }
         Step::Rest(rest) => {
-            let lock = status::publish(store, notices, lock, &rest.status).await?;
+            let lock = status::publish(store, lock, &rest.status).await?;
             labels.ensure_none(&lock).await?;
             Ok(Progress::Done(wake(rest.wake)))
         }
@@ -187,12 +186,7 @@ async fn act(
 }
 
 /// Acquires the lock for a candidate that is well, and publishes the grant.
-async fn acquire(
-    parts: &Parts,
-    lock: &Arc<DistributedLock>,
-    access: &Access,
-    contender: Contender,
-) -> Result<Progress, Error> {
+async fn acquire(parts: &Parts, lock: &Arc<DistributedLock>, access: &Access, contender: Contender) -> Stepped {
     let Parts { context, reachability, store, members, peers, candidates, memory, .. } = parts;
     match candidates.health(lock, &contender) {
         Health::Well => {}
@@ -206,8 +200,8 @@ async fn acquire(
         Answer::Granted(attempt) => match publication::publish(store, members, lock, &attempt).await? {
             Published::Named(held) => {
                 memory.resume(&held.uid().unwrap_or_default());
-                publication::announce(store, &parts.notices, &held, &attempt).await?;
-                return Ok(Progress::Next(held));
+                publication::announce(store, &held, &attempt).await?;
+                return Ok(Progress::News(held));
             }
             Published::Impossible => return Ok(Progress::Done(Action::requeue(SETTLE_PAUSE))),
             Published::Refused(error) | Published::Open(error) => publication::not_written(lock, &error),
@@ -259,7 +253,7 @@ async fn leave(parts: &Parts, lock: &Arc<DistributedLock>, quorum: &RedisQuorum)
         Elsewhere::Refuse => {
             let Refusal { reason, message } = others::refusal(quorum);
             let status = Draft::of(lock, now).refused(reason, &message).finish();
-            status::publish(&parts.store, &parts.notices, lock, &status).await?;
+            status::publish(&parts.store, lock, &status).await?;
         }
         Elsewhere::Leave => {}
     }

@@ -11,8 +11,7 @@ use kube::{Api, Client, ResourceExt, runtime::events::EventType};
 use super::{
     labels,
     members::Members,
-    notices::Notices,
-    progress::{Error, Progress},
+    progress::{Error, Progress, Stepped},
     store::Store,
 };
 use crate::{
@@ -38,52 +37,42 @@ const LONGEST_AUTHOR: usize = 128;
 pub(super) async fn free(
     store: &Store,
     members: &Members,
-    notices: &Notices,
-    lock: &Arc<DistributedLock>,
+    lock: &DistributedLock,
     Freed { reason, why, leave_seal }: Freed,
-) -> Result<Progress, Error> {
+) -> Stepped {
     if let Some(doubt) = doubt_about_deletion(store.client(), lock, reason).await? {
-        return run_out(store, members, notices, lock, (reason, &doubt)).await;
+        return run_out(store, members, lock, (reason, &doubt)).await;
     }
     let why = attributed(lock, reason, why);
     let reach = members.reach_held(lock);
-    let freed = unpublish(store, members, notices, lock, End { reason, why: &why, let_go: None }).await?;
+    let freed = unpublish(store, members, lock, End { reason, why: &why, let_go: None }).await?;
     if let Some(reach) = reach.filter(|_| !leave_seal) {
         reach.delete().await;
     }
     tracing::info!(lock = %full_name(lock), %reason, why, "lock released");
-    notices.event(&freed, weight(reason), "LockReleased", why);
-    notices.nudge_others(&freed);
-    Ok(Progress::Next(freed))
+    store.event(&freed, weight(reason), "LockReleased", why);
+    Ok(Progress::News(freed))
 }
 
 /// A majority of the members refused the hold: its key is gone there, and what a minority still has keeps no promise.
-pub(super) async fn lose(
-    store: &Store,
-    members: &Members,
-    notices: &Notices,
-    lock: &Arc<DistributedLock>,
-    why: &str,
-) -> Result<Progress, Error> {
+pub(super) async fn lose(store: &Store, members: &Members, lock: &DistributedLock, why: &str) -> Stepped {
     let reach = members.reach_held(lock);
     let end = End { reason: HeldReason::Expired, why, let_go: None };
-    let freed = unpublish(store, members, notices, lock, end).await?;
+    let freed = unpublish(store, members, lock, end).await?;
     if let Some(reach) = reach {
         reach.delete().await;
     }
-    tell_lost(notices, &freed, why);
-    notices.nudge_others(&freed);
-    Ok(Progress::Next(freed))
+    tell_lost(store, &freed, why);
+    Ok(Progress::News(freed))
 }
 
 /// Starts to let a hold run out. Every replica stops renewing when it sees the status; the seal stops those that do not.
 pub(super) async fn run_out(
     store: &Store,
     members: &Members,
-    notices: &Notices,
-    lock: &Arc<DistributedLock>,
+    lock: &DistributedLock,
     (reason, why): (HeldReason, &str),
-) -> Result<Progress, Error> {
+) -> Stepped {
     let uid = lock.uid().unwrap_or_default();
     let hold = members.holds.get(&uid);
     let record = members.record(lock);
@@ -107,10 +96,10 @@ pub(super) async fn run_out(
     // Not before the write: if it fails, the next attempt has to know the last validity, too.
     members.holds.forget(&uid);
     if reason == HeldReason::Expired {
-        tell_lost(notices, &ending, why);
+        tell_lost(store, &ending, why);
     } else {
         tracing::info!(lock = %full_name(lock), %reason, why, "lock is no longer renewed and runs out");
-        notices.event(&ending, weight(reason), "LockEnding", format!("not renewed any more: {why}"));
+        store.event(&ending, weight(reason), "LockEnding", format!("not renewed any more: {why}"));
     }
     Ok(Progress::Next(ending))
 }
@@ -122,35 +111,32 @@ fn end_of_delay(lock: &DistributedLock, reason: HeldReason, until: MilliTime) ->
     MilliTime::from_millis(until.as_millis().saturating_add(delay))
 }
 
-fn tell_lost(notices: &Notices, lock: &Arc<DistributedLock>, why: &str) {
+fn tell_lost(store: &Store, lock: &Arc<DistributedLock>, why: &str) {
     tracing::warn!(lock = %full_name(lock), why, "lock lost");
-    notices.event(lock, EventType::Warning, "LockLost", why);
+    store.event(lock, EventType::Warning, "LockLost", why);
 }
 
 /// No majority of the members has confirmed the end for so long that none can remember the hold.
 pub(super) async fn let_go_of(
     store: &Store,
     members: &Members,
-    notices: &Notices,
-    lock: &Arc<DistributedLock>,
+    lock: &DistributedLock,
     (reason, why): (HeldReason, &str),
-) -> Result<Progress, Error> {
+) -> Stepped {
     let nonce = holder_nonce(lock).map_or_else(|| EVERY_ATTEMPT.to_owned(), |nonce| nonce.to_string());
     let let_go =
         members.record(lock).map(|record| LetGo { nonce, quorum: record.quorum, key: record.key.as_str().to_owned() });
     let why = format!("{why}; no majority of the members answered until the hold must have run out");
-    let freed = unpublish(store, members, notices, lock, End { reason, why: &why, let_go }).await?;
+    let freed = unpublish(store, members, lock, End { reason, why: &why, let_go }).await?;
     tracing::warn!(lock = %full_name(lock), %reason, why, "lock let go, its keys are left to run out");
-    notices.event(&freed, EventType::Warning, "LockReleased", why);
-    notices.nudge_others(&freed);
-    Ok(Progress::Next(freed))
+    store.event(&freed, EventType::Warning, "LockReleased", why);
+    Ok(Progress::News(freed))
 }
 
 /// A majority has told the end of a hold that was let go.
-pub(super) async fn forget_let_go(store: &Store, notices: &Notices, lock: &DistributedLock) -> Result<Progress, Error> {
+pub(super) async fn forget_let_go(store: &Store, lock: &DistributedLock) -> Stepped {
     let written = store.replace_status(lock, Draft::of(lock, store.api_now()).let_go(None).finish()).await?;
-    notices.nudge_others(&written);
-    Ok(Progress::Next(written))
+    Ok(Progress::News(written))
 }
 
 /// Deleting a claim is its holder's word only if nothing else deleted it. The caches may not show that yet, and a
@@ -187,7 +173,6 @@ struct End<'a> {
 async fn unpublish(
     store: &Store,
     members: &Members,
-    notices: &Notices,
     lock: &DistributedLock,
     End { reason, why, let_go }: End<'_>,
 ) -> Result<Arc<DistributedLock>, RequestError> {
@@ -203,7 +188,7 @@ async fn unpublish(
     let status = if finishes { ended.finished(reason, why) } else { ended }.finish();
     let written = store.replace_status(lock, status).await?;
     members.holds.forget(&lock.uid().unwrap_or_default());
-    notices.count_end(reason);
+    store.count_end(reason);
     Ok(written)
 }
 
@@ -267,7 +252,7 @@ mod tests {
         let lock = |annotations: serde_json::Value, status: serde_json::Value| -> DistributedLock {
             serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
                 "metadata": {"name": "a", "annotations": annotations,
-                    "managedFields": [{"manager": "somebody-else", "fieldsType": "FieldsV1",
+                    "managedFields": [{"manager": "kubectl-edit", "fieldsType": "FieldsV1",
                         "fieldsV1": {"f:metadata": {"f:annotations": {"f:redlock-operator.io/break": {}}}}}]},
                 "spec": {"key": "k", "claim": {"identity": "a"}}, "status": status}))
             .unwrap()

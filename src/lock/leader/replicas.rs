@@ -1,4 +1,4 @@
-//! Noticing that another replica of the operator has started: it knows of no validity until one is published, and is not ready before.
+//! Noticing that another replica of the operator has started: it knows of no validity until one is published, and is not ready before then.
 
 use std::collections::HashSet;
 

@@ -9,7 +9,7 @@ use kube::{
 };
 use parking_lot::Mutex;
 
-use super::{members::Members, notices::Notices, store::Store};
+use super::{members::Members, store::Store};
 use crate::{
     api::{
         DistributedLock, DistributedLockStatus, RELEASE_ANNOTATION,
@@ -22,7 +22,6 @@ use crate::{
 /// Writes the status if it says something else. Nothing is written while nothing changes.
 pub(super) async fn publish(
     store: &Store,
-    notices: &Notices,
     lock: &Arc<DistributedLock>,
     status: &DistributedLockStatus,
 ) -> Result<Arc<DistributedLock>, RequestError> {
@@ -32,7 +31,7 @@ pub(super) async fn publish(
     }
     let written = store.replace_status(lock, status.clone()).await?;
     if let Some(refusal) = new_refusal(lock, &written) {
-        notices.event(&written, EventType::Warning, &refusal.reason, &refusal.message);
+        store.event(&written, EventType::Warning, &refusal.reason, &refusal.message);
     }
     Ok(written)
 }
@@ -41,27 +40,25 @@ pub(super) async fn publish(
 pub(super) async fn publish_renewal(
     store: &Store,
     members: &Members,
-    notices: &Notices,
     publications: &Mutex<Publications>,
     lock: &Arc<DistributedLock>,
     rest: &Rest,
 ) -> Result<Arc<DistributedLock>, RequestError> {
-    let Some(renewal) = &rest.renewal else { return publish(store, notices, lock, &rest.status).await };
+    let Some(renewal) = &rest.renewal else { return publish(store, lock, &rest.status).await };
     let uid = lock.uid().unwrap_or_default();
     let waits = || !publications.lock().may(&uid, &ObjectRef::from_obj(&**lock), renewal.urgency);
     if is_mere_renewal(lock, &rest.status) && waits() {
         return Ok(lock.clone());
     }
-    let written = publish(store, notices, lock, &rest.status).await?;
+    let written = publish(store, lock, &rest.status).await?;
     members.holds.announced(&uid);
-    notices.observe_lateness(renewal.lateness);
+    store.observe_lateness(renewal.lateness);
     Ok(written)
 }
 
 /// Takes off what asked for nothing that can be done, and says so of a release.
 pub(super) async fn clear_requests(
     store: &Store,
-    notices: &Notices,
     lock: &DistributedLock,
     names: &[&str],
 ) -> Result<Arc<DistributedLock>, RequestError> {
@@ -71,7 +68,7 @@ pub(super) async fn clear_requests(
             "the annotation {RELEASE_ANNOTATION} was removed and nothing was released: its value is not the token of this \
              hold. The holder releases it with the value {token}"
         );
-        notices.event(&cleared, EventType::Warning, "ReleaseRefused", note);
+        store.event(&cleared, EventType::Warning, "ReleaseRefused", note);
     }
     Ok(cleared)
 }

@@ -6,25 +6,24 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
-    runtime::reflector::ObjectRef,
+    runtime::{events::EventType, reflector::ObjectRef},
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
-    api::{DistributedLock, DistributedLockStatus, LOCK_FINALIZER},
+    api::{DistributedLock, DistributedLockStatus, LOCK_FINALIZER, conditions::HeldReason},
     lock::replica::shares::Slots,
     runtime::{
-        api_time::ApiTime,
-        cache::{Cache, Guarded, Unreadable},
+        cache::{Guarded, Unreadable},
         context::Context,
-        metrics::Metrics,
         requests::{RequestError, request, unless_gone},
     },
     time::UnixMillis,
@@ -45,42 +44,32 @@ pub(super) enum Found {
     Gone,
 }
 
-/// The lock objects.
+/// The lock objects, and what is told of them: Events and metrics.
 pub(super) struct Store {
-    client: Client,
-    cache: Cache<DistributedLock>,
-    api_time: Arc<ApiTime>,
-    metrics: Arc<Metrics>,
+    context: Context,
     slots: Slots,
     written: Written,
 }
 
 impl Store {
     /// Nothing written yet.
-    pub(super) fn new(context: &Context) -> Self {
-        Self {
-            client: context.client.clone(),
-            cache: context.locks.clone(),
-            api_time: context.api_time.clone(),
-            metrics: context.metrics.clone(),
-            slots: Slots::new(AT_ONCE),
-            written: Written::default(),
-        }
+    pub(super) fn new(context: Context) -> Self {
+        Self { context, slots: Slots::new(AT_ONCE), written: Written::default() }
     }
 
     /// For requests about other objects.
     pub(super) const fn client(&self) -> &Client {
-        &self.client
+        &self.context.client
     }
 
     /// The API server's time now, which a status carries.
     pub(super) fn api_now(&self) -> UnixMillis {
-        self.api_time.now()
+        self.context.api_now()
     }
 
     /// As the watch has it, or as it was last written here.
     pub(super) fn get(&self, lock: &ObjectRef<DistributedLock>) -> Option<Arc<DistributedLock>> {
-        self.cache.get(lock).map(|cached| self.newest(cached))
+        self.context.locks.get(lock).map(|cached| self.newest(cached))
     }
 
     /// The newer of the cached object and what was written here.
@@ -110,7 +99,7 @@ impl Store {
             Err(RequestError::Refused(_)) => "refused",
             Err(RequestError::Unknown(_)) => "unknown",
         };
-        self.metrics.count(&self.metrics.api_writes, outcome);
+        self.context.metrics.count(&self.context.metrics.api_writes, outcome);
         result
     }
 
@@ -121,7 +110,7 @@ impl Store {
         status: DistributedLockStatus,
     ) -> Result<Arc<DistributedLock>, RequestError> {
         let object = DistributedLock { status: Some(status), ..lock.clone() };
-        let (api, name) = (locks(&self.client, lock), lock.name_any());
+        let (api, name) = (self.api(lock), lock.name_any());
         let replaced = self.write(&lock.metadata, api.replace_status(&name, &PostParams::default(), &object)).await?;
         Ok(self.written.remember(lock.resource_version(), replaced))
     }
@@ -156,7 +145,7 @@ impl Store {
         value: Value,
     ) -> Result<Arc<DistributedLock>, RequestError> {
         let patch = Patch::Merge(json!({"metadata": {field: value, "resourceVersion": lock.resource_version()}}));
-        let (api, name) = (locks(&self.client, lock), lock.name_any());
+        let (api, name) = (self.api(lock), lock.name_any());
         let patched = self.write(&lock.metadata, api.patch(&name, &PatchParams::default(), &patch)).await?;
         Ok(self.written.remember(lock.resource_version(), patched))
     }
@@ -165,25 +154,46 @@ impl Store {
     pub(super) async fn delete(&self, lock: &DistributedLock) -> Result<(), RequestError> {
         let preconditions = Preconditions { uid: lock.uid(), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        let (api, name) = (locks(&self.client, lock), lock.name_any());
+        let (api, name) = (self.api::<DistributedLock>(lock), lock.name_any());
         unless_gone(self.write(&lock.metadata, api.delete(&name, &parameters)).await)
+    }
+
+    fn api<K>(&self, lock: &DistributedLock) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.context.client.clone(), &lock.namespace().unwrap_or_default())
+    }
+
+    /// Publishes an Event and does not wait for it. What is normal for a claim is in its history: two Events for each claim would be
+    /// half of all writes.
+    pub(super) fn event(&self, lock: &Arc<DistributedLock>, type_: EventType, reason: &str, note: impl Into<String>) {
+        if lock.spec.election.is_none() && matches!(type_, EventType::Normal) {
+            return;
+        }
+        let (context, lock, reason, note) = (self.context.clone(), lock.clone(), reason.to_owned(), note.into());
+        tokio::spawn(async move { context.event(&*lock, type_, &reason, note).await });
+    }
+
+    /// Counts the end of a hold.
+    pub(super) fn count_end(&self, reason: HeldReason) {
+        self.context.metrics.count(&self.context.metrics.ended, reason.as_str());
+    }
+
+    /// Notes how late a renewal was published.
+    pub(super) fn observe_lateness(&self, lateness: Duration) {
+        self.context.metrics.publication_lateness.observe(lateness.as_secs_f64());
     }
 
     /// Reads the object from the API server.
     pub(super) async fn read(&self, lock: &DistributedLock) -> Result<Found, RequestError> {
-        let api: Api<Guarded<DistributedLock>> =
-            Api::namespaced(self.client.clone(), &lock.namespace().unwrap_or_default());
-        let read = request(api.get_opt(&lock.name_any())).await?;
+        let read = request(self.api::<Guarded<DistributedLock>>(lock).get_opt(&lock.name_any())).await?;
         Ok(match read.filter(|read| read.meta().uid == lock.metadata.uid) {
             Some(Guarded::Read(read)) => Found::Lock(self.written.remember(lock.resource_version(), read)),
             Some(Guarded::Unreadable(raw)) => Found::Unreadable(raw),
             None => Found::Gone,
         })
     }
-}
-
-fn locks(client: &Client, lock: &DistributedLock) -> Api<DistributedLock> {
-    Api::namespaced(client.clone(), &lock.namespace().unwrap_or_default())
 }
 
 /// Pure: the lock objects as this replica last wrote them, by UID.

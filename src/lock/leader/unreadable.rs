@@ -11,7 +11,7 @@ use kube::{
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{labels, members::Members, memory::Memory, notices::Notices, parts::Parts, seal, store::Store};
+use super::{labels, members::Members, memory::Memory, parts::Parts, seal, store::Store};
 use crate::{
     api::{DistributedLock, LOCK_FINALIZER, LetGo},
     lock::model::{
@@ -113,7 +113,7 @@ pub(super) async fn tend_one(parts: &Parts, raw: &Raw) -> (Duration, Option<Stri
     if place.as_ref().is_some_and(|place| !parts.context.serves(&place.quorum)) {
         return (LOOK_AGAIN, None);
     }
-    let Parts { members, memory, store, notices, .. } = parts;
+    let Parts { members, memory, store, .. } = parts;
     let look = parts.looks.see(raw, members.now());
     let is_told = told(raw, store.api_now()).is_none();
     let done = match decide(raw, &view(members, memory, &look, raw, place.as_ref(), is_told)) {
@@ -122,8 +122,8 @@ pub(super) async fn tend_one(parts: &Parts, raw: &Raw) -> (Duration, Option<Stri
             seal_keys(members, memory, raw, place.as_ref()).await;
             return (seal_retry(), None);
         }
-        Step::End => end(store, notices, raw).await,
-        Step::Free { confirmed } => free(store, members, notices, raw, place.as_ref().filter(|_| !confirmed)).await,
+        Step::End => end(store, raw).await,
+        Step::Free { confirmed } => free(store, members, raw, place.as_ref().filter(|_| !confirmed)).await,
         Step::RemoveFinalizer => remove_finalizer(store, members, raw).await,
         Step::Tell => match told(raw, store.api_now()) {
             Some(patch) => patch_status(store, raw, &patch).await,
@@ -191,10 +191,10 @@ async fn seal_keys(members: &Members, memory: &Memory, raw: &Raw, place: Option<
     }
 }
 
-async fn end(store: &Store, notices: &Notices, raw: &Raw) -> Result<Option<String>, RequestError> {
+async fn end(store: &Store, raw: &Raw) -> Result<Option<String>, RequestError> {
     let written = patch_status(store, raw, &ending(raw, store.api_now())).await?;
     tracing::warn!(lock = raw.full_name(), why = raw.trouble.message(), "its hold is not renewed any more");
-    emit(notices, raw, "LockEnding", format!("not renewed any more: {}", raw.trouble.message()));
+    emit(store, raw, "LockEnding", format!("not renewed any more: {}", raw.trouble.message()));
     Ok(written)
 }
 
@@ -202,7 +202,6 @@ async fn end(store: &Store, notices: &Notices, raw: &Raw) -> Result<Option<Strin
 async fn free(
     store: &Store,
     members: &Members,
-    notices: &Notices,
     raw: &Raw,
     unconfirmed: Option<&Place>,
 ) -> Result<Option<String>, RequestError> {
@@ -216,9 +215,9 @@ async fn free(
     });
     let written = patch_status(store, raw, &ended(raw, let_go.as_ref(), store.api_now())).await?;
     members.holds.forget(raw.uid());
-    notices.count_end(raw.trouble.held());
+    store.count_end(raw.trouble.held());
     tracing::warn!(lock = raw.full_name(), why = raw.trouble.message(), "its hold has ended");
-    emit(notices, raw, "LockReleased", format!("its hold has ended: {}", raw.trouble.message()));
+    emit(store, raw, "LockReleased", format!("its hold has ended: {}", raw.trouble.message()));
     Ok(written)
 }
 
@@ -254,7 +253,7 @@ fn raw_api<'a>(store: &Store, raw: &'a Raw) -> (Api<DynamicObject>, &'a str) {
     (api, raw.metadata.name.as_deref().unwrap_or_default())
 }
 
-fn emit(notices: &Notices, raw: &Raw, reason: &'static str, note: String) {
+fn emit(store: &Store, raw: &Raw, reason: &'static str, note: String) {
     let object = DistributedLock { metadata: raw.metadata.clone(), ..DistributedLock::default() };
-    notices.event(&Arc::new(object), EventType::Warning, reason, note);
+    store.event(&Arc::new(object), EventType::Warning, reason, note);
 }

@@ -199,7 +199,7 @@ impl Task<'_> {
         publish::replace(self, &quorum, |status| {
             for type_ in [QuorumCondition::Ready, QuorumCondition::QuorumAvailable] {
                 let reason = CommonReason::Deleting;
-                set_condition(&mut status.conditions, type_, false, reason, message.as_str(), generation, now);
+                set_condition(&mut status.conditions, type_, false, reason, message.as_str(), (generation, now));
             }
         })
         .await?;

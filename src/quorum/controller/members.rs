@@ -339,7 +339,7 @@ impl Member<'_> {
         let until = rejoin_at.and_then(|at| self.task.wall_time(at, look.now));
         let until = until.map_or_else(|| "it is safe".to_owned(), |until| until.to_string());
         let (type_, reason, note) = match reason {
-            Reason::FirstStart => {
+            Reason::FirstStart | Reason::Joining => {
                 (EventType::Normal, "Fenced", format!("{name} has started and may not vote before {until}"))
             }
             Reason::Restarted => (

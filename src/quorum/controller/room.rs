@@ -19,7 +19,7 @@ impl Leader {
         status.observed_generation = generation;
         for condition in [QuorumCondition::Ready, QuorumCondition::QuorumAvailable] {
             let reason = CommonReason::TooManyQuorums;
-            set_condition(&mut status.conditions, condition, false, reason, message.as_str(), generation, now);
+            set_condition(&mut status.conditions, condition, false, reason, message.as_str(), (generation, now));
         }
         if next.status != quorum.status {
             let api: Api<RedisQuorum> =

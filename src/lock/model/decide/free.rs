@@ -1,4 +1,4 @@
-//! Pure: the next step for a lock that nobody holds.
+//! Pure: the next step for a lock that has no holder.
 
 use std::time::Duration;
 

@@ -73,16 +73,16 @@ pub fn conditions(
         clients_ready(lists, overview),
     ];
     for (type_, holds, reason, message) in drafts {
-        set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+        set_condition(&mut status.conditions, type_, holds, reason, message, (generation, now));
     }
     if let Some(Agreement { holds, reason, message }) = overview.agreement.clone() {
         let type_ = QuorumCondition::QuorumAgrees;
-        set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+        set_condition(&mut status.conditions, type_, holds, reason, message, (generation, now));
     }
     match &overview.tls {
         Some(Report { ready, reason, message }) => {
             let type_ = QuorumCondition::TLSReady;
-            set_condition(&mut status.conditions, type_, *ready, *reason, message.as_str(), generation, now);
+            set_condition(&mut status.conditions, type_, *ready, *reason, message.as_str(), (generation, now));
         }
         None => status.conditions.retain(|condition| condition.type_ != QuorumCondition::TLSReady.as_str()),
     }
@@ -93,7 +93,7 @@ pub fn refused(status: &mut RedisQuorumStatus, obstacle: &Obstacle, generation: 
     let message = obstacle.message.as_str();
     for (type_, holds) in [(QuorumCondition::Ready, Status::False), (QuorumCondition::QuorumAvailable, Status::Unknown)]
     {
-        set_condition(&mut status.conditions, type_, holds, obstacle.reason, message, generation, now);
+        set_condition(&mut status.conditions, type_, holds, obstacle.reason, message, (generation, now));
     }
 }
 

@@ -91,7 +91,7 @@ pub fn watch_conditions(status: &mut RedisQuorumStatus, watched: &Watched, gener
         (QuorumCondition::ClockHealthy, clock_healthy(status, &watched.clocks)),
         (QuorumCondition::TTLWithinBound, within_bound(watched)),
     ] {
-        set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+        set_condition(&mut status.conditions, type_, holds, reason, message, (generation, now));
     }
 }
 
