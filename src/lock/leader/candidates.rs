@@ -1,10 +1,16 @@
 //! Who would hold a lock if it were acquired now, as the caches have it, and whether that candidate answers.
 
+use std::sync::Arc;
+
 use kube::ResourceExt;
 
-use super::exclusions::{self, Exclusions};
+use super::{
+    exclusions::{self, Exclusions},
+    memory::{NOT_YET_PAUSE, Postponed},
+    progress::Progress,
+};
 use crate::{
-    api::{Claim, DistributedLock, Election},
+    api::{Claim, DistributedLock, Election, conditions::HeldReason},
     lock::{
         model::{
             candidate::{self, Candidate, Ineligible},
@@ -20,18 +26,6 @@ pub(super) struct Candidates {
     context: Context,
     exclusions: Exclusions,
     asked: Asked,
-}
-
-/// What is known of a candidate's health.
-pub(super) enum Health {
-    /// It answers, or is not asked.
-    Well,
-    /// It has to be asked.
-    Unknown(Box<Candidate>),
-    /// It failed the check for this reason, and was passed over before: there is no other candidate.
-    Unwell(String),
-    /// It failed the check, and is passed over from now on.
-    Excluded,
 }
 
 impl Candidates {
@@ -93,20 +87,20 @@ impl Candidates {
     }
 
     /// A candidate that fails the liveness check before it holds would only keep the lock from others for a TTL: it is passed over for
-    /// that long, if another candidate can lead.
-    pub(super) fn health(&self, lock: &DistributedLock, contender: &Contender) -> Health {
-        let (Contender::Instance(candidate), Some(_asks)) = (contender, &lock.spec.liveness) else {
-            return Health::Well;
-        };
+    /// that long, if another candidate can lead. `None`: it is well, or is not asked.
+    pub(super) fn health(&self, lock: &Arc<DistributedLock>, contender: &Contender) -> Option<Progress> {
+        let (Contender::Instance(candidate), Some(_asks)) = (contender, &lock.spec.liveness) else { return None };
         let (uid, now) = (lock.uid().unwrap_or_default(), self.context.clock.boottime());
-        match self.asked.take(&uid, &candidate.container_id, now) {
-            None => Health::Unknown(candidate.clone()),
-            Some(Ok(())) => Health::Well,
-            Some(Err(why)) if self.exclusions.add(&uid, &candidate.container_id, now, lock.spec.ttl.get()) => {
-                Health::Unwell(format!("pod {} fails the liveness check: {why}", candidate.pod_name))
-            }
-            Some(Err(_why)) => Health::Excluded,
+        let Some(answer) = self.asked.take(&uid, &candidate.container_id, now) else {
+            return Some(Progress::Ask(candidate.clone()));
+        };
+        let why = answer.err()?;
+        if self.exclusions.add(&uid, &candidate.container_id, now, lock.spec.ttl.get()) {
+            let message = format!("pod {} fails the liveness check: {why}", candidate.pod_name);
+            return Some(Progress::Later(Postponed { reason: HeldReason::NoCandidate, message, pause: NOT_YET_PAUSE }));
         }
+        // That was not known before: the next decision picks another candidate, if there is one.
+        Some(Progress::Next(lock.clone()))
     }
 
     /// Asks a candidate, and remembers its answer for the next decision.

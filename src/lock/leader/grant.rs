@@ -9,7 +9,7 @@ use kube::{
 
 use super::{
     members::Members,
-    memory::{Memory, Postponed},
+    memory::{Memory, NOT_YET_PAUSE, Postponed},
     reachability::Reachability,
 };
 use crate::{
@@ -33,8 +33,6 @@ use crate::{
     time::{Boottime, UnixMillis},
 };
 
-/// While the members cannot be asked, or no candidate answers.
-const NOT_YET_PAUSE: Duration = Duration::from_millis(500);
 /// Between attempts that no majority answers, unless the lock itself asks for more.
 const LONGEST_UNANSWERED: Duration = Duration::from_secs(1);
 /// So long the members beyond the majority are waited for before a grant is published.
@@ -159,11 +157,6 @@ pub(super) fn unanswered(lock: &DistributedLock, message: String, in_a_row: u32)
     let pause = retry_pause(lock);
     let pause = pause.saturating_mul(1 << in_a_row.min(16)).min(LONGEST_UNANSWERED.max(pause));
     Postponed { reason: HeldReason::NoQuorum, message, pause }
-}
-
-/// What a candidate that fails its liveness check, and has no other beside it, makes a lock wait for.
-pub(super) const fn unwell(message: String) -> Postponed {
-    Postponed { reason: HeldReason::NoCandidate, message, pause: NOT_YET_PAUSE }
 }
 
 impl Occupied {

@@ -14,6 +14,9 @@ use crate::{
 /// So long after its pause a lock that could not be acquired does not count as ahead of others: its next attempt is under way.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// While the members cannot be asked, or no candidate answers.
+pub(super) const NOT_YET_PAUSE: Duration = Duration::from_millis(500);
+
 /// Why a lock is not acquired now, and for how long it is left alone. The next decision says so in the status.
 #[derive(Debug)]
 pub(super) struct Postponed {

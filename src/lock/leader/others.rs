@@ -7,7 +7,7 @@ use kube::ResourceExt;
 
 use crate::{
     api::{DistributedLock, HeldQuorum, LOCK_FINALIZER, RedisQuorum, conditions::AcceptedReason},
-    lock::model::decide::Refusal,
+    lock::model::{contention::designation, decide::Refusal},
     runtime::context::Context,
     time::UnixMillis,
 };
@@ -51,15 +51,17 @@ pub fn others_quorum(context: &Context, lock: &DistributedLock) -> Option<Arc<Re
             let quorum = context.quorums.get(&recorded.reference())?;
             (HeldQuorum::of(&quorum) == *recorded).then_some(quorum)?
         }
-        None => {
-            let home = lock.namespace().unwrap_or_default();
-            match &lock.spec.quorum_ref {
-                Some(named) => context.quorums.named(named.namespace.as_deref().unwrap_or(&home), &named.name)?,
-                None => context.quorums.get(context.replica.settings.default_quorum.as_ref()?)?,
-            }
-        }
+        None => named_quorum(context, lock)?,
     };
     (!context.replica.settings.serves(&quorum)).then_some(quorum)
+}
+
+/// The quorum that the specification of a lock leads to, if there is one.
+pub(super) fn named_quorum(context: &Context, lock: &DistributedLock) -> Option<Arc<RedisQuorum>> {
+    match designation(lock) {
+        Some((namespace, name)) => context.quorums.named(&namespace, &name),
+        None => context.quorums.get(context.replica.settings.default_quorum.as_ref()?),
+    }
 }
 
 /// Why a lock is not accepted here.

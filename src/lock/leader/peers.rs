@@ -5,12 +5,11 @@ use std::{sync::Arc, time::Duration};
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use tokio::sync::broadcast;
 
-use super::{index::Index, store::Store};
+use super::{index::Index, others, store::Store};
 use crate::{
     api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum, conditions::AcceptedReason},
     lock::{
         model::{
-            contention::designation,
             decide::Refusal,
             queue::{self, Place},
             record::HoldRecord,
@@ -86,21 +85,14 @@ impl Peers {
         if lock.spec.quorum_ref.is_some() {
             return None;
         }
-        let namespace = lock.namespace();
         if let Some(waits_for) = self.held_elsewhere_unreadable(lock, access) {
             return Some(waits_for);
         }
         let others = self.newest(&self.index.holders(lock));
         others.into_iter().filter(|other| other.spec.quorum_ref.is_none()).find_map(|other| {
             let held = location::of(&self.context, &other).map(|record| record.quorum);
-            let let_go =
-                other.status.as_ref().and_then(|status| status.let_go.as_ref()).map(|let_go| let_go.quorum.clone());
-            let quorum = held.into_iter().chain(let_go).find(|quorum| {
-                let verbatim = || self.is_verbatim(quorum) || self.is_verbatim(&access.quorum);
-                *quorum != access.quorum
-                    && location::exists(&self.context, quorum)
-                    && (other.namespace() == namespace || verbatim())
-            })?;
+            let let_go = other.status.as_ref().and_then(|status| Some(status.let_go.as_ref()?.quorum.clone()));
+            let quorum = self.contends(access, [held, let_go], other.namespace() == lock.namespace())?;
             Some(format!(
                 "{} has the key on RedisQuorum {quorum}, which was the default before: waits until that hold has ended",
                 ObjectRef::from_obj(&*other)
@@ -119,17 +111,20 @@ impl Peers {
         others.find_map(|other| {
             let let_go = other.field("/status/letGo/quorum").and_then(|quorum| serde_json::from_value(quorum.clone()).ok());
             let held = locate(&other, &quorums).map(|place| place.quorum);
-            let quorum = held.into_iter().chain(let_go).find(|quorum| {
-                let same = other.metadata.namespace == lock.namespace();
-                *quorum != access.quorum
-                    && location::exists(&self.context, quorum)
-                    && (same || self.is_verbatim(quorum) || self.is_verbatim(&access.quorum))
-            })?;
+            let quorum = self.contends(access, [held, let_go], other.metadata.namespace == lock.namespace())?;
             Some(format!(
                 "DistributedLock {}, which the operator cannot read, has the key on RedisQuorum {quorum}, which was the default before: \
                  waits until that hold has ended",
                 other.full_name()
             ))
+        })
+    }
+
+    /// The first of these quorums that is another one, exists, and has the same key for both locks.
+    fn contends(&self, access: &Access, held: [Option<HeldQuorum>; 2], same_namespace: bool) -> Option<HeldQuorum> {
+        held.into_iter().flatten().find(|quorum| {
+            let verbatim = || self.is_verbatim(quorum) || self.is_verbatim(&access.quorum);
+            *quorum != access.quorum && location::exists(&self.context, quorum) && (same_namespace || verbatim())
         })
     }
 
@@ -154,10 +149,7 @@ impl Peers {
 
     /// Whether the keys of the quorum that a lock names belong to no namespace, so that locks of others may be on its key.
     pub(super) fn spans_namespaces(&self, lock: &DistributedLock) -> bool {
-        let quorum = match designation(lock) {
-            Some((namespace, name)) => self.context.quorums.named(&namespace, &name),
-            None => self.context.replica.settings.default_quorum.as_ref().and_then(|it| self.context.quorums.get(it)),
-        };
+        let quorum = others::named_quorum(&self.context, lock);
         quorum.is_some_and(|quorum| quorum.spec.keys == KeyLayout::Verbatim)
     }
 

@@ -8,7 +8,6 @@ use kube::{
 };
 
 use super::{
-    candidates::Health,
     grant::{self, Answer, Bid},
     members::Members,
     memory::Postponed,
@@ -188,12 +187,8 @@ async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, 
 /// Acquires the lock for a candidate that is well, and publishes the grant.
 async fn acquire(parts: &Parts, lock: &Arc<DistributedLock>, access: &Access, contender: Contender) -> Stepped {
     let Parts { context, reachability, store, members, peers, candidates, memory, .. } = parts;
-    match candidates.health(lock, &contender) {
-        Health::Well => {}
-        Health::Unknown(candidate) => return Ok(Progress::Ask(candidate)),
-        Health::Unwell(message) => return Ok(Progress::Later(grant::unwell(message))),
-        // The next decision picks another candidate, if there is one.
-        Health::Excluded => return Ok(Progress::Next(lock.clone())),
+    if let Some(otherwise) = candidates.health(lock, &contender) {
+        return Ok(otherwise);
     }
     let (bid, holders) = (Bid { lock, access, contender }, peers.holders(lock, access));
     let postponed = match grant::acquire(members, reachability, &context.metrics, bid, &holders).await {
