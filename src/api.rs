@@ -84,8 +84,6 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 }
 
 #[cfg(test)]
-pub(crate) mod accepted;
-#[cfg(test)]
 pub(crate) mod properties;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

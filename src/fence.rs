@@ -16,6 +16,8 @@ pub mod watch;
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::time::Monotonic;
 
 pub use predecessor::{Evidence, Process, Verdict};
@@ -29,23 +31,26 @@ pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 /// How long a death may be unconfirmed before the record names it. The pod status lags a process restart by a moment.
 pub const UNCONFIRMED_AFTER: Duration = Duration::from_secs(5);
 
-/// Why a process is fenced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Why a member is fenced.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "operator", derive(schemars::JsonSchema))]
 pub enum Reason {
-    /// Another process of this member has voted before.
+    /// The process restarted and has forgotten its locks.
     Restarted,
-    /// No process of this member has been seen before.
+    /// The first process of this member.
     FirstStart,
-    /// The process before may still run, open, on a node that nobody can ask.
-    PredecessorUnconfirmed,
-    /// The quorum is being deleted.
-    Leaving,
-    /// Its clock was stepped, so its keys expire at wrong moments.
+    /// Its clock jumped.
     ClockJump,
     /// A script keeps it busy and cannot be ended.
     Busy,
-    /// It is closed because its pod is about to be replaced by one of a newer template.
+    /// It joins the member list.
+    Joining,
+    /// It leaves the member list.
+    Leaving,
+    /// It is being replaced by a new version.
     Updating,
+    /// The process before it is not known to be dead.
+    PredecessorUnconfirmed,
 }
 
 /// How this replica sees the member right now.
@@ -176,7 +181,7 @@ fn buried(view: &View<'_>) -> Option<FenceStep> {
 
 /// A busy process can neither be closed nor be told whose epoch counts, so nothing is confirmed by it: the record says that it may not vote
 /// any more, names it as the one that its successor has to wait for, and then it is ended. When it answers again before that, its record
-/// stands: what it promised while nobody could ask it is waited for like after a crash.
+/// stands: what it promised while it could not be asked is waited for like after a crash.
 fn stuck(view: &View<'_>) -> Option<FenceStep> {
     let is_recorded = view.record.state == State::Fenced && view.record.reason == Some(Reason::Busy);
     let is_it = |sight: &Sight| view.record.run_id.as_ref() == Some(&sight.run_id);
@@ -224,7 +229,7 @@ fn standing(view: &View<'_>, sight: &Sight) -> FenceStep {
         }
         (Users::Open, _) => FenceStep::WriteAdmittedAgain,
         // The opening failed, or the leader died between the record and the opening. Opening it now would be a second
-        // opening on the strength of one check; it is fenced and counted anew instead (rule 3).
+        // opening on the strength of one check; it is fenced and counted from then on instead (rule 3).
         (Users::Closed, _) => FenceStep::WriteFenced {
             reason: Reason::Restarted,
             rejoin_at: Some(view.now + view.rejoin_delay),
@@ -233,7 +238,7 @@ fn standing(view: &View<'_>, sight: &Sight) -> FenceStep {
     }
 }
 
-/// A process answers that is open without an admission: whoever opened it, it votes unfenced. Close, and count from there.
+/// A process answers that is open without an admission: it votes unfenced. Close, and count from there.
 fn fence_open(view: &View<'_>, sight: &Sight) -> FenceStep {
     if view.clock_jumped || is_to_end(view.record, sight) {
         return CLOCK_JUMPED;

@@ -44,7 +44,7 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How long a replica that was told to stop goes on renewing while no other leads; locks are not released.
 const HANDOVER: Duration = Duration::from_secs(10);
 
-/// Neither members nor holders that are asked are where the API server is: it answers this process as nobody else.
+/// Neither members nor holders that are asked are where the API server is: it answers this process as it answers no other.
 fn outward(args: &OperatorArgs) -> Outward {
     let api_server = std::env::var("KUBERNETES_SERVICE_HOST").ok().and_then(|host| host.parse().ok());
     Outward::but(args.refused_networks.iter().copied().chain(api_server).collect())
@@ -154,7 +154,7 @@ impl Operator {
         }
         resign.cancel();
         campaign.await?;
-        // Nobody may rely on a replica that is not whole: it ends at once, and starts anew.
+        // No other part may rely on a replica that is not whole: it ends at once, and starts again.
         if let Some(ended) = ended {
             return Err(ended);
         }
@@ -183,7 +183,7 @@ pub struct Keeping {
     pub holds: Arc<Holds>,
 }
 
-/// Starts to keep locks held, whoever leads. The caches must be filled.
+/// Starts to keep locks held, on the leader and on every other replica. The caches must be filled.
 pub fn keep(
     context: &Context,
     leadership: &watch::Receiver<Option<Term>>,

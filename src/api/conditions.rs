@@ -45,7 +45,7 @@ names! {
         Ready,
         /// The specification can be carried out with the objects that exist.
         Accepted,
-        /// Somebody holds the lock; the reason says how things stand.
+        /// The lock has a holder; the reason says how things stand.
         Held,
         /// Every member holds the key, not only a majority.
         FullyReplicated,
@@ -71,7 +71,7 @@ names! {
         Progressing,
         /// The members' clocks run within the allowed drift.
         ClockHealthy,
-        /// Nobody else uses these members with another member list or a larger maxTTL.
+        /// No other operator uses these members with another member list or a larger maxTTL.
         QuorumAgrees,
         /// No key on the members lives longer than maxTTL.
         TTLWithinBound,
@@ -167,7 +167,7 @@ names! {
         MembersMissing,
         /// The API server took a status later than its validity lasted.
         WrittenLate,
-        /// Nobody holds the lock.
+        /// The lock has no holder.
         NotHeld,
         /// All members are admitted.
         AllAdmitted,
@@ -195,7 +195,7 @@ names! {
         ClockJump,
         /// No other operator can use the members: none of them is external.
         NotShared,
-        /// Before the first vote every external member has to show that nobody disagrees.
+        /// Before the first vote every external member has to show that no operator disagrees.
         Joining,
         /// Another operator uses the members with another member list.
         OtherMemberList,
@@ -223,8 +223,6 @@ names! {
         TooManyQuorums,
         /// The operator cannot read the object.
         Unreadable,
-        /// The claim is not finished.
-        InProgress,
         /// Not known, for example because no member answered.
         Unknown,
     }
@@ -265,7 +263,7 @@ pub fn is_true(conditions: &[Condition], type_: impl Into<&'static str>) -> bool
 const LONGEST_MESSAGE: usize = 1_024;
 
 /// Sets the condition `type_`; its `lastTransitionTime` moves only when its status changes. Returns whether anything
-/// changed.
+/// changed. It is set for a generation of the specification, at a time.
 ///
 /// Times of conditions are written in whole seconds, so `now` is cut to seconds: what was set equals what is read back.
 pub fn set_condition(
@@ -274,8 +272,7 @@ pub fn set_condition(
     status: impl Into<Status>,
     reason: impl Into<&'static str>,
     message: impl Into<String>,
-    generation: Option<i64>,
-    now: Timestamp,
+    (generation, now): (Option<i64>, Timestamp),
 ) -> bool {
     let (type_, status, reason, message) = (type_.into(), status.into().as_str(), reason.into(), message.into());
     let message = match message.char_indices().nth(LONGEST_MESSAGE) {
@@ -303,104 +300,4 @@ pub fn set_condition(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
-
-    #[test]
-    fn a_long_message_is_cut_and_cut_again_alike() {
-        let mut conditions = Vec::new();
-        let long = "ä".repeat(3_000);
-        let mut set = || {
-            set_condition(
-                &mut conditions,
-                LockCondition::Held,
-                false,
-                HeldReason::Queued,
-                long.as_str(),
-                Some(1),
-                at(10),
-            )
-        };
-        assert!(set() && !set(), "the same message again is no change");
-        assert_eq!(conditions[0].message.chars().count(), LONGEST_MESSAGE);
-    }
-
-    #[test]
-    fn a_new_condition_is_appended() {
-        let mut conditions = Vec::new();
-        assert!(set_condition(
-            &mut conditions,
-            LockCondition::Held,
-            true,
-            HeldReason::Held,
-            "held by a",
-            Some(3),
-            "2026-01-01T00:00:01.7Z".parse().unwrap(),
-        ));
-        assert_eq!(
-            serde_json::to_value(&conditions).unwrap(),
-            serde_json::json!([{"type": "Held", "status": "True", "reason": "Held", "message": "held by a",
-                "observedGeneration": 3, "lastTransitionTime": "2026-01-01T00:00:01Z"}])
-        );
-        let read_back: Vec<Condition> = serde_json::from_value(serde_json::to_value(&conditions).unwrap()).unwrap();
-        assert_eq!(read_back, conditions);
-        assert!(is_true(&conditions, LockCondition::Held));
-        assert!(!is_true(&conditions, LockCondition::Accepted));
-    }
-
-    #[test]
-    fn the_transition_time_stays_while_the_status_stays() {
-        let mut conditions = Vec::new();
-        let mut set = |status: Status, reason: HeldReason, second| {
-            let changed = set_condition(&mut conditions, LockCondition::Held, status, reason, "", None, at(second));
-            (changed, conditions[0].last_transition_time.0.as_second(), conditions.len())
-        };
-        assert_eq!(set(Status::False, HeldReason::Queued, 10), (true, 10, 1));
-        assert_eq!(set(Status::False, HeldReason::Queued, 20), (false, 10, 1));
-        assert_eq!(set(Status::False, HeldReason::HeldByOther, 30), (true, 10, 1));
-        assert_eq!(set(Status::True, HeldReason::Held, 40), (true, 40, 1));
-        assert_eq!(set(Status::Unknown, HeldReason::NoQuorum, 50), (true, 50, 1));
-    }
-
-    #[test]
-    fn a_new_generation_or_message_is_a_change() {
-        let mut conditions = Vec::new();
-        let mut set = |message: &str, generation| {
-            set_condition(
-                &mut conditions,
-                QuorumCondition::Ready,
-                false,
-                CommonReason::MembersFenced,
-                message,
-                generation,
-                at(1),
-            )
-        };
-        assert!(set("main-0 until 00:31", Some(1)));
-        assert!(!set("main-0 until 00:31", Some(1)));
-        assert!(set("main-1 until 00:31", Some(1)));
-        assert!(set("main-1 until 00:31", Some(2)));
-    }
-
-    #[test]
-    fn other_conditions_are_left_alone() {
-        let mut conditions = Vec::new();
-        set_condition(&mut conditions, LockCondition::Accepted, true, AcceptedReason::Accepted, "", None, at(1));
-        set_condition(&mut conditions, LockCondition::Held, true, HeldReason::Held, "", None, at(2));
-        let accepted = conditions[0].clone();
-        set_condition(&mut conditions, LockCondition::Held, false, HeldReason::Released, "", None, at(3));
-        assert_eq!(find_condition(&conditions, LockCondition::Accepted), Some(&accepted));
-    }
-
-    #[test]
-    fn names_are_what_the_api_allows() {
-        let reasons = AcceptedReason::ALL.iter().map(|r| r.as_str()).chain(HeldReason::ALL.iter().map(|r| r.as_str()));
-        for name in reasons.chain(CommonReason::ALL.iter().map(|r| r.as_str())) {
-            assert!(name.starts_with(|c: char| c.is_ascii_uppercase()) && name.chars().all(char::is_alphanumeric));
-        }
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! Objects as anybody who may write them could write them: made from the schemas of the CRDs, with here and there a value of
+//! Objects as any client that may write them could write them: made from the schemas of the CRDs, with here and there a value of
 //! another type. Whatever is read back must not panic, and what was understood must be written back as it was.
 
 use proptest::collection::{btree_map, vec};

@@ -11,9 +11,10 @@ use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
 use super::GoDuration;
-use super::schema::{add_rules, rule};
+use super::schema::add_rules;
 
 mod outside;
+mod rules;
 mod status;
 pub use outside::*;
 pub use status::*;
@@ -124,85 +125,7 @@ impl Default for RedisQuorumSpec {
 }
 
 fn spec_rules(schema: &mut Schema) {
-    add_rules(
-        schema,
-        &[
-            rule(
-                ".members",
-                "(self.members + (has(self.external) ? size(self.external) : 0)) in [1, 3, 5, 7, 9]",
-                "members and external must be an odd number together, so that a majority is clear: write 1, 3, 5, 7 or 9",
-            ),
-            rule(
-                ".maxTTL",
-                "duration(self.maxTTL) >= duration('1s') && duration(self.maxTTL) <= duration('1h')",
-                "write a maxTTL from 1s to 1h, e.g. 30s",
-            ),
-            rule(
-                ".nodeTimeout",
-                "duration(self.nodeTimeout) >= duration('5ms') && duration(self.nodeTimeout) <= duration('5s')",
-                "write a nodeTimeout from 5ms to 5s, e.g. 50ms",
-            ),
-            rule(
-                ".clockDrift",
-                "duration(self.clockDrift.floor) <= duration('1s')",
-                "write a clockDrift.floor of at most 1s, e.g. 2ms",
-            ),
-            rule(
-                ".keys",
-                "self.keys == oldSelf.keys",
-                "keys cannot be changed, locks would get other Redis keys: create another RedisQuorum",
-            ),
-            rule(
-                ".allowedNamespaces",
-                "(self.allowedNamespaces.from == 'Selector') == has(self.allowedNamespaces.selector)",
-                "write from: Selector together with a selector, and a selector with from: Selector only",
-            ),
-            rule(
-                ".clients",
-                "!has(self.clients) || self.keys != 'Namespaced' || \
-                 self.clients.all(c, c.keyPrefix.split('/')[0] == c.namespace)",
-                "with keys: Namespaced a client's keyPrefix begins with its namespace, e.g. namespace: shop and keyPrefix: shop/",
-            ),
-            rule(
-                ".clients",
-                "!has(self.clients) || self.clients.all(c, !(c.name in ['operator', 'probe', 'locker', 'default']))",
-                "operator, probe, locker and default are Redis users of the operator: give the client another name",
-            ),
-            rule(
-                ".external",
-                "!has(self.external) || self.external.all(e, self.external.exists_one(other, other.address == e.address))",
-                "two external members have the same address: write it once",
-            ),
-            rule(
-                ".external",
-                "!has(self.external) || !has(oldSelf.external) || \
-                 self.external.all(e, !oldSelf.external.exists(old, old.name == e.name && old.address != e.address))",
-                "another address is another master, which joins while the one before leaves: give it another name",
-            ),
-            rule(
-                ".clients",
-                "!has(self.clients) || size(self.clients) == 0 || !has(self.external) || size(self.external) == 0",
-                "the operator cannot make users on external members, and a client needs one on all members: leave clients out, \
-                 and give such a client the addresses and users yourself",
-            ),
-            rule(
-                ".expose",
-                "self.expose.type == 'None' || self.tls.mode != 'Disabled'",
-                "members that are reachable from outside need TLS: write tls: {mode: Managed} as well",
-            ),
-            rule(
-                ".expose",
-                "self.expose.type != 'None' || \
-                 (!has(self.expose.addresses) && !has(self.expose.annotations) && !has(self.expose.sourceRanges))",
-                "addresses, annotations and sourceRanges are for Services: write type: NodePort or type: LoadBalancer as well",
-            ),
-            rule(
-                ".tls",
-                "(self.tls.mode == 'Secret') == has(self.tls.secretRef)",
-                "write mode: Secret together with secretRef: {name: ...}, and secretRef with mode: Secret only",
-            ),
-        ],
-    );
+    add_rules(schema, &rules::spec());
 }
 
 /// How far two clocks may run apart: validity is shortened by ttl x ppm / 1000000 + floor.

@@ -9,6 +9,18 @@ pub(super) fn rule(field: &str, rule: &str, message: &str) -> Rule {
     Rule::new(rule).message(message).field_path(field)
 }
 
+/// The same about a duration that has to be within bounds.
+pub(super) fn between(field: &str, least: &str, most: &str, message: &str) -> Rule {
+    let bounds =
+        format!("duration(self.{field}) >= duration('{least}') && duration(self.{field}) <= duration('{most}')");
+    rule(&format!(".{field}"), &bounds, message)
+}
+
+/// The same about a field that may be left out.
+pub(super) fn if_set(field: &str, bounds: &str, message: &str) -> Rule {
+    rule(&format!(".{field}"), &format!("!has(self.{field}) || {bounds}"), message)
+}
+
 /// Adds CEL rules to the schema of an object.
 pub(super) fn add_rules(schema: &mut Schema, rules: &[Rule]) {
     let all = schema.ensure_object().entry("x-kubernetes-validations").or_insert_with(|| json!([]));

@@ -180,7 +180,7 @@ impl ClockWatch {
 /// Whose clock moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribution {
-    /// Nobody's.
+    /// No clock's.
     Nobody,
     /// Not all members that answer have been read since: not known yet.
     Open,

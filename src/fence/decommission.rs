@@ -1,6 +1,6 @@
 //! When may a quorum that is being deleted go? Its members must be unable to vote, and what they promised must have expired:
-//! a quorum of the same name may be made at once, and its fences may be shorter. Redis is never needed: a member that nobody can
-//! reach ends by the same evidence as a predecessor, and what it promised runs out on the leader's own clock.
+//! a quorum of the same name may be made at once, and its fences may be shorter. Redis is never needed: a member that cannot be
+//! reached ends by the same evidence as a predecessor, and what it promised runs out on the leader's own clock.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct EndView<'a> {
     /// When this leader confirmed that [`Record::may_be_open`] is closed; it stays so, whether or not it answers.
     pub closed_since: Option<Monotonic>,
     /// Since when this replica has known that no process of the member can vote, in a quorum that is being deleted and has voted.
-    /// `None` where nobody has to wait for what was promised: in a quorum that goes on its fences do.
+    /// `None` where this decision does not wait for what was promised: in a quorum that goes on its fences do.
     pub harmless_since: Option<Monotonic>,
 }
 
@@ -38,7 +38,7 @@ pub enum EndStep {
         /// The moment.
         until: Monotonic,
     },
-    /// It may be open, and nobody can close it.
+    /// It may be open, and no operator can reach it to close it.
     Unconfirmed {
         /// Where it was last.
         node: Option<String>,
@@ -137,7 +137,7 @@ mod tests {
             assert_eq!(end(&record, &reach, &DOUBT, Some(100), 129), EndStep::Wait { until: at(130) });
             assert_eq!(end(&record, &reach, &DOUBT, Some(100), 130), EndStep::Ended);
         }
-        assert_eq!(end(&record, &seen("a", Users::Open), &DOUBT, Some(100), 110), EndStep::Close, "somebody opened it");
+        assert_eq!(end(&record, &seen("a", Users::Open), &DOUBT, Some(100), 110), EndStep::Close, "a person opened it");
     }
 
     #[test]

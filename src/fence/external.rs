@@ -1,6 +1,6 @@
 //! The fence of a master that others run (`docs/safety.md`, rule 8). There is nothing to open or to close: what makes a
 //! process's votes count, for this operator, is the record alone. So there is nothing either that a predecessor could keep open, and its
-//! death is not asked for: from the record on its votes count for nobody here.
+//! death is not asked for: from the record on its votes do not count here.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub struct ExternalView<'a> {
     pub unfit: bool,
 }
 
-/// What becomes of the process before: nobody waits for its death.
+/// What becomes of the process before: its death is not waited for.
 pub const PREDECESSOR: Verdict = Verdict::Dead(Evidence::Discounted);
 
 /// What a record makes of the process before, when it is written because of the process that is seen. The same one, fenced while it
@@ -70,7 +70,7 @@ pub fn decide_external(view: &ExternalView<'_>) -> FenceStep {
 /// The process that the record admits is the one that answers.
 fn standing(view: &ExternalView<'_>) -> FenceStep {
     match view.record.state {
-        // Nobody here can end the process. The keys that its step has cut short count as forgotten, those that it prolongs only
+        // The operator cannot end the process. The keys that its step has cut short count as forgotten, those that it prolongs only
         // refuse; so it waits like one that has restarted, and is then judged from its new time on.
         _ if view.clock_jumped => fenced(Reason::ClockJump, Some(view.now + view.rejoin_delay)),
         _ if view.unfit => fenced(Reason::Restarted, None),
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(step, fenced(Reason::Restarted, Some(at(82))));
         let next = admitted.after(step, Some(&process("b")), &PREDECESSOR);
         assert_eq!((next.admitted, &next.predecessor), (false, &None));
-        // Every replica counts from when it learnt that the process before counts for nobody.
+        // Every replica counts from when it learnt that the process before does not count.
         assert!(next.restarts_count(&admitted, &RunId::new("b")));
         assert_eq!(decide(81, &next, &reach, Some(52), false, false), FenceStep::Wait { until: Some(at(82)) });
         assert_eq!(decide(82, &next, &reach, Some(52), false, false), FenceStep::Admit);
@@ -261,7 +261,7 @@ mod tests {
         let left = admitted.after(fenced(Reason::Leaving, None), Some(&process("a")), &PREDECESSOR);
         assert_eq!(end(&left, Some(10), 39), EndStep::Wait { until: at(40) });
         assert_eq!(end(&left, Some(10), 40), EndStep::Ended);
-        assert_eq!(end(&left, None, 100), EndStep::Wait { until: at(130) }, "another leader begins anew");
+        assert_eq!(end(&left, None, 100), EndStep::Wait { until: at(130) }, "another leader begins again");
         assert_eq!(end(&record(State::Fenced, "a"), None, 10), EndStep::Ended, "it never voted");
         assert_eq!(end(&Record::default(), None, 10), EndStep::Ended);
         // It has just restarted: what it promised before is alive, and a quorum of this name may be made with shorter fences.

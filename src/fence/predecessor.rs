@@ -85,7 +85,7 @@ pub struct DeletedNode {
     /// It had a providerID: the cloud controller deletes such a node only after the provider said that it is gone. A
     /// bare-metal node object that vanished says nothing.
     pub had_provider_id: bool,
-    /// It was Ready when it was seen last. The cloud controller deletes no such node, so somebody else has, and the machine may run.
+    /// It was Ready when it was seen last. The cloud controller deletes no such node, so a person or a program did, and the machine may run.
     pub was_ready: bool,
 }
 
@@ -117,7 +117,7 @@ pub enum Evidence {
     NodeDeleted,
     /// A person says so.
     Declared,
-    /// It is a master that others run: whether or not it lives, its votes count for nobody here.
+    /// It is a master that others run: whether or not it lives, its votes do not count here.
     Discounted,
 }
 

@@ -1,23 +1,26 @@
 //! What is published about one member, and what each step makes of it.
 
+use serde::{Deserialize, Serialize};
+
 use super::{FenceStep, Process, Reason, Verdict};
 
 /// The `run_id` of a Redis process: 40 hex digits, new at every start.
 pub type RunId = crate::redlock::RunId;
 
-/// The state of a member as its record names it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// State of a member.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "operator", derive(schemars::JsonSchema))]
 pub enum State {
-    /// No process.
+    /// No pod yet.
     #[default]
     Pending,
-    /// A container runs, no process has answered.
+    /// A pod, but no answer from Redis yet.
     Starting,
-    /// A process answers and may not vote.
+    /// Redis answers and may not vote.
     Fenced,
-    /// The process may vote.
+    /// May vote.
     Admitted,
-    /// A process that does not answer.
+    /// Redis no longer answers.
     Unreachable,
 }
 
@@ -35,7 +38,7 @@ pub struct Record {
     /// Where `run_id` runs: known at the latest when it is admitted.
     pub process: Option<Process>,
     /// A process that was admitted, or found open, and is not known to be dead: one before this one, or this one until it is
-    /// admitted anew. At most one exists: the next admission of another process needs its death.
+    /// admitted again. At most one exists: the next admission of another process needs its death.
     pub predecessor: Option<Process>,
 }
 
@@ -100,7 +103,7 @@ impl Record {
     }
 
     /// Whether the count of this process starts again when a replica learns this record after `before`: from now on nothing but
-    /// time keeps it from voting, and before that was not so. Nobody knows when a predecessor died, only that it did: until now
+    /// time keeps it from voting, and before that was not so. It is not known when a predecessor died, only that it did: until now
     /// it may have promised what its successor has never heard of, however long that one has been in sight. The rule looks at
     /// two records only, so it holds for a watch that skips the ones between.
     #[must_use]

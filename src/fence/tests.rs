@@ -85,18 +85,7 @@ fn nothing_is_decided_about_a_process_before_the_epoch_is_raised_on_it() {
         (record(State::Admitted, "a"), seen("a", 0, Users::Open)),
         (record(State::Fenced, "a"), seen("a", 0, Users::Open)),
     ] {
-        let view = View {
-            now: at(90_000),
-            record: &record,
-            reach: &reach,
-            predecessor: &Verdict::None,
-            rejoin_delay: DELAY,
-            fenced_since: None,
-            epoch_raised: false,
-            clock_jumped: false,
-            stuck: false,
-            seen: None,
-        };
+        let view = View { epoch_raised: false, ..view(90_000, &record, &reach, &Verdict::None, None) };
         assert_eq!(decide(&view), FenceStep::RaiseEpoch);
     }
 }
@@ -293,18 +282,7 @@ fn what_is_learnt_later_of_where_a_process_runs_is_recorded() {
     let (admitted, reach) = (record(State::Admitted, "a"), seen("a", 0, Users::Open));
     let at_last = Process { container_id: Some("c2".into()), ..process("a") };
     let step = |record: &Record, seen: &Process| {
-        decide(&View {
-            now: at(90_000),
-            record,
-            reach: &reach,
-            predecessor: &Verdict::None,
-            rejoin_delay: DELAY,
-            fenced_since: None,
-            epoch_raised: true,
-            clock_jumped: false,
-            stuck: false,
-            seen: Some(seen),
-        })
+        decide(&View { seen: Some(seen), ..view(90_000, record, &reach, &Verdict::None, None) })
     };
     assert_eq!(step(&admitted, &process("a")), FenceStep::Nothing);
     assert_eq!(step(&admitted, &at_last), FenceStep::WriteAdmittedAgain);
@@ -325,13 +303,8 @@ fn the_count_of_a_successor_begins_when_its_predecessor_is_found_dead() {
     assert!(known.restarts_count(&waiting, &run("b")) && !known.restarts_count(&waiting, &run("a")));
     assert!(known.restarts_count(&admitted, &run("b")), "also for a watch that skipped the record between");
     assert!(!known.restarts_count(&known, &run("b")), "once");
-}
-
-#[test]
-fn a_process_that_was_fenced_counts_anew() {
-    let admitted = record(State::Admitted, "a");
     let closed = admitted.after(fenced(Reason::Restarted, 0, true), Some(&process("a")), &Verdict::None);
-    assert!(closed.restarts_count(&admitted, &run("a")));
+    assert!(closed.restarts_count(&admitted, &run("a")), "a process that was fenced itself");
 }
 
 #[test]
@@ -351,12 +324,9 @@ fn a_member_without_an_answer_keeps_its_admission_for_the_same_process() {
         fenced(Reason::Restarted, 60_660, false)
     );
     assert_eq!(decide_at(30_000, &unreachable, &seen("a", 0, Users::Closed)), fenced(Reason::Restarted, 60_660, true));
-}
 
-#[test]
-fn a_fenced_member_without_an_answer_gains_nothing_by_it() {
-    let fenced_a = record(State::Fenced, "a");
-    let lost = fenced_a.after(FenceStep::WriteUnreachable, None, &Verdict::None);
+    // One that was fenced gains nothing by its silence.
+    let lost = record(State::Fenced, "a").after(FenceStep::WriteUnreachable, None, &Verdict::None);
     assert!(!lost.admits(&run("a")));
     assert_eq!(decide_at(20_000, &lost, &seen("a", 1_000, Users::Closed)), fenced(Reason::Restarted, 31_660, false));
 }

@@ -1,23 +1,30 @@
 //! On the leader: observe, decide, act, until there is nothing left to do for a lock.
 //!
-//! [`controller`] says when a lock is looked at, [`reconcile`] what happens then: it looks by `view`, `contender` and `peers`, and acts
-//! through `grant`, `publication`, `release` and [`labels`], for as long as its term makes sense ([`reachability`]).
+//! `controller` says when a lock is looked at, `reconcile` what happens then: it observes by `view`, asks `model::decide` for the one
+//! next step, and carries that out by `grant`, `publication`, `release`, `seal`, `status` and `labels`. `parts` is what a term has; a
+//! step's signature says which parts it reads and touches. `unreadable` is the same for locks that cannot be read.
 
-mod contender;
+mod candidates;
 pub mod controller;
-pub mod exclusions;
+mod exclusions;
 mod grant;
-pub mod index;
-pub mod labels;
-pub mod locks;
+mod index;
+mod labels;
+mod members;
+mod memory;
 pub mod others;
+mod parts;
 mod peers;
+mod progress;
 mod publication;
-pub mod reachability;
-pub mod reconcile;
+mod reachability;
+mod reconcile;
 mod release;
-pub mod replicas;
+mod replicas;
+mod seal;
+mod status;
+mod store;
 mod turns;
 mod unreadable;
 mod view;
-pub mod wearers;
+mod wearers;

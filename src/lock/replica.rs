@@ -9,4 +9,3 @@ pub mod location;
 pub mod renewal;
 pub mod shares;
 pub mod sightings;
-pub mod writes;

@@ -19,6 +19,34 @@ pub enum LogFormat {
     Json,
 }
 
+/// What an installation looks after.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Scopes {
+    /// Namespaces whose locks are looked after, separated by commas. Empty: all.
+    #[arg(long, env = "REDLOCK_WATCH_NAMESPACES", value_delimiter = ',', default_value = "")]
+    pub watch_namespaces: Vec<String>,
+    /// Namespaces whose quorums are looked after, separated by commas. Empty: all.
+    #[arg(long, env = "REDLOCK_QUORUM_NAMESPACES", value_delimiter = ',', default_value = "")]
+    pub quorum_namespaces: Vec<String>,
+    /// Namespaces that are left to other installations, separated by commas.
+    #[arg(long, env = "REDLOCK_LEAVE_OUT_NAMESPACES", value_delimiter = ',', default_value = "")]
+    pub leave_out_namespaces: Vec<String>,
+}
+
+impl Scopes {
+    /// Whose locks.
+    #[must_use]
+    pub fn locks(&self) -> Scope {
+        Scope::of(&self.watch_namespaces, &self.leave_out_namespaces)
+    }
+
+    /// Whose quorums.
+    #[must_use]
+    pub fn quorums(&self) -> Scope {
+        Scope::of(&self.quorum_namespaces, &self.leave_out_namespaces)
+    }
+}
+
 /// Settings of the operator process.
 #[derive(Clone, Debug, clap::Args)]
 pub struct OperatorArgs {
@@ -43,15 +71,9 @@ pub struct OperatorArgs {
     /// Name of the leader Lease. With the namespace it names this installation.
     #[arg(long, env = "REDLOCK_LEASE", default_value = "redlock-operator")]
     pub lease: String,
-    /// Namespaces whose locks are looked after, separated by commas. Empty: all.
-    #[arg(long, env = "REDLOCK_WATCH_NAMESPACES", value_delimiter = ',', default_value = "")]
-    pub watch_namespaces: Vec<String>,
-    /// Namespaces whose quorums are looked after, separated by commas. Empty: all.
-    #[arg(long, env = "REDLOCK_QUORUM_NAMESPACES", value_delimiter = ',', default_value = "")]
-    pub quorum_namespaces: Vec<String>,
-    /// Namespaces that are left to other installations, separated by commas.
-    #[arg(long, env = "REDLOCK_LEAVE_OUT_NAMESPACES", value_delimiter = ',', default_value = "")]
-    pub leave_out_namespaces: Vec<String>,
+    /// What it looks after.
+    #[command(flatten)]
+    pub scopes: Scopes,
     /// Ranges of addresses in which no external master may be, separated by commas.
     #[arg(long, env = "REDLOCK_REFUSED_NETWORKS", value_delimiter = ',')]
     pub refused_networks: Vec<Network>,
@@ -76,8 +98,8 @@ impl OperatorArgs {
         Settings {
             default_quorum: self.default_quorum(),
             installation: format!("{}/{}", self.namespace, self.lease),
-            locks: Scope::of(&self.watch_namespaces, &self.leave_out_namespaces),
-            quorums: Scope::of(&self.quorum_namespaces, &self.leave_out_namespaces),
+            locks: self.scopes.locks(),
+            quorums: self.scopes.quorums(),
             limits: Limits::new(self.max_locks_per_namespace, self.max_quorums_per_namespace),
         }
     }

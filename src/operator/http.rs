@@ -21,7 +21,7 @@ use crate::{
 
 /// A main loop that has not turned for this long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);
-/// So long the same text of metrics is given to everybody: it takes a walk over all locks.
+/// So long the same text of metrics is given to every client: it takes a walk over all locks.
 const SAME_TEXT: Duration = Duration::from_secs(1);
 /// What Prometheus asks for.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -14,7 +14,7 @@ use crate::{
     runtime::context::Context,
 };
 
-/// What is not published by then will not be: a lock that nobody can renew must not stop an update for ever.
+/// What is not published by then will not be: a lock that no replica can renew must not stop an update for ever.
 const LONGEST: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -43,7 +43,7 @@ fn ours(context: &Context) -> Vec<Arc<DistributedLock>> {
 }
 
 /// How many locks are held, and not ending, whose validity is not known. A leader of an older version, which records no quorum with what
-/// it grants, tells the quorum's clock to nobody: its validities are understood once a replica of this version leads, so that an
+/// it grants, does not publish the quorum's clock: its validities are understood once a replica of this version leads, so that an
 /// update that waited for them would only be slow.
 fn unknown(locks: &[Arc<DistributedLock>], is_known: impl Fn(&str) -> bool) -> usize {
     let held = locks.iter().filter(|lock| {

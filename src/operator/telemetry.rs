@@ -6,7 +6,7 @@ use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
 use super::args::LogFormat;
 
-/// What the API client logs about each failed request is said better by whoever made the request.
+/// What the API client logs about each failed request is said better by the code that made the request.
 const QUIET: &str = "kube_client=off";
 
 /// Sends logs to standard error, filtered by `filter`.

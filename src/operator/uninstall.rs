@@ -1,6 +1,6 @@
 //! `redlock uninstall-check`: what `helm uninstall` asks before it removes anything.
 //!
-//! Nobody would renew the locks that are still held, and nobody would take the finalizers off once the operator is gone. So
+//! Once the operator is gone, the locks that are still held are not renewed, and finalizers are not taken off. So
 //! this refuses while a lock is held, and otherwise stops the operator and clears its finalizers. Quorums are free for other
 //! installations of the operator then.
 
@@ -19,6 +19,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use super::args::Scopes;
 use crate::{
     api::{DistributedLock, LOCK_FINALIZER, QUORUM_FINALIZER, RedisQuorum},
     runtime::{cache::Guarded, scope::Scope},
@@ -41,15 +42,9 @@ pub struct UninstallArgs {
     /// Name of the leader Lease.
     #[arg(long, env = "REDLOCK_LEASE", default_value = "redlock-operator")]
     pub lease: String,
-    /// Namespaces whose locks are looked after, separated by commas. Empty: all.
-    #[arg(long, env = "REDLOCK_WATCH_NAMESPACES", value_delimiter = ',', default_value = "")]
-    pub watch_namespaces: Vec<String>,
-    /// Namespaces whose quorums are looked after, separated by commas. Empty: all.
-    #[arg(long, env = "REDLOCK_QUORUM_NAMESPACES", value_delimiter = ',', default_value = "")]
-    pub quorum_namespaces: Vec<String>,
-    /// Namespaces that are left to other installations, separated by commas.
-    #[arg(long, env = "REDLOCK_LEAVE_OUT_NAMESPACES", value_delimiter = ',', default_value = "")]
-    pub leave_out_namespaces: Vec<String>,
+    /// What the operator looks after.
+    #[command(flatten)]
+    pub scopes: Scopes,
 }
 
 /// What the installation that ends looks after.
@@ -66,12 +61,12 @@ pub async fn run(args: UninstallArgs) -> anyhow::Result<()> {
     let installation = Installation {
         client: client.clone(),
         name: format!("{}/{}", args.namespace, args.lease),
-        locks: Scope::of(&args.watch_namespaces, &args.leave_out_namespaces),
-        quorums: Scope::of(&args.quorum_namespaces, &args.leave_out_namespaces),
+        locks: args.scopes.locks(),
+        quorums: args.scopes.quorums(),
     };
     installation.refuse_if_held().await?;
     let replicas = stop_operator(&client, &args).await?;
-    // Granted while it was stopping: somebody has to renew it.
+    // Granted while it was stopping: the operator has to renew it.
     if let Err(held) = installation.refuse_if_held().await {
         scale(&client, &args, replicas).await?;
         return Err(held);

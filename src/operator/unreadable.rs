@@ -4,11 +4,10 @@
 use std::{collections::HashMap, time::Duration};
 
 use kube::{
-    Api, Resource,
+    Api,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
     runtime::events::EventType,
 };
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{
@@ -16,11 +15,12 @@ use crate::{
         RedisQuorum,
         conditions::{CommonReason, QuorumCondition, Status},
     },
-    lock::{model::unreadable::condition, replica::writes::request},
+    lock::model::unreadable::condition,
     runtime::{
-        cache::{Cache, Guarded, Unreadable},
+        cache::{Cache, Guarded, Kind, Unreadable},
         context::Context,
         leader::Term,
+        requests::request,
     },
     time::{Boottime, UnixMillis},
 };
@@ -58,10 +58,7 @@ pub(super) async fn tell(context: Context, term: Term) {
     term.bound(&*clock, telling).await.unwrap_or(())
 }
 
-async fn of_kind<K>(context: &Context, cache: &Cache<K>, said: &mut Said, now: Boottime)
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
-{
+async fn of_kind<K: Kind>(context: &Context, cache: &Cache<K>, said: &mut Said, now: Boottime) {
     let kind = K::kind(&()).into_owned();
     for raw in cache.unreadable() {
         let told = (kind.clone(), raw.metadata.uid.clone().unwrap_or_default());

@@ -16,7 +16,7 @@ use hyper::http::{Request, Response, StatusCode};
 use jiff::fmt::rfc2822::DateTimeParser;
 use kube::Client;
 use kube::client::Body;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 use tower::Service;
@@ -93,13 +93,13 @@ impl ApiTime {
     /// The same, as it was known at the last answer.
     #[must_use]
     pub fn known_offset(&self) -> Option<ClockOffset> {
-        self.known().offset
+        self.known.lock().offset
     }
 
     /// When the newest request was sent that the API server has answered: it was reached after that. `None`: never.
     #[must_use]
     pub fn last_answer(&self) -> Option<Boottime> {
-        self.known().last_answer
+        self.known.lock().last_answer
     }
 
     /// A client whose answers tell the time, otherwise the same.
@@ -112,11 +112,7 @@ impl ApiTime {
     /// As if many answers had said it.
     #[cfg(test)]
     pub(crate) fn learn(&self, offset: ClockOffset) {
-        self.known().offset = Some(offset);
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
+        self.known.lock().offset = Some(offset);
     }
 
     fn saw(&self, sent: Boottime, answer: &Response<Body>) {
@@ -134,7 +130,7 @@ impl ApiTime {
     /// The API server has answered, with this `Date` header if it sent one.
     fn answered(&self, sent: Boottime, received: Boottime, date: Option<&str>) {
         let date = date.and_then(|date| DateTimeParser::new().parse_timestamp(date).ok());
-        let mut known = self.known();
+        let mut known = self.known.lock();
         known.last_answer = known.last_answer.max(Some(sent));
         let Some(date) = date else { return };
         let reading = ClockOffset::of_reading(UnixMicros(date.as_microsecond()), RESOLUTION, sent, received);

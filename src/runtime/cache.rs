@@ -7,6 +7,7 @@ mod parts;
 
 use std::{
     collections::{HashMap, VecDeque},
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -25,13 +26,14 @@ use kube::{
         watcher::{self, watcher},
     },
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 
 pub use self::guarded::{Guarded, Unreadable};
-use self::{follower::Follower, lookup::Lookup, parts::Parts};
+pub(crate) use self::lookup::Lookup;
+use self::{follower::Follower, parts::Parts};
 use super::scope::Scope;
 use crate::redlock::jittered;
 
@@ -48,7 +50,7 @@ pub enum Change<K> {
     Applied(Arc<K>),
     /// Deleted, with the last state that the API server had.
     Deleted(Arc<K>),
-    /// Deleted while nobody watched, or changed into something that cannot be read. The state is the last that this replica
+    /// Deleted while no watch was open, or changed into something that cannot be read. The state is the last that this replica
     /// has seen, not the last there was: it proves nothing about the end of the object.
     Vanished(Arc<K>),
 }
@@ -62,40 +64,27 @@ impl<K> Change<K> {
     }
 }
 
+/// A kind of objects that can be watched.
+pub trait Kind: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static {}
+
+impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static> Kind for K {}
+
 /// Objects of kind `K` as last seen by this replica. Cloning shares the cache.
-pub struct Cache<K: Resource + 'static>
-where
-    K::DynamicType: Eq + std::hash::Hash + Clone,
-{
+#[derive(Clone)]
+pub struct Cache<K: Kind> {
     store: Store<K>,
     unreadable: Arc<Mutex<HashMap<ObjectRef<K>, Arc<Unreadable>>>>,
     departed: Arc<Mutex<Departed<K>>>,
-    lookup: Arc<Mutex<Lookup<K>>>,
+    lookup: Arc<Mutex<Lookup<ObjectRef<K>, String>>>,
     changes: broadcast::Sender<Change<K>>,
     /// How often a watch of this kind was interrupted.
     interruptions: Arc<AtomicU64>,
 }
 
-impl<K: Resource + 'static> Clone for Cache<K>
-where
-    K::DynamicType: Eq + std::hash::Hash + Clone,
-{
-    fn clone(&self) -> Self {
-        Self {
-            store: self.store.clone(),
-            unreadable: self.unreadable.clone(),
-            departed: self.departed.clone(),
-            lookup: self.lookup.clone(),
-            changes: self.changes.clone(),
-            interruptions: self.interruptions.clone(),
-        }
-    }
-}
-
 /// What a cache keeps of each object, and under which keys it finds it.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape<K> {
-    /// Removes what nobody here reads, to save memory.
+    /// Removes what the operator does not read, to save memory.
     pub slim: fn(&mut K),
     /// The keys for [`Cache::under`].
     pub keys: fn(&K) -> Vec<String>,
@@ -128,10 +117,7 @@ impl<K> Departed<K> {
     }
 }
 
-impl<K> Cache<K>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
-{
+impl<K: Kind> Cache<K> {
     /// An empty cache, and the future that fills it and follows the API server until it is dropped. What cannot be
     /// read is kept apart (see [`Guarded`]).
     pub fn new(
@@ -204,7 +190,7 @@ where
         }
     }
 
-    /// Nobody listening is fine: the store has been updated already.
+    /// Without a reader nothing is lost: the store has been updated already.
     fn announce(&self, change: Change<K>) {
         let _ = self.changes.send(change);
     }
@@ -241,12 +227,8 @@ where
 
     /// The objects with this key, in no order.
     pub fn under(&self, key: &str) -> Vec<Arc<K>> {
-        let found = self.lookup().under(key);
+        let found = self.lookup.lock().under(&key.to_owned());
         found.iter().filter_map(|reference| self.store.get(reference)).collect()
-    }
-
-    fn lookup(&self) -> MutexGuard<'_, Lookup<K>> {
-        self.lookup.lock()
     }
 
     /// Whether there is an object of this name that cannot be read.

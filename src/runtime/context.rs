@@ -1,6 +1,6 @@
 //! What every part of the operator shares: the API client, the watched caches, the clock and the event recorder.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{
@@ -18,6 +18,7 @@ use super::{
     keys,
     metrics::Metrics,
     node_watch::{self, NodeWatch},
+    requests::EVENT_TIMEOUT,
     settings::Settings,
 };
 use crate::{
@@ -25,9 +26,6 @@ use crate::{
     redis_member::{Connect, Machine},
     time::{Clock, UnixMillis},
 };
-
-/// For publishing one Event.
-const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One replica of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +55,7 @@ pub struct Context {
     pub node_watch: Arc<NodeWatch>,
     /// What this replica counts.
     pub metrics: Arc<Metrics>,
-    /// All pods, without what nobody reads.
+    /// All pods, without what the operator does not read.
     pub pods: Cache<Pod>,
     /// All nodes.
     pub nodes: Cache<Node>,
@@ -89,7 +87,7 @@ impl Context {
         let (nodes, follow_nodes) =
             Cache::new(Api::all(client.clone()), any(), Shape { slim: slim_node, ..Shape::whole() });
         let (namespaces, follow_namespaces) = Cache::new(Api::all(client.clone()), any(), Shape::whole());
-        // Those that are left out, too: somebody has to say whose they are.
+        // Those that are left out, too: a lock on one of them is told whose it is.
         let (quorums, follow_quorums) =
             Cache::scoped(&client, quorums, any(), Shape { keys: keys::of_quorum, ..Shape::whole() });
         let (locks, follow_locks) =
@@ -118,7 +116,7 @@ impl Context {
         (context, follow)
     }
 
-    /// Whether this installation looks after a quorum. One that there is not is nobody's.
+    /// Whether this installation looks after a quorum. One that does not exist belongs to no installation.
     #[must_use]
     pub fn serves(&self, quorum: &HeldQuorum) -> bool {
         let quorum = self.quorums.get(&quorum.reference());
@@ -186,7 +184,7 @@ impl Context {
         let note = Some(shortened(note));
         let event = Event { type_, reason: reason.into(), note, action: reason.into(), secondary: None };
         // A recorder takes a second event with the same reason for a repetition of the first, whatever its note says. For locks, of which
-        // there are many, and which say in a condition what is wrong, that is as it ought to be. A new recorder remembers nothing.
+        // there are many, and which say in a condition what is wrong, that is right. A new recorder remembers nothing.
         let is_lock = K::kind(&()) == DistributedLock::kind(&());
         let recorder = match event.type_ {
             EventType::Warning if is_lock => self.repeated.clone(),

@@ -46,7 +46,7 @@ const RENEW_PERIOD: Duration = Duration::from_secs(1);
 const ANSWER_PERIOD: Duration = Duration::from_millis(250);
 /// Between two looks at a Lease that another replica holds.
 const RETRY_PERIOD: Duration = Duration::from_millis(500);
-/// Who handed the Lease over leaves it to others for this long, also if it reaches the quorum again meanwhile.
+/// A replica that handed the Lease over leaves it to others for this long, even if it reaches the quorum again meanwhile.
 const STAND_ASIDE: Duration = Duration::from_millis(700);
 /// For reading and writing the Lease once.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);

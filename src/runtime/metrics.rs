@@ -2,21 +2,17 @@
 //!
 //! Labels are bounded: outcomes, reasons, and members of quorums. No label carries the name of a lock or of a holder.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
 
-use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
+use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::{Registry, Unit},
+    registry::{Metric, Registry, Unit},
 };
-use serde::de::DeserializeOwned;
 
-use super::cache::Cache;
+use super::cache::{Cache, Kind};
 use crate::{
     api::{
         DistributedLock, RedisQuorum,
@@ -96,8 +92,8 @@ pub struct Metrics {
     registry: Mutex<Registry>,
 }
 
-/// What is read off the caches when somebody asks.
-#[derive(Clone, Debug, Default)]
+/// What is read off the caches when the metrics are asked for.
+#[derive(Debug)]
 struct Seen {
     leader: Gauge,
     refuses_to_lead: Gauge,
@@ -125,25 +121,53 @@ fn seconds(bounds: &[f64]) -> Histogram {
     Histogram::new(bounds.iter().copied())
 }
 
+/// Registers a metric, and gives it back.
+fn add<M: Metric + Clone>(registry: &mut Registry, (name, help): (&str, &str), metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn add_seconds<M: Metric + Clone>(registry: &mut Registry, (name, help): (&str, &str), metric: M) -> M {
+    registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
+    metric
+}
+
 impl Default for Metrics {
     fn default() -> Self {
+        let mut registry = Registry::with_prefix("redlock");
+        let r = &mut registry;
         let metrics = Self {
-            acquisitions: Outcomes::default(),
-            acquire_duration: seconds(&[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0]),
-            renewals: Outcomes::default(),
-            renewal_lateness: seconds(&[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5]),
-            publication_lateness: seconds(&[0.01, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]),
-            ended: Outcomes::default(),
-            member_latency: Latencies::new_with_constructor(|| {
-                seconds(&[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5])
-            }),
-            api_writes: Outcomes::default(),
-            reconcile_errors: Outcomes::default(),
-            panics: Outcomes::default(),
-            seen: Seen::default(),
-            registry: Mutex::new(Registry::with_prefix("redlock")),
+            acquisitions: add(r, ("acquisitions", "Attempts to acquire a lock"), Family::default()),
+            acquire_duration: add_seconds(
+                r,
+                ("acquire_duration", "From the first request of an attempt to its decision"),
+                seconds(&[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0]),
+            ),
+            renewals: add(r, ("renewals", "Renewals of held locks"), Family::default()),
+            renewal_lateness: add_seconds(
+                r,
+                ("renewal_lateness", "How long after it was due a renewal began"),
+                seconds(&[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5]),
+            ),
+            publication_lateness: add_seconds(
+                r,
+                ("publication_lateness", "How long less than a quarter of the ttl was left of a published validity"),
+                seconds(&[0.01, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]),
+            ),
+            ended: add(r, ("holds_ended", "Holds that ended, by reason; Expired are losses"), Family::default()),
+            member_latency: add_seconds(
+                r,
+                ("member_latency", "From a command to a member to its answer"),
+                Latencies::new_with_constructor(|| {
+                    seconds(&[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5])
+                }),
+            ),
+            api_writes: add(r, ("api_writes", "Writes of locks to the API server"), Family::default()),
+            reconcile_errors: add(r, ("reconcile_errors", "Reconciles that failed, by controller"), Family::default()),
+            panics: add(r, ("panics", "Panics that were caught, by what was being done"), Family::default()),
+            seen: Seen::new(r),
+            registry: Mutex::new(registry),
         };
-        metrics.register();
         // There from the beginning, so that an alert on the first error has something to rise from.
         for task in ["lock", "quorum", "renewal", "session"] {
             drop(metrics.panics.get_or_create(&Outcome { outcome: task }));
@@ -159,36 +183,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    fn register(&self) {
-        let mut registry = self.registry.lock();
-        registry.register("acquisitions", "Attempts to acquire a lock", self.acquisitions.clone());
-        let help = "From the first request of an attempt to its decision";
-        registry.register_with_unit("acquire_duration", help, Unit::Seconds, self.acquire_duration.clone());
-        registry.register("renewals", "Renewals of held locks", self.renewals.clone());
-        let help = "How long after it was due a renewal began";
-        registry.register_with_unit("renewal_lateness", help, Unit::Seconds, self.renewal_lateness.clone());
-        let help = "How long less than a quarter of the ttl was left of a published validity";
-        registry.register_with_unit("publication_lateness", help, Unit::Seconds, self.publication_lateness.clone());
-        registry.register("holds_ended", "Holds that ended, by reason; Expired are losses", self.ended.clone());
-        let help = "From a command to a member to its answer";
-        registry.register_with_unit("member_latency", help, Unit::Seconds, self.member_latency.clone());
-        registry.register("api_writes", "Writes of locks to the API server", self.api_writes.clone());
-        registry.register("reconcile_errors", "Reconciles that failed, by controller", self.reconcile_errors.clone());
-        registry.register("panics", "Panics that were caught, by what was being done", self.panics.clone());
-        registry.register("leader", "1 on the replica that leads", self.seen.leader.clone());
-        let help = "1 where this replica would lead if the Lease had an epoch left for another term";
-        registry.register("leadership_refused", help, self.seen.refuses_to_lead.clone());
-        registry.register("locks_held", "Locks whose status names a holder", self.seen.held.clone());
-        registry.register("locks_waiting", "Locks without a holder, by reason", self.seen.waiting.clone());
-        let help = "Objects that this version of the operator cannot read, and leaves out";
-        registry.register("unreadable_objects", help, self.seen.unreadable.clone());
-        let help = "Times that a list or a watch of a kind failed or was interrupted, and was begun again";
-        registry.register("watch_errors", help, self.seen.watch_errors.clone());
-        registry.register("member_state", "1 for the state that a member is in", self.seen.member_state.clone());
-        let help = "Until a fenced member may vote again";
-        registry.register_with_unit("member_fence_remaining", help, Unit::Seconds, self.seen.fence_remaining.clone());
-    }
-
     /// Whether this replica would have to lead, and there is no epoch left for a term.
     pub fn refuses_to_lead(&self, refuses: bool) {
         self.seen.refuses_to_lead.set(i64::from(refuses));
@@ -200,10 +194,7 @@ impl Metrics {
     }
 
     /// Notes what a cache could not read, and how often its watch was interrupted.
-    pub(super) fn look_at_watch<K>(&self, kind: &'static str, cache: &Cache<K>)
-    where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
-    {
+    pub(super) fn look_at_watch<K: Kind>(&self, kind: &'static str, cache: &Cache<K>) {
         let unreadable = i64::try_from(cache.unreadable().len()).unwrap_or(i64::MAX);
         self.seen.unreadable.get_or_create(&KindLabels { kind }).set(unreadable);
         let interruptions = cache.interruptions();
@@ -235,6 +226,23 @@ impl Metrics {
 }
 
 impl Seen {
+    fn new(r: &mut Registry) -> Self {
+        let refused = "1 where this replica would lead if the Lease had an epoch left for another term";
+        let unreadable = "Objects that this version of the operator cannot read, and leaves out";
+        let errors = "Times that a list or a watch of a kind failed or was interrupted, and was begun again";
+        let remaining = "Until a fenced member may vote again";
+        Self {
+            leader: add(r, ("leader", "1 on the replica that leads"), Gauge::default()),
+            refuses_to_lead: add(r, ("leadership_refused", refused), Gauge::default()),
+            held: add(r, ("locks_held", "Locks whose status names a holder"), Gauge::default()),
+            waiting: add(r, ("locks_waiting", "Locks without a holder, by reason"), Family::default()),
+            unreadable: add(r, ("unreadable_objects", unreadable), Family::default()),
+            watch_errors: add(r, ("watch_errors", errors), Family::default()),
+            member_state: add(r, ("member_state", "1 for the state that a member is in"), Family::default()),
+            fence_remaining: add_seconds(r, ("member_fence_remaining", remaining), Family::default()),
+        }
+    }
+
     fn look_at_locks(&self, locks: &[Arc<DistributedLock>]) {
         self.waiting.clear();
         let mut held = 0;
@@ -256,17 +264,14 @@ impl Seen {
         self.member_state.clear();
         self.fence_remaining.clear();
         for quorum in quorums {
-            let (namespace, name) = (quorum.namespace().unwrap_or_default(), quorum.name_any());
+            let reference = ObjectRef::from_obj(&**quorum);
             for member in quorum.status.iter().flat_map(|status| &status.members) {
-                let (namespace, quorum, member_name) = (namespace.clone(), name.clone(), member.name.clone());
                 let left = member.rejoin_at.map_or(0, |at| at.as_millis().saturating_sub(now).max(0));
-                let left = Duration::from_millis(u64::try_from(left).unwrap_or(0)).as_secs_f64().ceil();
-                let labels =
-                    MemberLabels { namespace: namespace.clone(), quorum: quorum.clone(), member: member_name.clone() };
-                #[expect(clippy::cast_possible_truncation, reason = "whole seconds of a fence, an hour at most")]
-                self.fence_remaining.get_or_create(&labels).set(left as i64);
+                let labels = MemberLabels::of(&reference, &member.name);
+                self.fence_remaining.get_or_create(&labels).set(left.saturating_add(999) / 1_000);
+                let MemberLabels { namespace, quorum, member: name } = labels;
                 let state = format!("{:?}", member.state);
-                self.member_state.get_or_create(&StateLabels { namespace, quorum, member: member_name, state }).set(1);
+                self.member_state.get_or_create(&StateLabels { namespace, quorum, member: name, state }).set(1);
             }
         }
     }

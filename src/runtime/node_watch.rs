@@ -5,7 +5,7 @@
 //! most nodes report. If they do not, it counts after a long while: half of the nodes may be gone for good.
 //!
 //! Time is counted on this replica's boot-time clock, from its own first sight. A replica that cannot look, because it does not reach
-//! the API server or was frozen, learns nothing and judges nothing meanwhile, and counts anew from its next look.
+//! the API server or was frozen, learns nothing and judges nothing meanwhile, and counts again from its next look.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,7 +14,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::time::Boottime;
@@ -61,9 +61,9 @@ struct Known {
 }
 
 impl NodeWatch {
-    /// Whether nobody has heard of the node for so long that what runs there is in doubt. A node that was never seen says nothing.
+    /// Whether no kubelet has reported the node for so long that what runs there is in doubt. A node that was never seen says nothing.
     pub fn is_lost(&self, name: &str) -> bool {
-        self.seen().nodes.get(name).is_some_and(|known| known.lost)
+        self.seen.lock().nodes.get(name).is_some_and(|known| known.lost)
     }
 
     /// Resolves to something new when a node is lost, or back.
@@ -83,13 +83,9 @@ impl NodeWatch {
         if last_answer.is_none_or(|answer| now.since(answer) > BLIND) {
             return;
         }
-        if self.seen().look(nodes, unreadable, now) {
+        if self.seen.lock().look(nodes, unreadable, now) {
             self.changed.send_replace(());
         }
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock()
     }
 }
 

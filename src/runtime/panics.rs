@@ -32,7 +32,7 @@ pub fn caught_in<T>(call: impl FnOnce() -> T) -> Result<T, Panicked> {
     std::panic::catch_unwind(AssertUnwindSafe(call)).map_err(|thrown| Panicked::of(&*thrown))
 }
 
-/// A task without which this replica is of no use to anybody. Gives why it ended: the process is to end, too.
+/// A task without which this replica is of no use. Gives why it ended: the process has to end, too.
 pub async fn essential(name: &'static str, task: impl Future<Output = ()>) -> String {
     match caught(task).await {
         Ok(()) => format!("the task of the {name} has ended"),

@@ -1,4 +1,4 @@
-//! Requests to the API server: each has a deadline, and what keeps one from being carried out is one enum.
+//! Requests to the API server: their deadlines, and what an answer settles.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -13,9 +13,11 @@ use tokio::time::timeout;
 use crate::api::FIELD_MANAGER;
 
 /// For one request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// For one that something else waits for: a grant, or the first connection to a member.
 pub const SHORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// For publishing one Event.
+pub(super) const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An object that lives in a namespace and can be read.
 pub trait Namespaced:
@@ -28,25 +30,32 @@ impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Deb
 {
 }
 
-/// Why a request was not carried out, as far as is known. None of them shows a password, key or value.
+/// Why a request failed, or that its outcome is not known. None of them shows a password, key or value.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// The API server refused, or its answer cannot be read.
-    #[error("request to the API server failed")]
-    Api(#[source] Box<kube::Error>),
-    /// It may have been carried out, or be carried out yet.
-    #[error("the API server did not answer in time")]
-    TimedOut,
-    /// Another write came first.
-    #[error("the object has changed in the meantime")]
+    /// Another client changed the object first: read it again.
+    #[error("the object changed in the meantime")]
     Conflict,
+    /// The object does not exist any more.
+    #[error("the object is gone")]
+    Gone,
+    /// The API server refused.
+    #[error("the API server refused")]
+    Refused(#[source] Box<kube::Error>),
+    /// No answer, or none that settles it (one that cannot be read, too): the write may have happened or may yet happen.
+    #[error("no answer from the API server that can be read")]
+    Unknown(#[source] Option<Box<kube::Error>>),
 }
 
 impl From<kube::Error> for RequestError {
     fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) if status.code == 409 => Self::Conflict,
-            other => Self::Api(Box::new(other)),
+        match &error {
+            kube::Error::Api(status) if status.is_conflict() => Self::Conflict,
+            kube::Error::Api(status) if status.is_not_found() => Self::Gone,
+            kube::Error::Api(status) if (400..500).contains(&status.code) && ![408, 429].contains(&status.code) => {
+                Self::Refused(Box::new(error))
+            }
+            _ => Self::Unknown(Some(Box::new(error))),
         }
     }
 }
@@ -56,7 +65,7 @@ impl RequestError {
     #[must_use]
     pub fn refusal(&self, codes: &[u16]) -> Option<&str> {
         match self {
-            Self::Api(error) => match error.as_ref() {
+            Self::Refused(error) => match error.as_ref() {
                 kube::Error::Api(status) if codes.contains(&status.code) => Some(&status.message),
                 _ => None,
             },
@@ -65,14 +74,27 @@ impl RequestError {
     }
 }
 
-/// Awaits a request for [`REQUEST_TIMEOUT`].
+/// Awaits a request to the API server for a limited time.
 pub async fn request<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
     within(REQUEST_TIMEOUT, call).await
 }
 
 /// Awaits a request for so long.
 pub async fn within<T>(deadline: Duration, call: impl Future<Output = kube::Result<T>>) -> Result<T, RequestError> {
-    Ok(timeout(deadline, call).await.map_err(|_elapsed| RequestError::TimedOut)??)
+    Ok(timeout(deadline, call).await.map_err(|_elapsed| RequestError::Unknown(None))??)
+}
+
+/// The same of a request that leaves nothing to do when the object is gone.
+pub async fn request_unless_gone<T>(future: impl Future<Output = kube::Result<T>>) -> Result<(), RequestError> {
+    unless_gone(request(future).await)
+}
+
+/// An object that is gone needs nothing more.
+pub fn unless_gone<T>(result: Result<T, RequestError>) -> Result<(), RequestError> {
+    match result {
+        Ok(_) | Err(RequestError::Gone) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether the object with this UID is the controller of another one. Any other owner reference shows nothing: whoever may edit an
@@ -109,8 +131,31 @@ pub async fn delete<K: Namespaced>(client: &Client, object: &K) -> Result<bool, 
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
     match request(api.delete(&object.name_any(), &params)).await {
         Ok(_) => Ok(true),
-        Err(RequestError::Conflict) => Ok(false),
-        Err(error) if error.refusal(&[404]).is_some() => Ok(false),
+        Err(RequestError::Conflict | RequestError::Gone) => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_an_answer_that_can_be_read_settles_what_became_of_a_write() {
+        let answered = |code: u16, reason: &str| {
+            let status = json!({"status": "Failure", "message": "", "reason": reason, "code": code});
+            RequestError::from(kube::Error::Api(serde_json::from_value(status).unwrap()))
+        };
+        for code in [408, 429, 500, 503, 504] {
+            assert!(matches!(answered(code, "Timeout"), RequestError::Unknown(_)), "{code}");
+        }
+        assert!(matches!(answered(422, "Invalid"), RequestError::Refused(_)));
+        assert!(matches!(answered(409, "Conflict"), RequestError::Conflict));
+        assert!(matches!(answered(404, "NotFound"), RequestError::Gone));
+        // It was carried out, and the object as written is one that our types refuse.
+        let unreadable = serde_json::from_str::<u8>("{}").unwrap_err();
+        assert!(matches!(RequestError::from(kube::Error::SerdeError(unreadable)), RequestError::Unknown(_)));
     }
 }

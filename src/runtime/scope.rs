@@ -42,18 +42,10 @@ impl Scope {
     #[must_use]
     pub fn with(&self, other: &Self, namespace: &str) -> Self {
         match (self, other) {
-            (Self::Only(one), Self::Only(other)) => Self::Only(one | other).and(namespace),
-            _ => Self::default(),
-        }
-    }
-
-    fn and(self, namespace: &str) -> Self {
-        match self {
-            Self::Only(mut named) => {
-                named.insert(namespace.to_owned());
-                Self::Only(named)
+            (Self::Only(one), Self::Only(other)) => {
+                Self::Only(&(one | other) | &BTreeSet::from([namespace.to_owned()]))
             }
-            all => all,
+            _ => Self::default(),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::api::RedisQuorum;
 /// The same for all replicas of an installation, but for the time of an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// The quorum of locks that name none. Nobody can make another one the default but who runs the operator.
+    /// The quorum of locks that name none. Only the administrator of the operator can make another one the default.
     pub default_quorum: Option<ObjectRef<RedisQuorum>>,
     /// This installation, `<namespace>/<Lease name>`.
     pub installation: String,

@@ -24,7 +24,7 @@ use kube::{
 use redlock_operator::{
     operator::{
         Operator,
-        args::{LogFormat, OperatorArgs},
+        args::{LogFormat, OperatorArgs, Scopes},
         telemetry,
     },
     redis_member::{Machine, Tcp},
@@ -93,9 +93,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         default_quorum_namespace: String::new(),
         default_quorum_name: "main".into(),
         lease: operators::NAME.into(),
-        watch_namespaces: Vec::new(),
-        quorum_namespaces: Vec::new(),
-        leave_out_namespaces: Vec::new(),
+        scopes: Scopes::default(),
         refused_networks: Vec::new(),
         log,
         log_format: LogFormat::Text,

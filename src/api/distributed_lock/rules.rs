@@ -2,7 +2,10 @@
 
 use kube::core::Rule;
 
-use crate::api::{duration::DURATION_PATTERN, schema::rule};
+use crate::api::{
+    duration::DURATION_PATTERN,
+    schema::{between, if_set, rule},
+};
 
 /// Rules of `spec`.
 pub(super) fn spec() -> Vec<Rule> {
@@ -65,26 +68,18 @@ fn times() -> [Rule; 15] {
             "!has(self.claim) || !has(self.claim.heartbeat) || duration(self.claim.heartbeat) >= duration('1s')",
             "set a heartbeat of at least 1s, e.g. 5s",
         ),
-        rule(
-            ".ttl",
-            "duration(self.ttl) >= duration('1s') && duration(self.ttl) <= duration('1h')",
-            "set a ttl from 1s to the quorum's maxTTL, e.g. 10s",
-        ),
+        between("ttl", "1s", "1h", "set a ttl from 1s to the quorum's maxTTL, e.g. 10s"),
         rule(
             ".renewInterval",
             "!has(self.renewInterval) || duration(self.renewInterval) + duration(self.renewInterval) <= duration(self.ttl)",
             "set a renewInterval of at most half of ttl, or remove it (a third of ttl)",
         ),
-        rule(
-            ".renewInterval",
-            "!has(self.renewInterval) || duration(self.renewInterval) >= duration('100ms')",
+        if_set(
+            "renewInterval",
+            "duration(self.renewInterval) >= duration('100ms')",
             "set a renewInterval of at least 100ms, or remove it (a third of ttl)",
         ),
-        rule(
-            ".maxHold",
-            "!has(self.maxHold) || duration(self.maxHold) > duration('0s')",
-            "set a maxHold above 0s, or remove it (no limit)",
-        ),
+        if_set("maxHold", "duration(self.maxHold) > duration('0s')", "set a maxHold above 0s, or remove it (no limit)"),
         at_most_a_year("maxHold", "set a maxHold of at most 8760h (a year), or remove it (no limit)"),
         at_most_a_year("waitTimeout", "set a waitTimeout of at most 8760h (a year), or remove it (no limit)"),
         at_most_a_year(
@@ -106,20 +101,16 @@ fn times() -> [Rule; 15] {
             "!has(self.waitTimeout) || (has(self.claim) && duration(self.waitTimeout) > duration('0s'))",
             "set a waitTimeout above 0s, and only with a claim: an election waits without a limit",
         ),
-        rule(
-            ".lockDelay",
-            "!has(self.lockDelay) || duration(self.lockDelay) <= duration('1h')",
-            "set a lockDelay of at most 1h",
-        ),
+        if_set("lockDelay", "duration(self.lockDelay) <= duration('1h')", "set a lockDelay of at most 1h"),
         rule(
             ".retry",
             "duration(self.retry.delay) >= duration('10ms') && duration(self.retry.delay) <= duration('1m') && \
              duration(self.retry.jitter) <= duration(self.retry.delay)",
             "set a retry.delay from 10ms to 1m and a retry.jitter that is not larger",
         ),
-        rule(
-            ".ttlAfterFinished",
-            "!has(self.ttlAfterFinished) || has(self.claim)",
+        if_set(
+            "ttlAfterFinished",
+            "has(self.claim)",
             "an election never finishes: remove ttlAfterFinished, or use a claim",
         ),
     ]
@@ -132,7 +123,7 @@ fn at_most_a_year(field: &str, message: &str) -> Rule {
 
 /// A rule about a duration that an older schema may have let in though nothing can read it. The pattern refuses such a one where it is
 /// written. In an object that is stored it is left alone, as every violation is that a write does not touch; but a rule that cannot be evaluated is
-/// an error at every write, and with it nobody could write the object's status, nor take its finalizer off.
+/// an error at every write, and with it no client could write the object's status, nor take its finalizer off.
 fn if_readable(field: &str, rule: &str) -> String {
     format!("!has(self.{field}) || !self.{field}.matches('{DURATION_PATTERN}') || ({rule})")
 }

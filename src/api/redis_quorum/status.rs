@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ClockDrift, ExternalMember, ExternalTls, SecretRef};
 use crate::api::{GoDuration, MilliTime};
+pub use crate::fence::{Reason as FenceReason, State as MemberState};
 
 /// What the operator knows of a quorum.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
@@ -208,7 +209,7 @@ pub struct MemoryStatus {
     #[schemars(length(max = 64))]
     pub replication_id: Option<String>,
     /// Since when, in milliseconds of its own time, it has kept what operators say there of this quorum; 0 if it was there before
-    /// anybody looked. It starts again when the master was emptied.
+    /// the operator looked. It starts again when the master was emptied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_since: Option<i64>,
 }
@@ -274,41 +275,4 @@ pub struct NodeStatus {
     #[serde(rename = "machineID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub machine_id: Option<String>,
-}
-
-/// State of a member.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum MemberState {
-    /// No pod yet.
-    #[default]
-    Pending,
-    /// A pod, but no answer from Redis yet.
-    Starting,
-    /// Redis answers and may not vote.
-    Fenced,
-    /// May vote.
-    Admitted,
-    /// Redis no longer answers.
-    Unreachable,
-}
-
-/// Why a member is fenced.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum FenceReason {
-    /// The process started anew and has forgotten its locks.
-    Restarted,
-    /// The first process of this member.
-    FirstStart,
-    /// Its clock jumped.
-    ClockJump,
-    /// A script keeps it busy and cannot be ended.
-    Busy,
-    /// It joins the member list.
-    Joining,
-    /// It leaves the member list.
-    Leaving,
-    /// It is being replaced by a new version.
-    Updating,
-    /// The process before it is not known to be dead.
-    PredecessorUnconfirmed,
 }

@@ -11,7 +11,7 @@ fn a_process_that_a_script_keeps_busy_is_recorded_and_ended_and_its_successor_wa
     };
     let write = FenceStep::WriteFenced { reason: Reason::Busy, rejoin_at: None, close: true };
     let open = seen("a", 0, Users::Open);
-    // It obeys nobody, so neither the epoch is raised nor is it closed first.
+    // It obeys no command, so neither the epoch is raised nor is it closed first.
     assert_eq!(step(&admitted, &open, true), write);
     assert_eq!(step(&admitted, &open, false), FenceStep::RaiseEpoch, "not for so long, or another member is away");
     assert_eq!(step(&record(State::Fenced, "b"), &open, true), write, "open without an admission");
@@ -23,7 +23,7 @@ fn a_process_that_a_script_keeps_busy_is_recorded_and_ended_and_its_successor_wa
     let busy = admitted.after(write, Some(&process("a")), &Verdict::None);
     assert_eq!((busy.state, busy.reason, busy.admitted), (State::Fenced, Some(Reason::Busy), false));
     assert_eq!(busy.predecessor, Some(process("a")));
-    // Whether or not it has ended by itself meanwhile, and whoever leads.
+    // Whether or not it has ended by itself meanwhile, and whichever replica leads.
     for reach in [seen("a", 0, Users::Open), seen("a", 0, Users::Closed)] {
         assert_eq!(step(&busy, &reach, false), FenceStep::RestartProcess);
     }

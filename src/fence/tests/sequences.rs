@@ -11,7 +11,7 @@ enum Happening {
     Probe,
     Restart,
     LoseSight,
-    /// Somebody opens or closes the process behind the operator's back.
+    /// A person opens or closes the process behind the operator's back.
     Meddle(bool),
     NewLeader,
     NewReplica,
@@ -140,7 +140,7 @@ impl World {
         if step == FenceStep::RestartProcess {
             return self.restart();
         }
-        // One that is busy obeys nobody.
+        // One that is busy obeys no command.
         let closes = matches!(step, FenceStep::WriteFenced { reason, close: true, .. } if reason != Reason::Busy);
         if closes {
             self.open = false;

@@ -1,33 +1,26 @@
 //! Wiring of the lock controller: what makes a lock be looked at again.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, stream};
 use kube::{
     ResourceExt,
     runtime::{Config, Controller, controller::Action, reflector::ObjectRef},
 };
-use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::broadcast;
 use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 
 use super::{
-    locks::{Error, Locks},
-    replicas::Replicas,
+    labels, parts::Parts, progress::Error, reconcile::reconcile, replicas::Replicas, store::Found, unreadable,
 };
 use crate::{
     api::{DistributedLock, conditions::HeldReason},
     lock::{
-        model::{
-            decide::Pause,
-            unreadable::{Panics, Raw},
-        },
-        replica::{
-            holds::Holds,
-            writes::{Found, WriteError},
-        },
+        model::{decide::Pause, unreadable::Raw},
+        replica::holds::Holds,
     },
     quorum::session::Sessions,
-    runtime::{cache::Change, context::Context, leader::Term, panics::caught},
+    runtime::{cache::Change, context::Context, leader::Term, panics::caught, requests::RequestError},
 };
 
 /// After a conflict, when the newest version has been read.
@@ -38,212 +31,183 @@ const AFTER_PANICS: Duration = Duration::from_secs(5);
 /// After any other error.
 const AFTER_ERROR: Duration = Duration::from_millis(500);
 
-/// What the reconciles of one term work with.
-struct Work {
-    locks: Arc<Locks>,
-    /// The panics in a row while a lock was handled, by UID.
-    panics: Mutex<HashMap<String, Panics>>,
-}
-
-/// Why a lock is looked at again.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error(transparent)]
-    Error(#[from] Error),
-    /// So many times in a row.
-    #[error("handling it panicked, {0} times in a row")]
-    Panicked(u32),
-}
-
-/// Runs until the term is over.
+/// Runs until the term ends.
 pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) {
-    let clock = context.clock.clone();
-    let locks = Arc::new(Locks::new(context.clone(), sessions, holds, term.clone()));
-    let work = Arc::new(Work { locks: locks.clone(), panics: Mutex::default() });
+    let parts = Arc::new(Parts::new(context.clone(), sessions, holds.clone(), term.clone()));
     let controller = Controller::for_shared_stream(stream::pending(), context.locks.store())
-        // Who waits for a turn or a slot costs little, and must not keep others from theirs.
+        // A lock that waits for a turn or a slot costs little, and must not keep others from theirs.
         .with_config(Config::default().concurrency(0))
-        .reconcile_on(triggers(&work))
-        .run(handle, error_policy, work);
+        .reconcile_on(triggers(&parts))
+        .run(handle, error_policy, parts.clone());
     let controlled = controller.for_each(|_outcome| std::future::ready(()));
+    let scope = &context.replica.settings.locks;
     let working = async {
         tokio::select! {
             () = controlled => {}
-            () = locks.tend_labels() => {}
-            () = locks.tend_unreadable() => {}
+            () = labels::tend(&parts.labels, &parts.store, &parts.peers, scope) => {}
+            () = unreadable::tend(&parts) => {}
         }
     };
-    term.bound(&*clock, working).await;
-    // Grants whose status write is still on its way belong to nobody now.
-    locks.holds.forget_unpublished();
+    term.bound(&*context.clock, working).await;
+    // A grant whose status write is still on its way has no owner now.
+    holds.forget_unpublished();
 }
 
 /// A panic while one lock is handled harms only that lock.
-async fn handle(lock: Arc<DistributedLock>, work: Arc<Work>) -> Result<Action, Failure> {
+async fn handle(lock: Arc<DistributedLock>, parts: Arc<Parts>) -> Result<Action, Error> {
     let uid = lock.uid().unwrap_or_default();
-    if let Some((left, count)) = work.given_up(&lock) {
-        return Ok(work.handle_raw(&lock, left, count).await);
+    if let Some((left, count)) = given_up(&parts, &lock) {
+        return Ok(handle_raw(&parts, &lock, left, count).await);
     }
-    if work.panics().contains_key(&uid) {
+    if parts.panics.lock().contains_key(&uid) {
         // It may have been changed into one that can be handled: then nothing keeps it from the key.
-        work.locks.pause(&uid, None);
+        parts.memory.resume(&uid);
     }
-    match caught(look_after(&work.locks, &lock)).await {
+    match caught(look_after(&parts, &lock)).await {
         Ok(handled) => {
-            work.panics().remove(&uid);
-            Ok(handled?)
+            parts.panics.lock().remove(&uid);
+            handled
         }
         Err(_panic) => {
-            let (mut panics, now) = (work.panics(), work.locks.context.clock.boottime());
-            let known = panics.entry(uid).or_default();
             // The panic may have come after a write.
-            let written = work.locks.written.newest(lock.clone()).resource_version();
-            known.add([lock.resource_version(), written], now);
-            Err(Failure::Panicked(known.count()))
+            let written = parts.store.newest(lock.clone()).resource_version();
+            let mut panics = parts.panics.lock();
+            let known = panics.entry(uid).or_default();
+            known.add([lock.resource_version(), written], parts.members.now());
+            Err(Error::Panicked(known.count()))
         }
     }
 }
 
-/// Decides anew at once, on what another hand has written: if the watch stands still, nothing else would show it.
-async fn look_after(locks: &Arc<Locks>, lock: &Arc<DistributedLock>) -> Result<Action, Error> {
-    let handled = locks.clone().reconcile(lock.clone()).await;
-    if !matches!(handled, Err(Error::Write(WriteError::Conflict))) {
+/// After a conflict the object is read at once, so that the next decision is made on what another client has written: if the watch
+/// stands still, nothing else would show it.
+async fn look_after(parts: &Parts, lock: &DistributedLock) -> Result<Action, Error> {
+    let reference = ObjectRef::from_obj(lock);
+    let handled = reconcile(parts, &reference).await;
+    if !matches!(handled, Err(Error::Write(RequestError::Conflict))) {
         return handled;
     }
-    let Some(cached) = locks.context.locks.get(&ObjectRef::from_obj(&**lock)) else { return handled };
-    let decided_on = locks.written.newest(cached);
-    match locks.written.read(&locks.context.client, &decided_on).await? {
+    let Some(decided_on) = parts.store.get(&reference) else { return handled };
+    match parts.store.read(&decided_on).await? {
         Found::Lock(_) => handled,
         Found::Unreadable(_) | Found::Gone => Ok(Action::await_change()),
     }
 }
 
-fn error_policy(lock: Arc<DistributedLock>, failure: &Failure, work: Arc<Work>) -> Action {
-    let metrics = &work.locks.context.metrics;
+fn error_policy(lock: Arc<DistributedLock>, error: &Error, parts: Arc<Parts>) -> Action {
+    let metrics = &parts.context.metrics;
     metrics.count(&metrics.reconcile_errors, "lock");
     let lock = ObjectRef::from_obj(&*lock);
-    match failure {
-        Failure::Error(Error::Write(WriteError::Conflict)) => Action::requeue(AFTER_CONFLICT),
-        Failure::Error(Error::Write(WriteError::Gone)) => Action::await_change(),
-        Failure::Error(error) => {
-            tracing::warn!(%lock, error = error as &dyn std::error::Error, "will try again");
-            Action::requeue(AFTER_ERROR)
-        }
-        Failure::Panicked(count) => {
+    match error {
+        Error::Write(RequestError::Conflict) => Action::requeue(AFTER_CONFLICT),
+        Error::Write(RequestError::Gone) => Action::await_change(),
+        Error::Panicked(count) => {
             metrics.count(&metrics.panics, "lock");
             tracing::error!(%lock, count, "handling this lock panicked");
             Action::requeue(if *count > 1 { AFTER_PANICS } else { AFTER_PANIC })
         }
+        Error::Write(_) | Error::TokenFloor(_) => {
+            tracing::warn!(%lock, error = error as &dyn std::error::Error, "will try again");
+            Action::requeue(AFTER_ERROR)
+        }
     }
 }
 
-impl Work {
-    fn panics(&self) -> MutexGuard<'_, HashMap<String, Panics>> {
-        self.panics.lock()
-    }
+/// For how long this version of a lock is worked on as JSON only, and how many panics led to that.
+fn given_up(parts: &Parts, lock: &DistributedLock) -> Option<(Duration, u32)> {
+    let panics = parts.panics.lock();
+    let known = panics.get(&lock.uid().unwrap_or_default())?;
+    let left = known.left(lock.resource_version().as_deref(), parts.members.now())?;
+    Some((left, known.count()))
+}
 
-    /// For how long this version of a lock is handled no more, and how many panics led to that.
-    fn given_up(&self, lock: &DistributedLock) -> Option<(Duration, u32)> {
-        let panics = self.panics();
-        let known = panics.get(&lock.uid().unwrap_or_default())?;
-        let left = known.left(lock.resource_version().as_deref(), self.locks.context.clock.boottime())?;
-        Some((left, known.count()))
+/// The lock ends, if it is held, and keeps no other one waiting.
+async fn handle_raw(parts: &Parts, lock: &Arc<DistributedLock>, left: Duration, count: u32) -> Action {
+    let (uid, raw) = (lock.uid().unwrap_or_default(), Raw::failing(&parts.store.newest(lock.clone()), count));
+    let now = parts.members.now();
+    let pause = Pause { until: now + left, reason: HeldReason::Pending, message: raw.trouble.message(), unanswered: 0 };
+    if !parts.memory.is_unable(&uid, now) {
+        parts.memory.pause(&uid, pause);
+        parts.peers.nudge_others(lock);
     }
-
-    /// The lock ends, if it is held, and keeps no other one waiting.
-    async fn handle_raw(&self, lock: &Arc<DistributedLock>, left: Duration, count: u32) -> Action {
-        let (uid, raw) =
-            (lock.uid().unwrap_or_default(), Raw::failing(&self.locks.written.newest(lock.clone()), count));
-        let until = self.locks.context.clock.boottime() + left;
-        let pause = Pause { until, reason: HeldReason::Pending, message: raw.trouble.message(), unanswered: 0 };
-        if !self.locks.is_unable(&uid) {
-            self.locks.pause(&uid, Some(pause));
-            self.locks.nudge_others(lock);
-        }
-        let Ok((wait, written)) = caught(self.locks.tend_raw(&raw)).await else {
-            tracing::error!(
-                lock = raw.full_name(),
-                "what is to become of this lock could not be found out: that panicked, too"
-            );
-            return Action::requeue(AFTER_PANICS);
-        };
-        if let Some(panics) = self.panics().get_mut(&uid) {
-            panics.wrote(written);
-        }
-        Action::requeue(wait.max(AFTER_CONFLICT).min(left))
+    let Ok((wait, written)) = caught(unreadable::tend_one(parts, &raw)).await else {
+        tracing::error!(
+            lock = raw.full_name(),
+            "what is to become of this lock could not be found out: that panicked, too"
+        );
+        return Action::requeue(AFTER_PANICS);
+    };
+    if let Some(panics) = parts.panics.lock().get_mut(&uid) {
+        panics.wrote(written);
     }
-
-    /// What is remembered of an object that is gone.
-    fn forget(&self, lock: &DistributedLock) {
-        let uid = lock.uid().unwrap_or_default();
-        self.panics().remove(&uid);
-        self.locks.forget(&uid);
-    }
+    Action::requeue(wait.max(AFTER_CONFLICT).min(left))
 }
 
 /// Every event that may change the decision about some lock.
-fn triggers(work: &Arc<Work>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
-    let (locks, context) = (&work.locks, &work.locks.context);
-    let work = work.clone();
+fn triggers(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
+    let Parts { context, members, peers, .. } = &**parts;
+    // A reader that lags behind looks at all locks.
+    let told = |news: broadcast::Receiver<ObjectRef<DistributedLock>>| {
+        let peers = peers.clone();
+        BroadcastStream::new(news)
+            .flat_map(move |lock| stream::iter(lock.map_or_else(|_lagged| peers.index.all(), |lock| vec![lock])))
+    };
+    let lost_nodes = WatchStream::from_changes(context.node_watch.changes());
+    let (nodes, lost, quorums, namespaces) = (peers.clone(), peers.clone(), peers.clone(), peers.clone());
+    stream::select_all([
+        lock_changes(parts).boxed(),
+        pod_changes(parts).boxed(),
+        context.nodes.news().flat_map(move |change| stream::iter(nodes.index.node_changed(&change))).boxed(),
+        lost_nodes.flat_map(move |()| stream::iter(lost.index.bound())).boxed(),
+        context.quorums.news().flat_map(move |change| stream::iter(quorums.of_quorum(change.object()))).boxed(),
+        context
+            .namespaces
+            .news()
+            .flat_map(move |change| stream::iter(namespaces.index.in_namespace(&change.object().name_any())))
+            .boxed(),
+        told(members.holds.news()).boxed(),
+        told(peers.nudged()).boxed(),
+    ])
+}
+
+/// The locks that changed, and those that a change of a lock concerns.
+fn lock_changes(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
     // Each lock is looked at in the beginning, so none has to be told of what is there already.
-    for lock in context.locks.all() {
-        let spans = locks.spans_namespaces(&lock);
-        locks.index.lock_changed(&Change::Applied(lock), spans, |lock| locks.newest_of(lock));
+    for lock in parts.context.locks.all() {
+        parts.peers.lock_changed(&Change::Applied(lock));
     }
-    let changed = context.locks.changes().flat_map(move |change| {
-        let (locks, spans) = (&work.locks, work.locks.spans_namespaces(change.object()));
-        let mut concerned = locks.index.lock_changed(&change, spans, |lock| locks.newest_of(lock));
+    let changes = parts.context.locks.changes();
+    let parts = parts.clone();
+    changes.flat_map(move |change| {
+        let mut concerned = parts.peers.lock_changed(&change);
         match &change {
             Change::Applied(lock) => concerned.push(ObjectRef::from_obj(&**lock)),
             Change::Deleted(lock) | Change::Vanished(lock) => {
-                work.forget(lock);
-                concerned.extend(work.locks.follows(lock));
+                parts.forget(lock);
+                concerned.extend(parts.peers.follows(lock));
             }
         }
         stream::iter(concerned)
-    });
-    let index = locks.clone();
+    })
+}
+
+/// The locks that a change of a pod concerns. A replica of the operator that has started is told every validity.
+fn pod_changes(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
     let replicas = Replicas::default();
+    let pods = &parts.context.pods;
     // All of them, so that each counts as seen.
-    if context.pods.all().iter().filter(|pod| replicas.is_new(context, pod)).count() > 0 {
-        locks.holds.announce_all();
+    if pods.all().iter().filter(|pod| replicas.is_new(&parts.context, pod)).count() > 0 {
+        parts.members.holds.announce_all();
     }
-    let pods = context.pods.news().flat_map(move |change| {
-        index.wearers.see(change.object());
-        if replicas.is_new(&index.context, change.object()) {
-            index.holds.announce_all();
-        }
-        stream::iter(index.index.pod_changed(change.object()))
-    });
+    let news = pods.news();
     // After the stream has begun, so that no change lies in between.
-    context.pods.all().iter().for_each(|pod| locks.wearers.see(pod));
-    let index = locks.clone();
-    let nodes = context.nodes.news().flat_map(move |change| stream::iter(index.index.node_changed(&change)));
-    let index = locks.clone();
-    let lost_nodes =
-        WatchStream::from_changes(context.node_watch.changes()).flat_map(move |()| stream::iter(index.index.bound()));
-    let index = locks.clone();
-    let quorums = context.quorums.news().flat_map(move |change| stream::iter(index.of_quorum(change.object())));
-    let index = locks.clone();
-    let namespaces = context
-        .namespaces
-        .news()
-        .flat_map(move |change| stream::iter(index.index.in_namespace(&change.object().name_any())));
-    // A reader that lags behind the renewals of many locks looks at all of them.
-    let index = locks.clone();
-    let renewals = BroadcastStream::new(locks.holds.news())
-        .flat_map(move |news| stream::iter(news.map_or_else(|_lagged| index.index.all(), |lock| vec![lock])));
-    let index = locks.clone();
-    let nudges = BroadcastStream::new(locks.nudges.subscribe())
-        .flat_map(move |nudge| stream::iter(nudge.map_or_else(|_lagged| index.index.all(), |lock| vec![lock])));
-    stream::select_all([
-        changed.boxed(),
-        pods.boxed(),
-        nodes.boxed(),
-        lost_nodes.boxed(),
-        quorums.boxed(),
-        namespaces.boxed(),
-        renewals.boxed(),
-        nudges.boxed(),
-    ])
+    pods.all().iter().for_each(|pod| parts.labels.see(pod));
+    let parts = parts.clone();
+    news.flat_map(move |change| {
+        parts.labels.see(change.object());
+        if replicas.is_new(&parts.context, change.object()) {
+            parts.members.holds.announce_all();
+        }
+        stream::iter(parts.peers.index.pod_changed(change.object()))
+    })
 }

@@ -10,8 +10,8 @@ use crate::{
     time::{Boottime, UnixMillis},
 };
 
-/// Ends after which another candidate is to lead. Not those that say that the holder is gone, that nobody could tell, or that
-/// nobody is to hold the lock.
+/// Ends after which another candidate is to lead. Not those that say that the holder is gone, that its health is not known, or that
+/// the lock is to have no holder.
 const ASKED_TO_GO: [HeldReason; 5] = [
     HeldReason::SteppedDown,
     HeldReason::Broken,
@@ -20,16 +20,16 @@ const ASKED_TO_GO: [HeldReason; 5] = [
     HeldReason::Released,
 ];
 
-/// Whether the last hold was this pod's, and was ended against it: it is another one's turn, however long nobody could be elected
+/// Whether the last hold was this pod's, and was ended against it: it is another one's turn, however long no candidate could be elected
 /// meanwhile. Read off the history, so that every leader knows.
-pub fn was_asked_to_go(lock: &DistributedLock, pod_name: &str) -> bool {
+pub(super) fn was_asked_to_go(lock: &DistributedLock, pod_name: &str) -> bool {
     let Some(last) = lock.status.as_ref().and_then(|status| status.history.first()) else { return false };
     last.identity == pod_name && ASKED_TO_GO.iter().any(|reason| last.reason == reason.as_str())
 }
 
 /// Whether this pod gave the lock back less than one ttl ago. If it is the only candidate, it would get a token that it does not
 /// want at once. `now` is the API server's time, by which the end of the hold was written.
-pub fn has_just_released(lock: &DistributedLock, pod_name: &str, now: UnixMillis) -> bool {
+pub(super) fn has_just_released(lock: &DistributedLock, pod_name: &str, now: UnixMillis) -> bool {
     let Some(last) = lock.status.as_ref().and_then(|status| status.history.first()) else { return false };
     let ago = u128::try_from(now.0.saturating_sub(last.to.as_millis())).unwrap_or(0);
     last.identity == pod_name && last.reason == HeldReason::Released.as_str() && ago < lock.spec.ttl.get().as_millis()
@@ -37,18 +37,18 @@ pub fn has_just_released(lock: &DistributedLock, pod_name: &str, now: UnixMillis
 
 /// By lock and container instance, until when.
 #[derive(Debug, Default)]
-pub struct Exclusions(Mutex<HashMap<(String, String), Boottime>>);
+pub(super) struct Exclusions(Mutex<HashMap<(String, String), Boottime>>);
 
 impl Exclusions {
     /// Adds an instance, or prolongs its time; whether it was there already.
-    pub fn add(&self, lock: &str, container: &str, now: Boottime, time: Duration) -> bool {
+    pub(super) fn add(&self, lock: &str, container: &str, now: Boottime, time: Duration) -> bool {
         let mut until = self.0.lock();
         until.retain(|_, until| *until > now);
         until.insert((lock.to_owned(), container.to_owned()), now + time).is_some()
     }
 
     /// Whether an instance is to be passed over now.
-    pub fn contains(&self, lock: &str, container: &str, now: Boottime) -> bool {
+    pub(super) fn contains(&self, lock: &str, container: &str, now: Boottime) -> bool {
         let until = self.0.lock();
         until.get(&(lock.to_owned(), container.to_owned())).is_some_and(|until| *until > now)
     }

@@ -7,30 +7,32 @@ use kube::{
     runtime::{controller::Action, reflector::ObjectRef},
 };
 
-use super::locks::{Error, Locks, Progress};
+use super::{
+    members::Members,
+    memory::{Memory, NOT_YET_PAUSE, Postponed},
+    reachability::Reachability,
+};
 use crate::{
     api::{DistributedLock, LockHolder, MilliTime, RedisQuorum, conditions::HeldReason},
     lock::{
         model::{
-            candidate::Candidate,
             decide::Contender,
             foreign,
             hold::{Hold, Terms},
             orphans, queue,
             status::{Granted, full_name},
         },
-        replica::{access::Access, liveness, location},
+        replica::access::Access,
     },
     quorum::session::QuorumSession,
     redlock::{
         Acquire, AcquireRequest, Grant, LockKey, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner,
         is_silence, jittered,
     },
+    runtime::metrics::Metrics,
     time::{Boottime, UnixMillis},
 };
 
-/// While nobody can be asked, or no candidate answers.
-const NOT_YET_PAUSE: Duration = Duration::from_millis(500);
 /// Between attempts that no majority answers, unless the lock itself asks for more.
 const LONGEST_UNANSWERED: Duration = Duration::from_secs(1);
 /// So long the members beyond the majority are waited for before a grant is published.
@@ -40,175 +42,151 @@ const FIRST_RENEWAL: Duration = Duration::from_millis(200);
 /// A pause that has run out on our clock must have run out on the timer's, too.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 
-impl Locks {
-    /// One attempt for `contender`.
-    pub(super) async fn acquire(
-        &self,
-        lock: &Arc<DistributedLock>,
-        access: &Access,
-        contender: Contender,
-    ) -> Result<Progress, Error> {
-        if let Some(otherwise) = self.health_of(lock, &contender) {
-            return Ok(otherwise);
-        }
-        let uid = lock.uid().unwrap_or_default();
-        let session = location::session(&self.sessions, &access.quorum);
-        let Some((session, signer)) = session.and_then(|session| Some((session.clone(), session.signer()?))) else {
-            let message = format!("this operator has no connection to RedisQuorum {} yet", access.quorum.name);
-            return Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NOT_YET_PAUSE));
+/// For whom a lock is acquired, and where.
+pub(super) struct Bid<'a> {
+    pub(super) lock: &'a DistributedLock,
+    pub(super) access: &'a Access,
+    pub(super) contender: Contender,
+}
+
+/// What the members answered.
+pub(super) enum Answer<'a> {
+    /// A majority granted it.
+    Granted(Box<Attempt<'a>>),
+    /// They have other values on the key.
+    Occupied(Occupied),
+    /// No majority answered, or too late. In a row of such attempts the pauses grow.
+    Unanswered(String),
+    /// They could not be asked.
+    Later(Postponed),
+}
+
+/// What keeps a lock off its key.
+pub(super) struct Occupied {
+    session: Arc<QuorumSession>,
+    pub(super) signer: ValueSigner,
+    longest: Option<Duration>,
+    pub(super) seen: Vec<Seen>,
+}
+
+/// One attempt at the members, beside these holders of the key.
+pub(super) async fn acquire<'a>(
+    members: &Members,
+    reachability: &Reachability,
+    metrics: &Metrics,
+    bid: Bid<'a>,
+    holders: &[Arc<DistributedLock>],
+) -> Answer<'a> {
+    let Bid { lock, access, .. } = bid;
+    let later = |reason, message| Answer::Later(Postponed { reason, message, pause: NOT_YET_PAUSE });
+    let Some((session, signer)) = members.signed(&access.quorum) else {
+        let message = format!("this operator has no connection to RedisQuorum {} yet", access.quorum.name);
+        return later(HeldReason::NoQuorum, message);
+    };
+    if let Some(message) = beyond_the_fence(lock, access, session.max_ttl_in_force()) {
+        return later(HeldReason::Pending, message);
+    }
+    let uid = lock.uid().unwrap_or_default();
+    let holders: Vec<_> = holders.iter().map(|holder| &**holder).collect();
+    let mut outcome = Acquire::Expired;
+    for slot in queue::free_slots(lock, &holders) {
+        let key = access.slot_key(slot);
+        // A value is used for one attempt only: a late release of an earlier one would delete a later one's key.
+        let nonce = Nonce::random();
+        let value = signer.value(&uid, &nonce);
+        let started = members.now();
+        let (Some(wall), Some(rejoin_delay)) = (session.quorum_time(started), session.rejoin_delay()) else {
+            let message = format!("the clock of RedisQuorum {} is not known yet", access.quorum);
+            return later(HeldReason::NoQuorum, message);
         };
-        if let Some(message) = beyond_the_fence(lock, access, session.max_ttl_in_force()) {
-            return Ok(self.pause_after(lock, HeldReason::Pending, message, NOT_YET_PAUSE));
-        }
-        let holders = self.holders(lock, access);
-        let holders: Vec<_> = holders.iter().map(|holder| &**holder).collect();
-        let mut outcome = Acquire::Expired;
-        for slot in queue::free_slots(lock, &holders) {
-            let key = access.slot_key(slot);
-            // A value is used for one attempt only: a late release of an earlier one would delete a later one's key.
-            let nonce = Nonce::random();
-            let value = signer.value(&uid, &nonce);
-            let started = self.context.clock.boottime();
-            let (Some(wall), Some(rejoin_delay)) = (session.quorum_time(started), session.rejoin_delay()) else {
-                let message = format!("the clock of RedisQuorum {} is not known yet", access.quorum);
-                return Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NOT_YET_PAUSE));
-            };
-            let request =
-                AcquireRequest { key: key.clone(), value: value.clone(), ttl: access.ttl, hint: session.hint() };
-            let electorate = session.electorate();
-            let mut late;
-            (outcome, late) = session.redlock().attempt(&electorate, request).await;
-            self.measure(&outcome, self.context.clock.boottime().since(started));
-            self.see_to_reach(&access.quorum.reference(), &outcome);
-            match outcome {
-                Acquire::Granted(grant) => {
-                    let acquired = session.quorum_time(self.context.clock.boottime()).unwrap_or(wall);
-                    // Most members answer within a moment of each other, and then one status write says it all.
-                    let votes = late.within(LATE_VOTES).await.unwrap_or(grant.votes);
-                    let grant = Grant { votes, ..grant };
-                    let attempt = Attempt {
-                        session,
-                        access,
-                        key,
-                        slot,
-                        contender,
-                        nonce,
-                        value,
-                        grant,
-                        rejoin_delay,
-                        wall,
-                        acquired,
-                    };
-                    return self.publish_grant(lock, attempt).await;
-                }
-                Acquire::HeldByOther { .. } => {}
-                Acquire::NoQuorum { .. } | Acquire::Expired => break,
-            }
-        }
+        let request = AcquireRequest { key: key.clone(), value: value.clone(), ttl: access.ttl, hint: session.hint() };
+        let electorate = session.electorate();
+        let mut late;
+        (outcome, late) = session.redlock().attempt(&electorate, request).await;
+        measure(metrics, &outcome, members.now().since(started));
+        see_to_reach(reachability, &access.quorum.reference(), &outcome, members.now());
         match outcome {
-            Acquire::HeldByOther { longest, seen, .. } => {
-                self.held_by_other(lock, access, (&session, &signer), longest, &seen).await
+            Acquire::Granted(grant) => {
+                let acquired = session.quorum_time(members.now()).unwrap_or(wall);
+                // Most members answer within a moment of each other, and then one status write says it all.
+                let votes = late.within(LATE_VOTES).await.unwrap_or(grant.votes);
+                let grant = Grant { votes, ..grant };
+                let attempt = Attempt { session, bid, key, slot, nonce, value, grant, rejoin_delay, wall, acquired };
+                return Answer::Granted(Box::new(attempt));
             }
-            Acquire::NoQuorum { failures, .. } => {
-                Ok(self.pause_after(lock, HeldReason::NoQuorum, describe(&failures), self.unanswered_pause(lock)))
-            }
-            Acquire::Granted(_) | Acquire::Expired => {
-                let message = "the members answered too slowly for any validity to be left".to_owned();
-                Ok(self.pause_after(lock, HeldReason::NoQuorum, message, self.unanswered_pause(lock)))
-            }
+            Acquire::HeldByOther { .. } => {}
+            Acquire::NoQuorum { .. } | Acquire::Expired => break,
         }
     }
-
-    /// A quorum that this leader no longer reaches may be reached by another replica.
-    fn see_to_reach(&self, quorum: &ObjectRef<RedisQuorum>, outcome: &Acquire) {
-        match outcome {
-            Acquire::NoQuorum { failures, .. } if is_silence(failures) => {
-                if self.reachability.is_silenced(quorum, self.context.clock.boottime()) {
-                    self.reachability.hand_over(quorum, &describe(failures), false, self.context.clock.boottime());
-                }
-            }
-            Acquire::Expired => {}
-            Acquire::Granted(_) | Acquire::HeldByOther { .. } | Acquire::NoQuorum { .. } => {
-                self.reachability.reached(quorum)
-            }
+    match outcome {
+        Acquire::HeldByOther { longest, seen, .. } => Answer::Occupied(Occupied { session, signer, longest, seen }),
+        Acquire::NoQuorum { failures, .. } => Answer::Unanswered(describe(&failures)),
+        Acquire::Granted(_) | Acquire::Expired => {
+            Answer::Unanswered("the members answered too slowly for any validity to be left".to_owned())
         }
     }
+}
 
-    /// Longer with every attempt in a row that no majority answered: they cost slots, and members that come back are not kept waiting
-    /// for longer than a second.
-    fn unanswered_pause(&self, lock: &DistributedLock) -> Duration {
-        let in_a_row = self.last_pause(&lock.uid().unwrap_or_default()).map_or(0, |pause| pause.unanswered);
-        let pause = retry_pause(lock);
-        pause.saturating_mul(1 << in_a_row.min(16)).min(LONGEST_UNANSWERED.max(pause))
-    }
-
-    fn measure(&self, outcome: &Acquire, took: Duration) {
-        let metrics = &self.context.metrics;
-        metrics.acquire_duration.observe(took.as_secs_f64());
-        let outcome = match outcome {
-            Acquire::Granted(_) => "granted",
-            Acquire::HeldByOther { .. } => "held_by_other",
-            Acquire::NoQuorum { .. } => "no_quorum",
-            Acquire::Expired => "too_slow",
-        };
-        metrics.count(&metrics.acquisitions, outcome);
-    }
-
-    /// A candidate that fails the liveness check before it holds would only keep the lock from others for a TTL. `None`: it is well.
-    fn health_of(&self, lock: &Arc<DistributedLock>, contender: &Contender) -> Option<Progress> {
-        let Contender::Instance(candidate) = contender else { return None };
-        lock.spec.liveness.as_ref()?;
-        let uid = lock.uid().unwrap_or_default();
-        let Some(answer) = self.asked.take(&uid, &candidate.container_id, self.context.clock.boottime()) else {
-            return Some(Progress::Ask(candidate.clone()));
-        };
-        let why = answer.err()?;
-        if self.shun(lock, &candidate.container_id) {
-            let message = format!("pod {} fails the liveness check: {why}", candidate.pod_name);
-            return Some(self.pause_after(lock, HeldReason::NoCandidate, message, NOT_YET_PAUSE));
+/// A quorum that this leader no longer reaches may be reached by another replica.
+fn see_to_reach(reachability: &Reachability, quorum: &ObjectRef<RedisQuorum>, outcome: &Acquire, now: Boottime) {
+    match outcome {
+        Acquire::NoQuorum { failures, .. } if is_silence(failures) => {
+            if reachability.is_silenced(quorum, now) {
+                reachability.hand_over(quorum, &describe(failures), false, now);
+            }
         }
-        // Nobody knew yet: the next decision picks another, if there is one.
-        Some(Progress::Next(lock.clone()))
+        Acquire::Expired => {}
+        Acquire::Granted(_) | Acquire::HeldByOther { .. } | Acquire::NoQuorum { .. } => reachability.reached(quorum),
+    }
+}
+
+fn measure(metrics: &Metrics, outcome: &Acquire, took: Duration) {
+    metrics.acquire_duration.observe(took.as_secs_f64());
+    let outcome = match outcome {
+        Acquire::Granted(_) => "granted",
+        Acquire::HeldByOther { .. } => "held_by_other",
+        Acquire::NoQuorum { .. } => "no_quorum",
+        Acquire::Expired => "too_slow",
+    };
+    metrics.count(&metrics.acquisitions, outcome);
+}
+
+/// After so many attempts in a row that no majority answered. The pause is longer after each of them, since attempts cost slots; but
+/// members that come back are not kept waiting for longer than a second.
+pub(super) fn unanswered(lock: &DistributedLock, message: String, in_a_row: u32) -> Postponed {
+    let pause = retry_pause(lock);
+    let pause = pause.saturating_mul(1 << in_a_row.min(16)).min(LONGEST_UNANSWERED.max(pause));
+    Postponed { reason: HeldReason::NoQuorum, message, pause }
+}
+
+impl Occupied {
+    /// Deletes the value of an attempt that no status names, from wherever it may be.
+    pub(super) async fn release(&self, lock: &DistributedLock, access: &Access, orphan: &LockValue) -> Action {
+        for slot in queue::free_slots(lock, &[]) {
+            self.session.redlock().release(&self.session.electorate(), &access.slot_key(slot), orphan).await;
+        }
+        tracing::info!(lock = %full_name(lock), "released a grant that no status names");
+        Action::requeue(TIMER_SLACK)
     }
 
-    /// Asks a candidate, and remembers its answer for the next decision.
-    pub(super) async fn ask_candidate(&self, lock: &DistributedLock, candidate: &Candidate) {
-        let Some(liveness) = &lock.spec.liveness else { return };
-        let pod = self.context.pods.named(&lock.namespace().unwrap_or_default(), &candidate.pod_name);
-        let answer = liveness::ask_pod(pod.as_deref(), liveness, &*self.context.network).await;
-        let uid = lock.uid().unwrap_or_default();
-        self.asked.answered(uid, candidate.container_id.clone(), answer, self.context.clock.boottime());
-    }
-
-    async fn held_by_other(
+    /// Who has the key: the last hold of this lock or of `peers`, sealed by this leader, or another client.
+    pub(super) fn explain(
         &self,
-        lock: &Arc<DistributedLock>,
+        memory: &Memory,
+        lock: &DistributedLock,
         access: &Access,
-        (session, signer): (&QuorumSession, &ValueSigner),
-        longest: Option<Duration>,
-        seen: &[Seen],
-    ) -> Result<Progress, Error> {
-        let own = orphans::of(lock, signer, seen);
-        if own.is_some() {
-            // A predecessor died between grant and status write. Its write must become impossible before the key goes.
-            self.withdraw(lock).await?;
-        }
-        let peers = self.predecessors(lock, access);
-        if let Some(value) = own.or_else(|| orphans::of_finished(&peers, signer, seen)) {
-            for slot in queue::free_slots(lock, &[]) {
-                session.redlock().release(&session.electorate(), &access.slot_key(slot), &value).await;
-            }
-            tracing::info!(lock = %full_name(lock), "released a grant that no status names");
-            return Ok(Progress::Done(Action::requeue(TIMER_SLACK)));
-        }
+        peers: &[Arc<DistributedLock>],
+        max_ttl: Option<Duration>,
+    ) -> Postponed {
+        let (signer, seen) = (&self.signer, &self.seen);
         // The seal is this lock's own, or that of another on the key.
         let sealed = peers.iter().any(|peer| {
             let uid = peer.uid().unwrap_or_default();
             let is_seal =
                 |nonce: &Nonce| orphans::stored_values(seen).any(|value| signer.recognise_sealed(&uid, nonce, value));
-            self.sealed_nonce(&uid).is_some_and(|nonce| is_seal(&nonce))
+            memory.sealed_nonce(&uid).is_some_and(|nonce| is_seal(&nonce))
         });
-        let left = longest.map_or_else(String::new, |longest| format!(", for {} more", foreign::coarse(longest)));
+        let left = self.longest.map_or_else(String::new, |longest| format!(", for {} more", foreign::coarse(longest)));
         let (reason, message) = if sealed {
             (HeldReason::LockDelay, format!("the last hold runs out{left}"))
         } else {
@@ -217,25 +195,20 @@ impl Locks {
                 format!(
                     "a client outside this operator, or another quorum, holds {}{left}: {}",
                     access.key,
-                    foreign::describe(seen, self.max_ttl(access))
+                    foreign::describe(seen, max_ttl)
                 ),
             )
         };
-        Ok(self.pause_after(lock, reason, message, retry_pause(lock)))
-    }
-
-    fn max_ttl(&self, access: &Access) -> Option<Duration> {
-        self.context.quorums.get(&access.quorum.reference()).map(|quorum| quorum.spec.max_ttl.get())
+        Postponed { reason, message, pause: retry_pause(lock) }
     }
 }
 
 /// A grant by the members that is being published.
 pub(super) struct Attempt<'a> {
     pub(super) session: Arc<QuorumSession>,
-    access: &'a Access,
+    pub(super) bid: Bid<'a>,
     pub(super) key: LockKey,
     slot: Option<i32>,
-    pub(super) contender: Contender,
     pub(super) nonce: Nonce,
     pub(super) value: LockValue,
     pub(super) grant: Grant,
@@ -243,13 +216,18 @@ pub(super) struct Attempt<'a> {
     rejoin_delay: Duration,
     /// The quorum's clock before the first request: validity counts from here.
     wall: UnixMillis,
-    /// The quorum's clock when a majority had voted for it: before that somebody else may have held the lock.
+    /// The quorum's clock when a majority had voted for it: before that another client may have held the lock.
     acquired: UnixMillis,
 }
 
 impl Attempt<'_> {
+    /// Deletes the key again.
+    pub(super) async fn release(&self) {
+        self.session.redlock().release(&self.session.electorate(), &self.key, &self.value).await;
+    }
+
     pub(super) fn identity(&self) -> &str {
-        match &self.contender {
+        match &self.bid.contender {
             Contender::Identity(identity) => identity,
             Contender::Instance(candidate) => &candidate.pod_name,
         }
@@ -265,12 +243,12 @@ impl Attempt<'_> {
         let recorded = LockHolder {
             nonce: Some(self.nonce.to_string()),
             slot: self.slot,
-            quorum: Some(self.access.quorum.clone()),
+            quorum: Some(self.bid.access.quorum.clone()),
             key: Some(self.key.as_str().to_owned()),
             rejoin_delay: Some(self.rejoin_delay.into()),
             ..LockHolder::default()
         };
-        match &self.contender {
+        match &self.bid.contender {
             Contender::Identity(identity) => LockHolder { identity: identity.clone(), ..recorded },
             Contender::Instance(candidate) => LockHolder {
                 identity: candidate.pod_name.clone(),
@@ -299,7 +277,7 @@ impl Attempt<'_> {
     }
 
     pub(super) fn hold(&self, lock: &DistributedLock) -> Hold {
-        let Access { quorum, ttl, renew_interval, .. } = self.access.clone();
+        let Access { quorum, ttl, renew_interval, .. } = self.bid.access.clone();
         let terms = Terms {
             lock: ObjectRef::from_obj(lock),
             uid: lock.uid().unwrap_or_default(),

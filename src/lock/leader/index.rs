@@ -1,14 +1,13 @@
 //! Which locks to look at again when something else changed.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    hash::Hash,
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::{
     api::{
@@ -19,12 +18,12 @@ use crate::{
         contention::{Contention, Designation, Entry, LockRef, designation},
         queue::{Age, age},
     },
-    runtime::cache::Change,
+    runtime::cache::{Change, Lookup},
 };
 
 /// Locks by what they depend on.
 #[derive(Debug, Default)]
-pub struct Index(Mutex<Inner>);
+pub(super) struct Index(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -32,8 +31,8 @@ struct Inner {
     /// The oldest first.
     by_namespace: HashMap<String, BTreeMap<Age, LockRef>>,
     /// By the quorums that they name or are held on.
-    by_quorum: HashMap<Designation, HashSet<LockRef>>,
-    bound_to: HashMap<Bond, HashSet<LockRef>>,
+    by_quorum: Lookup<LockRef, Designation>,
+    bound_to: Lookup<LockRef, Bond>,
     facts: HashMap<LockRef, Facts>,
     /// As last written here, which the watch may show only later.
     entries: HashMap<LockRef, Entry>,
@@ -113,7 +112,7 @@ fn quorums(lock: &DistributedLock) -> Vec<Designation> {
 impl Index {
     /// Takes a change of a lock; gives the locks on its key that it matters to, itself perhaps among them. `spans` says whether the keys
     /// of its quorum belong to no namespace, `newest` how the lock was last written here.
-    pub fn lock_changed(
+    pub(super) fn lock_changed(
         &self,
         change: &Change<DistributedLock>,
         spans: bool,
@@ -121,98 +120,95 @@ impl Index {
     ) -> Vec<LockRef> {
         let lock = change.object();
         let reference = LockRef::from_obj(&**lock);
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         let facts = Facts::of(lock);
         let before = inner.facts.remove(&reference);
         let now = matches!(change, Change::Applied(_)).then(|| facts.clone());
         inner.refresh(&reference, newest(&reference).as_deref());
-        if let Some(before) = &before {
-            inner.unlink(before, &reference);
-        }
+        inner.link(&reference, before.as_ref(), now.as_ref());
         let matters = before != now;
         if let Some(now) = now {
-            inner.link(&now, &reference);
             inner.facts.insert(reference, now);
         }
         if matters { inner.contention.concerned(&facts.entry, spans) } else { Vec::new() }
     }
 
     /// Takes what was written here of a lock. `newest` is asked while no other change can come in between.
-    pub fn refresh(&self, lock: &LockRef, newest: impl Fn(&LockRef) -> Option<Arc<DistributedLock>>) {
-        let mut inner = self.inner();
+    pub(super) fn refresh(&self, lock: &LockRef, newest: impl Fn(&LockRef) -> Option<Arc<DistributedLock>>) {
+        let mut inner = self.0.lock();
         inner.refresh(lock, newest(lock).as_deref());
     }
 
     /// The locks on the same key that a change of this one matters to, itself perhaps among them.
-    pub fn concerned(&self, lock: &DistributedLock, spans: bool) -> Vec<LockRef> {
-        self.inner().contention.concerned(&Entry::of(lock), spans)
+    pub(super) fn concerned(&self, lock: &DistributedLock, spans: bool) -> Vec<LockRef> {
+        self.0.lock().contention.concerned(&Entry::of(lock), spans)
     }
 
     /// The locks that hold the same key in their spec, whatever their quorum.
-    pub fn holders(&self, lock: &DistributedLock) -> Vec<LockRef> {
-        self.inner().contention.holders(&lock.key())
+    pub(super) fn holders(&self, lock: &DistributedLock) -> Vec<LockRef> {
+        self.0.lock().contention.holders(&lock.key())
     }
 
     /// The last locks that held the same key and are finished.
-    pub fn ended(&self, lock: &DistributedLock) -> Vec<LockRef> {
-        self.inner().contention.ended(&lock.key())
+    pub(super) fn ended(&self, lock: &DistributedLock) -> Vec<LockRef> {
+        self.0.lock().contention.ended(&lock.key())
     }
 
     /// Goes through those that wait before this one, in the order of their turns, as long as `more` says so.
-    pub fn for_each_before(&self, lock: &DistributedLock, spans: bool, more: impl FnMut(&LockRef) -> bool) {
-        let inner = self.inner();
+    pub(super) fn for_each_before(&self, lock: &DistributedLock, spans: bool, more: impl FnMut(&LockRef) -> bool) {
+        let inner = self.0.lock();
         let _stopped = inner.contention.before(lock, spans).all(more);
     }
 
     /// The oldest lock that waits for the same key, of those that `is_meant`.
-    pub fn oldest(
+    pub(super) fn oldest(
         &self,
         lock: &DistributedLock,
         spans: bool,
         is_meant: impl FnMut(&LockRef) -> Option<Arc<DistributedLock>>,
     ) -> Option<Arc<DistributedLock>> {
-        self.inner().contention.oldest(lock, spans).find_map(is_meant)
+        self.0.lock().contention.oldest(lock, spans).find_map(is_meant)
     }
 
     /// The locks of this namespace.
-    pub fn in_namespace(&self, namespace: &str) -> Vec<LockRef> {
-        self.inner().by_namespace.get(namespace).into_iter().flat_map(BTreeMap::values).cloned().collect()
+    pub(super) fn in_namespace(&self, namespace: &str) -> Vec<LockRef> {
+        self.0.lock().by_namespace.get(namespace).into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
     /// Whether there are so many older locks in its namespace.
-    pub fn has_older(&self, lock: &DistributedLock, number: usize) -> bool {
-        let inner = self.inner();
+    pub(super) fn has_older(&self, lock: &DistributedLock, number: usize) -> bool {
+        let inner = self.0.lock();
         let namespace = inner.by_namespace.get(&lock.namespace().unwrap_or_default());
         let first_beyond = namespace.filter(|locks| locks.len() > number).and_then(|locks| locks.keys().nth(number));
         first_beyond.is_some_and(|first| *first <= age(lock))
     }
 
     /// The youngest lock of a namespace that has not so many older ones: the one that follows when an older one goes.
-    pub fn last_of(&self, namespace: &str, number: usize) -> Option<LockRef> {
-        let inner = self.inner();
+    pub(super) fn last_of(&self, namespace: &str, number: usize) -> Option<LockRef> {
+        let inner = self.0.lock();
         let locks = inner.by_namespace.get(namespace).filter(|locks| locks.len() >= number)?;
         locks.values().nth(number.checked_sub(1)?).cloned()
     }
 
     /// The locks that name this quorum, or are held on it. `None` stands for the default.
-    pub fn of_quorum(&self, quorum: &Designation) -> Vec<LockRef> {
-        self.inner().by_quorum.get(quorum).into_iter().flatten().cloned().collect()
+    pub(super) fn of_quorum(&self, quorum: &Designation) -> Vec<LockRef> {
+        self.0.lock().by_quorum.under(quorum)
     }
 
     /// The locks that depend on this pod.
-    pub fn pod_changed(&self, pod: &Pod) -> Vec<LockRef> {
-        let (namespace, inner) = (pod.namespace().unwrap_or_default(), self.inner());
+    pub(super) fn pod_changed(&self, pod: &Pod) -> Vec<LockRef> {
+        let (namespace, inner) = (pod.namespace().unwrap_or_default(), self.0.lock());
         let bonds = [Bond::Pod(namespace.clone(), pod.name_any()), Bond::Namespace(namespace)];
-        bonds.iter().filter_map(|bond| inner.bound_to.get(bond)).flatten().cloned().collect()
+        bonds.iter().flat_map(|bond| inner.bound_to.under(bond)).collect()
     }
 
-    /// The locks that depend on pods, if the node's readiness changed (its heartbeats matter to nobody). All of them: how many nodes
+    /// The locks that depend on pods, if the node's readiness changed (its heartbeats do not matter). All of them: how many nodes
     /// are silent decides about each.
-    pub fn node_changed(&self, change: &Change<Node>) -> Vec<LockRef> {
+    pub(super) fn node_changed(&self, change: &Change<Node>) -> Vec<LockRef> {
         let node = change.object();
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
         let ready = conditions.into_iter().flatten().find(|c| c.type_ == "Ready").map(|c| c.status.clone());
-        let mut inner = self.inner();
+        let mut inner = self.0.lock();
         let same = match change {
             Change::Applied(_) => inner.node_states.insert(node.name_any(), ready.clone()) == Some(ready),
             Change::Deleted(_) | Change::Vanished(_) => {
@@ -220,21 +216,17 @@ impl Index {
                 false
             }
         };
-        if same { Vec::new() } else { inner.bound_to.values().flatten().cloned().collect() }
+        if same { Vec::new() } else { inner.bound_to.all() }
     }
 
     /// The locks that depend on pods.
-    pub fn bound(&self) -> Vec<LockRef> {
-        self.inner().bound_to.values().flatten().cloned().collect()
+    pub(super) fn bound(&self) -> Vec<LockRef> {
+        self.0.lock().bound_to.all()
     }
 
     /// Every lock.
-    pub fn all(&self) -> Vec<LockRef> {
-        self.inner().facts.keys().cloned().collect()
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock()
+    pub(super) fn all(&self) -> Vec<LockRef> {
+        self.0.lock().facts.keys().cloned().collect()
     }
 }
 
@@ -250,39 +242,22 @@ impl Inner {
         }
     }
 
-    fn link(&mut self, facts: &Facts, reference: &LockRef) {
-        let namespace = self.by_namespace.entry(facts.namespace.clone()).or_default();
-        namespace.insert(facts.age.clone(), reference.clone());
-        for quorum in &facts.quorums {
-            self.by_quorum.entry(quorum.clone()).or_default().insert(reference.clone());
-        }
-        if let Some(bond) = &facts.bond {
-            self.bound_to.entry(bond.clone()).or_default().insert(reference.clone());
-        }
-    }
-
-    fn unlink(&mut self, facts: &Facts, reference: &LockRef) {
-        if let Some(namespace) = self.by_namespace.get_mut(&facts.namespace) {
-            namespace.remove(&facts.age);
+    /// Files a lock under what it depends on; under nothing when it is gone.
+    fn link(&mut self, reference: &LockRef, before: Option<&Facts>, now: Option<&Facts>) {
+        if let Some(before) = before
+            && let Some(namespace) = self.by_namespace.get_mut(&before.namespace)
+        {
+            namespace.remove(&before.age);
             if namespace.is_empty() {
-                self.by_namespace.remove(&facts.namespace);
+                self.by_namespace.remove(&before.namespace);
             }
         }
-        for quorum in &facts.quorums {
-            remove(&mut self.by_quorum, quorum, reference);
+        if let Some(now) = now {
+            let namespace = self.by_namespace.entry(now.namespace.clone()).or_default();
+            namespace.insert(now.age.clone(), reference.clone());
         }
-        if let Some(bond) = &facts.bond {
-            remove(&mut self.bound_to, bond, reference);
-        }
-    }
-}
-
-fn remove<K: Eq + Hash>(map: &mut HashMap<K, HashSet<LockRef>>, key: &K, reference: &LockRef) {
-    if let Some(references) = map.get_mut(key) {
-        references.remove(reference);
-        if references.is_empty() {
-            map.remove(key);
-        }
+        self.by_quorum.set(reference.clone(), now.map(|now| now.quorums.clone()).unwrap_or_default());
+        self.bound_to.set(reference.clone(), now.and_then(|now| now.bond.clone()).into_iter().collect());
     }
 }
 

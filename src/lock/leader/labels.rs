@@ -1,4 +1,4 @@
-//! The leader label: on the pod that leads, and on no other. Nor is it on any pod while nobody leads, when `leaderLabel` is switched
+//! The leader label: on the pod that leads, and on no other. Nor is it on any pod while the election has no leader, when `leaderLabel` is switched
 //! off, or when the election is gone, however it came there.
 
 use std::{sync::Arc, time::Duration};
@@ -12,97 +12,113 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    locks::{Error, Locks},
-    wearers::Name,
+    peers::Peers,
+    store::Store,
+    wearers::{Name, Wearers},
 };
 use crate::{
     api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label},
-    lock::replica::writes::{WriteError, request},
-    runtime::cache::Guarded,
+    runtime::{
+        cache::{Cache, Guarded},
+        context::Context,
+        requests::{RequestError, request, request_unless_gone},
+        scope::Scope,
+    },
 };
 
-/// How soon a label that nobody asked for is noticed.
+/// How soon a label that no election asks for is noticed.
 const TEND: Duration = Duration::from_secs(1);
 /// A ReplicaSet that is scaled down deletes pods with lower costs first. Pods without the annotation have the cost 0.
 const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
-/// Nobody else is likely to use this number, so that it tells our annotation from one that a person has set.
+/// No other program is likely to use this number, so that it tells our annotation from one that a person has set.
 const LEADERS_COST: &str = "1000001";
 
-impl Locks {
+/// Which pods have leader labels, as the watch shows them, and the way to change that.
+pub(super) struct Labels {
+    client: Client,
+    pods: Cache<Pod>,
+    wearers: Wearers,
+}
+
+impl Labels {
+    /// No label was seen yet.
+    pub(super) fn new(context: &Context) -> Self {
+        Self { client: context.client.clone(), pods: context.pods.clone(), wearers: Wearers::default() }
+    }
+
+    /// Takes notice of the labels of a pod.
+    pub(super) fn see(&self, pod: &Pod) {
+        self.wearers.see(pod);
+    }
+
     /// The label is on the leader's pod and on no other, unless the cache shows that already.
-    pub(super) async fn ensure_label(&self, lock: &DistributedLock) -> Result<(), Error> {
-        let Some((pod_name, pod_uid)) = wanted(lock) else { return self.ensure_no_label(lock).await };
-        let (namespace, name) = name_of(lock);
-        let pod = self.context.pods.named(&namespace, pod_name).filter(|pod| pod.uid().as_deref() == Some(pod_uid));
-        let has_it = pod.is_some_and(|pod| pod.labels().contains_key(&leader_label(&name)));
-        if !has_it
-            || self.wearing(&(namespace.clone(), name.clone())).iter().any(|pod| pod.uid().as_deref() != Some(pod_uid))
-        {
-            set(&self.context.client, &namespace, &name, pod_name, pod_uid).await?;
+    pub(super) async fn ensure(&self, lock: &DistributedLock) -> Result<(), RequestError> {
+        let Some((pod_name, pod_uid)) = wanted(lock) else { return self.ensure_none(lock).await };
+        let name = name_of(lock);
+        let pod = self.pods.named(&name.0, pod_name).filter(|pod| pod.uid().as_deref() == Some(pod_uid));
+        let has_it = pod.is_some_and(|pod| pod.labels().contains_key(&leader_label(&name.1)));
+        if !has_it || self.wearing(&name).iter().any(|pod| pod.uid().as_deref() != Some(pod_uid)) {
+            set(&self.client, &name, pod_name, pod_uid).await?;
         }
         Ok(())
     }
 
     /// No pod has the label, if the lock wants it on none.
-    pub(super) async fn ensure_no_label(&self, lock: &DistributedLock) -> Result<(), Error> {
+    pub(super) async fn ensure_none(&self, lock: &DistributedLock) -> Result<(), RequestError> {
         let name = name_of(lock);
         if wanted(lock).is_none() && !self.wearing(&name).is_empty() {
-            clear(&self.context.client, &name.0, &name.1, None).await?;
+            clear(&self.client, &name, None).await?;
         }
         Ok(())
     }
 
     fn wearing(&self, name: &Name) -> Vec<Arc<Pod>> {
-        self.wearers.of(name, |pod| self.context.pods.named(&name.0, pod))
-    }
-
-    /// Sees to labels that no change of a lock leads to: of elections that are gone, or that a person or a late patch has put on. Does
-    /// not end.
-    pub(super) async fn tend_labels(&self) {
-        loop {
-            tokio::time::sleep(TEND).await;
-            for name in self.wearers.names() {
-                if !self.context.replica.settings.locks.contains(&name.0) {
-                    continue;
-                }
-                let wearing = self.wearing(&name);
-                if let Err(error) = self.tend(&name, &wearing).await {
-                    tracing::debug!(lock = ?name, error = &error as &dyn std::error::Error, "leader label not mended yet");
-                }
-            }
-        }
-    }
-
-    async fn tend(&self, name: &Name, wearing: &[Arc<Pod>]) -> Result<(), WriteError> {
-        let reference = ObjectRef::<DistributedLock>::new(&name.1).within(&name.0);
-        match self.context.locks.get(&reference).map(|lock| self.written.newest(lock)) {
-            Some(lock) if wearing.iter().any(|pod| pod.uid().as_deref() != wanted(&lock).map(|(_, uid)| uid)) => {
-                // Nobody listens only while the controller is being stopped.
-                let _ = self.nudges.send(reference);
-                Ok(())
-            }
-            None if !wearing.is_empty() => self.clear_of_nothing(name).await,
-            _ => Ok(()),
-        }
-    }
-
-    /// The cache knows no such lock. It may be one that cannot be read, and its holder keeps its label.
-    async fn clear_of_nothing(&self, (namespace, name): &Name) -> Result<(), WriteError> {
-        let locks: Api<DistributedLock> = Api::namespaced(self.context.client.clone(), namespace);
-        if request(locks.get_metadata_opt(name)).await?.is_none() {
-            tracing::info!(namespace, lock = name, "taking a leader label off, there is no such lock");
-            clear(&self.context.client, namespace, name, None).await?;
-        }
-        Ok(())
+        self.wearers.of(name, |pod| self.pods.named(&name.0, pod))
     }
 }
 
-fn name_of(lock: &DistributedLock) -> Name {
+/// Sees to labels that no change of a lock leads to, in the namespaces of `scope`: of elections that are gone, or that a person or a
+/// late patch has put on. Does not end.
+pub(super) async fn tend(labels: &Labels, store: &Store, peers: &Peers, scope: &Scope) {
+    loop {
+        tokio::time::sleep(TEND).await;
+        for name in labels.wearers.names().into_iter().filter(|name| scope.contains(&name.0)) {
+            if let Err(error) = tend_one(&name, &labels.wearing(&name), store, peers).await {
+                tracing::debug!(lock = ?name, error = &error as &dyn std::error::Error, "leader label not corrected yet");
+            }
+        }
+    }
+}
+
+async fn tend_one(name: &Name, wearing: &[Arc<Pod>], store: &Store, peers: &Peers) -> Result<(), RequestError> {
+    let reference = ObjectRef::<DistributedLock>::new(&name.1).within(&name.0);
+    match store.get(&reference) {
+        Some(lock) if wearing.iter().any(|pod| pod.uid().as_deref() != wanted(&lock).map(|(_, uid)| uid)) => {
+            peers.nudge(reference);
+            Ok(())
+        }
+        None if !wearing.is_empty() => clear_of_nothing(store.client(), name).await,
+        _ => Ok(()),
+    }
+}
+
+/// The cache knows no such lock. It may be one that cannot be read, and its holder keeps its label.
+async fn clear_of_nothing(client: &Client, name: &Name) -> Result<(), RequestError> {
+    let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &name.0);
+    if request(locks.get_metadata_opt(&name.1)).await?.is_none() {
+        tracing::info!(namespace = name.0, lock = name.1, "taking a leader label off, there is no such lock");
+        clear(client, name, None).await?;
+    }
+    Ok(())
+}
+
+/// Namespace and name of a lock.
+pub(super) fn name_of(lock: &DistributedLock) -> Name {
     (lock.namespace().unwrap_or_default(), lock.name_any())
 }
 
 /// The pod that should carry the leader label, if the lock wants one.
-pub fn leader_label_wanted(lock: &DistributedLock) -> Option<&str> {
+pub(super) fn leader_label_wanted(lock: &DistributedLock) -> Option<&str> {
     lock.spec.election.as_ref().filter(|election| election.leader_label)?;
     lock.status.as_ref()?.holder.as_ref()?.pod_name.as_deref()
 }
@@ -113,43 +129,37 @@ fn wanted(lock: &DistributedLock) -> Option<(&str, &str)> {
     Some((leader_label_wanted(lock)?, holder.pod_uid.as_deref()?))
 }
 
-/// Puts the label of `lock` on the pod with this UID, after it is off every other pod (docs/safety.md, invariant 6). A pod
+/// Puts the label of a lock on the pod with this UID, after it is off every other pod (docs/safety.md, invariant 6). A pod
 /// that is gone needs no label.
-pub async fn set(
-    client: &Client,
-    namespace: &str,
-    lock: &str,
-    pod_name: &str,
-    pod_uid: &str,
-) -> Result<(), WriteError> {
-    clear(client, namespace, lock, Some(pod_uid)).await?;
-    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+pub(super) async fn set(client: &Client, lock: &Name, pod_name: &str, pod_uid: &str) -> Result<(), RequestError> {
+    clear(client, lock, Some(pod_uid)).await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &lock.0);
     let pod = match request(pods.get(pod_name)).await {
         Ok(pod) if pod.uid().as_deref() == Some(pod_uid) => pod,
-        Ok(_) | Err(WriteError::Gone) => return Ok(()),
+        Ok(_) | Err(RequestError::Gone) => return Ok(()),
         Err(error) => return Err(error),
     };
-    if pod.labels().contains_key(&leader_label(lock)) {
+    if pod.labels().contains_key(&leader_label(&lock.1)) {
         return Ok(());
     }
-    write(&pods, &pod.metadata, lock, json!("true")).await
+    write(&pods, &pod.metadata, &lock.1, json!("true")).await
 }
 
-/// Takes the label of `lock` off every pod but the one with the UID `except`. Reads the API server, not a cache.
-pub async fn clear(client: &Client, namespace: &str, lock: &str, except: Option<&str>) -> Result<(), WriteError> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+/// Takes the label of a lock off every pod but the one with the UID `except`. Reads the API server, not a cache.
+pub(super) async fn clear(client: &Client, lock: &Name, except: Option<&str>) -> Result<(), RequestError> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &lock.0);
     // A pod that cannot be read has a label like any other.
-    let labelled: Api<Guarded<Pod>> = Api::namespaced(client.clone(), namespace);
-    let labelled = request(labelled.list(&ListParams::default().labels(&leader_label(lock)))).await?;
+    let labelled: Api<Guarded<Pod>> = Api::namespaced(client.clone(), &lock.0);
+    let labelled = request(labelled.list(&ListParams::default().labels(&leader_label(&lock.1)))).await?;
     for pod in labelled.items.iter().filter(|pod| pod.uid().as_deref() != except) {
-        write(&pods, pod.meta(), lock, Value::Null).await?;
+        write(&pods, pod.meta(), &lock.1, Value::Null).await?;
     }
     Ok(())
 }
 
 /// Carries the pod's resourceVersion, so that a leader that was frozen after it read the pod cannot write over what happened
 /// since.
-async fn write(pods: &Api<Pod>, pod: &ObjectMeta, lock: &str, value: Value) -> Result<(), WriteError> {
+async fn write(pods: &Api<Pod>, pod: &ObjectMeta, lock: &str, value: Value) -> Result<(), RequestError> {
     let cost = deletion_cost(pod, lock, !value.is_null());
     let mut patch = json!({"metadata": {
         "labels": {leader_label(lock): value}, "resourceVersion": pod.resource_version, "uid": pod.uid
@@ -158,10 +168,7 @@ async fn write(pods: &Api<Pod>, pod: &ObjectMeta, lock: &str, value: Value) -> R
         patch["metadata"]["annotations"] = json!({DELETION_COST_ANNOTATION: cost});
     }
     let name = pod.name.as_deref().unwrap_or_default();
-    match request(pods.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch))).await {
-        Ok(_) | Err(WriteError::Gone) => Ok(()),
-        Err(error) => Err(error),
-    }
+    request_unless_gone(pods.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch))).await
 }
 
 /// What the deletion cost of a pod becomes when it leads `lock`, or leads it no more; `None`: it stays. A cost that a person has set is

@@ -3,15 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{ResourceExt, runtime::controller::Action};
+use kube::ResourceExt;
 
-use super::locks::{Error, Locks};
 use crate::{
     api::{DistributedLock, HeldQuorum, LOCK_FINALIZER, RedisQuorum, conditions::AcceptedReason},
-    lock::model::{
-        decide::{Refusal, Rest},
-        status::Draft,
-    },
+    lock::model::{contention::designation, decide::Refusal},
     runtime::context::Context,
     time::UnixMillis,
 };
@@ -19,29 +15,26 @@ use crate::{
 /// The installation that looks after the quorum has said something about a lock by then, if it looks after the lock, too.
 const SILENCE: Duration = Duration::from_secs(10);
 
-impl Locks {
-    /// `None`: the lock is this installation's. Otherwise when to look again.
-    pub(super) async fn leave_to_others(&self, lock: &Arc<DistributedLock>) -> Result<Option<Action>, Error> {
-        let Some(quorum) = others_quorum(&self.context, lock) else { return Ok(None) };
-        self.holds.forget(&lock.uid().unwrap_or_default());
-        match farewell_left(lock, self.context.api_now()) {
-            Some(left) if !left.is_zero() => return Ok(Some(Action::requeue(left))),
-            Some(_) => {
-                self.let_go(lock).await?;
-                return Ok(Some(Action::await_change()));
-            }
-            None => {}
-        }
-        match silence_left(lock, self.context.api_now()) {
-            Some(left) if !left.is_zero() => Ok(Some(Action::requeue(left))),
-            Some(_) => {
-                let refusal = refusal(&quorum);
-                let draft = Draft::of(lock, self.context.api_now()).refused(refusal.reason, &refusal.message);
-                self.publish(lock, &Rest { status: draft.finish(), wake: None, renewal: None }).await?;
-                Ok(Some(Action::await_change()))
-            }
-            None => Ok(Some(Action::await_change())),
-        }
+/// What becomes here of a lock whose quorum another installation looks after.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Elsewhere {
+    /// Nothing before so much time has passed: the other installation has the first word.
+    Wait(Duration),
+    /// Our finalizer is taken off.
+    RemoveFinalizer,
+    /// The status says why nothing happens.
+    Refuse,
+    /// Nothing.
+    Leave,
+}
+
+/// Decides about such a lock.
+pub(super) fn decide(lock: &DistributedLock, api_now: UnixMillis) -> Elsewhere {
+    match (farewell_left(lock, api_now), silence_left(lock, api_now)) {
+        (Some(left), _) | (None, Some(left)) if !left.is_zero() => Elsewhere::Wait(left),
+        (Some(_), _) => Elsewhere::RemoveFinalizer,
+        (None, Some(_)) => Elsewhere::Refuse,
+        (None, None) => Elsewhere::Leave,
     }
 }
 
@@ -58,19 +51,21 @@ pub fn others_quorum(context: &Context, lock: &DistributedLock) -> Option<Arc<Re
             let quorum = context.quorums.get(&recorded.reference())?;
             (HeldQuorum::of(&quorum) == *recorded).then_some(quorum)?
         }
-        None => {
-            let home = lock.namespace().unwrap_or_default();
-            match &lock.spec.quorum_ref {
-                Some(named) => context.quorums.named(named.namespace.as_deref().unwrap_or(&home), &named.name)?,
-                None => context.quorums.get(context.replica.settings.default_quorum.as_ref()?)?,
-            }
-        }
+        None => named_quorum(context, lock)?,
     };
     (!context.replica.settings.serves(&quorum)).then_some(quorum)
 }
 
+/// The quorum that the specification of a lock leads to, if there is one.
+pub(super) fn named_quorum(context: &Context, lock: &DistributedLock) -> Option<Arc<RedisQuorum>> {
+    match designation(lock) {
+        Some((namespace, name)) => context.quorums.named(&namespace, &name),
+        None => context.quorums.get(context.replica.settings.default_quorum.as_ref()?),
+    }
+}
+
 /// Why a lock is not accepted here.
-fn refusal(quorum: &RedisQuorum) -> Refusal {
+pub(super) fn refusal(quorum: &RedisQuorum) -> Refusal {
     let name = HeldQuorum::of(quorum);
     let installation = quorum.status.as_ref().and_then(|status| status.installation.as_deref());
     let message = match installation {
@@ -96,7 +91,7 @@ fn silence_left(lock: &DistributedLock, api_now: UnixMillis) -> Option<Duration>
     Some(silence_since(lock.metadata.creation_timestamp.as_ref(), api_now))
 }
 
-/// How long to wait before our finalizer is taken off a lock that is being deleted and that nobody holds: an installation that looks after
+/// How long to wait before our finalizer is taken off a lock that is being deleted and has no holder: an installation that looks after
 /// the quorum and not after the lock would never do it. `None`: it has none, or its hold is the other installation's to end.
 fn farewell_left(lock: &DistributedLock, api_now: UnixMillis) -> Option<Duration> {
     let deleted = lock.metadata.deletion_timestamp.as_ref()?;

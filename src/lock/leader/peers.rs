@@ -1,15 +1,15 @@
 //! The other locks on a key, as the caches and this replica's own writes have them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use tokio::sync::broadcast;
 
-use super::locks::Locks;
+use super::{index::Index, others, store::Store};
 use crate::{
     api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum, conditions::AcceptedReason},
     lock::{
         model::{
-            contention::designation,
             decide::Refusal,
             queue::{self, Place},
             record::HoldRecord,
@@ -21,30 +21,78 @@ use crate::{
         },
     },
     redlock::LockKey,
+    runtime::{cache::Change, context::Context},
 };
 
-impl Locks {
+/// So many nudges may wait to be read. A reader that falls further behind looks at all locks.
+const NUDGES: usize = 4096;
+
+/// Whether a lock could hold its key now. One that could not blocks no other.
+pub(super) type Eligible<'a> = &'a dyn Fn(&DistributedLock) -> bool;
+
+/// All locks by what they depend on, and the way to have one looked at again.
+pub(super) struct Peers {
+    context: Context,
+    store: Arc<Store>,
+    /// Which locks depend on what.
+    pub(super) index: Index,
+    nudges: broadcast::Sender<ObjectRef<DistributedLock>>,
+}
+
+impl Peers {
+    /// No lock is known yet.
+    pub(super) fn new(context: Context, store: Arc<Store>) -> Self {
+        Self { context, store, index: Index::default(), nudges: broadcast::channel(NUDGES).0 }
+    }
+
+    /// The locks that are to be looked at again.
+    pub(super) fn nudged(&self) -> broadcast::Receiver<ObjectRef<DistributedLock>> {
+        self.nudges.subscribe()
+    }
+
+    /// Asks for a reconcile.
+    pub(super) fn nudge(&self, lock: ObjectRef<DistributedLock>) {
+        // There is no reader only while the controller is being stopped.
+        let _ = self.nudges.send(lock);
+    }
+
+    /// Takes a change of a lock; gives the locks on its key that it matters to, itself perhaps among them.
+    pub(super) fn lock_changed(&self, change: &Change<DistributedLock>) -> Vec<ObjectRef<DistributedLock>> {
+        let spans = self.spans_namespaces(change.object());
+        self.index.lock_changed(change, spans, |lock| self.store.get(lock))
+    }
+
+    /// Takes what was written here of a lock.
+    pub(super) fn refresh(&self, lock: &ObjectRef<DistributedLock>) {
+        self.index.refresh(lock, |lock| self.store.get(lock));
+    }
+
+    /// Asks for a reconcile of the others on the key that this one's news concern.
+    pub(super) fn nudge_others(&self, lock: &DistributedLock) {
+        let own = ObjectRef::from_obj(lock);
+        let concerned = self.index.concerned(lock, self.spans_namespaces(lock));
+        concerned.into_iter().filter(|other| *other != own).for_each(|other| self.nudge(other));
+    }
+
+    /// The longest ttl that the quorum allows by its specification.
+    pub(super) fn max_ttl(&self, access: &Access) -> Option<Duration> {
+        self.context.quorums.get(&access.quorum.reference()).map(|quorum| quorum.spec.max_ttl.get())
+    }
+
     /// Locks that name no quorum contend whatever the default is: what one of them still has on the default of before keeps the
     /// others off the new one.
     pub(super) fn held_elsewhere(&self, lock: &DistributedLock, access: &Access) -> Option<String> {
         if lock.spec.quorum_ref.is_some() {
             return None;
         }
-        let namespace = lock.namespace();
         if let Some(waits_for) = self.held_elsewhere_unreadable(lock, access) {
             return Some(waits_for);
         }
         let others = self.newest(&self.index.holders(lock));
         others.into_iter().filter(|other| other.spec.quorum_ref.is_none()).find_map(|other| {
             let held = location::of(&self.context, &other).map(|record| record.quorum);
-            let let_go =
-                other.status.as_ref().and_then(|status| status.let_go.as_ref()).map(|let_go| let_go.quorum.clone());
-            let quorum = held.into_iter().chain(let_go).find(|quorum| {
-                let verbatim = || self.is_verbatim(quorum) || self.is_verbatim(&access.quorum);
-                *quorum != access.quorum
-                    && location::exists(&self.context, quorum)
-                    && (other.namespace() == namespace || verbatim())
-            })?;
+            let let_go = other.status.as_ref().and_then(|status| Some(status.let_go.as_ref()?.quorum.clone()));
+            let quorum = self.contends(access, [held, let_go], other.namespace() == lock.namespace())?;
             Some(format!(
                 "{} has the key on RedisQuorum {quorum}, which was the default before: waits until that hold has ended",
                 ObjectRef::from_obj(&*other)
@@ -63,17 +111,20 @@ impl Locks {
         others.find_map(|other| {
             let let_go = other.field("/status/letGo/quorum").and_then(|quorum| serde_json::from_value(quorum.clone()).ok());
             let held = locate(&other, &quorums).map(|place| place.quorum);
-            let quorum = held.into_iter().chain(let_go).find(|quorum| {
-                let same = other.metadata.namespace == lock.namespace();
-                *quorum != access.quorum
-                    && location::exists(&self.context, quorum)
-                    && (same || self.is_verbatim(quorum) || self.is_verbatim(&access.quorum))
-            })?;
+            let quorum = self.contends(access, [held, let_go], other.metadata.namespace == lock.namespace())?;
             Some(format!(
                 "DistributedLock {}, which the operator cannot read, has the key on RedisQuorum {quorum}, which was the default before: \
                  waits until that hold has ended",
                 other.full_name()
             ))
+        })
+    }
+
+    /// The first of these quorums that is another one, exists, and has the same key for both locks.
+    fn contends(&self, access: &Access, held: [Option<HeldQuorum>; 2], same_namespace: bool) -> Option<HeldQuorum> {
+        held.into_iter().flatten().find(|quorum| {
+            let verbatim = || self.is_verbatim(quorum) || self.is_verbatim(&access.quorum);
+            *quorum != access.quorum && location::exists(&self.context, quorum) && (same_namespace || verbatim())
         })
     }
 
@@ -98,15 +149,12 @@ impl Locks {
 
     /// Whether the keys of the quorum that a lock names belong to no namespace, so that locks of others may be on its key.
     pub(super) fn spans_namespaces(&self, lock: &DistributedLock) -> bool {
-        let quorum = match designation(lock) {
-            Some((namespace, name)) => self.context.quorums.named(&namespace, &name),
-            None => self.context.replica.settings.default_quorum.as_ref().and_then(|it| self.context.quorums.get(it)),
-        };
+        let quorum = others::named_quorum(&self.context, lock);
         quorum.is_some_and(|quorum| quorum.spec.keys == KeyLayout::Verbatim)
     }
 
     fn newest(&self, locks: &[ObjectRef<DistributedLock>]) -> Vec<Arc<DistributedLock>> {
-        locks.iter().filter_map(|lock| self.newest_of(lock)).collect()
+        locks.iter().filter_map(|lock| self.store.get(lock)).collect()
     }
 
     /// Whether a lock is on this key of this quorum. What is held counts where it is held, also when it would not be accepted now, and
@@ -128,37 +176,52 @@ impl Locks {
     }
 
     /// The first of those that wait before this lock and could have the key now, as many as its place depends on.
-    fn first_before(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
+    fn first_before(
+        &self,
+        lock: &DistributedLock,
+        access: &Access,
+        eligible: Eligible<'_>,
+    ) -> Vec<Arc<DistributedLock>> {
         let (mut first, enough) = (Vec::new(), queue::enough(lock));
         self.index.for_each_before(lock, access.spans_namespaces, |other| {
-            let other = self.newest_of(other).filter(|other| self.is_on(access, other));
-            first.extend(other.filter(|other| queue::is_queued(other) && self.is_eligible(other)));
+            let other = self.store.get(other).filter(|other| self.is_on(access, other));
+            first.extend(other.filter(|other| queue::is_queued(other) && eligible(other)));
             first.len() < enough
         });
         first
     }
 
     /// The others on the key that may have left a value or a seal there, itself not among them.
-    pub(super) fn predecessors(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
+    pub(super) fn predecessors(
+        &self,
+        lock: &DistributedLock,
+        access: &Access,
+        eligible: Eligible<'_>,
+    ) -> Vec<Arc<DistributedLock>> {
         let mut peers = self.newest(&self.index.ended(lock));
         peers.retain(|peer| self.is_on(access, peer));
         peers.extend(self.holders(lock, access));
-        peers.extend(self.first_before(lock, access));
+        peers.extend(self.first_before(lock, access, eligible));
         peers
     }
 
     /// Whether the spec can be served beside the others on the key, and whose turn it is.
-    pub(super) fn place(&self, lock: &DistributedLock, access: &Access) -> Result<Place, Refusal> {
+    pub(super) fn place(
+        &self,
+        lock: &DistributedLock,
+        access: &Access,
+        eligible: Eligible<'_>,
+    ) -> Result<Place, Refusal> {
         let holders = self.holders(lock, access);
         let holders: Vec<_> = holders.iter().map(|holder| &**holder).collect();
         let oldest = self.index.oldest(lock, access.spans_namespaces, |other| {
-            let other = self.newest_of(other)?;
+            let other = self.store.get(other)?;
             (queue::is_queued(&other) && self.is_on(access, &other)).then_some(other)
         });
         if let Some(message) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
             return Err(Refusal { reason: AcceptedReason::KeyShapeConflict, message });
         }
-        Ok(queue::place(lock, &holders, self.first_before(lock, access).len()))
+        Ok(queue::place(lock, &holders, self.first_before(lock, access, eligible).len()))
     }
 }
 

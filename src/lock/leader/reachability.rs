@@ -4,7 +4,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use kube::runtime::reflector::ObjectRef;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::{
     api::RedisQuorum,
@@ -16,7 +16,7 @@ use crate::{
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// A term of leadership.
-pub struct Reachability {
+pub(super) struct Reachability {
     term: Term,
     began: Boottime,
     /// Since when attempts to acquire have met silence.
@@ -25,29 +25,29 @@ pub struct Reachability {
 
 impl Reachability {
     /// `term`, which begins now.
-    pub fn new(term: Term, now: Boottime) -> Self {
+    pub(super) fn new(term: Term, now: Boottime) -> Self {
         Self { term, began: now, silent: Mutex::default() }
     }
 
     /// When this replica came to lead.
-    pub const fn began(&self) -> Boottime {
+    pub(super) const fn began(&self) -> Boottime {
         self.began
     }
 
     /// A majority of this quorum has answered.
-    pub fn reached(&self, quorum: &ObjectRef<RedisQuorum>) {
-        if self.table().remove(quorum).is_some() {
+    pub(super) fn reached(&self, quorum: &ObjectRef<RedisQuorum>) {
+        if self.silent.lock().remove(quorum).is_some() {
             self.term.reaches(&quorum_name(quorum));
         }
     }
 
     /// No majority has answered an attempt to acquire. Whether that has gone on for too long.
-    pub fn is_silenced(&self, quorum: &ObjectRef<RedisQuorum>, now: Boottime) -> bool {
-        now.since(*self.table().entry(quorum.clone()).or_insert(now)) >= SILENCE
+    pub(super) fn is_silenced(&self, quorum: &ObjectRef<RedisQuorum>, now: Boottime) -> bool {
+        now.since(*self.silent.lock().entry(quorum.clone()).or_insert(now)) >= SILENCE
     }
 
     /// Lets another replica lead, if one reaches this quorum. `urgent`: a hold slips away meanwhile.
-    pub fn hand_over(&self, quorum: &ObjectRef<RedisQuorum>, why: &str, urgent: bool, now: Boottime) {
+    pub(super) fn hand_over(&self, quorum: &ObjectRef<RedisQuorum>, why: &str, urgent: bool, now: Boottime) {
         // Every lock of the quorum asks, and one line says it for all.
         if self.term.wish_to_hand_over(&quorum_name(quorum), urgent, now) {
             tracing::warn!(%quorum, why, "this replica cannot reach the quorum: looking for another one to lead");
@@ -55,12 +55,8 @@ impl Reachability {
     }
 
     /// Whether another replica may still take over for the sake of this quorum. When none does, what cannot be renewed here is lost.
-    pub fn may_hand_over(&self, quorum: &ObjectRef<RedisQuorum>, now: Boottime) -> bool {
+    pub(super) fn may_hand_over(&self, quorum: &ObjectRef<RedisQuorum>, now: Boottime) -> bool {
         self.term.may_hand_over(&quorum_name(quorum), now)
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<ObjectRef<RedisQuorum>, Boottime>> {
-        self.silent.lock()
     }
 }
 

@@ -2,233 +2,259 @@
 
 use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     ResourceExt,
-    runtime::{controller::Action, events::EventType, reflector::ObjectRef},
+    runtime::{controller::Action, reflector::ObjectRef},
 };
 
-use super::locks::{Error, Locks, Progress};
+use super::{
+    grant::{self, Answer, Bid},
+    members::Members,
+    memory::Postponed,
+    others::{self, Elsewhere},
+    parts::Parts,
+    progress::{Error, Progress, Stepped},
+    publication::{self, Published, SETTLE_PAUSE},
+    release, seal, status,
+    view::{self, Prospect},
+};
 use crate::{
-    api::{
-        DistributedLock, DistributedLockStatus, HeldQuorum, RELEASE_ANNOTATION,
-        conditions::{AcceptedReason, LockCondition, find_condition},
-    },
+    api::{DistributedLock, HeldQuorum, RedisQuorum, conditions::AcceptedReason},
     lock::{
-        model::decide::{Refusal, Rest, Step, decide},
-        replica::{
-            access::{self, Access},
-            location,
-            writes::WriteError,
+        model::{
+            decide::{Contender, Refusal, Step, View, decide},
+            orphans,
+            queue::Place,
+            status::Draft,
         },
+        replica::access::{self, Access},
     },
 };
 
 /// A lock that needs more steps than this in one go is looked at again later, so that a mistake cannot spin.
 const MAX_STEPS: usize = 16;
-/// Timers count no further than about two years; whoever waits longer looks again in between.
+/// Timers count no further than about two years; a longer wait looks again in between.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
-/// Until the term ends, or nobody was found who had better lead.
+/// Until the term ends, or no replica was found that reaches the quorum.
 const AWAITING_SUCCESSOR: Duration = Duration::from_millis(100);
 
 /// Before a lock takes the turn of another key.
 const OTHER_TURN: Duration = Duration::from_millis(10);
 
-impl Locks {
-    /// Brings one lock to where nothing is left to do.
-    pub async fn reconcile(self: Arc<Self>, cached: Arc<DistributedLock>) -> Result<Action, Error> {
-        let reference = ObjectRef::from_obj(&*cached);
-        let Some(newest) = self.newest_of(&reference) else { return Ok(Action::await_change()) };
-        let name = self.turn_of(&newest, &self.access(&newest));
-        let turn = self.turns.get(&name);
-        let _turn = turn.lock().await;
-        // In a box, since thousands may wait for their turn.
-        let done = Box::pin(self.look_after(&cached, &name)).await;
-        // Before the next one on the key is looked at: the watch shows a grant only later, and the members do not know that a key and its
-        // slots exclude each other.
-        self.index.refresh(&reference, |lock| self.newest_of(lock));
-        self.publication_done(&cached.uid().unwrap_or_default());
-        done
-    }
+/// Brings one lock to where nothing is left to do.
+pub(super) async fn reconcile(parts: &Parts, lock: &ObjectRef<DistributedLock>) -> Result<Action, Error> {
+    let Some(newest) = parts.store.get(lock) else { return Ok(Action::await_change()) };
+    let name = turn_of(&parts.members, &newest, &access(parts, &newest));
+    let turn = parts.turns.get(&name);
+    let _turn = turn.lock().await;
+    // In a box, since thousands may wait for their turn.
+    let done = Box::pin(in_turn(parts, lock, &name)).await;
+    // Before the next one on the key is looked at: the watch shows a grant only later, and the members do not know that a key and its
+    // slots exclude each other.
+    parts.peers.refresh(lock);
+    // Of the locks that wait to publish a renewal, the next ones may.
+    let next = parts.publications.lock().done(&newest.uid().unwrap_or_default());
+    next.into_iter().for_each(|lock| parts.peers.nudge(lock));
+    done
+}
 
-    async fn look_after(&self, cached: &DistributedLock, turn: &str) -> Result<Action, Error> {
-        let namespace = cached.namespace().unwrap_or_default();
-        let mut slot = self.slots.enter(&namespace).await;
-        let Some(mut lock) = self.newest_of(&ObjectRef::from_obj(cached)) else { return Ok(Action::await_change()) };
-        if let Some(later) = self.leave_to_others(&lock).await? {
-            return Ok(later);
-        }
-        for _ in 0..MAX_STEPS {
-            let (view_lock, access) = (lock.clone(), self.access(&lock));
-            if self.turn_of(&lock, &access) != turn {
-                // It has got a key meanwhile, or another one.
-                return Ok(Action::requeue(OTHER_TURN));
-            }
-            let step = decide(&self.view(&view_lock, &access));
-            match self.act(&lock, access, step).await? {
-                Progress::Next(newer) => lock = newer,
-                Progress::Done(action) => return Ok(action),
-                Progress::Ask(candidate) => {
-                    // One that answers slowly keeps only locks on its own key waiting.
-                    drop(slot);
-                    self.ask_candidate(&lock, &candidate).await;
-                    slot = self.slots.enter(&namespace).await;
-                    let Some(newer) = self.newest_of(&ObjectRef::from_obj(cached)) else {
-                        return Ok(Action::await_change());
-                    };
-                    lock = newer;
-                }
-            }
-        }
-        drop(slot);
-        tracing::warn!(lock = %ObjectRef::from_obj(&*lock), "too many steps at once, looking again later");
-        Ok(Action::requeue(Duration::from_secs(1)))
+/// Observes, decides and acts until a step has come to an end.
+async fn in_turn(parts: &Parts, reference: &ObjectRef<DistributedLock>, turn: &str) -> Result<Action, Error> {
+    let namespace = reference.namespace.as_deref().unwrap_or_default();
+    let mut slot = parts.slots.enter(namespace).await;
+    let Some(mut lock) = parts.store.get(reference) else { return Ok(Action::await_change()) };
+    if let Some(quorum) = others::others_quorum(&parts.context, &lock) {
+        return leave(parts, &lock, &quorum).await;
     }
-
-    /// Which quorum and key a lock may use, if there is room for it. What is held goes on.
-    fn access(&self, lock: &DistributedLock) -> Result<Access, Refusal> {
-        let limits = &self.context.replica.settings.limits;
-        let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
-        if !is_held && self.index.has_older(lock, limits.locks) {
-            return Err(Refusal { reason: AcceptedReason::TooManyLocks, message: limits.too_many_locks(lock) });
+    for _ in 0..MAX_STEPS {
+        let access = access(parts, &lock);
+        if turn_of(&parts.members, &lock, &access) != turn {
+            // It has got a key meanwhile, or another one.
+            return Ok(Action::requeue(OTHER_TURN));
         }
-        access::of(&self.context, lock)
-    }
-
-    /// Which turn a lock takes: that of its quorum and key, whatever its number of slots. One that has no key takes turns with nobody.
-    pub(super) fn turn_of(&self, lock: &DistributedLock, access: &Result<Access, Refusal>) -> String {
-        let at = |quorum: &HeldQuorum, key: &str| format!("{quorum} {}", key.split('#').next().unwrap_or_default());
-        match (location::of(&self.context, lock), access) {
-            (Some(record), _) => at(&record.quorum, record.key.as_str()),
-            (None, Ok(access)) => at(&access.quorum, access.key.as_str()),
-            (None, Err(_refused)) => lock.uid().unwrap_or_default(),
-        }
-    }
-
-    async fn act(
-        &self,
-        lock: &Arc<DistributedLock>,
-        access: Result<Access, Refusal>,
-        step: Step,
-    ) -> Result<Progress, Error> {
-        let client = &self.context.client;
-        match step {
-            Step::AddFinalizer => self.add_finalizer(lock).await,
-            Step::RemoveFinalizer => self.let_go(lock).await,
-            Step::Delete => {
-                self.written.delete(client, lock).await?;
-                Ok(Progress::Done(Action::await_change()))
+        let step = decide(&observe(parts, &lock, &access));
+        match act(parts, &lock, access, step).await? {
+            Progress::Next(newer) => lock = newer,
+            Progress::News(newer) => {
+                parts.peers.nudge_others(&newer);
+                lock = newer;
             }
-            Step::Acquire(contender) => match access {
-                Ok(access) => self.acquire(lock, &access, contender).await,
-                Err(_refused) => Ok(Progress::Next(lock.clone())),
-            },
-            Step::ClearRequests(names) => {
-                let cleared = self.written.clear_annotations(client, lock, &names).await?;
-                if let Some(token) = lock.status.as_ref().and_then(|status| status.fencing_token) {
-                    let note = format!(
-                        "the annotation {RELEASE_ANNOTATION} was removed and nothing was released: its value is not the token of this \
-                         hold. The holder releases it with the value {token}"
-                    );
-                    self.event(&cleared, EventType::Warning, "ReleaseRefused", note);
-                }
-                Ok(Progress::Next(cleared))
-            }
-            Step::Free(freed) => self.free(lock, freed).await,
-            Step::Lose(why) => self.lose(lock, &why).await,
-            Step::HandOver(quorum, why) => {
-                self.reachability.hand_over(&quorum, &why, true, self.context.clock.boottime());
-                Ok(Progress::Done(Action::requeue(AWAITING_SUCCESSOR)))
-            }
-            Step::RunOut(reason, why) => self.run_out(lock, reason, &why).await,
-            Step::Seal => self.seal(lock).await,
-            Step::LetGo(reason, why) => self.let_go_of(lock, reason, &why).await,
-            Step::SealLetGo => self.seal_let_go(lock).await,
-            Step::ForgetLetGo => self.forget_let_go(lock).await,
-            Step::Keep(rest) => {
-                let lock = self.publish_renewal(lock, &rest).await?;
-                self.ensure_label(&lock).await?;
-                Ok(Progress::Done(wake(rest.wake)))
-            }
-            Step::Rest(rest) => {
-                let lock = self.publish(lock, &rest).await?;
-                self.ensure_no_label(&lock).await?;
-                Ok(Progress::Done(wake(rest.wake)))
+            Progress::Done(action) => return Ok(action),
+            Progress::Later(postponed) => postpone(parts, &lock, postponed),
+            Progress::Ask(candidate) => {
+                // One that answers slowly keeps only locks on its own key waiting.
+                drop(slot);
+                parts.candidates.ask(&lock, &candidate).await;
+                slot = parts.slots.enter(namespace).await;
+                let Some(newer) = parts.store.get(reference) else { return Ok(Action::await_change()) };
+                lock = newer;
             }
         }
     }
+    drop(slot);
+    tracing::warn!(lock = %reference, "too many steps at once, looking again later");
+    Ok(Action::requeue(Duration::from_secs(1)))
+}
 
-    /// Writes the status if it says something else. Nothing is written while nothing changes.
-    pub(super) async fn publish(
-        &self,
-        lock: &Arc<DistributedLock>,
-        rest: &Rest,
-    ) -> Result<Arc<DistributedLock>, Error> {
-        if lock.status.as_ref() == Some(&rest.status)
-            || lock.metadata.deletion_timestamp.is_some() && lock.finalizers().is_empty()
-        {
-            return Ok(lock.clone());
-        }
-        let written = self.written.replace_status(&self.context.client, lock, rest.status.clone()).await?;
-        if let Some(refusal) = refused_anew(lock, &written) {
-            self.event(&written, EventType::Warning, refusal.reason.clone(), refusal.message.clone());
-        }
-        Ok(written)
+/// Which quorum and key a lock may use, if there is room for it. What is held goes on.
+fn access(parts: &Parts, lock: &DistributedLock) -> Result<Access, Refusal> {
+    let limits = &parts.context.replica.settings.limits;
+    let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
+    if !is_held && parts.peers.index.has_older(lock, limits.locks) {
+        return Err(Refusal { reason: AcceptedReason::TooManyLocks, message: limits.too_many_locks(lock) });
     }
+    access::of(&parts.context, lock)
+}
 
-    /// The same, but a mere renewal waits until the API server has time for it.
-    async fn publish_renewal(&self, lock: &Arc<DistributedLock>, rest: &Rest) -> Result<Arc<DistributedLock>, Error> {
-        let uid = lock.uid().unwrap_or_default();
-        let Some(renewal) = &rest.renewal else { return self.publish(lock, rest).await };
-        let waits = || !self.publications().may(&uid, &ObjectRef::from_obj(&**lock), renewal.urgency);
-        if is_mere_renewal(lock, rest) && waits() {
-            return Ok(lock.clone());
-        }
-        let written = self.publish(lock, rest).await?;
-        self.holds.announced(&uid);
-        self.context.metrics.publication_lateness.observe(renewal.lateness.as_secs_f64());
-        Ok(written)
+/// Which turn a lock takes: that of its quorum and key, whatever its number of slots. One that has no key takes its own.
+fn turn_of(members: &Members, lock: &DistributedLock, access: &Result<Access, Refusal>) -> String {
+    let at = |quorum: &HeldQuorum, key: &str| format!("{quorum} {}", key.split('#').next().unwrap_or_default());
+    match (members.record(lock), access) {
+        (Some(record), _) => at(&record.quorum, record.key.as_str()),
+        (None, Ok(access)) => at(&access.quorum, access.key.as_str()),
+        (None, Err(_refused)) => lock.uid().unwrap_or_default(),
     }
+}
 
-    /// The object goes: no status names a holder any more.
-    pub(super) async fn let_go(&self, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
-        self.release_orphans(lock).await;
-        match self.written.set_finalizer(&self.context.client, lock, false).await {
-            Ok(_) | Err(WriteError::Gone) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let uid = lock.uid().unwrap_or_default();
-        self.holds.forget(&uid);
-        self.forget(&uid);
-        Ok(Progress::Done(Action::await_change()))
+/// What is known of a lock.
+fn observe<'a>(parts: &Parts, lock: &'a DistributedLock, access: &Result<Access, Refusal>) -> View<'a> {
+    let Parts { context, reachability, members, memory, peers, candidates, .. } = parts;
+    let now = members.now();
+    let held = view::held(context, members, memory, reachability.began(), lock);
+    let prospect = match &held {
+        Some(_) => Prospect::held(),
+        None => Prospect::of(peers, candidates, memory, now, lock, access),
+    };
+    let quorum = held.as_ref().and_then(|held| Some(held.hold.as_ref()?.terms.quorum.reference()));
+    View {
+        lock,
+        held,
+        let_go: view::let_go(members, memory, lock),
+        refusal: access.as_ref().err().or(prospect.place.as_ref().err()).cloned(),
+        contender: prospect.contender,
+        elsewhere: prospect.elsewhere,
+        place: prospect.place.unwrap_or(Place::First),
+        pause: memory.last_pause(&lock.uid().unwrap_or_default()),
+        may_hand_over: quorum.is_none_or(|quorum| reachability.may_hand_over(&quorum, now)),
+        now,
+        api_now: context.api_now(),
     }
+}
+
+/// Carries out the one next step.
+async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, Refusal>, step: Step) -> Stepped {
+    let Parts { store, members, memory, labels, .. } = parts;
+    match step {
+        Step::AddFinalizer => publication::add_finalizer(store, lock).await,
+        Step::RemoveFinalizer => {
+            remove_finalizer(parts, lock).await?;
+            Ok(Progress::Done(Action::await_change()))
+        }
+        Step::Delete => {
+            store.delete(lock).await?;
+            Ok(Progress::Done(Action::await_change()))
+        }
+        Step::Acquire(contender) => match access {
+            Ok(access) => acquire(parts, lock, &access, contender).await,
+            Err(_refused) => Ok(Progress::Next(lock.clone())),
+        },
+        Step::ClearRequests(names) => Ok(Progress::Next(status::clear_requests(store, lock, &names).await?)),
+        Step::Free(freed) => release::free(store, members, lock, freed).await,
+        Step::Lose(why) => release::lose(store, members, lock, &why).await,
+        Step::HandOver(quorum, why) => {
+            parts.reachability.hand_over(&quorum, &why, true, members.now());
+            Ok(Progress::Done(Action::requeue(AWAITING_SUCCESSOR)))
+        }
+        Step::RunOut(reason, why) => release::run_out(store, members, lock, (reason, &why)).await,
+        Step::Seal => Ok(seal::held(members, memory, lock).await),
+        Step::LetGo(reason, why) => release::let_go_of(store, members, lock, (reason, &why)).await,
+        Step::SealLetGo => Ok(seal::let_go(members, memory, lock).await),
+        Step::ForgetLetGo => release::forget_let_go(store, lock).await,
+        Step::Keep(rest) => {
+            let lock = status::publish_renewal(store, members, &parts.publications, lock, &rest).await?;
+            labels.ensure(&lock).await?;
+            Ok(Progress::Done(wake(rest.wake)))
+        }
+        Step::Rest(rest) => {
+            let lock = status::publish(store, lock, &rest.status).await?;
+            labels.ensure_none(&lock).await?;
+            Ok(Progress::Done(wake(rest.wake)))
+        }
+    }
+}
+
+/// Acquires the lock for a candidate that is well, and publishes the grant.
+async fn acquire(parts: &Parts, lock: &Arc<DistributedLock>, access: &Access, contender: Contender) -> Stepped {
+    let Parts { context, reachability, store, members, peers, candidates, memory, .. } = parts;
+    if let Some(otherwise) = candidates.health(lock, &contender) {
+        return Ok(otherwise);
+    }
+    let (bid, holders) = (Bid { lock, access, contender }, peers.holders(lock, access));
+    let postponed = match grant::acquire(members, reachability, &context.metrics, bid, &holders).await {
+        Answer::Granted(attempt) => match publication::publish(store, members, lock, &attempt).await? {
+            Published::Named(held) => {
+                memory.resume(&held.uid().unwrap_or_default());
+                publication::announce(store, &held, &attempt).await?;
+                return Ok(Progress::News(held));
+            }
+            Published::Impossible => return Ok(Progress::Done(Action::requeue(SETTLE_PAUSE))),
+            Published::Refused(error) | Published::Open(error) => publication::not_written(lock, &error),
+        },
+        Answer::Occupied(occupied) => {
+            let own = orphans::of(lock, &occupied.signer, &occupied.seen);
+            if own.is_some() {
+                // A predecessor died between grant and status write. Its write must become impossible before the key goes.
+                publication::withdraw(store, lock).await?;
+            }
+            let eligible = |other: &DistributedLock| view::is_eligible(candidates, memory, members.now(), other);
+            let before = peers.predecessors(lock, access, &eligible);
+            if let Some(orphan) = own.or_else(|| orphans::of_finished(&before, &occupied.signer, &occupied.seen)) {
+                return Ok(Progress::Done(occupied.release(lock, access, &orphan).await));
+            }
+            occupied.explain(memory, lock, access, &before, peers.max_ttl(access))
+        }
+        Answer::Unanswered(message) => {
+            grant::unanswered(lock, message, memory.unanswered(&lock.uid().unwrap_or_default()))
+        }
+        Answer::Later(postponed) => postponed,
+    };
+    Ok(Progress::Later(postponed))
+}
+
+/// The next decision says why the lock is not acquired. The others on the key may have come to be ahead of it.
+fn postpone(parts: &Parts, lock: &DistributedLock, postponed: Postponed) {
+    if parts.memory.postpone(&lock.uid().unwrap_or_default(), postponed, parts.members.now()) {
+        // No status need tell them: it may be just what cannot be written.
+        parts.peers.nudge_others(lock);
+    }
+}
+
+/// The object goes: no status names a holder any more.
+async fn remove_finalizer(parts: &Parts, lock: &DistributedLock) -> Result<(), Error> {
+    let access = access::of(&parts.context, lock).ok();
+    release::remove_finalizer(&parts.store, &parts.members, lock, access.as_ref()).await?;
+    parts.forget(lock);
+    Ok(())
+}
+
+/// Leaves a lock alone whose quorum another installation looks after, but for the word why nothing happens.
+async fn leave(parts: &Parts, lock: &Arc<DistributedLock>, quorum: &RedisQuorum) -> Result<Action, Error> {
+    parts.members.holds.forget(&lock.uid().unwrap_or_default());
+    let now = parts.store.api_now();
+    match others::decide(lock, now) {
+        Elsewhere::Wait(left) => return Ok(Action::requeue(left)),
+        Elsewhere::RemoveFinalizer => remove_finalizer(parts, lock).await?,
+        Elsewhere::Refuse => {
+            let Refusal { reason, message } = others::refusal(quorum);
+            let status = Draft::of(lock, now).refused(reason, &message).finish();
+            status::publish(&parts.store, lock, &status).await?;
+        }
+        Elsewhere::Leave => {}
+    }
+    Ok(Action::await_change())
 }
 
 fn wake(after: Option<Duration>) -> Action {
     after.map_or_else(Action::await_change, |after| Action::requeue(after.min(LONGEST_WAIT)))
-}
-
-/// Whether the status would only say of a hold that it has been renewed.
-fn is_mere_renewal(lock: &DistributedLock, rest: &Rest) -> bool {
-    let Some(before) = &lock.status else { return false };
-    let timeless = |status: &DistributedLockStatus| {
-        let mut status = status.clone();
-        (status.renewed_at, status.valid_until) = (None, None);
-        status.conditions.retain(|condition| condition.type_ != LockCondition::PublicationDelayed.as_str());
-        status
-    };
-    timeless(before) == timeless(&rest.status)
-}
-
-/// The condition that says why the spec cannot be served, if that was not said before.
-fn refused_anew<'a>(before: &DistributedLock, after: &'a DistributedLock) -> Option<&'a Condition> {
-    let refusal = |lock: &'a DistributedLock| {
-        let conditions = &lock.status.as_ref()?.conditions;
-        find_condition(conditions, LockCondition::Accepted).filter(|accepted| accepted.status == "False")
-    };
-    let said = before.status.as_ref().and_then(|status| find_condition(&status.conditions, LockCondition::Accepted));
-    let now = refusal(after)?;
-    let known = said.is_some_and(|said| said.status == now.status && said.reason == now.reason);
-    (!known).then_some(now)
 }

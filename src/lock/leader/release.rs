@@ -3,310 +3,227 @@
 //! A key is deleted only on the holder's word, on its known death, or after a majority refused the hold, and only after the API
 //! server confirmed that no status names its holder. Every other end is sealed and runs out: the members say when.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Api, ResourceExt,
-    runtime::{controller::Action, events::EventType},
-};
+use kube::{Api, Client, ResourceExt, runtime::events::EventType};
 
 use super::{
     labels,
-    locks::{Error, Locks, Progress},
+    members::Members,
+    progress::{Error, Progress, Stepped},
+    store::Store,
 };
 use crate::{
-    api::{
-        BREAK_BY_ANNOTATION, DistributedLock, HeldQuorum, LetGo, MilliTime, RELEASE_ANNOTATION, conditions::HeldReason,
-    },
+    api::{BREAK_BY_ANNOTATION, DistributedLock, LetGo, MilliTime, RELEASE_ANNOTATION, conditions::HeldReason},
     lock::{
         model::{
-            decide::{Freed, Pause, Sealing, seal_retry},
+            decide::Freed,
             orphans::{self, EVERY_ATTEMPT, holder_nonce},
             queue,
             status::{Draft, full_name},
             verdict::{self, Verdict},
         },
-        replica::{access, location, writes::request},
+        replica::access::Access,
     },
-    quorum::session::QuorumSession,
-    redlock::{AcquireRequest, LockKey, LockValue, Nonce, Seal, Seen, ValueSigner},
+    redlock::Seen,
+    runtime::requests::{RequestError, request, unless_gone},
 };
 
 /// Of a user's name so much is written down.
 const LONGEST_AUTHOR: usize = 128;
-/// Between two questions about a hold that was let go.
-const LET_GO_RETRY: Duration = Duration::from_secs(1);
 
-impl Locks {
-    /// The hold ends now: by the holder's word, because its container has terminated, or because it has run out.
-    pub(super) async fn free(&self, lock: &Arc<DistributedLock>, freed: Freed) -> Result<Progress, Error> {
-        let Freed { reason, why, leave_seal } = freed;
-        if let Some(doubt) = self.doubt_about_deletion(lock, reason).await? {
-            return self.run_out(lock, reason, &doubt).await;
+/// The hold ends now: by the holder's word, because its container has terminated, or because it has run out.
+pub(super) async fn free(
+    store: &Store,
+    members: &Members,
+    lock: &DistributedLock,
+    Freed { reason, why, leave_seal }: Freed,
+) -> Stepped {
+    if let Some(doubt) = doubt_about_deletion(store.client(), lock, reason).await? {
+        return run_out(store, members, lock, (reason, &doubt)).await;
+    }
+    let why = attributed(lock, reason, why);
+    let reach = members.reach_held(lock);
+    let freed = unpublish(store, members, lock, End { reason, why: &why, let_go: None }).await?;
+    if let Some(reach) = reach.filter(|_| !leave_seal) {
+        reach.delete().await;
+    }
+    tracing::info!(lock = %full_name(lock), %reason, why, "lock released");
+    store.event(&freed, weight(reason), "LockReleased", why);
+    Ok(Progress::News(freed))
+}
+
+/// A majority of the members refused the hold: its key is gone there, and what a minority still has keeps no promise.
+pub(super) async fn lose(store: &Store, members: &Members, lock: &DistributedLock, why: &str) -> Stepped {
+    let reach = members.reach_held(lock);
+    let end = End { reason: HeldReason::Expired, why, let_go: None };
+    let freed = unpublish(store, members, lock, end).await?;
+    if let Some(reach) = reach {
+        reach.delete().await;
+    }
+    tell_lost(store, &freed, why);
+    Ok(Progress::News(freed))
+}
+
+/// Starts to let a hold run out. Every replica stops renewing when it sees the status; the seal stops those that do not.
+pub(super) async fn run_out(
+    store: &Store,
+    members: &Members,
+    lock: &DistributedLock,
+    (reason, why): (HeldReason, &str),
+) -> Stepped {
+    let uid = lock.uid().unwrap_or_default();
+    let hold = members.holds.get(&uid);
+    let record = members.record(lock);
+    let session = record.as_ref().and_then(|record| members.session(&record.quorum));
+    let quorum_now = session.as_ref().and_then(|session| session.quorum_time(members.now()));
+    let why = &attributed(lock, reason, why.to_owned());
+    let draft = Draft::of(lock, store.api_now());
+    let draft = match &record {
+        Some(record) => draft.recorded(record, session.and_then(|session| session.rejoin_delay())),
+        None => draft,
+    };
+    // What is published may be older than the last renewal: with Transitions it is that of the grant, and long past.
+    let draft = match (&hold, quorum_now) {
+        (Some(hold), Some(quorum_now)) => draft.renewed(hold, quorum_now),
+        _ => draft,
+    };
+    let status = draft.finish();
+    // The key may live as long as was assumed, though that is published to nobody.
+    let assumed = hold.and_then(|hold| MilliTime::from_millis(hold.valid_until_there.0));
+    let until = status.valid_until.max(assumed).and_then(|until| end_of_delay(lock, reason, until));
+    let status = Draft::from_status(lock, status, store.api_now()).ending(reason, why, until).finish();
+    let ending = store.replace_status(lock, status).await?;
+    // Not before the write: if it fails, the next attempt has to know the last validity, too.
+    members.holds.forget(&uid);
+    if reason == HeldReason::Expired {
+        tell_lost(store, &ending, why);
+    } else {
+        tracing::info!(lock = %full_name(lock), %reason, why, "lock is no longer renewed and runs out");
+        store.event(&ending, weight(reason), "LockEnding", format!("not renewed any more: {why}"));
+    }
+    Ok(Progress::Next(ending))
+}
+
+/// After a loss `lockDelay` has to pass, too, before the lock is granted again. In other ends the seal carries the delay.
+fn end_of_delay(lock: &DistributedLock, reason: HeldReason, until: MilliTime) -> Option<MilliTime> {
+    let delay = lock.spec.lock_delay.filter(|_| reason == HeldReason::Expired).unwrap_or_default().get();
+    let delay = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+    MilliTime::from_millis(until.as_millis().saturating_add(delay))
+}
+
+fn tell_lost(store: &Store, lock: &Arc<DistributedLock>, why: &str) {
+    tracing::warn!(lock = %full_name(lock), why, "lock lost");
+    store.event(lock, EventType::Warning, "LockLost", why);
+}
+
+/// No majority of the members has confirmed the end for so long that none can remember the hold.
+pub(super) async fn let_go_of(
+    store: &Store,
+    members: &Members,
+    lock: &DistributedLock,
+    (reason, why): (HeldReason, &str),
+) -> Stepped {
+    let nonce = holder_nonce(lock).map_or_else(|| EVERY_ATTEMPT.to_owned(), |nonce| nonce.to_string());
+    let let_go =
+        members.record(lock).map(|record| LetGo { nonce, quorum: record.quorum, key: record.key.as_str().to_owned() });
+    let why = format!("{why}; no majority of the members answered until the hold must have run out");
+    let freed = unpublish(store, members, lock, End { reason, why: &why, let_go }).await?;
+    tracing::warn!(lock = %full_name(lock), %reason, why, "lock let go, its keys are left to run out");
+    store.event(&freed, EventType::Warning, "LockReleased", why);
+    Ok(Progress::News(freed))
+}
+
+/// A majority has told the end of a hold that was let go.
+pub(super) async fn forget_let_go(store: &Store, lock: &DistributedLock) -> Stepped {
+    let written = store.replace_status(lock, Draft::of(lock, store.api_now()).let_go(None).finish()).await?;
+    Ok(Progress::News(written))
+}
+
+/// Deleting a claim is its holder's word only if nothing else deleted it. The caches may not show that yet, and a
+/// key that was deleted cannot be put back: the API server itself is asked.
+async fn doubt_about_deletion(
+    client: &Client,
+    lock: &DistributedLock,
+    reason: HeldReason,
+) -> Result<Option<String>, RequestError> {
+    let by_word = lock.annotations().contains_key(RELEASE_ANNOTATION);
+    let is_ending = lock.status.as_ref().is_some_and(|status| status.ending.is_some());
+    let deleted = lock.metadata.deletion_timestamp.is_some() && verdict::is_free_identity(lock);
+    if reason != HeldReason::Released || by_word || is_ending || !deleted {
+        return Ok(None);
+    }
+    let namespace = lock.namespace().unwrap_or_default();
+    let object = request(Api::<Namespace>::all(client.clone()).get_opt(&namespace)).await?;
+    if object.is_none_or(|object| verdict::is_ending(&object))
+        && let Verdict::LetExpire(_, why) = verdict::namespace_ends()
+    {
+        return Ok(Some(why));
+    }
+    Ok(None)
+}
+
+/// How a hold ended, and what is still to be asked about it.
+struct End<'a> {
+    reason: HeldReason,
+    why: &'a str,
+    let_go: Option<LetGo>,
+}
+
+/// Takes the label off, then the holder out of the status. When this returns, no status names the holder.
+async fn unpublish(
+    store: &Store,
+    members: &Members,
+    lock: &DistributedLock,
+    End { reason, why, let_go }: End<'_>,
+) -> Result<Arc<DistributedLock>, RequestError> {
+    if lock.spec.election.is_some() {
+        labels::clear(store.client(), &labels::name_of(lock), None).await?;
+    }
+    let api_now = store.api_now();
+    // One clock for both ends of a hold: with two of them its history would overlap that of the next holder.
+    let quorum_now = members.quorum_time(lock).unwrap_or(api_now);
+    let ended = Draft::of(lock, api_now).ended(reason, why, quorum_now).let_go(let_go);
+    // A claim ends once. Only a suspended one queues again when it is resumed.
+    let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended;
+    let status = if finishes { ended.finished(reason, why) } else { ended }.finish();
+    let written = store.replace_status(lock, status).await?;
+    members.holds.forget(&lock.uid().unwrap_or_default());
+    store.count_end(reason);
+    Ok(written)
+}
+
+/// Takes the finalizer off a lock that no status names a holder of, after whatever a leader that died on its way left on the key of
+/// `access`. The object is gone then.
+pub(super) async fn remove_finalizer(
+    store: &Store,
+    members: &Members,
+    lock: &DistributedLock,
+    access: Option<&Access>,
+) -> Result<(), Error> {
+    if let Some(access) = access {
+        release_orphans(members, lock, access).await;
+    }
+    unless_gone(store.set_finalizer(lock, false).await)?;
+    members.holds.forget(&lock.uid().unwrap_or_default());
+    Ok(())
+}
+
+/// Deletes what a leader that died on its way left of a lock that is being deleted and has no holder. Once the object is gone,
+/// the value could not be told from a foreign one. Without Redis it runs out: no object waits for members.
+async fn release_orphans(members: &Members, lock: &DistributedLock, access: &Access) {
+    let Some((session, signer)) = members.signed(&access.quorum) else { return };
+    let electorate = session.electorate();
+    for slot in queue::free_slots(lock, &[]) {
+        let key = access.slot_key(slot);
+        let states = session.redlock().inspect(&electorate, &key).await;
+        let seen: Vec<_> =
+            states.into_iter().filter_map(|(member, state)| Some(Seen { member, holder: state.ok()? })).collect();
+        if let Some(value) = orphans::of(lock, &signer, &seen) {
+            session.redlock().release(&electorate, &key, &value).await;
+            tracing::info!(lock = %full_name(lock), "released a grant that no status names");
         }
-        let why = attributed(lock, reason, why);
-        let reach = self.reach_held(lock);
-        let freed = self.unpublish(lock, reason, &why, None).await?;
-        if let Some(reach) = reach.filter(|_| !leave_seal) {
-            reach.delete().await;
-        }
-        tracing::info!(lock = %full_name(lock), %reason, why, "lock released");
-        self.event(&freed, weight(reason), "LockReleased", why);
-        self.nudge_others(&freed);
-        Ok(Progress::Next(freed))
-    }
-
-    /// A majority of the members refused the hold: its key is gone there, and what a minority still has keeps nobody's promise.
-    pub(super) async fn lose(&self, lock: &Arc<DistributedLock>, why: &str) -> Result<Progress, Error> {
-        let reach = self.reach_held(lock);
-        let freed = self.unpublish(lock, HeldReason::Expired, why, None).await?;
-        if let Some(reach) = reach {
-            reach.delete().await;
-        }
-        self.say_lost(&freed, why);
-        self.nudge_others(&freed);
-        Ok(Progress::Next(freed))
-    }
-
-    /// Starts to let a hold run out. Every replica stops renewing when it sees the status; the seal stops those that do not.
-    pub(super) async fn run_out(
-        &self,
-        lock: &Arc<DistributedLock>,
-        reason: HeldReason,
-        why: &str,
-    ) -> Result<Progress, Error> {
-        let uid = lock.uid().unwrap_or_default();
-        let now = self.context.clock.boottime();
-        let hold = self.holds.get(&uid);
-        let record = location::of(&self.context, lock);
-        let session = record.as_ref().and_then(|record| location::session(&self.sessions, &record.quorum));
-        let quorum_now = session.as_ref().and_then(|session| session.quorum_time(now));
-        let why = &attributed(lock, reason, why.to_owned());
-        let draft = Draft::of(lock, self.context.api_now());
-        let draft = match &record {
-            Some(record) => draft.recorded(record, session.and_then(|session| session.rejoin_delay())),
-            None => draft,
-        };
-        // What is published may be older than the last renewal: with Transitions it is that of the grant, and long past.
-        let draft = match (&hold, quorum_now) {
-            (Some(hold), Some(quorum_now)) => draft.renewed(hold, quorum_now),
-            _ => draft,
-        };
-        let status = draft.finish();
-        // The key may live as long as was assumed, though that is published to nobody.
-        let assumed = hold.and_then(|hold| MilliTime::from_millis(hold.valid_until_there.0));
-        let until = status.valid_until.max(assumed).and_then(|until| self.end_of_delay(lock, reason, until));
-        let status = Draft::from_status(lock, status, self.context.api_now()).ending(reason, why, until).finish();
-        let ending = self.written.replace_status(&self.context.client, lock, status).await?;
-        // Not before the write: if it fails, the next attempt has to know the last validity, too.
-        self.holds.forget(&uid);
-        if reason == HeldReason::Expired {
-            self.say_lost(&ending, why);
-        } else {
-            tracing::info!(lock = %full_name(lock), %reason, why, "lock is no longer renewed and runs out");
-            self.event(&ending, weight(reason), "LockEnding", format!("not renewed any more: {why}"));
-        }
-        Ok(Progress::Next(ending))
-    }
-
-    /// After a loss nobody gets the lock before `lockDelay` has passed, too. In other ends the seal carries the delay.
-    fn end_of_delay(&self, lock: &DistributedLock, reason: HeldReason, until: MilliTime) -> Option<MilliTime> {
-        let delay = lock.spec.lock_delay.filter(|_| reason == HeldReason::Expired).unwrap_or_default().get();
-        let delay = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
-        MilliTime::from_millis(until.as_millis().saturating_add(delay))
-    }
-
-    fn say_lost(&self, lock: &Arc<DistributedLock>, why: &str) {
-        tracing::warn!(lock = %full_name(lock), why, "lock lost");
-        self.event(lock, EventType::Warning, "LockLost", why.to_owned());
-    }
-
-    /// Seals the keys of a hold that runs out.
-    pub(super) async fn seal(&self, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
-        let uid = lock.uid().unwrap_or_default();
-        let Some(nonce) = holder_nonce(lock) else { return Ok(self.seal_unnamed(lock).await) };
-        let Some(reach) = self.reach_held(lock) else { return Ok(Progress::Done(Action::requeue(seal_retry()))) };
-        let delay = lock.spec.lock_delay.map_or(Duration::ZERO, |delay| delay.get());
-        match reach.seal(delay).await {
-            Sealing::Unconfirmed => Ok(Progress::Done(Action::requeue(seal_retry()))),
-            sealing => {
-                if sealing == Sealing::Gone {
-                    self.plant_delay(lock, &reach).await;
-                }
-                self.mark_sealed(&uid, Some(nonce), sealing);
-                Ok(Progress::Next(lock.clone()))
-            }
-        }
-    }
-
-    /// The status says that the lock is held, and not by which attempt: whatever attempt of it has the key is sealed.
-    async fn seal_unnamed(&self, lock: &Arc<DistributedLock>) -> Progress {
-        let uid = lock.uid().unwrap_or_default();
-        let sealing = match location::of(&self.context, lock) {
-            Some(record) => self.seal_every(&uid, &record.quorum, &record.key).await,
-            None => Sealing::Unconfirmed,
-        };
-        if sealing == Sealing::Unconfirmed {
-            return Progress::Done(Action::requeue(seal_retry()));
-        }
-        self.mark_sealed(&uid, None, sealing);
-        Progress::Next(lock.clone())
-    }
-
-    /// The key of a lost hold has run out: what is left of `lockDelay` binds clients outside the operator only if a seal is set
-    /// again. Where nobody answers, or somebody else has the key, there is nothing to set.
-    async fn plant_delay(&self, lock: &DistributedLock, reach: &Reach) {
-        let status = lock.status.as_ref();
-        let ending = status.and_then(|status| status.ending.as_ref());
-        let lost =
-            ending.filter(|ending| ending.reason == HeldReason::Expired.as_str() && lock.spec.lock_delay.is_some());
-        let quorum_now = reach.session.quorum_time(self.context.clock.boottime());
-        let (Some(until), Some(now)) = (lost.and_then(|ending| ending.until), quorum_now) else { return };
-        let left = u64::try_from(until.as_millis().saturating_sub(now.0)).unwrap_or(0);
-        let ttl = Duration::from_millis(left).min(reach.session.max_ttl_in_force());
-        if !ttl.is_zero() {
-            let (key, value, hint) = (reach.key.clone(), reach.sealed(), reach.session.hint());
-            let request = AcquireRequest { key, value, ttl, hint };
-            let _best_effort = reach.session.redlock().acquire(&reach.session.electorate(), request).await;
-        }
-    }
-
-    /// No majority of the members has confirmed the end for so long that none can remember the hold.
-    pub(super) async fn let_go_of(
-        &self,
-        lock: &Arc<DistributedLock>,
-        reason: HeldReason,
-        why: &str,
-    ) -> Result<Progress, Error> {
-        let nonce = holder_nonce(lock).map_or_else(|| EVERY_ATTEMPT.to_owned(), |nonce| nonce.to_string());
-        let let_go = location::of(&self.context, lock).map(|record| LetGo {
-            nonce,
-            quorum: record.quorum,
-            key: record.key.as_str().to_owned(),
-        });
-        let why = format!("{why}; no majority of the members answered until the hold must have run out");
-        let freed = self.unpublish(lock, reason, &why, let_go).await?;
-        tracing::warn!(lock = %full_name(lock), %reason, why, "lock let go, its keys are left to run out");
-        self.event(&freed, EventType::Warning, "LockReleased", why);
-        self.nudge_others(&freed);
-        Ok(Progress::Next(freed))
-    }
-
-    /// Asks about a hold that was let go.
-    pub(super) async fn seal_let_go(&self, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
-        let uid = lock.uid().unwrap_or_default();
-        let let_go = lock.status.as_ref().and_then(|status| status.let_go.as_ref());
-        let nonce: Option<Nonce> = let_go.and_then(|let_go| let_go.nonce.parse().ok());
-        let sealing = match let_go {
-            Some(let_go) => self.seal_attempt(&uid, &let_go.quorum, LockKey::new(let_go.key.clone()), nonce).await,
-            None => Sealing::Unconfirmed,
-        };
-        match sealing {
-            Sealing::RunsOut(_) | Sealing::Gone => self.mark_sealed(&uid, nonce, sealing),
-            Sealing::Unconfirmed => {
-                let until = self.context.clock.boottime() + LET_GO_RETRY;
-                let message = "no majority of the members answers about the last hold".to_owned();
-                self.pause(&uid, Some(Pause { until, reason: HeldReason::NoQuorum, message, unanswered: 0 }));
-            }
-        }
-        Ok(Progress::Next(lock.clone()))
-    }
-
-    /// Seals this attempt, or every one if nobody knows which one it was.
-    async fn seal_attempt(&self, uid: &str, quorum: &HeldQuorum, key: LockKey, nonce: Option<Nonce>) -> Sealing {
-        let Some(nonce) = nonce else { return self.seal_every(uid, quorum, &key).await };
-        match self.reach(uid, quorum, key, nonce) {
-            Some(reach) => reach.seal(Duration::ZERO).await,
-            None => Sealing::Unconfirmed,
-        }
-    }
-
-    /// A majority has told the end of a hold that was let go.
-    pub(super) async fn forget_let_go(&self, lock: &Arc<DistributedLock>) -> Result<Progress, Error> {
-        let status = Draft::of(lock, self.context.api_now()).let_go(None).finish();
-        let written = self.written.replace_status(&self.context.client, lock, status).await?;
-        self.nudge_others(&written);
-        Ok(Progress::Next(written))
-    }
-
-    /// Deleting a claim is its holder's word only if nothing else deleted it. The caches may not show that yet, and a
-    /// key that was deleted cannot be put back: the API server itself is asked.
-    async fn doubt_about_deletion(&self, lock: &DistributedLock, reason: HeldReason) -> Result<Option<String>, Error> {
-        let by_word = lock.annotations().contains_key(RELEASE_ANNOTATION);
-        let is_ending = lock.status.as_ref().is_some_and(|status| status.ending.is_some());
-        let deleted = lock.metadata.deletion_timestamp.is_some() && verdict::is_free_identity(lock);
-        if reason != HeldReason::Released || by_word || is_ending || !deleted {
-            return Ok(None);
-        }
-        let (client, namespace) = (&self.context.client, lock.namespace().unwrap_or_default());
-        let object = request(Api::<Namespace>::all(client.clone()).get_opt(&namespace)).await?;
-        if object.is_none_or(|object| verdict::is_ending(&object))
-            && let Verdict::LetExpire(_, why) = verdict::namespace_ends()
-        {
-            return Ok(Some(why));
-        }
-        Ok(None)
-    }
-
-    /// Takes the label off, then the holder out of the status. When this returns, no status names the holder.
-    async fn unpublish(
-        &self,
-        lock: &Arc<DistributedLock>,
-        reason: HeldReason,
-        why: &str,
-        let_go: Option<LetGo>,
-    ) -> Result<Arc<DistributedLock>, Error> {
-        if lock.spec.election.is_some() {
-            labels::clear(&self.context.client, &lock.namespace().unwrap_or_default(), &lock.name_any(), None).await?;
-        }
-        // One clock for both ends of a hold: with two of them its history would overlap that of the next holder.
-        let session =
-            location::of(&self.context, lock).and_then(|held| location::session(&self.sessions, &held.quorum));
-        let quorum_now = session.and_then(|session| session.quorum_time(self.context.clock.boottime()));
-        let api_now = self.context.api_now();
-        let ended = Draft::of(lock, api_now).ended(reason, why, quorum_now.unwrap_or(api_now)).let_go(let_go);
-        // A claim ends once. Only a suspended one queues again when it is resumed.
-        let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended;
-        let status = if finishes { ended.finished(reason, why) } else { ended }.finish();
-        let written = self.written.replace_status(&self.context.client, lock, status).await?;
-        self.holds.forget(&lock.uid().unwrap_or_default());
-        self.context.metrics.count(&self.context.metrics.ended, reason.as_str());
-        Ok(written)
-    }
-
-    /// Deletes what a leader that died on its way left of a lock that is being deleted and has no holder. Once the object is gone,
-    /// nobody could tell the value from a foreign one. Without Redis it runs out: no object waits for members.
-    pub(super) async fn release_orphans(&self, lock: &DistributedLock) {
-        let Ok(access) = access::of(&self.context, lock) else { return };
-        let session = location::session(&self.sessions, &access.quorum);
-        let Some((session, signer)) = session.and_then(|session| Some((session.clone(), session.signer()?))) else {
-            return;
-        };
-        let electorate = session.electorate();
-        for slot in queue::free_slots(lock, &[]) {
-            let key = access.slot_key(slot);
-            let states = session.redlock().inspect(&electorate, &key).await;
-            let seen: Vec<_> =
-                states.into_iter().filter_map(|(member, state)| Some(Seen { member, holder: state.ok()? })).collect();
-            if let Some(value) = orphans::of(lock, &signer, &seen) {
-                session.redlock().release(&electorate, &key, &value).await;
-                tracing::info!(lock = %full_name(lock), "released a grant that no status names");
-            }
-        }
-    }
-
-    /// The way to the keys of the hold that the status names.
-    fn reach_held(&self, lock: &DistributedLock) -> Option<Reach> {
-        let record = location::of(&self.context, lock)?;
-        self.reach(&lock.uid().unwrap_or_default(), &record.quorum, record.key, holder_nonce(lock)?)
-    }
-
-    pub(super) fn reach(&self, uid: &str, quorum: &HeldQuorum, key: LockKey, nonce: Nonce) -> Option<Reach> {
-        let session = location::session(&self.sessions, quorum)?;
-        let signer = session.signer()?;
-        let value = signer.value(uid, &nonce);
-        Some(Reach { session, key, signer, value })
     }
 }
 
@@ -326,39 +243,6 @@ fn attributed(lock: &DistributedLock, reason: HeldReason, why: String) -> String
     author.map_or(why.clone(), |author| format!("{why} (by {})", author.collect::<String>()))
 }
 
-/// What it takes to end a hold on the members.
-pub(super) struct Reach {
-    pub(super) session: Arc<QuorumSession>,
-    pub(super) key: LockKey,
-    pub(super) signer: ValueSigner,
-    pub(super) value: LockValue,
-}
-
-impl Reach {
-    fn sealed(&self) -> LockValue {
-        self.signer.sealed(&self.value)
-    }
-
-    pub(super) async fn seal(&self, delay: Duration) -> Sealing {
-        let (session, sealed) = (&self.session, self.sealed());
-        match session.redlock().seal(&session.electorate(), &self.key, &self.value, &sealed, delay).await {
-            Seal::Sealed { until, .. } => Sealing::RunsOut(until),
-            Seal::Gone => Sealing::Gone,
-            Seal::NoQuorum { .. } => Sealing::Unconfirmed,
-        }
-    }
-
-    /// Deletes the value, and its seal.
-    async fn delete(&self) {
-        let (electorate, sealed) = (self.session.electorate(), self.sealed());
-        let redlock = self.session.redlock();
-        tokio::join!(
-            redlock.release(&electorate, &self.key, &self.value),
-            redlock.release(&electorate, &self.key, &sealed)
-        );
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -370,7 +254,7 @@ mod tests {
         let lock = |annotations: serde_json::Value, status: serde_json::Value| -> DistributedLock {
             serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
                 "metadata": {"name": "a", "annotations": annotations,
-                    "managedFields": [{"manager": "somebody-else", "fieldsType": "FieldsV1",
+                    "managedFields": [{"manager": "kubectl-edit", "fieldsType": "FieldsV1",
                         "fieldsV1": {"f:metadata": {"f:annotations": {"f:redlock-operator.io/break": {}}}}}]},
                 "spec": {"key": "k", "claim": {"identity": "a"}}, "status": status}))
             .unwrap()

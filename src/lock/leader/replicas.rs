@@ -1,4 +1,4 @@
-//! Noticing that another replica of the operator has started: it knows of no validity until one is published, and is not ready before.
+//! Noticing that another replica of the operator has started: it knows of no validity until one is published, and is not ready before then.
 
 use std::collections::HashSet;
 
@@ -14,13 +14,13 @@ const SHARED_LABELS: [&str; 2] = ["app.kubernetes.io/name", "app.kubernetes.io/i
 /// The container instances of other replicas that were seen to run, and to be ready. One that has just started waits for validities; one
 /// that needed long to fill its caches, so that those had run out, is told once more.
 #[derive(Debug, Default)]
-pub struct Replicas {
+pub(super) struct Replicas {
     seen: Mutex<HashSet<(String, bool)>>,
 }
 
 impl Replicas {
     /// Whether this pod shows a replica's container in a state that it was not seen in before.
-    pub fn is_new(&self, context: &Context, pod: &Pod) -> bool {
+    pub(super) fn is_new(&self, context: &Context, pod: &Pod) -> bool {
         let Replica { namespace, pod_name, .. } = &context.replica;
         if pod.namespace().as_deref() != Some(namespace) || pod.name_any() == *pod_name {
             return false;

@@ -4,10 +4,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 
-/// Turns that nobody waits for are dropped when there are more than so many: keys of the past take no memory.
+/// Turns that no lock waits for are dropped when there are more than so many: keys of the past take no memory.
 const KEPT: usize = 1024;
 
-/// By the name that `Locks::turn_of` gives.
+/// By the name that `reconcile::turn_of` gives.
 #[derive(Debug, Default)]
 pub(super) struct Turns(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
 

@@ -1,75 +1,88 @@
-//! What the caches and the tables of this term say about one lock: the input of a decision.
+//! What the caches and the memory of this term say about one lock: the input of a decision.
 
 use kube::ResourceExt;
 
-use super::locks::Locks;
+use super::{candidates::Candidates, members::Members, memory::Memory, peers::Peers};
 use crate::{
     api::DistributedLock,
     lock::{
         model::{
-            decide::{Held, LetGoView, Refusal, View},
+            decide::{Contender, Held, LetGoView, Refusal},
             orphans::holder_nonce,
             queue::Place,
         },
-        replica::{access::Access, adopt, holder, location},
+        replica::{access::Access, holder},
     },
+    runtime::context::Context,
+    time::Boottime,
 };
 
-impl Locks {
-    pub(super) fn view<'a>(&self, lock: &'a DistributedLock, access: &Result<Access, Refusal>) -> View<'a> {
-        let uid = lock.uid().unwrap_or_default();
-        let held = self.held(lock);
-        let quorum = held.as_ref().and_then(|held| Some(held.hold.as_ref()?.terms.quorum.reference()));
-        let may_hand_over =
-            quorum.map(|quorum| self.reachability.may_hand_over(&quorum, self.context.clock.boottime()));
-        // Who could hold it and whose turn it is matter only while nobody holds it.
-        let (contender, place, elsewhere) = if held.is_some() {
-            (Err("already held".to_owned()), Ok(Place::First), None)
-        } else {
-            let access = access.as_ref().map_err(Clone::clone);
-            let elsewhere = access.as_ref().ok().and_then(|access| self.held_elsewhere(lock, access));
-            (self.contender(lock), access.and_then(|access| self.place(lock, access)), elsewhere)
-        };
-        View {
-            lock,
-            held,
-            let_go: self.let_go_view(lock),
-            refusal: access.as_ref().err().or(place.as_ref().err()).cloned(),
-            contender,
-            elsewhere,
-            place: place.unwrap_or(Place::First),
-            pause: self.last_pause(&uid),
-            may_hand_over: may_hand_over.unwrap_or(true),
-            now: self.context.clock.boottime(),
-            api_now: self.context.api_now(),
+/// What is known of the hold that the status names, located by its own record. `began` is when this replica came to lead.
+pub(super) fn held(
+    context: &Context,
+    members: &Members,
+    memory: &Memory,
+    began: Boottime,
+    lock: &DistributedLock,
+) -> Option<Held> {
+    let now = members.now();
+    let sighting = members.holds.sightings.see(lock, now)?;
+    let hold = members.adopt(lock);
+    let record = members.record(lock);
+    let session = record.as_ref().and_then(|record| members.session(&record.quorum));
+    let quorum_now = session.as_ref().and_then(|session| session.quorum_time(now));
+    let unwell = hold.as_ref().and_then(|hold| hold.unwell_since(began));
+    Some(Held {
+        verdict: holder::verdict(context, lock, quorum_now, unwell),
+        quorum_exists: record.as_ref().is_some_and(|record| members.exists(&record.quorum)),
+        rejoin_delay: session.and_then(|session| session.rejoin_delay()),
+        sealing: memory.sealing_of(&lock.uid().unwrap_or_default(), holder_nonce(lock)),
+        hold,
+        record,
+        quorum_now,
+        sighting,
+    })
+}
+
+/// What is known of the key of a hold that was let go.
+pub(super) fn let_go(members: &Members, memory: &Memory, lock: &DistributedLock) -> Option<LetGoView> {
+    let let_go = lock.status.as_ref()?.let_go.as_ref()?;
+    let sealing = memory.sealing_of(&lock.uid().unwrap_or_default(), let_go.nonce.parse().ok());
+    Some(LetGoView { quorum_exists: members.exists(&let_go.quorum), sealing })
+}
+
+/// Who could hold a lock, and whose turn it is. That matters only while it has no holder.
+pub(super) struct Prospect {
+    pub(super) contender: Result<Contender, String>,
+    pub(super) place: Result<Place, Refusal>,
+    pub(super) elsewhere: Option<String>,
+}
+
+impl Prospect {
+    /// Of a lock that is held.
+    pub(super) fn held() -> Self {
+        Self { contender: Err("already held".to_owned()), place: Ok(Place::First), elsewhere: None }
+    }
+
+    /// Of a lock that may use this quorum and key.
+    pub(super) fn of(
+        peers: &Peers,
+        candidates: &Candidates,
+        memory: &Memory,
+        now: Boottime,
+        lock: &DistributedLock,
+        access: &Result<Access, Refusal>,
+    ) -> Self {
+        let eligible = |other: &DistributedLock| is_eligible(candidates, memory, now, other);
+        Self {
+            contender: candidates.contender(lock),
+            place: access.as_ref().map_err(Clone::clone).and_then(|access| peers.place(lock, access, &eligible)),
+            elsewhere: access.as_ref().ok().and_then(|access| peers.held_elsewhere(lock, access)),
         }
     }
+}
 
-    /// What is known of the hold that the status names, located by its own record.
-    fn held(&self, lock: &DistributedLock) -> Option<Held> {
-        let now = self.context.clock.boottime();
-        let sighting = self.holds.sightings.see(lock, now)?;
-        adopt::adopt(&self.context, &self.sessions, &self.holds, lock);
-        let hold = self.holds.get(&lock.uid().unwrap_or_default());
-        let record = location::of(&self.context, lock);
-        let session = record.as_ref().and_then(|record| location::session(&self.sessions, &record.quorum));
-        let quorum_now = session.as_ref().and_then(|session| session.quorum_time(now));
-        let unwell = hold.as_ref().and_then(|hold| hold.unwell_since(self.reachability.began()));
-        Some(Held {
-            verdict: holder::verdict(&self.context, lock, quorum_now, unwell),
-            quorum_exists: record.as_ref().is_some_and(|record| location::exists(&self.context, &record.quorum)),
-            rejoin_delay: session.and_then(|session| session.rejoin_delay()),
-            sealing: self.sealing_of(&lock.uid().unwrap_or_default(), holder_nonce(lock)),
-            hold,
-            record,
-            quorum_now,
-            sighting,
-        })
-    }
-
-    fn let_go_view(&self, lock: &DistributedLock) -> Option<LetGoView> {
-        let let_go = lock.status.as_ref()?.let_go.as_ref()?;
-        let sealing = self.sealing_of(&lock.uid().unwrap_or_default(), let_go.nonce.parse().ok());
-        Some(LetGoView { quorum_exists: location::exists(&self.context, &let_go.quorum), sealing })
-    }
+/// Whether a lock could hold its key now. One that could not blocks no other.
+pub(super) fn is_eligible(candidates: &Candidates, memory: &Memory, now: Boottime, lock: &DistributedLock) -> bool {
+    candidates.contender(lock).is_ok() && !memory.is_unable(&lock.uid().unwrap_or_default(), now)
 }

@@ -7,32 +7,32 @@ use std::{
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::api::{LEADER_LABEL_PREFIX, leader_label};
 
 /// Namespace and name of a lock, of which there may be none.
 pub(super) type Name = (String, String);
 
-/// Pods that were seen with leader labels, so that nobody has to look at all pods. Some may have lost them since: the cache of pods
+/// Pods that were seen with leader labels, so that the leader need not look at all pods. Some may have lost them since: the cache of pods
 /// says so.
 #[derive(Debug, Default)]
-pub struct Wearers(Mutex<HashMap<Name, BTreeSet<String>>>);
+pub(super) struct Wearers(Mutex<HashMap<Name, BTreeSet<String>>>);
 
 impl Wearers {
     /// Takes notice of the labels of a pod.
-    pub fn see(&self, pod: &Pod) {
+    pub(super) fn see(&self, pod: &Pod) {
         for label in pod.labels().keys() {
             if let Some(lock) = label.strip_prefix(LEADER_LABEL_PREFIX) {
                 let name = (pod.namespace().unwrap_or_default(), lock.to_owned());
-                self.table().entry(name).or_default().insert(pod.name_any());
+                self.0.lock().entry(name).or_default().insert(pod.name_any());
             }
         }
     }
 
     /// The pods with the label of this lock, by what `pod` says of each.
     pub(super) fn of(&self, name: &Name, pod: impl Fn(&str) -> Option<Arc<Pod>>) -> Vec<Arc<Pod>> {
-        let mut table = self.table();
+        let mut table = self.0.lock();
         let Some(names) = table.get_mut(name) else { return Vec::new() };
         let label = leader_label(&name.1);
         let mut wearing = Vec::new();
@@ -51,11 +51,7 @@ impl Wearers {
 
     /// The locks whose labels were seen.
     pub(super) fn names(&self) -> Vec<Name> {
-        self.table().keys().cloned().collect()
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<Name, BTreeSet<String>>> {
-        self.0.lock()
+        self.0.lock().keys().cloned().collect()
     }
 }
 

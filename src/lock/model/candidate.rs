@@ -120,7 +120,7 @@ fn placed(candidate: Candidate, all_nodes: &[Arc<Node>]) -> Result<Candidate, In
     Ok(Candidate { on_cordoned_node, ..candidate })
 }
 
-/// The candidate that an election prefers. The preference is soft: nobody is replaced because a better one turned up.
+/// The candidate that an election prefers. The preference is soft: no leader is replaced because a better candidate turned up.
 pub fn prefer(candidates: &[Candidate], preference: Preference) -> Option<&Candidate> {
     let age = |c: &Candidate| c.created.as_ref().map(|t| t.0);
     let oldest = |c: &Candidate| (age(c), c.pod_name.clone());

@@ -80,7 +80,7 @@ pub struct Held {
     pub verdict: Verdict,
     /// What this replica knows of its validity.
     pub hold: Option<Hold>,
-    /// Where it lives; `None` if nobody can tell.
+    /// Where it lives; `None` if that cannot be told.
     pub record: Option<HoldRecord>,
     /// That quorum object still exists.
     pub quorum_exists: bool,
@@ -114,7 +114,7 @@ pub struct View<'a> {
     pub let_go: Option<LetGoView>,
     /// Whether its spec can be served.
     pub refusal: Option<Refusal>,
-    /// Who would hold it, or why nobody can.
+    /// Who would hold it, or why there is no candidate.
     pub contender: Result<Contender, String>,
     /// Why the key counts as held on another quorum, if it does: the default quorum was moved while locks were held.
     pub elsewhere: Option<String>,
@@ -173,7 +173,7 @@ pub struct Freed {
     pub reason: HeldReason,
     /// For people.
     pub why: String,
-    /// The seal stays and runs out: `lockDelay` binds everybody else, foreign clients too.
+    /// The seal stays and runs out: `lockDelay` binds all others, foreign clients too.
     pub leave_seal: bool,
 }
 

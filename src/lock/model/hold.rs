@@ -62,7 +62,7 @@ pub struct Hold {
     /// The quorum's clock at the start of that round.
     pub renewed_at: UnixMillis,
     /// That validity was never earned: a status publishes more than any round earns, and the key counts as valid for one ttl until a
-    /// round has asked the members. It is published to nobody.
+    /// round has asked the members. It is not published.
     pub assumed: bool,
     /// Votes of that round; none for a hold that was adopted and not renewed yet.
     pub votes: Option<Votes>,
@@ -80,7 +80,7 @@ pub struct Hold {
     pub(in crate::lock) unwell: Option<(Boottime, String)>,
     /// Its validity is to be published once more, though nothing has changed: a reader is about to depend on it.
     pub announce: bool,
-    /// The watch has shown it in the lock's status. A grant that is not may still be unknown to everybody else.
+    /// The watch has shown it in the lock's status. A grant that is not may still be unknown to all other replicas.
     pub published: bool,
     pub(in crate::lock) due: Boottime,
     /// The validity that the renewal under way builds on.

@@ -21,7 +21,7 @@ pub enum Instance {
     Running,
     /// The kubelet reported that it has ended: the lock is free at once.
     Terminated,
-    /// Nobody can tell: the lock is sealed and runs out. The text says why, for people.
+    /// That cannot be told: the lock is sealed and runs out. The text says why, for people.
     Doubt(String),
 }
 
@@ -38,7 +38,7 @@ pub struct Sight<'a> {
     pub pod: Option<&'a Pod>,
     /// Its last state, if its deletion was seen.
     pub departed: Option<&'a Pod>,
-    /// Nobody has heard of its node for a while.
+    /// Its node has not reported for a while.
     pub node_is_lost: bool,
 }
 

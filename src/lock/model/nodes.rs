@@ -8,7 +8,7 @@ use crate::time::UnixMillis;
 /// The node controller puts it on a node that was cordoned, with the time.
 const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 
-/// Whether nobody hears of the node, while most others report: nothing should be started there.
+/// Whether the node does not report, while most others do: nothing should be started there.
 pub fn is_unreachable<N: AsRef<Node>>(name: &str, nodes: &[N]) -> bool {
     let silent = nodes.iter().map(AsRef::as_ref).filter(|node| is_silent(node));
     let (mut count, mut is_it) = (0, false);
@@ -25,7 +25,7 @@ pub fn is_cordoned(node: &Node) -> bool {
     node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
 }
 
-/// When the node was cordoned, by the clock of the control plane. `None`: it is not, or nobody has written when.
+/// When the node was cordoned, by the clock of the control plane. `None`: it is not, or its object does not say when.
 pub fn cordoned_at(node: &Node) -> Option<UnixMillis> {
     let taints = node.spec.as_ref().filter(|_| is_cordoned(node))?.taints.as_ref()?;
     let taint = taints.iter().find(|taint| taint.key == UNSCHEDULABLE_TAINT)?;

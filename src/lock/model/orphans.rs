@@ -13,7 +13,7 @@ use crate::{
     redlock::{Electorate, KeyState, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner},
 };
 
-/// In `letGo`: nobody could read which attempt had the key, so that it may be any of this lock.
+/// In `letGo`: no leader could read which attempt had the key, so that it may be any of this lock.
 pub const EVERY_ATTEMPT: &str = "*";
 
 /// The values among what was seen.

@@ -18,9 +18,9 @@ use super::{
 use crate::{
     api::{
         DistributedLock,
-        accepted::accepted,
         conditions::{HeldReason, find_condition},
         properties::{config, object},
+        tests::accepted::accepted,
     },
     redlock::{KeyState, Seen, StoredValue},
     runtime::cache::Guarded,

@@ -26,7 +26,7 @@ pub enum Place {
         /// All holders were lost, and what is left of their time and their lockDelay runs out.
         delayed: bool,
     },
-    /// Nobody holds the key as far as the objects say, and others are first.
+    /// No object has the key as far as their statuses say, and others are first.
     Waiting {
         /// How many get their turn before this one, plus one.
         position: usize,
@@ -89,7 +89,7 @@ pub fn free_slots(lock: &DistributedLock, holders: &[&DistributedLock]) -> Vec<O
 /// Why `lock` cannot use its key with its number of slots; the text says what to do. `oldest` is the oldest lock that waits for the key.
 ///
 /// Another number of slots makes other keys in Redis, and their holders do not exclude each other. So the number of an object that
-/// holds the key counts, however young that object is. While nobody holds it, the oldest object that waits for it fixes the
+/// holds the key counts, however young that object is. While it has no holder, the oldest object that waits for it fixes the
 /// number. An object that neither holds nor waits fixes nothing: it may have finished long ago.
 pub fn shape_conflict(
     lock: &DistributedLock,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     fn held() -> serde_json::Value {
-        json!({"transitions": 1, "holder": {"identity": "somebody"}})
+        json!({"transitions": 1, "holder": {"identity": "worker-1"}})
     }
 
     fn finished() -> serde_json::Value {

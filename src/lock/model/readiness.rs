@@ -11,7 +11,7 @@ use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, Status, 
 /// Sets the condition Ready as the others ask for.
 pub(in crate::lock) fn set_ready(conditions: &mut Vec<Condition>, generation: Option<i64>, now: Timestamp) {
     let (status, reason, message) = ready(conditions);
-    set_condition(conditions, LockCondition::Ready, status, reason, message, generation, now);
+    set_condition(conditions, LockCondition::Ready, status, reason, message, (generation, now));
 }
 
 fn ready(conditions: &[Condition]) -> (Status, &'static str, String) {
@@ -39,10 +39,10 @@ mod tests {
         let (mut conditions, now) = (Vec::new(), Timestamp::UNIX_EPOCH);
         if let Some(reason) = accepted {
             let is_accepted = reason == AcceptedReason::Accepted;
-            set_condition(&mut conditions, LockCondition::Accepted, is_accepted, reason, "why", None, now);
+            set_condition(&mut conditions, LockCondition::Accepted, is_accepted, reason, "why", (None, now));
         }
         if let Some(reason) = held {
-            set_condition(&mut conditions, LockCondition::Held, reason == HeldReason::Held, reason, "", None, now);
+            set_condition(&mut conditions, LockCondition::Held, reason == HeldReason::Held, reason, "", (None, now));
         }
         let (status, reason, _) = ready(&conditions);
         (status.as_str(), reason)

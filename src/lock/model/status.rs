@@ -76,7 +76,7 @@ impl Draft {
         reason: impl Into<&'static str>,
         message: impl Into<String>,
     ) {
-        set_condition(&mut self.status.conditions, condition, status, reason, message, self.generation, self.now);
+        set_condition(&mut self.status.conditions, condition, status, reason, message, (self.generation, self.now));
     }
 
     /// The spec is good, and its quorum may be used.
@@ -109,7 +109,7 @@ impl Draft {
         self
     }
 
-    /// Nobody holds it, for this reason.
+    /// It has no holder, for this reason.
     #[must_use]
     pub fn waiting(mut self, reason: HeldReason, message: &str, position: Option<usize>) -> Self {
         self.set(LockCondition::Held, false, reason, message);
@@ -226,7 +226,7 @@ impl Draft {
         self
     }
 
-    /// Nobody holds it any more. `at`: since when, on the clock that says since when it was held.
+    /// It has no holder any more. `at`: since when, on the clock that says since when it was held.
     #[must_use]
     pub fn ended(mut self, reason: HeldReason, why: &str, at: UnixMillis) -> Self {
         let at = MilliTime::from_millis(at.0).unwrap_or_else(|| MilliTime::from(self.now));

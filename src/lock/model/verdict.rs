@@ -196,7 +196,7 @@ fn has_reached_max_hold(lock: &DistributedLock, quorum_now: Option<UnixMillis>) 
 /// Whether `minHold` still protects the hold of a claim.
 fn is_held_for_its_minimum(lock: &DistributedLock, quorum_now: Option<UnixMillis>) -> bool {
     let Some(min_hold) = lock.spec.min_hold.filter(|_| lock.spec.claim.is_some()) else { return false };
-    // Without a clock nobody knows; late is what the field asks for.
+    // Without a clock that is not known; late is what the field asks for.
     held_for(lock, quorum_now).is_none_or(|held| held < min_hold.get().as_millis())
 }
 
@@ -223,7 +223,7 @@ pub fn belongs_to(pod: &Pod, owner: &OwnerReference) -> bool {
 }
 
 /// One that runs keeps the claim, one in doubt lets it run out, and none at all proves nothing. `complete`: there were no others. Of a Job
-/// nobody can say so: a pod that was deleted by force, before this replica started, may run on where nothing shows it.
+/// that is never known: a pod that was deleted by force, before this replica started, may run on where nothing shows it.
 pub(in crate::lock) fn all_of(instances: Vec<Instance>, complete: bool) -> Instance {
     let nothing = || Instance::Doubt("none of the owner's pods was seen to end".to_owned());
     if instances.contains(&Instance::Running) {

@@ -62,7 +62,7 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
                 holds.forget(&uid);
                 holds.sightings.forget(&uid);
             }
-            // Also one that can be read no longer: nobody here knows then for whom it would be renewed.
+            // Also one that can no longer be read: it is not known then for whom it would be renewed.
             Some(Change::Vanished(lock)) => holds.forget(&lock.uid().unwrap_or_default()),
             None => return,
         }
@@ -105,7 +105,7 @@ enum Published {
     Hold(Box<Hold>),
     /// A hold that this replica knows better than the status does.
     Known,
-    /// A hold that has ended, as far as anybody has published. What this replica knows by its own renewals stays.
+    /// A hold that has ended by what is published. What this replica knows by its own renewals stays.
     Over,
     /// A hold that cannot be judged: the quorum or its clock is not known yet.
     Unknown,
@@ -165,7 +165,7 @@ fn published(lock: &DistributedLock) -> Option<(Nonce, UnixMillis, UnixMillis)> 
 }
 
 /// The time to live that renewals use: what the specification says, but never more than fences wait for, nor than the record of
-/// the hold covers. Whoever waits for the end of the hold without an answer of the members waits for what is recorded.
+/// the hold covers. A leader that waits for the end of the hold without an answer of the members waits for what is recorded.
 fn covered_ttl(wanted: Duration, recorded: Option<Duration>, in_force: Effective) -> Duration {
     let covered = recorded.map(|delay| longest_ttl(delay, in_force.drift, in_force.node_timeout));
     let ttl = wanted.min(in_force.max_ttl).min(covered.unwrap_or(Duration::MAX));

@@ -8,7 +8,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use kube::runtime::reflector::ObjectRef;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast};
 
 use super::sightings::Sightings;
@@ -21,7 +21,7 @@ use crate::{
 
 /// Renewals due within so much of each other go out together, as one pipeline to each member.
 const BATCH_WINDOW: Duration = Duration::from_millis(5);
-/// Locks whose hold changed while nobody listened are found by the next look at all of them.
+/// Locks whose hold changed while no reader listened are found by the next look at all of them.
 const NEWS_CAPACITY: usize = 4096;
 
 /// The table.
@@ -50,7 +50,7 @@ impl Holds {
     /// the watch has shown it, so the watch will also show its end.
     pub fn adopt(&self, mut hold: Hold, seen: bool) {
         hold.published = seen;
-        let mut table = self.table();
+        let mut table = self.table.lock();
         match table.get_mut(&hold.terms.uid) {
             Some(known) if known.terms.nonce == hold.terms.nonce => {
                 known.terms.ttl = hold.terms.ttl;
@@ -68,33 +68,33 @@ impl Holds {
 
     /// The watch has shown the hold of this lock in its status.
     pub fn seen(&self, uid: &str) {
-        if let Some(hold) = self.table().get_mut(uid) {
+        if let Some(hold) = self.table.lock().get_mut(uid) {
             hold.published = true;
         }
     }
 
     /// Stops renewing a lock's hold, whatever its nonce.
     pub fn forget(&self, uid: &str) {
-        self.table().remove(uid);
+        self.table.lock().remove(uid);
     }
 
     /// Stops renewing a hold that was published and is no longer. A grant that is still being published stays.
     pub fn forget_published(&self, uid: &str) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if table.get(uid).is_some_and(|hold| hold.published) {
             table.remove(uid);
         }
     }
 
-    /// Stops renewing grants that nobody knows of, when this replica stops leading: their keys run out, and the next leader
+    /// Stops renewing grants that are not published, when this replica stops leading: their keys run out, and the next leader
     /// recognises them as orphans.
     pub fn forget_unpublished(&self) {
-        self.table().retain(|_, hold| hold.published);
+        self.table.lock().retain(|_, hold| hold.published);
     }
 
     /// Asks for the validity of every hold to be published: another replica has started and knows none, or this one stops.
     pub fn announce_all(&self) {
-        for hold in self.table().values_mut().filter(|hold| hold.loss.is_none()) {
+        for hold in self.table.lock().values_mut().filter(|hold| hold.loss.is_none()) {
             hold.announce = true;
             self.tell(&hold.terms.lock);
         }
@@ -102,24 +102,24 @@ impl Holds {
 
     /// The validity of this hold was published.
     pub fn announced(&self, uid: &str) {
-        if let Some(hold) = self.table().get_mut(uid) {
+        if let Some(hold) = self.table.lock().get_mut(uid) {
             hold.announce = false;
         }
     }
 
     /// Whether a publication that was asked for is still to come.
     pub fn is_announcing(&self) -> bool {
-        self.table().values().any(|hold| hold.announce && hold.loss.is_none())
+        self.table.lock().values().any(|hold| hold.announce && hold.loss.is_none())
     }
 
     /// What this replica knows of a lock's hold.
     pub fn get(&self, uid: &str) -> Option<Hold> {
-        self.table().get(uid).cloned()
+        self.table.lock().get(uid).cloned()
     }
 
     /// All holds known here.
     pub fn all(&self) -> Vec<Hold> {
-        self.table().values().cloned().collect()
+        self.table.lock().values().cloned().collect()
     }
 
     /// The locks whose hold was renewed, failed to renew, or was lost.
@@ -134,14 +134,14 @@ impl Holds {
 
     /// When something is next to be done: a renewal, or noticing that a validity has ended.
     pub fn next_due(&self) -> Option<Boottime> {
-        let table = self.table();
+        let table = self.table.lock();
         let open = table.values().filter(|hold| hold.loss.is_none());
         open.map(|hold| if hold.builds_on.is_some() { hold.valid_until } else { hold.due.min(hold.valid_until) }).min()
     }
 
     /// Takes the holds whose renewal is due, and declares lost those whose validity has ended.
     pub fn take_due(&self, now: Boottime) -> Vec<Hold> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let mut due = Vec::new();
         for hold in table.values_mut().filter(|hold| hold.loss.is_none()) {
             if now >= hold.valid_until {
@@ -157,7 +157,7 @@ impl Holds {
 
     /// Postpones a renewal that was taken but may not be done now.
     pub fn postpone(&self, uid: &str, until: Boottime) {
-        if let Some(hold) = self.table().get_mut(uid) {
+        if let Some(hold) = self.table.lock().get_mut(uid) {
             hold.builds_on = None;
             hold.due = until;
         }
@@ -166,7 +166,7 @@ impl Holds {
     /// The holder failed its liveness check or heartbeat, as far as this replica can tell: this renewal is left out, and the leader
     /// ends the hold. The holder is asked again when the next one is due.
     pub fn condemn(&self, uid: &str, nonce: &Nonce, why: String, now: Boottime) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
             hold.builds_on = None;
             hold.due = now + hold.terms.renew_interval;
@@ -177,14 +177,14 @@ impl Holds {
 
     /// The holder has shown that it is well.
     pub fn acquit(&self, uid: &str, nonce: &Nonce) {
-        if let Some(hold) = self.table().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
+        if let Some(hold) = self.table.lock().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
             hold.unwell = None;
         }
     }
 
     /// The next renewal begins at this time, if it would begin later.
     pub fn hasten(&self, uid: &str, nonce: &Nonce, due: Boottime) {
-        if let Some(hold) = self.table().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
+        if let Some(hold) = self.table.lock().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
             hold.due = hold.due.min(due);
         }
         self.wake.notify_one();
@@ -192,20 +192,16 @@ impl Holds {
 
     /// Records the outcome of a renewal of the hold with this nonce.
     pub fn settle(&self, uid: &str, nonce: &Nonce, outcome: Extend, started: (Boottime, UnixMillis), now: Boottime) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
             hold.settle(outcome, started, now);
             self.tell(&hold.terms.lock);
         }
     }
 
-    /// Nobody listens on a replica that does not lead.
+    /// On a replica that does not lead there is no reader.
     fn tell(&self, lock: &ObjectRef<DistributedLock>) {
         let _ = self.news.send(lock.clone());
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<String, Hold>> {
-        self.table.lock()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use kube::{Client, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +12,6 @@ use super::{
     holds::Holds,
     liveness::{self, Answers},
     location,
-    writes::{locks, request},
 };
 use crate::{
     api::{DistributedLock, HeldQuorum},
@@ -24,7 +23,7 @@ use crate::{
     },
     quorum::session::{QuorumSession, Sessions},
     redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Seen, ValueSigner},
-    runtime::{context::Context, keys, leader::Term, panics::caught},
+    runtime::{context::Context, keys, leader::Term, panics::caught, requests::request},
     time::Boottime,
 };
 
@@ -250,7 +249,8 @@ impl Renewal {
 
 /// Whether the API server itself still names the hold with this nonce.
 async fn is_named(client: &Client, lock: &DistributedLock, nonce: Nonce) -> bool {
-    let read = request(locks(client, lock).get_opt(&lock.name_any())).await;
+    let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &lock.namespace().unwrap_or_default());
+    let read = request(locks.get_opt(&lock.name_any())).await;
     let read = read.ok().flatten().filter(|read| read.uid() == lock.uid());
     read.is_some_and(|read| orphans::holder_nonce(&read) == Some(nonce))
 }

@@ -1,7 +1,7 @@
 //! Fair shares: so many locks are looked at side by side, and no namespace takes all the slots.
 //!
 //! A namespace gets another slot while it has fewer than are free (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on
-//! Networking 6(2), 1998). Alone it gets half of them, and whoever comes next finds a free one at once, however slowly the members
+//! Networking 6(2), 1998). Alone it gets half of them, and the next namespace finds a free one at once, however slowly the members
 //! or the pods of the first answer. Namespaces that wait take turns.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// A fixed number of slots.
@@ -32,7 +32,7 @@ impl Slots {
     /// Waits for a slot for something of this namespace. Dropping the future gives up the place in the queue.
     pub async fn enter(&self, namespace: &str) -> Slot {
         let waits = {
-            let mut shares = self.shares();
+            let mut shares = self.0.lock();
             if shares.take(namespace) {
                 None
             } else {
@@ -48,16 +48,12 @@ impl Slots {
         };
         slot.unwrap_or_else(|| Slot { slots: self.clone(), namespace: namespace.to_owned() })
     }
-
-    fn shares(&self) -> MutexGuard<'_, Shares<oneshot::Sender<Slot>>> {
-        self.0.lock()
-    }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         let next = {
-            let mut shares = self.slots.shares();
+            let mut shares = self.slots.0.lock();
             shares.give_back(&self.namespace);
             shares.serve()
         };
@@ -193,10 +189,10 @@ mod tests {
         drop(gone);
         drop(first);
         let second = waits.await;
-        assert_eq!(slots.shares().free, 1);
+        assert_eq!(slots.0.lock().free, 1);
         drop(second);
-        assert_eq!(slots.shares().free, 2);
-        assert!(slots.shares().used.is_empty());
+        assert_eq!(slots.0.lock().free, 2);
+        assert!(slots.0.lock().used.is_empty());
     }
 
     #[tokio::test]
@@ -206,8 +202,8 @@ mod tests {
         let mut waits = Box::pin(slots.enter("a"));
         assert!(futures::poll!(&mut waits).is_pending());
         drop(first);
-        assert_eq!(slots.shares().free, 1, "it is the other's now");
+        assert_eq!(slots.0.lock().free, 1, "it is the other's now");
         drop(waits);
-        assert_eq!(slots.shares().free, 2);
+        assert_eq!(slots.0.lock().free, 2);
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use kube::ResourceExt;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::{api::DistributedLock, lock::model::hold::Sighting, time::Boottime};
 
@@ -15,7 +15,7 @@ use crate::{api::DistributedLock, lock::model::hold::Sighting, time::Boottime};
 pub struct Sightings(Mutex<HashMap<String, (Option<String>, Sighting)>>);
 
 impl Sightings {
-    /// Takes what the status of `lock` says, seen at `now`. `None`: nobody holds it.
+    /// Takes what the status of `lock` says, seen at `now`. `None`: it has no holder.
     pub fn see(&self, lock: &DistributedLock, now: Boottime) -> Option<Sighting> {
         let status = lock.status.as_ref();
         let held = status.and_then(|status| status.holder.as_ref()).map(|holder| holder.nonce.clone());
@@ -32,10 +32,10 @@ impl Sightings {
         now: Boottime,
     ) -> Option<Sighting> {
         let Some(nonce) = held else {
-            self.table().remove(uid);
+            self.0.lock().remove(uid);
             return None;
         };
-        let mut table = self.table();
+        let mut table = self.0.lock();
         let known = table.get(uid).filter(|(known, _)| *known == nonce).map(|(_, sighting)| *sighting);
         let mut sighting = known.unwrap_or(Sighting { held: now, ending: None });
         // A cache that lags behind may show the state before the end: the first sight stays.
@@ -46,11 +46,7 @@ impl Sightings {
 
     /// The object is gone.
     pub fn forget(&self, uid: &str) {
-        self.table().remove(uid);
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<String, (Option<String>, Sighting)>> {
-        self.0.lock()
+        self.0.lock().remove(uid);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Serves HTTP to whoever comes, and gives nobody more than a share: the port is open to every pod that no NetworkPolicy keeps away, and
+//! Serves HTTP to every peer, and gives none of them more than a share: the port is open to every pod that no NetworkPolicy keeps away, and
 //! what peers take of this process is taken from the renewal of locks.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};

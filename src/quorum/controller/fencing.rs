@@ -80,7 +80,7 @@ pub(super) async fn say_fenced(
 
 fn fenced_external(name: &str, reason: Reason, until: &str) -> (EventType, &'static str, String) {
     let (type_, event, what) = match reason {
-        Reason::FirstStart => (EventType::Normal, "Fenced", "was seen for the first time"),
+        Reason::FirstStart | Reason::Joining => (EventType::Normal, "Fenced", "was seen for the first time"),
         Reason::ClockJump => (EventType::Warning, "ClockJump", "has a clock that was stepped"),
         _ => (EventType::Warning, "Restarted", "may have forgotten its locks"),
     };
@@ -90,7 +90,7 @@ fn fenced_external(name: &str, reason: Reason, until: &str) -> (EventType, &'sta
 fn fenced_own(observer: &Observer<'_>, look: &Look, reason: Reason, until: &str) -> (EventType, &'static str, String) {
     let name = look.name();
     match reason {
-        Reason::FirstStart => {
+        Reason::FirstStart | Reason::Joining => {
             (EventType::Normal, "Fenced", format!("{name} has started and may not vote before {until}"))
         }
         Reason::Restarted => {

@@ -34,6 +34,6 @@ impl Condition {
     /// Sets it.
     pub fn set(self, status: &mut RedisQuorumStatus, generation: Option<i64>, now: Timestamp) {
         let Self { type_, holds, reason, message } = self;
-        set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
+        set_condition(&mut status.conditions, type_, holds, reason, message, (generation, now));
     }
 }

@@ -33,8 +33,9 @@ pub fn record_of(member: &MemberStatus) -> Record {
         MemberState::Pending | MemberState::Starting | MemberState::Fenced => false,
     };
     Record {
-        state: state_of(member.state),
-        reason: member.reason.map(reason_of),
+        state: member.state,
+        // To its fence, a member that joins is one that starts for the first time.
+        reason: member.reason.map(|reason| if reason == Reason::Joining { Reason::FirstStart } else { reason }),
         admitted: admitted && run_id.is_some(),
         run_id,
         process,
@@ -90,8 +91,8 @@ pub struct Stamps {
 
 /// Puts a record into the published status of its member.
 pub fn publish(member: &mut MemberStatus, record: &Record, stamps: Stamps) {
-    member.state = published_state(record.state);
-    member.reason = record.reason.map(published_reason);
+    member.state = record.state;
+    member.reason = record.reason;
     if stamps.joins && member.reason == Some(FenceReason::FirstStart) {
         member.reason = Some(FenceReason::Joining);
     }
@@ -176,50 +177,6 @@ fn published_identity(node: &NodeIdentity) -> NodeStatus {
         uid: node.uid.clone(),
         system_uuid: machine.map(|machine| machine.system_uuid.clone()),
         machine_id: machine.map(|machine| machine.machine_id.clone()),
-    }
-}
-
-const fn state_of(state: MemberState) -> State {
-    match state {
-        MemberState::Pending => State::Pending,
-        MemberState::Starting => State::Starting,
-        MemberState::Fenced => State::Fenced,
-        MemberState::Admitted => State::Admitted,
-        MemberState::Unreachable => State::Unreachable,
-    }
-}
-
-const fn published_state(state: State) -> MemberState {
-    match state {
-        State::Pending => MemberState::Pending,
-        State::Starting => MemberState::Starting,
-        State::Fenced => MemberState::Fenced,
-        State::Admitted => MemberState::Admitted,
-        State::Unreachable => MemberState::Unreachable,
-    }
-}
-
-const fn reason_of(reason: FenceReason) -> Reason {
-    match reason {
-        FenceReason::FirstStart | FenceReason::Joining => Reason::FirstStart,
-        FenceReason::PredecessorUnconfirmed => Reason::PredecessorUnconfirmed,
-        FenceReason::Leaving => Reason::Leaving,
-        FenceReason::ClockJump => Reason::ClockJump,
-        FenceReason::Busy => Reason::Busy,
-        FenceReason::Updating => Reason::Updating,
-        FenceReason::Restarted => Reason::Restarted,
-    }
-}
-
-const fn published_reason(reason: Reason) -> FenceReason {
-    match reason {
-        Reason::Restarted => FenceReason::Restarted,
-        Reason::FirstStart => FenceReason::FirstStart,
-        Reason::PredecessorUnconfirmed => FenceReason::PredecessorUnconfirmed,
-        Reason::Leaving => FenceReason::Leaving,
-        Reason::ClockJump => FenceReason::ClockJump,
-        Reason::Busy => FenceReason::Busy,
-        Reason::Updating => FenceReason::Updating,
     }
 }
 

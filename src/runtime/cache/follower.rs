@@ -9,15 +9,13 @@ use kube::{
         watcher::Event,
     },
 };
-use parking_lot::MutexGuard;
-use serde::de::DeserializeOwned;
 
-use super::{Cache, Change, Guarded, Shape, Unreadable};
+use super::{Cache, Change, Guarded, Kind, Shape, Unreadable};
 
 type Table<K> = HashMap<ObjectRef<K>, Arc<Unreadable>>;
 
 /// The writing side of a cache.
-pub(super) struct Follower<K: Resource<DynamicType = ()> + Clone + 'static> {
+pub(super) struct Follower<K: Kind> {
     cache: Cache<K>,
     writer: Writer<K>,
     shape: Shape<K>,
@@ -25,10 +23,7 @@ pub(super) struct Follower<K: Resource<DynamicType = ()> + Clone + 'static> {
     listed_unreadable: Table<K>,
 }
 
-impl<K> Follower<K>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
-{
+impl<K: Kind> Follower<K> {
     pub(super) fn new(cache: Cache<K>, writer: Writer<K>, shape: Shape<K>) -> Self {
         Self { cache, writer, shape, listed_unreadable: HashMap::new() }
     }
@@ -56,7 +51,7 @@ where
                 Guarded::Read(object) => self.deleted(object),
                 Guarded::Unreadable(raw) => {
                     let reference = reference(&raw);
-                    self.unreadable().remove(&reference);
+                    self.cache.unreadable.lock().remove(&reference);
                     self.drop_stored(&reference);
                 }
             },
@@ -64,7 +59,7 @@ where
     }
 
     fn slimmed(&self, mut object: K) -> K {
-        // Nobody here reads managed fields, and they are the larger half of many objects.
+        // The operator reads no managed fields, and they are the larger half of many objects.
         object.meta_mut().managed_fields = None;
         (self.shape.slim)(&mut object);
         object
@@ -73,11 +68,11 @@ where
     fn applied(&mut self, object: K) {
         let object = self.slimmed(object);
         let reference = ObjectRef::from_obj(&object);
-        self.unreadable().remove(&reference);
+        self.cache.unreadable.lock().remove(&reference);
         if self.cache.get(&reference).is_some_and(|known| known.uid() != object.uid()) {
             self.drop_stored(&reference);
         }
-        self.cache.lookup().set(reference.clone(), (self.shape.keys)(&object));
+        self.cache.lookup.lock().set(reference.clone(), (self.shape.keys)(&object));
         self.writer.apply_watcher_event(&Event::Apply(object));
         if let Some(object) = self.cache.get(&reference) {
             self.cache.announce(Change::Applied(object));
@@ -86,9 +81,9 @@ where
 
     fn deleted(&mut self, object: K) {
         let object = self.slimmed(object);
-        self.unreadable().remove(&ObjectRef::from_obj(&object));
+        self.cache.unreadable.lock().remove(&ObjectRef::from_obj(&object));
         self.writer.apply_watcher_event(&Event::Delete(object.clone()));
-        self.cache.lookup().set(ObjectRef::from_obj(&object), Vec::new());
+        self.cache.lookup.lock().set(ObjectRef::from_obj(&object), Vec::new());
         let object = Arc::new(object);
         self.cache.remember_departed(&object);
         self.cache.announce(Change::Deleted(object));
@@ -96,7 +91,7 @@ where
 
     fn became_unreadable(&mut self, raw: Arc<Unreadable>) {
         let reference = reference(&raw);
-        let known = self.unreadable().insert(reference.clone(), raw.clone());
+        let known = self.cache.unreadable.lock().insert(reference.clone(), raw.clone());
         say_unreadable(&reference, known.as_deref(), &raw);
         self.drop_stored(&reference);
     }
@@ -105,18 +100,18 @@ where
     fn drop_stored(&mut self, reference: &ObjectRef<K>) {
         if let Some(known) = self.cache.get(reference) {
             self.writer.apply_watcher_event(&Event::Delete((*known).clone()));
-            self.cache.lookup().set(reference.clone(), Vec::new());
+            self.cache.lookup.lock().set(reference.clone(), Vec::new());
             self.cache.announce(Change::Vanished(known));
         }
     }
 
-    /// The list is complete, so what is not in it is gone: nobody will tell of those deletions any more.
+    /// The list is complete, so what is not in it is gone: the watch will not tell of those deletions.
     fn listed(&mut self) {
         let before = self.cache.all();
         self.writer.apply_watcher_event(&Event::InitDone);
         self.look_up_all();
         let listed = std::mem::take(&mut self.listed_unreadable);
-        let known = std::mem::replace(&mut *self.unreadable(), listed.clone());
+        let known = std::mem::replace(&mut *self.cache.unreadable.lock(), listed.clone());
         for (reference, raw) in &listed {
             say_unreadable(reference, known.get(reference).map(|known| &**known), raw);
         }
@@ -138,13 +133,9 @@ where
 
     fn look_up_all(&self) {
         let objects = self.cache.all();
-        let mut lookup = self.cache.lookup();
+        let mut lookup = self.cache.lookup.lock();
         lookup.clear();
         objects.iter().for_each(|object| lookup.set(ObjectRef::from_obj(&**object), (self.shape.keys)(object)));
-    }
-
-    fn unreadable(&self) -> MutexGuard<'_, Table<K>> {
-        self.cache.unreadable.lock()
     }
 }
 

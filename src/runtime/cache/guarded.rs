@@ -61,7 +61,7 @@ impl<K> From<K> for Guarded<K> {
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut object = Value::deserialize(deserializer)?;
-        // Nobody here needs them. Anybody who may write the object may write into them what our types refuse: a time in the year 9999.
+        // The operator needs none of them. A client that may write the object may write into them what our types refuse: a time in the year 9999.
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn nobody_makes_an_object_or_a_list_unreadable_by_its_metadata() {
         let mut odd = lock("odd", "1h");
-        // The API server takes this time from whoever writes the object.
+        // The API server takes this time from the client that writes the object.
         odd["metadata"]["managedFields"] = json!([{"manager": "m", "time": "9999-12-31T23:59:59Z"}]);
         assert!(serde_json::from_value::<DistributedLock>(odd.clone()).is_err());
         let read: Guarded<DistributedLock> = serde_json::from_value(odd.clone()).unwrap();

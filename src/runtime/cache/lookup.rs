@@ -1,37 +1,36 @@
-//! Finding objects by something else than their name, so that nobody walks over all of them.
+//! Finding objects by something else than their name, without a walk over all of them.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::Hash,
+};
 
-use kube::{Resource, runtime::reflector::ObjectRef};
-
-/// References by key. In step with the store but for the moment in which an object changes.
-pub(super) struct Lookup<K: Resource + 'static>
-where
-    K::DynamicType: Eq + std::hash::Hash + Clone,
-{
-    by_key: HashMap<String, HashSet<ObjectRef<K>>>,
-    keys: HashMap<ObjectRef<K>, Vec<String>>,
+/// References by key. Those of a cache are in step with its store but for the moment in which an object changes.
+#[derive(Debug)]
+pub(crate) struct Lookup<R, K> {
+    by_key: HashMap<K, HashSet<R>>,
+    keys: HashMap<R, Vec<K>>,
 }
 
-impl<K: Resource + 'static> Default for Lookup<K>
-where
-    K::DynamicType: Eq + std::hash::Hash + Clone,
-{
+impl<R, K> Default for Lookup<R, K> {
     fn default() -> Self {
         Self { by_key: HashMap::new(), keys: HashMap::new() }
     }
 }
 
-impl<K: Resource + 'static> Lookup<K>
-where
-    K::DynamicType: Eq + std::hash::Hash + Clone,
-{
-    pub(super) fn under(&self, key: &str) -> Vec<ObjectRef<K>> {
+impl<R: Clone + Eq + Hash, K: Clone + Eq + Hash> Lookup<R, K> {
+    /// The objects with this key.
+    pub(crate) fn under(&self, key: &K) -> Vec<R> {
         self.by_key.get(key).into_iter().flatten().cloned().collect()
     }
 
+    /// The objects with any key.
+    pub(crate) fn all(&self) -> Vec<R> {
+        self.keys.keys().cloned().collect()
+    }
+
     /// The keys of an object from now on; none for one that is gone.
-    pub(super) fn set(&mut self, object: ObjectRef<K>, keys: Vec<String>) {
+    pub(crate) fn set(&mut self, object: R, keys: Vec<K>) {
         if self.keys.get(&object) == Some(&keys) {
             return;
         }
@@ -60,24 +59,25 @@ where
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
+    use kube::runtime::reflector::ObjectRef;
 
     use super::*;
 
     #[test]
     fn an_object_is_found_under_its_keys_of_now_only() {
-        let mut lookup = Lookup::<Pod>::default();
+        let mut lookup = Lookup::<ObjectRef<Pod>, String>::default();
         let (one, other) = (ObjectRef::new("one").within("ns"), ObjectRef::new("other").within("ns"));
         lookup.set(one.clone(), vec!["a".into(), "b".into()]);
         lookup.set(other.clone(), vec!["b".into()]);
-        assert_eq!(lookup.under("a"), std::slice::from_ref(&one));
-        assert_eq!(lookup.under("b").len(), 2);
+        assert_eq!(lookup.under(&"a".into()), std::slice::from_ref(&one));
+        assert_eq!(lookup.under(&"b".into()).len(), 2);
         lookup.set(one.clone(), vec!["c".into()]);
-        assert!(lookup.under("a").is_empty());
-        assert_eq!(lookup.under("b"), [other]);
+        assert!(lookup.under(&"a".into()).is_empty());
+        assert_eq!(lookup.under(&"b".into()), [other]);
         lookup.set(one, Vec::new());
-        assert!(lookup.under("c").is_empty());
+        assert!(lookup.under(&"c".into()).is_empty());
         assert_eq!(lookup.keys.len(), 1);
         lookup.clear();
-        assert!(lookup.under("b").is_empty());
+        assert!(lookup.under(&"b".into()).is_empty());
     }
 }

@@ -23,7 +23,7 @@ use crate::{
 
 /// Those to whom it was not handed over leave it to the others for this long.
 const RELUCTANCE: Duration = Duration::from_millis(1_500);
-/// Somebody else wrote into the Lease in between: read it again, so many times at once.
+/// Another replica wrote into the Lease in between: read it again, so many times at once.
 const CONFLICTS: usize = 3;
 /// A wish that is this old is dropped when the quorum is reached: by then the links have noticed if members are silent.
 const WISH_AGE: Duration = Duration::from_secs(5);
@@ -84,7 +84,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         }
     }
 
-    /// How long this replica leaves a Lease that nobody holds to others.
+    /// How long this replica leaves a Lease without a holder to others.
     fn reluctance(&self, lease: &Lease, notes: &Notes) -> Duration {
         let preferred = if notes.successors.is_empty() {
             // Handed over by the version before, which does not say to whom.
@@ -144,7 +144,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         self.refuses = !there_is;
     }
 
-    /// Goes on leading, and says in the Lease what is not reached; or finds that another replica had better lead.
+    /// Goes on leading, and says in the Lease what is not reached; or finds a replica that reaches it.
     async fn renew(
         &mut self,
         mut lease: Lease,
@@ -193,7 +193,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         Ok(Attempt::Done)
     }
 
-    /// Lets the Lease go, so that nobody has to wait until it runs out.
+    /// Lets the Lease go, so that no replica has to wait until it runs out.
     pub(super) async fn let_go(&mut self, to: Option<(&str, Vec<String>)>, around: &impl Surroundings) {
         for _ in 0..=CONFLICTS {
             match timeout(ATTEMPT_TIMEOUT, self.try_to_let_go(to.as_ref(), around)).await {

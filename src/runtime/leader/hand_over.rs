@@ -176,7 +176,7 @@ pub(super) struct Holder<'a> {
 pub(super) enum Prospect {
     /// These replicas reach it: hand over.
     To(Vec<String>),
-    /// Nobody has said so, yet.
+    /// No standby has said so, yet.
     Unanswered,
     /// The last hand-over for it was too short a time ago.
     TooSoon,

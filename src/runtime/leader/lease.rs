@@ -21,10 +21,10 @@ const EPOCH_LEAD: i64 = 31 * 86_400;
 pub(super) enum Verdict {
     /// It is ours, in the term that we know: renew it.
     Renew,
-    /// Nobody holds it, its holder has not renewed it for its whole duration, or it is ours and we know of no such term: take it, for
+    /// No replica holds it, its holder has not renewed it for its whole duration, or it is ours and we know of no such term: take it, for
     /// a new term.
     Take,
-    /// Somebody else holds it.
+    /// Another replica holds it.
     Wait,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Asker<'a> {
     pub(super) me: &'a str,
     /// The epoch of the term that it leads, if it leads.
     pub(super) epoch: Option<i64>,
-    /// How long it leaves a Lease that nobody holds to others.
+    /// How long it leaves a Lease without a holder to others.
     pub(super) reluctance: Duration,
 }
 

@@ -12,13 +12,13 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, SetOnce};
 use tokio_util::sync::CancellationToken;
 
 use crate::time::{Boottime, Clock};
 
-/// A wish that nobody has fulfilled for so long is not going to be.
+/// A wish that no standby has fulfilled for so long is not going to be fulfilled.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// One period of leadership.
@@ -54,12 +54,6 @@ impl Wish {
 struct Wishes {
     by_quorum: Mutex<BTreeMap<String, Wish>>,
     made: Notify,
-}
-
-impl Wishes {
-    fn table(&self) -> MutexGuard<'_, BTreeMap<String, Wish>> {
-        self.by_quorum.lock()
-    }
 }
 
 impl Term {
@@ -113,7 +107,7 @@ impl Term {
 
     /// Wishes that a replica led which reaches `quorum` (`<namespace>/<name>`). Whether that was news.
     pub fn wish_to_hand_over(&self, quorum: &str, urgent: bool, now: Boottime) -> bool {
-        let mut table = self.wishes.table();
+        let mut table = self.wishes.by_quorum.lock();
         let known = table.get(quorum).copied();
         if known.is_some_and(|known| known.urgent || !urgent) {
             return false;
@@ -127,7 +121,7 @@ impl Term {
     /// Whether another replica may still take over for the sake of `quorum`.
     #[must_use]
     pub fn may_hand_over(&self, quorum: &str, now: Boottime) -> bool {
-        let wish = self.wishes.table().get(quorum).copied();
+        let wish = self.wishes.by_quorum.lock().get(quorum).copied();
         wish.is_none_or(|wish| !wish.urgent || !wish.hopeless && now.since(wish.since) < PATIENCE)
     }
 
@@ -137,24 +131,24 @@ impl Term {
     }
 
     pub(super) fn wishes(&self) -> Vec<(String, Wish)> {
-        self.wishes.table().iter().map(|(quorum, wish)| (quorum.clone(), *wish)).collect()
+        self.wishes.by_quorum.lock().iter().map(|(quorum, wish)| (quorum.clone(), *wish)).collect()
     }
 
     /// Whether a wish is so young that an answer is looked for in short intervals.
     pub(super) fn is_waiting(&self, now: Boottime) -> bool {
-        self.wishes.table().values().any(|wish| !wish.hopeless && now.since(wish.since) < PATIENCE)
+        self.wishes.by_quorum.lock().values().any(|wish| !wish.hopeless && now.since(wish.since) < PATIENCE)
     }
 
-    /// Nobody can fulfil this wish.
+    /// No standby can fulfil this wish.
     pub(super) fn refuse(&self, quorum: &str) {
-        if let Some(wish) = self.wishes.table().get_mut(quorum) {
+        if let Some(wish) = self.wishes.by_quorum.lock().get_mut(quorum) {
             wish.hopeless = true;
         }
     }
 
     /// The quorum is reached (again).
     pub fn reaches(&self, quorum: &str) {
-        self.wishes.table().remove(quorum);
+        self.wishes.by_quorum.lock().remove(quorum);
     }
 }
 

@@ -33,6 +33,14 @@ async fn until(what: impl Fn() -> bool, limit: Duration) -> Duration {
     waited
 }
 
+/// A replica that leads, and sees this.
+async fn leader(sees: &[(&str, bool)]) -> (Server, TokioClock, Replica) {
+    let (server, clock) = (Server::default(), TokioClock::new());
+    let a = Replica::start(&server, "a", clock, sees);
+    until(|| a.leads(), millis(1_000)).await;
+    (server, clock, a)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_term_ends_before_another_can_begin_however_slow_the_answers() {
     for phase in 0..10 {
@@ -57,9 +65,7 @@ async fn a_term_ends_before_another_can_begin_however_slow_the_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_taken_and_let_go_meanwhile_begins_a_new_term() {
-    let (server, clock) = (Server::default(), TokioClock::new());
-    let a = Replica::start(&server, "a", clock, &[]);
-    until(|| a.leads(), millis(1_000)).await;
+    let (server, _clock, a) = leader(&[]).await;
     for holder in [Value::Null, json!("a")] {
         let before = a.term().unwrap();
         server.edit(|lease| {
@@ -95,9 +101,7 @@ async fn nobody_leads_under_an_epoch_that_cannot_rise_until_the_lease_says_less(
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_lease_begins_a_new_term_with_a_higher_epoch() {
-    let (server, clock) = (Server::default(), TokioClock::new());
-    let a = Replica::start(&server, "a", clock, &[]);
-    until(|| a.leads(), millis(1_000)).await;
+    let (server, _clock, a) = leader(&[]).await;
     // As if the clock of the leader before had been ahead.
     let ahead = epoch(&a) + 5_000;
     server.edit(|lease| lease.as_mut().unwrap()["spec"]["leaseTransitions"] = json!(ahead));
@@ -111,9 +115,7 @@ async fn a_deleted_lease_begins_a_new_term_with_a_higher_epoch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_term_begins_above_the_epoch_that_a_member_obeys() {
-    let (server, clock) = (Server::default(), TokioClock::new());
-    let a = Replica::start(&server, "a", clock, &[]);
-    until(|| a.leads(), millis(1_000)).await;
+    let (_server, _clock, a) = leader(&[]).await;
     let before = a.term().unwrap();
     assert!(before.outdated(before.epoch + 3_600));
     until(|| before.over.is_cancelled() && a.leads(), millis(1_500)).await;
@@ -128,9 +130,7 @@ async fn a_term_begins_above_the_epoch_that_a_member_obeys() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_reaches_a_quorum_no_more_hands_over_to_one_that_does() {
-    let (server, clock) = (Server::default(), TokioClock::new());
-    let a = Replica::start(&server, "a", clock, Q);
-    until(|| a.leads(), millis(1_000)).await;
+    let (server, clock, a) = leader(Q).await;
     let (b, c) = (Replica::start(&server, "b", clock, NO_Q), Replica::start(&server, "c", clock, Q));
     sleep(millis(10_000)).await;
     a.sees(NO_Q);
@@ -144,9 +144,7 @@ async fn a_leader_that_reaches_a_quorum_no_more_hands_over_to_one_that_does() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hold_that_slips_away_is_handed_over_at_once() {
-    let (server, clock) = (Server::default(), TokioClock::new());
-    let a = Replica::start(&server, "a", clock, Q);
-    until(|| a.leads(), millis(1_000)).await;
+    let (server, clock, a) = leader(Q).await;
     let b = Replica::start(&server, "b", clock, Q);
     sleep(millis(6_000)).await;
     let term = a.term().unwrap();
@@ -158,9 +156,7 @@ async fn a_hold_that_slips_away_is_handed_over_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn while_nobody_reaches_a_quorum_leadership_stays_where_it_is() {
-    let (server, clock) = (Server::default(), TokioClock::new());
-    let a = Replica::start(&server, "a", clock, Q);
-    until(|| a.leads(), millis(1_000)).await;
+    let (server, clock, a) = leader(Q).await;
     let b = Replica::start(&server, "b", clock, Q);
     sleep(millis(6_000)).await;
     let term = a.term().unwrap();
@@ -168,7 +164,7 @@ async fn while_nobody_reaches_a_quorum_leadership_stays_where_it_is() {
     b.sees(NO_Q);
     sleep(millis(4_000)).await;
     term.wish_to_hand_over("ns/q", true, clock.boottime());
-    assert!(term.may_hand_over("ns/q", clock.boottime()), "somebody may answer");
+    assert!(term.may_hand_over("ns/q", clock.boottime()), "a standby may answer");
     sleep(millis(2_500)).await;
     assert!(!term.may_hand_over("ns/q", clock.boottime()), "nobody did");
     sleep(millis(60_000)).await;
@@ -181,9 +177,7 @@ async fn while_nobody_reaches_a_quorum_leadership_stays_where_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_has_never_reached_a_quorum_hands_over_too() {
-    let (server, clock) = (Server::default(), TokioClock::new());
-    let a = Replica::start(&server, "a", clock, NO_Q);
-    until(|| a.leads(), millis(1_000)).await;
+    let (server, clock, a) = leader(NO_Q).await;
     sleep(millis(20_000)).await;
     let b = Replica::start(&server, "b", clock, Q);
     until(|| b.leads(), millis(6_000)).await;
@@ -192,9 +186,7 @@ async fn a_leader_that_has_never_reached_a_quorum_hands_over_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_quorum_that_is_gone_ends_no_term() {
-    let (server, clock) = (Server::default(), TokioClock::new());
-    let a = Replica::start(&server, "a", clock, Q);
-    until(|| a.leads(), millis(1_000)).await;
+    let (server, clock, a) = leader(Q).await;
     let b = Replica::start(&server, "b", clock, Q);
     sleep(millis(6_000)).await;
     a.sees(&[]);
@@ -209,9 +201,7 @@ async fn a_quorum_that_is_gone_ends_no_term() {
 
 #[tokio::test(start_paused = true)]
 async fn what_standbys_write_keeps_no_dead_leader_alive() {
-    let (server, clock) = (Server::default(), TokioClock::new());
-    let a = Replica::start(&server, "a", clock, Q);
-    until(|| a.leads(), millis(1_000)).await;
+    let (server, clock, a) = leader(Q).await;
     let (b, c) = (Replica::start(&server, "b", clock, Q), Replica::start(&server, "c", clock, Q));
     sleep(millis(6_000)).await;
     a.cut(true);
@@ -229,9 +219,7 @@ async fn what_standbys_write_keeps_no_dead_leader_alive() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_shuts_down_lets_the_lease_go() {
-    let (server, clock) = (Server::default(), TokioClock::new());
-    let a = Replica::start(&server, "a", clock, Q);
-    until(|| a.leads(), millis(1_000)).await;
+    let (server, clock, a) = leader(Q).await;
     let b = Replica::start(&server, "b", clock, NO_Q);
     sleep(millis(2_000)).await;
     a.shutdown.cancel();

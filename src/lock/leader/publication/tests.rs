@@ -25,19 +25,19 @@ fn writes(lock: &DistributedLock) -> Writes {
     Writes::new(lock, Nonce::from_bytes(NONCE))
 }
 
-fn refused() -> WriteError {
-    WriteError::Refused(Box::new(kube::Error::LinesCodecMaxLineLengthExceeded))
+fn refused() -> RequestError {
+    RequestError::Refused(Box::new(kube::Error::LinesCodecMaxLineLengthExceeded))
 }
 
-fn unknown() -> WriteError {
-    WriteError::Unknown(None)
+fn unknown() -> RequestError {
+    RequestError::Unknown(None)
 }
 
 #[test]
 fn a_grant_is_written_again_after_somebody_changed_the_spec() {
     let decided_on = lock("5", free());
     let mut writes = writes(&decided_on);
-    assert!(!writes.failed(&decided_on, &WriteError::Conflict));
+    assert!(!writes.failed(&decided_on, &RequestError::Conflict));
     assert_eq!(writes.read(&lock("6", free()), true, false), Next::Write);
 }
 
@@ -45,7 +45,7 @@ fn a_grant_is_written_again_after_somebody_changed_the_spec() {
 fn a_grant_is_not_written_over_a_status_that_somebody_else_has_written() {
     let decided_on = lock("5", free());
     let mut writes = writes(&decided_on);
-    assert!(!writes.failed(&decided_on, &WriteError::Conflict));
+    assert!(!writes.failed(&decided_on, &RequestError::Conflict));
     // Another leader took the key for an orphan: it has withdrawn the grant, and is releasing the key.
     let withdrawn = json!({"transitions": 0, "conditions": [{"type": "Held", "status": "False", "reason": "Pending",
         "message": "a grant was withdrawn", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
@@ -93,15 +93,4 @@ fn an_api_server_that_takes_no_write_is_given_up_when_the_validity_is_over() {
     assert_eq!(writes.read(&decided_on, true, false), Next::Write);
     assert_eq!(writes.read(&decided_on, true, true), Next::GiveUp);
     assert!(writes.open, "so its key is left to lapse");
-}
-
-#[test]
-fn a_lock_whose_pod_or_status_is_the_trouble_is_passed_over_until_its_next_attempt() {
-    let at = |millis| Boottime::new(Duration::from_millis(millis));
-    let pause = |reason| Pause { until: at(500), reason, message: String::new(), unanswered: 0 };
-    for reason in [HeldReason::NoCandidate, HeldReason::Pending] {
-        assert!(is_unable(&pause(reason), at(0)) && is_unable(&pause(reason), at(1_499)));
-        assert!(!is_unable(&pause(reason), at(1_500)), "it was not tried again, so nothing is known");
-    }
-    assert!(!is_unable(&pause(HeldReason::HeldByOther), at(0)) && !is_unable(&pause(HeldReason::NoQuorum), at(0)));
 }

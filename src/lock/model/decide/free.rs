@@ -1,10 +1,10 @@
-//! Pure: the next step for a lock that nobody holds.
+//! Pure: the next step for a lock that has no holder.
 
 use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{REQUESTS, Sealing, Step, View, rest};
+use super::{Contender, REQUESTS, Sealing, Step, View, rest};
 use crate::{
     api::{
         LOCK_FINALIZER,
@@ -40,6 +40,12 @@ pub(super) fn decide(view: &View<'_>) -> Step {
             wake => rest(draft, wake),
         };
     }
+    unfinished(view, draft, has_finalizer)
+}
+
+/// A lock that may contend: what keeps it from its queue, before anything else.
+fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
+    let lock = view.lock;
     // A suspended lock does not wait for its turn, so nothing happens when that time has passed.
     let patience = patience(view).filter(|_| !lock.spec.suspend);
     if patience == Some(Duration::ZERO) {
@@ -70,10 +76,20 @@ pub(super) fn decide(view: &View<'_>) -> Step {
     if let Some(message) = &view.elsewhere {
         return rest(draft.waiting(HeldReason::HeldByOther, message, None), Some(LOOK_AGAIN));
     }
-    let contender = match &view.contender {
-        Ok(contender) => contender,
-        Err(why) => return rest(draft.waiting(HeldReason::NoCandidate, why, None), patience),
-    };
+    match &view.contender {
+        Ok(contender) => in_queue(view, draft, patience, contender, has_finalizer),
+        Err(why) => rest(draft.waiting(HeldReason::NoCandidate, why, None), patience),
+    }
+}
+
+/// A lock that could hold its key: whose turn it is, and when the next attempt is due.
+fn in_queue(
+    view: &View<'_>,
+    draft: Draft,
+    patience: Option<Duration>,
+    contender: &Contender,
+    has_finalizer: bool,
+) -> Step {
     // The next in the queue is ready to be granted, so that a hand-over costs one write less.
     if !has_finalizer && matches!(view.place, Place::Behind { position: 1, .. } | Place::Waiting { position: 1 }) {
         return Step::AddFinalizer;

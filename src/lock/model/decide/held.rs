@@ -72,7 +72,7 @@ fn longest_memory(view: &View<'_>, held: &Held) -> Duration {
     held.rejoin_delay.unwrap_or_default().max(longest + longest / 32 + RESERVE)
 }
 
-/// What is left of `lockDelay` after a loss. It counts from the end of the last validity that anybody knew. `longest` bounds it
+/// What is left of `lockDelay` after a loss. It counts from the end of the last validity that was known. `longest` bounds it
 /// while the quorum's clock is not known.
 fn delay_after_loss(view: &View<'_>, held: &Held, ending: &Ending, longest: Duration) -> Duration {
     let delay = view.lock.spec.lock_delay.unwrap_or_default().get();
@@ -136,7 +136,7 @@ fn decide_unknown(view: &View<'_>, held: &Held) -> Step {
 fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
     let draft = Draft::of(view.lock, view.api_now);
     let draft = match &view.refusal {
-        // It goes on; the condition says why nobody else would be granted this.
+        // It goes on; the condition says why it would not be granted again.
         Some(refusal) => draft.refused_while_held(refusal.reason, &refusal.message),
         None => draft.accepted(),
     };
@@ -163,14 +163,14 @@ fn stale_word(lock: &DistributedLock) -> Option<&'static str> {
 /// Every replica renews, so what one cannot renew for want of answers another perhaps can.
 fn is_slipping(hold: &Hold, now: Boottime) -> bool {
     let left = hold.valid_until.since(now);
-    // One that it never renewed, and was not refused for, may have run out while nobody renewed.
+    // One that it never renewed, and was not refused for, may have run out while no replica renewed.
     let is_unanswered = hold.silence || hold.trouble.is_none() && hold.won.is_some();
     is_unanswered && !hold.is_valid(now) || hold.silence && left < SLIPPING.min(hold.terms.ttl / 3)
 }
 
 /// A change of votes or of the quorum's availability is published at once. A mere renewal is published when too little would be left
-/// of what is published by the time of the next renewal: every write that can be left out is one for somebody else. With
-/// `validity: Transitions` it is published only when somebody is about to depend on it.
+/// of what is published by the time of the next renewal: every write that is left out leaves room for that of another lock. With
+/// `validity: Transitions` it is published only when a reader is about to depend on it.
 fn publication(lock: &DistributedLock, hold: &Hold, quorum_now: UnixMillis) -> Option<Renewal> {
     let urgent = Renewal { urgency: Urgency::Urgent, lateness: Duration::ZERO };
     let Some(status) = &lock.status else { return Some(urgent) };

@@ -29,7 +29,7 @@ pub fn ending(raw: &Raw, now: UnixMillis) -> Value {
     patch(raw, status)
 }
 
-/// Nobody holds it any more. A claim ends once.
+/// It has no holder any more. A claim ends once.
 #[must_use]
 pub fn ended(raw: &Raw, let_go: Option<&LetGo>, now: UnixMillis) -> Value {
     let (reason, why) = (raw.trouble.held().as_str(), shortened(&raw.trouble.message()));
@@ -72,7 +72,7 @@ pub fn condition(
         items.into_iter().filter_map(|item| serde_json::from_value(item).ok()).collect();
     let generation = object.pointer("/metadata/generation").and_then(Value::as_i64);
     let now = Timestamp::from_millisecond(now.0).unwrap_or_default();
-    set_condition(&mut conditions, type_, status, reason, shortened(message), generation, now);
+    set_condition(&mut conditions, type_, status, reason, shortened(message), (generation, now));
     conditions
 }
 
@@ -88,7 +88,7 @@ fn conditions(raw: &Raw, now: UnixMillis, said: &[(LockCondition, Status, &'stat
     );
     let time = Timestamp::from_millisecond(now.0).unwrap_or_default();
     for (type_, status, reason, message) in said {
-        set_condition(&mut all, *type_, *status, *reason, message.clone(), raw.metadata.generation, time);
+        set_condition(&mut all, *type_, *status, *reason, message.clone(), (raw.metadata.generation, time));
     }
     set_ready(&mut all, raw.metadata.generation, time);
     json!(all)

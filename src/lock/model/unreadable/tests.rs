@@ -226,7 +226,7 @@ fn after_three_panics_a_lock_is_left_alone_for_longer_and_longer_unless_another_
         assert_eq!(panics.left(Some("5"), now), None, "it is tried again");
     }
     panics.add(versions(), now);
-    assert_eq!(panics.left(Some("6"), now), None, "somebody changed it");
+    assert_eq!(panics.left(Some("6"), now), None, "a client changed it");
     panics.wrote(Some("6".to_owned()));
     assert!(panics.left(Some("6"), now).is_some(), "that was this leader");
 }

@@ -41,60 +41,52 @@ fn reason(verdict: &Verdict) -> Option<HeldReason> {
 }
 
 #[test]
-fn deleting_a_claim_with_a_free_identity_is_its_holders_word() {
-    let verdict = judge(&lock(free_claim(json!({})), true), &Liveness::Unbound);
-    assert!(matches!(verdict, Verdict::Release(HeldReason::Released, _)));
-}
-
-#[test]
-fn a_claim_is_not_given_up_before_min_hold() {
-    let early = judge(&lock(free_claim(json!({"minHold": "2m"})), true), &Liveness::Unbound);
-    assert_eq!(early, Verdict::Keep);
-    let late = judge(&lock(free_claim(json!({"minHold": "30s"})), true), &Liveness::Unbound);
-    assert!(matches!(late, Verdict::Release(HeldReason::Released, _)));
-}
-
-#[test]
-fn a_claim_whose_container_finished_at_once_is_kept_for_min_hold_and_an_election_is_not() {
-    let bound = Liveness::Bound(Instance::Terminated);
-    let pod_claim = |min_hold: &str| json!({"key": "k", "claim": {"podName": "a"}, "minHold": min_hold});
-    assert_eq!(judge(&lock(pod_claim("2m"), false), &bound), Verdict::Keep);
-    assert!(matches!(judge(&lock(pod_claim("30s"), false), &bound), Verdict::Release(..)));
-    let mut election = lock(election(), false);
-    election.spec.min_hold = Some(crate::api::GoDuration::from_secs(120));
-    assert!(matches!(judge(&election, &bound), Verdict::Release(..)));
-}
-
-#[test]
-fn deleting_an_election_does_not_cut_its_working_leader_short() {
-    let verdict = judge(&lock(election(), true), &Liveness::Bound(Instance::Running));
-    assert!(matches!(verdict, Verdict::LetExpire(HeldReason::Released, _)));
-}
-
-#[test]
-fn a_terminated_container_frees_the_lock_whatever_else_is_going_on() {
-    let bound = Liveness::Bound(Instance::Terminated);
-    let mut ending = lock(election(), true);
-    ending.spec.suspend = true;
-    assert!(matches!(judge(&ending, &bound), Verdict::Release(HeldReason::HolderGone, _)));
-}
-
-#[test]
-fn doubt_suspension_and_max_hold_let_the_hold_run_out() {
-    let doubt = Liveness::Bound(Instance::Doubt("gone".into()));
-    assert_eq!(reason(&judge(&lock(election(), false), &doubt)), Some(HeldReason::HolderGone));
-    let suspended = judge(&lock(free_claim(json!({"suspend": true})), false), &Liveness::Unbound);
-    assert!(matches!(suspended, Verdict::LetExpire(HeldReason::Suspended, _)));
-    let overdue = judge(&lock(free_claim(json!({"maxHold": "1m"})), false), &Liveness::Unbound);
-    assert!(matches!(overdue, Verdict::LetExpire(HeldReason::MaxHoldReached, _)));
-    let in_time = judge(&lock(free_claim(json!({"maxHold": "61s"})), false), &Liveness::Unbound);
-    assert_eq!(in_time, Verdict::Keep);
-}
-
-#[test]
-fn a_claim_that_a_running_job_owns_outlives_its_deletion() {
-    let verdict = judge(&lock(free_claim(json!({})), true), &Liveness::Owned(Instance::Running));
-    assert_eq!(verdict, Verdict::Keep);
+fn death_and_the_holders_word_free_a_lock_and_every_other_cause_lets_it_run_out() {
+    use HeldReason::{HolderGone, MaxHoldReached, Released, Suspended};
+    use Liveness::{Bound, Owned, Unbound};
+    let doubt = || Instance::Doubt("its pod vanished".into());
+    let keep = (true, None);
+    let free = |reason| (true, Some(reason));
+    let runs_out = |reason| (false, Some(reason));
+    let claim = |extra| free_claim(extra);
+    let of_pod = |min_hold: &str| json!({"key": "k", "claim": {"podName": "a"}, "minHold": min_hold});
+    let election_with = |field: &str, value: serde_json::Value| {
+        let mut spec = election();
+        spec[field] = value;
+        spec
+    };
+    for (why, spec, deleting, liveness, expected) in [
+        ("deleting a claim with a free identity is its word", claim(json!({})), true, Unbound, free(Released)),
+        ("not before minHold", claim(json!({"minHold": "2m"})), true, Unbound, keep),
+        ("after minHold", claim(json!({"minHold": "30s"})), true, Unbound, free(Released)),
+        ("a container that finished at once", of_pod("2m"), false, Bound(Instance::Terminated), keep),
+        ("a container that finished later", of_pod("30s"), false, Bound(Instance::Terminated), free(HolderGone)),
+        (
+            "minHold does not bind elections",
+            election_with("minHold", json!("2m")),
+            false,
+            Bound(Instance::Terminated),
+            free(HolderGone),
+        ),
+        ("a leader that works", election(), true, Bound(Instance::Running), runs_out(Released)),
+        (
+            "known death is quicker than any other end",
+            election_with("suspend", json!(true)),
+            true,
+            Bound(Instance::Terminated),
+            free(HolderGone),
+        ),
+        ("doubt", election(), false, Bound(doubt()), runs_out(HolderGone)),
+        ("suspended", claim(json!({"suspend": true})), false, Unbound, runs_out(Suspended)),
+        ("overdue", claim(json!({"maxHold": "1m"})), false, Unbound, runs_out(MaxHoldReached)),
+        ("in time", claim(json!({"maxHold": "61s"})), false, Unbound, keep),
+        ("its Job runs", claim(json!({})), true, Owned(Instance::Running), keep),
+        ("its Job's pods vanished", claim(json!({})), true, Owned(doubt()), runs_out(Released)),
+        ("its Job has ended", claim(json!({})), true, Owned(Instance::Terminated), free(Released)),
+    ] {
+        let verdict = judge(&lock(spec, deleting), &liveness);
+        assert_eq!((!matches!(verdict, Verdict::LetExpire(..)), reason(&verdict)), expected, "{why}: {verdict:?}");
+    }
 }
 
 #[test]
@@ -109,19 +101,6 @@ fn a_break_lets_the_hold_run_out_and_only_a_forced_one_cuts_it_short() {
         matches!(annotated(BREAK_FORCE_ANNOTATION), Verdict::Release(HeldReason::Broken, why) if why.contains("given up"))
     );
     assert_eq!(reason(&annotated(STEP_DOWN_ANNOTATION)), Some(HeldReason::SteppedDown));
-}
-
-#[test]
-fn a_hold_that_is_ending_stays_ending_after_its_cause_is_gone() {
-    let mut lock = lock(election(), false);
-    lock.status.as_mut().unwrap().ending = Some(crate::api::Ending {
-        since: crate::api::MilliTime::from_millis(NOW.0).unwrap(),
-        reason: "Suspended".into(),
-        until: None,
-        message: None,
-    });
-    let verdict = judge(&lock, &Liveness::Bound(Instance::Running));
-    assert_eq!(reason(&verdict), Some(HeldReason::Suspended));
 }
 
 fn ending(lock: &mut DistributedLock, reason: &str) {
@@ -144,22 +123,17 @@ fn owned(lock: &mut DistributedLock, api_version: &str, kind: &str) {
 }
 
 #[test]
-fn deleting_the_owner_of_a_claim_that_is_ending_does_not_make_its_end_quicker() {
+fn an_end_that_has_begun_goes_on_and_deleting_the_owner_does_not_make_it_quicker() {
+    let mut suspended = lock(election(), false);
+    ending(&mut suspended, "Suspended");
+    let verdict = judge(&suspended, &Liveness::Bound(Instance::Running));
+    assert_eq!(reason(&verdict), Some(HeldReason::Suspended), "its cause is gone");
     for liveness in [Liveness::Unbound, Liveness::Owned(Instance::Running), Liveness::Owned(Instance::Terminated)] {
         let mut claim = lock(free_claim(json!({"minHold": "2m"})), true);
         ending(&mut claim, "MaxHoldReached");
         assert_eq!(reason(&judge(&claim, &liveness)), Some(HeldReason::MaxHoldReached));
         assert!(matches!(judge(&claim, &liveness), Verdict::LetExpire(..)), "{liveness:?}");
     }
-}
-
-#[test]
-fn a_claim_whose_jobs_pods_vanished_runs_out() {
-    let claim = lock(free_claim(json!({})), true);
-    let doubt = Liveness::Owned(Instance::Doubt("its pod vanished".into()));
-    assert!(matches!(judge(&claim, &doubt), Verdict::LetExpire(HeldReason::Released, _)));
-    let ended = Liveness::Owned(Instance::Terminated);
-    assert!(matches!(judge(&claim, &ended), Verdict::Release(HeldReason::Released, _)));
 }
 
 #[test]

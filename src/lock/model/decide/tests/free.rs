@@ -10,41 +10,37 @@ fn the_head_of_the_queue_acquires_once_its_object_cannot_vanish() {
 }
 
 #[test]
-fn a_refused_spec_says_why_and_does_not_contend() {
-    let lock = lock(json!({}));
-    let refusal = Refusal { reason: AcceptedReason::TTLTooLong, message: "write a shorter ttl".into() };
-    let step = decide(&View { refusal: Some(refusal), ..view(&lock) });
-    assert_eq!(held_reason(&step), "NotAccepted");
-    let Step::Rest(rest) = step else { panic!() };
-    assert!(rest.status.conditions.iter().any(|c| c.type_ == "Accepted" && c.status == "False"));
-    assert_eq!(rest.wake, None, "an event about the quorum or the lock wakes it");
-}
-
-#[test]
-fn whoever_is_not_first_waits_in_the_queue_with_its_position() {
-    let lock = lock(json!({}));
-    let step =
-        decide(&View { place: Place::Behind { holder: "b (x)".into(), position: 3, delayed: false }, ..view(&lock) });
-    assert_eq!(held_reason(&step), "Queued");
-    let Step::Rest(rest) = step else { panic!() };
-    assert_eq!(rest.status.queue_position, Some(3));
-}
-
-#[test]
-fn whoever_waits_for_the_lock_delay_of_a_lost_hold_is_told_so() {
-    let lock = lock(json!({}));
-    let behind = |position| {
-        decide(&View { place: Place::Behind { holder: "b (x)".into(), position, delayed: true }, ..view(&lock) })
+fn what_a_lock_waits_for_is_told_with_its_position_unless_that_is_far_back() {
+    let (plain, patient) = (lock(json!({})), lock(json!({"spec": {"waitTimeout": "1m"}})));
+    let suspended = lock(json!({"spec": {"waitTimeout": "1m", "suspend": true}}));
+    let behind =
+        |position, delayed| View { place: Place::Behind { holder: "b (x)".into(), position, delayed }, ..view(&plain) };
+    let refused = |lock| {
+        let refusal = Refusal { reason: AcceptedReason::QuorumNotFound, message: "write another".into() };
+        View { refusal: Some(refusal), ..view(lock) }
     };
-    assert_eq!(held_reason(&behind(1)), "LockDelay");
-    assert_eq!(held_reason(&behind(11)), "Queued", "far back nothing is told that changes");
-}
-
-#[test]
-fn positions_behind_the_tenth_are_not_written() {
-    let lock = lock(json!({}));
-    let Step::Rest(rest) = decide(&View { place: Place::Waiting { position: 11 }, ..view(&lock) }) else { panic!() };
-    assert_eq!(rest.status.queue_position, None);
+    for (view, reason, position) in [
+        (refused(&plain), "NotAccepted", None),
+        (behind(3, false), "Queued", Some(3)),
+        (behind(1, true), "LockDelay", Some(1)),
+        (behind(11, true), "Queued", None),
+        (View { place: Place::Waiting { position: 11 }, ..view(&plain) }, "Queued", None),
+        (view(&patient), "WaitTimeout", None),
+        (refused(&patient), "WaitTimeout", None),
+        (refused(&suspended), "NotAccepted", None),
+        (View { elsewhere: Some("another has it".into()), ..view(&plain) }, "HeldByOther", None),
+    ] {
+        let step = decide(&view);
+        assert_eq!(held_reason(&step), reason, "{view:?}");
+        let Step::Rest(rest) = step else { panic!() };
+        assert_eq!(rest.status.queue_position, position, "{view:?}");
+        let said = |type_: &str, status: &str| {
+            rest.status.conditions.iter().any(|said| said.type_ == type_ && said.status == status)
+        };
+        assert_eq!(said("Finished", "True"), reason == "WaitTimeout", "a claim waits once");
+        assert_eq!(said("Accepted", "False"), reason == "NotAccepted");
+        assert!(reason != "NotAccepted" || rest.wake.is_none(), "an event about the quorum or the lock wakes it");
+    }
 }
 
 #[test]
@@ -75,15 +71,6 @@ fn after_an_attempt_without_success_the_next_one_waits_and_the_answer_is_told() 
     assert_eq!(rest.wake, Some(Duration::from_millis(200)));
     let over = View { pause: Some(pause), now: NOW + Duration::from_millis(200), ..view(&lock) };
     assert!(matches!(decide(&over), Step::Acquire(_)));
-}
-
-#[test]
-fn a_claim_that_waited_too_long_is_finished() {
-    let lock = lock(json!({"spec": {"waitTimeout": "1m"}}));
-    let step = decide(&view(&lock));
-    assert_eq!(held_reason(&step), "WaitTimeout");
-    let Step::Rest(rest) = step else { panic!() };
-    assert!(is_true(&rest.status.conditions, LockCondition::Finished));
 }
 
 #[test]
@@ -121,28 +108,6 @@ fn a_hold_that_was_let_go_is_asked_about_until_a_majority_answers_and_keeps_the_
     assert_eq!(decide(&at(true, Sealing::RunsOut(NOW))), Step::ForgetLetGo);
     assert_eq!(decide(&at(true, Sealing::Gone)), Step::ForgetLetGo);
     assert!(matches!(decide(&at(false, Sealing::Unconfirmed)), Step::Acquire(_)), "its quorum was deleted");
-}
-
-#[test]
-fn a_key_that_is_held_on_the_default_quorum_of_before_is_not_granted_on_the_new_one() {
-    let lock = lock(json!({}));
-    let elsewhere = View { elsewhere: Some("ns/b has the key on RedisQuorum ns/old".into()), ..view(&lock) };
-    assert_eq!(held_reason(&decide(&elsewhere)), "HeldByOther");
-}
-
-#[test]
-fn a_claim_that_is_not_accepted_waits_no_longer_than_its_timeout() {
-    let lock = lock(json!({"spec": {"waitTimeout": "1m"}}));
-    let refusal = Refusal { reason: AcceptedReason::QuorumNotFound, message: "write another".into() };
-    assert_eq!(held_reason(&decide(&View { refusal: Some(refusal), ..view(&lock) })), "WaitTimeout");
-}
-
-#[test]
-fn a_suspended_claim_that_is_not_accepted_is_not_looked_at_again_and_again() {
-    let lock = lock(json!({"spec": {"waitTimeout": "1m", "suspend": true}}));
-    let refusal = Refusal { reason: AcceptedReason::QuorumNotFound, message: "write another".into() };
-    let Step::Rest(rest) = decide(&View { refusal: Some(refusal), ..view(&lock) }) else { panic!() };
-    assert_eq!(rest.wake, None);
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn what_this_leader_cannot_renew_is_offered_to_another_as_long_as_one_may_take_o
     slipping.trouble = Some("q-0: no answer".into());
     slipping.silence = true;
     let offered = Step::HandOver(slipping.terms.quorum.reference(), "q-0: no answer".into());
-    assert_eq!(step(&slipping, true), offered, "before it runs out, and whoever renewed it last");
+    assert_eq!(step(&slipping, true), offered, "before it runs out, whichever replica renewed it last");
     assert!(matches!(step(&slipping, false), Step::Keep(_)), "nobody else can");
     slipping.valid_until = NOW;
     slipping.loss = Some(Loss::Expired);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::string::string_regex;
 use serde_json::{Map, Value, json};
 
-use super::*;
+use crate::api::*;
 
 /// Keys of maps: the schema says nothing about them.
 const KEYS: [&str; 5] = ["", "a", "b.example.com/c", "app.kubernetes.io/name", "ä \u{0}"];

@@ -1,0 +1,88 @@
+//! What one term of leadership works with. Each part is a type of its own, and a step is given those that it needs; only the drivers
+//! ([`super::controller`], [`super::reconcile`] and [`super::unreadable`]) see them all.
+
+use std::{collections::HashMap, sync::Arc};
+
+use kube::ResourceExt;
+use parking_lot::Mutex;
+
+use super::{
+    candidates::Candidates, labels::Labels, members::Members, memory::Memory, peers::Peers, reachability::Reachability,
+    store::Store, turns::Turns, unreadable::Looks,
+};
+use crate::{
+    api::DistributedLock,
+    lock::{
+        model::{publications::Publications, unreadable::Panics},
+        replica::{holds::Holds, shares::Slots},
+    },
+    quorum::session::Sessions,
+    runtime::{context::Context, leader::Term},
+};
+
+/// So many locks are looked at side by side, of one namespace half as many. More requests at once would only wait for each other in
+/// the API server, and keep the leader's own Lease waiting.
+const SLOTS: usize = 64;
+
+/// All parts.
+pub(super) struct Parts {
+    /// Caches, clock and settings.
+    pub(super) context: Context,
+    /// The term.
+    pub(super) reachability: Reachability,
+    /// The way to the members, and the holds.
+    pub(super) members: Members,
+    /// The lock objects, and their Events.
+    pub(super) store: Arc<Store>,
+    /// The other locks.
+    pub(super) peers: Arc<Peers>,
+    /// Who could hold a lock.
+    pub(super) candidates: Candidates,
+    /// The leader labels.
+    pub(super) labels: Labels,
+    /// Failed attempts, and what the members said about ends.
+    pub(super) memory: Memory,
+    /// Whose turn it is on a key.
+    pub(super) turns: Turns,
+    /// How many locks are looked at side by side.
+    pub(super) slots: Slots,
+    /// Which renewals are published now.
+    pub(super) publications: Mutex<Publications>,
+    /// What is remembered of locks that cannot be read.
+    pub(super) looks: Looks,
+    /// The panics in a row while a lock was handled, by UID.
+    pub(super) panics: Mutex<HashMap<String, Panics>>,
+}
+
+impl Parts {
+    /// For a new term; nothing is carried over from an earlier one but the holds.
+    pub(super) fn new(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) -> Self {
+        let store = Arc::new(Store::new(context.clone()));
+        let peers = Arc::new(Peers::new(context.clone(), store.clone()));
+        Self {
+            reachability: Reachability::new(term, context.clock.boottime()),
+            members: Members::new(context.clone(), sessions, holds),
+            candidates: Candidates::new(context.clone()),
+            labels: Labels::new(&context),
+            memory: Memory::default(),
+            turns: Turns::default(),
+            slots: Slots::new(SLOTS),
+            publications: Mutex::default(),
+            looks: Looks::default(),
+            panics: Mutex::default(),
+            context,
+            store,
+            peers,
+        }
+    }
+
+    /// Drops what is remembered of an object that is gone.
+    pub(super) fn forget(&self, lock: &DistributedLock) {
+        let uid = lock.uid().unwrap_or_default();
+        self.memory.forget(&uid);
+        self.store.forget(&uid);
+        self.candidates.forget(&uid);
+        let told = self.publications.lock().forget(&uid);
+        told.into_iter().for_each(|lock| self.peers.nudge(lock));
+    }
+}

@@ -1,0 +1,39 @@
+//! What a step of the leader comes to.
+
+use std::sync::Arc;
+
+use kube::runtime::controller::Action;
+
+use super::memory::Postponed;
+use crate::{api::DistributedLock, lock::model::candidate::Candidate, runtime::requests::RequestError};
+
+/// Why a reconcile could not finish; it is repeated with backoff.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// The API server refused a write, or its answer is missing.
+    #[error("failed to write to the API server")]
+    Write(#[from] RequestError),
+    /// The quorum could not be asked to reserve tokens.
+    #[error("failed to raise the quorum's token floor")]
+    TokenFloor(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// So many times in a row.
+    #[error("handling the lock panicked, {0} times in a row")]
+    Panicked(u32),
+}
+
+/// How far a step came.
+pub(super) enum Progress {
+    /// There is more to do, from this state.
+    Next(Arc<DistributedLock>),
+    /// The same, and the others on the key are to be looked at: it has become free, or is held.
+    News(Arc<DistributedLock>),
+    /// The lock is not acquired now: the next decision says why.
+    Later(Postponed),
+    /// Nothing more until then.
+    Done(Action),
+    /// Ask this candidate for its health, and decide again.
+    Ask(Box<Candidate>),
+}
+
+/// What a step gives.
+pub(super) type Stepped = Result<Progress, Error>;

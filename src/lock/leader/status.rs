@@ -1,0 +1,98 @@
+//! The status of a lock that needs nothing else, and the annotations that asked for nothing that can be done.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{
+    ResourceExt,
+    runtime::{events::EventType, reflector::ObjectRef},
+};
+use parking_lot::Mutex;
+
+use super::{members::Members, store::Store};
+use crate::{
+    api::{
+        DistributedLock, DistributedLockStatus, RELEASE_ANNOTATION,
+        conditions::{LockCondition, find_condition},
+    },
+    lock::model::{decide::Rest, publications::Publications},
+    runtime::requests::RequestError,
+};
+
+/// Writes the status if it says something else. Nothing is written while nothing changes.
+pub(super) async fn publish(
+    store: &Store,
+    lock: &Arc<DistributedLock>,
+    status: &DistributedLockStatus,
+) -> Result<Arc<DistributedLock>, RequestError> {
+    let goes = lock.metadata.deletion_timestamp.is_some() && lock.finalizers().is_empty();
+    if goes || lock.status.as_ref() == Some(status) {
+        return Ok(lock.clone());
+    }
+    let written = store.replace_status(lock, status.clone()).await?;
+    if let Some(refusal) = new_refusal(lock, &written) {
+        store.event(&written, EventType::Warning, &refusal.reason, &refusal.message);
+    }
+    Ok(written)
+}
+
+/// The same, but a mere renewal waits until the API server has time for it.
+pub(super) async fn publish_renewal(
+    store: &Store,
+    members: &Members,
+    publications: &Mutex<Publications>,
+    lock: &Arc<DistributedLock>,
+    rest: &Rest,
+) -> Result<Arc<DistributedLock>, RequestError> {
+    let Some(renewal) = &rest.renewal else { return publish(store, lock, &rest.status).await };
+    let uid = lock.uid().unwrap_or_default();
+    let waits = || !publications.lock().may(&uid, &ObjectRef::from_obj(&**lock), renewal.urgency);
+    if is_mere_renewal(lock, &rest.status) && waits() {
+        return Ok(lock.clone());
+    }
+    let written = publish(store, lock, &rest.status).await?;
+    members.holds.announced(&uid);
+    store.observe_lateness(renewal.lateness);
+    Ok(written)
+}
+
+/// Takes off what asked for nothing that can be done, and says so of a release.
+pub(super) async fn clear_requests(
+    store: &Store,
+    lock: &DistributedLock,
+    names: &[&str],
+) -> Result<Arc<DistributedLock>, RequestError> {
+    let cleared = store.clear_annotations(lock, names).await?;
+    if let Some(token) = lock.status.as_ref().and_then(|status| status.fencing_token) {
+        let note = format!(
+            "the annotation {RELEASE_ANNOTATION} was removed and nothing was released: its value is not the token of this \
+             hold. The holder releases it with the value {token}"
+        );
+        store.event(&cleared, EventType::Warning, "ReleaseRefused", note);
+    }
+    Ok(cleared)
+}
+
+/// Whether the status would only say of a hold that it has been renewed.
+fn is_mere_renewal(lock: &DistributedLock, status: &DistributedLockStatus) -> bool {
+    let Some(before) = &lock.status else { return false };
+    let timeless = |status: &DistributedLockStatus| {
+        let mut status = status.clone();
+        (status.renewed_at, status.valid_until) = (None, None);
+        status.conditions.retain(|condition| condition.type_ != LockCondition::PublicationDelayed.as_str());
+        status
+    };
+    timeless(before) == timeless(status)
+}
+
+/// The condition that says why the spec cannot be served, if that was not said before.
+fn new_refusal<'a>(before: &DistributedLock, after: &'a DistributedLock) -> Option<&'a Condition> {
+    let refusal = |lock: &'a DistributedLock| {
+        let conditions = &lock.status.as_ref()?.conditions;
+        find_condition(conditions, LockCondition::Accepted).filter(|accepted| accepted.status == "False")
+    };
+    let said = before.status.as_ref().and_then(|status| find_condition(&status.conditions, LockCondition::Accepted));
+    let now = refusal(after)?;
+    let known = said.is_some_and(|said| said.status == now.status && said.reason == now.reason);
+    (!known).then_some(now)
+}

@@ -1,0 +1,264 @@
+//! Lock objects as the leader reads and writes them, and the memory of what was written.
+//!
+//! Every write of holder, token or validity carries the resourceVersion that it was decided on. What this replica wrote is
+//! remembered until the watch has caught up, so that no decision is taken on a state that it has itself replaced.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    runtime::{events::EventType, reflector::ObjectRef},
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::{
+    api::{DistributedLock, DistributedLockStatus, LOCK_FINALIZER, conditions::HeldReason},
+    lock::replica::shares::Slots,
+    runtime::{
+        cache::{Guarded, Unreadable},
+        context::Context,
+        requests::{RequestError, request, unless_gone},
+    },
+    time::UnixMillis,
+};
+
+/// So many writes of locks are under way at once. More of them only wait for each other in the API server, which knows no namespaces
+/// among the requests of one account.
+const AT_ONCE: usize = 8;
+
+/// What the API server has of a lock.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// The object.
+    Lock(Arc<DistributedLock>),
+    /// It was changed into something that cannot be read.
+    Unreadable(Box<Unreadable>),
+    /// Nothing, or another object under its name.
+    Gone,
+}
+
+/// The lock objects, and what is told of them: Events and metrics.
+pub(super) struct Store {
+    context: Context,
+    slots: Slots,
+    written: Written,
+}
+
+impl Store {
+    /// Nothing written yet.
+    pub(super) fn new(context: Context) -> Self {
+        Self { context, slots: Slots::new(AT_ONCE), written: Written::default() }
+    }
+
+    /// For requests about other objects.
+    pub(super) const fn client(&self) -> &Client {
+        &self.context.client
+    }
+
+    /// The API server's time now, which a status carries.
+    pub(super) fn api_now(&self) -> UnixMillis {
+        self.context.api_now()
+    }
+
+    /// As the watch has it, or as it was last written here.
+    pub(super) fn get(&self, lock: &ObjectRef<DistributedLock>) -> Option<Arc<DistributedLock>> {
+        self.context.locks.get(lock).map(|cached| self.newest(cached))
+    }
+
+    /// The newer of the cached object and what was written here.
+    pub(super) fn newest(&self, cached: Arc<DistributedLock>) -> Arc<DistributedLock> {
+        self.written.newest(cached)
+    }
+
+    /// Drops what is remembered of an object that is gone.
+    pub(super) fn forget(&self, uid: &str) {
+        self.written.0.lock().remove(uid);
+    }
+
+    /// Awaits a write of this object, and counts what became of it. The writes of one namespace do not keep those of
+    /// another one waiting.
+    pub(super) async fn write<T>(
+        &self,
+        object: &ObjectMeta,
+        future: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, RequestError> {
+        let slot = self.slots.enter(object.namespace.as_deref().unwrap_or_default()).await;
+        let result = request(future).await;
+        drop(slot);
+        let outcome = match &result {
+            Ok(_) => "written",
+            Err(RequestError::Conflict) => "conflict",
+            Err(RequestError::Gone) => "gone",
+            Err(RequestError::Refused(_)) => "refused",
+            Err(RequestError::Unknown(_)) => "unknown",
+        };
+        self.context.metrics.count(&self.context.metrics.api_writes, outcome);
+        result
+    }
+
+    /// Replaces the status of exactly this version of the object.
+    pub(super) async fn replace_status(
+        &self,
+        lock: &DistributedLock,
+        status: DistributedLockStatus,
+    ) -> Result<Arc<DistributedLock>, RequestError> {
+        let object = DistributedLock { status: Some(status), ..lock.clone() };
+        let (api, name) = (self.api(lock), lock.name_any());
+        let replaced = self.write(&lock.metadata, api.replace_status(&name, &PostParams::default(), &object)).await?;
+        Ok(self.written.remember(lock.resource_version(), replaced))
+    }
+
+    /// Adds our finalizer to exactly this version of the object, or takes it off.
+    pub(super) async fn set_finalizer(
+        &self,
+        lock: &DistributedLock,
+        present: bool,
+    ) -> Result<Arc<DistributedLock>, RequestError> {
+        let mut finalizers: Vec<_> = lock.finalizers().iter().filter(|name| *name != LOCK_FINALIZER).cloned().collect();
+        if present {
+            finalizers.push(LOCK_FINALIZER.to_owned());
+        }
+        self.patch_metadata(lock, "finalizers", json!(finalizers)).await
+    }
+
+    /// Takes annotations off exactly this version of the object.
+    pub(super) async fn clear_annotations(
+        &self,
+        lock: &DistributedLock,
+        names: &[&str],
+    ) -> Result<Arc<DistributedLock>, RequestError> {
+        let nulls = names.iter().map(|name| ((*name).to_owned(), Value::Null)).collect();
+        self.patch_metadata(lock, "annotations", Value::Object(nulls)).await
+    }
+
+    async fn patch_metadata(
+        &self,
+        lock: &DistributedLock,
+        field: &str,
+        value: Value,
+    ) -> Result<Arc<DistributedLock>, RequestError> {
+        let patch = Patch::Merge(json!({"metadata": {field: value, "resourceVersion": lock.resource_version()}}));
+        let (api, name) = (self.api(lock), lock.name_any());
+        let patched = self.write(&lock.metadata, api.patch(&name, &PatchParams::default(), &patch)).await?;
+        Ok(self.written.remember(lock.resource_version(), patched))
+    }
+
+    /// Deletes exactly this object.
+    pub(super) async fn delete(&self, lock: &DistributedLock) -> Result<(), RequestError> {
+        let preconditions = Preconditions { uid: lock.uid(), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let (api, name) = (self.api::<DistributedLock>(lock), lock.name_any());
+        unless_gone(self.write(&lock.metadata, api.delete(&name, &parameters)).await)
+    }
+
+    fn api<K>(&self, lock: &DistributedLock) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.context.client.clone(), &lock.namespace().unwrap_or_default())
+    }
+
+    /// Publishes an Event and does not wait for it. What is normal for a claim is in its history: two Events for each claim would be
+    /// half of all writes.
+    pub(super) fn event(&self, lock: &Arc<DistributedLock>, type_: EventType, reason: &str, note: impl Into<String>) {
+        if lock.spec.election.is_none() && matches!(type_, EventType::Normal) {
+            return;
+        }
+        let (context, lock, reason, note) = (self.context.clone(), lock.clone(), reason.to_owned(), note.into());
+        tokio::spawn(async move { context.event(&*lock, type_, &reason, note).await });
+    }
+
+    /// Counts the end of a hold.
+    pub(super) fn count_end(&self, reason: HeldReason) {
+        self.context.metrics.count(&self.context.metrics.ended, reason.as_str());
+    }
+
+    /// Notes how late a renewal was published.
+    pub(super) fn observe_lateness(&self, lateness: Duration) {
+        self.context.metrics.publication_lateness.observe(lateness.as_secs_f64());
+    }
+
+    /// Reads the object from the API server.
+    pub(super) async fn read(&self, lock: &DistributedLock) -> Result<Found, RequestError> {
+        let read = request(self.api::<Guarded<DistributedLock>>(lock).get_opt(&lock.name_any())).await?;
+        Ok(match read.filter(|read| read.meta().uid == lock.metadata.uid) {
+            Some(Guarded::Read(read)) => Found::Lock(self.written.remember(lock.resource_version(), read)),
+            Some(Guarded::Unreadable(raw)) => Found::Unreadable(raw),
+            None => Found::Gone,
+        })
+    }
+}
+
+/// Pure: the lock objects as this replica last wrote them, by UID.
+#[derive(Debug, Default)]
+struct Written(Mutex<HashMap<String, Version>>);
+
+#[derive(Debug)]
+struct Version {
+    object: Arc<DistributedLock>,
+    /// Versions that this object replaced; the cache may still show them.
+    replaced: HashSet<String>,
+}
+
+impl Written {
+    fn newest(&self, cached: Arc<DistributedLock>) -> Arc<DistributedLock> {
+        let (Some(uid), Some(version)) = (cached.uid(), cached.resource_version()) else { return cached };
+        let mut newest = self.0.lock();
+        match newest.get(&uid) {
+            Some(written) if written.replaced.contains(&version) => written.object.clone(),
+            Some(_) => {
+                newest.remove(&uid);
+                cached
+            }
+            None => cached,
+        }
+    }
+
+    fn remember(&self, replaced: Option<String>, object: DistributedLock) -> Arc<DistributedLock> {
+        let object = Arc::new(object);
+        if let (Some(uid), Some(replaced)) = (object.uid(), replaced) {
+            let mut newest = self.0.lock();
+            let mut version =
+                newest.remove(&uid).unwrap_or(Version { object: object.clone(), replaced: HashSet::new() });
+            // A write that changed nothing keeps its version.
+            if object.resource_version().as_ref() != Some(&replaced) {
+                version.replaced.insert(replaced);
+                version.object = object.clone();
+                newest.insert(uid, version);
+            }
+        }
+        object
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_that_lags_behind_our_writes_is_not_believed_and_one_that_is_ahead_of_them_is() {
+        let version = |version: &str| {
+            let mut lock = DistributedLock::new("lock", Default::default());
+            lock.metadata.uid = Some("uid".into());
+            lock.metadata.resource_version = Some(version.into());
+            lock
+        };
+        let written = Written::default();
+        let seen = |cached: &str| written.newest(Arc::new(version(cached))).resource_version().unwrap();
+        written.remember(Some("1".into()), version("1"));
+        assert_eq!(seen("1"), "1", "a write that changed nothing is not remembered");
+        written.remember(Some("1".into()), version("2"));
+        written.remember(Some("2".into()), version("3"));
+        assert_eq!(["1", "2", "3"].map(seen), ["3", "3", "3"]);
+        written.remember(Some("1".into()), version("2"));
+        assert_eq!(seen("7"), "7", "a later write of another client wins");
+        assert_eq!(seen("1"), "1", "and what was remembered is dropped");
+    }
+}
