@@ -10,7 +10,7 @@ use std::{
 use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
 use parking_lot::Mutex;
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::{EncodeLabel, EncodeLabelSet, LabelSetEncoder, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
@@ -25,17 +25,23 @@ use crate::{
     time::UnixMillis,
 };
 
-/// One label: what became of it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Outcome {
-    /// A word from a short list.
-    pub outcome: &'static str,
+/// One label, with a word from a short list.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Word {
+    label: &'static str,
+    word: &'static str,
+}
+
+impl EncodeLabelSet for Word {
+    fn encode(&self, encoder: &mut LabelSetEncoder) -> Result<(), std::fmt::Error> {
+        (self.label, self.word).encode(encoder.encode_label())
+    }
 }
 
 /// A member of a quorum.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct MemberLabels {
-    namespace: String,
+    quorum_namespace: String,
     quorum: String,
     member: String,
 }
@@ -49,7 +55,7 @@ struct KindLabels {
 /// A member of a quorum in a state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct StateLabels {
-    namespace: String,
+    quorum_namespace: String,
     quorum: String,
     member: String,
     state: String,
@@ -58,40 +64,55 @@ pub struct StateLabels {
 impl MemberLabels {
     /// Of a member of this quorum.
     pub fn of(quorum: &ObjectRef<RedisQuorum>, member: &str) -> Self {
-        let namespace = quorum.namespace.clone().unwrap_or_default();
-        Self { namespace, quorum: quorum.name.clone(), member: member.to_owned() }
+        let quorum_namespace = quorum.namespace.clone().unwrap_or_default();
+        Self { quorum_namespace, quorum: quorum.name.clone(), member: member.to_owned() }
     }
 }
 
 /// A histogram for each member.
 pub type Latencies = Family<MemberLabels, Histogram, fn() -> Histogram>;
 
-/// A counter for each outcome.
-pub type Outcomes = Family<Outcome, Counter>;
+/// A counter for each word of one label.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    label: &'static str,
+    family: Family<Word, Counter>,
+}
+
+impl Counts {
+    fn by(label: &'static str) -> Self {
+        Self { label, family: Family::default() }
+    }
+
+    /// There from the beginning, so that an alert on the first has something to rise from.
+    fn begin(&self, word: &'static str) {
+        drop(self.family.get_or_create(&Word { label: self.label, word }));
+    }
+}
 
 /// All metrics of one replica.
 #[derive(Debug)]
 pub struct Metrics {
     /// Attempts to acquire a lock, by outcome.
-    pub acquisitions: Outcomes,
+    pub acquisitions: Counts,
     /// From the first request of an attempt to its decision.
     pub acquire_duration: Histogram,
     /// Renewals by outcome.
-    pub renewals: Outcomes,
+    pub renewals: Counts,
     /// How long after it was due a renewal began.
     pub renewal_lateness: Histogram,
     /// How long less than a quarter of the ttl was left of what a status published, when it was published again.
     pub publication_lateness: Histogram,
     /// Holds that ended, by reason; `Expired` are losses.
-    pub ended: Outcomes,
+    pub ended: Counts,
     /// From the writing of a command to a member to its answer. Members of quorums that are gone are taken out.
     pub member_latency: Latencies,
     /// Writes to the API server, by outcome.
-    pub api_writes: Outcomes,
+    pub api_writes: Counts,
     /// Reconciles that failed and are tried again, by controller.
-    pub reconcile_errors: Outcomes,
+    pub reconcile_errors: Counts,
     /// Panics that were caught, by what was being done.
-    pub panics: Outcomes,
+    pub panics: Counts,
     seen: Seen,
     registry: Mutex<Registry>,
 }
@@ -102,7 +123,7 @@ struct Seen {
     leader: Gauge,
     refuses_to_lead: Gauge,
     held: Gauge,
-    waiting: Family<Outcome, Gauge>,
+    waiting: Family<Word, Gauge>,
     unreadable: Family<KindLabels, Gauge>,
     watch_errors: Family<KindLabels, Counter>,
     member_state: Family<StateLabels, Gauge>,
@@ -128,32 +149,25 @@ fn seconds(bounds: &[f64]) -> Histogram {
 impl Default for Metrics {
     fn default() -> Self {
         let metrics = Self {
-            acquisitions: Outcomes::default(),
+            acquisitions: Counts::by("outcome"),
             acquire_duration: seconds(&[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0]),
-            renewals: Outcomes::default(),
+            renewals: Counts::by("outcome"),
             renewal_lateness: seconds(&[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5]),
             publication_lateness: seconds(&[0.01, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]),
-            ended: Outcomes::default(),
+            ended: Counts::by("reason"),
             member_latency: Latencies::new_with_constructor(|| {
                 seconds(&[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5])
             }),
-            api_writes: Outcomes::default(),
-            reconcile_errors: Outcomes::default(),
-            panics: Outcomes::default(),
+            api_writes: Counts::by("outcome"),
+            reconcile_errors: Counts::by("controller"),
+            panics: Counts::by("task"),
             seen: Seen::default(),
             registry: Mutex::new(Registry::with_prefix("redlock")),
         };
         metrics.register();
-        // There from the beginning, so that an alert on the first error has something to rise from.
-        for task in ["lock", "quorum", "renewal", "session"] {
-            drop(metrics.panics.get_or_create(&Outcome { outcome: task }));
-        }
-        for reason in ENDS {
-            drop(metrics.ended.get_or_create(&Outcome { outcome: reason.as_str() }));
-        }
-        for controller in ["lock", "quorum"] {
-            drop(metrics.reconcile_errors.get_or_create(&Outcome { outcome: controller }));
-        }
+        ["lock", "quorum", "renewal", "session"].into_iter().for_each(|task| metrics.panics.begin(task));
+        ENDS.iter().for_each(|reason| metrics.ended.begin(reason.as_str()));
+        ["lock", "quorum"].into_iter().for_each(|controller| metrics.reconcile_errors.begin(controller));
         metrics
     }
 }
@@ -161,20 +175,24 @@ impl Default for Metrics {
 impl Metrics {
     fn register(&self) {
         let mut registry = self.registry.lock();
-        registry.register("acquisitions", "Attempts to acquire a lock", self.acquisitions.clone());
+        registry.register("acquisitions", "Attempts to acquire a lock", self.acquisitions.family.clone());
         let help = "From the first request of an attempt to its decision";
         registry.register_with_unit("acquire_duration", help, Unit::Seconds, self.acquire_duration.clone());
-        registry.register("renewals", "Renewals of held locks", self.renewals.clone());
+        registry.register("renewals", "Renewals of held locks", self.renewals.family.clone());
         let help = "How long after it was due a renewal began";
         registry.register_with_unit("renewal_lateness", help, Unit::Seconds, self.renewal_lateness.clone());
         let help = "How long less than a quarter of the ttl was left of a published validity";
         registry.register_with_unit("publication_lateness", help, Unit::Seconds, self.publication_lateness.clone());
-        registry.register("holds_ended", "Holds that ended, by reason; Expired are losses", self.ended.clone());
+        registry.register("holds_ended", "Holds that ended, by reason; Expired are losses", self.ended.family.clone());
         let help = "From a command to a member to its answer";
         registry.register_with_unit("member_latency", help, Unit::Seconds, self.member_latency.clone());
-        registry.register("api_writes", "Writes of locks to the API server", self.api_writes.clone());
-        registry.register("reconcile_errors", "Reconciles that failed, by controller", self.reconcile_errors.clone());
-        registry.register("panics", "Panics that were caught, by what was being done", self.panics.clone());
+        registry.register("api_writes", "Writes of locks to the API server", self.api_writes.family.clone());
+        registry.register(
+            "reconcile_errors",
+            "Reconciles that failed, by controller",
+            self.reconcile_errors.family.clone(),
+        );
+        registry.register("panics", "Panics that were caught, by what was being done", self.panics.family.clone());
         registry.register("leader", "1 on the replica that leads", self.seen.leader.clone());
         let help = "1 where this replica would lead if the Lease had an epoch left for another term";
         registry.register("leadership_refused", help, self.seen.refuses_to_lead.clone());
@@ -195,8 +213,8 @@ impl Metrics {
     }
 
     /// Counts one.
-    pub fn count(&self, family: &Outcomes, outcome: &'static str) {
-        family.get_or_create(&Outcome { outcome }).inc();
+    pub fn count(&self, counts: &Counts, word: &'static str) {
+        counts.family.get_or_create(&Word { label: counts.label, word }).inc();
     }
 
     /// Notes what a cache could not read, and how often its watch was interrupted.
@@ -246,7 +264,7 @@ impl Seen {
             let reason = find_condition(&status.conditions, LockCondition::Held).map(|held| held.reason.as_str());
             // Only reasons that this operator writes become labels.
             if let Some(known) = HeldReason::ALL.iter().find(|known| Some(known.as_str()) == reason) {
-                self.waiting.get_or_create(&Outcome { outcome: known.as_str() }).inc();
+                self.waiting.get_or_create(&Word { label: "reason", word: known.as_str() }).inc();
             }
         }
         self.held.set(held);
@@ -258,15 +276,20 @@ impl Seen {
         for quorum in quorums {
             let (namespace, name) = (quorum.namespace().unwrap_or_default(), quorum.name_any());
             for member in quorum.status.iter().flat_map(|status| &status.members) {
-                let (namespace, quorum, member_name) = (namespace.clone(), name.clone(), member.name.clone());
+                let (quorum_namespace, quorum, member_name) = (namespace.clone(), name.clone(), member.name.clone());
                 let left = member.rejoin_at.map_or(0, |at| at.as_millis().saturating_sub(now).max(0));
                 let left = Duration::from_millis(u64::try_from(left).unwrap_or(0)).as_secs_f64().ceil();
-                let labels =
-                    MemberLabels { namespace: namespace.clone(), quorum: quorum.clone(), member: member_name.clone() };
+                let labels = MemberLabels {
+                    quorum_namespace: quorum_namespace.clone(),
+                    quorum: quorum.clone(),
+                    member: member_name.clone(),
+                };
                 #[expect(clippy::cast_possible_truncation, reason = "whole seconds of a fence, an hour at most")]
                 self.fence_remaining.get_or_create(&labels).set(left as i64);
                 let state = format!("{:?}", member.state);
-                self.member_state.get_or_create(&StateLabels { namespace, quorum, member: member_name, state }).set(1);
+                self.member_state
+                    .get_or_create(&StateLabels { quorum_namespace, quorum, member: member_name, state })
+                    .set(1);
             }
         }
     }
@@ -287,7 +310,7 @@ mod tests {
         encode(&mut text, &metrics.registry.lock()).unwrap();
         assert!(text.contains("redlock_acquisitions_total{outcome=\"granted\"} 1"), "{text}");
         assert!(
-            text.contains("redlock_holds_ended_total{outcome=\"Expired\"} 0"),
+            text.contains("redlock_holds_ended_total{reason=\"Expired\"} 0"),
             "the first loss is an increase: {text}"
         );
         assert!(text.contains("redlock_acquire_duration_seconds_bucket{le=\"0.005\"} 1"), "{text}");
@@ -330,11 +353,11 @@ mod tests {
         let mut text = String::new();
         encode(&mut text, &metrics.registry.lock()).unwrap();
         assert!(text.contains("redlock_locks_held 1"), "{text}");
-        assert!(text.contains("redlock_locks_waiting{outcome=\"Queued\"} 1"), "{text}");
+        assert!(text.contains("redlock_locks_waiting{reason=\"Queued\"} 1"), "{text}");
         assert!(text.contains("member=\"main-0\",state=\"Fenced\"} 1"), "{text}");
         assert!(
             text.contains(
-                "redlock_member_fence_remaining_seconds{namespace=\"locks\",quorum=\"main\",member=\"main-0\"} 31"
+                "redlock_member_fence_remaining_seconds{quorum_namespace=\"locks\",quorum=\"main\",member=\"main-0\"} 31"
             ),
             "{text}"
         );
