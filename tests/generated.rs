@@ -9,6 +9,8 @@ mod chart;
 mod rights;
 #[path = "generated/snippets.rs"]
 mod snippets;
+#[path = "generated/versions.rs"]
+mod versions;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
