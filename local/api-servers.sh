@@ -13,7 +13,6 @@ SYSTEM=redlock-system
 OPERATOR=system:serviceaccount:$SYSTEM:redlock-operator
 WORK=$(mktemp -d)
 PIDS=()
-CHECKS=0
 
 stop() {
   local pid
@@ -80,7 +79,7 @@ taken() {
     die "$what: refused"
   fi
   if grep -i '^warning' "$WORK/out" >&2; then die "$what: taken with warnings"; fi
-  CHECKS=$((CHECKS + 1))
+  echo >>"$WORK/checks"
 }
 
 # refused TEXT ARGUMENT...: what stands on the standard input is refused, and the message has this text.
@@ -91,7 +90,7 @@ refused() {
     die "taken, and it should be refused with: $text"
   fi
   grep -qF -- "$text" "$WORK/out" || { cat "$WORK/out" >&2 && die "refused, but not with: $text"; }
-  CHECKS=$((CHECKS + 1))
+  echo >>"$WORK/checks"
 }
 
 quorum() { printf '{"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "metadata": {"name": "q", "namespace": "shop"}, "spec": %s}' "$1"; }
@@ -173,12 +172,12 @@ one() {
     k label namespace "$namespace" pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
   done
   k create -f - >/dev/null <<<'{"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "sandbox"}, "handler": "runc"}'
-  CHECKS=0
+  : >"$WORK/checks"
   kinds
   chart
   policies
   stop
-  say "    $CHECKS checks"
+  say "    $(wc -l <"$WORK/checks") checks"
 }
 
 if (($# == 0)); then set -- oldest newest; fi

@@ -71,4 +71,4 @@ fi
 grep -q '[^[:space:]]' "$DIST/NOTES.md" || die "CHANGELOG.md says nothing of this release"
 
 (cd "$DIST" && sha256sum -- * >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" SHA256SUMS && sha256sum --check --quiet SHA256SUMS)
-(cd "$DIST" && ls -l | awk 'NR > 1 { printf "    %-44s %s\n", $9, $5 }')
+(cd "$DIST" && stat --printf '    %n %s\n' -- *)
