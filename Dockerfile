@@ -1,15 +1,25 @@
-# Builds with docker, podman and buildah. Only the listed files go into the build.
-FROM rust:1.95-bookworm AS build
+# Builds with docker, podman and buildah, for linux/amd64 and linux/arm64 (docker buildx build --platform). Only the listed files go into the
+# build. What it runs is packaging/image.sh, which `make test` runs without Docker.
+FROM docker.io/library/rust:1.95-bookworm AS build
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates musl-tools && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY src src
-RUN cargo build --release --locked --bin redlock
+COPY packaging packaging
+ARG TARGETARCH=amd64
+RUN packaging/image.sh "$TARGETARCH" /image
 
-# The same Debian as the build, or glibc differs.
-FROM debian:12-slim
-COPY --from=build /src/target/release/redlock /usr/local/bin/redlock
-# For masters that others run with `tls: {}`: a certificate of a public authority.
-COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+# One static program and the certificates of public authorities: no shell, no package, no user but the one below.
+FROM scratch
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="redlock-operator" \
+      org.opencontainers.image.description="Kubernetes-native distributed locks and leader election through Redlock" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION" \
+      org.opencontainers.image.source="https://github.com/redlock-operator/redlock-operator" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /image /
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/redlock"]
 CMD ["operator"]

@@ -12,7 +12,8 @@ image=${IMAGE:-}
 if [[ ${CLUSTER:-local} == local ]]; then
   export KUBECONFIG=$KUBECONFIG_LOCAL
   image=${image:-$OPERATOR_IMAGE}
-  arguments+=(--set image.pullPolicy=IfNotPresent --set "redis.image=$REDIS_IMAGE")
+  arguments+=(--set image.pullPolicy=IfNotPresent
+    --set "redis.image.repository=${REDIS_IMAGE%:*}" --set-string "redis.image.tag=${REDIS_IMAGE##*:}")
 else
   [[ -n ${KUBECONFIG:-} ]] || die "CLUSTER=external needs KUBECONFIG"
   for program in helm kubectl; do command -v $program >/dev/null || die "$program is needed with CLUSTER=external"; done
@@ -35,7 +36,7 @@ if [[ $restart == true ]]; then
   kubectl -n "$NAMESPACE" rollout restart deployment --selector "app.kubernetes.io/instance=$RELEASE" >/dev/null
 fi
 helm upgrade --install "$RELEASE" "$ROOT/charts/redlock-operator" \
-  --namespace "$NAMESPACE" --create-namespace --wait --timeout "${TIMEOUT:-2m}" \
+  --namespace "$NAMESPACE" --create-namespace --wait --timeout "${TIMEOUT:-5m}" \
   "${arguments[@]}" "$@" >/dev/null || {
   kubectl -n "$NAMESPACE" get pods -o wide >&2 || true
   kubectl -n "$NAMESPACE" logs --selector "app.kubernetes.io/instance=$RELEASE" --tail=20 --prefix >&2 || true

@@ -18,6 +18,7 @@ case ${CLUSTER:-local}/$SUITE in
   local/quorum) images=(valkey redis-clock) ;;
   local/chaos) images=(redis-clock) ;;
   local/edges) images=(operator-before) ;;
+  local/install) images=(operator-previous) ;;
   *) images=() ;;
 esac
 if ((${#images[@]})); then

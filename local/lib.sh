@@ -24,6 +24,9 @@ OPERATOR_IMAGE=redlock-operator.local/redlock-operator:dev
 OPERATOR_BEFORE_IMAGE=redlock-operator.local/redlock-operator:before
 # Before the rules about evidence, clocks and records of holds: what an upgrade starts from.
 BEFORE_COMMIT=52867ca
+OPERATOR_PREVIOUS_IMAGE=redlock-operator.local/redlock-operator:previous
+# The commit before the chart was made for strangers: what the suite `install` upgrades from.
+PREVIOUS_COMMIT=7353ab7
 COREDNS_IMAGE=redlock-operator.local/coredns:dev
 PAUSE_IMAGE=redlock-operator.local/pause:1
 

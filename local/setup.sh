@@ -2,6 +2,7 @@
 # Brings what the local cluster needs onto this machine: Debian packages, and
 # Kubernetes, CoreDNS and Helm built from the Go module registry. Whatever is
 # already there is left alone, so a second run takes a second.
+# usage: setup.sh [oldest]    with `oldest` also the API server of the oldest Kubernetes that the chart supports
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -9,7 +10,7 @@ set -euo pipefail
 PACKAGES=(
   containerd runc containernetworking-plugins nftables iproute2 socat util-linux
   etcd-server etcd-client openssl ca-certificates
-  redis-server redis-tools busybox-static gcc libc6-dev # for the images
+  redis-server redis-tools busybox-static gcc libc6-dev musl-tools # for the images
 )
 
 install_packages() {
@@ -40,17 +41,17 @@ install_packages() {
   fi
 }
 
-# module_version MODULE: the version that go.mod pins.
+# module_version MODULE [FOLDER]: the version that go.mod pins.
 module_version() {
-  awk -v m="$1" '$1 == m { print $2; exit }' "$ROOT/local/kube/go.mod"
+  awk -v m="$1" '$1 == m { print $2; exit }' "$ROOT/local/${2:-kube}/go.mod"
 }
 
-# go_binary NAME LABEL PACKAGE LDFLAGS: build $BIN/NAME unless it was built from
-# these very sources.
+# go_binary NAME LABEL PACKAGE LDFLAGS [FOLDER]: build $BIN/NAME unless it was
+# built from these very sources.
 go_binary() {
-  local name=$1 label=$2 package=$3 ldflags=$4 sum
+  local name=$1 label=$2 package=$3 ldflags=$4 folder=$ROOT/local/${5:-kube} sum
   sum=$( (
-    cd "$ROOT/local/kube"
+    cd "$folder"
     cat go.mod go.sum
     if [[ $package == ./* || $package == . ]]; then cat "$package"/*.go; fi
     printf '%s\n' "$package" "$ldflags"
@@ -59,8 +60,26 @@ go_binary() {
 
   command -v go >/dev/null || die "Go (1.25 or later) is needed to build $label; see https://go.dev/dl/"
   with_progress "$label" "$LOCAL/log/build-$name.log" \
-    nice go -C "$ROOT/local/kube" build -trimpath -ldflags "-s -w $ldflags" -o "$BIN/$name" "$package"
+    nice go -C "$folder" build -trimpath -ldflags "-s -w $ldflags" -o "$BIN/$name" "$package"
   printf '%s\n' "$sum" >"$BIN/.$name.built-from"
+}
+
+# Without these the API server calls itself v0.0.0-master and clients that look at
+# its version stumble.
+version_flags() {
+  local part
+  for part in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+    printf ' -X %s.gitVersion=%s -X %s.gitMajor=1' "$part" "$1" "$part"
+    printf ' -X %s.gitMinor=%s -X %s.gitTreeState=clean' "$part" "$(cut -d. -f2 <<<"$1")" "$part"
+    printf ' -X %s.buildDate=2026-01-01T00:00:00Z' "$part"
+  done
+}
+
+build_oldest() {
+  local version
+  version=$(module_version k8s.io/kubernetes kube-oldest)
+  go_binary kube-apiserver-oldest "Building the API server of Kubernetes $version (some 4 minutes the first time)" . \
+    "$(version_flags "$version")" kube-oldest
 }
 
 build_binaries() {
@@ -68,15 +87,7 @@ build_binaries() {
   kubernetes=$(module_version k8s.io/kubernetes)
   helm=$(module_version helm.sh/helm/v3)
   coredns=$(module_version github.com/coredns/coredns)
-
-  # Without these the API server calls itself v0.0.0-master and clients that
-  # look at its version stumble.
-  flags=
-  for part in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
-    flags+=" -X $part.gitVersion=$kubernetes -X $part.gitMajor=1"
-    flags+=" -X $part.gitMinor=$(cut -d. -f2 <<<"$kubernetes") -X $part.gitTreeState=clean"
-    flags+=" -X $part.buildDate=2026-01-01T00:00:00Z"
-  done
+  flags=$(version_flags "$kubernetes")
   go_binary kube "Building Kubernetes $kubernetes (some 8 minutes the first time)" . "$flags"
   for part in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl; do
     ln -sfn kube "$BIN/$part"
@@ -90,3 +101,4 @@ need_root
 mkdir -p "$BIN" "$LOCAL/log"
 install_packages
 build_binaries
+if [[ ${1:-} == oldest ]]; then build_oldest; fi

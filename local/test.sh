@@ -60,7 +60,7 @@ trap finish EXIT
 # Minutes on a fresh machine, a second afterwards.
 prepare() {
   if [[ ${CLUSTER:-local} == local ]]; then
-    "$ROOT/local/setup.sh"
+    "$ROOT/local/setup.sh" oldest
     if ! command -v shellcheck >/dev/null; then
       step "Installing shellcheck"
       DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends shellcheck
@@ -106,6 +106,15 @@ docs() { RUSTDOCFLAGS='-D warnings' cargo doc --locked --quiet --no-deps --docum
 
 deny() { "$DENY" --log-level warn --all-features check --hide-inclusion-graph bans licenses sources; }
 
+# As `make release`, but from the development build and for this machine's architecture.
+release() { PROFILE=dev ARCHITECTURES=$(dpkg --print-architecture) DIST=$LOCAL/release "$ROOT/packaging/release.sh"; }
+
+# From here on the operator is the static program of the image, as the Dockerfile builds it.
+image() {
+  "$ROOT/local/dockerfile.sh" || return 1
+  export BINARY=$LOCAL/dockerfile/image/usr/local/bin/redlock
+}
+
 up() { make --no-print-directory up >"$LOGS/up.log" 2>&1 || { tail -n 40 "$LOGS/up.log" && return 1; }; }
 
 for program in cargo make git; do command -v $program >/dev/null || die "$program is needed"; done
@@ -128,5 +137,12 @@ else
 fi
 run "licences, bans and sources" deny
 run "unit, Redis and generated-file tests" cargo test --locked --quiet
+run "image, by the Dockerfile's steps" image
+run "release folder" release
+if [[ ${CLUSTER:-local} == local ]]; then
+  run "API servers, oldest and newest" "$ROOT/local/api-servers.sh"
+else
+  skip "API servers, oldest and newest" "they are built for the local cluster"
+fi
 run "cluster and operator" up
 run "end-to-end tests, suite main" "$ROOT/local/e2e.sh" main

@@ -6,6 +6,7 @@ use redlock_operator::{
     operator::{
         self,
         args::OperatorArgs,
+        lock_check::{self, LockCheckArgs},
         uninstall::{self, UninstallArgs},
     },
 };
@@ -28,6 +29,8 @@ enum Command {
     Operator(Box<OperatorArgs>),
     /// Refuse while locks are held, else stop the operator and clear its finalizers (the chart runs it before an uninstall).
     UninstallCheck(UninstallArgs),
+    /// Take a lock, see it held, and give it back (the chart's `helm test`).
+    LockCheck(LockCheckArgs),
     /// Print the CustomResourceDefinitions as YAML.
     Crds,
 }
@@ -36,6 +39,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Operator(args) => block_on(operator::run(*args)),
         Command::UninstallCheck(args) => block_on(uninstall::run(args)),
+        Command::LockCheck(args) => block_on(lock_check::run(args)),
         Command::Crds => {
             for crd in api::crds() {
                 println!("---\n{}", serde_yaml::to_string(&crd)?.trim_end());

@@ -5,6 +5,7 @@
 
 pub mod args;
 pub mod http;
+pub mod lock_check;
 mod readiness;
 pub mod surroundings;
 pub mod telemetry;
@@ -130,9 +131,10 @@ impl Operator {
         }
         let stop = CancellationToken::new();
         let Keeping { sessions, holds } = keep(&context, &leadership, &stop, &mut tasks);
-        let (watched, known) = (context.clone(), holds.clone());
+        let (watched, known, told, leads) = (context.clone(), holds.clone(), args.clone(), leadership.clone());
         let _ready = AbortOnDropHandle::new(tokio::spawn(async move {
             readiness::knows_what_is_held(&watched, &known).await;
+            readiness::default_quorum_has_voted(&watched, &told, &leads).await;
             filled.send_replace(true);
         }));
         let leading = lead(context.clone(), sessions.clone(), holds.clone(), leadership.clone(), args.clone());

@@ -28,6 +28,7 @@ pub use status::*;
     doc = "A lock that one holder has at a time. A claim names its holder, and several claims can compete for one key. An \
            election selects candidate pods, and the operator picks the leader among them.",
     annotation("helm.sh/resource-policy", "keep"),
+    annotation("argocd.argoproj.io/sync-options", "Prune=false,Delete=false"),
     printcolumn(name = "Key", type_ = "string", json_path = ".status.key"),
     printcolumn(name = "Holder", type_ = "string", json_path = ".status.holder.identity"),
     printcolumn(name = "Status", type_ = "string", json_path = r#".status.conditions[?(@.type=="Held")].reason"#),

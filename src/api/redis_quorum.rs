@@ -1,10 +1,5 @@
 //! RedisQuorum: independent Redis masters that vote on locks.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::core::v1::{
-    Affinity, LocalObjectReference, ResourceRequirements, Toleration, TopologySpreadConstraint,
-};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema};
@@ -14,10 +9,15 @@ use super::GoDuration;
 use super::schema::add_rules;
 
 mod outside;
+mod pod;
 mod rules;
 mod status;
 pub use outside::*;
+pub use pod::*;
 pub use status::*;
+
+/// The members' image where a quorum names none: the version that most tests run against.
+pub const DEFAULT_IMAGE: &str = "docker.io/library/redis:7.0.15";
 
 /// The quorum of Redis masters that you want.
 #[derive(CustomResource, Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
@@ -35,6 +35,7 @@ pub use status::*;
     doc = "Independent Redis masters that vote on locks. A lock has the holder that a majority of them voted for. A member that \
            restarts has forgotten its locks, so the operator keeps it from voting for longer than any lock can live.",
     annotation("helm.sh/resource-policy", "keep"),
+    annotation("argocd.argoproj.io/sync-options", "Prune=false,Delete=false"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.ready"),
     printcolumn(name = "Status", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].reason"#),
     printcolumn(name = "Quorum", type_ = "integer", json_path = ".status.quorum"),
@@ -65,7 +66,8 @@ pub struct RedisQuorumSpec {
     #[serde(rename = "maxTTL")]
     pub max_ttl: GoDuration,
 
-    /// Container image of the members: Redis 7.0 or newer, or Valkey.
+    /// Container image of the members: Redis 7.0 or newer, or Valkey 8. With its registry, and by digest if all members are to run the same
+    /// build.
     #[schemars(length(min = 1, max = 512))]
     pub image: String,
 
@@ -110,7 +112,7 @@ impl Default for RedisQuorumSpec {
         Self {
             members: 3,
             max_ttl: GoDuration::from_secs(30),
-            image: "redis:7.2".into(),
+            image: DEFAULT_IMAGE.into(),
             node_timeout: GoDuration::from_millis(50),
             clock_drift: ClockDrift::default(),
             keys: KeyLayout::default(),
@@ -247,36 +249,4 @@ pub struct ExternalTls {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub server_name: Option<String>,
-}
-
-/// Settings of the members' pods. Members are spread over nodes and zones whatever stands here.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
-#[serde(rename_all = "camelCase", default)]
-pub struct MemberPod {
-    /// CPU and memory of the redis container.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resources: Option<ResourceRequirements>,
-    /// Labels of the nodes that members may run on.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 64))]
-    pub node_selector: BTreeMap<String, String>,
-    /// Taints that members tolerate.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
-    pub tolerations: Vec<Toleration>,
-    /// Affinity of the members, in place of the operator's preference for different nodes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub affinity: Option<Affinity>,
-    /// Spread constraints of the members, in place of the operator's.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
-    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
-    /// Priority class of the members.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
-    pub priority_class_name: Option<String>,
-    /// Secrets for pulling the image.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16))]
-    pub image_pull_secrets: Vec<LocalObjectReference>,
 }

@@ -31,7 +31,7 @@ pub const HEARTBEAT: Duration = Duration::from_secs(1);
 /// What the endpoints report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Health {
-    /// The caches have been filled once, and what is held is known.
+    /// The caches have been filled once, what is held is known, and the default quorum has voted once.
     pub synced: bool,
     /// The last turn of the main loop; before the first one, when the process began.
     pub heartbeat: Boottime,
@@ -93,7 +93,7 @@ fn readyz(health: Health) -> (StatusCode, &'static str) {
     } else {
         (
             StatusCode::SERVICE_UNAVAILABLE,
-            "not ready: the caches are not filled (is the API server reachable? redlock_watch_errors_total names kinds), or validities of held locks are not known yet\n",
+            "not ready: the caches are not filled (is the API server reachable? redlock_watch_errors_total names kinds), validities of held locks are not known yet, or the default quorum has never had a majority of admitted members\n",
         )
     }
 }

@@ -1,22 +1,35 @@
-//! When a replica is ready: when it can go on with what is held.
+//! When a replica is ready: when it can go on with what is held, and on a first installation when locks can be taken.
 //!
 //! A rolling update ends an old replica for each new one that is ready. One that has filled its caches, and knows no validity yet, can
 //! renew nothing: with many locks that publish rarely all old replicas would be gone before the leader has published every validity.
+//!
+//! The leader that creates the default quorum is not ready before that quorum has voted for the first time. So `helm install --wait` ends when
+//! a lock can be taken. Later the state of the quorum says nothing about readiness: a new version that mends it has to get in.
 
 use std::{sync::Arc, time::Duration};
 
-use kube::ResourceExt;
-use tokio::time::{sleep, timeout};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, ResourceExt};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 
+use super::args::OperatorArgs;
 use crate::{
-    api::{DistributedLock, DistributedLockStatus},
+    api::{
+        DistributedLock, DistributedLockStatus, RedisQuorum,
+        conditions::{QuorumCondition, is_true},
+    },
     lock::{leader::others::others_quorum, replica::holds::Holds},
-    runtime::context::Context,
+    runtime::{context::Context, leader::Term},
 };
 
 /// What is not published by then will not be: a lock that no replica can renew must not stop an update for ever.
 const LONGEST: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(200);
+/// For reading the Lease once.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Resolves when this replica knows a validity of every lock that is held, or has waited for long enough.
 pub(super) async fn knows_what_is_held(context: &Context, holds: &Holds) {
@@ -35,6 +48,44 @@ pub(super) async fn knows_what_is_held(context: &Context, holds: &Holds) {
         let left = unknown(&ours(context), |uid| holds.get(uid).is_some_and(|hold| hold.is_valid(now)));
         tracing::warn!(locks = left, "ready, though no validity of these locks has been published");
     }
+}
+
+/// Resolves when the default quorum has voted, if this replica is the one that has to create it: the leader.
+pub(super) async fn default_quorum_has_voted(
+    context: &Context,
+    args: &OperatorArgs,
+    leadership: &watch::Receiver<Option<Term>>,
+) {
+    let Some(default) = context.replica.settings.default_quorum.as_ref().filter(|_| !args.default_quorum.is_empty())
+    else {
+        return;
+    };
+    let mut first = true;
+    while !has_voted(context.quorums.get(default).as_deref(), first) {
+        // During an update the replicas of before lead. They may have been told of another default quorum, which this one must not wait for.
+        if leadership.borrow().is_none() && another_leads(context, args).await {
+            return;
+        }
+        first = false;
+        sleep(LOOK).await;
+    }
+}
+
+/// Whether members were admitted before this replica began, or a majority of them votes now.
+fn has_voted(quorum: Option<&RedisQuorum>, first: bool) -> bool {
+    let status = quorum.and_then(|quorum| quorum.status.as_ref());
+    status.is_some_and(|status| {
+        first && status.token_floor.is_some() || is_true(&status.conditions, QuorumCondition::QuorumAvailable)
+    })
+}
+
+async fn another_leads(context: &Context, args: &OperatorArgs) -> bool {
+    let leases: Api<Lease> = Api::namespaced(context.client.clone(), &args.namespace);
+    let holder = match timeout(REQUEST_TIMEOUT, leases.get_opt(&args.lease)).await {
+        Ok(Ok(lease)) => lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity),
+        _ => None,
+    };
+    holder.is_some_and(|holder| !holder.is_empty() && holder != args.pod_name)
 }
 
 /// Locks that no other installation renews.
@@ -60,6 +111,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_default_quorum_has_voted_when_a_majority_can_or_members_could_before() {
+        let quorum = |status: serde_json::Value| -> RedisQuorum {
+            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
+                "metadata": {"name": "main"}, "spec": {}, "status": status}))
+            .unwrap()
+        };
+        let available = |status: &str| {
+            json!([{"type": "QuorumAvailable", "status": status, "reason": "R", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}])
+        };
+        let starting = quorum(json!({"conditions": available("False")}));
+        let first_member = quorum(json!({"tokenFloor": 7, "conditions": available("False")}));
+        let voting = quorum(json!({"tokenFloor": 7, "conditions": available("True")}));
+        assert!(!has_voted(None, true) && !has_voted(Some(&starting), true));
+        assert!(
+            has_voted(Some(&first_member), true),
+            "it has voted before this replica, which may be the one that mends it"
+        );
+        assert!(!has_voted(Some(&first_member), false), "one member alone grants nothing");
+        assert!(has_voted(Some(&voting), false));
+    }
 
     #[test]
     fn a_replica_waits_for_the_validity_of_what_is_held_and_is_to_be_renewed() {

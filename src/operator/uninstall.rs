@@ -81,7 +81,12 @@ impl Installation {
     {
         let mut all = Vec::new();
         for api in scope.apis::<Guarded<K>>(&self.client) {
-            all.extend(api.list(&ListParams::default()).await?);
+            match api.list(&ListParams::default()).await {
+                Ok(objects) => all.extend(objects),
+                // The kind has been deleted, and all its objects with it.
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         all.retain(|object| scope.contains(&object.namespace().unwrap_or_default()));
         Ok(all)
@@ -108,7 +113,7 @@ impl Installation {
         let named = held.iter().take(NAMED).cloned().collect::<Vec<_>>().join("\n  ");
         let rest = if more > 0 { format!("\n  and {more} more: kubectl get dlock -A") } else { String::new() };
         bail!(
-            "{} locks are held, and would not be renewed without the operator. Delete them first:\n  {named}{rest}",
+            "{} locks are held, and nothing would renew them without the operator, so nothing was removed. Release them, then run helm uninstall again:\n  {named}{rest}\nThe lock of an election, and of a claim that names a pod, is held until its ttl has passed; kubectl delete waits for that.",
             held.len()
         );
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, atomic::Ordering};
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::{EncodeLabel, EncodeLabelSet, LabelSetEncoder, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Metric, Registry, Unit},
 };
@@ -21,17 +21,23 @@ use crate::{
     time::UnixMillis,
 };
 
-/// One label: what became of it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Outcome {
-    /// A word from a short list.
-    pub outcome: &'static str,
+/// One label, with a word from a short list.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Word {
+    label: &'static str,
+    word: &'static str,
+}
+
+impl EncodeLabelSet for Word {
+    fn encode(&self, encoder: &mut LabelSetEncoder) -> Result<(), std::fmt::Error> {
+        (self.label, self.word).encode(encoder.encode_label())
+    }
 }
 
 /// A member of a quorum.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct MemberLabels {
-    namespace: String,
+    quorum_namespace: String,
     quorum: String,
     member: String,
 }
@@ -45,7 +51,7 @@ struct KindLabels {
 /// A member of a quorum in a state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct StateLabels {
-    namespace: String,
+    quorum_namespace: String,
     quorum: String,
     member: String,
     state: String,
@@ -54,40 +60,55 @@ pub struct StateLabels {
 impl MemberLabels {
     /// Of a member of this quorum.
     pub fn of(quorum: &ObjectRef<RedisQuorum>, member: &str) -> Self {
-        let namespace = quorum.namespace.clone().unwrap_or_default();
-        Self { namespace, quorum: quorum.name.clone(), member: member.to_owned() }
+        let quorum_namespace = quorum.namespace.clone().unwrap_or_default();
+        Self { quorum_namespace, quorum: quorum.name.clone(), member: member.to_owned() }
     }
 }
 
 /// A histogram for each member.
 pub type Latencies = Family<MemberLabels, Histogram, fn() -> Histogram>;
 
-/// A counter for each outcome.
-pub type Outcomes = Family<Outcome, Counter>;
+/// A counter for each word of one label.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    label: &'static str,
+    family: Family<Word, Counter>,
+}
+
+impl Counts {
+    fn by(label: &'static str, registry: &mut Registry, texts: (&str, &str)) -> Self {
+        Self { label, family: add(registry, texts, Family::default()) }
+    }
+
+    /// There from the beginning, so that an alert on the first has something to rise from.
+    fn begin(&self, word: &'static str) {
+        drop(self.family.get_or_create(&Word { label: self.label, word }));
+    }
+}
 
 /// All metrics of one replica.
 #[derive(Debug)]
 pub struct Metrics {
     /// Attempts to acquire a lock, by outcome.
-    pub acquisitions: Outcomes,
+    pub acquisitions: Counts,
     /// From the first request of an attempt to its decision.
     pub acquire_duration: Histogram,
     /// Renewals by outcome.
-    pub renewals: Outcomes,
+    pub renewals: Counts,
     /// How long after it was due a renewal began.
     pub renewal_lateness: Histogram,
     /// How long less than a quarter of the ttl was left of what a status published, when it was published again.
     pub publication_lateness: Histogram,
     /// Holds that ended, by reason; `Expired` are losses.
-    pub ended: Outcomes,
+    pub ended: Counts,
     /// From the writing of a command to a member to its answer. Members of quorums that are gone are taken out.
     pub member_latency: Latencies,
     /// Writes to the API server, by outcome.
-    pub api_writes: Outcomes,
+    pub api_writes: Counts,
     /// Reconciles that failed and are tried again, by controller.
-    pub reconcile_errors: Outcomes,
+    pub reconcile_errors: Counts,
     /// Panics that were caught, by what was being done.
-    pub panics: Outcomes,
+    pub panics: Counts,
     seen: Seen,
     registry: Mutex<Registry>,
 }
@@ -98,7 +119,7 @@ struct Seen {
     leader: Gauge,
     refuses_to_lead: Gauge,
     held: Gauge,
-    waiting: Family<Outcome, Gauge>,
+    waiting: Family<Word, Gauge>,
     unreadable: Family<KindLabels, Gauge>,
     watch_errors: Family<KindLabels, Counter>,
     member_state: Family<StateLabels, Gauge>,
@@ -137,13 +158,13 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("redlock");
         let r = &mut registry;
         let metrics = Self {
-            acquisitions: add(r, ("acquisitions", "Attempts to acquire a lock"), Family::default()),
+            acquisitions: Counts::by("outcome", r, ("acquisitions", "Attempts to acquire a lock")),
             acquire_duration: add_seconds(
                 r,
                 ("acquire_duration", "From the first request of an attempt to its decision"),
                 seconds(&[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0]),
             ),
-            renewals: add(r, ("renewals", "Renewals of held locks"), Family::default()),
+            renewals: Counts::by("outcome", r, ("renewals", "Renewals of held locks")),
             renewal_lateness: add_seconds(
                 r,
                 ("renewal_lateness", "How long after it was due a renewal began"),
@@ -154,7 +175,7 @@ impl Default for Metrics {
                 ("publication_lateness", "How long less than a quarter of the ttl was left of a published validity"),
                 seconds(&[0.01, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]),
             ),
-            ended: add(r, ("holds_ended", "Holds that ended, by reason; Expired are losses"), Family::default()),
+            ended: Counts::by("reason", r, ("holds_ended", "Holds that ended, by reason; Expired are losses")),
             member_latency: add_seconds(
                 r,
                 ("member_latency", "From a command to a member to its answer"),
@@ -162,22 +183,19 @@ impl Default for Metrics {
                     seconds(&[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5])
                 }),
             ),
-            api_writes: add(r, ("api_writes", "Writes of locks to the API server"), Family::default()),
-            reconcile_errors: add(r, ("reconcile_errors", "Reconciles that failed, by controller"), Family::default()),
-            panics: add(r, ("panics", "Panics that were caught, by what was being done"), Family::default()),
+            api_writes: Counts::by("outcome", r, ("api_writes", "Writes of locks to the API server")),
+            reconcile_errors: Counts::by(
+                "controller",
+                r,
+                ("reconcile_errors", "Reconciles that failed, by controller"),
+            ),
+            panics: Counts::by("task", r, ("panics", "Panics that were caught, by what was being done")),
             seen: Seen::new(r),
             registry: Mutex::new(registry),
         };
-        // There from the beginning, so that an alert on the first error has something to rise from.
-        for task in ["lock", "quorum", "renewal", "session"] {
-            drop(metrics.panics.get_or_create(&Outcome { outcome: task }));
-        }
-        for reason in ENDS {
-            drop(metrics.ended.get_or_create(&Outcome { outcome: reason.as_str() }));
-        }
-        for controller in ["lock", "quorum"] {
-            drop(metrics.reconcile_errors.get_or_create(&Outcome { outcome: controller }));
-        }
+        ["lock", "quorum", "renewal", "session"].into_iter().for_each(|task| metrics.panics.begin(task));
+        ENDS.iter().for_each(|reason| metrics.ended.begin(reason.as_str()));
+        ["lock", "quorum"].into_iter().for_each(|controller| metrics.reconcile_errors.begin(controller));
         metrics
     }
 }
@@ -189,8 +207,8 @@ impl Metrics {
     }
 
     /// Counts one.
-    pub fn count(&self, family: &Outcomes, outcome: &'static str) {
-        family.get_or_create(&Outcome { outcome }).inc();
+    pub fn count(&self, counts: &Counts, word: &'static str) {
+        counts.family.get_or_create(&Word { label: counts.label, word }).inc();
     }
 
     /// Notes what a cache could not read, and how often its watch was interrupted.
@@ -254,7 +272,7 @@ impl Seen {
             let reason = find_condition(&status.conditions, LockCondition::Held).map(|held| held.reason.as_str());
             // Only reasons that this operator writes become labels.
             if let Some(known) = HeldReason::ALL.iter().find(|known| Some(known.as_str()) == reason) {
-                self.waiting.get_or_create(&Outcome { outcome: known.as_str() }).inc();
+                self.waiting.get_or_create(&Word { label: "reason", word: known.as_str() }).inc();
             }
         }
         self.held.set(held);
@@ -269,9 +287,9 @@ impl Seen {
                 let left = member.rejoin_at.map_or(0, |at| at.as_millis().saturating_sub(now).max(0));
                 let labels = MemberLabels::of(&reference, &member.name);
                 self.fence_remaining.get_or_create(&labels).set(left.saturating_add(999) / 1_000);
-                let MemberLabels { namespace, quorum, member: name } = labels;
+                let MemberLabels { quorum_namespace, quorum, member: name } = labels;
                 let state = format!("{:?}", member.state);
-                self.member_state.get_or_create(&StateLabels { namespace, quorum, member: name, state }).set(1);
+                self.member_state.get_or_create(&StateLabels { quorum_namespace, quorum, member: name, state }).set(1);
             }
         }
     }
@@ -292,7 +310,7 @@ mod tests {
         encode(&mut text, &metrics.registry.lock()).unwrap();
         assert!(text.contains("redlock_acquisitions_total{outcome=\"granted\"} 1"), "{text}");
         assert!(
-            text.contains("redlock_holds_ended_total{outcome=\"Expired\"} 0"),
+            text.contains("redlock_holds_ended_total{reason=\"Expired\"} 0"),
             "the first loss is an increase: {text}"
         );
         assert!(text.contains("redlock_acquire_duration_seconds_bucket{le=\"0.005\"} 1"), "{text}");
@@ -335,11 +353,11 @@ mod tests {
         let mut text = String::new();
         encode(&mut text, &metrics.registry.lock()).unwrap();
         assert!(text.contains("redlock_locks_held 1"), "{text}");
-        assert!(text.contains("redlock_locks_waiting{outcome=\"Queued\"} 1"), "{text}");
+        assert!(text.contains("redlock_locks_waiting{reason=\"Queued\"} 1"), "{text}");
         assert!(text.contains("member=\"main-0\",state=\"Fenced\"} 1"), "{text}");
         assert!(
             text.contains(
-                "redlock_member_fence_remaining_seconds{namespace=\"locks\",quorum=\"main\",member=\"main-0\"} 31"
+                "redlock_member_fence_remaining_seconds{quorum_namespace=\"locks\",quorum=\"main\",member=\"main-0\"} 31"
             ),
             "{text}"
         );

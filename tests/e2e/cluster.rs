@@ -52,8 +52,9 @@ impl Cluster {
         let kubectl = if local_kubectl.exists() { local_kubectl } else { "kubectl".into() };
         let options = kube::config::KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(Kubeconfig::read_from(&kubeconfig)?, &options).await?;
-        let redis_image = if external { "redis:7.2" } else { "redlock-operator.local/redis:7.0" };
-        let valkey_image = if external { "valkey/valkey:8.0" } else { "redlock-operator.local/valkey:8.0" };
+        let redis_image =
+            if external { redlock_operator::api::DEFAULT_IMAGE } else { "redlock-operator.local/redis:7.0" };
+        let valkey_image = if external { "docker.io/valkey/valkey:8.0" } else { "redlock-operator.local/valkey:8.0" };
         Ok(Self {
             client: Client::try_from(config.clone())?,
             config,
@@ -89,6 +90,22 @@ impl Cluster {
     pub(crate) async fn deploy_before(&self) -> anyhow::Result<()> {
         let image = "redlock-operator.local/redlock-operator:before";
         self.run_deploy(&self.root.join(".local/before"), Some(image), &[]).await
+    }
+
+    /// Installs the operator as it was at the commit before the suite `install` came.
+    pub(crate) async fn deploy_previous(&self) -> anyhow::Result<()> {
+        let image = "redlock-operator.local/redlock-operator:previous";
+        self.run_deploy(&self.root.join(".local/previous"), Some(image), &[]).await
+    }
+
+    /// Runs commands as a user would, with the tools of the checkout, and gives what they printed. All must succeed.
+    pub(crate) async fn shell(&self, script: &str) -> anyhow::Result<String> {
+        let tools = self.root.join(".local/bin");
+        let script = format!("export PATH={}:$PATH; set -euo pipefail\n{script}", tools.display());
+        let output = self.run(Path::new("bash"), &["-c", &script], "").await?;
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "{text}");
+        Ok(text)
     }
 
     async fn run_deploy(&self, checkout: &Path, image: Option<&str>, values: &[&str]) -> anyhow::Result<()> {

@@ -32,6 +32,7 @@ mod store;
 mod suite_chaos;
 mod suite_clients;
 mod suite_edges;
+mod suite_install;
 mod suite_lock;
 mod suite_main;
 mod suite_quorum;
@@ -54,6 +55,7 @@ const SUITES: &[(&str, &[Test])] = &[
     ("clients", suite_clients::TESTS),
     ("chaos", suite_chaos::TESTS),
     ("uninstall", suite_uninstall::TESTS),
+    ("install", suite_install::TESTS),
 ];
 
 /// The suite beside whose tests a client asks for votes: the others measure, and it would take its share of the machine.

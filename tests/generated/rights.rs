@@ -205,7 +205,7 @@ fn the_operators_image_can_be_named_by_its_digest() {
 }
 
 /// What Pod Security `restricted` asks of a pod, and what this one does not meet.
-fn violations(spec: &Value) -> Vec<String> {
+pub(crate) fn violations(spec: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut check = |holds: bool, what: String| {
         if !holds {
@@ -244,14 +244,14 @@ fn violations(spec: &Value) -> Vec<String> {
 fn pods_of_the_chart_meet_pod_security_restricted() {
     let objects = rendered(&[]);
     let mut pods = 0;
-    for kind in ["Deployment", "Job", "StatefulSet", "DaemonSet", "CronJob"] {
+    for kind in ["Deployment", "Job", "StatefulSet", "DaemonSet", "CronJob", "Pod"] {
         for object in of_kind(&objects, kind) {
-            let spec = &object["spec"]["template"]["spec"];
+            let spec = if kind == "Pod" { &object["spec"] } else { &object["spec"]["template"]["spec"] };
             assert_eq!(violations(spec), [""; 0], "{kind} {}", object["metadata"]["name"]);
             pods += 1;
         }
     }
-    assert_eq!(pods, 2, "the operator and the check before an uninstallation");
+    assert_eq!(pods, 3, "the operator, the check before an uninstallation, and the test of the release");
     let bare =
         json!({"hostPID": true, "volumes": [{"name": "x", "hostPath": {"path": "/"}}], "containers": [{"name": "x"}]});
     assert_eq!(violations(&bare).len(), 6, "the check itself: {:?}", violations(&bare));

@@ -7,6 +7,9 @@
 {{- end -}}
 
 {{- define "redlock.serviceAccount" -}}
+{{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
+{{- fail "serviceAccount.create is false: name the service account that exists in serviceAccount.name" -}}
+{{- end -}}
 {{- .Values.serviceAccount.name | default (include "redlock.name" .) -}}
 {{- end -}}
 
@@ -26,25 +29,48 @@ app.kubernetes.io/component: operator
 app.kubernetes.io/part-of: {{ .Chart.Name }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* .image as in the values, or a whole name; .tag where it names none. Another registry takes the place of the one that the
+repository begins with: a first part with a dot or a colon, or localhost. */}}
+{{- define "redlock.reference" -}}
+{{- if kindIs "string" .image -}}
+{{- .image -}}
+{{- else -}}
+{{- $repository := .image.repository -}}
+{{- with .image.registry | default (.root.Values.global | default dict).imageRegistry -}}
+{{- $parts := splitList "/" $repository -}}
+{{- $first := first $parts -}}
+{{- if and (rest $parts) (or (contains "." $first) (contains ":" $first) (eq $first "localhost")) -}}
+{{- $parts = rest $parts -}}
+{{- end -}}
+{{- $repository = printf "%s/%s" (trimSuffix "/" .) (join "/" $parts) -}}
+{{- end -}}
+{{- $repository -}}
+{{- with .image.tag | default .tag }}:{{ . }}{{ end -}}
+{{- with .image.digest }}@{{ . }}{{ end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "redlock.image" -}}
-{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
-{{- with .Values.image.digest }}@{{ . }}{{ end -}}
+{{- include "redlock.reference" (dict "root" . "image" .Values.image "tag" .Chart.AppVersion) -}}
 {{- end -}}
 
-{{- define "redlock.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-seccompProfile: {type: RuntimeDefault}
+{{- /* what the operator creates as the default quorum: the values, and what they leave out */}}
+{{- define "redlock.defaultQuorum" -}}
+{{- $image := include "redlock.reference" (dict "root" . "image" .Values.redis.image "tag" "") -}}
+{{- $spec := dict "image" $image "allowedNamespaces" (dict "from" "All") -}}
+{{- if and .Values.imagePullSecrets (eq (include "redlock.defaultQuorumNamespace" .) .Release.Namespace) -}}
+{{- $spec = set $spec "pod" (dict "imagePullSecrets" .Values.imagePullSecrets) -}}
+{{- end -}}
+{{- mergeOverwrite $spec (.Values.defaultQuorum.spec | default dict | deepCopy) | toJson -}}
 {{- end -}}
 
-{{- define "redlock.securityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
+{{- define "redlock.testNamespace" -}}
+{{- .Values.test.namespace | default (first .Values.watchNamespaces) | default .Release.Namespace -}}
 {{- end -}}
 
 {{- /* what the operator is told about its place among others */}}

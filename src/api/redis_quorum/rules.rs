@@ -43,7 +43,7 @@ fn clients() -> [Rule; 5] {
         rule(
             ".clients",
             "!has(self.clients) || self.keys != 'Namespaced' || \
-                 self.clients.all(c, c.keyPrefix.split('/')[0] == c.namespace)",
+                 self.clients.all(c, c.keyPrefix.split('/')[0] == c.__namespace__)",
             "with keys: Namespaced a client's keyPrefix begins with its namespace, e.g. namespace: shop and keyPrefix: shop/",
         ),
         rule(

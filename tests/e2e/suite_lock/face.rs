@@ -21,17 +21,17 @@ const FAMILIES: &[(&str, &str)] = &[
     ("redlock_acquire_duration_seconds", "redlock_acquire_duration_seconds_count"),
     ("redlock_renewals", "redlock_renewals_total{outcome=\"renewed\"}"),
     ("redlock_renewal_lateness_seconds", "redlock_renewal_lateness_seconds_count"),
-    ("redlock_holds_ended", "redlock_holds_ended_total{outcome=\"Released\"}"),
+    ("redlock_holds_ended", "redlock_holds_ended_total{reason=\"Released\"}"),
     ("redlock_locks_held", "redlock_locks_held "),
-    ("redlock_locks_waiting", "redlock_locks_waiting{outcome=\"Queued\"}"),
+    ("redlock_locks_waiting", "redlock_locks_waiting{reason=\"Queued\"}"),
     ("redlock_member_state", "member=\"main-0\",state=\"Admitted\"} 1"),
     ("redlock_member_fence_remaining_seconds", "member=\"main-2\"} 0"),
     (
         "redlock_member_latency_seconds",
-        "redlock_member_latency_seconds_count{namespace=\"redlock-system\",quorum=\"main\",member=\"main-1\"}",
+        "redlock_member_latency_seconds_count{quorum_namespace=\"redlock-system\",quorum=\"main\",member=\"main-1\"}",
     ),
     ("redlock_api_writes", "redlock_api_writes_total{outcome=\"written\"}"),
-    ("redlock_reconcile_errors", "redlock_reconcile_errors_total{outcome=\"lock\"}"),
+    ("redlock_reconcile_errors", "redlock_reconcile_errors_total{controller=\"lock\"}"),
     ("redlock_leader", "redlock_leader 1"),
 ];
 

@@ -2,9 +2,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, Container, ContainerPort, EmptyDirVolumeSource, ExecAction, KeyToPath, PodAffinityTerm,
-    PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile,
-    SecretVolumeSource, SecurityContext, TCPSocketAction, Volume, VolumeMount, WeightedPodAffinityTerm,
+    Affinity, Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, ExecAction, KeyToPath,
+    PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
+    SeccompProfile, SecretVolumeSource, SecurityContext, TCPSocketAction, Volume, VolumeMount, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -16,7 +16,7 @@ use super::{
     member_labels, owned, quorum_selector,
 };
 use crate::{
-    api::MEMBER_LABEL,
+    api::{ExtraContainer, MEMBER_LABEL, MemberPod, MemberSecurityContext},
     quorum::model::{
         auth::Auth,
         expose::PORT,
@@ -62,31 +62,96 @@ pub(super) fn member(plan: &Plan, auth: &Auth, member: &MemberPlan) -> StatefulS
 
 fn template(plan: &Plan, auth: &Auth, member: &MemberPlan) -> PodTemplateSpec {
     let pod = &plan.pod;
+    let containers = std::iter::once(redis(plan)).chain(pod.extra_containers.iter().map(extra));
     PodTemplateSpec {
-        metadata: Some(ObjectMeta { labels: Some(member_labels(plan, member)), ..ObjectMeta::default() }),
+        metadata: Some(template_metadata(plan, member)),
         spec: Some(PodSpec {
-            containers: vec![redis(plan)],
+            containers: containers.collect(),
             volumes: Some(volumes(plan, auth, member)),
             automount_service_account_token: Some(false),
+            service_account_name: pod.service_account_name.clone(),
             enable_service_links: Some(false),
             // Redis keeps nothing, so there is nothing to wait for.
             termination_grace_period_seconds: Some(5),
-            security_context: Some(PodSecurityContext {
-                run_as_non_root: Some(true),
-                run_as_user: Some(REDIS_UID),
-                run_as_group: Some(REDIS_UID),
-                fs_group: Some(REDIS_UID),
-                seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".into(), ..SeccompProfile::default() }),
-                ..PodSecurityContext::default()
-            }),
+            security_context: Some(pod_security(pod)),
             affinity: Some(pod.affinity.clone().unwrap_or_else(|| apart(plan))),
             node_selector: (!pod.node_selector.is_empty()).then(|| pod.node_selector.clone()),
             tolerations: non_empty(&pod.tolerations),
             topology_spread_constraints: non_empty(&pod.topology_spread_constraints),
             priority_class_name: pod.priority_class_name.clone(),
+            runtime_class_name: pod.runtime_class_name.clone(),
             image_pull_secrets: non_empty(&pod.image_pull_secrets),
             ..PodSpec::default()
         }),
+    }
+}
+
+/// The operator's own labels say which member it is, so they win.
+fn template_metadata(plan: &Plan, member: &MemberPlan) -> ObjectMeta {
+    let mut labels = plan.pod.labels.clone();
+    labels.extend(member_labels(plan, member));
+    let annotations = &plan.pod.annotations;
+    ObjectMeta {
+        labels: Some(labels),
+        annotations: (!annotations.is_empty()).then(|| annotations.clone()),
+        ..ObjectMeta::default()
+    }
+}
+
+/// With a security context of its own a quorum says which users there are, also that there is none.
+fn pod_security(pod: &MemberPod) -> PodSecurityContext {
+    let id = Some(REDIS_UID);
+    let usual =
+        || MemberSecurityContext { run_as_user: id, run_as_group: id, fs_group: id, supplemental_groups: vec![] };
+    let ids = pod.security_context.clone().unwrap_or_else(usual);
+    PodSecurityContext {
+        run_as_non_root: Some(true),
+        run_as_user: ids.run_as_user,
+        run_as_group: ids.run_as_group,
+        fs_group: ids.fs_group,
+        supplemental_groups: non_empty(&ids.supplemental_groups),
+        seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".into(), ..SeccompProfile::default() }),
+        ..PodSecurityContext::default()
+    }
+}
+
+/// What Pod Security `restricted` asks of a container, and a root file system that nobody writes.
+fn restricted() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        run_as_non_root: Some(true),
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), add: None }),
+        ..SecurityContext::default()
+    }
+}
+
+/// A container beside Redis mounts nothing: the members' passwords and keys are none of its business.
+fn extra(container: &ExtraContainer) -> Container {
+    let port = |(name, port): (&String, &i32)| ContainerPort {
+        name: Some(name.clone()),
+        container_port: *port,
+        protocol: Some("TCP".into()),
+        ..ContainerPort::default()
+    };
+    let variable = |(name, value): (&String, &String)| EnvVar {
+        name: name.clone(),
+        value: Some(value.clone()),
+        ..EnvVar::default()
+    };
+    let (env, ports): (Vec<_>, Vec<_>) =
+        (container.env.iter().map(variable).collect(), container.ports.iter().map(port).collect());
+    Container {
+        name: container.name.clone(),
+        image: Some(container.image.clone()),
+        image_pull_policy: Some("IfNotPresent".into()),
+        command: non_empty(&container.command),
+        args: non_empty(&container.args),
+        env: non_empty(&env),
+        ports: non_empty(&ports),
+        resources: container.resources.clone(),
+        security_context: Some(restricted()),
+        ..Container::default()
     }
 }
 
@@ -109,13 +174,7 @@ fn redis(plan: &Plan) -> Container {
         resources: Some(resources(plan)),
         readiness_probe: Some(readiness(plan)),
         liveness_probe: Some(liveness()),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            read_only_root_filesystem: Some(true),
-            run_as_non_root: Some(true),
-            capabilities: Some(Capabilities { drop: Some(vec!["ALL".into()]), add: None }),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(restricted()),
         volume_mounts: Some(mounts(plan)),
         ..Container::default()
     }

@@ -1,0 +1,190 @@
+#!/usr/bin/env bash
+# Gives everything that users apply to real API servers, of the oldest Kubernetes that the chart supports and of the newest: the CRDs with
+# their CEL rules, the chart with every switch turned, the samples, and what the operator makes of a quorum. The servers check it strictly
+# against their own types. They run alone, on loopback ports, with an etcd each: no node, no controller.
+#
+# usage: local/api-servers.sh [oldest] [newest]
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+CHART=$ROOT/charts/redlock-operator
+SYSTEM=redlock-system
+OPERATOR=system:serviceaccount:$SYSTEM:redlock-operator
+WORK=$(mktemp -d)
+PIDS=()
+
+stop() {
+  local pid
+  # What they know is in a folder that goes, too; an API server without its etcd would wait for it.
+  for pid in "${PIDS[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
+  for pid in "${PIDS[@]}"; do wait "$pid" 2>/dev/null || true; done
+  PIDS=()
+}
+trap 'stop; rm -rf "$WORK"' EXIT
+
+free_port() {
+  local port
+  for port in $(shuf -i 20000-29999 -n 50); do
+    if ! (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+      printf '%s\n' "$port"
+      return
+    fi
+  done
+  die "no free port"
+}
+
+k() { "$BIN/kubectl" --kubeconfig "$WORK/kubeconfig" "$@"; }
+answers() { k get --raw /readyz --request-timeout=2s; }
+
+# start PROGRAM: an etcd and an API server.
+start() {
+  local program=$1 client peer port
+  client=$(free_port) peer=$(free_port) port=$(free_port)
+  rm -rf "$WORK/etcd" "$WORK/server"
+  mkdir -p "$WORK/server"
+  nice etcd --data-dir "$WORK/etcd" --unsafe-no-fsync --log-level error \
+    --listen-client-urls "http://127.0.0.1:$client" --advertise-client-urls "http://127.0.0.1:$client" \
+    --listen-peer-urls "http://127.0.0.1:$peer" >"$WORK/etcd.log" 2>&1 &
+  PIDS+=($!)
+  openssl genrsa -out "$WORK/server/accounts.key" 2048 2>/dev/null
+  printf 'administrator,administrator,1,system:masters\n' >"$WORK/server/tokens"
+  # Nobody makes service accounts' objects here, so pods need not have one.
+  nice "$program" --etcd-servers="http://127.0.0.1:$client" --secure-port="$port" --bind-address=127.0.0.1 \
+    --cert-dir="$WORK/server" --token-auth-file="$WORK/server/tokens" --authorization-mode=RBAC \
+    --service-account-issuer=https://kubernetes.default.svc --service-account-key-file="$WORK/server/accounts.key" \
+    --service-account-signing-key-file="$WORK/server/accounts.key" --service-cluster-ip-range=10.96.0.0/16 \
+    --disable-admission-plugins=ServiceAccount >"$WORK/apiserver.log" 2>&1 &
+  PIDS+=($!)
+  cat >"$WORK/kubeconfig" <<END
+apiVersion: v1
+kind: Config
+clusters: [{name: alone, cluster: {server: "https://127.0.0.1:$port", insecure-skip-tls-verify: true}}]
+users: [{name: administrator, user: {token: administrator}}]
+contexts: [{name: alone, context: {cluster: alone, user: administrator}}]
+current-context: alone
+END
+  wait_until 120 "the API server" answers || { tail -n 20 "$WORK/apiserver.log" >&2 && die "the API server does not come up"; }
+}
+
+# taken WHAT ARGUMENT...: what stands on the standard input is taken as it is, and nothing of it is unknown.
+taken() {
+  local what=$1
+  shift
+  local how=(apply --server-side --force-conflicts)
+  # The operator creates and replaces, and may not apply.
+  if [[ ${1:-} == --as ]]; then how=(create); fi
+  if ! k "${how[@]}" --dry-run=server --validate=strict "$@" -f - >"$WORK/out" 2>&1; then
+    cat "$WORK/out" >&2
+    die "$what: refused"
+  fi
+  if grep -i '^warning' "$WORK/out" >&2; then die "$what: taken with warnings"; fi
+  echo >>"$WORK/checks"
+}
+
+# refused TEXT ARGUMENT...: what stands on the standard input is refused, and the message has this text.
+refused() {
+  local text=$1
+  shift
+  if k create --dry-run=server "$@" -f - >"$WORK/out" 2>&1; then
+    die "taken, and it should be refused with: $text"
+  fi
+  grep -qF -- "$text" "$WORK/out" || { cat "$WORK/out" >&2 && die "refused, but not with: $text"; }
+  echo >>"$WORK/checks"
+}
+
+quorum() { printf '{"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum", "metadata": {"name": "q", "namespace": "shop"}, "spec": %s}' "$1"; }
+lock() { printf '{"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "l", "namespace": "shop"}, "spec": %s}' "$1"; }
+
+kinds() {
+  k apply --server-side --validate=strict -f "$ROOT/crds" >/dev/null
+  wait_until 60 "the kinds" k wait --for=condition=Established --timeout=20s \
+    crd/redisquorums.redlock-operator.io crd/distributedlocks.redlock-operator.io || die "the kinds are not established"
+  local sample
+  for sample in "$ROOT"/manifests/samples/*.yaml; do taken "sample ${sample##*/}" --namespace shop <"$sample"; done
+  quorum '{"pod": {"labels": {"team": "a"}, "annotations": {"sidecar.istio.io/inject": "false"}, "securityContext": {},
+    "serviceAccountName": "redis", "runtimeClassName": "sandbox", "extraContainers": [{"name": "agent", "image": "agent:1",
+    "env": {"A": "b"}, "ports": {"metrics": 9121}, "resources": {"limits": {"memory": "16Mi"}}}]}}' | taken "settings of pods"
+  quorum '{"members": 2}' | refused "write 1, 3, 5, 7 or 9"
+  quorum '{"maxTTL": "2h"}' | refused "write a maxTTL from 1s to 1h"
+  quorum '{"tls": {"mode": "Secret"}}' | refused "write mode: Secret together with secretRef"
+  quorum '{"expose": {"type": "NodePort"}, "tls": {"mode": "Disabled"}}' | refused "need TLS"
+  quorum '{"clients": [{"name": "a", "namespace": "shop", "keyPrefix": "other/"}]}' | refused "keyPrefix begins with its namespace"
+  quorum '{"pod": {"labels": {"redlock-operator.io/member": "x"}}}' | refused "give yours another prefix"
+  quorum '{"pod": {"annotations": {"redlock-operator.io/x": "x"}}}' | refused "give yours another prefix"
+  quorum '{"pod": {"extraContainers": [{"name": "redis", "image": "x"}]}}' | refused "give yours another name"
+  quorum '{"pod": {"securityContext": {"runAsUser": 0}}}' | refused "greater than or equal to 1"
+  quorum '{"memebers": 3}' | refused 'unknown field "spec.memebers"'
+  lock '{"key": "k"}' | refused "claim"
+  lock '{"claim": {"identity": "a"}}' | refused "key"
+  lock '{"key": "k", "claim": {"identity": "a", "podName": "b"}}' | refused "set exactly one of identity (free text) and podName"
+  lock '{"key": "k", "ttl": "10s", "renewInterval": "6s", "claim": {"identity": "a"}}' | refused "renewInterval"
+  lock '{"election": {"selector": {}}}' | refused "an empty selector makes every pod a candidate"
+  lock '{"key": "a b", "claim": {"identity": "a"}}' | refused "spec.key"
+}
+
+chart() {
+  local values
+  for values in default everything nothing openshift mirror; do
+    local arguments=()
+    if [[ $values != default ]]; then arguments=(--values "$ROOT/tests/chart/$values.yaml"); fi
+    "$BIN/helm" template redlock-operator "$CHART" --namespace $SYSTEM --kube-version "$VERSION" "${arguments[@]}" >"$WORK/$values.yaml"
+    taken "the chart with values \"$values\"" <"$WORK/$values.yaml"
+  done
+  taken manifests/install.yaml <"$ROOT/manifests/install.yaml"
+}
+
+# The policies see the operator by its service account. Its own objects are those that a test has written down.
+policies() {
+  k apply --server-side --validate=strict -f "$WORK/default.yaml" >/dev/null
+  local members=$ROOT/tests/chart/members.yaml as=(--as "$OPERATOR")
+  wait_until 60 "the policies" policies_work || die "the policies are not in force"
+  taken "what the operator makes of a quorum" "${as[@]}" <"$members"
+  # wrong_members OLD NEW: the same, but for the first place with this text.
+  wrong_members() {
+    grep -q "$1" "$members" || die "$members has no $1"
+    sed "0,/$1/s//$2/" "$members"
+  }
+  wrong_members 'automountServiceAccountToken: false' 'automountServiceAccountToken: true' |
+    refused "members get no service account token" "${as[@]}"
+  wrong_members 'allowPrivilegeEscalation: false' 'allowPrivilegeEscalation: true' | refused "Pod Security restricted" "${as[@]}"
+  wrong_members 'imagePullPolicy: IfNotPresent' 'env: [{name: A, value: b}]' |
+    refused "containers of members are those of a quorum" "${as[@]}"
+  wrong_members 'value: info' 'valueFrom: {secretKeyRef: {name: other, key: password}}' |
+    refused "containers of members are those of a quorum" "${as[@]}"
+  wrong_members 'kind: RedisQuorum' 'kind: ConfigMap' | refused "no objects but those of a RedisQuorum" "${as[@]}"
+  quorum '{}' | refused "the operator may create nothing but the default quorum" "${as[@]}"
+}
+policies_work() {
+  quorum '{}' | k create --dry-run=server --as "$OPERATOR" -f - >"$WORK/out" 2>&1 && return 1
+  grep -q "may create nothing but the default quorum" "$WORK/out"
+}
+
+one() {
+  local program=$1
+  [[ -x $program ]] || die "$program is missing: local/setup.sh oldest builds it"
+  start "$program"
+  VERSION=$(k version -o json 2>/dev/null | sed -n '/serverVersion/,$s/.*"gitVersion": "\(.*\)".*/\1/p')
+  step "The API server of Kubernetes $VERSION"
+  local namespace
+  for namespace in $SYSTEM shop redis; do
+    k create namespace "$namespace" >/dev/null
+    k label namespace "$namespace" pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
+  done
+  k create -f - >/dev/null <<<'{"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "sandbox"}, "handler": "runc"}'
+  : >"$WORK/checks"
+  kinds
+  chart
+  policies
+  stop
+  say "    $(wc -l <"$WORK/checks") checks"
+}
+
+if (($# == 0)); then set -- oldest newest; fi
+for which in "$@"; do
+  case $which in
+    oldest) one "$BIN/kube-apiserver-oldest" ;;
+    newest) one "$BIN/kube-apiserver" ;;
+    *) die "usage: local/api-servers.sh [oldest] [newest]" ;;
+  esac
+done

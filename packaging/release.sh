@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Everything that a release publishes, in one folder: the chart's package, the manifests, static programs, a bill of materials (CycloneDX), the
+# section of CHANGELOG.md, and checksums of it all. The version is that of Cargo.toml. Nothing is published here: the workflow `release` does.
+#
+# usage: packaging/release.sh; with
+#   DIST=folder              where to (default: dist)
+#   ARCHITECTURES="amd64 arm64"
+#   PROFILE=dev              Cargo's profile of the programs (default: release)
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+cd "$ROOT"
+DIST=$(realpath -m "${DIST:-dist}")
+read -ra architectures <<<"${ARCHITECTURES:-amd64 arm64}"
+TOOLS=$ROOT/.local
+CYCLONEDX_VERSION=0.5.9
+export PATH=$TOOLS/bin:$PATH PROFILE=${PROFILE:-release}
+
+die() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+[[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || die "Cargo.toml: version \"$version\""
+# On a tag, the tag is the version.
+if [[ ${GITHUB_REF_TYPE:-} == tag && ${GITHUB_REF_NAME:-} != "v$version" ]]; then
+  die "the tag ${GITHUB_REF_NAME:-} is not the version of Cargo.toml, v$version"
+fi
+command -v helm >/dev/null || die "helm is needed"
+if [[ $(cargo cyclonedx --version 2>/dev/null) != *" $CYCLONEDX_VERSION" ]]; then
+  cargo install --quiet --debug --locked --version "=$CYCLONEDX_VERSION" --root "$TOOLS" cargo-cyclonedx
+fi
+
+rm -rf "$DIST"
+mkdir -p "$DIST"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# The same contents give the same bytes, whoever packs them and when.
+epoch=$(git log -1 --format=%ct 2>/dev/null || printf 0)
+archive() { tar --sort=name --mtime="@$epoch" --owner=0 --group=0 --numeric-owner -C "$2" -cf - "${@:3}" | gzip -n >"$1"; }
+
+printf '==> The release %s\n' "$version"
+for architecture in "${architectures[@]}"; do
+  packaging/image.sh "$architecture" "$work/$architecture"
+  install -m 0755 "$work/$architecture/usr/local/bin/redlock" "$work/redlock"
+  cp LICENSE "$work/LICENSE"
+  archive "$DIST/redlock_${version}_linux_$architecture.tar.gz" "$work" redlock LICENSE
+done
+
+helm package charts/redlock-operator --destination "$DIST" >/dev/null
+[[ -s $DIST/redlock-operator-$version.tgz ]] || die "the chart has another version than Cargo.toml"
+cp manifests/install.yaml "$DIST/install.yaml"
+grep -q "redlock-operator:$version\"" "$DIST/install.yaml" || die "manifests/install.yaml has another version than Cargo.toml"
+cat crds/*.yaml >"$DIST/crds.yaml"
+
+# What the program is made of: its own crate and all that is compiled in for Linux.
+cargo cyclonedx --quiet --manifest-path "$ROOT/Cargo.toml" --format json --spec-version 1.5 \
+  --target x86_64-unknown-linux-musl --override-filename redlock-sbom
+mv "$ROOT/redlock-sbom.json" "$DIST/redlock_$version.cdx.json"
+grep -q '"bomFormat": "CycloneDX"' "$DIST/redlock_$version.cdx.json" || die "the bill of materials is none"
+
+# The section of this version, or while there is no such version yet, what is not released.
+section() { awk -v title="$1" 'index($0, "## [" title "]") == 1 { found = 1; next } /^## \[/ { found = 0 } found' CHANGELOG.md; }
+section "$version" >"$DIST/NOTES.md"
+if ! grep -q '[^[:space:]]' "$DIST/NOTES.md"; then
+  [[ ${GITHUB_REF_TYPE:-} != tag ]] || die "CHANGELOG.md has no section [$version]"
+  section Unreleased >"$DIST/NOTES.md"
+fi
+grep -q '[^[:space:]]' "$DIST/NOTES.md" || die "CHANGELOG.md says nothing of this release"
+
+(cd "$DIST" && sha256sum -- * >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" SHA256SUMS && sha256sum --check --quiet SHA256SUMS)
+(cd "$DIST" && stat --printf '    %n %s\n' -- *)

@@ -1,0 +1,160 @@
+//! `redlock lock-check`: what `helm test` asks. It takes a lock as a user would, by creating a claim, and gives it back.
+//!
+//! It kills nothing, and nobody else contends for its key. Its claim is deleted whether the check succeeds or not; should this process be
+//! killed before that, `maxHold` and `ttlAfterFinished` let the operator do it.
+
+use std::{pin::pin, time::Duration};
+
+use anyhow::{Context as _, bail};
+use futures::{StreamExt as _, TryStreamExt as _};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams},
+    runtime::{wait::await_condition, watcher},
+};
+use serde_json::json;
+
+use crate::{
+    api::{
+        DistributedLock,
+        conditions::{LockCondition, find_condition, is_true},
+    },
+    time::{Clock as _, SystemClock},
+};
+
+/// Between the deletion of the claim and its end.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where the lock is taken.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LockCheckArgs {
+    /// Namespace of the lock.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "default")]
+    pub namespace: String,
+    /// The RedisQuorum, as name or namespace/name. Left out: the default quorum.
+    #[arg(long)]
+    pub quorum: Option<String>,
+    /// How many seconds the lock may take to be held.
+    #[arg(long, default_value_t = 60)]
+    pub timeout_seconds: u64,
+}
+
+/// Takes a lock and gives it back.
+///
+/// # Errors
+/// If the lock is not held in time, or does not end. The message says what the operator says of it.
+pub async fn run(args: LockCheckArgs) -> anyhow::Result<()> {
+    let client = Client::try_default().await.context("failed to find the API server")?;
+    let locks: Api<DistributedLock> = Api::namespaced(client, &args.namespace);
+    let name = format!("lock-check-{:08x}", rand::random::<u32>());
+    let begun = SystemClock.boottime();
+    let (claim, params) = (claim(&name, args.quorum.as_deref())?, PostParams::default());
+    let creation = locks.create(&params, &claim);
+    tokio::time::timeout(REQUEST_TIMEOUT, creation)
+        .await
+        .context("the API server did not answer in time")?
+        .context("the lock could not be created")?;
+    let held = until_held(&locks, &name, Duration::from_secs(args.timeout_seconds)).await;
+    let took = SystemClock.boottime().since(begun);
+    let released = release(&locks, &name).await;
+    let (holder, token, votes) = held?;
+    println!(
+        "lock {}/{name}: held by {holder} with token {token} and {votes} votes after {} ms",
+        args.namespace,
+        took.as_millis()
+    );
+    released?;
+    println!("released, and deleted");
+    Ok(())
+}
+
+/// With a key that no other lock has.
+fn claim(name: &str, quorum: Option<&str>) -> anyhow::Result<DistributedLock> {
+    let mut lock = json!({
+        "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": name},
+        "spec": {"key": name, "ttl": "2s", "maxHold": "1m", "waitTimeout": "2m", "ttlAfterFinished": "1m",
+            "claim": {"identity": "redlock lock-check"}},
+    });
+    if let Some(quorum) = quorum {
+        let (namespace, quorum) = quorum.split_once('/').map_or((None, quorum), |(first, rest)| (Some(first), rest));
+        lock["spec"]["quorumRef"] = json!({"name": quorum});
+        if let Some(namespace) = namespace {
+            lock["spec"]["quorumRef"]["namespace"] = json!(namespace);
+        }
+    }
+    Ok(serde_json::from_value(lock)?)
+}
+
+/// Holder, token and votes.
+async fn until_held(
+    locks: &Api<DistributedLock>,
+    name: &str,
+    limit: Duration,
+) -> anyhow::Result<(String, i64, String)> {
+    let (mut last, only) = (None, watcher::Config::default().fields(&format!("metadata.name={name}")));
+    let watching = async {
+        let mut seen = pin!(watcher(locks.clone(), only).filter_map(async |event| match event {
+            Ok(watcher::Event::Apply(lock) | watcher::Event::InitApply(lock)) => Some(Ok(lock)),
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        }));
+        while let Some(lock) = seen.try_next().await? {
+            let status = lock.status.clone().unwrap_or_default();
+            if is_true(&status.conditions, LockCondition::Held)
+                && let (Some(holder), Some(token)) = (&status.holder, status.fencing_token)
+            {
+                return Ok((holder.identity.clone(), token, status.votes.clone().unwrap_or_default()));
+            }
+            last = Some(lock);
+        }
+        bail!("the watch of the lock has ended")
+    };
+    match tokio::time::timeout(limit, watching).await {
+        Ok(result) => result,
+        Err(_elapsed) => {
+            let said = last.as_ref().map_or_else(|| "nothing".to_owned(), said);
+            bail!("the lock was not held within {} s. The operator says: {said}", limit.as_secs())
+        }
+    }
+}
+
+/// What the conditions of a lock say.
+fn said(lock: &DistributedLock) -> String {
+    let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let told = [LockCondition::Accepted, LockCondition::Held].into_iter().filter_map(|type_| {
+        let condition = find_condition(conditions, type_)?;
+        Some(format!("{}={} ({}): {}", condition.type_, condition.status, condition.reason, condition.message))
+    });
+    let told = told.collect::<Vec<_>>().join("; ");
+    if told.is_empty() { "nothing yet. Does it run?".to_owned() } else { told }
+}
+
+async fn release(locks: &Api<DistributedLock>, name: &str) -> anyhow::Result<()> {
+    let params = DeleteParams::default();
+    let deletion = locks.delete(name, &params);
+    let deleted =
+        tokio::time::timeout(REQUEST_TIMEOUT, deletion).await.context("the API server did not answer in time")?;
+    let uid = deleted?.left().and_then(|lock| lock.metadata.uid).unwrap_or_default();
+    let gone = await_condition(locks.clone(), name, kube::runtime::conditions::is_deleted(&uid));
+    tokio::time::timeout(RELEASE_TIMEOUT, gone).await.context("the lock was not released in time")??;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_claim_has_a_key_of_its_own_and_ends_by_itself() {
+        let of = |quorum: Option<&str>| claim("lock-check-1", quorum).unwrap().spec;
+        assert_eq!(of(None).key.as_deref(), Some("lock-check-1"));
+        assert!(
+            of(None).max_hold.is_some() && of(None).ttl_after_finished.is_some() && of(None).wait_timeout.is_some()
+        );
+        assert_eq!(of(None).quorum_ref, None);
+        let (near, far) = (of(Some("q")).quorum_ref.unwrap(), of(Some("redis/q")).quorum_ref.unwrap());
+        assert_eq!((near.name.as_str(), near.namespace), ("q", None));
+        assert_eq!((far.name.as_str(), far.namespace.as_deref()), ("q", Some("redis")));
+    }
+}

@@ -1,0 +1,95 @@
+//! What a stranger does with a cluster and a terminal: install, take a lock, elect a leader, upgrade, uninstall. Most of these tests remove
+//! the operator with its kinds and install it again, so nothing else may run on the cluster beside them.
+
+mod pages;
+mod platforms;
+mod uninstalls;
+mod upgrade;
+
+use anyhow::{Context as _, ensure};
+use kube::{Api, api::DynamicObject, discovery::ApiResource};
+
+use crate::{
+    bench::Bench,
+    cluster::Cluster,
+    operators, quorums,
+    runner::{Test, tests},
+};
+
+pub(crate) const TESTS: &[Test] = tests![
+    local upgrade::an_upgrade_from_the_commit_before_keeps_fifty_held_locks_and_brings_the_kinds,
+    anywhere pages::the_first_pages_lead_from_an_empty_cluster_to_a_leader_and_back,
+    anywhere platforms::default_values_meet_pod_security_restricted_and_a_lock_can_be_taken_at_once,
+    anywhere platforms::random_users_as_on_openshift_run_everything,
+    anywhere uninstalls::an_uninstallation_without_hooks_splits_no_lock_and_the_next_operator_goes_on,
+    anywhere uninstalls::the_check_before_an_uninstallation_says_what_is_held_and_how_to_go_on,
+];
+
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/redlock-operator");
+
+/// The images of this cluster, as settings of the chart.
+async fn images(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
+    let path = "jsonpath={.spec.template.spec.containers[0].image}";
+    let deployment = format!("deployment/{}", operators::NAME);
+    let operator = cluster.kubectl(&["-n", &cluster.operator_namespace, "get", &deployment, "-o", path]).await?;
+    let mut settings = Vec::new();
+    for (value, image) in [("image", operator.trim()), ("redis.image", &cluster.redis_image)] {
+        let (repository, tag) = image.rsplit_once(':').with_context(|| format!("{image} has no tag"))?;
+        settings.push(format!("{value}.repository={repository}"));
+        settings.push(format!("{value}.tag={tag}"));
+    }
+    Ok(settings)
+}
+
+/// Helm, which must succeed.
+async fn helm(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<String> {
+    let output = cluster.helm(&[arguments, &["--namespace", &cluster.operator_namespace]].concat()).await?;
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "helm {arguments:?}: {text}");
+    Ok(text)
+}
+
+/// Removes the operator, its kinds with all objects of them, and its namespace.
+async fn empty(cluster: &Cluster) -> anyhow::Result<()> {
+    let kinds = ["crd/distributedlocks.redlock-operator.io", "crd/redisquorums.redlock-operator.io"];
+    cluster.kubectl(&["delete", kinds[0], kinds[1], "--ignore-not-found", "--timeout=150s"]).await?;
+    helm(cluster, &["uninstall", operators::NAME, "--wait", "--ignore-not-found"]).await?;
+    cluster
+        .kubectl(&["delete", "namespace", &cluster.operator_namespace, "--ignore-not-found", "--timeout=150s"])
+        .await?;
+    check_empty(cluster).await
+}
+
+/// Nothing of the operator is left in the cluster.
+async fn check_empty(cluster: &Cluster) -> anyhow::Result<()> {
+    let label = "--selector=app.kubernetes.io/part-of=redlock-operator";
+    let kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,flowschemas,\
+                 roles,rolebindings,serviceaccounts,deployments,jobs,pods,secrets";
+    let left = cluster.kubectl(&["get", kinds, "--all-namespaces", label, "--output", "name"]).await?;
+    ensure!(left.trim().is_empty(), "left in the cluster: {left}");
+    let resource = ApiResource {
+        group: "apiextensions.k8s.io".into(),
+        version: "v1".into(),
+        api_version: "apiextensions.k8s.io/v1".into(),
+        kind: "CustomResourceDefinition".into(),
+        plural: "customresourcedefinitions".into(),
+    };
+    let kinds: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
+    for name in ["distributedlocks.redlock-operator.io", "redisquorums.redlock-operator.io"] {
+        ensure!(kinds.get_opt(name).await?.is_none(), "{name} is left");
+    }
+    let namespace = cluster.kubectl(&["get", "namespace", &cluster.operator_namespace, "--ignore-not-found"]).await?;
+    ensure!(namespace.is_empty(), "the namespace is left");
+    Ok(())
+}
+
+/// Runs what removes the operator, and has the usual one in the cluster afterwards, whatever came of it.
+async fn then_as_before(bench: &Bench, test: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let result = test.await;
+    let back = async {
+        bench.cluster.deploy().await?;
+        operators::all_available(&bench.cluster).await?;
+        quorums::default_is_ready(&bench.cluster).await
+    };
+    result.and(back.await)
+}

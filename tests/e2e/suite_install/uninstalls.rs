@@ -1,0 +1,66 @@
+//! The end of an installation: with the hook that looks first, and where hooks do not run, as with some versions of Argo CD.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+
+use super::{helm, then_as_before};
+use crate::{
+    believers::{check_apart, check_tokens},
+    bench::Bench,
+    locks::{Lock, SOON, claim, is_held},
+    operators,
+    quorums::Quorum,
+};
+
+const MAX_TTL: Duration = Duration::from_secs(6);
+const TTL: Duration = Duration::from_secs(4);
+/// From an installation to the next grant: the lost hold has to run out, and be told as lost.
+const NEXT_LIMIT: Duration = Duration::from_secs(60);
+
+pub(crate) async fn an_uninstallation_without_hooks_splits_no_lock_and_the_next_operator_goes_on(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let first = Lock::create(&bench, claim("first", "job", Some("q"), TTL)).await?;
+    first.held(SOON).await?;
+    let test = async {
+        helm(&bench.cluster, &["uninstall", operators::NAME, "--no-hooks", "--wait"]).await?;
+        let second = Lock::create(&bench, claim("second", "job", Some("q"), TTL)).await?;
+        // What was promised has passed, and without an operator nobody is granted anything.
+        tokio::time::sleep(2 * TTL).await;
+        ensure!(!second.recorder.versions().iter().any(|version| is_held(&version.object)), "granted by nobody");
+        bench.cluster.deploy().await?;
+        operators::all_available(&bench.cluster).await?;
+        second.held(NEXT_LIMIT).await?;
+        check_tokens(&check_apart(&[&first, &second], &[])?)?;
+        second.remove().await?;
+        first.remove().await
+    };
+    then_as_before(&bench, test).await
+}
+
+pub(crate) async fn the_check_before_an_uninstallation_says_what_is_held_and_how_to_go_on(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    let _quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
+    let lock = Lock::create(&bench, claim("job", "job", Some("q"), TTL)).await?;
+    lock.held(SOON).await?;
+    let namespace = &bench.cluster.operator_namespace;
+    let arguments = ["uninstall", operators::NAME, "--namespace", namespace, "--wait"];
+    let output = bench.cluster.helm(&arguments).await?;
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(!output.status.success(), "uninstalled while a lock was held: {said}");
+    for part in ["1 locks are held", "nothing was removed", "run helm uninstall again"] {
+        ensure!(said.contains(part), "{part:?} is not in: {said}");
+    }
+    let command = format!("kubectl delete dlock -n {} job", bench.namespace);
+    ensure!(said.contains(&command), "{command:?} is not in: {said}");
+    // What it says is enough.
+    let test = async {
+        let words: Vec<&str> = command.split(' ').skip(1).collect();
+        bench.cluster.kubectl(&words).await?;
+        helm(&bench.cluster, &["uninstall", operators::NAME, "--wait"]).await.map(drop)
+    };
+    then_as_before(&bench, test).await
+}

@@ -1,0 +1,357 @@
+//! The chart's values: what is refused, what every switch renders, and the files that are generated from the schema.
+
+use std::{fs, path::Path};
+
+use redlock_operator::{
+    api,
+    quorum::model::{
+        auth::Auth,
+        build::{OperatorPods, Transport, build},
+        plan,
+    },
+};
+use serde_json::{Value, json};
+
+use crate::{
+    CHART, KUBE_VERSION, check, helm_output,
+    rights::{of_kind, rendered, violations},
+    root, run_helm,
+};
+
+const SCHEMA: &str = "charts/redlock-operator/values.schema.json";
+const DEFINITIONS: &str = "  \"definitions\": {\n    \"redisQuorumSpec\": ";
+const REFERENCE: &str = "charts/redlock-operator/README.md";
+const REFERENCE_HEADER: &str = "\
+# The chart redlock-operator
+
+<!-- Generated from values.schema.json and values.yaml by `UPDATE=1 cargo test --test generated`: do not edit. -->
+
+Distributed locks and leader election on Kubernetes through Redlock. The quick start is in the project's README.md, and what an upgrade and
+an uninstallation do is in docs/installation.md.
+
+Names of images: `registry`, or else `global.imageRegistry`, takes the place of the registry that `repository` begins with.
+
+| value | default | meaning |
+|---|---|---|
+";
+
+/// Values with everything turned, switched off, as on OpenShift, and from a mirror.
+const VALUES: [&str; 4] = ["everything", "nothing", "openshift", "mirror"];
+
+fn values_of(name: &str) -> String {
+    format!("tests/chart/{name}.yaml")
+}
+
+fn yaml(path: &str) -> Value {
+    serde_yaml::from_str(&fs::read_to_string(root().join(path)).unwrap()).unwrap()
+}
+
+fn schema() -> Value {
+    serde_json::from_str(&fs::read_to_string(root().join(SCHEMA)).unwrap()).unwrap()
+}
+
+// ------------------------------------------------------------------ generated ---
+
+/// A schema of a CRD as a JSON schema that refuses fields which it does not name. What is Kubernetes' own is described once, for the
+/// operator's pods.
+fn strict(schema: &Value, name: &str) -> Value {
+    const SHARED: [&str; 4] = ["affinity", "tolerations", "topologySpreadConstraints", "resources"];
+    const KEPT: [&str; 13] = [
+        "type",
+        "description",
+        "enum",
+        "pattern",
+        "minLength",
+        "maxLength",
+        "minimum",
+        "maximum",
+        "maxItems",
+        "maxProperties",
+        "required",
+        "items",
+        "additionalProperties",
+    ];
+    if SHARED.contains(&name) {
+        return json!({"$ref": format!("#/properties/{name}")});
+    }
+    if schema.get("x-kubernetes-int-or-string").is_some() {
+        return json!({"type": ["number", "string"]});
+    }
+    let mut strict = serde_json::Map::new();
+    for (key, value) in schema.as_object().unwrap() {
+        match key.as_str() {
+            "items" => strict.insert(key.clone(), self::strict(value, "")),
+            "additionalProperties" if value.is_object() => strict.insert(key.clone(), self::strict(value, "")),
+            kept if KEPT.contains(&kept) => strict.insert(key.clone(), value.clone()),
+            "properties" => {
+                let fields = value.as_object().unwrap().iter();
+                let fields: serde_json::Map<_, _> =
+                    fields.map(|(name, field)| (name.clone(), self::strict(field, name))).collect();
+                strict.insert("additionalProperties".into(), json!(false));
+                strict.insert(key.clone(), Value::Object(fields))
+            }
+            _ => None,
+        };
+    }
+    Value::Object(strict)
+}
+
+/// JSON with what is short on one line, and names in the order of the alphabet.
+fn pretty(value: &Value, indent: usize) -> String {
+    let one = one_line(value);
+    if one.chars().count() + indent <= 150 {
+        return one;
+    }
+    let (inner, outer) = (" ".repeat(indent + 2), " ".repeat(indent));
+    let joined = |parts: Vec<String>| parts.join(&format!(",\n{inner}"));
+    match value {
+        Value::Object(map) => {
+            let mut fields: Vec<_> = map.iter().collect();
+            fields.sort_by_key(|(name, _)| *name);
+            let fields = fields.iter().map(|(name, value)| format!("\"{name}\": {}", pretty(value, indent + 2)));
+            format!("{{\n{inner}{}\n{outer}}}", joined(fields.collect()))
+        }
+        Value::Array(list) => {
+            format!("[\n{inner}{}\n{outer}]", joined(list.iter().map(|value| pretty(value, indent + 2)).collect()))
+        }
+        _ => one,
+    }
+}
+
+fn one_line(value: &Value) -> String {
+    match value {
+        Value::Object(map) => {
+            let mut fields: Vec<_> = map.iter().collect();
+            fields.sort_by_key(|(name, _)| *name);
+            let fields: Vec<_> =
+                fields.iter().map(|(name, value)| format!("\"{name}\": {}", one_line(value))).collect();
+            format!("{{{}}}", fields.join(", "))
+        }
+        Value::Array(list) => format!("[{}]", list.iter().map(one_line).collect::<Vec<_>>().join(", ")),
+        _ => value.to_string(),
+    }
+}
+
+#[test]
+fn the_default_quorum_in_the_values_has_the_fields_of_the_kind() {
+    let text = fs::read_to_string(root().join(SCHEMA)).unwrap();
+    let (written, _) = text.split_once(DEFINITIONS).expect("the definitions come last");
+    let quorum = api::crds().into_iter().find(|crd| crd.spec.names.kind == "RedisQuorum").unwrap();
+    let crd = serde_json::to_value(quorum).unwrap();
+    let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    check(Path::new(SCHEMA), &format!("{written}{DEFINITIONS}{}\n  }}\n}}\n", pretty(&strict(spec, ""), 4)));
+}
+
+/// The values below a schema by their paths, with defaults and descriptions.
+fn values(schema: &Value, default: &Value, path: &str, found: &mut Vec<(String, Value, String)>) {
+    let object = schema.get("anyOf").and_then(|any| any.as_array()?.iter().find(|one| one["type"] == "object"));
+    let properties = object.unwrap_or(schema)["properties"].as_object();
+    let described = properties.is_some_and(|all| all.values().all(|field| field.get("description").is_some()));
+    let Some(properties) = properties.filter(|_| described && default.is_object()) else {
+        let text = schema["description"].as_str().unwrap_or_default();
+        found.push((path.to_owned(), default.clone(), text.to_owned()));
+        return;
+    };
+    for (name, default) in default.as_object().unwrap() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        values(&properties[name], default, &path, found);
+    }
+}
+
+fn all_values() -> Vec<(String, Value, String)> {
+    let mut found = Vec::new();
+    values(&schema(), &yaml(&format!("{CHART}/values.yaml")), "", &mut found);
+    found
+}
+
+#[test]
+fn the_reference_of_values_is_that_of_the_schema() {
+    let rows = all_values().into_iter().map(|(path, default, text)| {
+        assert!(text.len() > 10, "{SCHEMA}: {path} is not described");
+        format!("| `{path}` | `{}` | {} |\n", one_line(&default), text.replace('|', "\\|"))
+    });
+    check(Path::new(REFERENCE), &format!("{REFERENCE_HEADER}{}", rows.collect::<String>()));
+}
+
+// -------------------------------------------------------------------- refused ---
+
+#[test]
+fn misspelt_values_are_refused() {
+    for (setting, named) in [
+        ("replica=3", "replica"),
+        ("replicas=0", "/replicas"),
+        ("image.repositry=x", "repositry"),
+        ("image.digest=sha256:12", "/image/digest"),
+        ("redis.image.tga=8", "/redis/image"),
+        ("log.format=xml", "/log/format"),
+        ("resources.limit.memory=1Gi", "limit"),
+        ("defaultQuorum.spec.memebers=5", "memebers"),
+        ("defaultQuorum.spec.maxTTL=soon", "maxTTL"),
+        ("defaultQuorum.spec.members=three", "members"),
+        ("defaultQuorum.spec.pod.nodeSelecter.a=b", "nodeSelecter"),
+        ("defaultQuorum.spec.allowedNamespaces.from=Everybody", "from"),
+        ("defaultQuorum.specs.members=3", "specs"),
+        ("watchNamespaces={A}", "/watchNamespaces/0"),
+        ("userRoles.aggregateLock=true", "aggregateLock"),
+        ("serviceAccount.create=maybe", "/serviceAccount/create"),
+        ("podSecurityContext.runAsuser=1", "runAsuser"),
+        ("securityContext.capabilities.dropp={ALL}", "dropp"),
+        ("livenessProbe.period=1", "period"),
+        ("tolerations[0].efect=NoSchedule", "efect"),
+        ("affinity.nodeAffinty.a=b", "nodeAffinty"),
+        ("extraEnv[0].nme=A", "nme"),
+        ("extraEnv[0].name=REDLOCK_LEASE", "/extraEnv/0/name"),
+        ("topologySpreadConstraints[0].maxSkew=1", "topologySpreadConstraints"),
+        ("crds.keep=false", "keep"),
+        ("test.enable=false", "enable"),
+    ] {
+        let (succeeded, text) = helm_output(&[&["template", "r", CHART, "--set", setting], KUBE_VERSION].concat());
+        assert!(!succeeded, "{setting} is accepted");
+        assert!(text.contains(named) && text.contains("schema"), "{setting}: {text}");
+    }
+}
+
+#[test]
+fn settings_that_cannot_work_together_are_refused() {
+    for (settings, named) in [
+        ("serviceAccount.create=false", "serviceAccount.name"),
+        ("quorumNamespaces={redis}", "defaultQuorum.namespace"),
+        ("watchNamespaces={a},leaveOutNamespaces={a}", "watchNamespaces"),
+    ] {
+        let (succeeded, text) = helm_output(&[&["template", "r", CHART, "--set", settings], KUBE_VERSION].concat());
+        assert!(!succeeded && text.contains(named), "{settings}: {text}");
+    }
+}
+
+// ------------------------------------------------------------------- rendered ---
+
+fn with_values(name: &str) -> Vec<Value> {
+    let arguments =
+        ["template", "redlock-operator", CHART, "--namespace", "redlock-system", "--values", &values_of(name)];
+    let text = run_helm(&[&arguments[..], KUBE_VERSION].concat());
+    let documents = text
+        .split("\n---\n")
+        .map(|text| serde_yaml::from_str::<Value>(text).unwrap_or_else(|e| panic!("{name}: {e}\n{text}")));
+    documents.filter(Value::is_object).collect()
+}
+
+#[test]
+fn every_value_is_turned_by_one_of_the_tests_files_and_each_renders() {
+    let files: Vec<Value> = VALUES.iter().map(|name| yaml(&values_of(name))).collect();
+    for (path, default, _) in all_values() {
+        let pointer = format!("/{}", path.replace('.', "/"));
+        let turned = files.iter().filter_map(|file| file.pointer(&pointer)).any(|value| *value != default);
+        assert!(turned, "no file in tests/chart has another value than the default for {path}");
+    }
+    for name in VALUES {
+        run_helm(&[&["lint", "--strict", CHART, "--values", &values_of(name)], KUBE_VERSION].concat());
+        assert!(of_kind(&with_values(name), "Deployment").count() == 1, "{name}");
+    }
+}
+
+fn images(objects: &[Value]) -> Vec<String> {
+    let pods = objects.iter().filter_map(|object| {
+        let spec = &object["spec"];
+        [&spec["template"]["spec"], spec].into_iter().find(|spec| spec["containers"].is_array())
+    });
+    let containers = pods.flat_map(|pod| pod["containers"].as_array().unwrap());
+    let mut images: Vec<_> =
+        containers.clone().map(|container| container["image"].as_str().unwrap().to_owned()).collect();
+    let environment = containers.flat_map(|container| container["env"].as_array().into_iter().flatten());
+    let quorum = environment.filter(|variable| variable["name"] == "REDLOCK_DEFAULT_QUORUM");
+    images.extend(quorum.map(|variable| {
+        let spec: Value = serde_json::from_str(variable["value"].as_str().unwrap()).unwrap();
+        spec["image"].as_str().unwrap().to_owned()
+    }));
+    images.sort();
+    images.dedup();
+    images
+}
+
+#[test]
+fn images_have_whole_names_and_come_from_wherever_the_values_say() {
+    let version = env!("CARGO_PKG_VERSION");
+    let public = format!("ghcr.io/redlock-operator/redlock-operator:{version}");
+    assert_eq!(images(&rendered(&[])), [api::DEFAULT_IMAGE.to_owned(), public]);
+    let digest = "sha256:fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
+    let mirrored = |name: &str| format!("mirror.example.com:5000/public/{name}");
+    let expected =
+        [mirrored(&format!("redis@{digest}")), mirrored(&format!("redlock-operator/redlock-operator:{version}"))];
+    assert_eq!(images(&with_values("mirror")), expected);
+    let all = images(&with_values("everything"));
+    assert!(all.iter().all(|image| image.starts_with("registry.example.com/")), "{all:?}");
+    assert!(all[1].starts_with(&format!("registry.example.com/valkey/valkey:8.0@{digest}")), "{all:?}");
+    // As it was before the image had parts.
+    assert_eq!(images(&rendered(&["redis.image=example.com/redis:7", "image.tag=v1"]))[0], "example.com/redis:7");
+    let own = rendered(&["image.repository=registry.example.com/redlock-operator"]);
+    assert_eq!(images(&own)[1], format!("registry.example.com/redlock-operator:{version}"));
+}
+
+#[test]
+fn on_openshift_the_platform_chooses_the_users() {
+    let objects = with_values("openshift");
+    for object in &objects {
+        let spec = &object["spec"];
+        let Some(pod) = [&spec["template"]["spec"], spec].into_iter().find(|pod| pod["containers"].is_array()) else {
+            continue;
+        };
+        for field in ["runAsUser", "runAsGroup", "fsGroup"] {
+            assert!(pod["securityContext"][field].is_null(), "{field} of {}", object["metadata"]["name"]);
+        }
+        assert_eq!(violations(pod), [""; 0]);
+    }
+}
+
+#[test]
+fn the_test_of_the_release_leaves_nothing_behind() {
+    let objects = rendered(&[]);
+    let hooks: Vec<_> =
+        objects.iter().filter(|object| object["metadata"]["annotations"]["helm.sh/hook"] == "test").collect();
+    assert_eq!(hooks.len(), 4, "a pod, its account, and what that may do");
+    for hook in hooks {
+        let policy = hook["metadata"]["annotations"]["helm.sh/hook-delete-policy"].as_str().unwrap();
+        for when in ["before-hook-creation", "hook-succeeded", "hook-failed"] {
+            assert!(policy.contains(when), "{policy}");
+        }
+    }
+}
+
+// -------------------------------------------------------------------- members ---
+
+/// The objects of a quorum that uses all settings of pods, and those of one that uses none.
+fn members() -> Vec<Value> {
+    let agent = json!({"name": "agent", "image": "registry.example.com/agent:1", "env": {"LEVEL": "info"}, "ports": {"metrics": 9121},
+        "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "16Mi"}}});
+    let pod = json!({"labels": {"team": "platform"}, "annotations": {"sidecar.istio.io/inject": "false"}, "serviceAccountName": "redis",
+        "runtimeClassName": "sandbox", "securityContext": {"runAsUser": 1_000_680_000, "fsGroup": 1_000_680_000}, "extraContainers": [agent]});
+    let client = json!([{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]);
+    let specs = [json!({"pod": pod, "clients": client}), json!({"tls": {"mode": "Disabled"}, "members": 1})];
+    let objects = ["full", "plain"].into_iter().zip(specs).flat_map(|(name, spec)| {
+        let mut quorum = api::RedisQuorum::new(name, serde_json::from_value(spec).unwrap());
+        quorum.metadata.namespace = Some("shop".into());
+        quorum.metadata.uid = Some("00000000-0000-0000-0000-000000000001".into());
+        let (plan, auth) = (plan::validate(&quorum).unwrap(), Auth::from_seed(&[9; 32]).unwrap());
+        let labels =
+            [("app.kubernetes.io/name", "redlock-operator")].map(|(key, value)| (key.into(), value.into())).into();
+        let mut objects = build(&plan, &auth, &OperatorPods::new("redlock-system", &labels), &Transport::default());
+        // What is in them is not for a file, and no rule looks at it.
+        objects.config.data = None;
+        objects.clients.iter_mut().for_each(|secret| secret.data = None);
+        let mut all = vec![json!(objects.config), json!(objects.disruption_budget), json!(objects.network_policy)];
+        all.extend(objects.clients.iter().map(|object| json!(object)));
+        all.extend(objects.services.iter().take(1).map(|object| json!(object)));
+        all.extend(objects.stateful_sets.iter().take(1).map(|object| json!(object)));
+        all
+    });
+    objects.collect()
+}
+
+#[test]
+fn what_the_operator_makes_of_a_quorum_is_written_down_for_api_servers() {
+    let documents =
+        members().iter().map(|object| format!("---\n{}", serde_yaml::to_string(object).unwrap())).collect::<String>();
+    check(
+        Path::new("tests/chart/members.yaml"),
+        &format!("# Generated by `UPDATE=1 cargo test --test generated`: do not edit.\n{documents}"),
+    );
+}

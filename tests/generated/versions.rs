@@ -1,0 +1,122 @@
+//! The version stands in Cargo.toml. Everything that repeats it says the same, and so do the names of images and the support matrix.
+
+use std::fs;
+
+use redlock_operator::api;
+
+use crate::{CHART, root};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn text(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// What follows these words, up to white space or a quotation mark.
+fn after<'a>(text: &'a str, words: &'a str) -> impl Iterator<Item = &'a str> {
+    text.split(words).skip(1).map(|rest| {
+        let end = rest.find(|c: char| c.is_whitespace() || "\"'`,)".contains(c)).unwrap_or(rest.len());
+        &rest[..end]
+    })
+}
+
+#[test]
+fn the_version_is_the_same_everywhere() {
+    let chart = text(&format!("{CHART}/Chart.yaml"));
+    for key in ["version", "appVersion"] {
+        let line = format!("{key}: {VERSION}");
+        assert!(chart.lines().any(|l| l == line), "Chart.yaml: write `{line}`");
+    }
+    let mut seen = 0;
+    for page in ["README.md", "docs/quickstart.md", "docs/installation.md", "manifests/install.yaml", "Dockerfile"] {
+        let text = text(page);
+        let named = ["redlock-operator:", "charts/redlock-operator --version ", "redlock-operator-", "ARG VERSION="];
+        for found in named.iter().flat_map(|words| after(&text, words)) {
+            let found = found.trim_end_matches(".tgz");
+            if found.starts_with(|c: char| c.is_ascii_digit()) {
+                assert_eq!(found, VERSION, "{page}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 8, "only {seen} places were found");
+}
+
+#[test]
+fn images_are_named_alike_everywhere() {
+    let repository = |image: &str| image.rsplit_once(':').map(|(repository, _)| repository.to_owned()).unwrap();
+    let redis = repository(api::DEFAULT_IMAGE);
+    for page in ["docs/installation.md", "manifests/samples/quorum.yaml"] {
+        let text = text(page);
+        let named: Vec<_> = after(&text, &format!("{redis}:")).map(str::to_owned).collect();
+        assert!(!named.is_empty(), "{page} does not name {redis}");
+        assert!(named.iter().all(|tag| format!("{redis}:{tag}") == api::DEFAULT_IMAGE), "{page}: {named:?}");
+    }
+    // On Docker Hub a name without a registry means another image to each container runtime.
+    for folder in ["manifests/samples", "tests/chart"] {
+        for file in fs::read_dir(root().join(folder)).unwrap() {
+            let path = file.unwrap().path();
+            let text = fs::read_to_string(&path).unwrap();
+            for image in after(&text, " image: ").filter(|image| !image.starts_with('{') && !image.is_empty()) {
+                let registry = image.split('/').next().unwrap();
+                assert!(registry.contains('.') && image.contains('/'), "{}: {image}", path.display());
+            }
+        }
+    }
+}
+
+/// The minor version of Kubernetes that a Go module of the local cluster pins.
+fn kubernetes(folder: &str) -> String {
+    let module = text(&format!("local/{folder}/go.mod"));
+    let version = after(&module, "k8s.io/kubernetes v").next().unwrap().to_owned();
+    version.rsplit_once('.').map(|(minor, _)| minor.to_owned()).unwrap()
+}
+
+#[test]
+fn the_support_matrix_names_what_is_run() {
+    let (oldest, newest) = (kubernetes("kube-oldest"), kubernetes("kube"));
+    let chart = text(&format!("{CHART}/Chart.yaml"));
+    assert!(
+        chart.contains(&format!("kubeVersion: \">={oldest}.0-0\"")),
+        "Chart.yaml allows another version than {oldest}"
+    );
+    let page = text("docs/installation.md");
+    assert!(page.contains(&format!("| Kubernetes | {oldest} and newer |")), "docs/installation.md");
+    assert!(page.contains(&format!("end-to-end suites on {newest};")), "docs/installation.md: {newest}");
+    assert!(page.contains(&format!("API servers of {oldest} and {newest} ")), "docs/installation.md");
+    assert!(text("README.md").contains(&format!("Kubernetes {oldest} or newer")), "README.md");
+}
+
+/// Names of fields, annotations and values below the headings of docs/stability.md, as `name`.
+#[test]
+fn what_is_stable_is_all_there() {
+    let page = text("docs/stability.md");
+    let named = |name: &str| page.contains(&format!("`{name}`"));
+    for crd in api::crds() {
+        let crd = serde_json::to_value(crd).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+        for field in schema["spec"]["properties"].as_object().unwrap().keys() {
+            assert!(named(field), "docs/stability.md does not say how stable spec.{field} is");
+        }
+    }
+    // And nothing is promised that is not there.
+    let fields: Vec<_> = api::crds().iter().map(|crd| serde_json::to_string(crd).unwrap()).collect();
+    let stable = page.split("## Stable").nth(1).and_then(|rest| rest.split("**Conditions**").next()).unwrap();
+    for name in stable.split('`').skip(1).step_by(2).filter(|name| *name != "spec" && *name != "status") {
+        assert!(
+            fields.iter().any(|text| text.contains(&format!("\"{name}\":"))),
+            "docs/stability.md: there is no {name}"
+        );
+    }
+}
+
+#[test]
+fn the_quick_start_and_the_sample_elect_in_the_same_way() {
+    let (page, sample) = (text("docs/quickstart.md"), text("manifests/samples/election.yaml"));
+    for line in [
+        "command: [sh, -c, 'hostname > /tmp/index.html && exec busybox httpd -f -p 8080 -h /tmp']",
+        "leader.redlock-operator.io/scheduler: \"true\"",
+    ] {
+        assert!(page.contains(line) && sample.contains(line), "{line}");
+    }
+}
