@@ -12,7 +12,8 @@ use kube::runtime::events::EventType;
 use parking_lot::Mutex;
 
 use super::{
-    Error, RESYNC, cluster::Cluster, copies, look::Sights, members::raise_epoch, memory::KeptObjects, owned::remove,
+    Error, RESYNC, cluster::Cluster, copies, locks, look::Sights, members::raise_epoch, memory::KeptObjects,
+    owned::remove,
 };
 use crate::{
     api::{
@@ -259,8 +260,7 @@ async fn close(
 async fn say_what_is_awaited(sights: &Sights<'_>, cluster: &Cluster<'_>, waits: &[String]) -> Result<(), Error> {
     let quorum = sights.session.quorum();
     let (generation, now) = (quorum.metadata.generation, cluster.api_time());
-    let held: Vec<String> = sights.held_locks(&quorum).into_iter().map(|lock| lock.name).collect();
-    let held = lost_locks(&held);
+    let held = lost_locks(&locks::all(&sights.held_locks(&quorum)));
     let message: Vec<&str> = waits.iter().chain(&held).map(String::as_str).collect();
     let message = message.join("; ");
     let conditions = quorum.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
