@@ -15,30 +15,20 @@ use super::{
     Error, RESYNC, cluster::Cluster, copies, locks, look::Sights, members::raise_epoch, memory::KeptObjects,
     owned::remove,
 };
-use crate::{
-    api::{
-        MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum,
-        conditions::{CommonReason, QuorumCondition, find_condition},
-    },
-    fence::{
-        FenceStep, Process, Reach, Reason, Record, Verdict,
-        decommission::{EndStep, EndView, decide_end},
-        external::{PREDECESSOR, decide_external_end},
-    },
-    quorum::{
-        model::{
-            condition::Condition,
-            effective, facts,
-            membership::users_since,
-            plan::{self, Plan},
-            record::{Stamps, publish_named, record_named},
-        },
-        session::{MemberLink, auth_of},
-    },
-    redlock::MemberName,
-    runtime::leader::Term,
-    time::Monotonic,
-};
+use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
+use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
+use crate::fence::decommission::{EndStep, EndView, decide_end};
+use crate::fence::external::{PREDECESSOR, decide_external_end};
+use crate::fence::{FenceStep, Process, Reach, Reason, Record, Verdict};
+use crate::quorum::model::condition::Condition;
+use crate::quorum::model::membership::users_since;
+use crate::quorum::model::plan::Plan;
+use crate::quorum::model::record::{Stamps, publish_named, record_named};
+use crate::quorum::model::{effective, facts, plan};
+use crate::quorum::session::{MemberLink, auth_of};
+use crate::redlock::MemberName;
+use crate::runtime::leader::Term;
+use crate::time::Monotonic;
 
 /// So many held locks are named.
 const NAMED: usize = 10;

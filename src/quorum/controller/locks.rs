@@ -5,15 +5,13 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::{
-    api::{
-        DistributedLock, RedisQuorum,
-        conditions::{LockCondition, is_true},
-    },
-    quorum::model::lookup,
-    redlock::Votes,
-    runtime::{cache::Unreadable, context::Context, keys},
-};
+use crate::api::conditions::{LockCondition, is_true};
+use crate::api::{DistributedLock, RedisQuorum};
+use crate::quorum::model::lookup;
+use crate::redlock::Votes;
+use crate::runtime::cache::Unreadable;
+use crate::runtime::context::Context;
+use crate::runtime::keys;
 
 /// A lock with a hold on the quorum.
 pub(super) enum HeldLock {
@@ -84,5 +82,5 @@ pub(super) fn is_any_longer(held: &[HeldLock], longest: Duration) -> bool {
         lock.spec.ttl.get() + lock.spec.lock_delay.unwrap_or_default().get() > longest
             || published.is_some_and(|(until, at)| until.as_millis() - at.as_millis() > longest_millis)
     };
-    held.iter().any(|held| held.is(&is_longer))
+    held.iter().any(|held| held.is(is_longer))
 }
