@@ -116,7 +116,7 @@ impl<'a> Observer<'a> {
         let members = plan.all_members().chain(leavers.map(|link| link.plan()));
         let members: Vec<Member> = members.map(|member| self.member(member, &quorum, &links)).collect();
         let lists = Lists::of(&quorum);
-        let stored_auth = session.auth();
+        let (stored_auth, agreement) = (session.auth(), session.agreement().lock().clone());
         let own = plan.all_members().zip(&members);
         let views = own.map(|(_, member)| self.view(member, &quorum, stored_auth.as_ref())).collect();
         let clients = plan.clients.iter().filter_map(|client| context.namespaces.cluster_named(&client.namespace));
@@ -137,7 +137,7 @@ impl<'a> Observer<'a> {
             views,
             namespaces: clients.collect(),
             locks: self.sights.held_locks(&quorum),
-            agreement: session.agreement().lock().clone(),
+            agreement,
             stored_auth,
             watched,
             shut_out: links.iter().flat_map(|link| link.shut_out_in_words()).collect(),
