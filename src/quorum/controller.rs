@@ -45,24 +45,18 @@ use tokio_stream::wrappers::IntervalStream;
 
 pub use default::{DefaultQuorumError, ensure_default_quorum, warn_of_other_defaults};
 
-use super::{
-    model::{
-        build::{OperatorPods, build},
-        plan::{self, Plan},
-        status::Obstacle,
-    },
-    session::{ActError, FloorError, QuorumSession, Sessions},
-};
-use crate::{
-    api::{RedisQuorum, conditions::CommonReason},
-    runtime::{
-        cache::{Cache, Change},
-        context::Context,
-        leader::Term,
-        panics::caught,
-        requests::RequestError,
-    },
-};
+use super::model::build::{OperatorPods, build};
+use super::model::plan;
+use super::model::plan::Plan;
+use super::model::status::Obstacle;
+use super::session::{ActError, FloorError, QuorumSession, Sessions};
+use crate::api::RedisQuorum;
+use crate::api::conditions::CommonReason;
+use crate::runtime::cache::{Cache, Change};
+use crate::runtime::context::Context;
+use crate::runtime::leader::Term;
+use crate::runtime::panics::caught;
+use crate::runtime::requests::RequestError;
 use auth::Secrets;
 use change::Changed;
 use cluster::Cluster;

@@ -44,13 +44,12 @@ use super::model::{
     record::{admitted_run_id, record_named, recorded_clocks},
     users,
 };
-use crate::{
-    api::RedisQuorum,
-    redis_member::{Authorities, Guard, TlsError},
-    redlock::{FencingToken, MemberError, Redlock, ValueSigner},
-    runtime::{context::Context, metrics::MemberLabels},
-    time::Clock,
-};
+use crate::api::RedisQuorum;
+use crate::redis_member::{Authorities, Guard, TlsError};
+use crate::redlock::{FencingToken, MemberError, Redlock, ValueSigner};
+use crate::runtime::context::Context;
+use crate::runtime::metrics::MemberLabels;
+use crate::time::Clock;
 use alarm::Alarm;
 use link::{Access, Shared};
 use links::Links;

@@ -1,13 +1,9 @@
 //! Commands to scripts, and replies back to types. Nothing here puts a key, a value or a password into an error.
 
-use super::{
-    guard::{Guard, RECORD_KEY},
-    scripts::{GUARDED, SCRIPTS, Script, Scripts},
-};
-use crate::{
-    redlock::{Command, FencingToken, KeyState, LockKey, MemberError, Reply, RunId, StoredValue, TOKEN_KEY},
-    time::UnixMicros,
-};
+use super::guard::{Guard, RECORD_KEY};
+use super::scripts::{GUARDED, SCRIPTS, Script, Scripts};
+use crate::redlock::{Command, FencingToken, KeyState, LockKey, MemberError, Reply, RunId, StoredValue, TOKEN_KEY};
+use crate::time::UnixMicros;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 use std::time::Duration;
 

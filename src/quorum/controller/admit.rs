@@ -9,31 +9,21 @@ use futures::future::join_all;
 use kube::runtime::events::EventType;
 use tokio::time::timeout;
 
-use super::{
-    Error,
-    cluster::Cluster,
-    fencing::{close_users, write},
-    level,
-    look::Look,
-    observe::Observer,
-    publish,
-};
-use crate::{
-    api::{MilliTime, RedisQuorum},
-    fence::{FenceStep, Reason},
-    quorum::{
-        model::{
-            effective,
-            lists::{Lists, meets_every_majority},
-            plan::Plan,
-            record::{Stamps, admitted_run_id, publish_named},
-        },
-        session::{ActError, AdminSession, FLOOR_STEP, QuorumSession, floor_of},
-    },
-    redis_member::Observation,
-    redlock::{FencingToken, restored},
-    time::UnixMillis,
-};
+use super::cluster::Cluster;
+use super::fencing::{close_users, write};
+use super::look::Look;
+use super::observe::Observer;
+use super::{Error, level, publish};
+use crate::api::{MilliTime, RedisQuorum};
+use crate::fence::{FenceStep, Reason};
+use crate::quorum::model::effective;
+use crate::quorum::model::lists::{Lists, meets_every_majority};
+use crate::quorum::model::plan::Plan;
+use crate::quorum::model::record::{Stamps, admitted_run_id, publish_named};
+use crate::quorum::session::{ActError, AdminSession, FLOOR_STEP, QuorumSession, floor_of};
+use crate::redis_member::Observation;
+use crate::redlock::{FencingToken, restored};
+use crate::time::UnixMillis;
 
 /// For the counters of the others: they are taken where they can be had.
 const COUNTERS_TIMEOUT: Duration = Duration::from_millis(600);

@@ -4,23 +4,16 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use parking_lot::Mutex;
 
-use super::{
-    Error, RESYNC, clients,
-    cluster::Cluster,
-    copies,
-    memory::{Applied, KeptObjects},
-    observe::Observer,
-    owned::{Owned, keep},
-};
-use crate::{
-    api::QUORUM_LABEL,
-    quorum::model::{
-        build::{Objects, Transport},
-        expose::SUFFIX,
-        plan::Plan,
-    },
-    runtime::requests::is_ours,
-};
+use super::cluster::Cluster;
+use super::memory::{Applied, KeptObjects};
+use super::observe::Observer;
+use super::owned::{Owned, keep};
+use super::{Error, RESYNC, clients, copies};
+use crate::api::QUORUM_LABEL;
+use crate::quorum::model::build::{Objects, Transport};
+use crate::quorum::model::expose::SUFFIX;
+use crate::quorum::model::plan::Plan;
+use crate::runtime::requests::is_ours;
 
 /// The Secrets, before the StatefulSets whose pods need them. They are read one by one, so not every time.
 pub(super) async fn keep_secrets(

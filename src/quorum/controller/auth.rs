@@ -9,21 +9,16 @@ use kube::runtime::events::EventType;
 use parking_lot::Mutex;
 
 use super::{Error, LONGEST_BACKOFF, cluster::Cluster, memory::Applied};
-use crate::{
-    api::conditions::CommonReason,
-    quorum::{
-        model::{
-            auth::Auth,
-            build::auth_secret,
-            plan::Plan,
-            secrets::{self, Found, SecretsStep, View},
-            status::Obstacle,
-        },
-        session::{QuorumSession, auth_of, says_lost},
-    },
-    runtime::requests::{is_ours, put},
-    time::Monotonic,
-};
+use crate::api::conditions::CommonReason;
+use crate::quorum::model::auth::Auth;
+use crate::quorum::model::build::auth_secret;
+use crate::quorum::model::plan::Plan;
+use crate::quorum::model::secrets;
+use crate::quorum::model::secrets::{Found, SecretsStep, View};
+use crate::quorum::model::status::Obstacle;
+use crate::quorum::session::{QuorumSession, auth_of, says_lost};
+use crate::runtime::requests::{is_ours, put};
+use crate::time::Monotonic;
 
 /// What there is to work with.
 pub(super) enum Secrets {

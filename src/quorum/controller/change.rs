@@ -10,18 +10,12 @@ use super::{
     Error, RESYNC, admit::counters_of_others, clients::former_users_on_file, cluster::Cluster, decide,
     observe::Observed, observe::Observer, publish,
 };
-use crate::{
-    api::Announced,
-    quorum::{
-        model::{
-            lists::{lost_epoch, majority, meets_every_majority},
-            membership::{ChangeStep, Obstacle, users_since},
-        },
-        session::{ActError, floor_of},
-    },
-    redis_member::acl::UserRule,
-    redlock::FencingToken,
-};
+use crate::api::Announced;
+use crate::quorum::model::lists::{lost_epoch, majority, meets_every_majority};
+use crate::quorum::model::membership::{ChangeStep, Obstacle, users_since};
+use crate::quorum::session::{ActError, floor_of};
+use crate::redis_member::acl::UserRule;
+use crate::redlock::FencingToken;
 
 /// Steps in one reconciliation.
 const STEPS: usize = 8;

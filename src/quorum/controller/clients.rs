@@ -6,27 +6,19 @@ use std::collections::{BTreeMap, HashMap};
 use k8s_openapi::api::core::v1::Secret;
 use parking_lot::Mutex;
 
-use super::{
-    Error,
-    auth::{self, Stored},
-    cluster::Cluster,
-    memory::Applied,
-    observe::{Member, Observed, Observer},
-};
-use crate::{
-    quorum::{
-        model::{
-            auth::Auth,
-            build::users_acl,
-            member::StartedWith,
-            membership::is_closed,
-            plan::{ClientPlan, MemberPlan, Plan},
-        },
-        session::{ActError, QuorumSession},
-    },
-    redis_member::acl::UserRule,
-    runtime::requests::is_ours,
-};
+use super::auth::Stored;
+use super::cluster::Cluster;
+use super::memory::Applied;
+use super::observe::{Member, Observed, Observer};
+use super::{Error, auth};
+use crate::quorum::model::auth::Auth;
+use crate::quorum::model::build::users_acl;
+use crate::quorum::model::member::StartedWith;
+use crate::quorum::model::membership::is_closed;
+use crate::quorum::model::plan::{ClientPlan, MemberPlan, Plan};
+use crate::quorum::session::{ActError, QuorumSession};
+use crate::redis_member::acl::UserRule;
+use crate::runtime::requests::is_ours;
 
 /// What the ACL files of two plans differ in.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -9,15 +9,12 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::Error;
-use crate::{
-    api::{MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus},
-    quorum::session::QuorumSession,
-    runtime::{
-        context::Context,
-        requests::{self, Namespaced, request},
-    },
-    time::{Monotonic, UnixMillis},
-};
+use crate::api::{MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
+use crate::quorum::session::QuorumSession;
+use crate::runtime::context::Context;
+use crate::runtime::requests;
+use crate::runtime::requests::{Namespaced, request};
+use crate::time::{Monotonic, UnixMillis};
 
 /// Of one quorum.
 pub(super) struct Cluster<'a> {

@@ -6,18 +6,14 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 
 use super::{Error, cluster::Cluster, observe::Observer, publish};
-use crate::{
-    api::{
-        ACCEPT_CLIENTS_ANNOTATION, CLIENT_LABEL, ClientCopy, FIELD_MANAGER, MOST_COPIES, QUORUM_LABEL,
-        QUORUM_NAMESPACE_LABEL, RedisQuorum,
-    },
-    quorum::model::{
-        auth::Auth,
-        build::{Transport, client_secret},
-        plan::{ClientPlan, Plan},
-    },
-    runtime::requests::request,
+use crate::api::{
+    ACCEPT_CLIENTS_ANNOTATION, CLIENT_LABEL, ClientCopy, FIELD_MANAGER, MOST_COPIES, QUORUM_LABEL,
+    QUORUM_NAMESPACE_LABEL, RedisQuorum,
 };
+use crate::quorum::model::auth::Auth;
+use crate::quorum::model::build::{Transport, client_secret};
+use crate::quorum::model::plan::{ClientPlan, Plan};
+use crate::runtime::requests::request;
 
 /// The copies of a quorum at one moment.
 #[derive(Debug, PartialEq, Eq)]

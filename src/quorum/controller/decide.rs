@@ -1,24 +1,18 @@
 //! What follows from one observation: the next step of an update, of a change of the members and of a rotation of passwords, and what
 //! the conditions say of them.
 
-use crate::{
-    api::{ROLLOUT_ANNOTATION, ROTATE_PASSWORDS_ANNOTATION},
-    quorum::{
-        model::{
-            auth::{Auth, Stage},
-            condition::Condition,
-            member::MemberView,
-            membership::{self, Busy, ChangeStep, Others},
-            rollout::{self, Progress, RolloutStep},
-            rotation::{self, RotationStep},
-            secrets,
-            status::{self, Overview},
-            tls::{Served, report},
-        },
-        session::says_lost,
-    },
-    redlock::MemberError,
-};
+use crate::api::{ROLLOUT_ANNOTATION, ROTATE_PASSWORDS_ANNOTATION};
+use crate::quorum::model::auth::{Auth, Stage};
+use crate::quorum::model::condition::Condition;
+use crate::quorum::model::member::MemberView;
+use crate::quorum::model::membership::{Busy, ChangeStep, Others};
+use crate::quorum::model::rollout::{Progress, RolloutStep};
+use crate::quorum::model::rotation::RotationStep;
+use crate::quorum::model::status::Overview;
+use crate::quorum::model::tls::{Served, report};
+use crate::quorum::model::{membership, rollout, rotation, secrets, status};
+use crate::quorum::session::says_lost;
+use crate::redlock::MemberError;
 
 use super::{locks, memory::Applied, observe::Observed};
 

@@ -13,33 +13,24 @@ use kube::runtime::events::EventType;
 use parking_lot::Mutex;
 
 use super::{
-    Error, RESYNC, cluster::Cluster, copies, look::Sights, members::raise_epoch, memory::KeptObjects, owned::remove,
+    Error, RESYNC, cluster::Cluster, copies, locks, look::Sights, members::raise_epoch, memory::KeptObjects,
+    owned::remove,
 };
-use crate::{
-    api::{
-        MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum,
-        conditions::{CommonReason, QuorumCondition, find_condition},
-    },
-    fence::{
-        FenceStep, Process, Reach, Reason, Record, Verdict,
-        decommission::{EndStep, EndView, decide_end},
-        external::{PREDECESSOR, decide_external_end},
-    },
-    quorum::{
-        model::{
-            condition::Condition,
-            effective, facts,
-            lists::Lists,
-            membership::users_since,
-            plan::{self, Plan},
-            record::{Stamps, publish_named, record_named},
-        },
-        session::{MemberLink, auth_of},
-    },
-    redlock::MemberName,
-    runtime::leader::Term,
-    time::Monotonic,
-};
+use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
+use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
+use crate::fence::decommission::{EndStep, EndView, decide_end};
+use crate::fence::external::{PREDECESSOR, decide_external_end};
+use crate::fence::{FenceStep, Process, Reach, Reason, Record, Verdict};
+use crate::quorum::model::condition::Condition;
+use crate::quorum::model::lists::Lists;
+use crate::quorum::model::membership::users_since;
+use crate::quorum::model::plan::Plan;
+use crate::quorum::model::record::{Stamps, publish_named, record_named};
+use crate::quorum::model::{effective, facts, plan};
+use crate::quorum::session::{MemberLink, auth_of};
+use crate::redlock::MemberName;
+use crate::runtime::leader::Term;
+use crate::time::Monotonic;
 
 /// So many held locks are named.
 const NAMED: usize = 10;
@@ -266,8 +257,7 @@ async fn close(
 async fn say_what_is_awaited(sights: &Sights<'_>, cluster: &Cluster<'_>, waits: &[String]) -> Result<(), Error> {
     let quorum = sights.session.quorum();
     let (generation, now) = (quorum.metadata.generation, cluster.api_time());
-    let held: Vec<String> = sights.held_locks(&quorum).into_iter().map(|lock| lock.name).collect();
-    let held = lost_locks(&held);
+    let held = lost_locks(&locks::all(&sights.held_locks(&quorum)));
     let message: Vec<&str> = waits.iter().chain(&held).map(String::as_str).collect();
     let message = message.join("; ");
     let conditions = quorum.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();

@@ -2,11 +2,9 @@
 
 use kube::{Api, Client, ResourceExt, api::PostParams, runtime::reflector::ObjectRef};
 
-use crate::{
-    api::{DEFAULT_QUORUM_ANNOTATION, FIELD_MANAGER, NamespacesFrom, RedisQuorum, RedisQuorumSpec},
-    quorum::model::lookup::is_marked_as_default,
-    runtime::context::Context,
-};
+use crate::api::{DEFAULT_QUORUM_ANNOTATION, FIELD_MANAGER, NamespacesFrom, RedisQuorum, RedisQuorumSpec};
+use crate::quorum::model::lookup::is_marked_as_default;
+use crate::runtime::context::Context;
 
 /// Why the default quorum could not be made.
 #[derive(Debug, thiserror::Error)]

@@ -3,17 +3,13 @@
 use kube::runtime::events::EventType;
 
 use super::{Error, cluster::Cluster, look::Look, observe::Observer, publish};
-use crate::{
-    api::MilliTime,
-    fence::{FenceStep, Reason},
-    quorum::model::{
-        effective,
-        membership::users_since,
-        record::{Stamps, publish_named},
-    },
-    redis_member::acl::UserRule,
-    time::Monotonic,
-};
+use crate::api::MilliTime;
+use crate::fence::{FenceStep, Reason};
+use crate::quorum::model::effective;
+use crate::quorum::model::membership::users_since;
+use crate::quorum::model::record::{Stamps, publish_named};
+use crate::redis_member::acl::UserRule;
+use crate::time::Monotonic;
 
 /// Only after the record says Fenced; the count starts when it is confirmed.
 pub(super) async fn close_users(observer: &Observer<'_>, look: &Look) -> Result<(), Error> {

@@ -12,12 +12,11 @@ use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 
 use super::Error;
-use crate::{
-    api::{INSTALLATION_ANNOTATION, RedisQuorum},
-    quorum::model::installation::{LeaseSight, Look, Service, decide},
-    runtime::{context::Context, requests::request},
-    time::Boottime,
-};
+use crate::api::{INSTALLATION_ANNOTATION, RedisQuorum};
+use crate::quorum::model::installation::{LeaseSight, Look, Service, decide};
+use crate::runtime::context::Context;
+use crate::runtime::requests::request;
+use crate::time::Boottime;
 
 /// Between two looks at the Lease of another installation.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);

@@ -8,15 +8,12 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Service;
 use parking_lot::Mutex;
 
-use super::{
-    Error, RESYNC,
-    cluster::Cluster,
-    decommission::{Ending, Leaver, end_member, end_of},
-    memory::KeptObjects,
-    observe::Observer,
-    owned::remove,
-    publish,
-};
+use super::cluster::Cluster;
+use super::decommission::{Ending, Leaver, end_member, end_of};
+use super::memory::KeptObjects;
+use super::observe::Observer;
+use super::owned::remove;
+use super::{Error, RESYNC, publish};
 use crate::{runtime::leader::Term, time::Monotonic};
 
 /// Between two looks at a member that leaves: the controller does not hear of the end of its objects.

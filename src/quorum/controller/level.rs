@@ -6,13 +6,9 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::time::{sleep, timeout};
 
-use crate::{
-    quorum::{
-        model::record::admitted_run_id,
-        session::{ActError, MemberLink, QuorumSession, Sessions},
-    },
-    redlock::{FencingToken, MemberError, RunId},
-};
+use crate::quorum::model::record::admitted_run_id;
+use crate::quorum::session::{ActError, MemberLink, QuorumSession, Sessions};
+use crate::redlock::{FencingToken, MemberError, RunId};
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(5);

@@ -5,39 +5,58 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::{
-    api::{
-        DistributedLock, RedisQuorum,
-        conditions::{LockCondition, is_true},
-    },
-    quorum::model::lookup,
-    redlock::Votes,
-    runtime::{context::Context, keys},
-};
+use crate::api::conditions::{LockCondition, is_true};
+use crate::api::{DistributedLock, RedisQuorum};
+use crate::quorum::model::lookup;
+use crate::redlock::Votes;
+use crate::runtime::cache::Unreadable;
+use crate::runtime::context::Context;
+use crate::runtime::keys;
 
 /// A lock with a hold on the quorum.
-pub(super) struct HeldLock {
-    /// `namespace/name`.
-    pub(super) name: String,
-    /// `None` of one that cannot be read: nothing is known of it but that it holds.
-    lock: Option<Arc<DistributedLock>>,
+pub(super) enum HeldLock {
+    Readable(Arc<DistributedLock>),
+    /// Nothing is known of it but that it holds.
+    Unreadable(Arc<Unreadable>),
 }
 
-/// All of them, sorted by name.
+/// All of them.
 pub(super) fn held(context: &Context, quorum: &RedisQuorum) -> Vec<HeldLock> {
     let (quorums, uid) = (context.quorums.all(), quorum.metadata.uid.as_deref());
     let recorded = uid.map(|uid| context.locks.under(&keys::held_on(Some(uid)))).unwrap_or_default();
     let locks = recorded.into_iter().chain(context.locks.under(&keys::held_on(None)));
+    let locks = locks.filter(|lock| lookup::holds_on(lock, quorum, &quorums)).map(HeldLock::Readable);
+    let unreadable = context.locks.unreadable().into_iter().filter(|lock| lookup::raw_holds_on(lock, quorum));
+    locks.chain(unreadable.map(HeldLock::Unreadable)).collect()
+}
+
+impl HeldLock {
+    /// Whether it is meant by what is said of locks that can be read. One that cannot be read always is.
+    fn is(&self, is_meant: impl Fn(&DistributedLock) -> bool) -> bool {
+        match self {
+            Self::Readable(lock) => is_meant(lock),
+            Self::Unreadable(_) => true,
+        }
+    }
+}
+
+/// `namespace/name` of those that are meant, sorted.
+fn names(held: &[HeldLock], is_meant: impl Fn(&DistributedLock) -> bool) -> Vec<String> {
     let name = |meta: &ObjectMeta| {
         format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
     };
-    let locks = locks.filter(|lock| lookup::holds_on(lock, quorum, &quorums));
-    let mut held: Vec<_> = locks.map(|lock| HeldLock { name: name(&lock.metadata), lock: Some(lock) }).collect();
-    let unreadable = context.locks.unreadable();
-    let unreadable = unreadable.iter().filter(|lock| lookup::raw_holds_on(lock, quorum));
-    held.extend(unreadable.map(|lock| HeldLock { name: name(&lock.metadata), lock: None }));
-    held.sort_by(|a, b| a.name.cmp(&b.name));
-    held
+    let meant = held.iter().filter(|held| held.is(&is_meant)).map(|held| match held {
+        HeldLock::Readable(lock) => name(&lock.metadata),
+        HeldLock::Unreadable(lock) => name(&lock.metadata),
+    });
+    let mut names: Vec<String> = meant.collect();
+    names.sort();
+    names
+}
+
+/// Names of all of them.
+pub(super) fn all(held: &[HeldLock]) -> Vec<String> {
+    names(held, |_| true)
 }
 
 /// Names of those that some member lacks. `members`: how many there are; so many of them are `dead` and leave, which nothing waits for.
@@ -50,8 +69,7 @@ pub(super) fn incomplete(held: &[HeldLock], members: usize, dead: usize) -> Vec<
             !replicated || status.votes.as_ref().is_none_or(|votes| !enough.contains(votes))
         })
     };
-    let meant = held.iter().filter(|held| held.lock.as_deref().is_none_or(is_incomplete));
-    meant.map(|held| held.name.clone()).collect()
+    names(held, is_incomplete)
 }
 
 /// Whether one of them may have been renewed for longer than this. By what is specified, and by what was last published: replicas that
@@ -64,5 +82,5 @@ pub(super) fn is_any_longer(held: &[HeldLock], longest: Duration) -> bool {
         lock.spec.ttl.get() + lock.spec.lock_delay.unwrap_or_default().get() > longest
             || published.is_some_and(|(until, at)| until.as_millis() - at.as_millis() > longest_millis)
     };
-    held.iter().any(|held| held.lock.as_deref().is_none_or(is_longer))
+    held.iter().any(|held| held.is(is_longer))
 }

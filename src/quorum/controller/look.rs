@@ -8,32 +8,23 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 
-use super::{
-    Error,
-    locks::{self, HeldLock},
-};
-use crate::{
-    api::{FenceReason, MemberState, MemberStatus, MemoryStatus, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum},
-    evidence::{ContainerEvidence, container_state},
-    fence::{
-        Evidence, FenceStep, Process, Reach, Record, Verdict, View, decide,
-        external::{ExternalView, decide_external, predecessor},
-        predecessor::{Facts, judge},
-    },
-    quorum::{
-        model::{
-            effective,
-            facts::{self, Whereabouts},
-            plan::Plan,
-            record::{member_named, record_named},
-            status::{has_forgotten, memory, unfit},
-        },
-        session::{LinkView, MemberLink, QuorumSession, Sessions},
-    },
-    redlock::RunId,
-    runtime::{context::Context, requests::request},
-    time::Monotonic,
-};
+use super::locks::HeldLock;
+use super::{Error, locks};
+use crate::api::{FenceReason, MemberState, MemberStatus, MemoryStatus, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum};
+use crate::evidence::{ContainerEvidence, container_state};
+use crate::fence::external::{ExternalView, decide_external, predecessor};
+use crate::fence::predecessor::{Facts, judge};
+use crate::fence::{Evidence, FenceStep, Process, Reach, Record, Verdict, View, decide};
+use crate::quorum::model::facts::Whereabouts;
+use crate::quorum::model::plan::Plan;
+use crate::quorum::model::record::{member_named, record_named};
+use crate::quorum::model::status::{has_forgotten, memory, unfit};
+use crate::quorum::model::{effective, facts};
+use crate::quorum::session::{LinkView, MemberLink, QuorumSession, Sessions};
+use crate::redlock::RunId;
+use crate::runtime::context::Context;
+use crate::runtime::requests::request;
+use crate::time::Monotonic;
 
 /// What looks are taken with.
 #[derive(Clone, Copy)]

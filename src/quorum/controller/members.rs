@@ -6,23 +6,17 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{
-    Error, RESYNC, admit,
-    cluster::Cluster,
-    fencing::{close_former, close_users, say_fenced, write},
-    look::Look,
-    observe::Observer,
-};
-use crate::{
-    api::RedisQuorumStatus,
-    fence::{FenceStep, Reason},
-    quorum::{
-        model::status::merged,
-        session::{ActError, AdminSession, MemberLink},
-    },
-    runtime::leader::Term,
-    time::Monotonic,
-};
+use super::cluster::Cluster;
+use super::fencing::{close_former, close_users, say_fenced, write};
+use super::look::Look;
+use super::observe::Observer;
+use super::{Error, RESYNC, admit};
+use crate::api::RedisQuorumStatus;
+use crate::fence::{FenceStep, Reason};
+use crate::quorum::model::status::merged;
+use crate::quorum::session::{ActError, AdminSession, MemberLink};
+use crate::runtime::leader::Term;
+use crate::time::Monotonic;
 
 /// Steps in one reconciliation: raise the epoch, record the process, its predecessor's death, the admission. More are a quarrel,
 /// and go on later.

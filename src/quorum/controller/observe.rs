@@ -8,38 +8,29 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use kube::ResourceExt;
 
-use super::{
-    locks::HeldLock,
-    look::Sights,
-    memory::{Applied, Memory},
-    owned::{Owned, is_kept},
-};
-use crate::{
-    api::{MEMBER_LABEL, RedisQuorum},
-    fence::{Reason, Record, State, Users},
-    quorum::{
-        model::{
-            agreement::Agreement,
-            auth::Auth,
-            build::mounted_acl_key,
-            effective,
-            expose::{Address, balancer_host},
-            facts,
-            lists::Lists,
-            member::{MemberView, Standing, StartedWith},
-            membership::{is_closed, is_declared_dead},
-            plan::{MemberPlan, Plan},
-            record::record_named,
-            status::{TtlReport, Watched},
-            tls::Certificate,
-        },
-        session::{ActError, LinkView, MemberLink},
-    },
-    redis_member::acl::UserRule,
-    redlock::RunId,
-    runtime::context::Context,
-    time::{Boottime, Monotonic},
-};
+use super::locks::HeldLock;
+use super::look::Sights;
+use super::memory::{Applied, Memory};
+use super::owned::{Owned, is_kept};
+use crate::api::{MEMBER_LABEL, RedisQuorum};
+use crate::fence::{Reason, Record, State, Users};
+use crate::quorum::model::agreement::Agreement;
+use crate::quorum::model::auth::Auth;
+use crate::quorum::model::build::mounted_acl_key;
+use crate::quorum::model::expose::{Address, balancer_host};
+use crate::quorum::model::lists::Lists;
+use crate::quorum::model::member::{MemberView, Standing, StartedWith};
+use crate::quorum::model::membership::{is_closed, is_declared_dead};
+use crate::quorum::model::plan::{MemberPlan, Plan};
+use crate::quorum::model::record::record_named;
+use crate::quorum::model::status::{TtlReport, Watched};
+use crate::quorum::model::tls::Certificate;
+use crate::quorum::model::{effective, facts};
+use crate::quorum::session::{ActError, LinkView, MemberLink};
+use crate::redis_member::acl::UserRule;
+use crate::redlock::RunId;
+use crate::runtime::context::Context;
+use crate::time::{Boottime, Monotonic};
 
 /// The label by which a StatefulSet marks its pods with the revision of their template.
 const REVISION_LABEL: &str = "controller-revision-hash";
@@ -125,7 +116,7 @@ impl<'a> Observer<'a> {
         let members = plan.all_members().chain(leavers.map(|link| link.plan()));
         let members: Vec<Member> = members.map(|member| self.member(member, &quorum, &links)).collect();
         let lists = Lists::of(&quorum);
-        let stored_auth = session.auth();
+        let (stored_auth, agreement) = (session.auth(), session.agreement().lock().clone());
         let own = plan.all_members().zip(&members);
         let views = own.map(|(_, member)| self.view(member, &quorum, stored_auth.as_ref())).collect();
         let clients = plan.clients.iter().filter_map(|client| context.namespaces.cluster_named(&client.namespace));
@@ -146,7 +137,7 @@ impl<'a> Observer<'a> {
             views,
             namespaces: clients.collect(),
             locks: self.sights.held_locks(&quorum),
-            agreement: session.agreement().lock().clone(),
+            agreement,
             stored_auth,
             watched,
             shut_out: links.iter().flat_map(|link| link.shut_out_in_words()).collect(),

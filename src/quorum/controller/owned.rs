@@ -16,20 +16,14 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{
-    Error,
-    cluster::Cluster,
-    memory::{Kept, KeptObjects},
-};
-use crate::{
-    api::QUORUM_LABEL,
-    quorum::model::plan::Plan,
-    runtime::{
-        cache::{Cache, Shape},
-        requests::{Namespaced, RequestError, is_ours, put},
-        scope::Scope,
-    },
-};
+use super::Error;
+use super::cluster::Cluster;
+use super::memory::{Kept, KeptObjects};
+use crate::api::QUORUM_LABEL;
+use crate::quorum::model::plan::Plan;
+use crate::runtime::cache::{Cache, Shape};
+use crate::runtime::requests::{Namespaced, RequestError, is_ours, put};
+use crate::runtime::scope::Scope;
 
 /// What the leader watches of the objects that quorums are made of. Secrets are not watched: the operator may not list them.
 #[derive(Clone)]

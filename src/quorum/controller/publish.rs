@@ -3,28 +3,22 @@
 
 use parking_lot::Mutex;
 
-use super::{
-    Error,
-    cluster::Cluster,
-    decide,
-    locks::is_any_longer,
-    observe::{Observed, Observer},
+use super::cluster::Cluster;
+use super::locks::is_any_longer;
+use super::observe::{Observed, Observer};
+use super::{Error, decide};
+use crate::api::{
+    MemberState, MemberStatus, MilliTime, PREDECESSOR_DEAD_ANNOTATION, PasswordRotation, PasswordStage, RedisQuorum,
+    RedisQuorumStatus,
 };
-use crate::{
-    api::{
-        MemberState, MemberStatus, MilliTime, PREDECESSOR_DEAD_ANNOTATION, PasswordRotation, PasswordStage,
-        RedisQuorum, RedisQuorumStatus,
-    },
-    fence::count_from,
-    quorum::model::{
-        auth::{Auth, Stage},
-        effective::{self, Effective, Lowering},
-        lists::Lists,
-        plan::Plan,
-        status::{self, Obstacle},
-    },
-    time::Monotonic,
-};
+use crate::fence::count_from;
+use crate::quorum::model::auth::{Auth, Stage};
+use crate::quorum::model::effective::{Effective, Lowering};
+use crate::quorum::model::lists::Lists;
+use crate::quorum::model::plan::Plan;
+use crate::quorum::model::status::Obstacle;
+use crate::quorum::model::{effective, status};
+use crate::time::Monotonic;
 
 /// An announcement that is off by no more milliseconds stands: two readings of two clocks never agree.
 const ANNOUNCED_WITHIN: i64 = 1_000;

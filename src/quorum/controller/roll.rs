@@ -3,21 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{
-    Error,
-    cluster::Cluster,
-    decide,
-    fencing::{close_users, say_fenced, write},
-    observe::Observer,
-};
-use crate::{
-    api::RedisQuorum,
-    fence::{FenceStep, Reason},
-    quorum::{
-        model::rollout::{Obstacle, RolloutStep},
-        session::{ActError, MemberLink},
-    },
-};
+use super::cluster::Cluster;
+use super::fencing::{close_users, say_fenced, write};
+use super::observe::Observer;
+use super::{Error, decide};
+use crate::api::RedisQuorum;
+use crate::fence::{FenceStep, Reason};
+use crate::quorum::model::rollout::{Obstacle, RolloutStep};
+use crate::quorum::session::{ActError, MemberLink};
 
 /// Locks are looked at this often while an update waits for them: the controller does not hear of their renewals.
 const LOCKS_PERIOD: Duration = Duration::from_secs(1);

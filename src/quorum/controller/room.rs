@@ -5,14 +5,11 @@ use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
 
 use super::{Error, LONGEST_BACKOFF};
-use crate::{
-    api::{
-        RedisQuorum,
-        conditions::{CommonReason, QuorumCondition},
-    },
-    quorum::model::condition::Condition,
-    runtime::{context::Context, requests::request},
-};
+use crate::api::RedisQuorum;
+use crate::api::conditions::{CommonReason, QuorumCondition};
+use crate::quorum::model::condition::Condition;
+use crate::runtime::context::Context;
+use crate::runtime::requests::request;
 
 /// Nothing is made for a quorum for which there is no room; it says so, and is looked at again.
 pub(super) async fn refuse(context: &Context, quorum: &RedisQuorum) -> Result<Action, Error> {

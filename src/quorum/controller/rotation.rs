@@ -6,24 +6,15 @@ use std::time::Duration;
 use kube::runtime::events::EventType;
 use parking_lot::Mutex;
 
-use super::{
-    Error,
-    auth::{self, Stored},
-    cluster::Cluster,
-    decide,
-    memory::{Applied, Passwords},
-    observe::{Member, Observed, Observer},
-};
-use crate::{
-    quorum::{
-        model::{
-            auth::{Auth, Stage},
-            rotation::RotationStep,
-        },
-        session::ActError,
-    },
-    redis_member::acl::OPERATOR_USER,
-};
+use super::auth::Stored;
+use super::cluster::Cluster;
+use super::memory::{Applied, Passwords};
+use super::observe::{Member, Observed, Observer};
+use super::{Error, auth, decide};
+use crate::quorum::model::auth::{Auth, Stage};
+use crate::quorum::model::rotation::RotationStep;
+use crate::quorum::session::ActError;
+use crate::redis_member::acl::OPERATOR_USER;
 
 /// A member that failed is tried again after this.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);

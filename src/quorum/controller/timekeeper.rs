@@ -11,15 +11,13 @@ use tokio::time::interval;
 use tokio_stream::wrappers::IntervalStream;
 
 use super::{Error, Leader, cluster::Cluster};
-use crate::{
-    api::RedisQuorum,
-    quorum::{
-        model::{effective, record::recorded_clocks, timekeeping::corrections},
-        session::{QuorumSession, TimeView},
-    },
-    redlock::{MemberName, RunId},
-    time::{Boottime, Clock},
-};
+use crate::api::RedisQuorum;
+use crate::quorum::model::effective;
+use crate::quorum::model::record::recorded_clocks;
+use crate::quorum::model::timekeeping::corrections;
+use crate::quorum::session::{QuorumSession, TimeView};
+use crate::redlock::{MemberName, RunId};
+use crate::time::{Boottime, Clock};
 
 /// Between two looks at what is recorded.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);

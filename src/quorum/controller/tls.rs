@@ -12,29 +12,20 @@ use kube::ResourceExt;
 use kube::runtime::events::EventType;
 use parking_lot::Mutex;
 
-use super::{
-    Error,
-    cluster::Cluster,
-    memory::{ReadTls, SECRETS_PERIOD},
-    observe::{Member, Observed},
+use super::Error;
+use super::cluster::Cluster;
+use super::memory::{ReadTls, SECRETS_PERIOD};
+use super::observe::{Member, Observed};
+use crate::api::conditions::CommonReason;
+use crate::quorum::model::build::{TLS_DIRECTORY, Transport, tls_secret};
+use crate::quorum::model::plan::{Plan, TlsPlan};
+use crate::quorum::model::status::Obstacle;
+use crate::quorum::model::tls::authority::{Authority, Pair, advance};
+use crate::quorum::model::tls::{
+    AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY, issue, read, union,
 };
-use crate::{
-    api::conditions::CommonReason,
-    quorum::{
-        model::{
-            build::{TLS_DIRECTORY, Transport, tls_secret},
-            plan::{Plan, TlsPlan},
-            status::Obstacle,
-            tls::{
-                AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY,
-                authority::{Authority, Pair, advance},
-                issue, read, union,
-            },
-        },
-        session::{ActError, MemberLink, QuorumSession, authorities_of},
-    },
-    runtime::requests::{is_ours, put},
-};
+use crate::quorum::session::{ActError, MemberLink, QuorumSession, authorities_of};
+use crate::runtime::requests::{is_ours, put};
 
 /// Between two looks at a member that serves an older certificate.
 const RELOAD_PERIOD: Duration = Duration::from_secs(3);

@@ -11,17 +11,13 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{
-    effective::{self, SHORTEST},
-    lists::Lists,
-    plan,
-};
-use crate::{
-    api::{Announced, RedisQuorum},
-    redis_member::{Claim, OtherClaim, RecordLook, relied_on, share},
-    redlock::{MemberName, RunId},
-    time::Boottime,
-};
+use super::effective::SHORTEST;
+use super::lists::Lists;
+use super::{effective, plan};
+use crate::api::{Announced, RedisQuorum};
+use crate::redis_member::{Claim, OtherClaim, RecordLook, relied_on, share};
+use crate::redlock::{MemberName, RunId};
+use crate::time::Boottime;
 
 mod master;
 

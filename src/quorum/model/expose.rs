@@ -8,10 +8,8 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use rustls::pki_types::ServerName;
 
 use super::invalid::Invalid;
-use crate::{
-    api::{Expose, ExposeType},
-    redis_member::Network,
-};
+use crate::api::{Expose, ExposeType};
+use crate::redis_member::Network;
 
 /// Port of every member.
 pub const PORT: u16 = 6379;

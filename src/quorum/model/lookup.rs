@@ -10,11 +10,11 @@ use kube::{
     runtime::reflector::ObjectRef,
 };
 
-use crate::{
-    api::{AllowedNamespaces, DEFAULT_QUORUM_ANNOTATION, DistributedLock, KeyLayout, NamespacesFrom, RedisQuorum},
-    redlock::LockKey,
-    runtime::cache::Unreadable,
+use crate::api::{
+    AllowedNamespaces, DEFAULT_QUORUM_ANNOTATION, DistributedLock, KeyLayout, NamespacesFrom, RedisQuorum,
 };
+use crate::redlock::LockKey;
+use crate::runtime::cache::Unreadable;
 
 /// Why a lock has no quorum.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -14,15 +14,11 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{
-    lists::{Lists, majority, meets_every_majority},
-    member::{MemberView, names},
-    record::{member_named, record_named},
-};
-use crate::{
-    api::{Announced, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum, RedisQuorumStatus},
-    time::Monotonic,
-};
+use super::lists::{Lists, majority, meets_every_majority};
+use super::member::{MemberView, names};
+use super::record::{member_named, record_named};
+use crate::api::{Announced, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum, RedisQuorumStatus};
+use crate::time::Monotonic;
 
 mod describe;
 

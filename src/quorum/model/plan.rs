@@ -7,16 +7,12 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
-use super::{
-    expose::{ExposePlan, PORT, SUFFIX},
-    invalid::Invalid,
-    lists::{Lists, MOST},
-};
-use crate::{
-    api::{ClientAccess, ClockDrift, MemberPod, RedisQuorum, TlsMode},
-    redis_member::acl::{KeyPrefix, UserRule},
-    redlock::{Drift, Settings},
-};
+use super::expose::{ExposePlan, PORT, SUFFIX};
+use super::invalid::Invalid;
+use super::lists::{Lists, MOST};
+use crate::api::{ClientAccess, ClockDrift, MemberPod, RedisQuorum, TlsMode};
+use crate::redis_member::acl::{KeyPrefix, UserRule};
+use crate::redlock::{Drift, Settings};
 
 pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_lists};
 

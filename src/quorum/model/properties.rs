@@ -5,20 +5,13 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{
-    auth::Auth,
-    build::{OperatorPods, Transport, build},
-    effective, plan,
-    record::{Stamps, publish, record_of},
-    users,
-};
-use crate::{
-    api::{
-        RedisQuorum,
-        properties::{config, object},
-    },
-    time::Monotonic,
-};
+use super::auth::Auth;
+use super::build::{OperatorPods, Transport, build};
+use super::record::{Stamps, publish, record_of};
+use super::{effective, plan, users};
+use crate::api::RedisQuorum;
+use crate::api::properties::{config, object};
+use crate::time::Monotonic;
 
 proptest! {
     #![proptest_config(config())]

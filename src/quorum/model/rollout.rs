@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_member_without_a_vote_is_replaced_at_once() {
-        // A bad image, written back: the first member has the bad one, the others are what they shall be again.
+        // A bad image, written back: the first member has the bad one, the others are what they should be again.
         assert_eq!(step(&three([(true, Standing::Out), NEW, NEW])), RolloutStep::Replace("q-0".into()));
         // Also while others are out, and with locks that are not everywhere.
         let members = three([NEW, (true, Standing::Out), (false, Standing::Out)]);
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(step(&three([NEW, LOST, LOST])), RolloutStep::Replace("q-1".into()));
         assert_eq!(step(&three([NEW, NEW, LOST])), RolloutStep::Replace("q-2".into()));
         assert_eq!(step(&three([NEW, NEW, NEW])), RolloutStep::Nothing);
-        // Its process has started anew in its pod, and knows the new secrets: closed first, like any other.
+        // Its process has started again in its pod, and knows the new secrets: closed first, like any other.
         assert_eq!(step(&three([NEW, NEW, OLD])), RolloutStep::CloseAndReplace("q-2".into()));
         assert_eq!(step(&three([NEW, LOST, OLD])), RolloutStep::Replace("q-1".into()));
     }

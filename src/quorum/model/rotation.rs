@@ -4,10 +4,8 @@
 //! may still use. Adding a password disturbs no connection. Taking the old one away ends the connections that were made with it, so that is
 //! done on one member at a time, while all others may vote.
 
-use super::{
-    auth::{Rotation, Stage},
-    member::{MemberView, names},
-};
+use super::auth::{Rotation, Stage};
+use super::member::{MemberView, names};
 use crate::api::ROTATE_PASSWORDS_ANNOTATION;
 
 /// The text of the annotation that ends a rotation.

@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::{
-    api::RedisQuorum,
-    quorum::model::{
-        agreement::{Agreement, Role, claim_of},
-        lists::Lists,
-        plan::{self, MemberPlan},
-    },
-    redlock::MemberName,
-};
+use crate::api::RedisQuorum;
+use crate::quorum::model::agreement::{Agreement, Role, claim_of};
+use crate::quorum::model::lists::Lists;
+use crate::quorum::model::plan;
+use crate::quorum::model::plan::MemberPlan;
+use crate::redlock::MemberName;
 use parking_lot::{Mutex, MutexGuard};
 
 /// What the operators that share masters say to each other, as this replica knows it: the links read it, the votes rest on it.

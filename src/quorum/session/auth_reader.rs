@@ -10,19 +10,13 @@ use kube::{Api, ResourceExt};
 use tokio::time::timeout;
 
 use super::QuorumSession;
-use crate::{
-    api::{
-        RedisQuorum, TlsMode,
-        conditions::{CommonReason, QuorumCondition, find_condition},
-    },
-    quorum::model::{
-        auth::Auth,
-        build::auth_secret,
-        plan::{auth_name, config_name, validate},
-        tls::AUTHORITIES_KEY,
-    },
-    runtime::requests::{RequestError, SHORT_TIMEOUT, as_operator, is_ours, within},
-};
+use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
+use crate::api::{RedisQuorum, TlsMode};
+use crate::quorum::model::auth::Auth;
+use crate::quorum::model::build::auth_secret;
+use crate::quorum::model::plan::{auth_name, config_name, validate};
+use crate::quorum::model::tls::AUTHORITIES_KEY;
+use crate::runtime::requests::{RequestError, SHORT_TIMEOUT, as_operator, is_ours, within};
 
 const RETRY: Duration = Duration::from_secs(1);
 const REREAD: Duration = Duration::from_secs(300);

@@ -6,19 +6,13 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::{
-    fence::{
-        Users,
-        clock::{Attribution, ClockWatch, Judgement, OwnClocks, Rule, Step, attribute},
-    },
-    quorum::model::{
-        status::ClockReport,
-        timekeeping::{Testimony, reckon},
-    },
-    redlock::{ClockCheck, ClockSample, MemberName, RunId},
-    runtime::api_time::ApiTime,
-    time::{Boottime, ClockOffset, UnixMicros, time_at},
-};
+use crate::fence::Users;
+use crate::fence::clock::{Attribution, ClockWatch, Judgement, OwnClocks, Rule, Step, attribute};
+use crate::quorum::model::status::ClockReport;
+use crate::quorum::model::timekeeping::{Testimony, reckon};
+use crate::redlock::{ClockCheck, ClockSample, MemberName, RunId};
+use crate::runtime::api_time::ApiTime;
+use crate::time::{Boottime, ClockOffset, UnixMicros, time_at};
 
 /// What the status says of the clocks of admitted processes: what has to be added to `TIME`.
 pub(crate) type RecordedClocks = BTreeMap<MemberName, (RunId, Option<i64>)>;

@@ -10,18 +10,12 @@ use kube::Api;
 use tokio::time::timeout;
 
 use super::{QuorumSession, auth_reader::secrets, link::Credentials};
-use crate::{
-    api::RedisQuorum,
-    quorum::model::{
-        plan::{ExternalPlan, ExternalTlsPlan, MemberPlan, known_members},
-        tls::AUTHORITIES_KEY,
-    },
-    redis_member::{Authorities, Secret, TlsClient},
-    runtime::{
-        api_time::ApiTime,
-        requests::{SHORT_TIMEOUT, within},
-    },
-};
+use crate::api::RedisQuorum;
+use crate::quorum::model::plan::{ExternalPlan, ExternalTlsPlan, MemberPlan, known_members};
+use crate::quorum::model::tls::AUTHORITIES_KEY;
+use crate::redis_member::{Authorities, Secret, TlsClient};
+use crate::runtime::api_time::ApiTime;
+use crate::runtime::requests::{SHORT_TIMEOUT, within};
 
 const RETRY: Duration = Duration::from_secs(1);
 const REREAD: Duration = Duration::from_secs(10);

@@ -3,15 +3,11 @@
 use std::time::Duration;
 
 use super::{MemberLink, QuorumSession, latency::timed};
-use crate::{
-    api::RedisQuorum,
-    quorum::model::{
-        lists::{Lists, majority},
-        record::admitted_run_id,
-    },
-    redis_member::Link,
-    redlock::{Elector, Electorate, MemberName, RunId},
-};
+use crate::api::RedisQuorum;
+use crate::quorum::model::lists::{Lists, majority};
+use crate::quorum::model::record::admitted_run_id;
+use crate::redis_member::Link;
+use crate::redlock::{Elector, Electorate, MemberName, RunId};
 
 impl QuorumSession {
     /// The process of a member whose votes count now.

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use kube::runtime::reflector::ObjectRef;
 use prometheus_client::metrics::histogram::Histogram;
 
-use crate::{
-    api::RedisQuorum,
-    redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName},
-    runtime::metrics::{MemberLabels, Metrics},
-};
+use crate::api::RedisQuorum;
+use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName};
+use crate::runtime::metrics::{MemberLabels, Metrics};
 
 /// A member whose answers are timed. An answer that the engine did not wait for is not.
 struct Timed {

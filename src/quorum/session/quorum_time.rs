@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use super::QuorumSession;
-use crate::{
-    quorum::model::timekeeping::Testimony,
-    redis_member::Observation,
-    time::{Boottime, ClockOffset, UnixMicros, UnixMillis},
-};
+use crate::quorum::model::timekeeping::Testimony;
+use crate::redis_member::Observation;
+use crate::time::{Boottime, ClockOffset, UnixMicros, UnixMillis};
 
 /// What the leader decides by about the quorum's clock.
 pub(crate) struct TimeView {

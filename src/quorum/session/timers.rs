@@ -156,7 +156,7 @@ mod tests {
         // The kubelet lags behind the restart.
         assert_eq!(c.container_of("p", &s, at(900)), None);
         assert_eq!(c.container_of("p", &r, at(901)).as_deref(), Some("c"));
-        // Nobody had answered in it before.
+        // No process had answered in it before.
         assert_eq!(shown().container_of("p", &s, at(900)).as_deref(), Some("c"));
     }
 }

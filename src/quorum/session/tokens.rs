@@ -7,11 +7,9 @@ use kube::{Api, ResourceExt, api::PostParams};
 use tokio::sync::Mutex;
 
 use super::QuorumSession;
-use crate::{
-    api::RedisQuorum,
-    redlock::FencingToken,
-    runtime::requests::{RequestError, SHORT_TIMEOUT, within},
-};
+use crate::api::RedisQuorum;
+use crate::redlock::FencingToken;
+use crate::runtime::requests::{RequestError, SHORT_TIMEOUT, within};
 
 /// The floor is raised in such steps, so that few acquisitions cost a write to etcd. No more than that: a counter that is restored
 /// from the floor leaps by a step, and must not get ahead of the clock by more than the time that it takes to delete a quorum and

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::FRESH;
-use crate::{
-    quorum::model::lists::Lists,
-    redis_member::{Claim, OtherClaim, relied_on},
-    redlock::RunId,
-    time::Boottime,
-};
+use crate::quorum::model::lists::Lists;
+use crate::redis_member::{Claim, OtherClaim, relied_on};
+use crate::redlock::RunId;
+use crate::time::Boottime;
 
 /// What an external member is to the quorum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

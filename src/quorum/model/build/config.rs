@@ -4,19 +4,14 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::{
-    Transport, owned, quorum_labels,
-    stateful_set::{TLS_DIRECTORY, resources},
-};
-use crate::{
-    quorum::model::{
-        auth::Auth,
-        expose::PORT,
-        plan::{MemberPlan, Plan},
-        tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, PRIVATE_KEY_KEY},
-    },
-    redis_member::acl::{self, OPERATOR_USER, UserRule},
-};
+use super::stateful_set::{TLS_DIRECTORY, resources};
+use super::{Transport, owned, quorum_labels};
+use crate::quorum::model::auth::Auth;
+use crate::quorum::model::expose::PORT;
+use crate::quorum::model::plan::{MemberPlan, Plan};
+use crate::quorum::model::tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, PRIVATE_KEY_KEY};
+use crate::redis_member::acl;
+use crate::redis_member::acl::{OPERATOR_USER, UserRule};
 
 /// Memory of a member, in bytes, for each connection that it accepts: a member of the default size accepts 512.
 const MEMORY_PER_CLIENT: u64 = 192 << 10;

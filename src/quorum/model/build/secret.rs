@@ -4,15 +4,11 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
 use super::{Transport, client_labels, owned, quorum_labels};
-use crate::{
-    api::ClientAccess,
-    quorum::model::{
-        auth::Auth,
-        expose::PORT,
-        plan::{ClientPlan, MemberPlan, Plan},
-        tls::AUTHORITIES_KEY,
-    },
-};
+use crate::api::ClientAccess;
+use crate::quorum::model::auth::Auth;
+use crate::quorum::model::expose::PORT;
+use crate::quorum::model::plan::{ClientPlan, MemberPlan, Plan};
+use crate::quorum::model::tls::AUTHORITIES_KEY;
 
 /// The Secret that holds the seeds of a quorum.
 pub fn auth_secret(plan: &Plan, auth: &Auth) -> Secret {

@@ -4,13 +4,9 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{member_labels, owned};
-use crate::{
-    api::MEMBER_LABEL,
-    quorum::model::{
-        expose::{ExposePlan, PORT},
-        plan::{MemberPlan, Plan},
-    },
-};
+use crate::api::MEMBER_LABEL;
+use crate::quorum::model::expose::{ExposePlan, PORT};
+use crate::quorum::model::plan::{MemberPlan, Plan};
 
 /// The name of one member. It publishes addresses that are not ready: a fenced member answers its clients "no permission", which
 /// they take as one vote less, while a name that does not resolve stops many of them from starting at all.

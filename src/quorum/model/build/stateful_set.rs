@@ -10,21 +10,14 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{
-    REDIS_CONTAINER,
-    config::{conf_key, mounted_acl_key, readiness_key},
-    member_labels, owned, quorum_selector,
-};
-use crate::{
-    api::{ExtraContainer, MEMBER_LABEL, MemberPod, MemberSecurityContext},
-    quorum::model::{
-        auth::Auth,
-        expose::PORT,
-        plan::{MemberPlan, Plan, TlsPlan},
-        tls::{CERTIFICATE_KEY, PRIVATE_KEY_KEY},
-    },
-    redis_member::acl::PROBE_USER,
-};
+use super::config::{conf_key, mounted_acl_key, readiness_key};
+use super::{REDIS_CONTAINER, member_labels, owned, quorum_selector};
+use crate::api::{ExtraContainer, MEMBER_LABEL, MemberPod, MemberSecurityContext};
+use crate::quorum::model::auth::Auth;
+use crate::quorum::model::expose::PORT;
+use crate::quorum::model::plan::{MemberPlan, Plan, TlsPlan};
+use crate::quorum::model::tls::{CERTIFICATE_KEY, PRIVATE_KEY_KEY};
+use crate::redis_member::acl::PROBE_USER;
 
 /// The user `redis` of the official images, and of Debian's.
 const REDIS_UID: i64 = 999;

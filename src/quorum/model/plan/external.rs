@@ -3,14 +3,10 @@
 use kube::ResourceExt;
 
 use super::{MemberPlan, members, own_member};
-use crate::{
-    api::{ExternalStatus, ExternalTls, RedisQuorum, SecretRef},
-    quorum::model::{
-        invalid::Invalid,
-        lists::{Lists, MOST},
-        record::member_named,
-    },
-};
+use crate::api::{ExternalStatus, ExternalTls, RedisQuorum, SecretRef};
+use crate::quorum::model::invalid::Invalid;
+use crate::quorum::model::lists::{Lists, MOST};
+use crate::quorum::model::record::member_named;
 
 /// Where a master is that others run, and who knows its password.
 #[derive(Clone, Debug, PartialEq, Eq)]

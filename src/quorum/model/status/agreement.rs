@@ -1,18 +1,12 @@
 //! The condition QuorumAgrees: do all operators that share masters list the same members, and wait for each other's locks?
 
-use crate::{
-    api::{
-        GoDuration,
-        conditions::{CommonReason, QuorumCondition, Status},
-    },
-    quorum::model::{
-        agreement::{Agreement, Conflict, Sharing},
-        condition::Condition,
-        plan::Plan,
-    },
-    redis_member::{Claim, OtherClaim, relied_on},
-    time::Boottime,
-};
+use crate::api::GoDuration;
+use crate::api::conditions::{CommonReason, QuorumCondition, Status};
+use crate::quorum::model::agreement::{Agreement, Conflict, Sharing};
+use crate::quorum::model::condition::Condition;
+use crate::quorum::model::plan::Plan;
+use crate::redis_member::{Claim, OtherClaim, relied_on};
+use crate::time::Boottime;
 
 /// What is known at `now`.
 pub fn quorum_agrees(agreement: &Agreement, plan: &Plan, now: Boottime) -> Condition {

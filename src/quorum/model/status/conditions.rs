@@ -3,17 +3,11 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::admitted_of;
-use crate::{
-    api::{
-        FenceReason, MemberState, MemberStatus, RedisQuorumStatus,
-        conditions::{CommonReason, QuorumCondition, Status},
-    },
-    quorum::model::{
-        condition::Condition,
-        lists::{Lists, majority},
-        rollout::Progress,
-    },
-};
+use crate::api::conditions::{CommonReason, QuorumCondition, Status};
+use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
+use crate::quorum::model::condition::Condition;
+use crate::quorum::model::lists::{Lists, majority};
+use crate::quorum::model::rollout::Progress;
 
 /// What the conditions are made from, beside the status itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,13 +2,11 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
-use crate::{
-    api::{
-        RedisQuorum,
-        conditions::{CommonReason, QuorumCondition, find_condition},
-    },
-    quorum::model::{condition::Condition, lists::wanted, rollout::Progress},
-};
+use crate::api::RedisQuorum;
+use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
+use crate::quorum::model::condition::Condition;
+use crate::quorum::model::lists::wanted;
+use crate::quorum::model::rollout::Progress;
 
 fn quorum(members: serde_json::Value) -> RedisQuorum {
     let mut quorum = RedisQuorum::new("main", Default::default());

@@ -5,14 +5,10 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::{
-    api::{
-        FenceReason, GoDuration, RedisQuorumStatus,
-        conditions::{CommonReason, QuorumCondition, Status},
-    },
-    fence::clock::Step,
-    quorum::model::condition::Condition,
-};
+use crate::api::conditions::{CommonReason, QuorumCondition, Status};
+use crate::api::{FenceReason, GoDuration, RedisQuorumStatus};
+use crate::fence::clock::Step;
+use crate::quorum::model::condition::Condition;
 
 /// So many prefixes are named at most.
 const NAMED: usize = 5;

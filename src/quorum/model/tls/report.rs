@@ -3,11 +3,9 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::Certificate;
-use crate::{
-    api::conditions::{CommonReason, QuorumCondition},
-    quorum::model::condition::Condition,
-    redis_member::Fingerprint,
-};
+use crate::api::conditions::{CommonReason, QuorumCondition};
+use crate::quorum::model::condition::Condition;
+use crate::redis_member::Fingerprint;
 
 /// Members that are not as they should be are named up to this many.
 const NAMED: usize = 9;

@@ -1,8 +1,6 @@
 use super::*;
-use crate::{
-    redlock::Drift,
-    time::{TokioClock, UnixMicros},
-};
+use crate::redlock::Drift;
+use crate::time::{TokioClock, UnixMicros};
 
 const RULE: Rule =
     Rule { drift: Drift { ppm: 10_000, floor: Duration::from_millis(2) }, window: Duration::from_secs(30) };

@@ -3,15 +3,12 @@
 use std::time::Duration;
 
 use super::{MemberLink, busy::Busy};
-use crate::{
-    quorum::{
-        model::status::TtlReport,
-        session::ttl::{PAGE, TtlWalk},
-    },
-    redis_member::{AdminConnection, Load, NOBODY, ScriptKill, Strain, acl::UserRule},
-    redlock::{MemberError, MemberName, RunId},
-    time::Monotonic,
-};
+use crate::quorum::model::status::TtlReport;
+use crate::quorum::session::ttl::{PAGE, TtlWalk};
+use crate::redis_member::acl::UserRule;
+use crate::redis_member::{AdminConnection, Load, NOBODY, ScriptKill, Strain};
+use crate::redlock::{MemberError, MemberName, RunId};
+use crate::time::Monotonic;
 
 /// The same news is told again after this at the earliest, and is of no use later.
 const TOLD_AGAIN: Duration = Duration::from_secs(30);

@@ -1,12 +1,10 @@
 //! What a link has seen of its member, and what that says at one moment.
 
 use super::inspections::Inspections;
-use crate::{
-    fence::{ProcessWatch, Sight},
-    redis_member::{Endpoint, Fingerprint, Observation, Users},
-    redlock::{MemberError, RunId},
-    time::Monotonic,
-};
+use crate::fence::{ProcessWatch, Sight};
+use crate::redis_member::{Endpoint, Fingerprint, Observation, Users};
+use crate::redlock::{MemberError, RunId};
+use crate::time::Monotonic;
 
 /// What a link has seen.
 #[derive(Clone, Debug, Default)]

@@ -6,15 +6,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 use super::{MemberLink, Target, external::Credentials};
-use crate::{
-    api::MEMBER_LABEL,
-    quorum::model::{auth::Auth, expose::PORT, facts},
-    redis_member::{
-        Authorities, Endpoint, Guard, RedisMember, TlsClient,
-        acl::{OPERATOR_USER, UserRule},
-    },
-    redlock::RunId,
-};
+use crate::api::MEMBER_LABEL;
+use crate::quorum::model::auth::Auth;
+use crate::quorum::model::expose::PORT;
+use crate::quorum::model::facts;
+use crate::redis_member::acl::{OPERATOR_USER, UserRule};
+use crate::redis_member::{Authorities, Endpoint, Guard, RedisMember, TlsClient};
+use crate::redlock::RunId;
 
 /// What it takes to connect to members.
 #[derive(Clone, Copy, Debug)]

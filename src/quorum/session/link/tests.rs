@@ -9,20 +9,19 @@ use tokio::sync::broadcast;
 use tokio_util::sync::DropGuard;
 
 use super::*;
-use crate::{
-    api::RedisQuorum,
-    fence::{Users, clock::Rule},
-    quorum::model::{
-        auth::Auth,
-        build::{redis_conf, users_acl},
-        expose::PORT,
-        plan::{Plan, validate},
-        users::voting_users,
-    },
-    redis_member::acl::{OPERATOR_USER, UserRule},
-    redlock::{Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings},
-    time::{Clock, SystemClock},
+use crate::api::RedisQuorum;
+use crate::fence::Users;
+use crate::fence::clock::Rule;
+use crate::quorum::model::auth::Auth;
+use crate::quorum::model::build::{redis_conf, users_acl};
+use crate::quorum::model::expose::PORT;
+use crate::quorum::model::plan::{Plan, validate};
+use crate::quorum::model::users::voting_users;
+use crate::redis_member::acl::{OPERATOR_USER, UserRule};
+use crate::redlock::{
+    Acquire, AcquireRequest, Elector, Electorate, FencingToken, LockMember, LockValue, Redlock, Settings,
 };
+use crate::time::{Clock, SystemClock};
 
 mod busy;
 mod epochs;

@@ -9,19 +9,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{MS, PPM, S};
-use crate::{
-    fence::{
-        Users,
-        clock::{OwnClocks, Rule},
-    },
-    quorum::{
-        model::timekeeping::{STEP, corrections},
-        session::ClockGuard,
-    },
-    redlock::{ClockSample, Drift, MemberName, RunId},
-    runtime::api_time::ApiTime,
-    time::{Boottime, ClockOffset, SystemClock, UnixMicros},
-};
+use crate::fence::Users;
+use crate::fence::clock::{OwnClocks, Rule};
+use crate::quorum::model::timekeeping::{STEP, corrections};
+use crate::quorum::session::ClockGuard;
+use crate::redlock::{ClockSample, Drift, MemberName, RunId};
+use crate::runtime::api_time::ApiTime;
+use crate::time::{Boottime, ClockOffset, SystemClock, UnixMicros};
 
 /// Readings are made twice a second.
 const TICK: i64 = 500 * MS;

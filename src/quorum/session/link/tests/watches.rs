@@ -6,10 +6,8 @@ use std::sync::OnceLock;
 use redis::aio::MultiplexedConnection;
 
 use super::*;
-use crate::{
-    quorum::model::status::TtlReport,
-    redlock::{ClockCheck, Command as Asked, MemberFailure},
-};
+use crate::quorum::model::status::TtlReport;
+use crate::redlock::{ClockCheck, Command as Asked, MemberFailure};
 
 pub(super) const EPOCH: i64 = 7;
 
