@@ -3,7 +3,8 @@ FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY src src
-RUN cargo build --release --locked --bin redlock
+COPY client client
+RUN cargo build --workspace --release --locked --bin redlock
 
 # The same Debian as the build, or glibc differs.
 FROM debian:12-slim

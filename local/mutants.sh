@@ -26,8 +26,8 @@ shopt -s nullglob
 (cd "$ROOT" && git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf -) | tar -C "$TREE" -xmf -
 cd "$TREE" || exit
 
-build() { cargo test --locked --quiet --test operator_simulation --no-run >"$LOCAL/mutants/build.log" 2>&1; }
-simulate() { cargo test --locked --quiet --test operator_simulation -- --exact seeds::no_seed_violates_anything --nocapture; }
+build() { cargo test --workspace --locked --quiet --test operator_simulation --no-run >"$LOCAL/mutants/build.log" 2>&1; }
+simulate() { cargo test --workspace --locked --quiet --test operator_simulation -- --exact seeds::no_seed_violates_anything --nocapture; }
 
 # Those of the last run that showed a violation.
 violated() { grep -o '^SEED=[0-9]*' "$LOCAL/mutants/run.log" | head -n 5 | tr '\n' ' '; }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{Value, cmd};
 
 use super::AdminConnection;
-use super::guard::RECORD_KEY;
+use super::RECORD_KEY;
 use super::wire;
 use crate::redlock::{FencingToken, MemberError, TOKEN_KEY};
 

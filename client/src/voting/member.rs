@@ -1,10 +1,6 @@
-mod connection;
-mod owed;
-mod session;
-
+use super::connection::Actor;
 use super::{Endpoint, Guard, Machine};
 use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName, RunId};
-use connection::Actor;
 use std::fmt;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
@@ -21,9 +17,9 @@ pub enum Link {
 }
 
 /// Commands on their way to the member, and where their answers go.
-struct Job {
-    commands: Vec<Command>,
-    answer: oneshot::Sender<Result<Answers, MemberError>>,
+pub(super) struct Job {
+    pub(super) commands: Vec<Command>,
+    pub(super) answer: oneshot::Sender<Result<Answers, MemberError>>,
 }
 
 /// A Redis master as a voter. A task of its own holds the one connection: what is enqueued at the same moment is
