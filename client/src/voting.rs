@@ -7,6 +7,7 @@ mod connect;
 mod connection;
 mod endpoint;
 mod guard;
+mod job;
 mod limited;
 mod member;
 mod owed;
@@ -19,7 +20,8 @@ mod wire;
 pub use connect::{Connect, Machine, Stream, Tcp, open_tcp};
 pub use endpoint::{Endpoint, Opened, Secret, open};
 pub use guard::{Guard, RECORD_KEY};
-pub use member::{Link, RedisMember};
+pub use job::Link;
+pub use member::RedisMember;
 #[cfg(feature = "tls")]
 pub use tls::{NotAServerName, TlsClient};
 

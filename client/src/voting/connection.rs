@@ -1,7 +1,7 @@
 //! The task behind a [`super::RedisMember`].
 
 use super::endpoint::{Connected, Driver, connect};
-use super::member::{Job, Link};
+use super::job::{Job, Link};
 use super::owed::Owed;
 use super::session::Session;
 use super::{Endpoint, Guard, Machine};

@@ -1,7 +1,7 @@
 //! One connection, from its first command to its end.
 
+use super::job::{Job, Link};
 use super::limited::Incoming;
-use super::member::{Job, Link};
 use super::owed::Owed;
 use super::{Guard, wire};
 use crate::redlock::{Answers, Command, MemberError, Reply, RunId};
