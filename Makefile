@@ -45,7 +45,7 @@ cluster: setup ## Start the cluster alone
 
 # Together with a test, so that dependencies are built once, with the features of both.
 image: ## Build the operator and write its image and Redis's
-	cargo build --locked --bin redlock $(if $(findstring release,$(BINARY)),--release,--test e2e)
+	cargo build --workspace --locked --bin redlock $(if $(findstring release,$(BINARY)),--release,--test e2e)
 	@local/image.sh redis operator=$(BINARY)
 
 load: cluster image

@@ -27,5 +27,5 @@ if ((${#images[@]})); then
 fi
 step "End-to-end tests, suite $SUITE"
 # Built first: a build beside them would spoil the times that are measured.
-cargo build --locked --quiet --test e2e
-exec cargo test --locked --quiet --test e2e -- "$SUITE" "${@:2}"
+cargo build --workspace --locked --quiet --test e2e
+exec cargo test --workspace --locked --quiet --test e2e -- "$SUITE" "${@:2}"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Counts the lines of code in src, without comments and blank lines: production code by top-level module, and unit tests. A unit test
+# Counts the lines of code in src and client/src, without comments and blank lines: production code by top-level module, and unit tests. A unit test
 # is a file named tests.rs or properties.rs, a file below tests/, or what follows `#[cfg(test)]` at the start of a line.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-find src -name '*.rs' | LC_ALL=C sort | xargs awk '
+find src client/src -name '*.rs' | LC_ALL=C sort | xargs awk '
   FNR == 1 {
     split(FILENAME, part, "/")
-    module = part[2]
+    module = part[1] == "client" ? "client/" part[3] : part[2]
     sub(/\.rs$/, "", module)
     test = FILENAME ~ /\/(tests|properties|fuzz)(\.rs|\/)/
   }
@@ -16,7 +16,7 @@ find src -name '*.rs' | LC_ALL=C sort | xargs awk '
   test { tests++; next }
   { lines[module]++; production++ }
   END {
-    for (module in lines) printf "%-14s %6d\n", module, lines[module] | "LC_ALL=C sort"
+    for (module in lines) printf "%-18s %6d\n", module, lines[module] | "LC_ALL=C sort"
     close("LC_ALL=C sort")
-    printf "%-14s %6d\n%-14s %6d\n%-14s %6d\n", "production", production, "unit tests", tests, "all", production + tests
+    printf "%-18s %6d\n%-18s %6d\n%-18s %6d\n", "production", production, "unit tests", tests, "all", production + tests
   }'

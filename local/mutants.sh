@@ -27,7 +27,7 @@ shopt -s nullglob
 cd "$TREE" || exit
 
 # A mutant runs few seeds: a build that takes less time is worth more than one that runs faster.
-simulation() { cargo test --config 'profile.dev.package.redlock-operator.opt-level=0' --locked --quiet --test operator_simulation "$@"; }
+simulation() { cargo test --workspace --config 'profile.dev.package.redlock-operator.opt-level=0' --locked --quiet --test operator_simulation "$@"; }
 build() { simulation --no-run >"$LOCAL/mutants/build.log" 2>&1; }
 simulate() { simulation -- --exact seeds::no_seed_violates_anything --nocapture; }
 

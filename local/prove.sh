@@ -30,15 +30,15 @@ part() {
 }
 
 models() {
-  MODEL_BOUND=large cargo test --locked --test model -- --nocapture --test-threads=1
+  MODEL_BOUND=large cargo test --workspace --locked --test model -- --nocapture --test-threads=1
 }
 
 simulation() {
-  SEEDS=${SEEDS:-10000} cargo test --locked --test simulation -- --nocapture --test-threads=1
+  SEEDS=${SEEDS:-10000} cargo test --workspace --locked --test simulation -- --nocapture --test-threads=1
 }
 
 operators() {
-  SEEDS=${SEEDS:-10000} cargo test --locked --test operator_simulation seeds -- --skip shorter --nocapture --test-threads=1
+  SEEDS=${SEEDS:-10000} cargo test --workspace --locked --test operator_simulation seeds -- --skip shorter --nocapture --test-threads=1
 }
 
 # Whether that simulation sees: rules are taken out of the operator one by one. Seeds are named, and searched for when those fail.
@@ -47,7 +47,7 @@ mutants() {
 }
 
 fuzz() {
-  PROPTEST_CASES=${CASES:-5000} cargo test --locked --quiet --lib properties
+  PROPTEST_CASES=${CASES:-5000} cargo test --workspace --locked --quiet --lib properties
 }
 
 # One cluster for the run, with the operator as it is in this checkout.

@@ -90,21 +90,30 @@ prepared() {
 
 shell_scripts() { git ls-files -z '*.sh' .ci/run | xargs -0 shellcheck --external-sources; }
 
-# The features are layers: each builds without those above it.
-layers() {
-  cargo check --locked --quiet --lib --no-default-features &&
-    cargo check --locked --quiet --lib --no-default-features --features redis-client
+# The library builds by itself, with what its own manifest names and no more.
+library() {
+  cargo check --locked --quiet --package redlock-client &&
+    cargo check --locked --quiet --package redlock-client --all-features
 }
 
 # The end-to-end tests are no test target by default, since they need a cluster.
 lints() {
-  cargo clippy --locked --quiet --all-targets -- -D warnings &&
-    cargo clippy --locked --quiet --test e2e -- -D warnings
+  cargo clippy --workspace --locked --quiet --all-targets -- -D warnings &&
+    cargo clippy --workspace --locked --quiet --test e2e -- -D warnings
 }
 
-docs() { RUSTDOCFLAGS='-D warnings' cargo doc --locked --quiet --no-deps --document-private-items; }
+# As many programs have run as tests/workspace.rs names, that one included: none was left out.
+tests() {
+  local named run
+  cargo test --workspace --locked 2>&1 | tee "$LOGS/tests.log" || return 1
+  named=$(($(sed -n 's/^const TEST_BINARIES: .*; \([0-9]*\)\].*/\1/p' tests/workspace.rs) + 1))
+  run=$(grep -c '^     Running' "$LOGS/tests.log")
+  ((run == named)) || die "$run programs of tests have run, tests/workspace.rs names $named"
+}
 
-deny() { "$DENY" --log-level warn --all-features check --hide-inclusion-graph bans licenses sources; }
+docs() { RUSTDOCFLAGS='-D warnings' cargo doc --workspace --locked --quiet --no-deps --document-private-items; }
+
+deny() { "$DENY" --log-level warn --workspace --all-features check --hide-inclusion-graph bans licenses sources; }
 
 # As `make release`, but from the development build and for this machine's architecture.
 release() { PROFILE=dev ARCHITECTURES=$(dpkg --print-architecture) DIST=$LOCAL/release "$ROOT/packaging/release.sh"; }
@@ -123,11 +132,11 @@ if [[ ${CLUSTER:-local} == local ]]; then
   command -v go >/dev/null || die "Go (1.25 or later) is needed to build the local cluster; or use CLUSTER=external"
 fi
 
-run "formatting" cargo fmt --check
+run "formatting" cargo fmt --all --check
 prepare >"$LOGS/prepare.log" 2>&1 &
 PREPARE=$!
 run "clippy" lints
-run "layers build alone" layers
+run "library builds alone" library
 run "documentation" docs
 run "tools and programs of the cluster" prepared
 if command -v shellcheck >/dev/null; then
@@ -136,7 +145,7 @@ else
   skip "shell scripts" "there is no shellcheck here"
 fi
 run "licences, bans and sources" deny
-run "unit, Redis and generated-file tests" cargo test --locked --quiet
+run "unit, Redis and generated-file tests" tests
 run "image, by the Dockerfile's steps" image
 run "release folder" release
 if [[ ${CLUSTER:-local} == local ]]; then

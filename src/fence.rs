@@ -32,8 +32,7 @@ pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 pub const UNCONFIRMED_AFTER: Duration = Duration::from_secs(5);
 
 /// Why a member is fenced.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "operator", derive(schemars::JsonSchema))]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, schemars::JsonSchema)]
 pub enum Reason {
     /// The process restarted and has forgotten its locks.
     Restarted,

@@ -20,25 +20,20 @@
 //! - **membership epoch**: the number of a member list. **joint**: while a change needs majorities of two lists.
 //! - **installation**: the replicas of the operator that share one Lease.
 
-// Layer 0, pure: no IO, no clock, no Kubernetes, no Redis.
-pub mod fence;
+// What the library `redlock-client` brings, under its names here.
 pub mod redlock;
-pub mod time;
+pub use redlock_client::time;
 
-// Layer 1, feature `redis-client`: the Redlock engine and its Redis adapter.
-#[cfg(feature = "redis-client")]
+// Pure: no IO, no clock, no Kubernetes, no Redis.
+pub mod fence;
+
+// The users of Redis, and the operator's hand on members.
 pub mod redis_member;
 
-// Layer 2, feature `operator`: Kubernetes. The order of its rooms is in tests/layers.rs.
-#[cfg(feature = "operator")]
+// Kubernetes. The order of the rooms is in tests/layers.rs.
 pub mod api;
-#[cfg(feature = "operator")]
 pub mod evidence;
-#[cfg(feature = "operator")]
 pub mod lock;
-#[cfg(feature = "operator")]
 pub mod operator;
-#[cfg(feature = "operator")]
 pub mod quorum;
-#[cfg(feature = "operator")]
 pub mod runtime;

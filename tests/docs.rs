@@ -1,5 +1,4 @@
 //! Documentation that can be checked: conditions, fields, and the tests that tables name.
-#![cfg(feature = "operator")]
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::{
@@ -81,7 +80,7 @@ fn sources(folder: PathBuf, text: &mut String) {
 #[test]
 fn tests_that_the_documentation_names_exist() {
     let mut code = String::new();
-    for folder in ["src", "tests"] {
+    for folder in ["client/src", "src", "tests"] {
         sources(root().join(folder), &mut code);
     }
     for page_name in ["complaints.md", "scenarios.md", "security.md"] {
@@ -132,6 +131,7 @@ fn what_users_read_first_is_plain_and_its_sentences_are_short() {
 fn messages_of_the_operator_name_their_actors() {
     let mut code = String::new();
     sources(root().join("src"), &mut code);
+    sources(root().join("client/src"), &mut code);
     let product: String = code
         .split("#[cfg(test)]\nmod tests {")
         .enumerate()
@@ -162,7 +162,7 @@ fn annotations_and_labels_are_on_one_page() {
 #[test]
 fn places_that_the_index_names_exist() {
     let text = page("places.md");
-    let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| ") && line.contains("`src/")).collect();
+    let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| ") && line.contains("src/")).collect();
     assert!(rows.len() >= 20, "only {} rows were found", rows.len());
     for row in rows {
         let mut quoted = row.rsplit('`').skip(1).step_by(2);

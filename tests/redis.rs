@@ -1,6 +1,5 @@
 //! The Redlock engine and the fence against real `redis-server` processes on loopback: frozen, dead, silent, slow and
 //! forgetful ones. Needs `redis-server` 7.0 or later in the PATH (or its path in `REDIS_SERVER`).
-#![cfg(feature = "redis-client")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,7 +23,6 @@ mod fence;
 mod grants;
 #[path = "redis/keys.rs"]
 mod keys;
-#[cfg(feature = "operator")]
 #[path = "redis/limits.rs"]
 mod limits;
 #[path = "redis/net.rs"]
@@ -37,7 +35,6 @@ mod readers;
 mod rotation;
 #[path = "redis/server.rs"]
 mod server;
-#[cfg(feature = "operator")]
 #[path = "redis/tls.rs"]
 mod tls;
 #[path = "redis/tokens.rs"]

@@ -8,8 +8,9 @@ use super::{FenceStep, Process, Reason, Verdict};
 pub type RunId = crate::redlock::RunId;
 
 /// State of a member.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "operator", derive(schemars::JsonSchema))]
+#[derive(
+    Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, schemars::JsonSchema,
+)]
 pub enum State {
     /// No pod yet.
     #[default]

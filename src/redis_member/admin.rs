@@ -5,11 +5,11 @@ mod slow;
 mod users;
 
 use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule};
-use super::connect::Machine;
-use super::endpoint::{Connected, Endpoint, connect};
 use super::limited::Incoming;
+use super::login::{Connected, connect};
 use super::tls::Fingerprint;
 use super::wire;
+use super::{Endpoint, Machine};
 use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY};
 use crate::time::Clock;
 use redis::aio::MultiplexedConnection;

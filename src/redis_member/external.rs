@@ -8,7 +8,7 @@ use redis::Value;
 use serde_json::json;
 
 use super::AdminConnection;
-use super::guard::RECORD_KEY;
+use super::RECORD_KEY;
 use super::wire;
 use crate::redlock::{FencingToken, MemberError, TOKEN_KEY};
 

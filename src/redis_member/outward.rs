@@ -7,8 +7,9 @@ use std::{
     str::FromStr,
 };
 
-use super::connect::{Connect, Stream, open};
+use super::{Connect, Stream};
 use crate::redlock::BoxFuture;
+use redlock_client::voting::open_tcp;
 
 /// Connects to every address but those of this machine, those that no router passes on, and these. Names are looked up at every connect, and
 /// what they lead to is judged each time.
@@ -47,7 +48,7 @@ impl Connect for Outward {
     fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
         Box::pin(async {
             let allowed = |address: IpAddr| if self.allows(address) { Ok(()) } else { Err(Refused.into()) };
-            Ok(Box::new(open(address, allowed).await?) as Box<dyn Stream>)
+            Ok(Box::new(open_tcp(address, allowed).await?) as Box<dyn Stream>)
         })
     }
 }
@@ -55,7 +56,7 @@ impl Connect for Outward {
 /// The operator connects to no such address. Which one it was is not said: the names of the network are not for every user to know.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the address leads to a network that the operator refuses (docs/external.md): write another address")]
-pub(super) struct Refused;
+struct Refused;
 
 impl From<Refused> for io::Error {
     fn from(refused: Refused) -> Self {

@@ -1,5 +1,6 @@
 //! TLS to members: whose certificates are trusted, and which name one must carry. Both are always checked.
 
+use super::TlsClient;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, ring};
@@ -86,7 +87,8 @@ impl Authorities {
     /// # Errors
     /// If it is no name.
     pub fn server(&self, name: &str) -> Result<TlsClient, TlsError> {
-        Ok(TlsClient { authorities: self.clone(), server_name: server_name(name)? })
+        let server = TlsClient::new(Arc::clone(&self.config), name).map_err(|name| TlsError::Name(name.0))?;
+        Ok(server.trusting(self.id))
     }
 
     /// Whether a chain, the server's own certificate first, proves this name at `at` seconds of Unix time.
@@ -113,23 +115,6 @@ impl Eq for Authorities {}
 impl fmt::Debug for Authorities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Authorities(..)")
-    }
-}
-
-/// How to speak TLS to one server: whom to trust, and its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsClient {
-    authorities: Authorities,
-    server_name: ServerName<'static>,
-}
-
-impl TlsClient {
-    pub(super) fn config(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.authorities.config)
-    }
-
-    pub(super) fn server_name(&self) -> ServerName<'static> {
-        self.server_name.clone()
     }
 }
 

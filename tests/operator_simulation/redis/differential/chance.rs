@@ -38,7 +38,7 @@ const CATEGORIES: [&str; 9] =
 
 macro_rules! script {
     ($($name:literal),+) => {
-        concat!($(include_str!(concat!("../../../../src/redis_member/scripts/", $name, ".lua"))),+)
+        concat!($(include_str!(concat!("../../../../client/src/voting/scripts/", $name, ".lua"))),+)
     };
 }
 
@@ -53,8 +53,8 @@ pub(super) const SCRIPTS: [&str; 12] = [
     script!("seal"),
     script!("release"),
     script!("holder", "inspect"),
-    script!("restore_counter"),
-    script!("quorum"),
+    include_str!("../../../../src/redis_member/scripts/restore_counter.lua"),
+    include_str!("../../../../src/redis_member/scripts/quorum.lua"),
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end",
 ];
 

@@ -1,9 +1,9 @@
 //! One connection, from its first command to its end.
 
+use super::job::{Job, Link};
+use super::limited::Incoming;
 use super::owed::Owed;
-use super::{Job, Link};
-use crate::redis_member::limited::Incoming;
-use crate::redis_member::{Guard, wire};
+use super::{Guard, wire};
 use crate::redlock::{Answers, Command, MemberError, Reply, RunId};
 use crate::time::{Boottime, Clock};
 use futures::stream::{FuturesUnordered, StreamExt};

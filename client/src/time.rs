@@ -87,10 +87,8 @@ pub trait Clock: Send + Sync + 'static {
     fn wall(&self) -> UnixMillis;
 }
 
-#[cfg(feature = "redis-client")]
 pub use clocks::{SystemClock, TokioClock};
 
-#[cfg(feature = "redis-client")]
 mod clocks {
     use super::{Boottime, Clock, Monotonic, UnixMillis};
     use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -181,7 +179,6 @@ mod tests {
         assert_eq!(late + Duration::MAX, Boottime::new(Duration::MAX));
     }
 
-    #[cfg(feature = "redis-client")]
     #[test]
     fn the_system_clocks_run_forward() {
         let clock = SystemClock;
@@ -191,7 +188,6 @@ mod tests {
         assert!(wall.0 > 1_700_000_000_000, "after 2023: {wall:?}");
     }
 
-    #[cfg(feature = "redis-client")]
     #[tokio::test(start_paused = true)]
     async fn the_tokio_clock_follows_a_paused_runtime() {
         let clock = TokioClock::new();

@@ -1,16 +1,16 @@
-use super::connect::Connect;
+use super::connect::{Connect, Stream};
 use super::limited::{Incoming, Limited};
-use super::outward::Refused;
-use super::tls::{Fingerprint, TlsClient};
+#[cfg(feature = "tls")]
+use super::tls::TlsClient;
 use super::wire;
 use crate::redlock::MemberError;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo};
+#[cfg(feature = "tls")]
+use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::TlsConnector;
 
 /// A password. `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
@@ -44,14 +44,21 @@ pub struct Endpoint {
     /// Its password.
     pub password: Secret,
     /// With TLS or without. There is no way from one to the other: a peer that does not speak TLS is not given the password.
+    #[cfg(feature = "tls")]
     pub tls: Option<TlsClient>,
 }
 
 impl Endpoint {
     /// Whether a connection to the one is a connection to the other, whatever it takes to make it.
     pub(super) fn is_same_peer(&self, other: &Self) -> bool {
-        let name = |endpoint: &Self| endpoint.tls.as_ref().map(TlsClient::server_name);
-        (&self.address, &self.username, name(self)) == (&other.address, &other.username, name(other))
+        #[cfg(feature = "tls")]
+        let same_name = {
+            let name = |endpoint: &Self| endpoint.tls.as_ref().map(TlsClient::server_name);
+            name(self) == name(other)
+        };
+        #[cfg(not(feature = "tls"))]
+        let same_name = true;
+        same_name && (&self.address, &self.username) == (&other.address, &other.username)
     }
 }
 
@@ -65,31 +72,43 @@ pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) struct Connected {
     pub(super) connection: MultiplexedConnection,
     pub(super) driver: Driver,
-    /// The certificate that the peer has proved to have; `None` without TLS.
-    pub(super) certificate: Option<Fingerprint>,
     /// To be told of each complete answer.
     pub(super) incoming: Incoming,
 }
 
-/// Connects, checks the certificate where there is to be one, and authenticates.
-pub(super) async fn connect(endpoint: &Endpoint, network: &dyn Connect) -> Result<Connected, MemberError> {
-    let stream = network.connect(&endpoint.address).await.map_err(|error| unreachable(&error))?;
-    let Some(tls) = &endpoint.tls else { return authenticate(endpoint, stream, None).await };
-    let stream = TlsConnector::from(tls.config()).connect(tls.server_name(), stream).await;
-    let stream = stream.map_err(|error| unreachable(&error))?;
-    let own = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let certificate = own.map(Fingerprint::of);
-    authenticate(endpoint, stream, certificate).await
+/// The bytes of a new connection to a member, before anybody has logged in.
+pub struct Opened {
+    /// To read from and to write to.
+    pub stream: Box<dyn Stream>,
+    /// The certificate that the peer has proved to have; `None` without TLS.
+    #[cfg(feature = "tls")]
+    pub certificate: Option<CertificateDer<'static>>,
 }
 
-async fn authenticate<S>(
-    endpoint: &Endpoint,
-    stream: S,
-    certificate: Option<Fingerprint>,
-) -> Result<Connected, MemberError>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
+/// Connects, and checks the certificate where there is to be one.
+///
+/// # Errors
+/// If the peer is not reached, or proves nothing.
+pub async fn open(endpoint: &Endpoint, network: &dyn Connect) -> Result<Opened, MemberError> {
+    let stream = network.connect(&endpoint.address).await.map_err(|error| unreachable(&error))?;
+    #[cfg(feature = "tls")]
+    if let Some(tls) = &endpoint.tls {
+        let connector = tokio_rustls::TlsConnector::from(tls.config());
+        let stream = connector.connect(tls.server_name(), stream).await.map_err(|error| unreachable(&error))?;
+        let own = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let certificate = own.map(|certificate| certificate.clone().into_owned());
+        return Ok(Opened { stream: Box::new(stream), certificate });
+    }
+    Ok(Opened {
+        stream,
+        #[cfg(feature = "tls")]
+        certificate: None,
+    })
+}
+
+/// Connects and authenticates.
+pub(super) async fn connect(endpoint: &Endpoint, network: &dyn Connect) -> Result<Connected, MemberError> {
+    let Opened { stream, .. } = open(endpoint, network).await?;
     // CLIENT SETINFO is unknown to Redis 7.0 and not granted to anyone.
     let mut user = RedisConnectionInfo::default().set_skip_set_lib_name();
     if !endpoint.username.is_empty() {
@@ -101,17 +120,19 @@ where
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&user, stream, config).await.map_err(|error| wire::error(&error))?;
     incoming.answered();
-    Ok(Connected { connection, driver: Box::pin(driver), certificate, incoming })
+    Ok(Connected { connection, driver: Box::pin(driver), incoming })
 }
 
-/// What TLS says is told in its words, since they name what to do; anything else by its kind.
+/// What TLS says, and what a [`Connect`] says that refuses, is told in its words, since they name what to do; anything else by its kind.
 fn unreachable(error: &io::Error) -> MemberError {
-    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    match tls {
-        Some(tls) => MemberError::Untrusted(tls.to_string()),
-        None if error.get_ref().is_some_and(|inner| inner.is::<Refused>()) => {
-            MemberError::Unreachable(Refused.to_string())
+    #[cfg(feature = "tls")]
+    if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        return MemberError::Untrusted(tls.to_string());
+    }
+    match error.get_ref() {
+        Some(refused) if error.kind() == io::ErrorKind::PermissionDenied => {
+            MemberError::Unreachable(refused.to_string())
         }
-        None => MemberError::Unreachable(error.kind().to_string()),
+        _ => MemberError::Unreachable(error.kind().to_string()),
     }
 }

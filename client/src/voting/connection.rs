@@ -1,10 +1,10 @@
 //! The task behind a [`super::RedisMember`].
 
+use super::endpoint::{Connected, Driver, connect};
+use super::job::{Job, Link};
 use super::owed::Owed;
 use super::session::Session;
-use super::{Job, Link};
-use crate::redis_member::endpoint::{Connected, Driver, connect};
-use crate::redis_member::{Endpoint, Guard, Machine};
+use super::{Endpoint, Guard, Machine};
 use crate::redlock::{MemberError, MemberName};
 use std::sync::Arc;
 use std::time::Duration;

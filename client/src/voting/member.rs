@@ -1,30 +1,10 @@
-mod connection;
-mod owed;
-mod session;
-
+use super::connection::Actor;
+use super::job::{Job, Link};
 use super::{Endpoint, Guard, Machine};
-use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName, RunId};
-use connection::Actor;
+use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName};
 use std::fmt;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
-
-/// The state of a voting connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Link {
-    /// Not connected: commands fail at once.
-    Down(MemberError),
-    /// Connected to a process that is fenced for this user (or not yet asked): it has not told who it is.
-    Fenced,
-    /// Connected to this process.
-    Open(RunId),
-}
-
-/// Commands on their way to the member, and where their answers go.
-struct Job {
-    commands: Vec<Command>,
-    answer: oneshot::Sender<Result<Answers, MemberError>>,
-}
 
 /// A Redis master as a voter. A task of its own holds the one connection: what is enqueued at the same moment is
 /// written as one pipeline, in order, and pipelines stay in flight concurrently. The connection learns the `run_id` of

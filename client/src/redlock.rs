@@ -1,0 +1,31 @@
+//! Redlock over independent masters, as docs/algorithm.md describes it: majority votes of admitted processes,
+//! validities that end before the keys do, fencing tokens minted by the quorum itself.
+//!
+//! Everything here is free of Redis: members come in through [`LockMember`], time through [`crate::time::Clock`].
+//! [`Redlock`] is the engine; what it decides with is pure: [`validity()`], [`Tally`].
+
+mod backoff;
+mod electorate;
+mod member;
+mod names;
+mod outcome;
+mod tally;
+mod token;
+mod validity;
+mod value;
+
+mod engine;
+
+pub use backoff::jittered;
+pub use electorate::{ClockCheck, ClockSample, Elector, Electorate};
+pub use engine::{LateVotes, Redlock, Settings};
+pub use member::{Answers, BoxFuture, Command, KeyState, LockMember, MemberError, Reply, StoredValue};
+pub use names::{LockKey, MemberName, RunId, TOKEN_KEY};
+pub use outcome::{
+    Acquire, AcquireRequest, Extend, ExtendRequest, Grant, MemberFailure, Missing, Released, Seal, Seen, Votes,
+    is_silence,
+};
+pub use tally::{Loss, Progress, Tally, Vote};
+pub use token::{FencingToken, TokenOutOfRange, restored};
+pub use validity::{Drift, granted_until, longest_ttl, rejoin_delay, renewed_until, validity};
+pub use value::{LockValue, Nonce, NotANonce};

@@ -1,0 +1,29 @@
+//! Redis (7.0 or later) and Valkey masters as members of a quorum.
+//!
+//! [`RedisMember`] is the voting connection: it implements [`crate::redlock::LockMember`] and never reconnects
+//! silently, so that every vote is bound to one process.
+
+mod connect;
+mod connection;
+mod endpoint;
+mod guard;
+mod job;
+mod limited;
+mod member;
+mod owed;
+mod scripts;
+mod session;
+#[cfg(feature = "tls")]
+mod tls;
+mod wire;
+
+pub use connect::{Connect, Machine, Stream, Tcp, open_tcp};
+pub use endpoint::{Endpoint, Opened, Secret, open};
+pub use guard::{Guard, RECORD_KEY};
+pub use job::Link;
+pub use member::RedisMember;
+#[cfg(feature = "tls")]
+pub use tls::{NotAServerName, TlsClient};
+
+#[cfg(test)]
+mod properties;

@@ -1,0 +1,45 @@
+//! An admin connection, up to its login.
+
+use super::limited::{Incoming, Limited};
+use super::tls::Fingerprint;
+use super::wire;
+use super::{Connect, Endpoint};
+use crate::redlock::MemberError;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisConnectionInfo};
+use redlock_client::voting::{Opened, open};
+use std::pin::Pin;
+
+/// Requests that may wait for the socket before a sender has to.
+const BUFFERED_REQUESTS: usize = 1024;
+
+/// What moves the bytes of a connection; it ends when the connection is closed, by either side.
+pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A connection that lives as long as its driver, and never reconnects.
+pub(super) struct Connected {
+    pub(super) connection: MultiplexedConnection,
+    pub(super) driver: Driver,
+    /// The certificate that the peer has proved to have; `None` without TLS.
+    pub(super) certificate: Option<Fingerprint>,
+    /// To be told of each complete answer.
+    pub(super) incoming: Incoming,
+}
+
+/// Connects, checks the certificate where there is to be one, and authenticates.
+pub(super) async fn connect(endpoint: &Endpoint, network: &dyn Connect) -> Result<Connected, MemberError> {
+    let Opened { stream, certificate } = open(endpoint, network).await?;
+    let certificate = certificate.as_ref().map(Fingerprint::of);
+    // CLIENT SETINFO is unknown to Redis 7.0 and not granted to anyone.
+    let mut user = RedisConnectionInfo::default().set_skip_set_lib_name();
+    if !endpoint.username.is_empty() {
+        user = user.set_username(&endpoint.username).set_password(endpoint.password.expose());
+    }
+    // Deadlines are the caller's.
+    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(BUFFERED_REQUESTS);
+    let (stream, incoming) = Limited::new(stream);
+    let (connection, driver) =
+        MultiplexedConnection::new_with_config(&user, stream, config).await.map_err(|error| wire::error(&error))?;
+    incoming.answered();
+    Ok(Connected { connection, driver: Box::pin(driver), certificate, incoming })
+}

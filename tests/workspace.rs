@@ -1,0 +1,68 @@
+//! Nothing of the workspace is left out: cargo takes the root package alone unless a command says `--workspace`.
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
+
+/// Commands of cargo that take packages.
+const OF_PACKAGES: [&str; 6] = ["build", "check", "clippy", "doc", "run", "test"];
+
+/// Programs of tests that `cargo test --workspace` runs, as `package: target`. `local/test.sh` counts what has run.
+const TEST_BINARIES: [&str; 11] = [
+    "redlock-client: redlock_client",
+    "redlock-operator: chaos",
+    "redlock-operator: docs",
+    "redlock-operator: generated",
+    "redlock-operator: layers",
+    "redlock-operator: model",
+    "redlock-operator: operator_simulation",
+    "redlock-operator: redis",
+    "redlock-operator: redlock",
+    "redlock-operator: redlock_operator",
+    "redlock-operator: simulation",
+];
+
+/// This program is one of them.
+const SELF: &str = "redlock-operator: workspace";
+
+fn files(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let is_script = |path: &std::path::PathBuf| path.extension().is_some_and(|e| e == "sh" || e == "yaml");
+    entries.filter(|path| path.is_file() && is_script(path)).map(|path| path.display().to_string()).collect()
+}
+
+#[test]
+fn every_cargo_command_takes_the_whole_workspace() {
+    let mut seen = 0;
+    let named = ["Makefile".to_owned(), "Dockerfile".to_owned()];
+    for file in files("local").into_iter().chain(files(".github/workflows")).chain(named) {
+        let text = fs::read_to_string(&file).unwrap();
+        for line in text.lines().filter(|line| !line.trim_start().starts_with('#')) {
+            for call in line.split("cargo ").skip(1) {
+                let Some(command) = call.split_whitespace().find(|word| !word.starts_with('+')) else { continue };
+                if OF_PACKAGES.contains(&command) {
+                    seen += 1;
+                    let chosen = ["--workspace", "--package", "--manifest-path"];
+                    assert!(chosen.iter().any(|flag| call.contains(flag)), "{file}: cargo {call}");
+                }
+            }
+        }
+    }
+    assert!(seen >= 10, "only {seen} commands were found");
+}
+
+#[test]
+fn no_test_binary_is_left_out() {
+    let mut cargo = Command::new(env!("CARGO"));
+    let output = cargo.args(["metadata", "--no-deps", "--offline", "--format-version=1"]).output().unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut found = BTreeSet::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        let targets = package["targets"].as_array().unwrap().iter();
+        for target in targets.filter(|target| target["test"] == true && target["kind"][0] != "example") {
+            found.insert(format!("{}: {}", package["name"].as_str().unwrap(), target["name"].as_str().unwrap()));
+        }
+    }
+    assert!(Path::new("client/Cargo.toml").exists());
+    assert!(found.remove(SELF));
+    assert_eq!(found, TEST_BINARIES.map(str::to_owned).into());
+}
