@@ -229,11 +229,7 @@ fn standing(view: &View<'_>, sight: &Sight) -> FenceStep {
         (Users::Open, _) => FenceStep::WriteAdmittedAgain,
         // The opening failed, or the leader died between the record and the opening. Opening it now would be a second
         // opening on the strength of one check; it is fenced and counted from then on instead (rule 3).
-        (Users::Closed, _) => FenceStep::WriteFenced {
-            reason: Reason::Restarted,
-            rejoin_at: Some(view.now + view.rejoin_delay),
-            close: true,
-        },
+        (Users::Closed, _) => fenced(Reason::Restarted, Some(view.now + view.rejoin_delay), true),
     }
 }
 
@@ -242,11 +238,11 @@ fn fence_open(view: &View<'_>, sight: &Sight) -> FenceStep {
     if view.clock_jumped || is_to_end(view.record, sight) {
         return CLOCK_JUMPED;
     }
-    FenceStep::WriteFenced {
-        reason: first_or_restarted(view.record),
-        rejoin_at: Some(view.now + view.rejoin_delay),
-        close: true,
-    }
+    fenced(first_or_restarted(view.record), Some(view.now + view.rejoin_delay), true)
+}
+
+const fn fenced(reason: Reason, rejoin_at: Option<Monotonic>, close: bool) -> FenceStep {
+    FenceStep::WriteFenced { reason, rejoin_at, close }
 }
 
 /// A closed process that is not admitted.
@@ -254,8 +250,7 @@ fn waiting(view: &View<'_>, sight: &Sight) -> FenceStep {
     let may_vote_at = count_from(sight, view.fenced_since) + view.rejoin_delay;
     let recorded = view.record.state == State::Fenced && view.record.run_id.as_ref() == Some(&sight.run_id);
     if !recorded {
-        let reason = first_or_restarted(view.record);
-        return FenceStep::WriteFenced { reason, rejoin_at: Some(may_vote_at), close: false };
+        return fenced(first_or_restarted(view.record), Some(may_vote_at), false);
     }
     if is_to_end(view.record, sight) {
         return FenceStep::RestartProcess;

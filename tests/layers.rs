@@ -77,7 +77,7 @@ fn module(path: &Path, sources: &str) -> Vec<String> {
 
 /// Whether it is compiled for tests only: those may look at whatever they like.
 fn is_test(module: &[String]) -> bool {
-    module.iter().any(|part| ["tests", "properties", "fake", "accepted"].contains(&part.as_str()))
+    module.iter().any(|part| ["tests", "properties", "fake"].contains(&part.as_str()))
 }
 
 /// The code of a file without its comments and its module of tests.

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::decommission::EndStep;
 use super::record::{Record, State};
-use super::{Evidence, FenceStep, Reach, Reason, RunId, Verdict, count_from, first_or_restarted, lost, record_state};
+use super::{
+    Evidence, FenceStep, Reach, Reason, RunId, Verdict, count_from, fenced, first_or_restarted, lost, record_state,
+};
 use crate::time::Monotonic;
 
 /// All that a decision about one external member depends on.
@@ -56,7 +58,7 @@ pub fn decide_external(view: &ExternalView<'_>) -> FenceStep {
             if !recorded {
                 // The votes of the process before count until this is recorded.
                 let may_vote_at = if view.record.admitted { view.now + view.rejoin_delay } else { may_vote_at };
-                return fenced(first_or_restarted(view.record), Some(may_vote_at));
+                return fenced(first_or_restarted(view.record), Some(may_vote_at), false);
             }
             match view.unfit {
                 true => FenceStep::Wait { until: None },
@@ -72,17 +74,13 @@ fn standing(view: &ExternalView<'_>) -> FenceStep {
     match view.record.state {
         // The operator cannot end the process. The keys that its step has cut short count as forgotten, those that it prolongs only
         // refuse; so it waits like one that has restarted, and is then judged from its new time on.
-        _ if view.clock_jumped => fenced(Reason::ClockJump, Some(view.now + view.rejoin_delay)),
-        _ if view.unfit => fenced(Reason::Restarted, None),
+        _ if view.clock_jumped => fenced(Reason::ClockJump, Some(view.now + view.rejoin_delay), false),
+        _ if view.unfit => fenced(Reason::Restarted, None, false),
         // As after a restart: from the record on it waits for what it has forgotten.
-        _ if view.forgot => fenced(Reason::Restarted, Some(view.now + view.rejoin_delay)),
+        _ if view.forgot => fenced(Reason::Restarted, Some(view.now + view.rejoin_delay), false),
         State::Admitted => FenceStep::Nothing,
         _ => FenceStep::WriteAdmittedAgain,
     }
-}
-
-const fn fenced(reason: Reason, rejoin_at: Option<Monotonic>) -> FenceStep {
-    FenceStep::WriteFenced { reason, rejoin_at, close: false }
 }
 
 /// The way of an external member out of a quorum that is being deleted: its admission is taken from the record, and then what was
@@ -156,7 +154,7 @@ mod tests {
     fn the_first_wait_is_never_skipped() {
         let reach = seen("a", 10);
         let step = plainly(10, &Record::default(), &reach);
-        assert_eq!(step, fenced(Reason::FirstStart, Some(at(40))));
+        assert_eq!(step, fenced(Reason::FirstStart, Some(at(40)), false));
         let next = Record::default().after(step, Some(&process("a")), &PREDECESSOR);
         assert_eq!(plainly(39, &next, &reach), FenceStep::Wait { until: Some(at(40)) });
         assert_eq!(plainly(40, &next, &reach), FenceStep::Admit);
@@ -168,7 +166,7 @@ mod tests {
     fn a_restart_counts_from_its_record_and_waits_for_nobodys_death() {
         let (admitted, reach) = (record(State::Admitted, "a"), seen("b", 50));
         let step = plainly(52, &admitted, &reach);
-        assert_eq!(step, fenced(Reason::Restarted, Some(at(82))));
+        assert_eq!(step, fenced(Reason::Restarted, Some(at(82)), false));
         let next = admitted.after(step, Some(&process("b")), &PREDECESSOR);
         assert_eq!((next.admitted, &next.predecessor), (false, &None));
         // Every replica counts from when it learnt that the process before does not count.
@@ -193,7 +191,7 @@ mod tests {
             })
         };
         let fence = step(&admitted, 50, None, true);
-        assert_eq!(fence, fenced(Reason::Restarted, Some(at(80))));
+        assert_eq!(fence, fenced(Reason::Restarted, Some(at(80)), false));
         let next = admitted.after(fence, Some(&process("a")), &PREDECESSOR);
         assert!(next.restarts_count(&admitted, &RunId::new("a")));
         assert_eq!(step(&next, 79, Some(50), true), FenceStep::Wait { until: Some(at(80)) });
@@ -218,7 +216,7 @@ mod tests {
     fn a_step_of_its_clock_is_waited_out() {
         let (admitted, reach) = (record(State::Admitted, "a"), seen("a", 1));
         let step = decide(50, &admitted, &reach, None, true, false);
-        assert_eq!(step, fenced(Reason::ClockJump, Some(at(80))));
+        assert_eq!(step, fenced(Reason::ClockJump, Some(at(80)), false));
         let next = admitted.after(step, Some(&process("a")), &PREDECESSOR);
         assert!(next.restarts_count(&admitted, &RunId::new("a")));
         assert_eq!(decide(79, &next, &reach, Some(50), false, false), FenceStep::Wait { until: Some(at(80)) });
@@ -233,12 +231,12 @@ mod tests {
             let run_id = seen.map(RunId::new);
             record.after(step, seen.map(process).as_ref(), &predecessor(record, run_id.as_ref()))
         };
-        let fenced_alive = after(&admitted, fenced(Reason::ClockJump, Some(at(80))), Some("a"));
+        let fenced_alive = after(&admitted, fenced(Reason::ClockJump, Some(at(80)), false), Some("a"));
         assert_eq!(fenced_alive.may_be_open().map(|process| &process.run_id), Some(&a));
         assert!(fenced_alive.restarts_count(&admitted, &a), "and waits for nobody but itself");
         let silent = after(&fenced_alive, FenceStep::WriteStarting, None);
         assert_eq!(silent.may_be_open().map(|process| &process.run_id), Some(&a));
-        let next = after(&silent, fenced(Reason::Restarted, Some(at(90))), Some("b"));
+        let next = after(&silent, fenced(Reason::Restarted, Some(at(90)), false), Some("b"));
         assert_eq!((next.may_be_open(), &next.run_id), (None, &Some(b)));
         let again = after(&fenced_alive, FenceStep::Admit, Some("a"));
         assert_eq!((again.admits(&a), again.predecessor), (true, None));
@@ -248,7 +246,7 @@ mod tests {
     fn a_process_that_may_forget_is_not_admitted_and_loses_its_admission() {
         let reach = seen("a", 1);
         let step = decide(50, &record(State::Admitted, "a"), &reach, None, false, true);
-        assert_eq!(step, fenced(Reason::Restarted, None));
+        assert_eq!(step, fenced(Reason::Restarted, None, false));
         assert_eq!(decide(90, &record(State::Fenced, "a"), &reach, None, false, true), FenceStep::Wait { until: None });
     }
 
@@ -258,7 +256,7 @@ mod tests {
             |record: &Record, since: Option<u64>, now| decide_external_end(record, since.map(at), None, at(now), DELAY);
         let admitted = record(State::Admitted, "a");
         assert_eq!(end(&admitted, None, 10), EndStep::Close);
-        let left = admitted.after(fenced(Reason::Leaving, None), Some(&process("a")), &PREDECESSOR);
+        let left = admitted.after(fenced(Reason::Leaving, None, false), Some(&process("a")), &PREDECESSOR);
         assert_eq!(end(&left, Some(10), 39), EndStep::Wait { until: at(40) });
         assert_eq!(end(&left, Some(10), 40), EndStep::Ended);
         assert_eq!(end(&left, None, 100), EndStep::Wait { until: at(130) }, "another leader begins again");

@@ -6,7 +6,6 @@
 
 mod candidates;
 pub mod controller;
-mod exclusions;
 mod grant;
 mod index;
 mod labels;
@@ -27,4 +26,3 @@ mod store;
 mod turns;
 mod unreadable;
 mod view;
-mod wearers;

@@ -1,5 +1,5 @@
 //! What one term of leadership works with. Each part is a type of its own, and a step is given those that it needs; only the drivers
-//! ([`super::controller`], [`super::reconcile`] and [`super::unreadable`]) see them all.
+//! (`controller`, `reconcile` and `unreadable`) see them all.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,8 +7,14 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 
 use super::{
-    candidates::Candidates, labels::Labels, members::Members, memory::Memory, peers::Peers, reachability::Reachability,
-    store::Store, turns::Turns, unreadable::Looks,
+    candidates::Candidates,
+    labels::Labels,
+    members::Members,
+    memory::{Looks, Memory},
+    peers::Peers,
+    reachability::Reachability,
+    store::Store,
+    turns::Turns,
 };
 use crate::{
     api::DistributedLock,

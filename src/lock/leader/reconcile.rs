@@ -15,8 +15,7 @@ use super::{
     parts::Parts,
     progress::{Error, Progress, Stepped},
     publication::{self, Published, SETTLE_PAUSE},
-    release, seal, status,
-    view::{self, Prospect},
+    release, seal, status, view,
 };
 use crate::{
     api::{DistributedLock, HeldQuorum, RedisQuorum, conditions::AcceptedReason},
@@ -122,19 +121,19 @@ fn observe<'a>(parts: &Parts, lock: &'a DistributedLock, access: &Result<Access,
     let Parts { context, reachability, members, memory, peers, candidates, .. } = parts;
     let now = members.now();
     let held = view::held(context, members, memory, reachability.began(), lock);
-    let prospect = match &held {
-        Some(_) => Prospect::held(),
-        None => Prospect::of(peers, candidates, memory, now, lock, access),
+    let (contender, place, elsewhere) = match &held {
+        Some(_) => (Err("already held".to_owned()), Ok(Place::First), None),
+        None => view::prospect(peers, candidates, memory, now, lock, access),
     };
     let quorum = held.as_ref().and_then(|held| Some(held.hold.as_ref()?.terms.quorum.reference()));
     View {
         lock,
         held,
         let_go: view::let_go(members, memory, lock),
-        refusal: access.as_ref().err().or(prospect.place.as_ref().err()).cloned(),
-        contender: prospect.contender,
-        elsewhere: prospect.elsewhere,
-        place: prospect.place.unwrap_or(Place::First),
+        refusal: access.as_ref().err().or(place.as_ref().err()).cloned(),
+        contender,
+        elsewhere,
+        place: place.unwrap_or(Place::First),
         pause: memory.last_pause(&lock.uid().unwrap_or_default()),
         may_hand_over: quorum.is_none_or(|quorum| reachability.may_hand_over(&quorum, now)),
         now,

@@ -45,7 +45,7 @@ pub(super) async fn free(
     }
     let why = attributed(lock, reason, why);
     let reach = members.reach_held(lock);
-    let freed = unpublish(store, members, lock, End { reason, why: &why, let_go: None }).await?;
+    let freed = unpublish(store, members, lock, reason, &why, None).await?;
     if let Some(reach) = reach.filter(|_| !leave_seal) {
         reach.delete().await;
     }
@@ -57,8 +57,7 @@ pub(super) async fn free(
 /// A majority of the members refused the hold: its key is gone there, and what a minority still has keeps no promise.
 pub(super) async fn lose(store: &Store, members: &Members, lock: &DistributedLock, why: &str) -> Stepped {
     let reach = members.reach_held(lock);
-    let end = End { reason: HeldReason::Expired, why, let_go: None };
-    let freed = unpublish(store, members, lock, end).await?;
+    let freed = unpublish(store, members, lock, HeldReason::Expired, why, None).await?;
     if let Some(reach) = reach {
         reach.delete().await;
     }
@@ -129,7 +128,7 @@ pub(super) async fn let_go_of(
     let let_go =
         members.record(lock).map(|record| LetGo { nonce, quorum: record.quorum, key: record.key.as_str().to_owned() });
     let why = format!("{why}; no majority of the members answered until the hold must have run out");
-    let freed = unpublish(store, members, lock, End { reason, why: &why, let_go }).await?;
+    let freed = unpublish(store, members, lock, reason, &why, let_go).await?;
     tracing::warn!(lock = %full_name(lock), %reason, why, "lock let go, its keys are left to run out");
     store.event(&freed, EventType::Warning, "LockReleased", why);
     Ok(Progress::News(freed))
@@ -164,19 +163,14 @@ async fn doubt_about_deletion(
     Ok(None)
 }
 
-/// How a hold ended, and what is still to be asked about it.
-struct End<'a> {
-    reason: HeldReason,
-    why: &'a str,
-    let_go: Option<LetGo>,
-}
-
 /// Takes the label off, then the holder out of the status. When this returns, no status names the holder.
 async fn unpublish(
     store: &Store,
     members: &Members,
     lock: &DistributedLock,
-    End { reason, why, let_go }: End<'_>,
+    reason: HeldReason,
+    why: &str,
+    let_go: Option<LetGo>,
 ) -> Result<Arc<DistributedLock>, RequestError> {
     if lock.spec.election.is_some() {
         labels::clear(store.client(), &labels::name_of(lock), None).await?;

@@ -1,6 +1,6 @@
 //! The leader's work on locks that it cannot read, and on those whose handling fails again and again.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use kube::{
@@ -8,10 +8,16 @@ use kube::{
     api::{ApiResource, DynamicObject, Patch, PatchParams},
     runtime::events::EventType,
 };
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{labels, members::Members, memory::Memory, parts::Parts, seal, store::Store};
+use super::{
+    labels,
+    members::Members,
+    memory::{Look, Looks, Memory},
+    parts::Parts,
+    seal,
+    store::Store,
+};
 use crate::{
     api::{DistributedLock, LOCK_FINALIZER, LetGo},
     lock::model::{
@@ -23,7 +29,6 @@ use crate::{
         panics::caught,
         requests::{RequestError, unless_gone},
     },
-    time::Boottime,
 };
 
 /// Between two rounds.
@@ -34,51 +39,6 @@ const SIDE_BY_SIDE: usize = 8;
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// After the API server refused one.
 const AFTER_REFUSAL: Duration = Duration::from_secs(30);
-
-/// What was not looked at for so long is gone, or handled like others.
-const MEMORY: Duration = Duration::from_secs(900);
-
-/// What this leader remembers of such locks, by UID.
-#[derive(Debug, Default)]
-pub(super) struct Looks(Mutex<HashMap<String, Look>>);
-
-#[derive(Clone, Debug, Default)]
-struct Look {
-    seen: Option<Boottime>,
-    deleting: Option<Boottime>,
-    /// The version whose status the API server refused to write.
-    refused: Option<String>,
-    /// Not looked at before.
-    next: Option<Boottime>,
-    /// This version was looked at.
-    version: Option<String>,
-}
-
-impl Looks {
-    fn forget_old(&self, now: Boottime) {
-        self.0.lock().retain(|_, look| look.seen.is_some_and(|seen| now.since(seen) < MEMORY));
-    }
-
-    fn is_due(&self, raw: &Raw, now: Boottime) -> bool {
-        let looks = self.0.lock();
-        let look = looks.get(raw.uid()).filter(|look| look.version == raw.metadata.resource_version);
-        look.and_then(|look| look.next).is_none_or(|next| next <= now)
-    }
-
-    fn see(&self, raw: &Raw, now: Boottime) -> Look {
-        self.change(raw, |look| {
-            look.seen = Some(now);
-            if raw.metadata.deletion_timestamp.is_some() {
-                look.deleting = Some(look.deleting.unwrap_or(now));
-            }
-            look.clone()
-        })
-    }
-
-    fn change<T>(&self, raw: &Raw, change: impl FnOnce(&mut Look) -> T) -> T {
-        change(self.0.lock().entry(raw.uid().to_owned()).or_default())
-    }
-}
 
 /// Sees to the locks that cannot be read. Does not end.
 pub(super) async fn tend(parts: &Parts) {

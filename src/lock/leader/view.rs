@@ -51,35 +51,20 @@ pub(super) fn let_go(members: &Members, memory: &Memory, lock: &DistributedLock)
     Some(LetGoView { quorum_exists: members.exists(&let_go.quorum), sealing })
 }
 
-/// Who could hold a lock, and whose turn it is. That matters only while it has no holder.
-pub(super) struct Prospect {
-    pub(super) contender: Result<Contender, String>,
-    pub(super) place: Result<Place, Refusal>,
-    pub(super) elsewhere: Option<String>,
-}
-
-impl Prospect {
-    /// Of a lock that is held.
-    pub(super) fn held() -> Self {
-        Self { contender: Err("already held".to_owned()), place: Ok(Place::First), elsewhere: None }
-    }
-
-    /// Of a lock that may use this quorum and key.
-    pub(super) fn of(
-        peers: &Peers,
-        candidates: &Candidates,
-        memory: &Memory,
-        now: Boottime,
-        lock: &DistributedLock,
-        access: &Result<Access, Refusal>,
-    ) -> Self {
-        let eligible = |other: &DistributedLock| is_eligible(candidates, memory, now, other);
-        Self {
-            contender: candidates.contender(lock),
-            place: access.as_ref().map_err(Clone::clone).and_then(|access| peers.place(lock, access, &eligible)),
-            elsewhere: access.as_ref().ok().and_then(|access| peers.held_elsewhere(lock, access)),
-        }
-    }
+/// Who could hold a lock that may use this quorum and key, whose turn it is, and why the key counts as held on another quorum. That
+/// matters only while the lock has no holder.
+pub(super) fn prospect(
+    peers: &Peers,
+    candidates: &Candidates,
+    memory: &Memory,
+    now: Boottime,
+    lock: &DistributedLock,
+    access: &Result<Access, Refusal>,
+) -> (Result<Contender, String>, Result<Place, Refusal>, Option<String>) {
+    let eligible = |other: &DistributedLock| is_eligible(candidates, memory, now, other);
+    let place = access.as_ref().map_err(Clone::clone).and_then(|access| peers.place(lock, access, &eligible));
+    let elsewhere = access.as_ref().ok().and_then(|access| peers.held_elsewhere(lock, access));
+    (candidates.contender(lock), place, elsewhere)
 }
 
 /// Whether a lock could hold its key now. One that could not blocks no other.
