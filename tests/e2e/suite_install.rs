@@ -7,7 +7,8 @@ mod uninstalls;
 mod upgrade;
 
 use anyhow::{Context as _, ensure};
-use kube::{Api, api::DynamicObject, discovery::ApiResource};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
 
 use crate::{
     bench::Bench,
@@ -67,14 +68,7 @@ async fn check_empty(cluster: &Cluster) -> anyhow::Result<()> {
                  roles,rolebindings,serviceaccounts,deployments,jobs,pods,secrets";
     let left = cluster.kubectl(&["get", kinds, "--all-namespaces", label, "--output", "name"]).await?;
     ensure!(left.trim().is_empty(), "left in the cluster: {left}");
-    let resource = ApiResource {
-        group: "apiextensions.k8s.io".into(),
-        version: "v1".into(),
-        api_version: "apiextensions.k8s.io/v1".into(),
-        kind: "CustomResourceDefinition".into(),
-        plural: "customresourcedefinitions".into(),
-    };
-    let kinds: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
+    let kinds: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
     for name in ["distributedlocks.redlock-operator.io", "redisquorums.redlock-operator.io"] {
         ensure!(kinds.get_opt(name).await?.is_none(), "{name} is left");
     }

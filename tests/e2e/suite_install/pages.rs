@@ -63,7 +63,7 @@ impl Reader<'_> {
         if !block.text.contains("get --raw") {
             return self.once(block).await;
         }
-        poll::until(SERVICE_LIMIT, "the Service answers", async || Ok(self.once(block).await.ok())).await
+        poll::until(SERVICE_LIMIT, "the Service answers", || async { Ok(self.once(block).await.ok()) }).await
     }
 }
 
