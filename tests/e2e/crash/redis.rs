@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use redlock_operator::{
     quorum::model::auth::Auth,
     redis_member::{
-        AdminConnection, Endpoint, EpochChange, Opening,
+        AdminConnection, Endpoint, Guarded,
         acl::{KeyPrefix, OPERATOR_USER, UserRule, users_acl},
     },
     redlock::RunId,
