@@ -73,8 +73,7 @@ impl Locks {
                 let message = format!("the clock of RedisQuorum {} is not known yet", access.quorum);
                 return Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NOT_YET_PAUSE));
             };
-            let request =
-                AcquireRequest { key: key.clone(), value: value.clone(), ttl: access.ttl, hint: session.hint() };
+            let request = AcquireRequest { key: key.clone(), value: value.clone(), ttl: access.ttl, token: true };
             let electorate = session.electorate();
             let mut late;
             (outcome, late) = session.redlock().attempt(&electorate, request).await;
@@ -102,7 +101,7 @@ impl Locks {
                     return self.publish_grant(lock, attempt).await;
                 }
                 Acquire::HeldByOther { .. } => {}
-                Acquire::NoQuorum { .. } | Acquire::Expired => break,
+                Acquire::NoQuorum { .. } | Acquire::Expired | Acquire::CountersApart => break,
             }
         }
         match outcome {
@@ -112,7 +111,7 @@ impl Locks {
             Acquire::NoQuorum { failures, .. } => {
                 Ok(self.pause_after(lock, HeldReason::NoQuorum, describe(&failures), self.unanswered_pause(lock)))
             }
-            Acquire::Granted(_) | Acquire::Expired => {
+            Acquire::Granted(_) | Acquire::Expired | Acquire::CountersApart => {
                 let message = "the members answered too slowly for any validity to be left".to_owned();
                 Ok(self.pause_after(lock, HeldReason::NoQuorum, message, self.unanswered_pause(lock)))
             }
@@ -127,7 +126,7 @@ impl Locks {
                     self.reachability.hand_over(quorum, &describe(failures), false, self.context.clock.boottime());
                 }
             }
-            Acquire::Expired => {}
+            Acquire::Expired | Acquire::CountersApart => {}
             Acquire::Granted(_) | Acquire::HeldByOther { .. } | Acquire::NoQuorum { .. } => {
                 self.reachability.reached(quorum)
             }
@@ -149,7 +148,7 @@ impl Locks {
             Acquire::Granted(_) => "granted",
             Acquire::HeldByOther { .. } => "held_by_other",
             Acquire::NoQuorum { .. } => "no_quorum",
-            Acquire::Expired => "too_slow",
+            Acquire::Expired | Acquire::CountersApart => "too_slow",
         };
         metrics.count(&metrics.acquisitions, outcome);
     }

@@ -141,7 +141,8 @@ impl Task<'_> {
     pub(super) async fn restored_counter(&self, plan: &Plan, quorum: &RedisQuorum, member: &str) -> FencingToken {
         let counters = self.counters_of_others(quorum, member).await;
         // Of the API server, which is one for all: a replica's own clock may be days ahead, and tokens never go back.
-        let clock = FencingToken::new(self.leader.context.api_now().0).unwrap_or_default();
+        // In microseconds, so that a million tokens per second are behind it.
+        let clock = FencingToken::new(self.leader.context.api_now().0.saturating_mul(1_000)).unwrap_or_default();
         let list = plan.lists.knows_tokens();
         let counters = counters.into_iter().filter(|(name, _)| list.contains(name)).map(|(_, counter)| counter);
         restored(&counters.collect::<Vec<_>>(), meets_every_majority(list), floor_of(quorum), clock)
