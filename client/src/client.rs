@@ -173,7 +173,7 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future releases what it had taken.
     pub async fn try_acquire(&self, key: impl Into<LockKey>, ttl: Duration) -> Result<Guard, NotAcquired> {
-        let (key, value) = (key.into(), LockValue::random());
+        let (key, value, ttl) = (key.into(), LockValue::random(), whole_millis(ttl));
         let grant = self.0.attempt(&key, &value, ttl).await?;
         Ok(self.guard((key, value, ttl), &grant, None))
     }
@@ -187,7 +187,7 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future releases what it had taken, and gives up the place in the line.
     pub async fn acquire(&self, key: impl Into<LockKey>, ttl: Duration, wait: Duration) -> Result<Guard, NotAcquired> {
-        let (key, deadline) = (key.into(), self.0.clock.boottime() + wait);
+        let (key, ttl, deadline) = (key.into(), whole_millis(ttl), self.0.clock.boottime() + wait);
         let Ok(turn) = timeout(wait, self.0.lines.wait(&key)).await else {
             return Err(NotAcquired::HeldByOther { refusals: 0, longest: None });
         };
@@ -224,7 +224,7 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future releases what it had taken.
     pub async fn try_acquire_unguarded(&self, key: impl Into<LockKey>, ttl: Duration) -> Result<Held, NotAcquired> {
-        let (key, value) = (key.into(), LockValue::random());
+        let (key, value, ttl) = (key.into(), LockValue::random(), whole_millis(ttl));
         let Grant { token, valid_until, .. } = self.0.attempt(&key, &value, ttl).await?;
         Ok(Held { key, value, token, valid_until })
     }
@@ -238,7 +238,7 @@ impl Client {
     /// Members may have extended the key; `held` then says less than is so.
     pub async fn extend(&self, held: &mut Held, ttl: Duration) -> Result<(), Lost> {
         let Held { key, value, valid_until, .. } = held.clone();
-        let request = ExtendRequest { key, value, ttl: ttl.min(self.0.longest_ttl), valid_until };
+        let request = ExtendRequest { key, value, ttl: whole_millis(ttl).min(self.0.longest_ttl), valid_until };
         match self.0.redlock.extend(&self.0.members.electorate(), vec![request]).await.pop() {
             Some(Extend::Renewed { valid_until, .. }) => {
                 held.valid_until = valid_until;
@@ -278,6 +278,11 @@ impl Client {
         };
         timeout(longest, delivered).await.map_err(|_| Undelivered { left: left() })
     }
+}
+
+/// What a key lives for: Redis counts in milliseconds, and no validity may be longer.
+fn whole_millis(ttl: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl fmt::Debug for Client {

@@ -136,10 +136,10 @@ async fn a_restarted_member_gets_its_counter_back_before_it_votes() {
     let before = acquired(&client, "k").await;
     let token = before.token();
     let _ = before.release().await;
-    for index in 0..3 {
-        servers[index].restart().await;
+    for server in &mut servers {
+        server.restart().await;
         timeout(LONG, async {
-            while servers[index].ask("EXISTS #token").await.as_deref() != Some(":1") {
+            while server.ask("EXISTS #token").await.as_deref() != Some(":1") {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         })

@@ -120,6 +120,10 @@ impl Connection {
         let commands = Arc::clone(&job.commands);
         let pending = Pending { sent, replies: Vec::with_capacity(commands.len()), job };
         match &*commands {
+            [] => {
+                resp::command(&mut self.out, &["PING"]);
+                self.due.push_back(Due::Alive(pending));
+            }
             [Command::Acquire { key, value, ttl, token }] if self.plain => {
                 wire::plain_acquire(&mut self.out, key, value.expose(), *ttl, *token);
                 self.due.push_back(Due::Set(pending));
@@ -157,6 +161,7 @@ impl Connection {
     fn on_reply(&mut self, due: Due, value: &Value<'_>, received: Boottime) {
         match due {
             Due::Ignored => {}
+            Due::Alive(pending) => self.answer(pending, received),
             Due::Loaded => {
                 if let Value::Error(line) = value {
                     self.not_loaded = Some(wire::error(line));
@@ -356,7 +361,8 @@ impl Connection {
         for due in self.due {
             match due {
                 Due::Owed(release) => owed.push(release),
-                Due::Script(pending)
+                Due::Alive(pending)
+                | Due::Script(pending)
                 | Due::Set(pending)
                 | Due::Increment(pending, _)
                 | Due::Raised(pending)
@@ -369,3 +375,6 @@ impl Connection {
         (owed, jobs)
     }
 }
+
+#[cfg(test)]
+mod tests;

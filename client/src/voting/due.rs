@@ -14,6 +14,8 @@ pub(super) enum Due {
     Process,
     /// The reply does not matter: PING, CLIENT NO-EVICT, and INCRs before the last one.
     Ignored,
+    /// PING for a job without commands.
+    Alive(Pending),
     /// A release that nobody waits for.
     Owed(Command),
     /// One script of a job.
