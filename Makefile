@@ -20,7 +20,7 @@ endif
 export PATH := $(CURDIR)/.local/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup cluster image load deploy down status demo test e2e prove release clean distclean
+.PHONY: help up setup cluster image load deploy down status demo test e2e prove bench release clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ prove: ## Models, simulation, odd input, faults on the cluster (MINUTES=30)
 
 release: ## Everything that a release publishes, in dist/
 	@packaging/release.sh
+
+bench: ## Measure the library against a floor program (SECONDS_PER_CELL=3)
+	cargo run --release --locked --package redlock-bench
 
 clean: ## down, and remove .local; leaves target/ (see distclean)
 	@local/cluster.sh down

@@ -7,7 +7,9 @@ use std::{collections::BTreeSet, fs, path::Path, process::Command};
 const OF_PACKAGES: [&str; 6] = ["build", "check", "clippy", "doc", "run", "test"];
 
 /// Programs of tests that `cargo test --workspace` runs, as `package: target`. `local/test.sh` counts what has run.
-const TEST_BINARIES: [&str; 11] = [
+const TEST_BINARIES: [&str; 13] = [
+    "redlock-bench: redlock-bench",
+    "redlock-client: redis",
     "redlock-client: redlock_client",
     "redlock-operator: chaos",
     "redlock-operator: docs",

@@ -6,7 +6,15 @@
 //! - [`time`]: clocks as arguments.
 //! - [`redlock`]: the algorithm. What it decides with is pure, and the engine asks members over a trait.
 //! - [`voting`]: Redis masters as members.
+//! - `blocking` (with the feature of that name): the same for programs without a runtime.
+//! - [`client`]: locks for programs. Begin with [`Client`].
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
+pub mod client;
 pub mod redlock;
 pub mod time;
 pub mod voting;
+
+pub use client::{BuildError, Builder, Client, Guard, Held, Lost, NotAcquired, Release, Undelivered, UrlError};
+pub use redlock::{Drift, FencingToken, LockKey};

@@ -4,11 +4,13 @@
 //! Everything here is free of Redis: members come in through [`LockMember`], time through [`crate::time::Clock`].
 //! [`Redlock`] is the engine; what it decides with is pure: [`validity()`], [`Tally`].
 
+mod answers;
 mod backoff;
 mod electorate;
 mod member;
 mod names;
 mod outcome;
+mod slot;
 mod tally;
 mod token;
 mod validity;
@@ -16,16 +18,18 @@ mod value;
 
 mod engine;
 
+pub use answers::{Answers, BoxFuture, KeyState, MemberError, Reply, StoredValue};
 pub use backoff::jittered;
 pub use electorate::{ClockCheck, ClockSample, Elector, Electorate};
 pub use engine::{LateVotes, Redlock, Settings};
-pub use member::{Answers, BoxFuture, Command, KeyState, LockMember, MemberError, Reply, StoredValue};
+pub use member::{Command, LockMember};
 pub use names::{LockKey, MemberName, RunId, TOKEN_KEY};
 pub use outcome::{
     Acquire, AcquireRequest, Extend, ExtendRequest, Grant, MemberFailure, Missing, Released, Seal, Seen, Votes,
     is_silence,
 };
+pub use slot::Slot;
 pub use tally::{Loss, Progress, Tally, Vote};
-pub use token::{FencingToken, TokenOutOfRange, restored};
+pub use token::{FencingToken, TokenOutOfRange, held_at_once, restored};
 pub use validity::{Drift, granted_until, longest_ttl, rejoin_delay, renewed_until, validity};
 pub use value::{LockValue, Nonce, NotANonce};

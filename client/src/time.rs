@@ -91,30 +91,71 @@ pub use clocks::{SystemClock, TokioClock};
 
 mod clocks {
     use super::{Boottime, Clock, Monotonic, UnixMillis};
-    use rustix::time::{ClockId, Timespec, clock_gettime};
     use std::time::Duration;
 
-    /// The machine's clocks.
+    /// The machine's clocks. The one for validities runs on while the machine is suspended: `CLOCK_BOOTTIME` on Linux, `CLOCK_MONOTONIC`
+    /// on macOS, the performance counter on Windows. Other systems may have none; there it is `CLOCK_MONOTONIC`.
     #[derive(Clone, Copy, Debug, Default)]
     pub struct SystemClock;
 
-    /// A reading since boot. These clocks start at zero, so the fallbacks are never taken.
-    fn since_boot(now: Timespec) -> Duration {
-        Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+    #[cfg(not(windows))]
+    mod unix {
+        use super::{Boottime, Clock, Duration, Monotonic, SystemClock, UnixMillis};
+        use rustix::time::{ClockId, Timespec, clock_gettime};
+
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        const THROUGH_SUSPEND: ClockId = ClockId::Boottime;
+        #[cfg(not(any(target_os = "linux", target_os = "android")))]
+        const THROUGH_SUSPEND: ClockId = ClockId::Monotonic;
+
+        /// A reading since boot. These clocks start at zero, so the fallbacks are never taken.
+        fn since_boot(now: Timespec) -> Duration {
+            Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+        }
+
+        impl Clock for SystemClock {
+            fn boottime(&self) -> Boottime {
+                Boottime::new(since_boot(clock_gettime(THROUGH_SUSPEND)))
+            }
+
+            fn monotonic(&self) -> Monotonic {
+                Monotonic::new(since_boot(clock_gettime(ClockId::Monotonic)))
+            }
+
+            fn wall(&self) -> UnixMillis {
+                let now = clock_gettime(ClockId::Realtime);
+                UnixMillis(now.tv_sec.saturating_mul(1_000).saturating_add(now.tv_nsec / 1_000_000))
+            }
+        }
     }
 
-    impl Clock for SystemClock {
-        fn boottime(&self) -> Boottime {
-            Boottime::new(since_boot(clock_gettime(ClockId::Boottime)))
+    #[cfg(windows)]
+    mod windows {
+        use super::{Boottime, Clock, Duration, Monotonic, SystemClock, UnixMillis};
+        use std::sync::OnceLock;
+        use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+        /// Since the first reading of this process; the counter behind it runs on in sleep.
+        #[allow(clippy::disallowed_methods, reason = "this is where a Clock reads its time")]
+        fn since_start() -> Duration {
+            static START: OnceLock<Instant> = OnceLock::new();
+            Instant::now().saturating_duration_since(*START.get_or_init(Instant::now))
         }
 
-        fn monotonic(&self) -> Monotonic {
-            Monotonic::new(since_boot(clock_gettime(ClockId::Monotonic)))
-        }
+        impl Clock for SystemClock {
+            fn boottime(&self) -> Boottime {
+                Boottime::new(since_start())
+            }
 
-        fn wall(&self) -> UnixMillis {
-            let now = clock_gettime(ClockId::Realtime);
-            UnixMillis(now.tv_sec.saturating_mul(1_000).saturating_add(now.tv_nsec / 1_000_000))
+            fn monotonic(&self) -> Monotonic {
+                Monotonic::new(since_start())
+            }
+
+            #[allow(clippy::disallowed_methods, reason = "this is where a Clock reads its time")]
+            fn wall(&self) -> UnixMillis {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                UnixMillis(i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
+            }
         }
     }
 

@@ -5,14 +5,17 @@
 
 mod connect;
 mod connection;
+mod driver;
+mod due;
 mod endpoint;
 mod guard;
+mod inbox;
 mod job;
-mod limited;
+mod line;
 mod member;
 mod owed;
+mod resp;
 mod scripts;
-mod session;
 #[cfg(feature = "tls")]
 mod tls;
 mod wire;
@@ -22,6 +25,7 @@ pub use endpoint::{Endpoint, Opened, Secret, open};
 pub use guard::{Guard, RECORD_KEY};
 pub use job::Link;
 pub use member::RedisMember;
+pub use scripts::RESTORE_COUNTER;
 #[cfg(feature = "tls")]
 pub use tls::{NotAServerName, TlsClient};
 

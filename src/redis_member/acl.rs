@@ -20,14 +20,19 @@ pub const PROBE_USER: &str = "readiness";
 /// What a closed user may do. Not `off`: with `off` Redisson cannot start, and node-redis never connects, while one
 /// member of three is fenced.
 pub(super) const CLOSED: &str = "-@all +ping";
-/// What the scripts of the locking path need, and nothing more.
+/// What the locking path needs, and nothing more.
 const LOCKER: &str =
+    "-@all +ping +info +evalsha +script|load +get +set +del +pexpire +pttl +time +type +client|no-evict +incr";
+/// The same on a master that others run, where each vote is a script.
+const EXTERNAL: &str =
     "-@all +ping +info +evalsha +script|load +get +set +del +pexpire +pttl +time +type +client|no-evict";
 /// What the Redlock libraries need (docs/clients.md). The first line is for all of them, the second for LockExtend and
-/// LockRelease of StackExchange.Redis, the third for Redisson, whose locks are hashes and who tells waiters by a channel.
+/// LockRelease of StackExchange.Redis, the third for Redisson, whose locks are hashes and who tells waiters by a channel. The selector
+/// lets a client of the library take numbers of the token counter: it may INCR that and do nothing else with it.
 const CLIENT: &str = "-@all +ping +set +get +del +exists +pexpire +pttl +eval +evalsha +script|load \
     +expire +watch +multi +exec +unwatch \
-    +hexists +hincrby +publish +subscribe +unsubscribe";
+    +hexists +hincrby +publish +subscribe +unsubscribe \
+    (~#token resetchannels -@all +incr)";
 /// What a client needs that only looks: whose value a key has, and how long it is still there.
 const READER: &str = "-@all +ping +get +pttl";
 /// Ends the name of a user that only looks.
@@ -42,7 +47,7 @@ const OPERATOR: &str = "resetchannels ~#* -@all +ping +info +time +scan +get +se
 /// The `ACL SETUSER` of the user that the operator is given on a master that others run: its locking path, and nothing more.
 /// `PASSWORD` stands for the password.
 pub fn external_user(name: &str) -> String {
-    format!("ACL SETUSER {name} reset on >PASSWORD ~* resetchannels {LOCKER}")
+    format!("ACL SETUSER {name} reset on >PASSWORD ~* resetchannels {EXTERNAL}")
 }
 
 /// SHA-256 of a password, as Redis stores it: 64 hex characters.

@@ -14,6 +14,7 @@ use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY};
 use crate::time::Clock;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value, cmd};
+use redlock_client::voting::RESTORE_COUNTER;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -206,7 +207,7 @@ impl AdminConnection {
     /// # Errors
     /// If there is no answer in time.
     pub async fn restore_counter(&mut self, token: FencingToken) -> Result<FencingToken, MemberError> {
-        let script = include_str!("scripts/restore_counter.lua");
+        let script = RESTORE_COUNTER;
         let answer = self.ask(cmd("EVAL").arg(script).arg(1).arg(TOKEN_KEY).arg(token.get())).await?;
         number(&answer)?.and_then(FencingToken::new).ok_or_else(wire::unexpected)
     }

@@ -1,6 +1,7 @@
 //! What is done on a master that others run. There is no admin credential for it: all of this is what the locking path's user
 //! may do, see [`super::acl::external_user`].
 
+use redlock_client::voting::RESTORE_COUNTER;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -157,7 +158,7 @@ pub async fn look_at_record(
 /// # Errors
 /// If there is no answer in time.
 pub async fn raise_counter(admin: &mut AdminConnection, token: FencingToken) -> Result<FencingToken, MemberError> {
-    let script = include_str!("scripts/restore_counter.lua");
+    let script = RESTORE_COUNTER;
     let answer = run_script(admin, script, TOKEN_KEY, &token.get().to_string()).await?;
     let Value::Int(counter) = answer else { return Err(wire::unexpected()) };
     FencingToken::new(counter).ok_or_else(wire::unexpected)

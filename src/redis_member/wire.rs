@@ -52,7 +52,6 @@ pub(super) fn error(error: &RedisError) -> MemberError {
             Some("BUSY") => MemberError::Busy,
             Some("OOM") => MemberError::OutOfMemory,
             Some("EPOCH") => MemberError::Fenced,
-            Some("HINT") => MemberError::HintTooLarge,
             // EXECABORT, and a script's own failure, say in their detail why.
             _ if error.detail().is_some_and(|detail| detail.contains("run this command")) => MemberError::Fenced,
             _ if error.detail().is_some_and(|detail| detail.contains("OOM")) => MemberError::OutOfMemory,

@@ -1,10 +1,10 @@
-//! Tokens: members that count, vote, forget and are given their counters back; two clients that acquire in one round or two.
+//! Tokens: members that count, vote, forget and are given their counters back; two clients that acquire in one round or two. A vote is
+//! `SET NX` and the number of the INCR behind it, as two steps; which token the numbers make is decided by the crate's own function, on
+//! any majority of the votes, since any answer may be late or lost.
 //!
 //! There is no time here. The fence appears as what the model of exclusion shows of it: a process that forgot is not admitted
 //! while an acquisition is under way that counts a vote or an acknowledgement of the process before. Validities are left out,
 //! so that holders may follow each other sooner than in truth: more behaviours, not fewer.
-
-use std::fmt::Write;
 
 use redlock_operator::{
     quorum::model::lists::meets_every_majority,
@@ -12,9 +12,11 @@ use redlock_operator::{
 };
 
 use super::{
-    check::{Rules, holds, large, violated},
+    check::{holds, large, violated},
     core::{Majorities, Yes},
 };
+
+use rule::Rule;
 
 const MOST: usize = 5;
 
@@ -28,8 +30,20 @@ struct Tokens {
     others: u8,
     /// The token is written back where a majority does not store it yet.
     write_back: bool,
+    /// Which of the numbers is the token.
+    rule: Rule,
+    /// The number of a refused SET counts for nothing.
+    refused_count_for_nothing: bool,
+    /// The number is taken behind the SET, on the same connection.
+    counts_behind_set: bool,
+    /// How often the leader raises a counter to one that it has read.
+    levels: u8,
+    /// It raises only; otherwise it writes what it has read.
+    level_raises: bool,
     /// A write-back counts only where the key still holds the caller's value.
     checks_value: bool,
+    /// It is confirmed by those voters that the token was made of, and by no other member.
+    same_set: bool,
     /// A counter is given back at the admission.
     restore: bool,
     /// It is made up after the wait, not before.
@@ -51,7 +65,13 @@ impl Tokens {
             restarts: 1,
             others: 1,
             write_back: true,
+            rule: Rule::Product,
+            refused_count_for_nothing: true,
+            counts_behind_set: true,
+            levels: 0,
+            level_raises: true,
             checks_value: true,
+            same_set: true,
             restore: true,
             restore_late: true,
             reads_admitted: true,
@@ -81,8 +101,14 @@ struct Member {
     fence: Fence,
     /// What its counter will be raised to.
     restored: u8,
-    /// The token in its yes to each client; 0 is none.
+    /// It has set the key for each client, and the number is to come.
+    set: [bool; 2],
+    /// The number in its yes to each client; 0 is none.
     yes: [u8; 2],
+    /// The number behind a SET that it has refused.
+    refused: [u8; 2],
+    /// It is one of those that have to confirm the write-back.
+    chosen: [bool; 2],
     /// It has confirmed the write-back.
     raised: [bool; 2],
     /// The process before counts in an acquisition that is under way.
@@ -102,7 +128,6 @@ enum Phase {
 struct Client {
     phase: Phase,
     token: u8,
-    hint: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,6 +139,9 @@ struct World {
     floor: u8,
     restarts: u8,
     others: u8,
+    levels: u8,
+    /// What the leader has read last.
+    read: u8,
     reversed: bool,
 }
 
@@ -122,15 +150,28 @@ enum Step {
     Acquire(usize),
     Over(usize),
     Set(usize, usize),
-    Decide(usize),
+    Count(usize, usize),
+    Refuse(usize, usize),
+    /// By the votes of these, as bits.
+    Decide(usize, usize),
     Raise(usize, usize),
     Raised(usize),
     OtherKey(usize),
+    Read(usize),
+    Level(usize),
     Restart(usize),
     Wait(usize),
     /// From these others, as bits.
     Restore(usize, usize),
     Admit(usize),
+}
+
+impl Member {
+    /// The attempt is decided, or given up.
+    fn forget(&mut self, client: usize) {
+        (self.set[client], self.yes[client], self.refused[client]) = (false, 0, 0);
+        (self.chosen[client], self.raised[client], self.counted[client]) = (false, false, false);
+    }
 }
 
 impl Tokens {
@@ -145,7 +186,7 @@ impl Tokens {
             if usize::from(member.owner) == client + 1 {
                 member.owner = 0;
             }
-            (member.yes[client], member.raised[client], member.counted[client]) = (0, false, false);
+            member.forget(client);
         }
         (world.clients[client].phase, world.clients[client].token) = (Phase::Idle, 0);
     }
@@ -157,9 +198,9 @@ impl Tokens {
             world.floor = world.floor.max(token);
         }
         for member in &mut world.members {
-            (member.yes[client], member.raised[client], member.counted[client]) = (0, false, false);
+            member.forget(client);
         }
-        world.clients[client] = Client { phase: Phase::Held, token, hint: token };
+        world.clients[client] = Client { phase: Phase::Held, token };
     }
 
     /// Unix time is left out, it would cover for the other two. Without a floor counters that cannot be had are waited for.
@@ -177,42 +218,82 @@ impl Tokens {
             Step::Acquire(client) => world.clients[client].phase = Phase::Acquiring,
             Step::Over(client) => Self::over(world, client),
             Step::Set(client, at) => {
-                let Client { phase, hint, .. } = world.clients[client];
                 let member = &mut world.members[at];
-                let token = member.counter.max(hint) + 1;
-                let free = member.fence == Fence::Admitted && member.owner == 0 && member.yes[client] == 0;
-                if !free || token > self.most_counter {
+                let is_unvoted = member.yes[client] == 0 || !self.counts_behind_set;
+                let is_new = !member.set[client] && is_unvoted && member.refused[client] == 0;
+                if member.fence != Fence::Admitted || member.owner != 0 || !is_new {
                     return false;
                 }
-                (member.counter, member.owner) = (token, u8::try_from(client + 1).unwrap());
-                // Too late to be counted it still takes the key, and a number.
-                if phase == Phase::Acquiring {
-                    member.yes[client] = token;
-                }
+                member.owner = u8::try_from(client + 1).unwrap();
+                member.set[client] = true;
             }
-            Step::Decide(client) => {
-                if !self.majority(world, |member| member.yes[client] > 0) {
+            Step::Count(client, at) => {
+                let is_acquiring = world.clients[client].phase == Phase::Acquiring;
+                let member = &mut world.members[at];
+                let is_set = member.set[client] || !self.counts_behind_set && member.yes[client] == 0;
+                if member.fence != Fence::Admitted || !is_set || member.counter == self.most_counter {
                     return false;
                 }
-                let token = world.members.iter().map(|member| member.yes[client]).max().unwrap_or(0);
-                if !self.write_back || self.majority(world, |member| member.yes[client] >= token) {
+                member.counter += 1;
+                // Too late to be counted it still takes a number.
+                if is_acquiring {
+                    member.yes[client] = member.counter;
+                }
+                member.set[client] &= !self.counts_behind_set;
+            }
+            Step::Refuse(client, at) => {
+                let member = &mut world.members[at];
+                let is_others = member.owner != 0 && usize::from(member.owner) != client + 1;
+                let is_new = member.refused[client] == 0 && member.yes[client] == 0 && !member.set[client];
+                // What counts for nothing is one more number that another key takes.
+                let is_told = !self.refused_count_for_nothing;
+                if member.fence != Fence::Admitted
+                    || !is_told
+                    || !is_others
+                    || !is_new
+                    || member.counter == self.most_counter
+                {
+                    return false;
+                }
+                member.counter += 1;
+                member.refused[client] = member.counter;
+            }
+            Step::Decide(client, among) => {
+                let has_voted =
+                    |member: &Member| member.yes[client] > 0 && (self.counts_behind_set || member.set[client]);
+                let voters: Vec<usize> = (0..self.members).filter(|at| among >> at & 1 == 1).collect();
+                if voters.len() < self.quorum() || !voters.iter().all(|at| has_voted(&world.members[*at])) {
+                    return false;
+                }
+                let largest = voters.iter().map(|at| world.members[*at].yes[client]).max().unwrap_or(0);
+                if let Some(token) = self.at_once(world, client, &voters) {
                     self.grant(world, client, token);
+                } else if !self.write_back {
+                    self.grant(world, client, largest);
+                } else if voters.len() == self.quorum() {
+                    let chosen = (0..self.members).filter(|at| !self.same_set || voters.contains(at));
+                    chosen.for_each(|at| world.members[at].chosen[client] = true);
+                    (world.clients[client].phase, world.clients[client].token) = (Phase::WritingBack, largest);
                 } else {
-                    (world.clients[client].phase, world.clients[client].token) = (Phase::WritingBack, token);
+                    // Some of them are left out, which is a decision by fewer.
+                    return false;
                 }
             }
             Step::Raise(client, at) => {
                 let token = world.clients[client].token;
                 let member = &mut world.members[at];
                 let ours = usize::from(member.owner) == client + 1 || !self.checks_value;
-                if member.fence != Fence::Admitted || member.raised[client] || !ours {
+                if member.fence != Fence::Admitted || !member.chosen[client] || member.raised[client] || !ours {
                     return false;
                 }
                 member.counter = member.counter.max(token);
                 member.raised[client] = true;
             }
             Step::Raised(client) => {
-                if !self.majority(world, |member| member.raised[client]) {
+                // Each that was chosen; they are a majority.
+                let has_confirmed = |member: &Member| member.raised[client] || !member.chosen[client] || !self.same_set;
+                let all = world.members[..self.members].iter().all(has_confirmed);
+                if !all || !self.majority(world, |member| member.raised[client]) {
                     return false;
                 }
                 let token = world.clients[client].token;
@@ -227,6 +308,22 @@ impl Tokens {
                 world.others += 1;
                 member.counter += 1;
             }
+            Step::Read(at) => {
+                let counter = world.members[at].counter;
+                if self.levels == 0 || world.members[at].fence != Fence::Admitted || world.read == counter {
+                    return false;
+                }
+                world.read = counter;
+            }
+            Step::Level(at) => {
+                let member = &mut world.members[at];
+                let level = if self.level_raises { member.counter.max(world.read) } else { world.read };
+                if world.levels == self.levels || level == member.counter || member.fence != Fence::Admitted {
+                    return false;
+                }
+                world.levels += 1;
+                member.counter = level;
+            }
             Step::Restart(at) => {
                 let member = &mut world.members[at];
                 if world.restarts == self.restarts || member.fence == Fence::Waiting {
@@ -235,6 +332,7 @@ impl Tokens {
                 world.restarts += 1;
                 (member.counter, member.owner, member.restored, member.fence) = (0, 0, 0, Fence::Waiting);
                 for client in 0..2 {
+                    (member.set[client], member.refused[client]) = (false, 0);
                     member.counted[client] |= member.yes[client] > 0 || member.raised[client];
                 }
             }
@@ -279,111 +377,6 @@ impl Tokens {
     }
 }
 
-impl Rules for Tokens {
-    type State = World;
-    type Step = Step;
-
-    fn starts(&self) -> Vec<World> {
-        vec![World::default()]
-    }
-
-    fn steps(&self, world: &World, steps: &mut Vec<Step>) {
-        for (client, Client { phase, .. }) in world.clients.iter().enumerate() {
-            match phase {
-                Phase::Idle => steps.push(Step::Acquire(client)),
-                Phase::Acquiring => steps.extend([Step::Decide(client), Step::Over(client)]),
-                Phase::WritingBack => steps.extend([Step::Raised(client), Step::Over(client)]),
-                Phase::Held => steps.push(Step::Over(client)),
-            }
-            for member in 0..self.members {
-                if *phase != Phase::Idle {
-                    steps.push(Step::Set(client, member));
-                }
-                if *phase == Phase::WritingBack {
-                    steps.push(Step::Raise(client, member));
-                }
-            }
-        }
-        for member in 0..self.members {
-            match world.members[member].fence {
-                Fence::Admitted => steps.push(Step::OtherKey(member)),
-                Fence::Restored => steps.push(Step::Admit(member)),
-                _ => {
-                    steps.push(Step::Wait(member));
-                    steps.extend((0..1 << self.members).map(|others| Step::Restore(member, others)));
-                }
-            }
-            steps.push(Step::Restart(member));
-        }
-    }
-
-    fn take(&self, world: &World, step: Step) -> Option<World> {
-        let mut next = *world;
-        self.apply(&mut next, step).then_some(next)
-    }
-
-    fn canonical(&self, world: World) -> World {
-        let sorted = |mut world: World| {
-            world.members[..self.members].sort_unstable();
-            world
-        };
-        let mut swapped = world;
-        swapped.clients.swap(0, 1);
-        for member in &mut swapped.members[..self.members] {
-            member.owner = if member.owner == 0 { 0 } else { 3 - member.owner };
-            member.yes.swap(0, 1);
-            member.raised.swap(0, 1);
-            member.counted.swap(0, 1);
-        }
-        sorted(world).min(sorted(swapped))
-    }
-
-    fn violation(&self, world: &World) -> Option<&'static str> {
-        world.reversed.then_some("a later holder's token is not greater")
-    }
-
-    /// Every restart has happened, all members vote again, and somebody holds the lock with a later token.
-    fn goal(&self, world: &World) -> bool {
-        world.restarts == self.restarts
-            && world.members.iter().all(|member| member.fence == Fence::Admitted)
-            && world.clients.iter().any(|client| client.phase == Phase::Held && client.token > 1)
-    }
-
-    fn tell(&self, step: Step) -> String {
-        let name = |client: usize| ["A", "B"][client];
-        match step {
-            Step::Acquire(c) => format!("{} starts to acquire", name(c)),
-            Step::Over(c) => format!("{} gives up or releases", name(c)),
-            Step::Set(c, m) => format!("m{} sets {}'s key and counts", m + 1, name(c)),
-            Step::Decide(c) => format!("{} has a majority", name(c)),
-            Step::Raise(c, m) => format!("m{} confirms {}'s write-back", m + 1, name(c)),
-            Step::Raised(c) => format!("{}'s write-back has a majority", name(c)),
-            Step::OtherKey(m) => format!("another key takes a number of m{}", m + 1),
-            Step::Restart(m) => format!("m{} restarts with counter 0, fenced", m + 1),
-            Step::Wait(m) => format!("the rejoin delay of m{} is over", m + 1),
-            Step::Restore(m, others) => {
-                let from: Vec<_> =
-                    (0..self.members).filter(|o| others >> o & 1 == 1).map(|o| format!("m{}", o + 1)).collect();
-                format!("what m{} will count from is made up, of [{}]", m + 1, from.join(" "))
-            }
-            Step::Admit(m) => format!("m{} gets its counter and is admitted", m + 1),
-        }
-    }
-
-    fn show(&self, world: &World) -> String {
-        let mut text = String::from("[");
-        for member in &world.members[..self.members] {
-            let space = if text.len() > 1 { " " } else { "" };
-            let fence = if member.fence == Fence::Admitted { "" } else { "!" };
-            write!(text, "{space}{}{}{fence}", member.counter, ["", "A", "B"][usize::from(member.owner)]).unwrap();
-        }
-        text.push(']');
-        for (name, client) in ["A", "B"].iter().zip(&world.clients).filter(|(_, client)| client.phase != Phase::Idle) {
-            let token = if client.token > 0 { format!(" token {}", client.token) } else { String::new() };
-            write!(text, " {name} {:?}{token}", client.phase).unwrap();
-        }
-        text
-    }
-}
-
+mod rule;
+mod rules;
 mod tests;

@@ -176,6 +176,12 @@ async fn users_reach_only_what_they_need() {
         assert_eq!(code(&mut connection, &format!("{command} {foreign}{value}")).await, "NOPERM", "{command}");
         assert_eq!(code(&mut connection, &format!("{command} #token{value}")).await, "NOPERM", "{command}");
     }
+    // Numbers of the counter may be taken, and nothing else done with it.
+    assert_eq!(code(&mut connection, "INCR #token").await, "OK");
+    for command in ["INCRBY #token 5", "DECR #token", "DEL #token", "PEXPIRE #token 1", "INCR #operator-epoch"] {
+        assert_eq!(code(&mut connection, command).await, "NOPERM", "{command}");
+    }
+    assert_eq!(code(&mut connection, &format!("INCR {own}")).await, "NOPERM");
     assert_eq!(code(&mut connection, "INFO server").await, "NOPERM");
     assert_eq!(code(&mut connection, &format!("DEL {own}")).await, "OK");
     let mut connection = server.connect_as(OPERATOR_USER).await;

@@ -162,7 +162,7 @@ async fn the_documented_user_is_enough_to_vote_and_for_nothing_else() {
     assert!(matches!(extended[..], [Extend::Renewed { .. }]), "{extended:?}");
     let sealed = fresh_value();
     let commands = vec![
-        Command::RaiseCounter { key: "k".into(), value: value.clone(), token: token(600) },
+        Command::RaiseCounter { key: "k".into(), value: value.clone(), token: token(600), behind: 0 },
         Command::Inspect { key: "k".into() },
         Command::Seal { key: "k".into(), value, sealed: sealed.clone(), lock_delay: Duration::from_secs(1) },
         Command::Release { key: "k".into(), value: sealed },

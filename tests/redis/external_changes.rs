@@ -4,7 +4,7 @@ use crate::external::{LIST, Master, claim, kept};
 use crate::quorum::{connected, fresh_value};
 use crate::server::wait_until;
 use redlock_operator::redis_member::{Claim, Guard, RECORD_KEY, RedisMember};
-use redlock_operator::redlock::{Command, FencingToken, LockMember, LockValue, MemberError, Reply};
+use redlock_operator::redlock::{Command, LockMember, LockValue, MemberError, Reply};
 use redlock_operator::time::SystemClock;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ async fn ask(member: &RedisMember, commands: Vec<Command>) -> Vec<Reply> {
 
 fn acquire(key: &str, value: &LockValue) -> Command {
     let ttl = Duration::from_secs(25);
-    Command::Acquire { key: key.into(), value: value.clone(), ttl, hint: FencingToken::ZERO }
+    Command::Acquire { key: key.into(), value: value.clone(), ttl, token: true }
 }
 
 fn extend(key: &str, value: &LockValue) -> Command {

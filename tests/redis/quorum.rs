@@ -4,8 +4,8 @@ use crate::server::{Server, USERS, client, endpoint, locker, wait_until};
 use redlock_operator::redis_member::acl::UserRule;
 use redlock_operator::redis_member::{Guarded, Link, RedisMember};
 use redlock_operator::redlock::{
-    Acquire, AcquireRequest, Elector, Electorate, FencingToken, Grant, LockKey, LockValue, Nonce, Redlock, RunId,
-    Settings, ValueSigner,
+    Acquire, AcquireRequest, Elector, Electorate, Grant, LockKey, LockValue, Nonce, Redlock, RunId, Settings,
+    ValueSigner,
 };
 use redlock_operator::time::SystemClock;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) fn fresh_value() -> LockValue {
 }
 
 pub(crate) fn request(key: &str, value: &LockValue) -> AcquireRequest {
-    AcquireRequest { key: key.into(), value: value.clone(), ttl: TTL, hint: FencingToken::ZERO }
+    AcquireRequest { key: key.into(), value: value.clone(), ttl: TTL, token: true }
 }
 
 /// The run_id of the process, open for the locker and the client.

@@ -1,7 +1,7 @@
 use crate::quorum::{LEADER, Quorum, connected, fresh_value, request};
 use crate::server::{client, locker};
 use redlock_operator::redis_member::Guarded;
-use redlock_operator::redlock::{Acquire, AcquireRequest, FencingToken, MemberError, MemberFailure};
+use redlock_operator::redlock::{Acquire, FencingToken, MemberError, MemberFailure};
 
 fn token(number: i64) -> FencingToken {
     FencingToken::new(number).unwrap()
@@ -55,30 +55,39 @@ async fn a_token_is_written_back_to_a_majority_when_the_counters_differ() {
 }
 
 #[tokio::test]
-async fn a_hint_raises_the_token_and_one_that_is_far_off_is_refused() {
+async fn a_majority_stores_the_token_though_the_counters_are_apart() {
     let quorum = Quorum::of(3).await;
-    let acquire = async |hint: i64| {
+    for (server, counter) in quorum.servers.iter().zip([50, 100, 150]) {
+        let mut admin = server.admin().await;
+        assert_eq!(admin.restore_counter(token(counter)).await, Ok(token(counter)));
+    }
+    let mut last = token(100);
+    for _ in 0..5 {
         let value = fresh_value();
-        let hinted = AcquireRequest { hint: token(hint), ..request("k", &value) };
-        let outcome = quorum.redlock.acquire(&quorum.electorate(), hinted).await;
+        let grant = quorum.granted("k", &value).await;
+        assert!(grant.token > last, "{} after {last}", grant.token);
+        last = grant.token;
+        let mut stored = 0;
+        for server in &quorum.servers {
+            let counter = server.admin().await.observe(&[]).await.unwrap().counter;
+            stored += usize::from(counter.unwrap() >= last);
+        }
+        assert!(stored >= 2, "{stored} members store {last}");
         quorum.release("k", &value).await;
-        outcome
-    };
-    let outcome = acquire(1 << 31).await;
-    assert!(matches!(outcome, Acquire::Granted(grant) if grant.token.get() == (1 << 31) + 1), "{outcome:?}");
-    let outcome = acquire(1 << 40).await;
-    let Acquire::NoQuorum { refusals: 0, failures } = outcome else { panic!("{outcome:?}") };
-    let too_large = MemberFailure::Member(MemberError::HintTooLarge);
-    assert!(failures.len() >= 2 && failures.iter().all(|(_, failure)| *failure == too_large), "{failures:?}");
+    }
     quorum.is_empty().await;
 }
 
 #[tokio::test]
-async fn the_largest_counters_stay_exact() {
+async fn a_counter_that_has_run_out_of_numbers_gives_none() {
     let quorum = Quorum::of(1).await;
     let mut admin = quorum.servers[0].admin().await;
-    let high = token(FencingToken::MAX.get() - 2);
-    assert_eq!(admin.restore_counter(high).await, Ok(high));
+    let last = token(FencingToken::OUTLIER.get() - 2);
+    assert_eq!(admin.restore_counter(last).await, Ok(last));
     let value = fresh_value();
-    assert_eq!(quorum.granted("k", &value).await.token.get(), high.get() + 1);
+    assert_eq!(quorum.granted("k", &value).await.token.get(), last.get() + 1);
+    quorum.release("k", &value).await;
+    let outcome = quorum.redlock.acquire(&quorum.electorate(), request("k", &fresh_value())).await;
+    let Acquire::NoQuorum { refusals: 0, failures } = outcome else { panic!("{outcome:?}") };
+    assert_eq!(failures[0].1, MemberFailure::Member(MemberError::CounterSpent));
 }

@@ -14,8 +14,8 @@ use redlock_operator::{
         replica::holds::Holds,
     },
     redlock::{
-        Acquire, AcquireRequest, Elector, Electorate, Extend, ExtendRequest, FencingToken, Grant, LockKey, LockMember,
-        LockValue, Nonce, Redlock, RunId, Seal, Settings, ValueSigner,
+        Acquire, AcquireRequest, Elector, Electorate, Extend, ExtendRequest, Grant, LockKey, LockMember, LockValue,
+        Nonce, Redlock, RunId, Seal, Settings, ValueSigner,
     },
     time::{Boottime, Clock},
 };
@@ -109,7 +109,6 @@ enum End {
 
 impl Client {
     pub(crate) async fn run(mut self) {
-        let mut hint = FencingToken::ZERO;
         let mut attempt = 0_u64;
         loop {
             sleep(self.rng.millis(20, 200)).await;
@@ -120,12 +119,10 @@ impl Client {
             let uid = format!("{} {attempt}", self.first.name);
             let key = LockKey::new(format!("key{}", self.rng.below(self.keys)));
             let value = self.signer.value(&uid, &nonce);
-            let hint_now = if self.rng.percent(50) { hint } else { FencingToken::ZERO };
-            let request = AcquireRequest { key: key.clone(), value: value.clone(), ttl: TTL, hint: hint_now };
+            let request = AcquireRequest { key: key.clone(), value: value.clone(), ttl: TTL, token: true };
             let electorate = self.first.electorate();
             let outcome = paused(self.first.engine.acquire(&electorate, request), &mut self.rng).await;
             let Acquire::Granted(grant) = outcome else { continue };
-            hint = grant.token;
             self.first.quorum.ensure_floor(grant.token.get());
             let until = self.first.true_time(grant.valid_until);
             let interval = self.first.quorum.history.granted(&self.first.name, key.as_str(), grant.token, until);

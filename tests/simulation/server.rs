@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use redlock_operator::redlock::{Command, FencingToken, KeyState, LockKey, MemberError, Reply, RunId, StoredValue};
+use redlock_operator::redlock::{Command, FencingToken, KeyState, LockKey, Reply, RunId, StoredValue};
 use redlock_operator::time::UnixMicros;
 use tokio::time::Instant;
 
-const MAX_HINT_GAP: i64 = 1 << 32;
 /// 2026-01-01T00:00:00Z.
 const EPOCH_MICROS: i64 = 1_767_225_600_000_000;
 
@@ -101,25 +100,22 @@ impl Server {
             remaining: Some(left(*last)),
         });
         match command {
-            Command::Acquire { hint, .. } if hint.get() > process.counter + MAX_HINT_GAP => {
-                Reply::Failed(MemberError::HintTooLarge)
-            }
-            Command::Acquire { .. } if held.is_some() => Reply::Refused { holder, time },
-            Command::Acquire { value, ttl, hint, .. } => {
+            Command::Acquire { .. } if held.is_some() => Reply::Refused { holder, time: Some(time) },
+            Command::Acquire { value, ttl, .. } => {
                 process.keys.insert(name, (value.expose().to_owned(), ends_in(*ttl)));
-                process.counter = process.counter.max(hint.get()) + 1;
-                Reply::Acquired { token: FencingToken::new(process.counter).unwrap(), time }
+                process.counter += 1;
+                Reply::Acquired { token: FencingToken::new(process.counter).unwrap(), time: Some(time) }
             }
             Command::RaiseCounter { value, .. } if !holds(value.expose()) => Reply::NotOurs,
             Command::RaiseCounter { token, .. } => {
                 process.counter = process.counter.max(token.get());
                 Reply::Raised
             }
-            Command::Extend { value, .. } if !holds(value.expose()) => Reply::Refused { holder, time },
+            Command::Extend { value, .. } if !holds(value.expose()) => Reply::Refused { holder, time: Some(time) },
             Command::Extend { ttl, .. } => {
                 let (value, last) = held.unwrap();
                 process.keys.insert(name, (value, last.max(ends_in(*ttl))));
-                Reply::Extended { time }
+                Reply::Extended { time: Some(time) }
             }
             Command::Repair { value, px, not_after, .. } => {
                 let left = (not_after.0 - time.0).div_euclid(1_000);
@@ -146,7 +142,7 @@ impl Server {
                 }
                 Reply::Done(ours)
             }
-            Command::Inspect { .. } => Reply::State(holder),
+            Command::Restore { .. } | Command::Inspect { .. } => Reply::State(holder),
         }
     }
 }
@@ -158,6 +154,9 @@ fn key_of(command: &Command) -> &LockKey {
     | Command::Repair { key, .. }
     | Command::Seal { key, .. }
     | Command::Release { key, .. }
-    | Command::Inspect { key }) = command;
+    | Command::Inspect { key }) = command
+    else {
+        panic!("no counter is restored by a voter here");
+    };
     key
 }

@@ -44,6 +44,56 @@ pub struct Electorate {
     electors: Vec<Elector>,
     lists: Vec<Vec<MemberName>>,
     clocks: Option<Arc<dyn ClockCheck>>,
+    layout: Arc<Layout>,
+}
+
+/// Who votes with which process, and in which lists: the same for every round of one electorate.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub(super) seats: Vec<Seat>,
+    pub(super) lists: Vec<List>,
+}
+
+/// A set of admitted processes, one bit each.
+pub(super) type Processes = u64;
+
+/// An elector.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) admitted: Option<RunId>,
+    /// The admitted process as a set of one; empty without one.
+    pub(super) process: Processes,
+}
+
+/// A member list: how many it names, and the seats of those that have an elector. The others are never heard of.
+#[derive(Debug)]
+pub(super) struct List {
+    pub(super) members: usize,
+    pub(super) seats: Vec<usize>,
+}
+
+impl List {
+    pub(super) const fn quorum(&self) -> usize {
+        self.members / 2 + 1
+    }
+}
+
+impl Layout {
+    fn new(electors: &[Elector], lists: &[Vec<MemberName>]) -> Self {
+        let seat = |elector: &Elector| {
+            // The first seat with this process lends its number; beyond the bits of a set there are no votes.
+            let first = electors.iter().position(|other| other.admitted == elector.admitted).map(u32::try_from);
+            let process = match (&elector.admitted, first) {
+                (Some(_), Some(Ok(first))) => Processes::checked_shl(1, first).unwrap_or(0),
+                _ => 0,
+            };
+            Seat { admitted: elector.admitted.clone(), process }
+        };
+        let position = |name: &MemberName| electors.iter().position(|elector| elector.member.name() == name);
+        let list =
+            |names: &Vec<MemberName>| List { members: names.len(), seats: names.iter().filter_map(position).collect() };
+        Self { seats: electors.iter().map(seat).collect(), lists: lists.iter().map(list).collect() }
+    }
 }
 
 impl Electorate {
@@ -51,13 +101,18 @@ impl Electorate {
     #[must_use]
     pub fn single(electors: Vec<Elector>) -> Self {
         let list = electors.iter().map(|elector| elector.member.name().clone()).collect();
-        Self { electors, lists: vec![list], clocks: None }
+        Self::new(electors, vec![list])
     }
 
     /// The old list and the new one. A name without an elector counts as a member that never answers.
     #[must_use]
     pub fn joint(electors: Vec<Elector>, old: Vec<MemberName>, new: Vec<MemberName>) -> Self {
-        Self { electors, lists: vec![old, new], clocks: None }
+        Self::new(electors, vec![old, new])
+    }
+
+    fn new(electors: Vec<Elector>, lists: Vec<Vec<MemberName>>) -> Self {
+        let layout = Arc::new(Layout::new(&electors, &lists));
+        Self { electors, lists, clocks: None, layout }
     }
 
     /// Votes count only while `check` calls the voter's clock steady.
@@ -77,6 +132,22 @@ impl Electorate {
     #[must_use]
     pub fn lists(&self) -> &[Vec<MemberName>] {
         &self.lists
+    }
+
+    pub(super) fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// With fewer answers no round is decided, whatever they say.
+    pub(super) fn fewest_to_decide(&self) -> usize {
+        let fewest = |list: &List| list.quorum().min(list.members - list.quorum() + 1);
+        self.layout.lists.iter().map(fewest).min().unwrap_or_default().max(1)
+    }
+
+    /// Whether votes count only with a reading of the voter's clock.
+    #[must_use]
+    pub fn checks_clocks(&self) -> bool {
+        self.clocks.is_some()
     }
 
     /// Whether the voter's clock may be trusted; without a check it is.

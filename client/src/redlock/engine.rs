@@ -42,13 +42,21 @@ impl Default for Settings {
 pub struct Redlock<C: Clock + ?Sized> {
     clock: Arc<C>,
     settings: Settings,
+    token_reach: Option<u32>,
 }
 
 impl<C: Clock + ?Sized> Redlock<C> {
     /// With this clock and these settings.
     #[must_use]
     pub const fn new(clock: Arc<C>, settings: Settings) -> Self {
-        Self { clock, settings }
+        Self { clock, settings, token_reach: None }
+    }
+
+    /// For a client that may only INCR the counters, and raises one by so many INCRs at most. Otherwise a script raises it to any number.
+    #[must_use]
+    pub const fn with_token_reach(mut self, reach: u32) -> Self {
+        self.token_reach = Some(reach);
+        self
     }
 
     /// The settings that it was made with.
@@ -60,6 +68,6 @@ impl<C: Clock + ?Sized> Redlock<C> {
 
 impl<C: Clock + ?Sized> Clone for Redlock<C> {
     fn clone(&self) -> Self {
-        Self { clock: Arc::clone(&self.clock), settings: self.settings }
+        Self { clock: Arc::clone(&self.clock), settings: self.settings, token_reach: self.token_reach }
     }
 }

@@ -13,8 +13,8 @@ pub struct AcquireRequest {
     pub value: LockValue,
     /// Time to live.
     pub ttl: Duration,
-    /// The highest token that the caller has seen.
-    pub hint: FencingToken,
+    /// Whether the holder gets a token. Without one it is zero.
+    pub token: bool,
 }
 
 /// The outcome of one attempt to acquire. On anything but `Granted` a release went to every member.
@@ -40,6 +40,9 @@ pub enum Acquire {
     },
     /// A majority said yes, too late for any validity to be left.
     Expired,
+    /// A majority said yes, and their counters are too far apart for this client to bring them together. An operator levels them within
+    /// seconds.
+    CountersApart,
 }
 
 /// A lock that is held.

@@ -1,4 +1,6 @@
-use super::{Elector, Electorate, MemberName, RunId};
+use super::electorate::{Layout, List, Processes};
+use super::{Electorate, RunId};
+use std::sync::Arc;
 
 /// One member's say in one round.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,17 +38,9 @@ pub enum Loss {
 /// Counts the votes of one question. Votes are counted by process, not by name: two names may lead to one process.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    seats: Vec<Seat>,
-    lists: Vec<List>,
+    layout: Arc<Layout>,
+    votes: Vec<Option<Ballot>>,
     closed: bool,
-}
-
-#[derive(Clone, Debug)]
-struct Seat {
-    admitted: Option<RunId>,
-    /// The admitted process as a set of one; empty without one.
-    process: Processes,
-    vote: Option<Ballot>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,22 +50,6 @@ enum Ballot {
     Missing,
 }
 
-/// A member list: how many it names, and the seats of those that have an elector. The others are never heard of.
-#[derive(Clone, Debug)]
-struct List {
-    members: usize,
-    seats: Vec<usize>,
-}
-
-impl List {
-    fn quorum(&self) -> usize {
-        self.members / 2 + 1
-    }
-}
-
-/// A set of admitted processes, one bit each.
-type Processes = u64;
-
 fn size(processes: Processes) -> usize {
     processes.count_ones() as usize
 }
@@ -80,31 +58,17 @@ impl Tally {
     /// No votes yet. Electors without an admitted process have lost their vote already.
     #[must_use]
     pub fn new(electorate: &Electorate) -> Self {
-        let electors = electorate.electors();
-        let seat = |elector: &Elector| {
-            // The first seat with this process lends its number; beyond the bits of a set there are no votes.
-            let first = electors.iter().position(|other| other.admitted == elector.admitted).map(u32::try_from);
-            let process = match (&elector.admitted, first) {
-                (Some(_), Some(Ok(first))) => Processes::checked_shl(1, first).unwrap_or(0),
-                _ => 0,
-            };
-            Seat { admitted: elector.admitted.clone(), process, vote: (process == 0).then_some(Ballot::Missing) }
-        };
-        let position = |name: &MemberName| electors.iter().position(|elector| elector.member.name() == name);
-        let list =
-            |names: &Vec<MemberName>| List { members: names.len(), seats: names.iter().filter_map(position).collect() };
-        Self {
-            seats: electors.iter().map(seat).collect(),
-            lists: electorate.lists().iter().map(list).collect(),
-            closed: false,
-        }
+        let layout = Arc::clone(electorate.layout());
+        let votes = layout.seats.iter().map(|seat| (seat.process == 0).then_some(Ballot::Missing)).collect();
+        Self { layout, votes, closed: false }
     }
 
     /// Takes the vote of the elector at `index`. Only the first counts, only before [`Tally::close`], and only from the
     /// admitted process.
     pub fn on_vote(&mut self, index: usize, vote: Vote) -> Progress {
-        if let Some(seat) = self.seats.get_mut(index).filter(|seat| seat.vote.is_none() && !self.closed) {
-            seat.vote = Some(match vote {
+        let open = self.votes.get_mut(index).filter(|vote| vote.is_none() && !self.closed);
+        if let (Some(open), Some(seat)) = (open, self.layout.seats.get(index)) {
+            *open = Some(match vote {
                 Vote::Yes(run_id) if seat.admitted.as_ref() == Some(&run_id) => Ballot::Yes,
                 Vote::No(run_id) if seat.admitted.as_ref() == Some(&run_id) => Ballot::No,
                 _ => Ballot::Missing,
@@ -122,7 +86,7 @@ impl Tally {
     /// What is certain by now.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        let counts = || self.lists.iter().map(|list| self.count(list));
+        let counts = || self.layout.lists.iter().map(|list| self.count(list));
         if counts().all(|count| count.yes >= count.quorum) {
             return Progress::Won;
         }
@@ -139,48 +103,56 @@ impl Tally {
     /// Whether the elector at `index` has voted, or cannot.
     #[must_use]
     pub fn has_voted(&self, index: usize) -> bool {
-        self.seats.get(index).is_none_or(|seat| seat.vote.is_some())
+        self.votes.get(index).is_none_or(Option::is_some)
+    }
+
+    /// Members and majority of the one list; `None` while two lists are joint.
+    #[must_use]
+    pub fn single_list(&self) -> Option<(usize, usize)> {
+        match self.layout.lists.as_slice() {
+            [list] => Some((list.members, list.quorum())),
+            _ => None,
+        }
     }
 
     /// Distinct processes that said yes.
     #[must_use]
     pub fn yes(&self) -> usize {
-        size(self.voters(0..self.seats.len(), Ballot::Yes))
+        size(self.voters(0..self.votes.len(), Ballot::Yes))
     }
 
     /// Distinct processes that said no, and did not say yes under another name.
     #[must_use]
     pub fn no(&self) -> usize {
-        let all = || 0..self.seats.len();
+        let all = || 0..self.votes.len();
         size(self.voters(all(), Ballot::No) & !self.voters(all(), Ballot::Yes))
     }
 
     /// All electors.
     #[must_use]
     pub fn members(&self) -> usize {
-        self.seats.len()
+        self.votes.len()
     }
 
     /// Whether the processes that said yes at these seats are a majority of every list.
     #[must_use]
     pub fn is_majority(&self, among: impl Fn(usize) -> bool) -> bool {
-        self.lists.iter().all(|list| {
+        self.layout.lists.iter().all(|list| {
             let chosen = list.seats.iter().copied().filter(|seat| among(*seat));
             size(self.voters(chosen, Ballot::Yes)) >= list.quorum()
         })
     }
 
     fn voters(&self, seats: impl IntoIterator<Item = usize>, vote: Ballot) -> Processes {
-        let seats = seats.into_iter().map(|seat| &self.seats[seat]);
-        seats.filter(|seat| seat.vote == Some(vote)).fold(0, |processes, seat| processes | seat.process)
+        let seats = seats.into_iter().filter(|seat| self.votes[*seat] == Some(vote));
+        seats.fold(0, |processes, seat| processes | self.layout.seats[seat].process)
     }
 
     fn count(&self, list: &List) -> Count {
         let voters = |vote| self.voters(list.seats.iter().copied(), vote);
         let (yes, no) = (voters(Ballot::Yes), voters(Ballot::No));
-        let silent =
-            list.seats.iter().map(|seat| &self.seats[*seat]).filter(|seat| seat.vote.is_none() && !self.closed);
-        let pending = silent.fold(0, |processes, seat| processes | seat.process);
+        let silent = list.seats.iter().filter(|seat| self.votes[**seat].is_none() && !self.closed);
+        let pending = silent.fold(0, |processes, seat| processes | self.layout.seats[*seat].process);
         Count {
             members: list.members,
             quorum: list.quorum(),

@@ -17,6 +17,9 @@ impl FencingToken {
         if token < 0 || token > Self::MAX.0 { None } else { Some(Self(token)) }
     }
 
+    /// Numbers from here on are nobody's: they would leave too few for those to come.
+    pub const OUTLIER: Self = Self((1 << 53) - (1 << 50));
+
     /// The number.
     #[must_use]
     pub const fn get(self) -> i64 {
@@ -67,9 +70,48 @@ pub fn restored(counters: &[FencingToken], needed: usize, floor: FencingToken, c
     highest.max(floor).max(clock)
 }
 
+/// The token that these numbers of `v` votes make at once, of `members` with this `quorum`: the (quorum + v - members)-th largest,
+/// the largest if no vote is to spare, provided that a quorum has numbers at least as large.
+///
+/// Any v later votes meet so many members that stored the last token, each of which has counted on from there: the number is larger.
+#[must_use]
+pub fn held_at_once(mut numbers: Vec<FencingToken>, members: usize, quorum: usize) -> Option<FencingToken> {
+    let votes = numbers.len();
+    if votes < quorum || votes > members {
+        return None;
+    }
+    numbers.sort_unstable_by(|a, b| b.cmp(a));
+    let place = if votes == quorum { 1 } else { quorum + votes - members };
+    let token = *numbers.get(place.checked_sub(1)?)?;
+    (*numbers.get(quorum - 1)? >= token).then_some(token)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_votes_make_a_token_in_one_round_whatever_their_order() {
+        for (numbers, members, expected) in [
+            (&[7, 7, 7][..], 5, Some(7)),
+            (&[7, 8, 7], 5, None),
+            // The second largest of four; three are as large.
+            (&[7, 8, 8, 8], 5, Some(8)),
+            (&[7, 8, 8, 9], 5, Some(8)),
+            (&[6, 7, 8, 9], 5, None),
+            (&[1, 9, 5, 7, 3], 5, Some(5)),
+            (&[4, 9], 3, None),
+            (&[9, 9], 3, Some(9)),
+            (&[4, 9, 5], 3, Some(5)),
+            (&[3, 3, 4], 4, None),
+            (&[3, 3, 4, 4], 4, Some(3)),
+            (&[5], 1, Some(5)),
+            (&[5], 3, None),
+        ] {
+            let tokens = numbers.iter().map(|number| token(*number)).collect();
+            assert_eq!(held_at_once(tokens, members, members / 2 + 1), expected.map(token), "{numbers:?} of {members}");
+        }
+    }
 
     fn token(number: i64) -> FencingToken {
         FencingToken::new(number).unwrap()

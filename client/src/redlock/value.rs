@@ -7,7 +7,11 @@ const HALF: usize = 10;
 
 fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.extend([byte >> 4, byte & 15].map(|digit| char::from(DIGITS[usize::from(digit)])));
+    }
+    text
 }
 
 /// Exactly [`HALF`] bytes of lower-case hex, as [`to_hex`] writes them.
@@ -81,7 +85,7 @@ impl LockValue {
     /// A value that nobody else has.
     #[must_use]
     pub fn random() -> Self {
-        Self(format!("{}{}", Nonce::random(), Nonce::random()).into())
+        Self(to_hex(&rand::random::<[u8; 2 * HALF]>()).into())
     }
 
     /// Any text as a value. It must be used for one attempt only.

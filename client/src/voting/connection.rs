@@ -1,196 +1,380 @@
-//! The task behind a [`super::RedisMember`].
+//! One connection, from its first command to its end: bytes in, bytes and answers out. It does no IO and knows no timer.
 
-use super::endpoint::{Connected, Driver, connect};
+use super::due::{Due, Pending, Set, raised};
 use super::job::{Job, Link};
 use super::owed::Owed;
-use super::session::Session;
-use super::{Endpoint, Guard, Machine};
-use crate::redlock::{MemberError, MemberName};
+use super::resp::{self, Value};
+use super::wire::{self, Rights};
+use crate::redlock::{Answers, Command, FencingToken, KeyState, MemberError, Reply, RunId};
+use crate::time::{Boottime, Clock, UnixMicros};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{mpsc, watch};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-/// TCP, TLS and authentication together.
-const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
-/// The wait before the next connection attempt, doubled up to the longest.
-const FIRST_BACKOFF: Duration = Duration::from_millis(100);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
-/// How often a connection is looked after.
-const TICK: Duration = Duration::from_millis(250);
-/// Jobs taken from the queue at once.
-const JOBS: usize = 1024;
-/// Commands written as one pipeline, unless a single job has more: a pipeline is answered as a whole.
-const PIPELINE: usize = 128;
-
-pub(super) struct Actor {
-    name: MemberName,
-    queue: mpsc::UnboundedReceiver<Job>,
-    endpoints: watch::Receiver<Endpoint>,
-    link: watch::Sender<Link>,
-    machine: Machine,
-    guard: Option<Guard>,
-    owed: Owed,
+pub(super) struct Connection {
+    clock: Arc<dyn Clock>,
+    rights: Rights,
+    /// Votes are asked for as plain commands.
+    plain: bool,
+    /// Known once the preamble was answered; it never changes on one connection.
+    run_id: Option<RunId>,
+    /// Why it is not known.
+    unknown: MemberError,
+    /// Why a script of the preamble was not loaded.
+    not_loaded: Option<MemberError>,
+    loads_again: bool,
+    /// Stands for the process where it may not be asked who it is.
+    alias: RunId,
+    due: VecDeque<Due>,
+    /// Plain votes of the batch that is being read. They count with its time only.
+    untimed: Vec<Pending>,
+    /// Bytes to be written.
+    pub(super) out: Vec<u8>,
+    /// Releases that the member has refused for the moment.
+    refused: Owed,
+    answered: bool,
 }
 
-/// Why a connection, or the task, ended.
-enum End {
-    /// The member was dropped.
-    Dropped,
-    /// The endpoint has changed.
-    Moved,
-    /// The connection broke.
-    Broken(MemberError),
-}
-
-impl Actor {
-    pub(super) fn new(
-        name: MemberName,
-        queue: mpsc::UnboundedReceiver<Job>,
-        endpoints: watch::Receiver<Endpoint>,
-        link: watch::Sender<Link>,
-        machine: Machine,
-        guard: Option<Guard>,
-    ) -> Self {
-        Self { name, queue, endpoints, link, machine, guard, owed: Owed::default() }
+impl Connection {
+    pub(super) fn new(clock: Arc<dyn Clock>, rights: Rights, alias: RunId) -> Self {
+        let plain = rights.allow_plain_votes();
+        let unknown = MemberError::Unreachable("connection closed".to_owned());
+        Self {
+            clock,
+            rights,
+            plain,
+            run_id: None,
+            unknown,
+            not_loaded: None,
+            loads_again: false,
+            alias,
+            due: VecDeque::new(),
+            untimed: Vec::new(),
+            out: Vec::new(),
+            refused: Owed::default(),
+            answered: false,
+        }
     }
 
-    pub(super) async fn run(mut self) {
-        let mut backoff = FIRST_BACKOFF;
-        loop {
-            let end = match self.connect().await {
-                Ok((endpoint, Connected { connection, driver, incoming, .. })) => {
-                    tracing::debug!(member = %self.name, "connected");
-                    self.link.send_replace(Link::Fenced);
-                    let clock = Arc::clone(&self.machine.clock);
-                    let mut session = Session::new(connection, incoming, clock, self.guard.clone());
-                    session.send(Vec::new(), self.owed.take()).await;
-                    let end = self.serve(&endpoint, &mut session, driver).await;
-                    if session.was_answered() {
-                        backoff = FIRST_BACKOFF;
-                    }
-                    self.abandon(session);
-                    end
-                }
-                Err(end) => end,
-            };
-            match end {
-                End::Dropped => return,
-                End::Moved => backoff = FIRST_BACKOFF,
-                End::Broken(error) => {
-                    tracing::debug!(member = %self.name, %error, "disconnected");
-                    self.link.send_replace(Link::Down(error));
-                    if let Err(End::Dropped) = self.without_connection(sleep(backoff)).await {
-                        return;
-                    }
-                    backoff = (backoff * 2).min(LONGEST_BACKOFF);
-                }
+    pub(super) const fn was_answered(&self) -> bool {
+        self.answered
+    }
+
+    /// Whether an answer is outstanding.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Replies that are outstanding.
+    pub(super) fn in_flight(&self) -> usize {
+        self.due.len()
+    }
+
+    pub(super) fn link(&self) -> Link {
+        self.run_id.clone().map_or(Link::Fenced, Link::Open)
+    }
+
+    /// Writes everything behind all that was written before. Until the process is known, it is asked who it is first: the first votes
+    /// after the member was opened count already.
+    pub(super) fn write(&mut self, jobs: impl IntoIterator<Item = Job>, owed: Vec<Command>) {
+        let sent = self.clock.boottime();
+        let before = self.due.len();
+        if self.run_id.is_none() || std::mem::take(&mut self.loads_again) {
+            self.write_preamble();
+        }
+        for release in owed {
+            wire::encode(&mut self.out, &release, &self.rights);
+            self.due.push_back(Due::Owed(release));
+        }
+        let mut is_timed = false;
+        for job in jobs {
+            is_timed |= self.write_job(job, sent);
+        }
+        if is_timed && self.rights.allow_time() {
+            resp::command(&mut self.out, &["TIME"]);
+            self.due.push_back(Due::Time);
+        }
+        if self.due.len() == before {
+            self.ping();
+        }
+    }
+
+    fn ping(&mut self) {
+        resp::command(&mut self.out, &["PING"]);
+        self.due.push_back(Due::Ignored);
+    }
+
+    fn write_preamble(&mut self) {
+        let replies = wire::add_preamble(&mut self.out, &self.rights);
+        if self.rights.allow_info() {
+            self.due.extend((0..replies - 2).map(|_| Due::Loaded));
+            self.due.extend([Due::Process, Due::Ignored]);
+        } else {
+            self.due.extend((0..replies - 1).map(|_| Due::Loaded));
+            // Who may not ask is told by the last script that this process has opened for it.
+            self.due.push_back(Due::Process);
+        }
+    }
+
+    /// Whether TIME has to stand at the end of the batch.
+    fn write_job(&mut self, job: Job, sent: Boottime) -> bool {
+        let commands = Arc::clone(&job.commands);
+        let pending = Pending { sent, replies: Vec::with_capacity(commands.len()), job };
+        match &*commands {
+            [] => {
+                resp::command(&mut self.out, &["PING"]);
+                self.due.push_back(Due::Alive(pending));
+            }
+            [Command::Acquire { key, value, ttl, token }] if self.plain => {
+                wire::plain_acquire(&mut self.out, key, value.expose(), *ttl, *token);
+                self.due.push_back(Due::Set(pending));
+                return true;
+            }
+            [Command::RaiseCounter { key, behind, token, .. }] if !self.rights.allow_info() => {
+                wire::increments(&mut self.out, key, *behind);
+                self.due.extend((1..*behind).map(|_| Due::Ignored));
+                let (stored, at_once) = (token.get(), *behind == 0);
+                self.due.push_back(if at_once { Due::Look(pending, Ok(stored)) } else { Due::Raised(pending) });
+            }
+            commands => {
+                commands.iter().for_each(|command| wire::encode(&mut self.out, command, &self.rights));
+                self.due.push_back(Due::Script(pending));
             }
         }
+        false
     }
 
-    async fn connect(&mut self) -> Result<(Endpoint, Connected), End> {
-        let endpoint = self.endpoints.borrow_and_update().clone();
-        let network = Arc::clone(&self.machine.network);
-        let attempt = async { timeout(CONNECT_DEADLINE, connect(&endpoint, &*network)).await };
-        match self.without_connection(attempt).await? {
-            Ok(Ok(connected)) => Ok((endpoint, connected)),
-            Ok(Err(error)) => Err(End::Broken(error)),
-            Err(_) => Err(End::Broken(MemberError::Unreachable("connecting took too long".to_owned()))),
+    /// Takes what was read, and tells how much of it was used. An error means the end of the connection.
+    pub(super) fn read(&mut self, input: &[u8]) -> Result<usize, MemberError> {
+        let mut used = 0;
+        let received = self.clock.boottime();
+        while !self.due.is_empty() || used < input.len() {
+            let parsed = resp::parse(&input[used..]);
+            let Some((value, length)) = parsed.map_err(|_| wire::unexpected())? else { break };
+            used += length;
+            self.answered = true;
+            let due = self.due.pop_front().ok_or_else(wire::unexpected)?;
+            self.on_reply(due, &value, received);
         }
+        Ok(used)
     }
 
-    /// Waits for something while there is no connection: jobs fail at once and are not kept, since a late `SET` would
-    /// take the lock for nobody.
-    async fn without_connection<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, End> {
-        tokio::pin!(wait);
-        loop {
-            tokio::select! {
-                done = &mut wait => return Ok(done),
-                changed = self.endpoints.changed() => {
-                    return Err(if changed.is_ok() { End::Moved } else { End::Dropped });
+    fn on_reply(&mut self, due: Due, value: &Value<'_>, received: Boottime) {
+        match due {
+            Due::Ignored => {}
+            Due::Alive(pending) => self.answer(pending, received),
+            Due::Loaded => {
+                if let Value::Error(line) = value {
+                    self.not_loaded = Some(wire::error(line));
                 }
-                job = self.queue.recv() => match job {
-                    Some(job) => self.fail(job),
-                    None => return Err(End::Dropped),
-                },
             }
+            Due::Process => self.on_process(value),
+            Due::Owed(release) => {
+                let reply = wire::decode(&release, value);
+                self.look_at(&release, &reply);
+            }
+            Due::Script(pending) => self.on_script(pending, value, received),
+            Due::Set(pending) => self.on_set(pending, value, received),
+            Due::Increment(pending, set) => self.on_increment(pending, set, value, received),
+            Due::Raised(pending) => {
+                let number = match value {
+                    Value::Int(number) => Ok(*number),
+                    Value::Error(line) => Err(wire::error(line)),
+                    _ => Err(wire::unexpected()),
+                };
+                self.due.push_front(Due::Look(pending, number));
+            }
+            Due::Look(pending, number) => {
+                let reply = raised(&pending, number, value);
+                self.finish(pending, reply, received);
+            }
+            Due::Remaining(pending) => {
+                let remaining = if let Value::Int(millis) = value { wire::remaining(*millis) } else { None };
+                let holder = KeyState::OtherType { name: String::new(), remaining };
+                self.finish(pending, Reply::Refused { holder, time: None }, received);
+            }
+            Due::Holder(pending) => self.on_holder(pending, value, received),
+            Due::Time => self.on_time(wire::time_of(value), received),
         }
     }
 
-    fn fail(&mut self, job: Job) {
-        let error = match &*self.link.borrow() {
-            Link::Down(error) => error.clone(),
-            _ => MemberError::Unreachable("connection closed".to_owned()),
+    fn on_process(&mut self, value: &Value<'_>) {
+        let process = match value {
+            Value::Error(line) => Err(wire::error(line)),
+            Value::Bulk(_) if !self.rights.allow_info() => Ok(self.alias.clone()),
+            Value::Bulk(info) => wire::run_id(info).ok_or_else(wire::unexpected),
+            _ => Err(wire::unexpected()),
         };
-        self.owed.keep(job.commands);
-        // Nobody may be waiting for it any more.
-        let _ = job.answer.send(Err(error));
+        // A script that was not loaded is missing for the whole life of the connection.
+        match self.not_loaded.take().map_or(process, Err) {
+            Ok(run_id) => self.run_id = Some(run_id),
+            Err(error) => self.unknown = error,
+        }
     }
 
-    /// Everything that is not answered fails; releases among it are delivered with the next connection.
-    fn abandon(&mut self, session: Session) {
-        self.link.send_replace(Link::Down(MemberError::Unreachable("connection closed".to_owned())));
-        let (owed, jobs) = session.into_unanswered();
-        self.owed.keep(owed);
-        jobs.into_iter().for_each(|job| self.fail(job));
+    fn on_script(&mut self, mut pending: Pending, value: &Value<'_>, received: Boottime) {
+        let Some(command) = pending.command() else { return };
+        let reply = wire::decode(command, value);
+        let command = command.clone();
+        self.look_at(&command, &reply);
+        pending.replies.push(reply);
+        if pending.replies.len() < pending.job.commands.len() {
+            self.due.push_front(Due::Script(pending));
+        } else {
+            self.answer(pending, received);
+        }
     }
 
-    async fn serve(&mut self, endpoint: &Endpoint, session: &mut Session, mut driver: Driver) -> End {
-        let mut jobs = Vec::new();
-        let mut ticks = interval(TICK);
-        // After a suspend the ticks that were missed are no sign of silence.
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                biased;
-                answered = session.answered() => {
-                    if let Err(error) = session.on_answer(answered, &self.link) {
-                        return End::Broken(error);
-                    }
-                }
-                // After the answers: those that came before the end still count.
-                () = &mut driver => return End::Broken(MemberError::Unreachable("connection closed".to_owned())),
-                count = self.queue.recv_many(&mut jobs, JOBS) => {
-                    if count == 0 {
-                        return End::Dropped;
-                    }
-                    for pipeline in pipelines(&mut jobs) {
-                        session.send(pipeline, Vec::new()).await;
-                    }
-                }
-                changed = self.endpoints.changed() => {
-                    if changed.is_err() {
-                        return End::Dropped;
-                    }
-                    // What this connection has proved stays proved: a new password is for the next one.
-                    if !self.endpoints.borrow_and_update().is_same_peer(endpoint) {
-                        return End::Moved;
-                    }
-                }
-                _ = ticks.tick() => {
-                    if let Err(error) = session.tick().await {
-                        return End::Broken(error);
-                    }
+    fn on_set(&mut self, pending: Pending, value: &Value<'_>, received: Boottime) {
+        let set = match value {
+            Value::Simple(_) => Set::Done,
+            Value::Nil => Set::Taken,
+            Value::Error(line) => Set::Failed(wire::error(line)),
+            _ => Set::Failed(wire::unexpected()),
+        };
+        if let Some(Command::Acquire { token: true, .. }) = pending.command() {
+            self.due.push_front(Due::Increment(pending, set));
+        } else {
+            self.on_vote(pending, set, Ok(0), received);
+        }
+    }
+
+    fn on_increment(&mut self, pending: Pending, set: Set, value: &Value<'_>, received: Boottime) {
+        let number = match value {
+            Value::Int(number) => Ok(*number),
+            Value::Error(line) => Err(wire::error(line)),
+            _ => Err(wire::unexpected()),
+        };
+        self.on_vote(pending, set, number, received);
+    }
+
+    fn on_vote(&mut self, mut pending: Pending, set: Set, number: Result<i64, MemberError>, received: Boottime) {
+        let reply = match (set, number) {
+            (Set::Done, Ok(number)) => match FencingToken::new(number) {
+                Some(token) => Reply::Acquired { token, time: None },
+                None => Reply::Failed(wire::unexpected()),
+            },
+            // A user that an older operator has opened. It is not fenced, and a script can take the number for it.
+            (Set::Done, Err(MemberError::Fenced)) if self.rights.allow_info() => return self.vote_by_script(pending),
+            (Set::Done, Err(MemberError::Fenced)) => Reply::Failed(MemberError::TokenRefused),
+            (Set::Done, Err(error)) | (Set::Failed(error), _) => Reply::Failed(error),
+            (Set::Taken, _) => return self.look(pending),
+        };
+        if self.rights.allow_time() && matches!(reply, Reply::Acquired { .. }) {
+            pending.replies.push(reply);
+            self.untimed.push(pending);
+        } else {
+            self.finish(pending, reply, received);
+        }
+    }
+
+    /// The key is ours already, so it goes first.
+    fn vote_by_script(&mut self, mut pending: Pending) {
+        let Some((key, value)) = pending.lock() else { return };
+        self.plain = false;
+        let release = Command::Release { key, value };
+        wire::encode(&mut self.out, &release, &self.rights);
+        self.due.push_back(Due::Owed(release));
+        pending.sent = self.clock.boottime();
+        if let Some(command) = pending.command() {
+            wire::encode(&mut self.out, command, &self.rights);
+            self.due.push_back(Due::Script(pending));
+        }
+    }
+
+    /// Another's key: what is it? The value itself is not asked for with the vote, since anybody may have put megabytes there.
+    fn look(&mut self, mut pending: Pending) {
+        let Some((key, _)) = pending.lock() else { return };
+        if !self.rights.allow_info() {
+            resp::command(&mut self.out, &["PTTL", key.as_str()]);
+            return self.due.push_back(Due::Remaining(pending));
+        }
+        pending.sent = self.clock.boottime();
+        let inspect = Command::Inspect { key };
+        wire::encode(&mut self.out, &inspect, &self.rights);
+        resp::command(&mut self.out, &["TIME"]);
+        self.due.push_back(Due::Holder(pending));
+        self.due.push_back(Due::Time);
+    }
+
+    fn on_holder(&mut self, mut pending: Pending, value: &Value<'_>, received: Boottime) {
+        let Some((key, _)) = pending.lock() else { return };
+        match wire::decode(&Command::Inspect { key }, value) {
+            Reply::State(holder) => {
+                pending.replies.push(Reply::Refused { holder, time: None });
+                self.untimed.push(pending);
+            }
+            failed => self.finish(pending, failed, received),
+        }
+    }
+
+    fn on_time(&mut self, time: Option<UnixMicros>, received: Boottime) {
+        for mut pending in std::mem::take(&mut self.untimed) {
+            for reply in &mut pending.replies {
+                match (reply, time) {
+                    (Reply::Acquired { time, .. } | Reply::Refused { time, .. }, Some(now)) => *time = Some(now),
+                    (reply, _) => *reply = Reply::Failed(wire::unexpected()),
                 }
             }
+            self.answer(pending, received);
         }
+    }
+
+    fn finish(&mut self, mut pending: Pending, reply: Reply, received: Boottime) {
+        pending.replies.push(reply);
+        self.answer(pending, received);
+    }
+
+    fn answer(&mut self, pending: Pending, received: Boottime) {
+        let Pending { job, sent, replies } = pending;
+        job.slot.answer(match &self.run_id {
+            Some(run_id) => Ok(Answers { run_id: run_id.clone(), sent, received, replies }),
+            // Without the process's name no answer is a vote.
+            None => Err(self.unknown.clone()),
+        });
+    }
+
+    /// Takes note of what a reply says about the connection, and of a release that was refused.
+    fn look_at(&mut self, command: &Command, reply: &Reply) {
+        if let Reply::Failed(error) = reply {
+            if *error == MemberError::Other("NOSCRIPT".to_owned()) {
+                // Another client flushed the scripts of a master that is not ours: they are loaded again.
+                self.loads_again = true;
+            }
+            self.refused.refused(command.clone(), error);
+        }
+    }
+
+    /// Something to say on an idle connection: releases that were refused, the question who the process is, or PING.
+    pub(super) fn has_something_to_say(&self) -> bool {
+        self.run_id.is_none() || self.loads_again || !self.refused.is_empty()
+    }
+
+    pub(super) fn speak(&mut self) {
+        let refused = self.refused.take();
+        self.write(Vec::new(), refused);
+    }
+
+    /// What was never answered: owed releases, and jobs.
+    pub(super) fn into_unanswered(mut self) -> (Vec<Command>, Vec<Job>) {
+        let mut owed = self.refused.take();
+        let mut jobs: Vec<Job> = self.untimed.into_iter().map(|pending| pending.job).collect();
+        for due in self.due {
+            match due {
+                Due::Owed(release) => owed.push(release),
+                Due::Alive(pending)
+                | Due::Script(pending)
+                | Due::Set(pending)
+                | Due::Increment(pending, _)
+                | Due::Raised(pending)
+                | Due::Look(pending, _)
+                | Due::Holder(pending)
+                | Due::Remaining(pending) => jobs.push(pending.job),
+                Due::Loaded | Due::Process | Due::Ignored | Due::Time => {}
+            }
+        }
+        (owed, jobs)
     }
 }
 
-/// The jobs in their order, cut into pipelines.
-fn pipelines(jobs: &mut Vec<Job>) -> Vec<Vec<Job>> {
-    let mut pipelines = vec![Vec::new()];
-    let mut commands = 0;
-    for job in jobs.drain(..) {
-        if commands > 0 && commands + job.commands.len() > PIPELINE {
-            pipelines.push(Vec::new());
-            commands = 0;
-        }
-        commands += job.commands.len();
-        if let Some(last) = pipelines.last_mut() {
-            last.push(job);
-        }
-    }
-    pipelines
-}
+#[cfg(test)]
+mod tests;

@@ -1,16 +1,14 @@
 use super::connect::{Connect, Stream};
-use super::limited::{Incoming, Limited};
+use super::resp::{self, Value};
 #[cfg(feature = "tls")]
 use super::tls::TlsClient;
 use super::wire;
 use crate::redlock::MemberError;
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisConnectionInfo};
 #[cfg(feature = "tls")]
 use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::io;
-use std::pin::Pin;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A password. `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
@@ -62,20 +60,6 @@ impl Endpoint {
     }
 }
 
-/// Requests that may wait for the socket before a sender has to.
-const BUFFERED_REQUESTS: usize = 1024;
-
-/// What moves the bytes of a connection; it ends when the connection is closed, by either side.
-pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// A connection that lives as long as its driver, and never reconnects.
-pub(super) struct Connected {
-    pub(super) connection: MultiplexedConnection,
-    pub(super) driver: Driver,
-    /// To be told of each complete answer.
-    pub(super) incoming: Incoming,
-}
-
 /// The bytes of a new connection to a member, before anybody has logged in.
 pub struct Opened {
     /// To read from and to write to.
@@ -106,21 +90,29 @@ pub async fn open(endpoint: &Endpoint, network: &dyn Connect) -> Result<Opened, 
     })
 }
 
-/// Connects and authenticates.
-pub(super) async fn connect(endpoint: &Endpoint, network: &dyn Connect) -> Result<Connected, MemberError> {
-    let Opened { stream, .. } = open(endpoint, network).await?;
-    // CLIENT SETINFO is unknown to Redis 7.0 and not granted to anyone.
-    let mut user = RedisConnectionInfo::default().set_skip_set_lib_name();
-    if !endpoint.username.is_empty() {
-        user = user.set_username(&endpoint.username).set_password(endpoint.password.expose());
+/// Connects and logs in.
+pub(super) async fn login(endpoint: &Endpoint, network: &dyn Connect) -> Result<Box<dyn Stream>, MemberError> {
+    let Opened { mut stream, .. } = open(endpoint, network).await?;
+    if endpoint.username.is_empty() {
+        return Ok(stream);
     }
-    // Deadlines are the caller's: a request that is given up must stay in line, or its release would overtake it.
-    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(BUFFERED_REQUESTS);
-    let (stream, incoming) = Limited::new(stream);
-    let (connection, driver) =
-        MultiplexedConnection::new_with_config(&user, stream, config).await.map_err(|error| wire::error(&error))?;
-    incoming.answered();
-    Ok(Connected { connection, driver: Box::pin(driver), incoming })
+    let mut request = Vec::new();
+    resp::command(&mut request, &["AUTH", &endpoint.username, endpoint.password.expose()]);
+    stream.write_all(&request).await.map_err(|error| unreachable(&error))?;
+    stream.flush().await.map_err(|error| unreachable(&error))?;
+    let mut answer = Vec::with_capacity(64);
+    loop {
+        if stream.read_buf(&mut answer).await.map_err(|error| unreachable(&error))? == 0 {
+            return Err(MemberError::Unreachable("connection closed".to_owned()));
+        }
+        // Nothing else was asked, so nothing may stand behind it.
+        match resp::parse(&answer) {
+            Ok(None) => {}
+            Ok(Some((Value::Simple(_), length))) if length == answer.len() => return Ok(stream),
+            Ok(Some((Value::Error(_), _))) => return Err(MemberError::Refused),
+            Ok(_) | Err(resp::Malformed) => return Err(wire::unexpected()),
+        }
+    }
 }
 
 /// What TLS says, and what a [`Connect`] says that refuses, is told in its words, since they name what to do; anything else by its kind.

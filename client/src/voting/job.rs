@@ -1,5 +1,5 @@
-use crate::redlock::{Answers, Command, MemberError, RunId};
-use tokio::sync::oneshot;
+use crate::redlock::{Command, MemberError, RunId, Slot};
+use std::sync::Arc;
 
 /// The state of a voting connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,6 @@ pub enum Link {
 
 /// Commands on their way to the member, and where their answers go.
 pub(super) struct Job {
-    pub(super) commands: Vec<Command>,
-    pub(super) answer: oneshot::Sender<Result<Answers, MemberError>>,
+    pub(super) commands: Arc<[Command]>,
+    pub(super) slot: Slot,
 }

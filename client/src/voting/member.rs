@@ -1,50 +1,72 @@
-use super::connection::Actor;
+use super::driver::Driver;
+use super::inbox::{Hub, Inbox};
 use super::job::{Job, Link};
+use super::line::Line;
+use super::wire::Rights;
 use super::{Endpoint, Guard, Machine};
-use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName};
+use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName, Slot};
 use std::fmt;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio_util::task::AbortOnDropHandle;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-/// A Redis master as a voter. A task of its own holds the one connection: what is enqueued at the same moment is
-/// written as one pipeline, in order, and pipelines stay in flight concurrently. The connection learns the `run_id` of
-/// its process before the first vote and ends with it; the next one, made in the background, learns it anew.
+/// A Redis master as a voter. It has one connection, on which what is enqueued at the same moment is written at once, in order. The
+/// connection learns the `run_id` of its process before the first vote and ends with it; the next one, made in the background, learns
+/// it again.
 pub struct RedisMember {
     name: MemberName,
-    jobs: mpsc::UnboundedSender<Job>,
-    endpoint: watch::Sender<Endpoint>,
+    inbox: Arc<Inbox>,
     link: watch::Receiver<Link>,
-    task: AbortOnDropHandle<()>,
+    /// Moves the bytes of one member, or of several. It ends by itself with the last of them.
+    task: Arc<JoinHandle<()>>,
 }
 
 impl RedisMember {
-    /// Starts connecting. Must be called within a tokio runtime; dropping the member closes its connection.
+    /// Starts connecting. Must be called within a tokio runtime. Dropping the member closes its connection as soon as
+    /// what is on its way was answered.
     pub fn new(name: MemberName, endpoint: Endpoint, machine: impl Into<Machine>) -> Self {
-        Self::start(name, endpoint, machine.into(), None)
+        Self::alone(name, endpoint, machine.into(), Rights::Full)
     }
 
     /// A master that others run: it votes while its record knows of no later epoch than the guard's.
     pub fn guarded(name: MemberName, endpoint: Endpoint, machine: impl Into<Machine>, guard: Guard) -> Self {
-        Self::start(name, endpoint, machine.into(), Some(guard))
+        Self::alone(name, endpoint, machine.into(), Rights::Guarded(guard))
     }
 
-    fn start(name: MemberName, endpoint: Endpoint, machine: Machine, guard: Option<Guard>) -> Self {
-        let (jobs, queue) = mpsc::unbounded_channel();
-        let (endpoint, endpoints) = watch::channel(endpoint);
-        let down = Link::Down(MemberError::Unreachable("not connected yet".to_owned()));
-        let (link_sender, link) = watch::channel(down);
-        let actor = Actor::new(name.clone(), queue, endpoints, link_sender, machine, guard);
-        Self { name, jobs, endpoint, link, task: AbortOnDropHandle::new(tokio::spawn(actor.run())) }
+    fn alone(name: MemberName, endpoint: Endpoint, machine: Machine, rights: Rights) -> Self {
+        let mut members = Self::together(vec![(name, endpoint)], &machine, &rights);
+        // One was asked for.
+        members.swap_remove(0)
+    }
+
+    /// Members with one task for all of them, which is what makes a round of votes cheap. `direct`: as a client of an operator, that
+    /// may ask neither INFO nor TIME.
+    #[must_use]
+    pub fn all(members: Vec<(MemberName, Endpoint)>, machine: impl Into<Machine>, direct: bool) -> Vec<Self> {
+        let rights = if direct { Rights::Direct } else { Rights::Full };
+        Self::together(members, &machine.into(), &rights)
+    }
+
+    fn together(members: Vec<(MemberName, Endpoint)>, machine: &Machine, rights: &Rights) -> Vec<Self> {
+        let hub = Arc::new(Hub::default());
+        let mut parts = Vec::with_capacity(members.len());
+        let mut lines = Vec::with_capacity(members.len());
+        for (name, endpoint) in members {
+            let inbox = Arc::new(Inbox::new(Arc::clone(&hub), endpoint));
+            let down = Link::Down(MemberError::Unreachable("not connected yet".to_owned()));
+            let (sender, link) = watch::channel(down);
+            lines.push(Line::new(name.clone(), Arc::clone(&inbox), sender, machine.clone(), rights.clone()));
+            parts.push((name, inbox, link));
+        }
+        let task = Arc::new(tokio::spawn(Driver::run(hub, lines)));
+        let member = |(name, inbox, link)| Self { name, inbox, link, task: Arc::clone(&task) };
+        parts.into_iter().map(member).collect()
     }
 
     /// The member is there from now on. If it has moved, the connection is dropped and another one made; a new password, and
     /// new authorities, are for the next connection.
     pub fn set_endpoint(&self, endpoint: Endpoint) {
-        self.endpoint.send_if_modified(|current| {
-            let moved = *current != endpoint;
-            *current = endpoint;
-            moved
-        });
+        self.inbox.set_endpoint(endpoint);
     }
 
     /// Whether its task has ended, which it does of itself only by a panic: it never answers again.
@@ -56,6 +78,12 @@ impl RedisMember {
     pub fn link(&self) -> watch::Receiver<Link> {
         self.link.clone()
     }
+
+    /// Jobs and releases that are not answered yet.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.inbox.outstanding()
+    }
 }
 
 impl LockMember for RedisMember {
@@ -64,13 +92,28 @@ impl LockMember for RedisMember {
     }
 
     fn send(&self, commands: Vec<Command>) -> BoxFuture<'static, Result<Answers, MemberError>> {
-        let (answer, answered) = oneshot::channel();
-        // Enqueued here and now, not when the future is polled. If the task is gone, so is `answer`, and this fails
-        // below.
-        let _ = self.jobs.send(Job { commands, answer });
-        Box::pin(async move {
-            answered.await.unwrap_or_else(|_| Err(MemberError::Unreachable("connection closed".to_owned())))
-        })
+        let (slot, answer) = Slot::alone();
+        self.submit(&commands.into(), slot);
+        self.flush();
+        Box::pin(answer)
+    }
+
+    fn submit(&self, commands: &Arc<[Command]>, slot: Slot) {
+        // If the task is gone, nobody takes the job.
+        if self.has_ended() {
+            return;
+        }
+        self.inbox.put(Job { commands: Arc::clone(commands), slot });
+    }
+
+    fn flush(&self) {
+        self.inbox.hub().wake();
+    }
+}
+
+impl Drop for RedisMember {
+    fn drop(&mut self) {
+        self.inbox.close();
     }
 }
 

@@ -2,43 +2,48 @@
 
 use std::time::Duration;
 
+use super::connection::Connection;
+use super::job::Job;
+use super::resp::Value;
+use super::wire;
+use crate::redlock::{Command, FencingToken, LockKey, LockValue, Reply, Slot};
+use crate::time::UnixMicros;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use redis::Value;
 
-use super::wire;
-use crate::redlock::{Command, FencingToken, LockKey, LockValue, Reply};
-use crate::time::UnixMicros;
-
-fn bytes() -> BoxedStrategy<Vec<u8>> {
+/// Texts, so that values can borrow from them.
+fn texts() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let known = ["missing", "string", "other", "1", "-1", "9223372036854775808"];
-    prop_oneof![
+    let text = prop_oneof![
         vec(any::<u8>(), 0..24),
         "[0-9]{1,19}".prop_map(String::into_bytes),
         prop::sample::select(known.to_vec()).prop_map(|text| text.as_bytes().to_vec()),
-    ]
-    .boxed()
+    ];
+    vec(text, 8)
 }
 
-fn answer() -> BoxedStrategy<Value> {
-    let leaf = prop_oneof![
-        Just(Value::Nil),
-        Just(Value::Okay),
-        prop_oneof![-2..3_i64, any::<i64>()].prop_map(Value::Int),
-        bytes().prop_map(Value::BulkString),
-        ".{0,8}".prop_map(Value::SimpleString),
-        any::<f64>().prop_map(Value::Double),
-        any::<bool>().prop_map(Value::Boolean),
-    ];
-    leaf.prop_recursive(2, 12, 6, |inner| vec(inner, 0..7).prop_map(Value::Array)).boxed()
+/// What a value is, and which of the texts it holds.
+fn shapes() -> impl Strategy<Value = Vec<(u8, usize, i64)>> {
+    vec((0..6_u8, 0..8_usize, prop_oneof![-2..3_i64, any::<i64>()]), 1..8)
+}
+
+fn answer<'t>(texts: &'t [Vec<u8>], shapes: &[(u8, usize, i64)], is_array: bool) -> Value<'t> {
+    let leaf = |(kind, text, number): &(u8, usize, i64)| match kind {
+        0 => Value::Nil,
+        1 => Value::Simple(&texts[*text]),
+        2 => Value::Int(*number),
+        3 => Value::Error(&texts[*text]),
+        _ => Value::Bulk(&texts[*text]),
+    };
+    if is_array { Value::Array(shapes.iter().map(leaf).collect()) } else { leaf(&shapes[0]) }
 }
 
 fn commands() -> [Command; 7] {
     let (key, value) = (LockKey::new("k"), LockValue::from_text("v"));
     let (ttl, px) = (Duration::from_secs(1), Duration::from_secs(1));
     [
-        Command::Acquire { key: key.clone(), value: value.clone(), ttl, hint: FencingToken::ZERO },
-        Command::RaiseCounter { key: key.clone(), value: value.clone(), token: FencingToken::ZERO },
+        Command::Acquire { key: key.clone(), value: value.clone(), ttl, token: true },
+        Command::RaiseCounter { key: key.clone(), value: value.clone(), token: FencingToken::ZERO, behind: 0 },
         Command::Extend { key: key.clone(), value: value.clone(), ttl },
         Command::Repair { key: key.clone(), value: value.clone(), px, not_after: UnixMicros(1) },
         Command::Seal { key: key.clone(), value: value.clone(), sealed: value.clone(), lock_delay: ttl },
@@ -49,7 +54,8 @@ fn commands() -> [Command; 7] {
 
 proptest! {
     #[test]
-    fn any_answer_is_read(value in answer()) {
+    fn any_answer_is_read(texts in texts(), shapes in shapes(), is_array: bool) {
+        let value = answer(&texts, &shapes, is_array);
         let first = match &value {
             Value::Array(parts) => parts.first().cloned(),
             other => Some(other.clone()),
@@ -60,6 +66,19 @@ proptest! {
                 prop_assert_eq!(&first, &Some(Value::Int(1)), "{:?} is no yes to {:?}", &value, command);
             }
         }
-        let _ = wire::read_preamble(std::slice::from_ref(&value));
+        let _ = wire::time_of(&value);
+    }
+
+    #[test]
+    fn any_bytes_end_a_connection_or_are_read(bytes in vec(prop_oneof![any::<u8>(), prop::sample::select(b"+-:$*0123\r\n".to_vec())], 0..80)) {
+        let clock = std::sync::Arc::new(crate::time::SystemClock);
+        for rights in [wire::Rights::Full, wire::Rights::Direct] {
+            let mut connection = Connection::new(clock.clone(), rights, "alias".into());
+            let jobs = commands().map(|command| Job { commands: [command].into(), slot: Slot::of_nobody() });
+            connection.write(jobs, Vec::new());
+            if let Ok(used) = connection.read(&bytes) {
+                prop_assert!(used <= bytes.len());
+            }
+        }
     }
 }

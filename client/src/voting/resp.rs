@@ -99,9 +99,7 @@ pub(super) fn word(out: &mut Vec<u8>, word: impl AsRef<[u8]>) {
 
 /// One word that is a number.
 pub(super) fn word_of(out: &mut Vec<u8>, number: u64) {
-    let mut digits = Vec::with_capacity(20);
-    decimal(&mut digits, number);
-    word(out, digits);
+    word(out, digits(number, &mut [0; 20]));
 }
 
 /// A whole command.
@@ -110,8 +108,11 @@ pub(super) fn command(out: &mut Vec<u8>, words: &[&str]) {
     words.iter().for_each(|text| word(out, text));
 }
 
-fn decimal(out: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
+fn decimal(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(digits(number, &mut [0; 20]));
+}
+
+fn digits(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut start = digits.len();
     loop {
         start -= 1;
@@ -121,7 +122,7 @@ fn decimal(out: &mut Vec<u8>, mut number: u64) {
             break;
         }
     }
-    out.extend_from_slice(&digits[start..]);
+    &digits[start..]
 }
 
 #[cfg(test)]
@@ -155,7 +156,9 @@ mod tests {
 
     #[test]
     fn what_is_too_long_or_nested_is_refused_before_it_is_read() {
-        for bad in [&b"$1000000\r\n"[..], b"*65\r\n", b"*1\r\n*1\r\n:1\r\n", b"%1\r\n", b":x\r\n", b"$-2\r\n", b"$2\r\nabcd"] {
+        for bad in
+            [&b"$1000000\r\n"[..], b"*65\r\n", b"*1\r\n*1\r\n:1\r\n", b"%1\r\n", b":x\r\n", b"$-2\r\n", b"$2\r\nabcd"]
+        {
             assert_eq!(parse(bad), Err(Malformed), "{:?}", String::from_utf8_lossy(bad));
         }
         let endless = vec![b'+'; LONGEST_REPLY + 2];

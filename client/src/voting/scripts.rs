@@ -10,7 +10,7 @@ pub(super) struct Script {
 
 impl Script {
     fn new(code: &'static str) -> Self {
-        Self { code, sha1: redis::Script::new(code).get_hash().to_owned() }
+        Self { code, sha1: sha1_smol::Sha1::from(code).digest().to_string() }
     }
 }
 
@@ -23,7 +23,11 @@ pub(super) struct Scripts {
     pub(super) seal: Script,
     pub(super) release: Script,
     pub(super) inspect: Script,
+    pub(super) restore: Script,
 }
+
+/// Gives a member that has forgotten its counter a value that no token given out exceeds.
+pub const RESTORE_COUNTER: &str = include_str!("scripts/restore_counter.lua");
 
 macro_rules! with_holder {
     ($($file:literal),+) => {
@@ -43,6 +47,10 @@ pub(super) static GUARDED: LazyLock<Scripts> = LazyLock::new(|| {
     )
 });
 
+/// For clients of an operator, who may look at nothing but the value of a key.
+pub(super) static DIRECT: LazyLock<Scripts> =
+    LazyLock::new(|| Scripts::new(with_holder!("scripts/acquire.lua"), include_str!("scripts/extend_as_client.lua")));
+
 impl Scripts {
     fn new(acquire: &'static str, extend: &'static str) -> Self {
         Self {
@@ -53,10 +61,25 @@ impl Scripts {
             seal: Script::new(include_str!("scripts/seal.lua")),
             release: Script::new(include_str!("scripts/release.lua")),
             inspect: Script::new(with_holder!("scripts/inspect.lua")),
+            restore: Script::new(RESTORE_COUNTER),
         }
     }
 
-    pub(super) fn all(&self) -> [&Script; 7] {
-        [&self.acquire, &self.raise_counter, &self.extend, &self.repair, &self.seal, &self.release, &self.inspect]
+    /// Those that a client of an operator may run.
+    pub(super) fn of_clients(&self) -> [&Script; 2] {
+        [&self.extend, &self.release]
+    }
+
+    pub(super) fn all(&self) -> [&Script; 8] {
+        [
+            &self.acquire,
+            &self.raise_counter,
+            &self.extend,
+            &self.repair,
+            &self.seal,
+            &self.release,
+            &self.inspect,
+            &self.restore,
+        ]
     }
 }

@@ -1,123 +1,180 @@
-//! Commands to scripts, and replies back to types. Nothing here puts a key, a value or a password into an error.
+//! Commands to bytes, and replies back to types. Nothing here puts a key, a value or a password into an error.
 
-use super::{
-    guard::{Guard, RECORD_KEY},
-    scripts::{GUARDED, SCRIPTS, Script, Scripts},
-};
-use crate::{
-    redlock::{Command, FencingToken, KeyState, LockKey, MemberError, Reply, RunId, StoredValue, TOKEN_KEY},
-    time::UnixMicros,
-};
-use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
+use super::guard::{Guard, RECORD_KEY};
+use super::resp::{Value, begin, command, word, word_of};
+use super::scripts::{DIRECT, GUARDED, SCRIPTS, Script, Scripts};
+use crate::redlock::{Command, FencingToken, KeyState, LockKey, MemberError, Reply, RunId, StoredValue, TOKEN_KEY};
+use crate::time::UnixMicros;
 use std::time::Duration;
 
-/// Commands of the preamble, which a connection sends until it knows its process.
-pub(super) const PREAMBLE: usize = 9;
-
-/// Keeps a connection when a member runs out of memory for its clients: the operator's are the last that may go.
-pub(super) fn no_evict() -> Cmd {
-    let mut command = redis::cmd("CLIENT");
-    command.arg("NO-EVICT").arg("ON");
-    command
+/// What a connection may do at its member.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Rights {
+    /// Everything that the scripts need: INFO and TIME among it.
+    #[default]
+    Full,
+    /// The same, on a master that others run: the record judges each vote.
+    Guarded(Guard),
+    /// What an operator gives to clients: neither INFO nor TIME, and of the counter INCR alone.
+    Direct,
 }
 
-/// Asks for the `run_id` and loads the scripts. Loaded on a connection they stay for its life: it does not outlive the
-/// process.
-pub(super) fn add_preamble(pipeline: &mut Pipeline, guard: Option<&Guard>) {
-    pipeline.cmd("INFO").arg("server");
-    for script in scripts(guard).all() {
-        pipeline.cmd("SCRIPT").arg("LOAD").arg(script.code);
-    }
-    pipeline.add_command(no_evict());
-}
-
-fn scripts(guard: Option<&Guard>) -> &'static Scripts {
-    if guard.is_some() { &GUARDED } else { &SCRIPTS }
-}
-
-/// The process behind the connection, if the whole preamble was answered. Its last command may be refused: a master that others run
-/// need not grant it.
-pub(super) fn read_preamble(answers: &[Value]) -> Result<RunId, MemberError> {
-    let answers = answers.split_last().map_or(answers, |(_, needed)| needed);
-    for answer in answers {
-        if let Value::ServerError(failure) = answer {
-            return Err(error(&failure.clone().into()));
+impl Rights {
+    fn scripts(&self) -> &'static Scripts {
+        match self {
+            Self::Full => &SCRIPTS,
+            Self::Guarded(_) => &GUARDED,
+            Self::Direct => &DIRECT,
         }
     }
-    answers.first().and_then(text).as_deref().and_then(run_id).ok_or_else(unexpected)
+
+    const fn guard(&self) -> Option<&Guard> {
+        match self {
+            Self::Guarded(guard) => Some(guard),
+            Self::Full | Self::Direct => None,
+        }
+    }
+
+    /// Whether a vote may be plain commands. Only a script can look at the record.
+    pub(super) const fn allow_plain_votes(&self) -> bool {
+        !matches!(self, Self::Guarded(_))
+    }
+
+    /// Whether TIME may be asked for.
+    pub(super) const fn allow_time(&self) -> bool {
+        !matches!(self, Self::Direct)
+    }
+
+    /// Whether the process may be asked who it is.
+    pub(super) const fn allow_info(&self) -> bool {
+        !matches!(self, Self::Direct)
+    }
+}
+
+/// Asks for the `run_id` and loads the scripts. Loaded on a connection they stay for its life: it does not outlive the process.
+/// Returns how many replies there will be.
+pub(super) fn add_preamble(out: &mut Vec<u8>, rights: &Rights) -> usize {
+    let load = |out: &mut Vec<u8>, scripts: &[&Script]| {
+        scripts.iter().for_each(|script| command(out, &["SCRIPT", "LOAD", script.code]));
+        scripts.len()
+    };
+    if !rights.allow_info() {
+        return load(out, &rights.scripts().of_clients());
+    }
+    let loaded = load(out, &rights.scripts().all());
+    command(out, &["INFO", "server"]);
+    // Keeps a connection when a member runs out of memory for its clients: the operator's are the last that may go. A master that
+    // others run need not grant it.
+    command(out, &["CLIENT", "NO-EVICT", "ON"]);
+    loaded + 2
 }
 
 /// The `run_id` in an `INFO` text.
-pub(super) fn run_id(info: &str) -> Option<RunId> {
-    info_field(info, "run_id").map(RunId::from)
+pub(super) fn run_id(info: &[u8]) -> Option<RunId> {
+    let info = std::str::from_utf8(info).ok()?;
+    info.lines().find_map(|line| line.strip_prefix("run_id:")).map(RunId::from)
 }
 
-/// One field of an `INFO` text.
-pub(super) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Votes, and nothing else, are judged by the record: what is released or sealed late is no harm.
-pub(super) fn encode(command: &Command, guard: Option<&Guard>) -> Cmd {
-    let scripts = scripts(guard);
-    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let call = |script: &Script, keys: &[&str]| {
-        let mut cmd = redis::cmd("EVALSHA");
-        cmd.arg(&script.sha1).arg(keys.len()).arg(keys);
-        cmd
+/// `SET key value NX PX ttl`, and `INCR #token` right behind it if a token is wanted.
+pub(super) fn plain_acquire(out: &mut Vec<u8>, key: &LockKey, value: &str, ttl: Duration, token: bool) {
+    begin(out, 6);
+    word(out, "SET");
+    word(out, key.as_str());
+    word(out, value);
+    word(out, "NX");
+    word(out, "PX");
+    word_of(out, millis(ttl));
+    if token {
+        command(out, &["INCR", TOKEN_KEY]);
+    }
+}
+
+/// So many INCRs, and a look at the key behind them: a client's way to raise a counter.
+pub(super) fn increments(out: &mut Vec<u8>, key: &LockKey, missing: u32) {
+    for _ in 0..missing {
+        command(out, &["INCR", TOKEN_KEY]);
+    }
+    command(out, &["GET", key.as_str()]);
+}
+
+/// One script call. Votes, and nothing else, are judged by the record: what is released or sealed late is no harm.
+pub(super) fn encode(out: &mut Vec<u8>, asked: &Command, rights: &Rights) {
+    let scripts = rights.scripts();
+    let guard = rights.guard();
+    let call = |out: &mut Vec<u8>, script: &Script, keys: &[&str], arguments: usize| {
+        begin(out, 3 + keys.len() + arguments);
+        word(out, "EVALSHA");
+        word(out, &script.sha1);
+        word_of(out, keys.len() as u64);
+        keys.iter().for_each(|key| word(out, key));
     };
-    let vote = |script: &Script, keys: &[&str]| match guard {
-        Some(_) => call(script, &[keys, &[RECORD_KEY][..]].concat()),
-        None => call(script, keys),
+    let vote = |out: &mut Vec<u8>, script: &Script, keys: &[&str], arguments: usize| match guard {
+        Some(_) => call(out, script, &[keys, &[RECORD_KEY][..]].concat(), arguments + 2),
+        None => call(out, script, keys, arguments),
     };
-    let guarded = |cmd: &mut Cmd| {
+    let guarded = |out: &mut Vec<u8>| {
         if let Some(Guard { uid, epoch }) = guard {
-            cmd.arg(uid).arg(*epoch);
+            word(out, uid);
+            word(out, epoch.to_string());
         }
     };
-    let lock = LockKey::as_str;
-    let mut cmd;
-    match command {
-        Command::Acquire { key, value, ttl, hint } => {
-            cmd = vote(&scripts.acquire, &[lock(key), TOKEN_KEY]);
-            cmd.arg(value.expose()).arg(millis(*ttl)).arg(hint.get());
-            guarded(&mut cmd);
+    match asked {
+        Command::Acquire { key, value, ttl, .. } => {
+            vote(out, &scripts.acquire, &[key.as_str(), TOKEN_KEY], 2);
+            word(out, value.expose());
+            word_of(out, millis(*ttl));
+            guarded(out);
         }
-        Command::RaiseCounter { key, value, token } => {
-            cmd = call(&scripts.raise_counter, &[lock(key), TOKEN_KEY]);
-            cmd.arg(value.expose()).arg(token.get());
+        Command::RaiseCounter { key, value, token, .. } => {
+            call(out, &scripts.raise_counter, &[key.as_str(), TOKEN_KEY], 2);
+            word(out, value.expose());
+            word(out, token.get().to_string());
         }
         Command::Extend { key, value, ttl } => {
-            cmd = vote(&scripts.extend, &[lock(key)]);
-            cmd.arg(value.expose()).arg(millis(*ttl));
-            guarded(&mut cmd);
+            vote(out, &scripts.extend, &[key.as_str()], 2);
+            word(out, value.expose());
+            word_of(out, millis(*ttl));
+            guarded(out);
         }
         Command::Repair { key, value, px, not_after } => {
-            cmd = call(&scripts.repair, &[lock(key)]);
-            cmd.arg(value.expose()).arg(millis(*px)).arg(not_after.0);
+            call(out, &scripts.repair, &[key.as_str()], 3);
+            word(out, value.expose());
+            word_of(out, millis(*px));
+            word(out, not_after.0.to_string());
         }
         Command::Seal { key, value, sealed, lock_delay } => {
-            cmd = call(&scripts.seal, &[lock(key)]);
-            cmd.arg(value.expose()).arg(sealed.expose()).arg(millis(*lock_delay));
+            call(out, &scripts.seal, &[key.as_str()], 3);
+            word(out, value.expose());
+            word(out, sealed.expose());
+            word_of(out, millis(*lock_delay));
         }
         Command::Release { key, value } => {
-            cmd = call(&scripts.release, &[lock(key)]);
-            cmd.arg(value.expose());
+            call(out, &scripts.release, &[key.as_str()], 1);
+            word(out, value.expose());
         }
-        Command::Inspect { key } => cmd = call(&scripts.inspect, &[lock(key)]),
+        Command::Restore { token } => {
+            call(out, &scripts.restore, &[TOKEN_KEY], 1);
+            word(out, token.get().to_string());
+        }
+        Command::Inspect { key } => call(out, &scripts.inspect, &[key.as_str()], 0),
     }
-    cmd
 }
 
-pub(super) fn decode(command: &Command, answer: &Value) -> Reply {
-    if let Value::ServerError(failure) = answer {
-        return Reply::Failed(error(&failure.clone().into()));
+/// The reply to a script.
+pub(super) fn decode(asked: &Command, answer: &Value<'_>) -> Reply {
+    if let Value::Error(line) = answer {
+        return Reply::Failed(error(line));
     }
-    let reply = match (command, answer) {
+    let reply = match (asked, answer) {
         (Command::Acquire { .. } | Command::Extend { .. }, Value::Array(parts)) => vote(parts),
         (Command::RaiseCounter { .. }, Value::Int(raised)) => {
             Some(if *raised == 1 { Reply::Raised } else { Reply::NotOurs })
         }
+        (Command::Restore { token }, Value::Int(counter)) if *counter >= token.get() => Some(Reply::Raised),
         (Command::Repair { .. } | Command::Release { .. }, Value::Int(done)) => Some(Reply::Done(*done == 1)),
         (Command::Seal { .. }, Value::Array(parts)) => seal(parts),
         (Command::Inspect { .. }, Value::Array(parts)) => key_state(parts).map(Reply::State),
@@ -126,21 +183,28 @@ pub(super) fn decode(command: &Command, answer: &Value) -> Reply {
     reply.unwrap_or_else(|| Reply::Failed(unexpected()))
 }
 
-/// The answer of the acquire and extend scripts.
-fn vote(parts: &[Value]) -> Option<Reply> {
+/// The answer of the acquire and extend scripts. Those of a client carry no time.
+fn vote(parts: &[Value<'_>]) -> Option<Reply> {
     match parts {
         [Value::Int(1), Value::Int(token), seconds, micros] => {
-            Some(Reply::Acquired { token: FencingToken::new(*token)?, time: time(seconds, micros)? })
+            Some(Reply::Acquired { token: FencingToken::new(*token)?, time: Some(time(seconds, micros)?) })
         }
-        [Value::Int(1), seconds, micros] => Some(Reply::Extended { time: time(seconds, micros)? }),
+        [Value::Int(1), seconds, micros] => Some(Reply::Extended { time: Some(time(seconds, micros)?) }),
+        [Value::Int(1)] => Some(Reply::Extended { time: None }),
+        [Value::Int(0)] => Some(Reply::Refused { holder: unknown_holder(), time: None }),
         [Value::Int(0), holder @ .., seconds, micros] => {
-            Some(Reply::Refused { holder: key_state(holder)?, time: time(seconds, micros)? })
+            Some(Reply::Refused { holder: key_state(holder)?, time: Some(time(seconds, micros)?) })
         }
         _ => None,
     }
 }
 
-fn seal(parts: &[Value]) -> Option<Reply> {
+/// A key that a client may not look at.
+fn unknown_holder() -> KeyState {
+    KeyState::OtherType { name: String::new(), remaining: None }
+}
+
+fn seal(parts: &[Value<'_>]) -> Option<Reply> {
     match parts {
         [Value::Int(1), Value::Int(millis)] => {
             Some(Reply::Sealed { remaining: remaining(*millis).unwrap_or_default() })
@@ -151,7 +215,7 @@ fn seal(parts: &[Value]) -> Option<Reply> {
 }
 
 /// What `holder.lua` tells.
-fn key_state(parts: &[Value]) -> Option<KeyState> {
+pub(super) fn key_state(parts: &[Value<'_>]) -> Option<KeyState> {
     let [kind, what, Value::Int(millis)] = parts else { return None };
     let remaining = remaining(*millis);
     match text(kind)?.as_str() {
@@ -163,21 +227,31 @@ fn key_state(parts: &[Value]) -> Option<KeyState> {
 }
 
 /// `PTTL`: negative without one.
-fn remaining(millis: i64) -> Option<Duration> {
+pub(super) fn remaining(millis: i64) -> Option<Duration> {
     u64::try_from(millis).ok().map(Duration::from_millis)
 }
 
+/// The reply to `TIME`.
+pub(super) fn time_of(answer: &Value<'_>) -> Option<UnixMicros> {
+    match answer {
+        Value::Array(parts) => match parts.as_slice() {
+            [seconds, micros] => time(seconds, micros),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// `TIME`: seconds and microseconds, as text.
-pub(super) fn time(seconds: &Value, micros: &Value) -> Option<UnixMicros> {
+fn time(seconds: &Value<'_>, micros: &Value<'_>) -> Option<UnixMicros> {
     let number = |value| text(value)?.parse::<i64>().ok();
     Some(UnixMicros(number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)?))
 }
 
 /// A string, whatever bytes another client has put there.
-pub(super) fn text(value: &Value) -> Option<String> {
+fn text(value: &Value<'_>) -> Option<String> {
     match value {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
+        Value::Bulk(bytes) | Value::Simple(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         _ => None,
     }
 }
@@ -186,30 +260,24 @@ pub(super) fn unexpected() -> MemberError {
     MemberError::Other("unexpected answer".to_owned())
 }
 
-/// Only the error's code or category: details may quote commands and their arguments.
-pub(super) fn error(error: &RedisError) -> MemberError {
-    match error.kind() {
-        ErrorKind::Server(ServerErrorKind::NoPerm) => MemberError::Fenced,
-        ErrorKind::Server(ServerErrorKind::BusyLoading) => MemberError::Loading,
-        ErrorKind::Io if error.is_timeout() => MemberError::TimedOut,
-        ErrorKind::Io => MemberError::Unreachable(io_text(error)),
-        ErrorKind::AuthenticationFailed => MemberError::Refused,
-        _ => match error.code() {
-            Some("BUSY") => MemberError::Busy,
-            Some("OOM") => MemberError::OutOfMemory,
-            Some("EPOCH") => MemberError::Fenced,
-            Some("HINT") => MemberError::HintTooLarge,
-            // EXECABORT, and a script's own failure, say in their detail why.
-            _ if error.detail().is_some_and(|detail| detail.contains("run this command")) => MemberError::Fenced,
-            _ if error.detail().is_some_and(|detail| detail.contains("OOM")) => MemberError::OutOfMemory,
-            Some(code) => MemberError::Other(code.to_owned()),
-            None => MemberError::Other(error.category().to_owned()),
-        },
+/// Only the error's code: the rest of the line may quote commands and their arguments.
+pub(super) fn error(line: &[u8]) -> MemberError {
+    let line = String::from_utf8_lossy(line);
+    let (code, detail) = line.split_once(' ').unwrap_or((&*line, ""));
+    match code {
+        "NOPERM" | "EPOCH" => MemberError::Fenced,
+        "LOADING" => MemberError::Loading,
+        "BUSY" => MemberError::Busy,
+        "OOM" => MemberError::OutOfMemory,
+        "WRONGPASS" => MemberError::Refused,
+        // EXECABORT, and a script's own failure, say in their detail why.
+        _ if detail.contains("run this command") => MemberError::Fenced,
+        _ if detail.contains("OOM") => MemberError::OutOfMemory,
+        code if !code.is_empty() && code.bytes().all(|c| c.is_ascii_uppercase() || c == b'_') => {
+            MemberError::Other(code.to_owned())
+        }
+        _ => MemberError::Other("ERR".to_owned()),
     }
-}
-
-fn io_text(error: &RedisError) -> String {
-    if error.is_connection_refusal() { "connection refused" } else { "connection closed" }.to_owned()
 }
 
 #[cfg(test)]
@@ -217,43 +285,62 @@ mod tests {
     use super::*;
     use crate::redlock::LockValue;
 
-    fn bulk(text: &str) -> Value {
-        Value::BulkString(text.as_bytes().to_vec())
-    }
-
     fn acquire() -> Command {
         let value = LockValue::from_text("v");
-        Command::Acquire { key: "k".into(), value, ttl: Duration::from_secs(1), hint: FencingToken::ZERO }
+        Command::Acquire { key: "k".into(), value, ttl: Duration::from_secs(1), token: true }
     }
 
     #[test]
     fn a_vote_is_read_with_the_members_clock() {
-        let yes = Value::Array(vec![Value::Int(1), Value::Int(7), bulk("12"), bulk("34")]);
-        let token = FencingToken::new(7).unwrap();
-        assert_eq!(decode(&acquire(), &yes), Reply::Acquired { token, time: UnixMicros(12_000_034) });
-        let no = Value::Array(vec![Value::Int(0), bulk("other"), bulk("hash"), Value::Int(-1), bulk("12"), bulk("34")]);
+        let yes = Value::Array(vec![Value::Int(1), Value::Int(7), Value::Bulk(b"12"), Value::Bulk(b"34")]);
+        let (token, time) = (FencingToken::new(7).unwrap(), Some(UnixMicros(12_000_034)));
+        assert_eq!(decode(&acquire(), &yes), Reply::Acquired { token, time });
+        let parts =
+            [Value::Bulk(b"other"), Value::Bulk(b"hash"), Value::Int(-1), Value::Bulk(b"12"), Value::Bulk(b"34")];
+        let no = Value::Array([&[Value::Int(0)][..], &parts].concat());
         let holder = KeyState::OtherType { name: "hash".to_owned(), remaining: None };
-        assert_eq!(decode(&acquire(), &no), Reply::Refused { holder, time: UnixMicros(12_000_034) });
+        assert_eq!(decode(&acquire(), &no), Reply::Refused { holder, time });
     }
 
     #[test]
     fn an_answer_of_another_shape_is_no_vote() {
         for answer in [
             Value::Nil,
-            Value::Okay,
+            Value::Simple(b"OK"),
             Value::Array(vec![]),
-            Value::Array(vec![Value::Int(1), Value::Int(-7), bulk("12"), bulk("34")]),
-            Value::Array(vec![Value::Int(1), Value::Int(7), bulk("x"), bulk("34")]),
-            Value::Array(vec![Value::Int(0), bulk("12"), bulk("34")]),
+            Value::Array(vec![Value::Int(1), Value::Int(-7), Value::Bulk(b"12"), Value::Bulk(b"34")]),
+            Value::Array(vec![Value::Int(1), Value::Int(7), Value::Bulk(b"x"), Value::Bulk(b"34")]),
+            Value::Array(vec![Value::Int(0), Value::Bulk(b"12"), Value::Bulk(b"34")]),
         ] {
             assert_eq!(decode(&acquire(), &answer), Reply::Failed(unexpected()), "{answer:?}");
         }
     }
 
     #[test]
-    fn info_fields_are_matched_whole() {
-        let info = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nother_run_id:def\r\n";
+    fn errors_are_told_apart_and_show_nothing_of_what_was_sent() {
+        for (line, expected) in [
+            ("NOPERM this user has no permissions to run the 'incr' command", MemberError::Fenced),
+            ("EPOCH the members have changed", MemberError::Fenced),
+            (
+                "ERR user_script:3: The user executing the script can't run this command or subcommand",
+                MemberError::Fenced,
+            ),
+            ("OOM command not allowed when used memory > 'maxmemory'.", MemberError::OutOfMemory),
+            ("ERR script: -OOM command not allowed", MemberError::OutOfMemory),
+            ("BUSY Redis is busy running a script", MemberError::Busy),
+            ("LOADING Redis is loading", MemberError::Loading),
+            ("WRONGPASS invalid username-password pair", MemberError::Refused),
+            ("WRONGTYPE Operation against a key", MemberError::Other("WRONGTYPE".to_owned())),
+            ("secret-value", MemberError::Other("ERR".to_owned())),
+        ] {
+            assert_eq!(error(line.as_bytes()), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_run_id_is_found_in_what_the_process_tells() {
+        let info = b"# Server\r\nredis_version:7.0.15\r\nother_run_id:def\r\nrun_id:abc\r\n";
         assert_eq!(run_id(info), Some(RunId::from("abc")));
-        assert_eq!(info_field(info, "run"), None);
+        assert_eq!(run_id(b"redis_version:7.0.15\r\n"), None);
     }
 }

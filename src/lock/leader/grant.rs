@@ -99,7 +99,7 @@ pub(super) async fn acquire<'a>(
             let message = format!("the clock of RedisQuorum {} is not known yet", access.quorum);
             return later(HeldReason::NoQuorum, message);
         };
-        let request = AcquireRequest { key: key.clone(), value: value.clone(), ttl: access.ttl, hint: session.hint() };
+        let request = AcquireRequest { key: key.clone(), value: value.clone(), ttl: access.ttl, token: true };
         let electorate = session.electorate();
         let mut late;
         (outcome, late) = session.redlock().attempt(&electorate, request).await;
@@ -115,13 +115,13 @@ pub(super) async fn acquire<'a>(
                 return Answer::Granted(Box::new(attempt));
             }
             Acquire::HeldByOther { .. } => {}
-            Acquire::NoQuorum { .. } | Acquire::Expired => break,
+            Acquire::NoQuorum { .. } | Acquire::Expired | Acquire::CountersApart => break,
         }
     }
     match outcome {
         Acquire::HeldByOther { longest, seen, .. } => Answer::Occupied(Occupied { session, signer, longest, seen }),
         Acquire::NoQuorum { failures, .. } => Answer::Unanswered(describe(&failures)),
-        Acquire::Granted(_) | Acquire::Expired => {
+        Acquire::Granted(_) | Acquire::Expired | Acquire::CountersApart => {
             Answer::Unanswered("the members answered too slowly for any validity to be left".to_owned())
         }
     }
@@ -135,7 +135,7 @@ fn see_to_reach(reachability: &Reachability, quorum: &ObjectRef<RedisQuorum>, ou
                 reachability.hand_over(quorum, &describe(failures), false, now);
             }
         }
-        Acquire::Expired => {}
+        Acquire::Expired | Acquire::CountersApart => {}
         Acquire::Granted(_) | Acquire::HeldByOther { .. } | Acquire::NoQuorum { .. } => reachability.reached(quorum),
     }
 }
@@ -146,7 +146,7 @@ fn measure(metrics: &Metrics, outcome: &Acquire, took: Duration) {
         Acquire::Granted(_) => "granted",
         Acquire::HeldByOther { .. } => "held_by_other",
         Acquire::NoQuorum { .. } => "no_quorum",
-        Acquire::Expired => "too_slow",
+        Acquire::Expired | Acquire::CountersApart => "too_slow",
     };
     metrics.count(&metrics.acquisitions, outcome);
 }

@@ -58,8 +58,8 @@ async fn plant_delay(members: &Members, lock: &DistributedLock, reach: &Reach) {
     let left = u64::try_from(until.as_millis().saturating_sub(now.0)).unwrap_or(0);
     let ttl = Duration::from_millis(left).min(reach.session.max_ttl_in_force());
     if !ttl.is_zero() {
-        let (key, value, hint) = (reach.key.clone(), reach.sealed(), reach.session.hint());
-        let request = AcquireRequest { key, value, ttl, hint };
+        let (key, value) = (reach.key.clone(), reach.sealed());
+        let request = AcquireRequest { key, value, ttl, token: true };
         let _best_effort = reach.session.redlock().acquire(&reach.session.electorate(), request).await;
     }
 }

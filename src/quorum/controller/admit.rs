@@ -153,7 +153,8 @@ async fn restored_counter(
     clock: UnixMillis,
 ) -> FencingToken {
     let counters = counters_of_others(session, quorum, member).await;
-    let clock = FencingToken::new(clock.0).unwrap_or_default();
+    // In microseconds, so that a million tokens per second are behind it.
+    let clock = FencingToken::new(clock.0.saturating_mul(1_000)).unwrap_or_default();
     let list = plan.lists.knows_tokens();
     let counters = counters.into_iter().filter(|(name, _)| list.contains(name)).map(|(_, counter)| counter);
     restored(&counters.collect::<Vec<_>>(), meets_every_majority(list), floor_of(quorum), clock)

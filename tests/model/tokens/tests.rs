@@ -14,6 +14,7 @@ fn counters_only() -> Tokens {
 #[test]
 fn with_all_rules_tokens_rise() {
     holds("tokens, 3 members, 1 restart", three());
+    holds("tokens, 3 members, levelled", Tokens { levels: 2, restarts: 0, ..three() });
     holds("tokens, 3 members, 2 restarts, counters only", Tokens { restarts: 2, others: 0, ..counters_only() });
     holds(
         "tokens, 3 members, 3 restarts, floor only",
@@ -34,7 +35,39 @@ fn without_a_write_back() {
 fn with_a_write_back_that_does_not_check_the_value() {
     violated(
         "a write-back does not check the value",
-        Tokens { checks_value: false, restarts: 0, others: 2, ..three() },
+        Tokens { checks_value: false, same_set: false, restarts: 0, others: 2, ..three() },
+    );
+}
+
+#[test]
+fn with_the_majority_th_largest_of_any_votes() {
+    violated(
+        "the token is the majority-th largest of any votes",
+        Tokens { rule: Rule::MajorityThLargest, restarts: 0, others: 2, ..three() },
+    );
+}
+
+#[test]
+fn with_a_refused_number_that_counts_as_stored() {
+    violated(
+        "the number of a refused SET counts as stored",
+        Tokens { refused_count_for_nothing: false, restarts: 0, others: 2, ..three() },
+    );
+}
+
+#[test]
+fn with_a_number_taken_before_its_set() {
+    violated(
+        "a number is taken before its SET",
+        Tokens { counts_behind_set: false, restarts: 0, others: 0, ..three() },
+    );
+}
+
+#[test]
+fn with_a_leader_that_levels_by_plain_set() {
+    violated(
+        "the leader levels by plain SET",
+        Tokens { level_raises: false, levels: 2, restarts: 0, others: 1, ..three() },
     );
 }
 

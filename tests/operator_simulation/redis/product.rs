@@ -39,7 +39,7 @@ async fn one(member: &RedisMember, command: Command) -> Reply {
 }
 
 fn acquire(key: &str, text: &str) -> Command {
-    Command::Acquire { key: key.into(), value: value(text), ttl: TTL, hint: FencingToken::ZERO }
+    Command::Acquire { key: key.into(), value: value(text), ttl: TTL, token: true }
 }
 
 async fn linked(member: &RedisMember, state: impl Fn(&Link) -> bool) {
@@ -63,17 +63,17 @@ async fn votes() {
     assert_eq!(member.send(vec![acquire("k", "v")]).await, Err(MemberError::Fenced));
     let run_id = open(&world).await;
     let time = UnixMicros(world.now());
-    assert_eq!(one(&member, acquire("k", "v")).await, Reply::Acquired { token: token(1), time });
+    assert_eq!(one(&member, acquire("k", "v")).await, Reply::Acquired { token: token(1), time: Some(time) });
     linked(&member, |link| *link == Link::Open(run_id.clone())).await;
 
     tokio::time::sleep(Duration::from_secs(10)).await;
     let time = UnixMicros(world.now());
     let holder = KeyState::String { value: StoredValue::new("v".to_owned()), remaining: Some(Duration::from_secs(20)) };
-    assert_eq!(one(&member, acquire("k", "w")).await, Reply::Refused { holder: holder.clone(), time });
+    assert_eq!(one(&member, acquire("k", "w")).await, Reply::Refused { holder: holder.clone(), time: Some(time) });
     let extend = |text: &str| Command::Extend { key: "k".into(), value: value(text), ttl: TTL };
-    assert_eq!(one(&member, extend("w")).await, Reply::Refused { holder, time });
-    assert_eq!(one(&member, extend("v")).await, Reply::Extended { time });
-    let raise = Command::RaiseCounter { key: "k".into(), value: value("v"), token: token(9) };
+    assert_eq!(one(&member, extend("w")).await, Reply::Refused { holder, time: Some(time) });
+    assert_eq!(one(&member, extend("v")).await, Reply::Extended { time: Some(time) });
+    let raise = Command::RaiseCounter { key: "k".into(), value: value("v"), token: token(9), behind: 0 };
     assert_eq!(one(&member, raise).await, Reply::Raised);
     let seal = Command::Seal {
         key: "k".into(),
@@ -97,7 +97,7 @@ async fn votes() {
     assert_eq!(one(&member, inspect()).await, Reply::State(KeyState::Missing));
     assert_eq!(
         one(&member, acquire("k", "x")).await,
-        Reply::Acquired { token: token(10), time: UnixMicros(world.now()) }
+        Reply::Acquired { token: token(10), time: Some(UnixMicros(world.now())) }
     );
     world.is_modelled();
 }

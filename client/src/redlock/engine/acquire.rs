@@ -1,13 +1,17 @@
 use super::Redlock;
 use super::ballot::{Ballot, admitted};
-use super::round::{Answer, Round};
+use super::release::release_everywhere;
+use super::round::Round;
 use crate::redlock::{
-    Acquire, AcquireRequest, Command, Electorate, FencingToken, Grant, LockKey, LockValue, Loss, MemberError, Progress,
-    Reply, Seen, Votes, granted_until,
+    Acquire, AcquireRequest, Answers, Command, Electorate, FencingToken, Grant, LockKey, LockValue, Loss, MemberError,
+    Progress, Reply, Seen, Votes, granted_until, held_at_once,
 };
-use crate::time::Clock;
-use std::collections::BTreeMap;
+use crate::time::{Boottime, Clock};
+use std::sync::Arc;
 use std::time::Duration;
+
+/// Votes that differ are worth waiting for at least so long.
+const LEAST_GRACE: Duration = Duration::from_millis(1);
 
 /// Enqueues the release on every member, also those that did not answer, unless the lock was granted: at the latest
 /// when the attempt is dropped. Members execute it after the attempt's `SET`.
@@ -21,11 +25,7 @@ struct ReleaseUnlessGranted<'a> {
 impl ReleaseUnlessGranted<'_> {
     fn release(&mut self) {
         if std::mem::take(&mut self.armed) {
-            for elector in self.electorate.electors() {
-                let release = Command::Release { key: self.key.clone(), value: self.value.clone() };
-                // Nobody waits for it: `send` has enqueued it.
-                drop(elector.member.send(vec![release]));
-            }
+            release_everywhere(self.electorate, self.key, self.value);
         }
     }
 }
@@ -36,33 +36,67 @@ impl Drop for ReleaseUnlessGranted<'_> {
     }
 }
 
-/// The first round: who set the key, with which token, and what the others have on it.
+/// The first round: who set the key, with which number, and what the others have on it.
 struct SetRound<'a> {
     ballot: Ballot<'a>,
-    tokens: BTreeMap<usize, FencingToken>,
+    /// In the order of their arrival.
+    numbers: Vec<(usize, FencingToken)>,
     seen: Vec<Seen>,
 }
 
 impl SetRound<'_> {
-    fn on_answer(&mut self, (index, answer): Answer) {
+    fn on_answer(&mut self, (index, answer): (usize, Result<Answers, MemberError>)) {
         let answers = match answer {
             Ok(answers) => answers,
             Err(error) => return self.ballot.fail(index, error),
         };
         match answers.replies.first() {
+            Some(Reply::Acquired { token, .. }) if *token >= FencingToken::OUTLIER => {
+                self.ballot.fail(index, MemberError::CounterSpent);
+            }
             Some(Reply::Acquired { token, time }) => {
-                if self.ballot.vote(index, &answers, Some(*time), true) {
-                    self.tokens.insert(index, *token);
+                if self.ballot.timed_vote(index, &answers, *time, true) {
+                    self.numbers.push((index, *token));
                 }
             }
             Some(Reply::Refused { holder, time }) => {
-                if self.ballot.vote(index, &answers, Some(*time), false) {
+                if self.ballot.timed_vote(index, &answers, *time, false) {
                     self.seen.push(Seen { member: self.ballot.name(index).clone(), holder: holder.clone() });
                 }
             }
             Some(Reply::Failed(error)) => self.ballot.fail(index, error.clone()),
             _ => self.ballot.fail(index, MemberError::Other("unexpected answer".to_owned())),
         }
+    }
+
+    /// The token, if a majority has stored it already. While two lists are joint it is the largest number of all.
+    fn token(&self) -> Option<FencingToken> {
+        let tally = self.ballot.tally();
+        let numbers = || self.numbers.iter().map(|(_, number)| *number);
+        match tally.single_list() {
+            Some((members, quorum)) if tally.yes() == self.numbers.len() => {
+                held_at_once(numbers().collect(), members, quorum)
+            }
+            _ => {
+                let token = numbers().max()?;
+                let stored = |index| self.numbers.iter().any(|(voter, number)| *voter == index && *number >= token);
+                tally.is_majority(stored).then_some(token)
+            }
+        }
+    }
+
+    /// The voters that are to be brought to one token: as many as decide, the first that answered; or, where counters can be raised
+    /// by so little only, the highest such group. `None` if there is none.
+    fn to_raise(&self, reach: Option<u32>) -> Option<Vec<(usize, FencingToken)>> {
+        let quorum = self.ballot.tally().single_list().map_or(self.numbers.len(), |(_, quorum)| quorum);
+        let mut numbers = self.numbers.clone();
+        let Some(reach) = reach else { return numbers.get(..quorum).map(<[_]>::to_vec) };
+        numbers.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
+        let is_near = |group: &&[(usize, FencingToken)]| match group {
+            [(_, highest), .., (_, lowest)] => highest.get() - lowest.get() <= i64::from(reach),
+            _ => true,
+        };
+        numbers.windows(quorum).find(is_near).map(<[_]>::to_vec)
     }
 
     /// Lost: taken, or unreachable.
@@ -105,7 +139,8 @@ impl LateVotes<'_> {
 }
 
 impl<C: Clock + ?Sized> Redlock<C> {
-    /// One attempt to acquire a lock: one round trip in the usual case, two if the majority's counters differ. Decided
+    /// One attempt to acquire a lock: one round trip in the usual case, two if counters differ and votes are
+    /// missing. Decided
     /// at a majority of yes, or when none can be reached any more; at most two node timeouts. Also a dropped attempt
     /// releases.
     pub async fn acquire(&self, electorate: &Electorate, request: AcquireRequest) -> Acquire {
@@ -114,7 +149,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
 
     /// As [`Self::acquire`], with what is still to be heard of a grant after it was decided.
     pub async fn attempt<'a>(&self, electorate: &'a Electorate, request: AcquireRequest) -> (Acquire, LateVotes<'a>) {
-        let mut set = SetRound { ballot: Ballot::new(electorate), tokens: BTreeMap::new(), seen: Vec::new() };
+        let mut set = SetRound { ballot: Ballot::new(electorate), numbers: Vec::new(), seen: Vec::new() };
         match self.decide_attempt(electorate, &mut set, request).await {
             Decided::Won(grant, round) => (Acquire::Granted(grant), LateVotes(Some((set, round)))),
             Decided::Lost(outcome) => (outcome, LateVotes(None)),
@@ -128,24 +163,26 @@ impl<C: Clock + ?Sized> Redlock<C> {
         set: &mut SetRound<'_>,
         request: AcquireRequest,
     ) -> Decided {
-        let AcquireRequest { key, value, ttl, hint } = request;
+        let AcquireRequest { key, value, ttl, token } = request;
         let mut guard = ReleaseUnlessGranted { electorate, key: &key, value: &value, armed: true };
         let started = self.clock.boottime();
         // Without a majority of admitted members no key is set anywhere.
         if set.ballot.progress() != Progress::Pending {
             return Decided::LostAtOnce;
         }
-        let round = self.set_round(set, &mut guard, ttl, hint).await;
+        let command = Command::Acquire { key: key.clone(), value: value.clone(), ttl, token };
+        let mut round = self.set_round(set, &mut guard, command).await;
         if set.ballot.progress() != Progress::Won {
             return Decided::LostAtOnce;
         }
-        let token = set.tokens.values().copied().max().unwrap_or_default();
-        let stored = |index: usize| set.tokens.get(&index).is_some_and(|stored| *stored >= token);
-        if !set.ballot.tally().is_majority(stored)
-            && let Err(lost) = self.raise_round(electorate, &key, &value, token).await
-        {
-            return Decided::Lost(lost);
-        }
+        let token = if token {
+            match self.agree_on_token(set, &mut round, &guard, started).await {
+                Ok(token) => token,
+                Err(lost) => return Decided::Lost(lost),
+            }
+        } else {
+            FencingToken::ZERO
+        };
         // The decision is now, after the second round if there was one: its time counts.
         match granted_until(started, self.clock.boottime(), ttl, self.settings.drift) {
             Some(valid_until) => {
@@ -156,16 +193,9 @@ impl<C: Clock + ?Sized> Redlock<C> {
         }
     }
 
-    async fn set_round(
-        &self,
-        set: &mut SetRound<'_>,
-        guard: &mut ReleaseUnlessGranted<'_>,
-        ttl: Duration,
-        hint: FencingToken,
-    ) -> Round {
+    async fn set_round(&self, set: &mut SetRound<'_>, guard: &mut ReleaseUnlessGranted<'_>, command: Command) -> Round {
         let electorate = guard.electorate;
-        let command = Command::Acquire { key: guard.key.clone(), value: guard.value.clone(), ttl, hint };
-        let mut round = Round::send(admitted(electorate), self.settings.node_timeout, |_| vec![command.clone()]);
+        let mut round = Round::send(electorate, admitted(electorate), self.settings.node_timeout, [command]);
         while !set.ballot.is_settled() {
             let Some(answer) = round.next().await else { break };
             set.on_answer(answer);
@@ -175,29 +205,59 @@ impl<C: Clock + ?Sized> Redlock<C> {
             }
         }
         set.ballot.close();
-        // Votes that are there already are reported, but the token is that of the majority that decided.
-        if set.ballot.progress() == Progress::Won {
-            let tokens = set.tokens.clone();
-            while let Some(answer) = round.ready() {
-                set.on_answer(answer);
-            }
-            set.tokens = tokens;
-        }
         round
     }
 
-    /// Raises the counter to the token where the key still holds our value; a majority of such members is needed, or a
-    /// later holder could be given a smaller token (docs/algorithm.md).
+    /// The votes are a majority; their numbers make the token. Where those of the first majority differ, the others are waited for
+    /// as long as the first took: with all votes there is always a token. After that counters are raised.
+    async fn agree_on_token(
+        &self,
+        set: &mut SetRound<'_>,
+        round: &mut Round,
+        guard: &ReleaseUnlessGranted<'_>,
+        started: Boottime,
+    ) -> Result<FencingToken, Acquire> {
+        if let Some(token) = set.token() {
+            // Votes that are there already are reported, but the token is that of the majority that decided.
+            let numbers = set.numbers.clone();
+            while let Some(answer) = round.ready() {
+                set.on_answer(answer);
+            }
+            set.numbers = numbers;
+            return Ok(token);
+        }
+        round.wait_at_most(self.clock.boottime().since(started).max(LEAST_GRACE));
+        while let Some(answer) = round.next().await {
+            set.on_answer(answer);
+            if let Some(token) = set.token() {
+                return Ok(token);
+            }
+        }
+        let voters = set.to_raise(self.token_reach).ok_or(Acquire::CountersApart)?;
+        self.raise_round(guard, &voters).await
+    }
+
+    /// Raises the counters of these voters to the largest of their numbers where the key still holds our value; each of them has to
+    /// confirm, or a later holder could be given a smaller token (docs/algorithm.md).
     async fn raise_round(
         &self,
-        electorate: &Electorate,
-        key: &LockKey,
-        value: &LockValue,
-        token: FencingToken,
-    ) -> Result<(), Acquire> {
+        guard: &ReleaseUnlessGranted<'_>,
+        voters: &[(usize, FencingToken)],
+    ) -> Result<FencingToken, Acquire> {
+        let electorate = guard.electorate;
+        let token = voters.iter().map(|(_, number)| *number).max().unwrap_or_default();
+        let number = |index: usize| voters.iter().find(|(voter, _)| *voter == index).map(|(_, number)| *number);
         let mut ballot = Ballot::new(electorate);
-        let command = Command::RaiseCounter { key: key.clone(), value: value.clone(), token };
-        let mut round = Round::send(admitted(electorate), self.settings.node_timeout, |_| vec![command.clone()]);
+        (0..electorate.electors().len())
+            .filter(|index| number(*index).is_none())
+            .for_each(|index| ballot.leave_out(index));
+        let asked = admitted(electorate).filter(|(index, _)| number(*index).is_some());
+        let mut round = Round::send_each(electorate, asked, self.settings.node_timeout, |index| {
+            let (key, value) = (guard.key.clone(), guard.value.clone());
+            let behind = number(index).map_or(0, |number| token.get() - number.get());
+            let behind = u32::try_from(behind).unwrap_or(u32::MAX);
+            Arc::from([Command::RaiseCounter { key, value, token, behind }])
+        });
         while !ballot.is_settled() {
             let Some((index, answer)) = round.next().await else { break };
             match answer {
@@ -216,7 +276,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         }
         ballot.close();
         match ballot.progress() {
-            Progress::Won => Ok(()),
+            Progress::Won => Ok(token),
             Progress::Lost(Loss::Refused) => Err(Acquire::Expired),
             _ => Err(Acquire::NoQuorum { refusals: ballot.tally().no(), failures: ballot.into_failures() }),
         }

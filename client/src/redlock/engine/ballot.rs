@@ -29,6 +29,20 @@ impl<'a> Ballot<'a> {
         self.electorate.electors()[index].member.name()
     }
 
+    /// Takes a vote that must carry the member's clock, where clocks are judged, and tells whether it counts.
+    pub(super) fn timed_vote(&mut self, index: usize, answers: &Answers, time: Option<UnixMicros>, yes: bool) -> bool {
+        if time.is_none() && self.electorate.checks_clocks() {
+            self.fail(index, MemberFailure::ClockStepped);
+            return false;
+        }
+        self.vote(index, answers, time, yes)
+    }
+
+    /// The elector at `index` is not asked.
+    pub(super) fn leave_out(&mut self, index: usize) {
+        self.tally.on_vote(index, Vote::Missing);
+    }
+
     /// Takes a vote and tells whether it counts. `time` is the member's clock, where the answer carries it.
     pub(super) fn vote(&mut self, index: usize, answers: &Answers, time: Option<UnixMicros>, yes: bool) -> bool {
         if self.electorate.electors()[index].admitted.as_ref() != Some(&answers.run_id) {

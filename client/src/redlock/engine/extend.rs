@@ -6,12 +6,23 @@ use crate::redlock::{
     Reply, Seen, renewed_until,
 };
 use crate::time::{Boottime, Clock};
-use futures::future::join_all;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::time::Duration;
 
 /// Holds per pipeline: so many that a round trip costs little for each, so few that the first ones do not wait for the
 /// last.
 const PIPELINE: usize = 100;
+
+/// Runs them at the same time.
+async fn together(parts: impl Iterator<Item = impl Future<Output = ()> + Send>) {
+    let mut parts: Vec<Pin<Box<_>>> = parts.map(Box::pin).collect();
+    poll_fn(|cx| {
+        parts.retain_mut(|part| part.as_mut().poll(cx).is_pending());
+        if parts.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+}
 
 /// One hold of the batch.
 struct Hold<'a> {
@@ -36,16 +47,17 @@ impl<'a> Hold<'a> {
     fn on_reply(&mut self, index: usize, answers: &Answers, reply: Option<&Reply>) {
         match reply {
             Some(Reply::Extended { time }) => {
-                self.ballot.vote(index, answers, Some(*time), true);
+                self.ballot.timed_vote(index, answers, *time, true);
             }
             Some(Reply::Refused { holder, time }) => {
-                if !self.ballot.vote(index, answers, Some(*time), false) {
+                if !self.ballot.timed_vote(index, answers, *time, false) {
                     return;
                 }
                 let member = self.ballot.name(index).clone();
                 if *holder == KeyState::Missing {
-                    let clock = ClockSample { time: *time, sent: answers.sent, received: answers.received };
-                    self.missing.push(Missing { member, clock });
+                    // Without the member's clock it cannot be told when a repair has to end.
+                    let clock = |time| ClockSample { time, sent: answers.sent, received: answers.received };
+                    self.missing.extend(time.map(clock).map(|clock| Missing { member, clock }));
                 } else {
                     self.others.push(Seen { member, holder: holder.clone() });
                 }
@@ -91,7 +103,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         if !live.is_empty() {
             // All are enqueued at once; those behind get a node timeout more for every pipeline that is before them.
             let rounds = live.chunks_mut(PIPELINE).zip(1..);
-            join_all(rounds.map(|(live, ahead)| {
+            together(rounds.map(|(live, ahead)| {
                 self.extend_round(electorate, live, started, self.settings.node_timeout.saturating_mul(ahead))
             }))
             .await;
@@ -107,7 +119,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         timeout: Duration,
     ) {
         let commands: Vec<Command> = live.iter().map(|hold| hold.command()).collect();
-        let mut round = Round::send(admitted(electorate), timeout, |_| commands.clone());
+        let mut round = Round::send(electorate, admitted(electorate), timeout, commands);
         while let Some((index, answer)) = round.next().await {
             for (position, hold) in live.iter_mut().enumerate() {
                 match &answer {

@@ -116,7 +116,10 @@ impl Fake {
         | Command::Repair { key, .. }
         | Command::Seal { key, .. }
         | Command::Release { key, .. }
-        | Command::Inspect { key }) = command;
+        | Command::Inspect { key }) = command
+        else {
+            return Reply::Raised;
+        };
         let key = key.as_str().to_owned();
         let held = state.keys.get(&key).cloned();
         let holder = held.as_ref().map_or(KeyState::Missing, |(value, until)| KeyState::String {
@@ -126,13 +129,14 @@ impl Fake {
         let ours = |value: &str| held.as_ref().is_some_and(|(held, _)| held == value);
         match command {
             Command::Acquire { .. } | Command::Repair { .. } if held.is_some() => match command {
-                Command::Acquire { .. } => Reply::Refused { holder, time },
+                Command::Acquire { .. } => Reply::Refused { holder, time: Some(time) },
                 _ => Reply::Done(false),
             },
-            Command::Acquire { value, ttl, hint, .. } => {
+            Command::Acquire { value, ttl, token, .. } => {
                 state.keys.insert(key, (value.expose().to_owned(), now + *ttl));
-                state.counter = state.counter.max(hint.get()) + 1;
-                Reply::Acquired { token: FencingToken::new(state.counter).unwrap(), time }
+                state.counter += i64::from(*token);
+                let number = if *token { state.counter } else { 0 };
+                Reply::Acquired { token: FencingToken::new(number).unwrap(), time: Some(time) }
             }
             Command::Repair { value, px, not_after, .. } => {
                 let left = u64::try_from(not_after.0 - time.0).unwrap_or(0);
@@ -159,9 +163,9 @@ impl Fake {
             Command::Extend { value, ttl, .. } if ours(value.expose()) => {
                 let until = held.unwrap().1.max(now + *ttl);
                 state.keys.insert(key, (value.expose().to_owned(), until));
-                Reply::Extended { time }
+                Reply::Extended { time: Some(time) }
             }
-            Command::Extend { .. } => Reply::Refused { holder, time },
+            Command::Extend { .. } => Reply::Refused { holder, time: Some(time) },
             Command::Release { value, .. } => {
                 let ours = ours(value.expose());
                 if ours {
@@ -169,7 +173,7 @@ impl Fake {
                 }
                 Reply::Done(ours)
             }
-            Command::Inspect { .. } => Reply::State(holder),
+            Command::Restore { .. } | Command::Inspect { .. } => Reply::State(holder),
         }
     }
 }

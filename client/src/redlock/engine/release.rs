@@ -1,9 +1,20 @@
 use super::Redlock;
 use super::round::Round;
 use crate::redlock::{
-    Command, Electorate, KeyState, LockKey, LockValue, MemberError, MemberFailure, MemberName, Released, Reply,
+    Command, Electorate, KeyState, LockKey, LockValue, MemberError, MemberFailure, MemberName, Progress, Released,
+    Reply, Slot, Tally, Vote,
 };
 use crate::time::Clock;
+use std::sync::Arc;
+
+/// Members execute it after all that was enqueued before, those that did not answer among them.
+pub(super) fn release_everywhere(electorate: &Electorate, key: &LockKey, value: &LockValue) {
+    let release: Arc<[Command]> = [Command::Release { key: key.clone(), value: value.clone() }].into();
+    for elector in electorate.electors() {
+        elector.member.submit(&release, Slot::of_nobody());
+    }
+    electorate.electors().iter().for_each(|elector| elector.member.flush());
+}
 
 impl<C: Clock + ?Sized> Redlock<C> {
     /// Deletes the key where it holds the value, on all members, admitted or not. Waits for them no longer than one
@@ -19,6 +30,38 @@ impl<C: Clock + ?Sized> Redlock<C> {
             }
         }
         released
+    }
+
+    /// The same, for those who need not know who was late: it waits until a majority of every list has confirmed, so that another
+    /// holder can be granted, or until all have answered, or one node timeout. The rest goes on, in order behind what was sent before,
+    /// also when this is dropped.
+    pub async fn release_soon(&self, electorate: &Electorate, key: &LockKey, value: &LockValue) -> Released {
+        let command = Command::Release { key: key.clone(), value: value.clone() };
+        let electors = electorate.electors();
+        let asked = electors.iter().enumerate();
+        let mut round = Round::send(electorate, asked, self.settings.node_timeout, [command]);
+        let mut released = Released::default();
+        let mut confirmed = Tally::new(electorate);
+        while let Some((index, answer)) = round.next().await {
+            let name = || electors[index].member.name().clone();
+            match answer.map(|answers| (answers.replies.into_iter().next(), answers.run_id)) {
+                Ok((Some(Reply::Done(deleted)), run_id)) => {
+                    released.deleted += usize::from(deleted);
+                    confirmed.on_vote(index, Vote::Yes(run_id));
+                }
+                Ok((Some(Reply::Failed(error)), _)) | Err(error) => released.failures.push((name(), error.into())),
+                Ok(_) => released.failures.push((name(), MemberError::Other("unexpected answer".to_owned()).into())),
+            }
+            if confirmed.progress() == Progress::Won {
+                break;
+            }
+        }
+        released
+    }
+
+    /// Enqueues the release on all members before it returns, and waits for nobody.
+    pub fn release_unheard(&self, electorate: &Electorate, key: &LockKey, value: &LockValue) {
+        release_everywhere(electorate, key, value);
     }
 
     /// What every member has on the key. An answer of a process that is not admitted is a failure.
@@ -45,7 +88,8 @@ impl<C: Clock + ?Sized> Redlock<C> {
     ) -> Vec<(MemberName, Result<(Reply, bool), MemberError>)> {
         let electors = electorate.electors();
         let mut replies: Vec<_> = electors.iter().map(|_| Err(MemberError::TimedOut)).collect();
-        let mut round = Round::send(electors.iter().enumerate(), self.settings.node_timeout, |_| vec![command.clone()]);
+        let asked = electors.iter().enumerate();
+        let mut round = Round::send(electorate, asked, self.settings.node_timeout, [command]);
         while let Some((index, answer)) = round.next().await {
             replies[index] = answer.and_then(|answers| {
                 let admitted = electors[index].admitted.as_ref() == Some(&answers.run_id);

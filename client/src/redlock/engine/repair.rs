@@ -24,11 +24,11 @@ impl<C: Clock + ?Sized> Redlock<C> {
         let electors = electorate.electors();
         let asked =
             electors.iter().enumerate().filter(|(_, elector)| elector.admitted.is_some() && lost(elector).is_some());
-        let mut round = Round::send(asked, self.settings.node_timeout, |index| {
+        let mut round = Round::send_each(electorate, asked, self.settings.node_timeout, |index| {
             // The member's clock showed `time` at `received` or before, so this is no later than `valid_until` there.
             let not_after = lost(&electors[index]).map(|m| m.clock.time.plus(valid_until.since(m.clock.received)));
             let repair = |not_after| Command::Repair { key: key.clone(), value: value.clone(), px, not_after };
-            not_after.map(repair).into_iter().collect()
+            not_after.map(repair).into_iter().collect::<Vec<_>>().into()
         });
         let mut repaired = Vec::new();
         while let Some((index, answer)) = round.next().await {

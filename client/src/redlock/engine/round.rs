@@ -1,57 +1,72 @@
-use crate::redlock::{Answers, BoxFuture, Command, Elector, MemberError};
-use futures::stream::{FuturesUnordered, StreamExt};
-use futures::{FutureExt, future};
+use crate::redlock::slot::{Answer, Collected};
+use crate::redlock::{Command, Elector, Electorate};
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio::time::Sleep;
-
-/// The answer of the elector at an index.
-pub(super) type Answer = (usize, Result<Answers, MemberError>);
+use tokio::time::{Sleep, sleep};
 
 /// One request to many members, and their answers as they come. What is not waited for is executed all the same.
 pub(super) struct Round {
-    answers: FuturesUnordered<BoxFuture<'static, Answer>>,
+    answers: Collected,
     deadline: Pin<Box<Sleep>>,
-    grace: Option<Pin<Box<Sleep>>>,
+    has_grace: bool,
 }
 
 impl Round {
-    /// Enqueues the commands at each of the electors, before it returns, and gives them `timeout` from now on.
+    /// Enqueues the same commands at each of the electors, before it returns, and gives them `timeout` from now on.
     pub(super) fn send<'a>(
-        electors: impl IntoIterator<Item = (usize, &'a Elector)>,
+        electorate: &Electorate,
+        asked: impl IntoIterator<Item = (usize, &'a Elector)>,
         timeout: Duration,
-        commands: impl Fn(usize) -> Vec<Command>,
+        commands: impl Into<Arc<[Command]>>,
     ) -> Self {
-        let asked = electors.into_iter().map(|(index, elector)| {
-            let answer = elector.member.send(commands(index));
-            Box::pin(answer.map(move |result| (index, result))) as BoxFuture<'static, Answer>
-        });
-        Self { answers: asked.collect(), deadline: Box::pin(tokio::time::sleep(timeout)), grace: None }
+        let commands = commands.into();
+        Self::send_each(electorate, asked, timeout, |_| Arc::clone(&commands))
     }
 
-    /// The next answer; `None` when all have answered or the time is over.
-    pub(super) async fn next(&mut self) -> Option<Answer> {
-        let grace = async {
-            match &mut self.grace {
-                Some(grace) => grace.as_mut().await,
-                None => future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            answer = self.answers.next() => answer,
-            () = self.deadline.as_mut() => None,
-            () = grace => None,
+    /// The same, with commands for each.
+    pub(super) fn send_each<'a>(
+        electorate: &Electorate,
+        asked: impl IntoIterator<Item = (usize, &'a Elector)>,
+        timeout: Duration,
+        commands: impl Fn(usize) -> Arc<[Command]>,
+    ) -> Self {
+        let answers = Collected::of(electorate.electors().len(), electorate.fewest_to_decide());
+        for (index, elector) in asked {
+            elector.member.submit(&commands(index), answers.slot(index));
         }
+        // Woken once for all that was put.
+        electorate.electors().iter().for_each(|elector| elector.member.flush());
+        Self { answers, deadline: Box::pin(sleep(timeout)), has_grace: false }
+    }
+
+    /// The next answer; `None` when all have answered or the time has passed.
+    pub(super) async fn next(&mut self) -> Option<(usize, Answer)> {
+        poll_fn(|cx| match self.answers.poll_next(cx) {
+            Poll::Pending => self.deadline.as_mut().poll(cx).map(|()| None),
+            ready => ready,
+        })
+        .await
     }
 
     /// The next answer if it is there already.
-    pub(super) fn ready(&mut self) -> Option<Answer> {
-        self.answers.next().now_or_never().flatten()
+    pub(super) fn ready(&mut self) -> Option<(usize, Answer)> {
+        match self.answers.poll_next(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => None,
+        }
     }
 
     /// The outcome is certain: wait for the rest only this long, and no longer than the deadline.
     pub(super) fn wait_at_most(&mut self, grace: Duration) {
-        self.grace.get_or_insert_with(|| Box::pin(tokio::time::sleep(grace)));
+        if std::mem::replace(&mut self.has_grace, true) {
+            return;
+        }
+        let end = sleep(grace).deadline();
+        if end < self.deadline.deadline() {
+            self.deadline.as_mut().reset(end);
+        }
     }
 }

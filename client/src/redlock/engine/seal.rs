@@ -21,7 +21,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         let mut ballot = Ballot::new(electorate);
         let mut longest = Duration::ZERO;
         let mut until = Boottime::default();
-        let mut round = Round::send(admitted(electorate), self.settings.node_timeout, |_| vec![command.clone()]);
+        let mut round = Round::send(electorate, admitted(electorate), self.settings.node_timeout, [command]);
         while !ballot.is_settled() {
             let Some((index, answer)) = round.next().await else { break };
             let answers = match answer {

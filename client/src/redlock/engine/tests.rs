@@ -30,7 +30,7 @@ fn value(text: &str) -> LockValue {
 }
 
 fn request(text: &str) -> AcquireRequest {
-    AcquireRequest { key: "k".into(), value: value(text), ttl: TTL, hint: FencingToken::ZERO }
+    AcquireRequest { key: "k".into(), value: value(text), ttl: TTL, token: true }
 }
 
 async fn acquire(quorum: &Quorum, text: &str) -> Acquire {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError};
+use crate::redlock::{Answers, BoxFuture, Command, Elector, LockMember, MemberError, MemberName};
 use proptest::prelude::*;
 use std::sync::Arc;
 

@@ -260,7 +260,7 @@ async fn vote_by(voter: Arc<RedisMember>, admitted: &RunId, key: &str) -> Option
             key: key.into(),
             value: LockValue::from_text(format!("value-{key}")),
             ttl: Duration::from_secs(30),
-            hint: FencingToken::ZERO,
+            token: true,
         };
         if let Acquire::Granted(grant) = redlock.acquire(&electorate, request).await {
             return Some(grant.token);

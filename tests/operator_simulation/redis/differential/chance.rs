@@ -53,7 +53,7 @@ pub(super) const SCRIPTS: [&str; 12] = [
     script!("seal"),
     script!("release"),
     script!("holder", "inspect"),
-    include_str!("../../../../src/redis_member/scripts/restore_counter.lua"),
+    script!("restore_counter"),
     include_str!("../../../../src/redis_member/scripts/quorum.lua"),
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end",
 ];
@@ -143,8 +143,8 @@ impl Chance {
         let uid = self.of(&["u1", "u2"]);
         let epoch = self.of(&["1", "2", "5"]);
         let mut arguments: Vec<String> = match number {
-            0 => words_of(&["2", key, "#token", value, ttl, hint]),
-            1 => words_of(&["3", key, "#token", "#quorum", value, ttl, hint, uid, epoch]),
+            0 => words_of(&["2", key, "#token", value, ttl]),
+            1 => words_of(&["3", key, "#token", "#quorum", value, ttl, uid, epoch]),
             2 => words_of(&["1", key, value, ttl]),
             3 => words_of(&["2", key, "#quorum", value, ttl, uid, epoch]),
             4 => words_of(&["2", key, "#token", value, hint]),

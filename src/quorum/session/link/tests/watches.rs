@@ -94,7 +94,7 @@ impl Quorum {
             key: "k".into(),
             value: LockValue::from_text(value.to_owned()),
             ttl: Duration::from_secs(30),
-            hint: FencingToken::ZERO,
+            token: true,
         };
         Redlock::new(Arc::new(SystemClock), settings).acquire(&electorate, request).await
     }

@@ -1,0 +1,89 @@
+//! Masters for one run: `redis-server` processes on loopback, without persistence.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+pub(crate) struct Servers {
+    children: Vec<Child>,
+    pub(crate) ports: Vec<u16>,
+}
+
+impl Servers {
+    pub(crate) fn start(count: usize) -> io::Result<Self> {
+        let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let mut servers = Self { children: Vec::new(), ports: Vec::new() };
+        for _ in 0..count {
+            // Free at this moment; the server binds it next.
+            let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+            let mut command = Command::new(&program);
+            command.args(["--save", "", "--appendonly", "no", "--port", &port.to_string(), "--bind", "127.0.0.1"]);
+            servers.children.push(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+            servers.ports.push(port);
+        }
+        servers.ports.iter().try_for_each(|port| answers(*port))?;
+        Ok(servers)
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.ports.iter().map(|port| format!("redis://127.0.0.1:{port}")).collect()
+    }
+
+    /// Stops one of them where it is, or lets it go on.
+    pub(crate) fn freeze(&self, index: usize, frozen: bool) -> io::Result<()> {
+        let signal = if frozen { "-STOP" } else { "-CONT" };
+        let status = Command::new("kill").arg(signal).arg(self.children[index].id().to_string()).status()?;
+        if status.success() { Ok(()) } else { Err(io::Error::other("kill failed")) }
+    }
+
+    /// Clock ticks of CPU time that the servers have used, user and system.
+    pub(crate) fn cpu_ticks(&self) -> u64 {
+        self.children.iter().map(|child| cpu_ticks(&child.id().to_string())).sum()
+    }
+
+    /// Keys that are left, but for the counter.
+    pub(crate) fn keys_left(&self) -> io::Result<usize> {
+        let mut left = 0;
+        for port in &self.ports {
+            let mut stream = TcpStream::connect(("127.0.0.1", *port))?;
+            stream.write_all(b"*2\r\n$4\r\nKEYS\r\n$4\r\nkey*\r\n")?;
+            let mut answer = [0; 4096];
+            let length = stream.read(&mut answer)?;
+            let line = String::from_utf8_lossy(&answer[..length]);
+            left +=
+                line.trim_start_matches('*').split("\r\n").next().and_then(|n| n.parse::<usize>().ok()).unwrap_or(0);
+        }
+        Ok(left)
+    }
+}
+
+/// User and system time of a process, in clock ticks.
+pub(crate) fn cpu_ticks(process: &str) -> u64 {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return 0 };
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn answers(port: u16) -> io::Result<()> {
+    for _ in 0..500 {
+        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
+            stream.write_all(b"PING\r\n")?;
+            let mut answer = [0; 7];
+            if stream.read_exact(&mut answer).is_ok() && &answer == b"+PONG\r\n" {
+                return Ok(());
+            }
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Err(io::Error::other("redis-server does not answer"))
+}

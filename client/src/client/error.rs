@@ -1,0 +1,117 @@
+use super::url::UrlError;
+use crate::redlock::{MemberFailure, MemberName, Released};
+use std::time::Duration;
+
+/// Why no client could be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A member's URL cannot be used; members are counted from 0.
+    #[error("member {0}: {1}")]
+    Url(usize, #[source] UrlError),
+    /// There is no member, or there are more than 64.
+    #[error("a quorum has 1 to 64 members, an odd number is best")]
+    Members,
+    /// Two URLs lead to the same address: it would vote once, and the majority would be counted of two.
+    #[error("two members have the same address")]
+    SameAddress,
+    /// A URL asks for TLS, and no configuration was given or the crate was built without the feature `tls`.
+    #[error("a rediss:// URL needs the feature `tls` and Builder::tls")]
+    NoTls,
+    /// The host cannot stand in a certificate.
+    #[error("member {0}: its host is no name that a certificate can have")]
+    ServerName(usize),
+    /// The Secret of an operator lacks this entry, or it is no text.
+    #[error("the Secret has no readable entry {0:?}")]
+    Secret(&'static str),
+    /// Clients run on tokio.
+    #[error("a client is built inside a tokio runtime")]
+    NoRuntime,
+}
+
+/// Why a lock is not held.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotAcquired {
+    /// Another holder has the key on so many members that no majority was left.
+    #[error("held by another ({refusals} members say so)")]
+    HeldByOther {
+        /// How many said so.
+        refusals: usize,
+        /// The longest time to live among them, if members told any.
+        longest: Option<Duration>,
+    },
+    /// Too few members voted.
+    #[error("no majority of the members voted")]
+    NoQuorum {
+        /// Who failed, and how.
+        failures: Vec<(MemberName, MemberFailure)>,
+    },
+    /// A majority said yes, too late for any validity to be left: the time to live is too short for these members.
+    #[error("the votes came too late for a validity to be left")]
+    Expired,
+    /// A majority said yes, and their counters are too far apart for a token. An operator levels them within seconds.
+    #[error("the members' counters of tokens are too far apart")]
+    CountersApart,
+    /// This client waits before it lets members vote ([`crate::Client::wait_before_voting`]).
+    #[error("members may not vote yet for {left:?}")]
+    Waiting {
+        /// Until a majority may.
+        left: Duration,
+    },
+    /// Members have forgotten their counters, and too few others can be asked for theirs.
+    #[error("the counters of tokens are not restored yet: too few members can be asked")]
+    CountersUnknown,
+    /// The key does not begin with the prefix that the operator gives to this client, or it holds a `#`.
+    #[error("the key must begin with the client's prefix and may not hold '#'")]
+    Key,
+    /// The time to live is less than a millisecond, or more than the members' fence outlasts.
+    #[error("the time to live must be from 1 ms to {most:?}")]
+    Ttl {
+        /// The longest that is safe here.
+        most: Duration,
+    },
+    /// The client was closed.
+    #[error("the client is closed")]
+    Closed,
+}
+
+impl NotAcquired {
+    /// Whether the same call may succeed a moment later.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        !matches!(self, Self::Key | Self::Ttl { .. } | Self::Closed)
+    }
+}
+
+/// The lock is not held any more, or is about to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the lock is lost")]
+pub struct Lost;
+
+/// What [`crate::Client::close`] could not deliver in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{left} replies of members are outstanding; their keys run out by themselves")]
+pub struct Undelivered {
+    /// Replies that had not arrived.
+    pub left: usize,
+}
+
+/// How a release went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Release(pub(super) Released);
+
+impl Release {
+    /// How many members had deleted the key when a majority had confirmed.
+    #[must_use]
+    pub const fn deleted(&self) -> usize {
+        self.0.deleted
+    }
+
+    /// Who had failed by then, and how. The key runs out there.
+    #[must_use]
+    pub fn failures(&self) -> &[(MemberName, MemberFailure)] {
+        &self.0.failures
+    }
+}

@@ -1,0 +1,101 @@
+use super::Inner;
+use super::error::{Lost, Release};
+use super::keeper::Hold;
+use crate::redlock::{FencingToken, LockKey};
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A lock that is held. It is renewed in the background for as long as the guard lives, and released when the guard is dropped.
+///
+/// A guard is `Send + 'static`: it can move into a task. Forgetting it ([`std::mem::forget`]) keeps the lock until the client is
+/// closed.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct Guard {
+    client: Arc<Inner>,
+    hold: Arc<Hold>,
+    is_released: bool,
+}
+
+impl Guard {
+    pub(super) const fn new(client: Arc<Inner>, hold: Arc<Hold>) -> Self {
+        Self { client, hold, is_released: false }
+    }
+
+    /// The lock's key.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        &self.hold.key
+    }
+
+    /// The fencing token: greater than that of every earlier holder of any key. Zero without tokens.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.hold.token
+    }
+
+    /// How long the lock is certainly held from now on if it is not renewed any more. It is counted on a clock that runs on while the
+    /// machine is suspended.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        if self.hold.is_lost() { Duration::ZERO } else { self.hold.valid_until().since(self.client.clock().boottime()) }
+    }
+
+    /// Whether the lock is held now.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// Resolves when the lock is lost, or the margin before its validity ends.
+    ///
+    /// # Cancel safety
+    /// It changes nothing, so it can be dropped and called again.
+    pub async fn lost(&self) {
+        self.hold.lost(self.client.clock(), self.client.margin()).await;
+    }
+
+    /// Runs a future for as long as the lock is held, and drops it before the validity ends. The lock is kept.
+    ///
+    /// # Errors
+    /// If the lock was lost first; the future was dropped where it stood.
+    ///
+    /// # Cancel safety
+    /// As that of the future.
+    pub async fn run_while_held<T>(&self, future: impl Future<Output = T>) -> Result<T, Lost> {
+        tokio::select! {
+            biased;
+            () = self.lost() => Err(Lost),
+            output = future => Ok(output),
+        }
+    }
+
+    /// Releases the lock. Returns when a majority has confirmed, so that another holder can be granted; the other members delete the
+    /// key when they can.
+    ///
+    /// # Cancel safety
+    /// The release is on its way as soon as this is called and polled once, also when the future is dropped then; dropped before, the
+    /// guard's drop releases.
+    pub async fn release(mut self) -> Release {
+        self.is_released = true;
+        let (client, hold) = (Arc::clone(&self.client), Arc::clone(&self.hold));
+        drop(self);
+        client.end(&hold).await
+    }
+}
+
+impl Drop for Guard {
+    /// Sends the release and waits for nothing.
+    fn drop(&mut self) {
+        if !self.is_released {
+            self.client.end_soon(&self.hold);
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("key", self.key()).field("token", &self.token()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,153 @@
+use super::{FencingToken, RunId};
+use crate::time::{Boottime, UnixMicros};
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// A boxed future, the same type as `futures::future::BoxFuture`.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The answers to one `send`, from one process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answers {
+    /// The process that answered.
+    pub run_id: RunId,
+    /// Before the commands were written.
+    pub sent: Boottime,
+    /// After the answers were read.
+    pub received: Boottime,
+    /// One per command, in their order.
+    pub replies: Vec<Reply>,
+}
+
+/// The answer to one [`Command`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Acquire: the key is set.
+    Acquired {
+        /// The member's counter, raised; zero if no number was to be taken.
+        token: FencingToken,
+        /// The member's clock, where it may be asked.
+        time: Option<UnixMicros>,
+    },
+    /// Acquire: the key exists. Extend: the key does not hold the value.
+    Refused {
+        /// What is on the key instead.
+        holder: KeyState,
+        /// The member's clock, where it may be asked.
+        time: Option<UnixMicros>,
+    },
+    /// Extend: the key lives for at least the time asked for.
+    Extended {
+        /// The member's clock, where it may be asked.
+        time: Option<UnixMicros>,
+    },
+    /// RaiseCounter: the counter is at least the token, and the key holds the value. Restore: the counter is.
+    Raised,
+    /// Seal: the key holds the sealed value.
+    Sealed {
+        /// Its time to live.
+        remaining: Duration,
+    },
+    /// RaiseCounter, Seal: the key holds something else, or nothing.
+    NotOurs,
+    /// Repair: whether the key was set. Release: whether it was deleted.
+    Done(bool),
+    /// Inspect.
+    State(KeyState),
+    /// This command alone failed.
+    Failed(MemberError),
+}
+
+/// What a member has on a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyState {
+    /// Nothing.
+    Missing,
+    /// A string, as Redlock clients set it (and the old SETNX/GETSET pattern, with a timestamp).
+    String {
+        /// The value, at most its first 128 bytes.
+        value: StoredValue,
+        /// Time to live; `None` if the key has none.
+        remaining: Option<Duration>,
+    },
+    /// Another type, for example `hash` (Redisson).
+    OtherType {
+        /// The name that `TYPE` gives; empty where a client may not ask what it is.
+        name: String,
+        /// Time to live; `None` if the key has none.
+        remaining: Option<Duration>,
+    },
+}
+
+impl KeyState {
+    /// Time to live of a key that exists and has one.
+    #[must_use]
+    pub const fn remaining(&self) -> Option<Duration> {
+        match self {
+            Self::Missing => None,
+            Self::String { remaining, .. } | Self::OtherType { remaining, .. } => *remaining,
+        }
+    }
+}
+
+/// A value read off a member: another client's secret, so `Debug` hides it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct StoredValue(String);
+
+impl StoredValue {
+    /// As read.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// To recognise it with, not to show it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for StoredValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoredValue(..)")
+    }
+}
+
+/// Why a member did not do what it was asked. Contains no key, value or password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemberError {
+    /// No connection, or the connection broke: the commands may or may not have been executed.
+    #[error("unreachable: {0}")]
+    Unreachable(String),
+    /// The process does not know this password. It is alive, and nothing else was sent to it.
+    #[error("the password is refused")]
+    Refused,
+    /// TLS failed, or the certificate is refused: nothing was sent.
+    #[error("TLS: {0}")]
+    Untrusted(String),
+    /// No answer in time: the commands may still be executed.
+    #[error("no answer in time")]
+    TimedOut,
+    /// NOPERM: the member is fenced, or this user's membership epoch is over.
+    #[error("fenced: the user may not run this command")]
+    Fenced,
+    /// BUSY: a script is running for too long. The process is alive.
+    #[error("busy with a script")]
+    Busy,
+    /// LOADING. The process is alive.
+    #[error("loading its data")]
+    Loading,
+    /// OOM: `maxmemory` is reached.
+    #[error("out of memory")]
+    OutOfMemory,
+    /// The user may not take numbers of the counter, so there is no token.
+    #[error("the user may not INCR the counter of tokens")]
+    TokenRefused,
+    /// The counter is so high that it leaves too few numbers: its number is not counted.
+    #[error("the counter of tokens has run out of numbers")]
+    CounterSpent,
+    /// Anything else, by error code.
+    #[error("{0}")]
+    Other(String),
+}

@@ -1,0 +1,212 @@
+//! Where the answers of one round come together: one allocation for all members, and one wake of whoever waits for them.
+
+use super::answers::{Answers, BoxFuture, MemberError};
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// What came of asking one member.
+pub(crate) type Answer = Result<Answers, MemberError>;
+
+#[derive(Default)]
+struct State {
+    arrived: VecDeque<(usize, Answer)>,
+    /// Slots without an answer.
+    open: usize,
+    /// With fewer answers nothing can be decided: nobody is woken for them.
+    wake_at: usize,
+    waker: Option<Waker>,
+    /// Answers that members give as futures of their own.
+    later: Vec<(usize, BoxFuture<'static, Answer>)>,
+}
+
+/// The answers to one round.
+#[derive(Clone)]
+pub(crate) struct Collected(Arc<Mutex<State>>);
+
+impl Collected {
+    /// Of so many members at most. Nobody is woken before `wake_at` of them have answered.
+    pub(crate) fn of(members: usize, wake_at: usize) -> Self {
+        let arrived = VecDeque::with_capacity(members);
+        Self(Arc::new(Mutex::new(State { arrived, wake_at, ..State::default() })))
+    }
+
+    /// For the member with this index.
+    pub(crate) fn slot(&self, index: usize) -> Slot {
+        self.state().open += 1;
+        Slot { collected: self.clone(), index, is_open: true }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next answer; `None` when there is none to come.
+    pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<(usize, Answer)>> {
+        let mut state = self.state();
+        if let Some(answer) = state.arrived.pop_front() {
+            return Poll::Ready(Some(answer));
+        }
+        let mut later = std::mem::take(&mut state.later);
+        drop(state);
+        let mut found = None;
+        later.retain_mut(|(index, future)| {
+            if found.is_some() {
+                return true;
+            }
+            match future.as_mut().poll(cx) {
+                Poll::Ready(answer) => {
+                    found = Some((*index, answer));
+                    false
+                }
+                Poll::Pending => true,
+            }
+        });
+        let mut state = self.state();
+        state.later.append(&mut later);
+        if found.is_some() {
+            return Poll::Ready(found);
+        }
+        // One may have come meanwhile.
+        if let Some(answer) = state.arrived.pop_front() {
+            return Poll::Ready(Some(answer));
+        }
+        if state.open == 0 && state.later.is_empty() {
+            return Poll::Ready(None);
+        }
+        if !state.waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            state.waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+/// Where one member puts its answer. Dropped without one it says that the connection is gone.
+pub struct Slot {
+    collected: Collected,
+    index: usize,
+    is_open: bool,
+}
+
+impl Slot {
+    /// One that nobody shares, and its answer.
+    pub(crate) fn alone() -> (Self, impl Future<Output = Answer> + Send + use<>) {
+        let collected = Collected::of(1, 1);
+        let slot = collected.slot(0);
+        let answer = async move {
+            let next = std::future::poll_fn(|cx| collected.poll_next(cx)).await;
+            next.map_or_else(|| Err(gone()), |(_, answer)| answer)
+        };
+        (slot, answer)
+    }
+
+    /// For an answer that nobody waits for.
+    pub(crate) fn of_nobody() -> Self {
+        Collected::of(0, 0).slot(0)
+    }
+
+    /// The member's answer.
+    pub fn answer(mut self, answer: Result<Answers, MemberError>) {
+        self.put(answer);
+    }
+
+    /// The answer comes as a future: it is polled by whoever waits for the round.
+    pub fn answer_later(mut self, answer: BoxFuture<'static, Result<Answers, MemberError>>) {
+        self.is_open = false;
+        let mut state = self.collected.state();
+        state.open -= 1;
+        state.later.push((self.index, answer));
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn put(&mut self, answer: Answer) {
+        self.is_open = false;
+        let mut state = self.collected.state();
+        state.open -= 1;
+        state.arrived.push_back((self.index, answer));
+        if state.arrived.len() < state.wake_at && state.open > 0 {
+            return;
+        }
+        state.wake_at = 0;
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.put(Err(gone()));
+        }
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+fn gone() -> MemberError {
+    MemberError::Unreachable("connection closed".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn nobody_is_woken_before_something_can_be_decided() {
+        let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut cx = Context::from_waker(&waker);
+        let collected = Collected::of(5, 3);
+        let mut slots: Vec<_> = (0..5).map(|index| collected.slot(index)).collect();
+        assert!(collected.poll_next(&mut cx).is_pending());
+        for expected in [0, 0, 1, 1] {
+            slots.remove(0).answer(Err(MemberError::Busy));
+            assert_eq!(wakes.0.load(Ordering::Relaxed), expected);
+        }
+        for index in 0..4 {
+            assert_eq!(collected.poll_next(&mut cx), Poll::Ready(Some((index, Err(MemberError::Busy)))));
+        }
+        assert!(collected.poll_next(&mut cx).is_pending());
+        // The last one is gone, and says so.
+        drop(slots);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
+        assert_eq!(collected.poll_next(&mut cx), Poll::Ready(Some((4, Err(gone())))));
+        assert_eq!(collected.poll_next(&mut cx), Poll::Ready(None));
+    }
+
+    #[test]
+    fn an_answer_that_is_a_future_is_polled_with_the_others() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let collected = Collected::of(2, 2);
+        let (one, other) = (collected.slot(0), collected.slot(1));
+        one.answer_later(Box::pin(std::future::ready(Err(MemberError::Loading))));
+        assert_eq!(collected.poll_next(&mut cx), Poll::Ready(Some((0, Err(MemberError::Loading)))));
+        assert!(collected.poll_next(&mut cx).is_pending());
+        other.answer(Err(MemberError::Busy));
+        assert_eq!(collected.poll_next(&mut cx), Poll::Ready(Some((1, Err(MemberError::Busy)))));
+        assert_eq!(collected.poll_next(&mut cx), Poll::Ready(None));
+    }
+}

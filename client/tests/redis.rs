@@ -1,0 +1,297 @@
+//! The client against real `redis-server` processes on loopback. Needs `redis-server` 7.0 or later in the PATH (or its path in
+//! `REDIS_SERVER`).
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+use redlock_client::{Client, FencingToken, Guard, NotAcquired, Release};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+const TTL: Duration = Duration::from_secs(20);
+/// Generous, since the machine may be busy.
+const LONG: Duration = Duration::from_secs(10);
+
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self::on(port).await
+    }
+
+    async fn on(port: u16) -> Self {
+        let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let mut command = Command::new(program);
+        command.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", &port.to_string()]);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("redis-server is needed");
+        let server = Self { child, port };
+        timeout(LONG, async {
+            while server.ask("PING").await.as_deref() != Some("+PONG") {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .expect("redis-server answers");
+        server
+    }
+
+    /// The first line of the answer to an inline command.
+    async fn ask(&self, command: &str) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
+        stream.write_all(format!("{command}\r\n").as_bytes()).await.ok()?;
+        let mut answer = vec![0; 512];
+        let read = stream.read(&mut answer).await.ok()?;
+        String::from_utf8_lossy(&answer[..read]).lines().next().map(str::to_owned)
+    }
+
+    async fn has(&self, key: &str) -> bool {
+        self.ask(&format!("EXISTS {key}")).await.as_deref() == Some(":1")
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").arg(signal).arg(self.child.id().to_string()).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// Another process on the same port, which has forgotten everything.
+    async fn restart(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        *self = Self::on(self.port).await;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn servers(count: usize) -> Vec<Server> {
+    let mut servers = Vec::new();
+    for _ in 0..count {
+        servers.push(Server::start().await);
+    }
+    servers
+}
+
+fn urls(servers: &[Server]) -> Vec<String> {
+    servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port)).collect()
+}
+
+async fn client(servers: &[Server]) -> Client {
+    let client = Client::admit_at_once(urls(servers)).node_timeout(Duration::from_millis(400)).connect().await.unwrap();
+    voting(&client, servers.len()).await;
+    client
+}
+
+async fn voting(client: &Client, count: usize) {
+    timeout(LONG, async {
+        while client.voters() < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("members vote");
+}
+
+async fn acquired(client: &Client, key: &str) -> Guard {
+    client.try_acquire(key, TTL).await.unwrap()
+}
+
+fn released(release: &Release) -> usize {
+    release.deleted()
+}
+
+#[tokio::test]
+async fn a_lock_excludes_others_until_it_is_released_and_its_token_rises() {
+    let servers = servers(3).await;
+    let (client, other) = (client(&servers).await, client(&servers).await);
+    let mut last = FencingToken::ZERO;
+    for _ in 0..20 {
+        let guard = acquired(&client, "k").await;
+        assert!(guard.token() > last, "{} after {last}", guard.token());
+        assert!(guard.remaining() > TTL / 2 && guard.remaining() < TTL);
+        let refused = other.try_acquire("k", TTL).await;
+        assert!(matches!(refused, Err(NotAcquired::HeldByOther { .. })), "{refused:?}");
+        assert!(released(&guard.release().await) >= 2);
+        std::mem::drop(acquired(&other, "k").await);
+        // The drop has sent its release on other connections.
+        last = client.acquire("k", TTL, LONG).await.unwrap().token();
+    }
+    assert!(last.get() > 1_000_000_000_000_000, "counters begin with the microseconds of the clock: {last}");
+}
+
+#[tokio::test]
+async fn a_restarted_member_gets_its_counter_back_before_it_votes() {
+    let mut servers = servers(3).await;
+    let client = client(&servers).await;
+    let before = acquired(&client, "k").await;
+    let token = before.token();
+    let _ = before.release().await;
+    for server in &mut servers {
+        server.restart().await;
+        timeout(LONG, async {
+            while server.ask("EXISTS #token").await.as_deref() != Some(":1") {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .expect("the counter is restored");
+        voting(&client, 3).await;
+    }
+    // Every member has forgotten its counter once.
+    let after = client.acquire("k", TTL, LONG).await.unwrap();
+    assert!(after.token() > token, "{} after {token}", after.token());
+    let _ = after.release().await;
+}
+
+#[tokio::test]
+async fn who_waits_for_processes_to_forget_is_told_for_how_long() {
+    let servers = servers(3).await;
+    let builder = Client::wait_before_voting(urls(&servers), Duration::from_secs(60));
+    let client = builder.connect().await.unwrap();
+    let waiting = timeout(LONG, async {
+        loop {
+            match client.try_acquire("k", TTL).await {
+                Err(NotAcquired::Waiting { left }) => return left,
+                Err(NotAcquired::NoQuorum { .. }) => tokio::time::sleep(Duration::from_millis(5)).await,
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    let left = waiting.await.unwrap();
+    assert!(left > Duration::from_secs(50) && left < Duration::from_secs(63), "{left:?}");
+    let too_long = client.try_acquire("k", Duration::from_secs(61)).await;
+    assert!(matches!(too_long, Err(NotAcquired::Ttl { .. })), "{too_long:?}");
+}
+
+#[tokio::test]
+async fn a_frozen_member_is_not_waited_for_and_loses_its_key_when_it_goes_on() {
+    let servers = servers(3).await;
+    let client = client(&servers).await;
+    servers[0].signal("-STOP");
+    // Without a majority's answer this would take a node timeout of 400 ms each.
+    for _ in 0..5 {
+        let guard = acquired(&client, "k").await;
+        assert!(released(&guard.release().await) >= 2);
+    }
+    servers[0].signal("-CONT");
+    client.close(LONG).await.unwrap();
+    for server in &servers {
+        assert!(!server.has("k").await);
+    }
+    assert!(matches!(client.try_acquire("k", TTL).await, Err(NotAcquired::Closed)));
+}
+
+#[tokio::test]
+async fn what_is_dropped_last_is_released_all_the_same() {
+    let servers = servers(3).await;
+    let client = client(&servers).await;
+    let guard = acquired(&client, "k").await;
+    drop(client);
+    assert!(servers[0].has("k").await || servers[1].has("k").await);
+    drop(guard);
+    timeout(LONG, async {
+        for server in &servers {
+            while server.has("k").await {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    })
+    .await
+    .expect("the keys are deleted");
+}
+
+#[tokio::test]
+async fn those_who_wait_with_one_client_are_served_in_order() {
+    let servers = servers(3).await;
+    let client = client(&servers).await;
+    let first = acquired(&client, "k").await;
+    let (told, mut order) = tokio::sync::mpsc::unbounded_channel();
+    let mut tasks = Vec::new();
+    for number in 0..5 {
+        let (waiter, told) = (client.clone(), told.clone());
+        let (queued, is_queued) = tokio::sync::oneshot::channel();
+        tasks.push(tokio::spawn(async move {
+            let acquire = waiter.acquire("k", TTL, LONG);
+            let mut acquire = std::pin::pin!(acquire);
+            // The first poll takes the place in the line.
+            let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(acquire.as_mut().poll(cx).is_ready())).await;
+            assert!(!polled);
+            queued.send(()).unwrap();
+            let guard = acquire.await.unwrap();
+            told.send(number).unwrap();
+            let _ = guard.release().await;
+        }));
+        is_queued.await.unwrap();
+    }
+    let _ = first.release().await;
+    for number in 0..5 {
+        assert_eq!(order.recv().await, Some(number));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_is_taken_away_is_told_and_ends_what_runs() {
+    let servers = servers(3).await;
+    let client = client(&servers).await;
+    let ttl = Duration::from_secs(1);
+    let guard = client.try_acquire("k", ttl).await.unwrap();
+    assert_eq!(guard.run_while_held(async { 7 }).await, Ok(7));
+    for server in &servers {
+        server.ask("DEL k").await;
+    }
+    // The renewal finds out, long before the time to live has passed.
+    let ended = timeout(LONG, guard.run_while_held(std::future::pending::<()>())).await.unwrap();
+    assert!(ended.is_err() && !guard.is_held());
+}
+
+#[tokio::test]
+async fn a_lock_without_a_guard_is_extended_and_released_by_hand() {
+    let servers = servers(3).await;
+    let client = client(&servers).await;
+    let mut held = client.try_acquire_unguarded("k", Duration::from_secs(5)).await.unwrap();
+    let before = held.valid_until;
+    client.extend(&mut held, TTL).await.unwrap();
+    assert!(held.valid_until > before);
+    assert!(released(&client.release(&held).await) >= 2);
+    assert!(client.extend(&mut held, TTL).await.is_err());
+}
+
+#[tokio::test]
+async fn keys_of_the_operator_and_of_others_are_refused() {
+    let servers = servers(1).await;
+    let client = client(&servers).await;
+    for key in ["", "#token", "a#1"] {
+        assert!(matches!(client.try_acquire(key, TTL).await, Err(NotAcquired::Key)), "{key}");
+    }
+    let none = client.try_acquire("k", Duration::ZERO).await;
+    assert!(matches!(none, Err(NotAcquired::Ttl { .. })), "{none:?}");
+}
+
+#[cfg(feature = "blocking")]
+#[test]
+fn a_program_without_a_runtime_locks_too() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let servers = runtime.block_on(servers(3));
+    let builder = Client::admit_at_once(urls(&servers)).node_timeout(Duration::from_millis(400));
+    let client = redlock_client::blocking::Client::connect(builder).unwrap();
+    let guard = client.acquire("k", TTL, LONG).unwrap();
+    assert!(guard.is_held() && guard.token() > FencingToken::ZERO && guard.remaining() < TTL);
+    assert!(matches!(client.try_acquire("k", TTL), Err(NotAcquired::HeldByOther { .. })));
+    let _ = guard.release();
+    drop(client.acquire("k", TTL, LONG).unwrap());
+    client.close(LONG).unwrap();
+    assert!(!runtime.block_on(servers[0].has("k")));
+}

@@ -1,0 +1,41 @@
+//! Which token the numbers of some votes make at once.
+
+use redlock_operator::redlock::{FencingToken, held_at_once};
+
+use super::{Member, Tokens, World};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// That of the crate.
+    Product,
+    /// The majority-th largest of any votes, however few they are.
+    MajorityThLargest,
+}
+
+impl Tokens {
+    pub(super) fn quorum(&self) -> usize {
+        self.members / 2 + 1
+    }
+
+    /// The token that these votes make at once.
+    pub(super) fn at_once(&self, world: &World, client: usize, voters: &[usize]) -> Option<u8> {
+        let mut numbers: Vec<u8> = voters.iter().map(|at| world.members[*at].yes[client]).collect();
+        let number = |token: FencingToken| u8::try_from(token.get()).unwrap();
+        match self.rule {
+            Rule::Product if self.refused_count_for_nothing => {
+                let tokens = numbers.iter().map(|number| FencingToken::new((*number).into()).unwrap()).collect();
+                held_at_once(tokens, self.members, self.quorum()).map(number)
+            }
+            Rule::Product => {
+                let token = numbers.iter().copied().max()?;
+                let stores = |member: &Member| member.yes[client].max(member.refused[client]) >= token;
+                let stored = world.members[..self.members].iter().filter(|member| stores(member)).count();
+                (stored >= self.quorum()).then_some(token)
+            }
+            Rule::MajorityThLargest => {
+                numbers.sort_unstable_by(|a, b| b.cmp(a));
+                numbers.get(self.quorum() - 1).copied()
+            }
+        }
+    }
+}
