@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 
-use crate::api::{DistributedLock, MemberState, RedisQuorum};
+use crate::api::{MemberState, RedisQuorum};
 
 /// In one namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,17 +25,6 @@ impl Limits {
     pub fn new(locks: usize, quorums: usize) -> Self {
         let limit = |number: usize| if number == 0 { usize::MAX } else { number };
         Self { locks: limit(locks), quorums: limit(quorums) }
-    }
-
-    /// What is said of a lock for which there is no room.
-    #[must_use]
-    pub fn too_many_locks(&self, lock: &DistributedLock) -> String {
-        format!(
-            "namespace {} has {} older DistributedLocks, as many as the operator serves there: the lock is accepted when one of them is gone. \
-             Delete finished claims, for example by ttlAfterFinished, or ask who runs the operator for a larger limits.locksPerNamespace",
-            lock.namespace().unwrap_or_default(),
-            self.locks
-        )
     }
 
     /// What is said of a quorum for which there is no room.

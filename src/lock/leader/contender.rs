@@ -25,13 +25,12 @@ impl Locks {
             (Some(Claim { identity: Some(identity), .. }), _) => Ok(Contender::Identity(identity.clone())),
             (Some(Claim { pod_name: Some(pod_name), pod_uid, container, .. }), _) => {
                 let pod = self.context.pods.named(&namespace, pod_name);
-                let pod = pod.ok_or_else(|| format!("there is no pod {pod_name} in namespace {namespace}"))?;
+                let name = || format!("{namespace}/{pod_name}");
+                let pod = pod.ok_or_else(|| Ineligible::NoPod { pod: name() }.to_string())?;
                 if pod_uid.is_some() && *pod_uid != pod.uid() {
-                    return Err(format!(
-                        "pod {pod_name} in namespace {namespace} is another one than spec.claim.podUID names"
-                    ));
+                    return Err(Ineligible::OtherPod { pod: name() }.to_string());
                 }
-                let candidate = candidate::bound(&pod, container.as_deref()).map_err(|Ineligible(why)| why)?;
+                let candidate = candidate::bound(&pod, container.as_deref()).map_err(|why| why.to_string())?;
                 Ok(Contender::Instance(Box::new(candidate)))
             }
             (_, Some(election)) => self.elect(lock, &namespace, election),
@@ -41,14 +40,15 @@ impl Locks {
 
     fn elect(&self, lock: &DistributedLock, namespace: &str, election: &Election) -> Result<Contender, String> {
         let pods = self.context.pods.under(&keys::namespace(namespace));
-        let (candidates, others) = candidate::of_election(election, &pods, &self.context.nodes.all())?;
-        let mut reasons: Vec<_> = others.into_iter().map(|Ineligible(why)| why).collect();
+        let (candidates, others) =
+            candidate::of_election(election, &pods, &self.context.nodes.all()).map_err(|why| why.to_string())?;
+        let mut reasons: Vec<_> = others.iter().map(Ineligible::to_string).collect();
         let any = !candidates.is_empty();
         let candidates = self.without_shunned(lock, candidates);
         match candidate::prefer(&candidates, election.preference) {
             Some(best) => Ok(Contender::Instance(Box::new(best.clone()))),
-            None if any => Err("the only candidate has just released the lock: it may lead again after one ttl".into()),
-            None if reasons.is_empty() => Err("no pod matches spec.election.selector".into()),
+            None if any => Err(Ineligible::JustReleased.to_string()),
+            None if reasons.is_empty() => Err(Ineligible::NoMatch { namespace: namespace.to_owned() }.to_string()),
             None => {
                 reasons.sort();
                 reasons.truncate(5);

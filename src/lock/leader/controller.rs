@@ -155,7 +155,7 @@ impl Work {
         let (uid, raw) =
             (lock.uid().unwrap_or_default(), Raw::failing(&self.locks.written.newest(lock.clone()), count));
         let until = self.locks.context.clock.boottime() + left;
-        let pause = Pause { until, reason: HeldReason::Pending, message: raw.trouble.message(), unanswered: 0 };
+        let pause = Pause { until, reason: HeldReason::Pending, message: raw.trouble.to_string(), unanswered: 0 };
         if !self.locks.is_unable(&uid) {
             self.locks.pause(&uid, Some(pause));
             self.locks.nudge_others(lock);

@@ -9,7 +9,7 @@ use kube::{
 
 use super::locks::{Error, Locks, Progress};
 use crate::{
-    api::{DistributedLock, LockHolder, MilliTime, RedisQuorum, conditions::HeldReason},
+    api::{DistributedLock, HeldQuorum, LockHolder, MilliTime, RedisQuorum},
     lock::{
         model::{
             candidate::Candidate,
@@ -17,6 +17,7 @@ use crate::{
             foreign,
             hold::{Hold, Terms},
             orphans, queue,
+            said::Said,
             status::{Granted, full_name},
         },
         replica::{access::Access, liveness, location},
@@ -54,11 +55,10 @@ impl Locks {
         let uid = lock.uid().unwrap_or_default();
         let session = location::session(&self.sessions, &access.quorum);
         let Some((session, signer)) = session.and_then(|session| Some((session.clone(), session.signer()?))) else {
-            let message = format!("this operator has no connection to RedisQuorum {} yet", access.quorum.name);
-            return Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NOT_YET_PAUSE));
+            return Ok(self.pause_after(lock, &Said::NoConnection { quorum: access.quorum.clone() }, NOT_YET_PAUSE));
         };
-        if let Some(message) = beyond_the_fence(lock, access, session.max_ttl_in_force()) {
-            return Ok(self.pause_after(lock, HeldReason::Pending, message, NOT_YET_PAUSE));
+        if let Some(said) = beyond_the_fence(lock, access, session.max_ttl_in_force()) {
+            return Ok(self.pause_after(lock, &said, NOT_YET_PAUSE));
         }
         let holders = self.holders(lock, access);
         let holders: Vec<_> = holders.iter().map(|holder| &**holder).collect();
@@ -70,8 +70,7 @@ impl Locks {
             let value = signer.value(&uid, &nonce);
             let started = self.context.clock.boottime();
             let (Some(wall), Some(rejoin_delay)) = (session.quorum_time(started), session.rejoin_delay()) else {
-                let message = format!("the clock of RedisQuorum {} is not known yet", access.quorum);
-                return Ok(self.pause_after(lock, HeldReason::NoQuorum, message, NOT_YET_PAUSE));
+                return Ok(self.pause_after(lock, &Said::NoClock { quorum: access.quorum.clone() }, NOT_YET_PAUSE));
             };
             let request =
                 AcquireRequest { key: key.clone(), value: value.clone(), ttl: access.ttl, hint: session.hint() };
@@ -110,11 +109,13 @@ impl Locks {
                 self.held_by_other(lock, access, (&session, &signer), longest, &seen).await
             }
             Acquire::NoQuorum { failures, .. } => {
-                Ok(self.pause_after(lock, HeldReason::NoQuorum, describe(&failures), self.unanswered_pause(lock)))
+                let (HeldQuorum { namespace, name, .. }, failures) = (access.quorum.clone(), describe(&failures));
+                let said = Said::NoMajority { namespace, name, failures };
+                Ok(self.pause_after(lock, &said, self.unanswered_pause(lock)))
             }
             Acquire::Granted(_) | Acquire::Expired => {
-                let message = "the members answered too slowly for any validity to be left".to_owned();
-                Ok(self.pause_after(lock, HeldReason::NoQuorum, message, self.unanswered_pause(lock)))
+                let said = Said::TooSlow { quorum: access.quorum.clone(), ttl: access.ttl.into() };
+                Ok(self.pause_after(lock, &said, self.unanswered_pause(lock)))
             }
         }
     }
@@ -164,8 +165,8 @@ impl Locks {
         };
         let why = answer.err()?;
         if self.shun(lock, &candidate.container_id) {
-            let message = format!("pod {} fails the liveness check: {why}", candidate.pod_name);
-            return Some(self.pause_after(lock, HeldReason::NoCandidate, message, NOT_YET_PAUSE));
+            let pod = format!("{}/{}", lock.namespace().unwrap_or_default(), candidate.pod_name);
+            return Some(self.pause_after(lock, &Said::Unwell { pod, why }, NOT_YET_PAUSE));
         }
         // Nobody knew yet: the next decision picks another, if there is one.
         Some(Progress::Next(lock.clone()))
@@ -208,20 +209,15 @@ impl Locks {
                 |nonce: &Nonce| orphans::stored_values(seen).any(|value| signer.recognise_sealed(&uid, nonce, value));
             self.sealed_nonce(&uid).is_some_and(|nonce| is_seal(&nonce))
         });
-        let left = longest.map_or_else(String::new, |longest| format!(", for {} more", foreign::coarse(longest)));
-        let (reason, message) = if sealed {
-            (HeldReason::LockDelay, format!("the last hold runs out{left}"))
+        let left =
+            |before| longest.map_or_else(String::new, |longest| format!(" {before} {}", foreign::coarse(longest)));
+        let said = if sealed {
+            Said::SealRunsOut { left: left("in") }
         } else {
-            (
-                HeldReason::HeldByOther,
-                format!(
-                    "a client outside this operator, or another quorum, holds {}{left}: {}",
-                    access.key,
-                    foreign::describe(seen, self.max_ttl(access))
-                ),
-            )
+            let seen = foreign::describe(seen, self.max_ttl(access));
+            Said::Foreign { key: access.key.as_str().to_owned(), left: left("for"), seen }
         };
-        Ok(self.pause_after(lock, reason, message, retry_pause(lock)))
+        Ok(self.pause_after(lock, &said, retry_pause(lock)))
     }
 
     fn max_ttl(&self, access: &Access) -> Option<Duration> {
@@ -325,20 +321,16 @@ fn retry_pause(lock: &DistributedLock) -> Duration {
 
 /// Why a key must not be set with these times. The caches may be older than what the session has learned from the API server's
 /// own answers, and fences wait only for what is in force.
-fn beyond_the_fence(lock: &DistributedLock, access: &Access, in_force: Duration) -> Option<String> {
+fn beyond_the_fence(lock: &DistributedLock, access: &Access, in_force: Duration) -> Option<Said> {
     let longest = access.ttl + lock.spec.lock_delay.map_or(Duration::ZERO, |delay| delay.get());
-    (longest > in_force).then(|| {
-        let (longest, in_force) = (longest.as_millis(), in_force.as_millis());
-        format!(
-            "ttl and lockDelay are {longest} ms, and {in_force} ms of maxTTL of RedisQuorum {} are in force",
-            access.quorum.name
-        )
-    })
+    let (quorum, in_force) = (access.quorum.clone(), in_force);
+    let said = || Said::BeyondTheFence { longest: longest.into(), in_force: in_force.into(), quorum };
+    (longest > in_force).then(said)
 }
 
 fn describe(failures: &[(MemberName, MemberFailure)]) -> String {
     let failures: Vec<_> = failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect();
-    format!("no majority of members answered: {}", failures.join("; "))
+    failures.join("; ")
 }
 
 #[cfg(test)]
@@ -346,7 +338,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::HeldQuorum;
 
     #[test]
     fn nothing_is_granted_for_longer_than_fences_wait() {
@@ -366,7 +357,7 @@ mod tests {
         // The spec is as the caches have it, and may allow what is no longer in force: maxTTL was lowered a moment ago.
         let refused = |ttl, spec| beyond_the_fence(&lock(spec), &access(ttl), Duration::from_secs(10));
         assert_eq!(refused(10, json!({})), None);
-        assert!(refused(11, json!({})).unwrap().contains("RedisQuorum q"));
+        assert!(refused(11, json!({})).unwrap().to_string().contains("RedisQuorum ns/q"));
         assert_eq!(refused(6, json!({"lockDelay": "4s"})), None);
         assert!(refused(6, json!({"lockDelay": "5s"})).is_some(), "a seal lives for that, too");
     }

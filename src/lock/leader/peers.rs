@@ -6,13 +6,15 @@ use kube::{ResourceExt, runtime::reflector::ObjectRef};
 
 use super::locks::Locks;
 use crate::{
-    api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum, conditions::AcceptedReason},
+    api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum},
     lock::{
         model::{
             contention::designation,
-            decide::Refusal,
             queue::{self, Place},
             record::HoldRecord,
+            refusal::Refusal,
+            said::Said,
+            status::full_name,
             unreadable::{Raw, locate},
         },
         replica::{
@@ -45,10 +47,7 @@ impl Locks {
                     && location::exists(&self.context, quorum)
                     && (other.namespace() == namespace || verbatim())
             })?;
-            Some(format!(
-                "{} has the key on RedisQuorum {quorum}, which was the default before: waits until that hold has ended",
-                ObjectRef::from_obj(&*other)
-            ))
+            Some(Said::HeldElsewhere { other: full_name(&other), quorum }.to_string())
         })
     }
 
@@ -61,7 +60,8 @@ impl Locks {
             raw.field("/spec/quorumRef").is_none() && key == Some(&lock.key())
         });
         others.find_map(|other| {
-            let let_go = other.field("/status/letGo/quorum").and_then(|quorum| serde_json::from_value(quorum.clone()).ok());
+            let let_go =
+                other.field("/status/letGo/quorum").and_then(|quorum| serde_json::from_value(quorum.clone()).ok());
             let held = locate(&other, &quorums).map(|place| place.quorum);
             let quorum = held.into_iter().chain(let_go).find(|quorum| {
                 let same = other.metadata.namespace == lock.namespace();
@@ -69,11 +69,7 @@ impl Locks {
                     && location::exists(&self.context, quorum)
                     && (same || self.is_verbatim(quorum) || self.is_verbatim(&access.quorum))
             })?;
-            Some(format!(
-                "DistributedLock {}, which the operator cannot read, has the key on RedisQuorum {quorum}, which was the default before: \
-                 waits until that hold has ended",
-                other.full_name()
-            ))
+            Some(Said::HeldElsewhere { other: other.full_name(), quorum }.to_string())
         })
     }
 
@@ -155,8 +151,8 @@ impl Locks {
             let other = self.newest_of(other)?;
             (queue::is_queued(&other) && self.is_on(access, &other)).then_some(other)
         });
-        if let Some(message) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
-            return Err(Refusal { reason: AcceptedReason::KeyShapeConflict, message });
+        if let Some(conflict) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
+            return Err(conflict);
         }
         Ok(queue::place(lock, &holders, self.first_before(lock, access).len()))
     }

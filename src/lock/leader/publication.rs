@@ -20,7 +20,9 @@ use crate::{
     lock::{
         model::{
             decide::{Contender, Pause},
+            events::LockEvent,
             orphans::holder_nonce,
+            said::Said,
             status::{Draft, full_name},
         },
         replica::writes::{Found, WriteError},
@@ -233,8 +235,7 @@ impl Locks {
     /// A status that differs from every earlier one.
     fn withdrawn(&self, lock: &DistributedLock) -> DistributedLockStatus {
         let now = MilliTime::from_millis(self.context.api_now().0).map(|time| time.to_string()).unwrap_or_default();
-        let message = format!("a grant was withdrawn at {now}");
-        Draft::of(lock, self.context.api_now()).waiting(HeldReason::Pending, &message, None).finish()
+        Draft::of(lock, self.context.api_now()).says(&Said::Withdrawn { at: now }, None).finish()
     }
 
     /// Makes every grant of this lock that another leader has under way impossible: a write that changes the object. Nothing needs
@@ -253,19 +254,18 @@ impl Locks {
         }
         let (name, token) = (attempt.identity().to_owned(), attempt.grant.token);
         tracing::info!(lock = %full_name(held), holder = %name, token = token.get(), votes = %attempt.grant.votes, "lock acquired");
-        let note = format!("{name} holds {} with fencing token {token}", attempt.key);
-        self.event(held, EventType::Normal, "LockAcquired", note);
+        self.event(held, LockEvent::Acquired { holder: name, key: attempt.key.as_str().to_owned(), token });
         self.nudge_others(held);
         Ok(())
     }
 
     /// Publishes an Event without making anybody wait for it. What is normal for a claim is in its history: two Events for each would be half of all writes.
-    pub(super) fn event(&self, lock: &Arc<DistributedLock>, type_: EventType, reason: impl Into<String>, note: String) {
-        if lock.spec.election.is_none() && matches!(type_, EventType::Normal) {
+    pub(super) fn event(&self, lock: &Arc<DistributedLock>, event: LockEvent) {
+        if lock.spec.election.is_none() && matches!(event.kind(), EventType::Normal) {
             return;
         }
-        let (context, lock, reason) = (self.context.clone(), lock.clone(), reason.into());
-        tokio::spawn(async move { context.event(&*lock, type_, &reason, note).await });
+        let (context, lock) = (self.context.clone(), lock.clone());
+        tokio::spawn(async move { context.event(&*lock, event.kind(), event.reason(), event.to_string()).await });
     }
 
     async fn release_attempt(&self, attempt: &Attempt<'_>) {
@@ -286,23 +286,17 @@ impl Locks {
         let source = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
         let source: String = source.chars().take(LONGEST_ERROR).collect();
         tracing::warn!(lock = %full_name(lock), error = error as &dyn std::error::Error, "cannot be written, so not acquired");
-        self.pause_after(lock, HeldReason::Pending, format!("not acquired, {error}{source}"), REFUSED_PAUSE)
+        self.pause_after(lock, &Said::NotWritten { failure: format!("{error}{source}") }, REFUSED_PAUSE)
     }
 
     /// Says why in the status (by the next decision) and tries again after `pause`.
-    pub(super) fn pause_after(
-        &self,
-        lock: &Arc<DistributedLock>,
-        reason: HeldReason,
-        message: String,
-        pause: Duration,
-    ) -> Progress {
+    pub(super) fn pause_after(&self, lock: &Arc<DistributedLock>, said: &Said, pause: Duration) -> Progress {
         let uid = lock.uid().unwrap_or_default();
         let was_able = !self.is_unable(&uid);
         let until = self.context.clock.boottime() + pause;
         let before = self.last_pause(&uid).map_or(0, |pause| pause.unanswered);
-        let unanswered = if reason == HeldReason::NoQuorum { before.saturating_add(1) } else { 0 };
-        self.pause(&uid, Some(Pause { until, reason, message, unanswered }));
+        let unanswered = if said.reason() == HeldReason::NoQuorum { before.saturating_add(1) } else { 0 };
+        self.pause(&uid, Some(Pause { unanswered, ..Pause::new(until, said) }));
         if was_able && self.is_unable(&uid) {
             // No status need tell them: it may be just what cannot be written.
             self.nudge_others(lock);

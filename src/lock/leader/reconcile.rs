@@ -5,17 +5,21 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     ResourceExt,
-    runtime::{controller::Action, events::EventType, reflector::ObjectRef},
+    runtime::{controller::Action, reflector::ObjectRef},
 };
 
 use super::locks::{Error, Locks, Progress};
 use crate::{
     api::{
-        DistributedLock, DistributedLockStatus, HeldQuorum, RELEASE_ANNOTATION,
-        conditions::{AcceptedReason, LockCondition, find_condition},
+        DistributedLock, DistributedLockStatus, HeldQuorum,
+        conditions::{LockCondition, find_condition},
     },
     lock::{
-        model::decide::{Refusal, Rest, Step, decide},
+        model::{
+            decide::{Rest, Step, decide},
+            events::LockEvent,
+            refusal::Refusal,
+        },
         replica::{
             access::{self, Access},
             location,
@@ -91,7 +95,8 @@ impl Locks {
         let limits = &self.context.replica.settings.limits;
         let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
         if !is_held && self.index.has_older(lock, limits.locks) {
-            return Err(Refusal { reason: AcceptedReason::TooManyLocks, message: limits.too_many_locks(lock) });
+            let namespace = lock.namespace().unwrap_or_default();
+            return Err(Refusal::TooManyLocks { namespace, limit: limits.locks });
         }
         access::of(&self.context, lock)
     }
@@ -127,11 +132,7 @@ impl Locks {
             Step::ClearRequests(names) => {
                 let cleared = self.written.clear_annotations(client, lock, &names).await?;
                 if let Some(token) = lock.status.as_ref().and_then(|status| status.fencing_token) {
-                    let note = format!(
-                        "the annotation {RELEASE_ANNOTATION} was removed and nothing was released: its value is not the token of this \
-                         hold. The holder releases it with the value {token}"
-                    );
-                    self.event(&cleared, EventType::Warning, "ReleaseRefused", note);
+                    self.event(&cleared, LockEvent::ReleaseRefused { token });
                 }
                 Ok(Progress::Next(cleared))
             }
@@ -172,7 +173,8 @@ impl Locks {
         }
         let written = self.written.replace_status(&self.context.client, lock, rest.status.clone()).await?;
         if let Some(refusal) = refused_anew(lock, &written) {
-            self.event(&written, EventType::Warning, refusal.reason.clone(), refusal.message.clone());
+            let (accepted, message) = (refusal.reason.clone(), refusal.message.clone());
+            self.event(&written, LockEvent::Refused { accepted, message });
         }
         Ok(written)
     }

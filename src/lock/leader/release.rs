@@ -6,10 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Api, ResourceExt,
-    runtime::{controller::Action, events::EventType},
-};
+use kube::{Api, ResourceExt, runtime::controller::Action};
 
 use super::{
     labels,
@@ -22,8 +19,10 @@ use crate::{
     lock::{
         model::{
             decide::{Freed, Pause, Sealing, seal_retry},
+            events::LockEvent,
             orphans::{self, EVERY_ATTEMPT, holder_nonce},
             queue,
+            said::Said,
             status::{Draft, full_name},
             verdict::{self, Verdict},
         },
@@ -52,7 +51,8 @@ impl Locks {
             reach.delete().await;
         }
         tracing::info!(lock = %full_name(lock), %reason, why, "lock released");
-        self.event(&freed, weight(reason), "LockReleased", why);
+        let event = if reason == HeldReason::Broken { LockEvent::Broken { why } } else { LockEvent::Released { why } };
+        self.event(&freed, event);
         self.nudge_others(&freed);
         Ok(Progress::Next(freed))
     }
@@ -103,7 +103,8 @@ impl Locks {
             self.say_lost(&ending, why);
         } else {
             tracing::info!(lock = %full_name(lock), %reason, why, "lock is no longer renewed and runs out");
-            self.event(&ending, weight(reason), "LockEnding", format!("not renewed any more: {why}"));
+            let (why, broken) = (why.clone(), reason == HeldReason::Broken);
+            self.event(&ending, if broken { LockEvent::Breaking { why } } else { LockEvent::Ending { why } });
         }
         Ok(Progress::Next(ending))
     }
@@ -117,7 +118,7 @@ impl Locks {
 
     fn say_lost(&self, lock: &Arc<DistributedLock>, why: &str) {
         tracing::warn!(lock = %full_name(lock), why, "lock lost");
-        self.event(lock, EventType::Warning, "LockLost", why.to_owned());
+        self.event(lock, LockEvent::Lost { why: why.to_owned() });
     }
 
     /// Seals the keys of a hold that runs out.
@@ -183,10 +184,11 @@ impl Locks {
             quorum: record.quorum,
             key: record.key.as_str().to_owned(),
         });
-        let why = format!("{why}; no majority of the members answered until the hold must have run out");
+        let event = LockEvent::LetGo { why: why.to_owned() };
+        let why = event.to_string();
         let freed = self.unpublish(lock, reason, &why, let_go).await?;
         tracing::warn!(lock = %full_name(lock), %reason, why, "lock let go, its keys are left to run out");
-        self.event(&freed, EventType::Warning, "LockReleased", why);
+        self.event(&freed, event);
         self.nudge_others(&freed);
         Ok(Progress::Next(freed))
     }
@@ -204,8 +206,7 @@ impl Locks {
             Sealing::RunsOut(_) | Sealing::Gone => self.mark_sealed(&uid, nonce, sealing),
             Sealing::Unconfirmed => {
                 let until = self.context.clock.boottime() + LET_GO_RETRY;
-                let message = "no majority of the members answers about the last hold".to_owned();
-                self.pause(&uid, Some(Pause { until, reason: HeldReason::NoQuorum, message, unanswered: 0 }));
+                self.pause(&uid, Some(Pause::new(until, &Said::NoWord)));
             }
         }
         Ok(Progress::Next(lock.clone()))
@@ -308,11 +309,6 @@ impl Locks {
     }
 }
 
-/// What a person does to a holder is worth a warning.
-fn weight(reason: HeldReason) -> EventType {
-    if reason == HeldReason::Broken { EventType::Warning } else { EventType::Normal }
-}
-
 /// Adds who broke the lock: the user name that the chart's admission policy has compared with that of the request. A client chooses its
 /// field manager freely, so that says nothing.
 fn attributed(lock: &DistributedLock, reason: HeldReason, why: String) -> String {
@@ -375,14 +371,14 @@ mod tests {
         };
         let none = json!({"transitions": 1});
         let by_alice = lock(json!({"redlock-operator.io/break-by": "alice"}), none.clone());
-        let said = |lock, reason| attributed(lock, reason, "broken: it hangs".into());
-        assert_eq!(said(&by_alice, HeldReason::Broken), "broken: it hangs (by alice)");
-        assert_eq!(said(&by_alice, HeldReason::HolderGone), "broken: it hangs", "another end is not her doing");
-        assert_eq!(said(&lock(json!({}), none), HeldReason::Broken), "broken: it hangs");
+        let said = |lock, reason| attributed(lock, reason, "Broken: it hangs".into());
+        assert_eq!(said(&by_alice, HeldReason::Broken), "Broken: it hangs (by alice)");
+        assert_eq!(said(&by_alice, HeldReason::HolderGone), "Broken: it hangs", "another end is not her doing");
+        assert_eq!(said(&lock(json!({}), none), HeldReason::Broken), "Broken: it hangs");
         let ending = json!({"transitions": 1, "ending": {"since": "2026-01-01T00:00:00Z", "reason": "Broken",
-            "message": "broken: it hangs (by alice)"}});
+            "message": "Broken: it hangs (by alice)"}});
         let again =
-            attributed(&lock(json!({}), ending), HeldReason::Broken, "broken: it hangs (by alice); over".into());
-        assert_eq!(again, "broken: it hangs (by alice); over");
+            attributed(&lock(json!({}), ending), HeldReason::Broken, "Broken: it hangs (by alice); over".into());
+        assert_eq!(again, "Broken: it hangs (by alice); over");
     }
 }

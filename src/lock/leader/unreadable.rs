@@ -6,7 +6,6 @@ use futures::{StreamExt, stream};
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
-    runtime::events::EventType,
 };
 use parking_lot::MutexGuard;
 use serde_json::{Value, json};
@@ -21,6 +20,7 @@ use crate::{
     lock::{
         model::{
             decide::{Sealing, seal_retry},
+            events::LockEvent,
             orphans::{self, EVERY_ATTEMPT},
             unreadable::{LOOK_AGAIN, Place, Raw, Step, View, decide, ended, ending, locate, told},
         },
@@ -114,8 +114,8 @@ impl Locks {
             }
             Step::End => {
                 let written = self.patch_status(raw, &ending(raw, now)).await?;
-                tracing::warn!(lock = raw.full_name(), why = raw.trouble.message(), "its hold is not renewed any more");
-                self.raw_event(raw, "LockEnding", format!("not renewed any more: {}", raw.trouble.message()));
+                tracing::warn!(lock = raw.full_name(), why = %raw.trouble, "its hold is not renewed any more");
+                self.raw_event(raw, LockEvent::Breaking { why: raw.trouble.to_string() });
                 written
             }
             Step::Free { confirmed } => self.free_raw(raw, place.as_ref().filter(|_| !confirmed)).await?,
@@ -197,8 +197,8 @@ impl Locks {
         let written = self.patch_status(raw, &ended(raw, let_go.as_ref(), self.context.api_now())).await?;
         self.holds.forget(raw.uid());
         self.context.metrics.count(&self.context.metrics.ended, raw.trouble.held().as_str());
-        tracing::warn!(lock = raw.full_name(), why = raw.trouble.message(), "its hold has ended");
-        self.raw_event(raw, "LockReleased", format!("its hold has ended: {}", raw.trouble.message()));
+        tracing::warn!(lock = raw.full_name(), why = %raw.trouble, "its hold has ended");
+        self.raw_event(raw, LockEvent::Broken { why: raw.trouble.to_string() });
         Ok(written)
     }
 
@@ -239,10 +239,10 @@ impl Locks {
         (api, raw.metadata.name.as_deref().unwrap_or_default())
     }
 
-    fn raw_event(&self, raw: &Raw, reason: &'static str, note: String) {
+    fn raw_event(&self, raw: &Raw, event: LockEvent) {
         let object = DistributedLock { metadata: raw.metadata.clone(), ..DistributedLock::default() };
         let context = self.context.clone();
-        tokio::spawn(async move { context.event(&object, EventType::Warning, reason, note).await });
+        tokio::spawn(async move { context.event(&object, event.kind(), event.reason(), event.to_string()).await });
     }
 
     /// Seals whatever attempt of this lock has the key: which one its status means nobody can tell. What the members said.

@@ -7,9 +7,10 @@ use crate::{
     api::DistributedLock,
     lock::{
         model::{
-            decide::{Held, LetGoView, Refusal, View},
+            decide::{Held, LetGoView, View},
             orphans::holder_nonce,
             queue::Place,
+            refusal::Refusal,
         },
         replica::{access::Access, adopt, holder, location},
     },

@@ -12,7 +12,7 @@ fn the_head_of_the_queue_acquires_once_its_object_cannot_vanish() {
 #[test]
 fn a_refused_spec_says_why_and_does_not_contend() {
     let lock = lock(json!({}));
-    let refusal = Refusal { reason: AcceptedReason::TTLTooLong, message: "write a shorter ttl".into() };
+    let refusal = too_long();
     let step = decide(&View { refusal: Some(refusal), ..view(&lock) });
     assert_eq!(held_reason(&step), "NotAccepted");
     let Step::Rest(rest) = step else { panic!() };
@@ -133,14 +133,14 @@ fn a_key_that_is_held_on_the_default_quorum_of_before_is_not_granted_on_the_new_
 #[test]
 fn a_claim_that_is_not_accepted_waits_no_longer_than_its_timeout() {
     let lock = lock(json!({"spec": {"waitTimeout": "1m"}}));
-    let refusal = Refusal { reason: AcceptedReason::QuorumNotFound, message: "write another".into() };
+    let refusal = Refusal::Lookup(LookupError::NoDefault);
     assert_eq!(held_reason(&decide(&View { refusal: Some(refusal), ..view(&lock) })), "WaitTimeout");
 }
 
 #[test]
 fn a_suspended_claim_that_is_not_accepted_is_not_looked_at_again_and_again() {
     let lock = lock(json!({"spec": {"waitTimeout": "1m", "suspend": true}}));
-    let refusal = Refusal { reason: AcceptedReason::QuorumNotFound, message: "write another".into() };
+    let refusal = Refusal::Lookup(LookupError::NoDefault);
     let Step::Rest(rest) = decide(&View { refusal: Some(refusal), ..view(&lock) }) else { panic!() };
     assert_eq!(rest.wake, None);
 }
