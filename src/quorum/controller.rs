@@ -53,8 +53,10 @@ use super::{
     },
     session::{ActError, FloorError, QuorumSession, Sessions, Turn},
 };
+use crate::quorum::model::events::QuorumEvent;
+use crate::quorum::model::problems::Problem;
 use crate::{
-    api::{RedisQuorum, conditions::CommonReason},
+    api::RedisQuorum,
     runtime::{
         cache::{Cache, Change},
         context::Context,
@@ -325,9 +327,16 @@ impl<'a> Task<'a> {
 
     /// A specification that only an edit can mend: say so, and wait for the edit.
     async fn refuse(&self, invalid: &Invalid) -> Result<Action, Error> {
-        let obstacle = Obstacle { reason: CommonReason::InvalidSpec, message: invalid.to_string() };
+        let obstacle = Obstacle::of(&Problem::Invalid(invalid.clone()));
         publish::refuse(self, obstacle).await?;
         Ok(Action::await_change())
+    }
+
+    /// Publishes an Event about the quorum.
+    async fn tell(&self, event: QuorumEvent) {
+        tracing::info!(quorum = %self.session.reference(), event = event.reason(), %event, "told");
+        let quorum = self.session.quorum();
+        self.leader.context.event(quorum.as_ref(), event.kind(), event.reason(), event.to_string()).await;
     }
 
     fn namespace_terminates(&self, plan: &Plan) -> bool {

@@ -4,12 +4,15 @@
 //! records, read back: [`lists`] (whose votes count), [`record`] (what the fence knows), [`effective`] (which times are used). One next
 //! step each: [`membership`], [`rollout`], [`rotation`], [`secrets`], [`installation`], and for shared masters [`accord`].
 //! [`timekeeping`] has the quorum's clock, [`facts`] what pods and nodes say, [`lookup`] which quorum a lock means, [`status`] the
-//! conditions.
+//! conditions. [`problems`], [`blocked`], [`doing`] and [`events`] are what it says in words.
 
 pub mod accord;
 pub mod auth;
+pub mod blocked;
 pub mod build;
+pub mod doing;
 pub mod effective;
+pub mod events;
 pub mod expose;
 pub mod facts;
 pub mod installation;
@@ -18,6 +21,7 @@ pub mod lists;
 pub mod lookup;
 pub mod membership;
 pub mod plan;
+pub mod problems;
 pub mod record;
 pub mod rollout;
 pub mod rotation;

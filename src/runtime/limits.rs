@@ -27,17 +27,6 @@ impl Limits {
         Self { locks: limit(locks), quorums: limit(quorums) }
     }
 
-    /// What is said of a quorum for which there is no room.
-    #[must_use]
-    pub fn too_many_quorums(&self, quorum: &RedisQuorum) -> String {
-        format!(
-            "namespace {} has {} older RedisQuorums, as many as the operator serves there: nothing is made for this one until one of them is \
-             gone. Use one of those, or ask who runs the operator for a larger limits.quorumsPerNamespace",
-            quorum.namespace().unwrap_or_default(),
-            self.quorums
-        )
-    }
-
     /// Whether there is no room for a quorum beside the others of its namespace. One that has begun goes on, whatever the limit is now:
     /// what its members have promised lives.
     #[must_use]
@@ -77,6 +66,5 @@ mod tests {
         assert_eq!([&a, &b, &c, &begun].map(|quorum| no_room(quorum)), [false, false, true, false]);
         assert!(!limits.has_no_room(&c, &[c.clone(), a.clone()]), "one of them is gone");
         assert!(!Limits::default().has_no_room(&c, &all));
-        assert!(limits.too_many_quorums(&c).contains("2 older"));
     }
 }

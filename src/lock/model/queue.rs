@@ -51,7 +51,7 @@ pub fn place(lock: &DistributedLock, holders: &[&DistributedLock], ahead: usize)
 }
 
 fn named<'a>(held: impl Iterator<Item = (&'a &'a DistributedLock, &'a LockHolder)>) -> String {
-    let mut names: Vec<_> = held.map(|(peer, holder)| format!("{} ({})", holder.identity, peer.name_any())).collect();
+    let mut names: Vec<_> = held.map(|(peer, holder)| format!("{} ({})", holder.identity, full_name(peer))).collect();
     let more = names.len().saturating_sub(NAMED);
     names.truncate(NAMED);
     if more > 0 {

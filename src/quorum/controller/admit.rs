@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use kube::runtime::events::EventType;
 use tokio::time::timeout;
 
 use super::{
     Error, Task,
     members::{Look, Member},
 };
+use crate::quorum::model::events::QuorumEvent;
 use crate::{
     api::{MilliTime, RedisQuorum},
     fence::{FenceStep, Process, Reason},
@@ -111,9 +111,8 @@ impl Member<'_> {
     }
 
     async fn say_admitted(&self, process: &Process) {
-        let note = format!("{} may vote, as process {}", self.member.name, process.run_id);
-        let quorum = self.task.session.quorum();
-        self.task.leader.context.event(quorum.as_ref(), EventType::Normal, "Admitted", note).await;
+        let (member, process) = (self.member.name.clone(), process.run_id.clone());
+        self.task.tell(QuorumEvent::Admitted { member, process }).await;
     }
 }
 

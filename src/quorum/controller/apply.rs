@@ -11,8 +11,8 @@ use super::{
     publish::{Applied, Publisher},
     tls::Tls,
 };
+use crate::quorum::model::problems::Problem;
 use crate::{
-    api::conditions::CommonReason,
     quorum::model::{
         auth::Auth,
         build::{Objects, OperatorPods, build},
@@ -61,7 +61,7 @@ impl Task<'_> {
             note(self.keep(plan, set, live.as_deref()).await?, &mut in_the_way);
         }
         applied.obstacle = (!in_the_way.is_empty())
-            .then(|| Obstacle { reason: CommonReason::InvalidSpec, message: in_the_way.join("; ") })
+            .then(|| Obstacle::of(&Problem::InTheWay { objects: in_the_way.join("; ") }))
             .or(without_certificate);
         if applied.obstacle.is_some() || !applied.blocked_clients.is_empty() {
             // What is in the way is somebody else's, so nothing tells when it goes.

@@ -5,12 +5,13 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
-use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
 
 use super::{Error, LONGEST_BACKOFF, Task, request};
+use crate::quorum::model::events::QuorumEvent;
+use crate::quorum::model::problems::Problem;
 use crate::{
-    api::{FIELD_MANAGER, conditions::CommonReason},
+    api::FIELD_MANAGER,
     quorum::{
         model::{
             auth::Auth,
@@ -102,12 +103,7 @@ impl Task<'_> {
     }
 
     async fn say_made_anew(&self, plan: &Plan) {
-        let note = format!(
-            "the Secret {} was gone and no replica had a copy: new passwords are made, and the members are restarted with them one by one",
-            plan.auth_name()
-        );
-        tracing::warn!(quorum = %self.session.reference(), note);
-        self.leader.context.event(self.session.quorum().as_ref(), EventType::Warning, "AuthLost", note).await;
+        self.tell(QuorumEvent::AuthLost { secret: plan.auth_name() }).await;
     }
 
     /// What the status says while members run with lost secrets.
@@ -210,20 +206,10 @@ impl Task<'_> {
 
 /// What the status says while a copy is waited for.
 fn gone(plan: &Plan) -> Obstacle {
-    let message = format!(
-        "the Secret {} is gone and this replica has no copy: if no other one has, new passwords are made in some seconds, and the members \
-         restarted with them one by one",
-        plan.auth_name()
-    );
-    Obstacle { reason: CommonReason::AuthLost, message }
+    Obstacle::of(&Problem::PasswordsGone { secret: plan.auth_name() })
 }
 
 /// What the status says when there is a Secret, of no use.
 fn useless(plan: &Plan) -> Obstacle {
-    let message = format!(
-        "the Secret {} is not this quorum's, or was edited, and no operator replica has a copy: restore it from a backup; or delete it, \
-         and new passwords are made and the members restarted with them one by one",
-        plan.auth_name()
-    );
-    Obstacle { reason: CommonReason::AuthLost, message }
+    Obstacle::of(&Problem::PasswordsUnusable { secret: plan.auth_name() })
 }

@@ -4,9 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::runtime::events::EventType;
-
 use super::{Error, RESYNC, Task, external::Said, publish::Publisher};
+use crate::quorum::model::events::QuorumEvent;
 use crate::{
     api::RedisQuorum,
     fence::{Reach, Users},
@@ -187,7 +186,7 @@ impl Task<'_> {
             })
             .await?;
         let (from, to) = (plan.lists.voters.join(", "), plan.lists.wanted.join(", "));
-        self.say_change("MembersChanging", format!("from {from} to {to}: both lists count from now on")).await;
+        self.tell(QuorumEvent::MembersChanging { from, to }).await;
         Ok(true)
     }
 
@@ -270,18 +269,13 @@ impl Task<'_> {
                 publisher.refresh(status);
             })
             .await?;
-        self.say_change("MembersChanged", format!("to {}", plan.lists.voters.join(", "))).await;
+        self.tell(QuorumEvent::MembersChanged { members: plan.lists.voters.join(", ") }).await;
         Ok(None)
     }
 
     /// The link to the process of a member that is admitted.
     pub(super) fn admitted_link(&self, quorum: &RedisQuorum, name: &str) -> Result<(Arc<MemberLink>, RunId), ActError> {
         self.session.link(name).zip(admitted_run_id(quorum, name)).ok_or(ActError::NoAddress)
-    }
-
-    async fn say_change(&self, reason: &str, note: String) {
-        tracing::info!(quorum = %self.session.reference(), reason, note, "members");
-        self.leader.context.event(self.session.quorum().as_ref(), EventType::Normal, reason, note).await;
     }
 }
 

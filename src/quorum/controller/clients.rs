@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 
 use super::{Error, Task, auth::Stored, delete, request};
+use crate::quorum::model::blocked::Blocked;
 use crate::{
     quorum::{
         model::{
@@ -61,7 +62,7 @@ impl Task<'_> {
         let names: Vec<&str> = left_out.map(|client| client.name.as_str()).collect();
         (!names.is_empty()).then(|| {
             let (names, secret) = (names.join(", "), plan.auth_name());
-            format!("{names} have no passwords: another object owns Secret {secret}. Delete that Secret, and the operator writes its own")
+            Blocked::NoPasswords { names, secret }.to_string()
         })
     }
 

@@ -6,6 +6,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 
 use super::{Error, Task, delete, publish::Publisher, request};
+use crate::quorum::model::blocked::Blocked;
 use crate::{
     api::{
         ACCEPT_CLIENTS_ANNOTATION, CLIENT_LABEL, ClientCopy, FIELD_MANAGER, MOST_COPIES, QUORUM_LABEL,
@@ -44,7 +45,8 @@ impl Task<'_> {
         let (mut blocked, mut left) = (Vec::new(), Vec::new());
         for copy in &copies.stale {
             if let Err(error) = self.delete_copy(plan, copy).await {
-                blocked.push(format!("Secret {} is to be deleted and was not: {error}", shown(plan, copy)));
+                let error = error.to_string();
+                blocked.push(Blocked::NotDeleted { name: shown(plan, copy), error }.to_string());
                 left.push(copy.clone());
             }
         }
@@ -59,7 +61,7 @@ impl Task<'_> {
             let client = plan.clients.iter().find(|client| client.name == copy.client);
             match client {
                 Some(_) if too_many.contains(copy) => {
-                    blocked.push(format!("Secret {} waits until others have been deleted", shown(plan, copy)));
+                    blocked.push(Blocked::Waits { name: shown(plan, copy) }.to_string());
                 }
                 Some(client) => blocked.extend(self.write_copy(plan, auth, transport, client).await?),
                 None => {}
@@ -94,14 +96,13 @@ impl Task<'_> {
         let api = self.secrets(&client.namespace);
         let name = desired.name_any();
         if request(api.get_opt(&name)).await?.is_some_and(|found| !is_copy(&found, plan, &client.name)) {
-            return Ok(Some(format!(
-                "Secret {}/{name} exists and does not belong to this RedisQuorum: delete it, or rename the client",
-                client.namespace
-            )));
+            let name = format!("{}/{name}", client.namespace);
+            return Ok(Some(Blocked::ForeignCopy { name }.to_string()));
         }
         let params = PatchParams::apply(FIELD_MANAGER).force();
         let written = request(api.patch(&name, &params, &Patch::Apply(&desired))).await;
-        Ok(written.err().map(|error| format!("Secret {}/{name} was not written: {error}", client.namespace)))
+        let name = format!("{}/{name}", client.namespace);
+        Ok(written.err().map(|error| Blocked::NotWritten { name, error: error.to_string() }.to_string()))
     }
 
     /// This very object, if it is a copy of ours.

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
-use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
 
 use super::{Error, RESYNC, Task, publish, request};
+use crate::quorum::model::events::QuorumEvent;
+use crate::quorum::model::problems::Problem;
 use crate::{
     api::{
         MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum,
@@ -191,32 +192,33 @@ impl Task<'_> {
         let quorum = self.session.quorum();
         let (generation, now) = (quorum.metadata.generation, self.api_time());
         let held = lost_locks(&self.held_locks(&quorum));
-        let message: Vec<&str> = waits.iter().chain(&held).map(String::as_str).collect();
-        let message = message.join("; ");
+        let told = held.as_ref().map(QuorumEvent::to_string);
+        let waits = waits.iter().chain(&told).map(String::as_str).collect::<Vec<_>>().join("; ");
+        let problem = Problem::Deleting { waits };
+        let message = problem.to_string();
         let conditions = quorum.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         let begins = find_condition(conditions, QuorumCondition::Ready)
             .is_none_or(|ready| ready.reason != CommonReason::Deleting.to_string());
         publish::replace(self, &quorum, |status| {
             for type_ in [QuorumCondition::Ready, QuorumCondition::QuorumAvailable] {
-                let reason = CommonReason::Deleting;
+                let reason = problem.reason();
                 set_condition(&mut status.conditions, type_, false, reason, message.as_str(), generation, now);
             }
         })
         .await?;
         if let Some(held) = held.filter(|_| begins) {
-            self.leader.context.event(quorum.as_ref(), EventType::Warning, "DeletedWithLocks", held).await;
+            self.tell(held).await;
         }
         Ok(())
     }
 }
 
 /// What a person should know who deletes a quorum while locks are held; `None` if none are.
-fn lost_locks(held: &[String]) -> Option<String> {
+fn lost_locks(held: &[String]) -> Option<QuorumEvent> {
     let named = held.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = held.len().saturating_sub(NAMED);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-    (!held.is_empty())
-        .then(|| format!("locks were still held and are renewed no more, so that they run out: {named}{rest}"))
+    (!held.is_empty()).then(|| QuorumEvent::DeletedWithLocks { locks: format!("{named}{rest}") })
 }
 
 fn unconfirmed(name: &MemberName, threat: Option<&Process>, node: Option<&str>) -> String {

@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use kube::runtime::events::EventType;
-
 use super::{
     Error, RESYNC, Task,
     members::{AFTER_FAILURE, STEPS},
     publish::{self, Publisher},
 };
+use crate::quorum::model::events::QuorumEvent;
 use crate::{
     api::{
         Announced, MemberState, MemoryStatus, MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum, RedisQuorumStatus,
@@ -335,8 +334,8 @@ impl External<'_> {
                 self.publisher.refresh(status);
             })
             .await?;
-        let note = format!("{} may vote, as process {}", self.name(), seen.run_id);
-        self.say(EventType::Normal, "Admitted", note).await;
+        let (member, process) = (self.name().to_owned(), seen.run_id.clone());
+        self.task.tell(QuorumEvent::Admitted { member, process }).await;
         Ok(())
     }
 
@@ -370,17 +369,13 @@ impl External<'_> {
     }
 
     async fn say_fenced(&self, reason: Reason, rejoin_at: Option<MilliTime>) {
-        let name = self.name();
+        let member = self.name().to_owned();
         let until = rejoin_at.map_or_else(|| "it is safe".to_owned(), |until| until.to_string());
-        let (type_, reason, what) = match reason {
-            Reason::FirstStart => (EventType::Normal, "Fenced", "was seen for the first time"),
-            Reason::ClockJump => (EventType::Warning, "ClockJump", "has a clock that was stepped"),
-            _ => (EventType::Warning, "Restarted", "may have forgotten its locks"),
+        let event = match reason {
+            Reason::FirstStart => QuorumEvent::SeenFirst { member, until },
+            Reason::ClockJump => QuorumEvent::ExternalClockStepped { member, until },
+            _ => QuorumEvent::ExternalRestarted { member, until },
         };
-        self.say(type_, reason, format!("{name} {what}: its votes do not count before {until}")).await;
-    }
-
-    async fn say(&self, type_: EventType, reason: &'static str, note: String) {
-        self.task.leader.context.event(self.task.session.quorum().as_ref(), type_, reason, note).await;
+        self.task.tell(event).await;
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
 
 use super::{Error, RESYNC, Task, publish::Publisher, request};
+use crate::quorum::model::events::QuorumEvent;
 use crate::{
     api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum},
     evidence::{ContainerEvidence, container_state},
@@ -335,42 +335,18 @@ impl Member<'_> {
     }
 
     pub(super) async fn say_fenced(&self, reason: Reason, rejoin_at: Option<Monotonic>, look: &Look) {
-        let name = &self.member.name;
+        let (member, by) = (self.member.name.clone(), || self.step_text(look));
         let until = rejoin_at.and_then(|at| self.task.wall_time(at, look.now));
         let until = until.map_or_else(|| "it is safe".to_owned(), |until| until.to_string());
-        let (type_, reason, note) = match reason {
-            Reason::FirstStart => {
-                (EventType::Normal, "Fenced", format!("{name} has started and may not vote before {until}"))
-            }
-            Reason::Restarted => (
-                EventType::Warning,
-                "Restarted",
-                format!("{name} has forgotten its locks and may not vote before {until}"),
-            ),
-            Reason::PredecessorUnconfirmed => {
-                let note =
-                    format!("{name} may not vote: the process before it is not known to be dead, see status.members");
-                (EventType::Warning, "PredecessorUnconfirmed", note)
-            }
-            Reason::ClockJump => {
-                let by = self.step_text(look);
-                (
-                    EventType::Warning,
-                    "ClockJump",
-                    format!("the clock of {name} was stepped{by}: it is fenced and its process is ended"),
-                )
-            }
-            Reason::Busy => (
-                EventType::Warning,
-                "Busy",
-                format!(
-                    "a client's script has kept {name} busy and cannot be ended: its pod is deleted, and the next process votes when \
-                     every lock that this one may have promised has run out"
-                ),
-            ),
-            Reason::Leaving => (EventType::Normal, "Fenced", format!("{name} is closed for good")),
-            Reason::Updating => (EventType::Normal, "Updating", format!("{name} is closed, its pod is replaced")),
+        let event = match reason {
+            Reason::FirstStart => QuorumEvent::Started { member, until },
+            Reason::Restarted => QuorumEvent::Restarted { member, until },
+            Reason::PredecessorUnconfirmed => QuorumEvent::PredecessorUnconfirmed { member },
+            Reason::ClockJump => QuorumEvent::ClockStepped { member, by: by() },
+            Reason::Busy => QuorumEvent::Busy { member },
+            Reason::Leaving => QuorumEvent::Leaves { member },
+            Reason::Updating => QuorumEvent::Updating { member },
         };
-        self.task.leader.context.event(self.task.session.quorum().as_ref(), type_, reason, note).await;
+        self.task.tell(event).await;
     }
 }

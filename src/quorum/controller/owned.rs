@@ -14,7 +14,6 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::PostParams;
-use kube::runtime::events::EventType;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -22,6 +21,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{Error, Task, request};
+use crate::quorum::model::blocked::Blocked;
+use crate::quorum::model::events::QuorumEvent;
 use crate::{
     api::{FIELD_MANAGER, QUORUM_LABEL},
     quorum::model::plan::Plan,
@@ -136,12 +137,8 @@ impl Task<'_> {
     }
 
     async fn say_mended<K: Resource<DynamicType = ()>>(&self, name: &str) {
-        let note = format!(
-            "{} {name} was changed or deleted: the operator has restored it. Change the RedisQuorum instead",
-            K::kind(&())
-        );
-        tracing::info!(quorum = %self.session.reference(), kind = %K::kind(&()), name, "mended");
-        self.leader.context.event(self.session.quorum().as_ref(), EventType::Warning, "Mended", note).await;
+        let kind = K::kind(&()).into_owned();
+        self.tell(QuorumEvent::Mended { kind, name: name.to_owned() }).await;
     }
 }
 
@@ -151,16 +148,14 @@ fn key_of<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
 
 /// Why an object that exists may not be touched.
 fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, known: Option<&Kept>) -> Option<String> {
-    let (kind, name) = (K::kind(&()), found.name_any());
+    let (kind, name) = (K::kind(&()).into_owned(), found.name_any());
     let owned = found.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.uid == plan.uid);
     // Ours, although somebody took the owner off it.
     let made = known.is_some_and(|known| known.is["metadata"]["uid"].as_str() == found.uid().as_deref());
     if !owned && !made {
-        Some(format!(
-            "{kind} {name} exists and does not belong to this RedisQuorum: delete it, or give the RedisQuorum another name"
-        ))
+        Some(Blocked::Foreign { kind, name }.to_string())
     } else if found.meta().deletion_timestamp.is_some() {
-        Some(format!("{kind} {name} is being deleted"))
+        Some(Blocked::BeingDeleted { kind, name }.to_string())
     } else {
         None
     }
@@ -170,7 +165,8 @@ fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, known: Option<
 fn refused<K: Resource<DynamicType = ()>>(name: &str, error: Box<kube::Error>) -> Result<String, Error> {
     match error.as_ref() {
         kube::Error::Api(status) if [403, 422].contains(&status.code) => {
-            Ok(format!("{} {name} was refused by the API server: {}", K::kind(&()), status.message))
+            let (kind, name, error) = (K::kind(&()).into_owned(), name.to_owned(), status.message.clone());
+            Ok(Blocked::Refused { kind, name, error }.to_string())
         }
         _ => Err(Error::Api(error)),
     }

@@ -10,6 +10,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::{Error, Task, request, rotation};
+use crate::quorum::model::status::Said;
 use crate::{
     api::{MemberState, MemberStatus, MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus},
     fence::count_from,
@@ -19,7 +20,6 @@ use crate::{
         plan::Plan,
         rollout::Progress,
         status::{self, Obstacle, Overview},
-        tls::Report,
     },
     time::Monotonic,
 };
@@ -82,7 +82,7 @@ impl<'a> Publisher<'a> {
         self.overview.loss = loss;
     }
 
-    pub(super) fn learn_tls(&mut self, tls: Option<Report>) {
+    pub(super) fn learn_tls(&mut self, tls: Option<Said>) {
         self.overview.tls = tls;
     }
 

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use kube::ResourceExt;
-use kube::runtime::events::EventType;
 
 use super::{Error, Task, auth::Stored};
+use crate::quorum::model::events::QuorumEvent;
 use crate::{
     api::{PasswordRotation, PasswordStage, ROTATE_PASSWORDS_ANNOTATION, RedisQuorum},
     quorum::{
@@ -58,19 +58,16 @@ impl Task<'_> {
                     return Ok(auth.rotation().and(settles));
                 }
                 RotationStep::Begin(request) => {
-                    let note = "new passwords are made known to the members, which accept both from now on";
-                    return self.change_auth(plan, auth, auth.begin(&cut(&request)), note).await;
+                    return self.change_auth(plan, auth, auth.begin(&cut(&request)), QuorumEvent::RotationBegins).await;
                 }
                 RotationStep::Advance => {
                     let next = auth.advance();
-                    let note = match next.rotation().map(|rotation| rotation.stage) {
-                        Some(Stage::Switched) => {
-                            "every member accepts the new passwords, and the Secrets of clients have them"
-                        }
-                        Some(_) => "the old passwords are taken from one member after the other",
-                        None => "the new passwords are the only ones",
+                    let event = match next.rotation().map(|rotation| rotation.stage) {
+                        Some(Stage::Switched) => QuorumEvent::RotationSwitched,
+                        Some(_) => QuorumEvent::RotationEnds,
+                        None => QuorumEvent::PasswordsRotated,
                     };
-                    return self.change_auth(plan, auth, next, note).await;
+                    return self.change_auth(plan, auth, next, event).await;
                 }
                 RotationStep::Confirm { name, cut } => {
                     let found = self.linked(plan).into_iter().find(|(member, _)| member.name == name);
@@ -163,15 +160,17 @@ impl Task<'_> {
     }
 
     /// To the Secret first, and only over the state that this was decided on.
-    async fn change_auth(&self, plan: &Plan, known: &Auth, next: Auth, note: &str) -> Result<Option<Duration>, Error> {
-        let rotated = next.rotation().is_none();
+    async fn change_auth(
+        &self,
+        plan: &Plan,
+        known: &Auth,
+        next: Auth,
+        event: QuorumEvent,
+    ) -> Result<Option<Duration>, Error> {
         if let Stored::InTheWay = self.store_auth(plan, known, next).await? {
             return Err(Error::Conflict);
         }
-        let reason = if rotated { "PasswordsRotated" } else { "RotatingPasswords" };
-        tracing::info!(quorum = %self.session.reference(), note, "passwords");
-        let quorum = self.session.quorum();
-        self.leader.context.event(quorum.as_ref(), EventType::Normal, reason, note.to_owned()).await;
+        self.tell(event).await;
         Ok(Some(Duration::ZERO))
     }
 }

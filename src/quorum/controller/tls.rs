@@ -9,12 +9,15 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
-use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
 
 use super::{Error, Task, request};
+use crate::quorum::model::blocked::Blocked;
+use crate::quorum::model::events::QuorumEvent;
+use crate::quorum::model::problems::Problem;
+use crate::quorum::model::status::Said;
 use crate::{
-    api::{FIELD_MANAGER, MEMBER_LABEL, conditions::CommonReason},
+    api::{FIELD_MANAGER, MEMBER_LABEL},
     quorum::{
         model::{
             build::{TLS_DIRECTORY, Transport, tls_secret},
@@ -22,7 +25,7 @@ use crate::{
             plan::{MemberPlan, Plan, TlsPlan},
             status::Obstacle,
             tls::{
-                AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY, Report, Served,
+                AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY, Served,
                 authority::{Authority, Pair, advance},
                 issue, read, report, union,
             },
@@ -58,8 +61,8 @@ pub(super) struct Remembered {
 impl Tls {
     /// What keeps members from being made or updated.
     pub(super) fn obstacle(&self) -> Option<Obstacle> {
-        let message = self.certificate.as_ref()?.as_ref().err()?.clone();
-        Some(Obstacle { reason: CommonReason::CertificateInvalid, message })
+        let certificate = self.certificate.as_ref()?.as_ref().err()?.clone();
+        Some(Obstacle::of(&Problem::Certificate { certificate }))
     }
 }
 
@@ -130,12 +133,10 @@ impl Task<'_> {
         let name = &tls.secret;
         let Some(secret) = request(self.secrets_of(plan).get_opt(name)).await? else {
             let names = plan.server_names().join(", ");
-            return Ok(Err(format!(
-                "the Secret {name} of spec.tls.secretRef does not exist: write it with tls.crt, tls.key and ca.crt, with the names {names}"
-            )));
+            return Ok(Err(Blocked::NoCertificate { name: name.clone(), names }.to_string()));
         };
         let certificate = read(&secret.data.unwrap_or_default(), &plan.server_names(), self.unix_seconds());
-        Ok(certificate.map_err(|unfit| format!("the Secret {name} of spec.tls.secretRef is of no use: {unfit}")))
+        Ok(certificate.map_err(|unfit| Blocked::UnfitCertificate { name: name.clone(), unfit }.to_string()))
     }
 
     /// The operator's own certificate, made anew when it is time.
@@ -149,11 +150,11 @@ impl Task<'_> {
         let known = found.as_ref().and_then(|found| found.data.as_ref()).map(Authority::from_data).unwrap_or_default();
         let authority = match advance(known.clone(), now, || issue::authority(&plan.name, now)) {
             Ok(authority) => authority,
-            Err(error) => return Ok(Err(format!("no authority could be made: {error}"))),
+            Err(error) => return Ok(Err(Blocked::NoAuthorityMade { error: error.to_string() }.to_string())),
         };
         if authority != known {
             self.write_secret(plan, &name, authority.data(), found.as_ref()).await?;
-            self.say("AuthorityRenewed", format!("the authority in the Secret {name} has changed")).await;
+            self.tell(QuorumEvent::AuthorityRenewed { secret: name }).await;
         }
         self.issued(plan, tls, &authority, now).await
     }
@@ -170,23 +171,26 @@ impl Task<'_> {
         if let Some(problem) = found.as_ref().and_then(|found| in_the_way(found, plan)) {
             return Ok(Err(problem));
         }
-        let Some(current) = &authority.current else { return Ok(Err(format!("there is no authority for {name}"))) };
+        let Some(current) = &authority.current else {
+            return Ok(Err(Blocked::NoAuthority { name: name.clone() }.to_string()));
+        };
         let names = plan.issued_names(&self.balancer_hosts(plan));
         let mut data = found.as_ref().and_then(|found| found.data.clone()).unwrap_or_default();
         let trusted = authority.trusted();
         if is_due(&data, current, &names, now) {
             let made = match issue::certificate(current, &names, now) {
                 Ok(made) => made,
-                Err(error) => return Ok(Err(format!("no certificate could be made: {error}"))),
+                Err(error) => return Ok(Err(Blocked::NoCertificateMade { error: error.to_string() }.to_string())),
             };
             data = tls_secret::data(&made, &trusted);
             self.write_secret(plan, name, data.clone(), found.as_ref()).await?;
-            self.say("CertificateIssued", format!("a new certificate is in the Secret {name}")).await;
+            self.tell(QuorumEvent::CertificateIssued { secret: name.clone() }).await;
         } else if data.get(AUTHORITIES_KEY).map(|pem| pem.0.as_slice()) != Some(trusted.as_bytes()) {
             data.insert(AUTHORITIES_KEY.to_owned(), ByteString(trusted.into_bytes()));
             self.write_secret(plan, name, data.clone(), found.as_ref()).await?;
         }
-        Ok(read(&data, &names, now).map_err(|unfit| format!("the Secret {name} is of no use: {unfit}; delete it")))
+        let unfit = |unfit| Blocked::UnfitOwnCertificate { name: name.clone(), unfit }.to_string();
+        Ok(read(&data, &names, now).map_err(unfit))
     }
 
     /// With the version that was read: another leader may have been quicker.
@@ -216,7 +220,7 @@ impl Task<'_> {
             }
             match self.reload(&link, certificate).await {
                 Ok(true) => {
-                    self.say("CertificateReloaded", format!("{} serves the newest certificate", link.name())).await;
+                    self.tell(QuorumEvent::CertificateReloaded { member: link.name().to_string() }).await;
                 }
                 Ok(false) => look_again = Some(RELOAD_PERIOD),
                 Err(error) => {
@@ -243,7 +247,7 @@ impl Task<'_> {
     }
 
     /// What the condition says; `None` without TLS.
-    pub(super) fn tls_report(&self, plan: &Plan, tls: &Tls) -> Option<Report> {
+    pub(super) fn tls_report(&self, plan: &Plan, tls: &Tls) -> Option<Said> {
         let served = |(member, link): (&MemberPlan, Arc<MemberLink>)| {
             let view = link.view();
             let failure = match view.failure {
@@ -257,11 +261,6 @@ impl Task<'_> {
         Some(report(tls.certificate.as_ref()?, &members))
     }
 
-    async fn say(&self, reason: &str, note: String) {
-        tracing::info!(quorum = %self.session.reference(), note, "TLS");
-        self.leader.context.event(self.session.quorum().as_ref(), EventType::Normal, reason, note).await;
-    }
-
     fn secrets_of(&self, plan: &Plan) -> Api<Secret> {
         Api::namespaced(self.leader.context.client.clone(), &plan.namespace)
     }
@@ -272,12 +271,12 @@ impl Task<'_> {
 }
 
 fn in_the_way(found: &Secret, plan: &Plan) -> Option<String> {
-    let name = found.name_any();
+    let (kind, name) = ("Secret".to_owned(), found.name_any());
     if found.metadata.deletion_timestamp.is_some() {
-        return Some(format!("the Secret {name} is being deleted"));
+        return Some(Blocked::BeingDeleted { kind, name }.to_string());
     }
     let ours = found.owner_references().iter().any(|owner| owner.uid == plan.uid);
-    (!ours).then(|| format!("Secret {name} exists and does not belong to this RedisQuorum: delete it, or give the RedisQuorum another name"))
+    (!ours).then(|| Blocked::Foreign { kind, name }.to_string())
 }
 
 /// Whether a certificate has to be made: there is none of this authority with these names, or most of its life is over.

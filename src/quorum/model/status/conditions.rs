@@ -2,7 +2,11 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{admitted_of, agreement::Agreement};
+use super::{
+    admitted_of,
+    agreement::Agreement,
+    said::{Draft, MemberWaits, Said},
+};
 use crate::{
     api::{
         FenceReason, MemberState, MemberStatus, RedisQuorumStatus,
@@ -10,8 +14,8 @@ use crate::{
     },
     quorum::model::{
         lists::{Lists, majority},
+        problems::Problem,
         rollout::Progress,
-        tls::Report,
     },
 };
 
@@ -31,7 +35,7 @@ pub struct Overview {
     /// Members run with secrets that are lost.
     pub loss: Option<String>,
     /// How TLS stands; `None` without it.
-    pub tls: Option<Report>,
+    pub tls: Option<Said>,
     /// Something that keeps the quorum from being carried out at all.
     pub obstacle: Option<Obstacle>,
     /// What the operators that share its members say; `None` before anything is known.
@@ -54,8 +58,13 @@ pub struct Obstacle {
     pub message: String,
 }
 
-/// A condition before it is set.
-type Draft = (QuorumCondition, Status, CommonReason, String);
+impl Obstacle {
+    /// Of this problem.
+    #[must_use]
+    pub fn of(problem: &Problem) -> Self {
+        Self { reason: problem.reason(), message: problem.to_string() }
+    }
+}
 
 /// Sets the conditions of a quorum that can be carried out. What is watched has conditions of its own.
 pub fn conditions(
@@ -80,9 +89,9 @@ pub fn conditions(
         set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
     }
     match &overview.tls {
-        Some(Report { ready, reason, message }) => {
-            let type_ = QuorumCondition::TLSReady;
-            set_condition(&mut status.conditions, type_, *ready, *reason, message.as_str(), generation, now);
+        Some(said) => {
+            let (type_, holds, reason, message) = said.draft();
+            set_condition(&mut status.conditions, type_, holds, reason, message, generation, now);
         }
         None => status.conditions.retain(|condition| condition.type_ != QuorumCondition::TLSReady.as_str()),
     }
@@ -103,13 +112,13 @@ fn ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Draf
         return draft(false, obstacle.reason, obstacle.message.clone());
     }
     if let Some(message) = &overview.loss {
-        return draft(false, CommonReason::AuthLost, message.clone());
+        return Said::PasswordsLost { loss: message.clone() }.draft();
     }
     if lists.in_force().all(|list| admitted_of(status, list) == list.len()) {
         if let Some(Agreement { reason, message, .. }) = overview.disagreement() {
             return draft(false, *reason, message.clone());
         }
-        return draft(true, CommonReason::AllAdmitted, format!("all {} members may vote", lists.voters.len()));
+        return Said::AllVote { members: lists.voters.len() }.draft();
     }
     let counts = |member: &MemberStatus| lists.counts(&member.name);
     draft(false, waiting_reason(status, counts), waiting_for(status, counts))
@@ -118,86 +127,71 @@ fn ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Draf
 /// How many may vote, of how many, and how many are needed, in each list.
 fn counted(status: &RedisQuorumStatus, lists: &Lists) -> (Vec<(usize, usize, usize)>, String) {
     let counts: Vec<_> = lists.in_force().map(|list| (admitted_of(status, list), list.len(), majority(list))).collect();
-    let texts = counts.iter().map(|(have, all, need)| format!("{have} of {all} members may vote, {need} are needed"));
+    let texts =
+        counts.iter().map(|(have, all, need)| MemberWaits::Votes { have: *have, all: *all, need: *need }.to_string());
     let text = texts.collect::<Vec<_>>().join("; of the members before the change ");
     (counts, text)
 }
 
 fn available(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Draft {
-    let (counts, mut message) = counted(status, lists);
-    let holds = counts.iter().all(|(have, _, need)| have >= need);
-    let reason = match holds {
-        true if counts.iter().all(|(have, all, _)| have == all) => CommonReason::AllAdmitted,
-        true => CommonReason::MajorityAdmitted,
-        false => CommonReason::MajorityLost,
-    };
-    if !holds {
-        message = format!("{message}: {}", waiting_for(status, |member| lists.counts(&member.name)));
+    let (each, counts) = counted(status, lists);
+    if each.iter().any(|(have, _, need)| have < need) {
+        let waits = waiting_for(status, |member| lists.counts(&member.name));
+        return Said::MajorityLost { counts, waits }.draft();
     }
-    if holds && let Some(Agreement { reason, message, .. }) = overview.disagreement() {
+    if let Some(Agreement { reason, message, .. }) = overview.disagreement() {
         return (QuorumCondition::QuorumAvailable, Status::False, *reason, message.clone());
     }
-    (QuorumCondition::QuorumAvailable, holds.into(), reason, message)
+    match each.iter().all(|(have, all, _)| have == all) {
+        true => Said::AllAvailable { counts }.draft(),
+        false => Said::MajorityAvailable { counts }.draft(),
+    }
 }
 
 fn fault_tolerant(status: &RedisQuorumStatus, lists: &Lists) -> Draft {
-    let (counts, message) = counted(status, lists);
-    let draft = |holds: bool, reason, message: String| (QuorumCondition::FaultTolerant, holds.into(), reason, message);
-    if counts.iter().any(|(_, all, _)| *all == 1) {
-        let message = "with one member every loss of it stops all locks: write members: 3".to_owned();
-        return draft(false, CommonReason::SingleMember, message);
-    }
-    if counts.iter().all(|(have, all, _)| have == all) {
-        return draft(true, CommonReason::AllAdmitted, message);
-    }
-    match counts.iter().all(|(have, _, need)| have > need) {
-        true => draft(true, CommonReason::MajorityAdmitted, message),
-        false => draft(false, CommonReason::MembersMissing, message),
-    }
+    let (each, counts) = counted(status, lists);
+    let said = match () {
+        () if each.iter().any(|(_, all, _)| *all == 1) => Said::SingleMember,
+        () if each.iter().all(|(have, all, _)| have == all) => Said::AllTolerant { counts },
+        () if each.iter().all(|(have, _, need)| have > need) => Said::Tolerant { counts },
+        () => Said::Intolerant { counts },
+    };
+    said.draft()
 }
 
 fn progressing(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Draft {
-    let draft = |holds: bool, reason, message: String| (QuorumCondition::Progressing, holds.into(), reason, message);
     let all = |_: &MemberStatus| true;
     let settled = status.members.iter().all(|member| member.state == MemberState::Admitted);
     let waiting = (!settled).then(|| waiting_for(status, all));
     let told = |parts: [Option<&String>; 3]| parts.into_iter().flatten().cloned().collect::<Vec<_>>().join("; ");
     let update = overview.rollout.as_ref().map(|Progress { message, .. }| message);
-    if !lists.is_settled() {
-        let message = told([overview.change.as_ref(), update, waiting.as_ref()]);
-        return draft(true, CommonReason::MembersChanging, message);
-    }
-    match &overview.rollout {
-        Some(Progress { paused: true, .. }) => {
-            draft(!settled, CommonReason::RolloutPaused, told([update, waiting.as_ref(), None]))
+    let doing = || told([update, waiting.as_ref(), None]);
+    let said = match (&overview.rollout, &overview.rotation) {
+        _ if !lists.is_settled() => {
+            Said::MembersChanging { doing: told([overview.change.as_ref(), update, waiting.as_ref()]) }
         }
-        Some(_) => draft(true, CommonReason::Updating, told([update, waiting.as_ref(), None])),
-        None if !settled => draft(true, waiting_reason(status, all), waiting_for(status, all)),
-        None => match &overview.rotation {
-            Some(message) => draft(true, CommonReason::RotatingPasswords, message.clone()),
-            None => draft(false, CommonReason::Settled, "nothing to do".to_owned()),
-        },
-    }
+        (Some(Progress { paused: true, .. }), _) => Said::RolloutPaused { doing: doing(), waits: !settled },
+        (Some(_), _) => Said::Updating { doing: doing() },
+        (None, _) if !settled => {
+            let (reason, message) = (waiting_reason(status, all), waiting_for(status, all));
+            return (QuorumCondition::Progressing, Status::True, reason, message);
+        }
+        (None, Some(rotation)) => Said::Rotating { doing: rotation.clone() },
+        (None, None) => Said::Settled,
+    };
+    said.draft()
 }
 
 fn clients_ready(lists: &Lists, overview: &Overview) -> Draft {
-    if lists.is_joint() {
-        let message =
-            "the members change: clients are let in again when every promise of the list before has run out, \
-                       with the user and the addresses that are in their Secrets then"
-                .to_owned();
-        return (QuorumCondition::ClientsReady, Status::False, CommonReason::MembersChanging, message);
-    }
-    if !overview.shut_out.is_empty() {
-        let message = overview.shut_out.join("; ");
-        return (QuorumCondition::ClientsReady, Status::False, CommonReason::ClientMisbehaves, message);
-    }
-    if overview.blocked_clients.is_empty() {
-        let message = "every client has its Secret".to_owned();
-        return (QuorumCondition::ClientsReady, Status::True, CommonReason::AsExpected, message);
-    }
-    let message = overview.blocked_clients.join("; ");
-    (QuorumCondition::ClientsReady, Status::False, CommonReason::ClientSecretBlocked, message)
+    let said = match () {
+        () if lists.is_joint() => Said::ClientsWait,
+        () if !overview.shut_out.is_empty() => Said::ClientMisbehaves { clients: overview.shut_out.join("; ") },
+        () if !overview.blocked_clients.is_empty() => {
+            Said::ClientBlocked { blocked: overview.blocked_clients.join("; ") }
+        }
+        () => Said::ClientsReady,
+    };
+    said.draft()
 }
 
 fn waiting_reason(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -> bool) -> CommonReason {
@@ -214,24 +208,24 @@ fn waiting_reason(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -
 
 fn waiting_for(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -> bool) -> String {
     let waits = status.members.iter().filter(|member| is_meant(member)).filter_map(|member| {
-        let name = &member.name;
-        Some(match (member.state, member.rejoin_at) {
-            (MemberState::Admitted, _) => return None,
-            _ if member.reason == Some(FenceReason::Leaving) => format!("{name} leaves"),
-            (MemberState::Starting | MemberState::Unreachable, _) if member.message.is_some() => {
-                format!("{name} does not answer: {}", member.message.as_deref().unwrap_or_default())
+        let (name, why) = (member.name.clone(), member.message.clone());
+        let waits = match (member.state, member.rejoin_at, why) {
+            (MemberState::Admitted, ..) => return None,
+            _ if member.reason == Some(FenceReason::Leaving) => MemberWaits::Leaves { member: name },
+            (MemberState::Starting | MemberState::Unreachable, _, Some(why)) => {
+                MemberWaits::SilentFor { member: name, why }
             }
-            (MemberState::Pending, _) => format!("{name} has no running pod"),
-            (MemberState::Starting, _) => format!("{name} is starting"),
-            (MemberState::Unreachable, _) => format!("{name} does not answer"),
+            (MemberState::Pending, ..) => MemberWaits::NoPod { member: name },
+            (MemberState::Starting, ..) => MemberWaits::Starting { member: name },
+            (MemberState::Unreachable, ..) => MemberWaits::Silent { member: name },
             // Of an external member: no time helps against this.
-            (MemberState::Fenced, Some(_)) if member.message.is_some() => {
-                format!("{name}: {}", member.message.as_deref().unwrap_or_default())
-            }
-            (MemberState::Fenced, Some(at)) => format!("{name} is fenced and may vote from {at}"),
-            (MemberState::Fenced, None) => member.message.clone().unwrap_or_else(|| format!("{name} is fenced")),
-        })
+            (MemberState::Fenced, Some(_), Some(why)) => MemberWaits::FencedFor { member: name, why },
+            (MemberState::Fenced, Some(at), None) => MemberWaits::FencedUntil { member: name, at },
+            (MemberState::Fenced, None, Some(why)) => MemberWaits::Record { why },
+            (MemberState::Fenced, None, None) => MemberWaits::Fenced { member: name },
+        };
+        Some(waits.to_string())
     });
     let text = waits.collect::<Vec<_>>().join("; ");
-    if text.is_empty() { "the members are being made".to_owned() } else { text }
+    if text.is_empty() { MemberWaits::NoMembers.to_string() } else { text }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{MemberLink, busy::Busy};
+use crate::quorum::model::blocked::Blocked;
 use crate::{
     quorum::{
         model::status::TtlReport,
@@ -126,7 +127,7 @@ impl MemberLink {
     pub fn shut_out_in_words(&self) -> Vec<String> {
         let words = |ShutOut { user, strain, .. }: ShutOut| {
             let client = UserRule::client_of(&user).unwrap_or(&user).to_owned();
-            format!("client {client} used most of the {strain} of {} and is shut out of it for a minute", self.name)
+            Blocked::ShutOut { client, strain: strain.to_string(), member: self.name.to_string() }.to_string()
         };
         self.shut_out().into_iter().map(words).collect()
     }
