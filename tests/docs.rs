@@ -47,6 +47,8 @@ fn every_reason_of_every_condition_is_explained() {
 fn links_between_pages_lead_somewhere() {
     let mut broken = Vec::new();
     for (path, text) in pages() {
+        // Not the patterns in code.
+        let text: String = text.lines().flat_map(|line| line.split('`').step_by(2).chain(["\n"])).collect();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let file = link.split('#').next().unwrap();
             if !file.is_empty() && !link.contains("://") && !path.parent().unwrap().join(file).exists() {

@@ -39,48 +39,56 @@ fn annotations_and_labels_are_on_one_page() {
 /// Labels by the type of a family.
 fn labels(type_: &str) -> &'static str {
     match type_ {
-        _ if type_.contains("Outcome") => "outcome",
+        _ if type_.contains("Word") => "reason",
         _ if type_.contains("KindLabels") => "kind",
-        _ if type_.contains("StateLabels") => "namespace, quorum, member, state",
-        _ if type_.contains("MemberLabels") || type_.contains("Latencies") => "namespace, quorum, member",
+        _ if type_.contains("StateLabels") => "quorum_namespace, quorum, member, state",
+        _ if type_.contains("MemberLabels") || type_.contains("Latencies") => "quorum_namespace, quorum, member",
         _ => "",
     }
+}
+
+/// The first text between quotation marks, and what follows it.
+fn quoted(code: &str) -> (&str, &str) {
+    code.split_once('"').unwrap().1.split_once('"').unwrap()
+}
+
+/// The row of one field, by its type and by the code that registers it.
+fn metric(type_: &str, made: &str, code: &str) -> Option<String> {
+    let (constructor, arguments) = made.split_once('(')?;
+    let (label, arguments) = match constructor {
+        "Counts::by" => quoted(arguments),
+        "add" | "add_seconds" => (labels(type_), arguments),
+        _ => return None,
+    };
+    let (name, rest) = quoted(arguments);
+    let help = match rest.trim_start_matches(", ") {
+        text if text.starts_with('"') => quoted(text).0,
+        variable => quoted(code.split_once(&format!("let {} = ", variable.split(')').next()?)).unwrap().1).0,
+    };
+    let (kind, suffix) = match () {
+        () if type_.contains("Histogram") || type_.contains("Latencies") => ("histogram", ""),
+        () if type_.contains("Count") => ("counter", "_total"),
+        () => ("gauge", ""),
+    };
+    let unit = if constructor == "add_seconds" { "_seconds" } else { "" };
+    Some(format!("| `redlock_{name}{unit}{suffix}` | {kind} | {label} | {help} |"))
 }
 
 #[test]
 fn metrics_are_on_one_page() {
     let code = read("src/runtime/metrics.rs");
     let fields = format!("{}{}", block(&code, "pub struct Metrics {"), block(&code, "struct Seen {"));
-    let type_of = |field: &str| {
-        let line = fields
-            .lines()
-            .map(str::trim)
-            .find(|line| line.trim_start_matches("pub ").starts_with(&format!("{field}:")));
-        line.unwrap_or_else(|| panic!("no field {field}")).to_owned()
-    };
-    let body: String = block(&code, "fn register(&self)").split_whitespace().collect::<Vec<_>>().join(" ");
-    let (mut rows, mut help) = (Vec::new(), String::new());
-    let statements = body.replace("; let help", "\nlet help").replace("; registry", "\nregistry");
-    for statement in statements.lines().map(|line| line.trim().trim_end_matches(';')) {
-        let mut texts = statement.split('"').skip(1).step_by(2).map(str::to_owned);
-        if statement.starts_with("let help") {
-            help = statement.split_once('"').unwrap().1.trim_end_matches('"').to_owned();
-            continue;
-        }
-        let Some((_, field)) = statement.rsplit_once("self.") else { continue };
-        let Some(field) = field.strip_suffix(".clone())") else { continue };
-        let type_ = type_of(field.trim_start_matches("seen."));
-        let name = texts.next().unwrap();
-        let help = texts.next().unwrap_or_else(|| help.clone());
-        let unit = if statement.contains("with_unit") { "_seconds" } else { "" };
-        let (kind, suffix) = match () {
-            () if type_.contains("Histogram") || type_.contains("Latencies") => ("histogram", ""),
-            () if type_.contains("Counter") || type_.contains("Outcomes") => ("counter", "_total"),
-            () => ("gauge", ""),
-        };
-        rows.push(format!("| `redlock_{name}{unit}{suffix}` | {kind} | {} | {help} |", labels(&type_)));
-    }
-    assert!(rows.len() >= 15, "only {} metrics were found", rows.len());
+    let made = format!("{}{}", block(&code, "fn default() -> Self"), block(&code, "fn new(r: &mut Registry)"));
+    let made = made.split_whitespace().collect::<Vec<_>>().join(" ");
+    let fields = fields.lines().map(|line| line.trim().trim_start_matches("pub ").trim_end_matches(','));
+    let rows: Vec<_> = fields
+        .filter(|line| !line.starts_with("//"))
+        .filter_map(|line| {
+            let (field, type_) = line.split_once(": ")?;
+            metric(type_, made.split_once(&format!(" {field}: "))?.1, &made)
+        })
+        .collect();
+    assert_eq!(rows.len(), 18, "{rows:#?}");
     let introduction = "\
 What `/metrics` on port 8080 of each replica has. Every replica reports what it sees, so take `max` and not `sum` over replicas of gauges of locks \
 and members. [monitoring.md](../monitoring.md) has probes and alerts.";
