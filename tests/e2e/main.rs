@@ -4,6 +4,8 @@
 //! the cluster of `KUBECONFIG`, or else on the local one. The last line is `N passed, N failed`. `--list` prints their names, with or
 //! without a suite, and `--junit FILE` writes the results into a file; `--help` tells the rest.
 
+#![allow(clippy::too_many_lines, reason = "a test tells one story")]
+
 mod believers;
 mod bench;
 #[path = "../support/checker.rs"]
