@@ -2,7 +2,8 @@
 # Runs an end-to-end suite on the local cluster, which it brings up with the
 # operator as it is in this checkout; with CLUSTER=external on the cluster that
 # KUBECONFIG names. The last line is "N passed, N failed".
-# usage: e2e.sh [SUITE] [FILTER]
+# The results are in .local/log/junit-SUITE.xml, too (or where JUNIT says).
+# usage: e2e.sh [SUITE] [FILTER] [OPTION...]
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -28,4 +29,5 @@ fi
 step "End-to-end tests, suite $SUITE"
 # Built first: a build beside them would spoil the times that are measured.
 cargo build --workspace --locked --quiet --test e2e
+export JUNIT=${JUNIT:-$LOCAL/log/junit-$SUITE.xml}
 exec cargo test --workspace --locked --quiet --test e2e -- "$SUITE" "${@:2}"

@@ -20,44 +20,121 @@ pub const VERSION: &str = "v1alpha1";
 /// Field manager of everything that the operator writes.
 pub const FIELD_MANAGER: &str = "redlock-operator";
 
-/// Prefix of the label on the pod that leads an election; the name of the lock follows.
+/// The operator marks the leader of an election with it, so that a Service can select the leader.
+///
+/// On: the pod that leads an election, unless `leaderLabel: false`.
+///
+/// Value: `true`; the name of the lock follows the prefix.
+///
+/// Set by: the operator.
 pub const LEADER_LABEL_PREFIX: &str = "leader.redlock-operator.io/";
-/// Label on all objects of a quorum: the RedisQuorum's name.
+/// It says to which RedisQuorum an object belongs.
+///
+/// On: all objects of a quorum.
+///
+/// Value: the name of the RedisQuorum.
+///
+/// Set by: the operator.
 pub const QUORUM_LABEL: &str = "redlock-operator.io/quorum";
-/// Label on objects of a quorum that live in another namespace: the RedisQuorum's namespace.
+/// It says to which RedisQuorum an object belongs.
+///
+/// On: objects of a quorum in other namespaces.
+///
+/// Value: the namespace of the RedisQuorum.
+///
+/// Set by: the operator.
 pub const QUORUM_NAMESPACE_LABEL: &str = "redlock-operator.io/quorum-namespace";
-/// Label on objects of one member: the member's name, e.g. `main-0`.
+/// It says to which member an object belongs.
+///
+/// On: objects of one member.
+///
+/// Value: the member's name, for example `main-0`.
+///
+/// Set by: the operator.
 pub const MEMBER_LABEL: &str = "redlock-operator.io/member";
-/// Label on a client's Secret: the name in `spec.clients`.
+/// It says to which client a Secret belongs.
+///
+/// On: the Secret of a client.
+///
+/// Value: the client's name in `spec.clients`.
+///
+/// Set by: the operator.
 pub const CLIENT_LABEL: &str = "redlock-operator.io/client";
 
-/// Annotation `"true"` on the RedisQuorum that was created as the default. It is for people to see; the operator is told by a setting.
+/// It shows people which quorum is the default. The operator goes by its settings.
+///
+/// On: the RedisQuorum that the chart has asked for.
+///
+/// Value: `true`.
+///
+/// Set by: the operator.
 pub const DEFAULT_QUORUM_ANNOTATION: &str = "redlock-operator.io/default-quorum";
-/// Annotation by which a person declares the pod with this UID dead, on a RedisQuorum.
+/// It takes your word that this process has ended, and stops waiting for it. Switch the machine off first.
+///
+/// On: RedisQuorum.
+///
+/// Value: the UID of the pod, or for an external member its `runID`.
 pub const PREDECESSOR_DEAD_ANNOTATION: &str = "redlock-operator.io/predecessor-dead";
-/// Annotation by which a person gives a RedisQuorum to another installation of the operator: `<namespace>/<Lease name>`.
+/// It gives the quorum to another installation of the operator.
+///
+/// On: RedisQuorum.
+///
+/// Value: `<namespace>/<Lease name>` of that installation.
 pub const INSTALLATION_ANNOTATION: &str = "redlock-operator.io/installation";
-/// Annotation by which a person stops the replacement of outdated members, on a RedisQuorum: `paused`.
+/// It replaces no further member. Remove the annotation to go on.
+///
+/// On: RedisQuorum.
+///
+/// Value: `paused`.
 pub const ROLLOUT_ANNOTATION: &str = "redlock-operator.io/rollout";
-/// Annotation by which a person asks for new passwords, on a RedisQuorum: any text that was not there before, and then `finish`.
+/// It gives members and clients new passwords. After `finish` the members refuse the old ones.
+///
+/// On: RedisQuorum.
+///
+/// Value: any text that was not there before; later `finish`.
 pub const ROTATE_PASSWORDS_ANNOTATION: &str = "redlock-operator.io/rotate-passwords";
-/// Annotation on a namespace that accepts client Secrets of the quorum `<namespace>/<name>`.
+/// It copies the Secrets of that quorum's clients into this namespace. It deletes the copies when you remove the annotation.
+///
+/// On: Namespace.
+///
+/// Value: `<namespace>/<name>` of a RedisQuorum.
 pub const ACCEPT_CLIENTS_ANNOTATION: &str = "redlock-operator.io/accept-clients-of";
-/// Annotation on a candidate pod for `preference: Priority`: an integer, higher first.
+/// With `preference: Priority` it elects the ready pod with the highest value. A leader that is alive stays.
+///
+/// On: candidate pod.
+///
+/// Value: an integer; 0 without it.
 pub const PRIORITY_ANNOTATION: &str = "redlock-operator.io/priority";
 
-/// On a DistributedLock: the holder is to pass the lock on. The operator takes it off when that is done.
+/// It stops to renew the hold, which runs out within one `ttl`. Then another candidate leads, if there is one. It removes the annotation.
+///
+/// On: DistributedLock.
+///
+/// Value: any text, for example the reason.
 pub const STEP_DOWN_ANNOTATION: &str = "redlock-operator.io/step-down";
-/// On a DistributedLock: an administrator takes the lock away from its holder, and says why. It is sealed and runs out.
+/// It takes the lock from its holder: the hold runs out within one `ttl`. Set `break-by`, too.
+///
+/// On: DistributedLock.
+///
+/// Value: the reason.
 pub const BREAK_ANNOTATION: &str = "redlock-operator.io/break";
-/// On a DistributedLock: an administrator takes the lock away at once, and gives exclusion up for as long as the holder may
-/// still work.
+/// It deletes the key at once. The holder may still work, so this gives up exclusion. Set `break-by`, too.
+///
+/// On: DistributedLock.
+///
+/// Value: the reason.
 pub const BREAK_FORCE_ANNOTATION: &str = "redlock-operator.io/break-force";
-/// On a DistributedLock, beside one of the two before: the user name of whoever breaks it. An admission policy of the chart compares it with
-/// the request.
+/// It names you in the history and in Events. The chart's admission policy refuses another name than yours.
+///
+/// On: DistributedLock.
+///
+/// Value: your user name.
 pub const BREAK_BY_ANNOTATION: &str = "redlock-operator.io/break-by";
-/// On a DistributedLock: the holder gives the lock back. Its value is the fencing token of the hold, so that a late word cannot end
-/// a later one. The operator takes it off when that is done.
+/// It frees the lock at once: this is the word of the holder. Another token ends nothing, and an Event says so. It removes the annotation.
+///
+/// On: DistributedLock.
+///
+/// Value: the fencing token of the hold.
 pub const RELEASE_ANNOTATION: &str = "redlock-operator.io/release";
 
 /// Finalizer of a DistributedLock: its key is released or has expired.

@@ -21,18 +21,71 @@ fn page(name: &str) -> String {
     fs::read_to_string(root().join("docs").join(name)).unwrap()
 }
 
-/// What stands between backticks at the beginning of a table's row.
-fn first_cells(text: &str) -> BTreeSet<String> {
-    text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(name, _)| name.to_owned()).collect()
+/// All Markdown files for readers: README, docs and what else stands at the top.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for folder in [root().to_owned(), root().join("docs"), root().join("docs/reference")] {
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        found.extend(files.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    }
+    assert!(found.len() > 15, "{found:?}");
+    found.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
 }
 
 #[test]
-fn every_reason_of_every_condition_is_explained_and_no_other() {
+fn every_reason_of_every_condition_is_explained() {
     let reasons = AcceptedReason::ALL.iter().map(|reason| reason.as_str());
     let reasons = reasons.chain(HeldReason::ALL.iter().map(|reason| reason.as_str()));
-    let reasons: BTreeSet<String> =
-        reasons.chain(CommonReason::ALL.iter().map(|reason| reason.as_str())).map(str::to_owned).collect();
-    assert_eq!(first_cells(&page("conditions.md")), reasons, "docs/conditions.md");
+    let conditions = page("reference/conditions.md");
+    let explained = |reason: &&str| conditions.lines().any(|line| line.ends_with(&format!(" · {reason}")));
+    let missing: Vec<_> =
+        reasons.chain(CommonReason::ALL.iter().map(|reason| reason.as_str())).filter(|it| !explained(it)).collect();
+    assert!(missing.is_empty(), "docs/reference/conditions.md has no {missing:?}");
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let mut broken = Vec::new();
+    for (path, text) in pages() {
+        // Not the patterns in code.
+        let text: String = text.lines().flat_map(|line| line.split('`').step_by(2).chain(["\n"])).collect();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = link.split('#').next().unwrap();
+            if !file.is_empty() && !link.contains("://") && !path.parent().unwrap().join(file).exists() {
+                broken.push(format!("{}: {link}", path.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+const TESTED: &str = "<!-- tested by: ";
+const NOT_TESTED: &str = "<!-- not tested: ";
+
+/// Every command that a reader may paste names the test or the script that runs it, or says why none does.
+#[test]
+fn every_command_in_the_documentation_is_run_by_a_test_or_says_why_not() {
+    let mut code = String::new();
+    sources(root().join("tests"), &mut code);
+    let mut without = Vec::new();
+    for (path, text) in pages() {
+        let lines: Vec<&str> = text.lines().collect();
+        for (at, _) in lines.iter().enumerate().filter(|(_, line)| line.trim() == "```sh") {
+            let place = format!("{}:{}", path.display(), at + 1);
+            let marker = at.checked_sub(1).map_or("", |before| lines[before].trim());
+            let marked = |beginning| Some(marker.strip_prefix(beginning)?.strip_suffix(" -->")?.to_owned());
+            match (marked(TESTED), marked(NOT_TESTED)) {
+                (Some(by), _) => {
+                    let is_there = root().join(&by).exists() || code.contains(&format!("fn {by}("));
+                    assert!(is_there, "{place}: there is no test {by}");
+                }
+                (None, why) => without.push((place, why)),
+            }
+        }
+    }
+    let unmarked: Vec<_> = without.iter().filter(|(_, why)| why.is_none()).map(|(place, _)| place).collect();
+    assert!(unmarked.is_empty(), "write `{TESTED}NAME -->` or `{NOT_TESTED}WHY -->` above {unmarked:#?}");
+    println!("commands that no test runs: {without:#?}");
 }
 
 /// Every field below this schema, by its path, with its description.
@@ -83,7 +136,7 @@ fn tests_that_the_documentation_names_exist() {
     for folder in ["client/src", "src", "tests"] {
         sources(root().join(folder), &mut code);
     }
-    for page_name in ["complaints.md", "scenarios.md", "security.md"] {
+    for page_name in ["claims.md", "security.md"] {
         let text = page(page_name);
         // Names of tests are sentences: nothing else between backticks has so many underscores.
         let named = text.split('`').skip(1).step_by(2).filter(|word| word.matches('_').count() >= 4);
@@ -93,6 +146,11 @@ fn tests_that_the_documentation_names_exist() {
         assert!(missing.is_empty(), "docs/{page_name} names tests that do not exist: {missing:?}");
     }
 }
+
+/// Characters of the first sentence of a comment.
+const LONGEST_FIRST_LINE: usize = 100;
+/// So many were longer when the rule came. The number only falls.
+const LONG_FIRST_LINES: usize = 304;
 
 /// Words that stand where an actor or a time is missing (docs/STYLE.md, rule 10).
 const AVOIDED: [&str; 7] = ["shall", "anew", "somebody", "whoever", "nobody", "is over", "for ever"];
@@ -117,13 +175,13 @@ fn what_users_read_first_is_plain_and_its_sentences_are_short() {
         let long = text.split(['.', '?', '!']).find(|sentence| sentence.split_whitespace().count() > 30);
         assert!(long.is_none(), "{path}: a sentence of more than 30 words: {long:?}");
     }
-    for name in
-        ["conditions.md", "annotations.md", "clients.md", "external.md", "fencing.md", "monitoring.md", "security.md"]
-    {
-        assert!(avoided(&page(name)).is_empty(), "docs/{name}: {:?}", avoided(&page(name)));
+    // Where a complaint is quoted, or the word is the subject, it may stand. The pages of the argument are still to be rewritten.
+    let to_do = ["safety.md", "algorithm.md", "proof.md"];
+    let exempt =
+        [&["STYLE.md", "CHANGELOG.md", "claims.md", "CONTRIBUTING.md", "ARCHITECTURE.md"][..], &to_do].concat();
+    for (path, text) in pages().iter().filter(|(path, _)| !exempt.iter().any(|name| path.ends_with(name))) {
+        assert!(avoided(text).is_empty(), "{}: {:?}", path.display(), avoided(text));
     }
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    assert!(avoided(&readme).is_empty(), "README.md: {:?}", avoided(&readme));
 }
 
 /// What the operator says in conditions, Events, errors and logs: every text between quotation marks in `src`, but for tests.
@@ -146,17 +204,39 @@ fn messages_of_the_operator_name_their_actors() {
     assert!(bad.is_empty(), "{bad:#?}");
 }
 
+/// docs/STYLE.md, rule 9. Comments of variants that are messages, and of the API, have pages of their own.
 #[test]
-fn annotations_and_labels_are_on_one_page() {
-    let (code, text) = (fs::read_to_string(root().join("src/api.rs")).unwrap(), page("annotations.md"));
-    let constants = code.split("pub const ").skip(1).filter_map(|constant| constant.split_once(": &str = \""));
-    let names: Vec<_> = constants
-        .filter(|(name, _)| name.ends_with("_ANNOTATION") || name.contains("_LABEL"))
-        .map(|(_, value)| value.split('"').next().unwrap())
-        .collect();
-    assert!(names.len() >= 15, "{names:?}");
-    let missing: Vec<_> = names.iter().filter(|name| !text.contains(&format!("| `{name}"))).collect();
-    assert!(missing.is_empty(), "docs/annotations.md says nothing of {missing:?}");
+fn the_first_line_of_a_comment_is_one_short_sentence() {
+    let mut long = Vec::new();
+    let mut files = Vec::new();
+    files_below(&root().join("src"), &mut files);
+    for path in files.iter().filter(|path| !path.starts_with(root().join("src/api"))) {
+        let text = fs::read_to_string(path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let mut is_message = false;
+        for (at, line) in lines.iter().enumerate() {
+            is_message |= line.contains("displaydoc::Display");
+            is_message &= *line != "}";
+            let begins = at == 0 || !lines[at - 1].trim_start().starts_with("///");
+            let next_is_message = || lines[at..].iter().take(6).any(|line| line.contains("displaydoc::Display"));
+            let Some(comment) = line.trim().strip_prefix("/// ").filter(|_| begins && !is_message) else { continue };
+            let sentence = comment.split(". ").next().unwrap();
+            if sentence.chars().count() > LONGEST_FIRST_LINE && !next_is_message() {
+                long.push(format!("{}:{}: {comment}", path.strip_prefix(root()).unwrap().display(), at + 1));
+            }
+        }
+    }
+    assert!(long.len() <= LONG_FIRST_LINES, "{} first lines are too long:\n{}", long.len(), long.join("\n"));
+}
+
+fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files_below(&path, found),
+            false => found.push(path),
+        }
+    }
 }
 
 #[test]

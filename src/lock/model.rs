@@ -7,6 +7,8 @@
 pub mod candidate;
 pub mod contention;
 pub mod decide;
+pub mod end;
+pub mod events;
 pub mod foreign;
 pub mod heartbeat;
 pub mod hold;
@@ -17,6 +19,8 @@ pub mod publications;
 pub mod queue;
 pub mod readiness;
 pub mod record;
+pub mod refusal;
+pub mod said;
 pub mod status;
 pub mod unreadable;
 pub mod verdict;

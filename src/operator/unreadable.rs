@@ -72,12 +72,15 @@ async fn of_kind<K: Kind>(context: &Context, cache: &Cache<K>, said: &mut Said, 
     }
 }
 
+/// This version of the operator cannot read the object: {error}. Its other objects are served. Change what the message names, or delete the
+/// object
+#[derive(displaydoc::Display)]
+struct Unread {
+    error: String,
+}
+
 fn message(raw: &Unreadable) -> String {
-    let error: String = raw.error.chars().take(512).collect();
-    format!(
-        "this version of the operator cannot read the object, and leaves it out: {error}. Change what the message names, or delete the \
-         object; other objects are served"
-    )
+    Unread { error: raw.error.chars().take(512).collect() }.to_string()
 }
 
 /// Its status says so, unless it does already or the API server refuses.

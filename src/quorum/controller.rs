@@ -48,10 +48,10 @@ pub use default::{DefaultQuorumError, ensure_default_quorum, warn_of_other_defau
 use super::model::build::{OperatorPods, build};
 use super::model::plan;
 use super::model::plan::Plan;
+use super::model::problems::Problem;
 use super::model::status::Obstacle;
 use super::session::{ActError, FloorError, QuorumSession, Sessions};
 use crate::api::RedisQuorum;
-use crate::api::conditions::CommonReason;
 use crate::runtime::cache::{Cache, Change};
 use crate::runtime::context::Context;
 use crate::runtime::leader::Term;
@@ -209,7 +209,7 @@ async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action,
         Ok(plan) => carry_out(&leader, &session, &cluster, sights, &memory, &plan).await?,
         Err(invalid) => {
             // Only an edit can mend it: say so, and wait for the edit.
-            let obstacle = Obstacle { reason: CommonReason::InvalidSpec, message: invalid.to_string() };
+            let obstacle = Obstacle::of(&Problem::Invalid(invalid.clone()));
             publish::refuse(&cluster, &quorum, obstacle).await?;
             return Ok(Action::await_change());
         }
@@ -298,7 +298,7 @@ async fn apply(
     let mut in_the_way: Vec<String> = applied.blocked_config.iter().cloned().collect();
     in_the_way.extend(apply::keep_objects(cluster, &leader.owned, kept, observer.plan, &objects).await?);
     applied.obstacle = (!in_the_way.is_empty())
-        .then(|| Obstacle { reason: CommonReason::InvalidSpec, message: in_the_way.join("; ") })
+        .then(|| Obstacle::of(&Problem::InTheWay { objects: in_the_way.join("; ") }))
         .or(without_certificate);
     if applied.obstacle.is_some() || !applied.blocked_clients.is_empty() {
         // What is in the way belongs to others, so nothing tells when it goes.

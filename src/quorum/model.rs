@@ -4,13 +4,16 @@
 //! records, read back: [`lists`] (whose votes count), [`record`] (what the fence knows), [`effective`] (which times are used). One next
 //! step each: [`membership`], [`rollout`], [`rotation`], [`secrets`], [`installation`], and for shared masters [`agreement`].
 //! [`timekeeping`] has the quorum's clock, [`facts`] what pods and nodes say, [`lookup`] which quorum a lock means, [`status`] the
-//! conditions.
+//! conditions. [`problems`], [`blocked`], [`doing`] and [`events`] are what it says in words.
 
 pub mod agreement;
 pub mod auth;
+pub mod blocked;
 pub mod build;
 pub mod condition;
+pub mod doing;
 pub mod effective;
+pub mod events;
 pub mod expose;
 pub mod facts;
 pub mod installation;
@@ -20,6 +23,7 @@ pub mod lookup;
 pub mod member;
 pub mod membership;
 pub mod plan;
+pub mod problems;
 pub mod record;
 pub mod rollout;
 pub mod rotation;

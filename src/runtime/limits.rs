@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 
-use crate::api::{DistributedLock, MemberState, RedisQuorum};
+use crate::api::{MemberState, RedisQuorum};
 
 /// In one namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,28 +25,6 @@ impl Limits {
     pub fn new(locks: usize, quorums: usize) -> Self {
         let limit = |number: usize| if number == 0 { usize::MAX } else { number };
         Self { locks: limit(locks), quorums: limit(quorums) }
-    }
-
-    /// What is said of a lock for which there is no room.
-    #[must_use]
-    pub fn too_many_locks(&self, lock: &DistributedLock) -> String {
-        format!(
-            "namespace {} has {} older DistributedLocks, as many as the operator serves there: the lock is accepted when one of them is gone. \
-             Delete finished claims, for example by ttlAfterFinished, or ask who runs the operator for a larger limits.locksPerNamespace",
-            lock.namespace().unwrap_or_default(),
-            self.locks
-        )
-    }
-
-    /// What is said of a quorum for which there is no room.
-    #[must_use]
-    pub fn too_many_quorums(&self, quorum: &RedisQuorum) -> String {
-        format!(
-            "namespace {} has {} older RedisQuorums, as many as the operator serves there: nothing is made for this one until one of them is \
-             gone. Use one of those, or ask who runs the operator for a larger limits.quorumsPerNamespace",
-            quorum.namespace().unwrap_or_default(),
-            self.quorums
-        )
     }
 
     /// Whether there is no room for a quorum beside the others of its namespace. One that has begun goes on, whatever the limit is now:
@@ -88,6 +66,5 @@ mod tests {
         assert_eq!([&a, &b, &c, &begun].map(|quorum| no_room(quorum)), [false, false, true, false]);
         assert!(!limits.has_no_room(&c, &[c.clone(), a.clone()]), "one of them is gone");
         assert!(!Limits::default().has_no_room(&c, &all));
-        assert!(limits.too_many_quorums(&c).contains("2 older"));
     }
 }

@@ -145,6 +145,21 @@ impl Cluster {
         }
     }
 
+    /// Runs a script as a person would whose kubectl is set to this namespace.
+    pub(crate) async fn shell_in(&self, namespace: &str, script: &str) -> anyhow::Result<Output> {
+        let config = std::env::temp_dir().join(format!("{namespace}.kubeconfig"));
+        let config = config.to_str().context("not a name")?;
+        std::fs::copy(&self.kubeconfig, config)?;
+        let set = ["--kubeconfig", config, "config", "set-context", "--current", "--namespace", namespace];
+        self.kubectl(&set).await?;
+        let folder = self.kubectl.parent().unwrap_or_else(|| Path::new(""));
+        let path = format!("PATH={}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
+        let set = format!("KUBECONFIG={config}");
+        let output = self.run(Path::new("env"), &[&set, &path, "bash", "-c", script], "").await;
+        std::fs::remove_file(config)?;
+        output
+    }
+
     /// Runs kubectl, which must succeed, and gives what it printed.
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let output = self.kubectl_output(arguments, "").await?;

@@ -1,17 +1,21 @@
 //! End-to-end tests against a running cluster with the operator installed.
 //!
 //! `cargo test --test e2e -- SUITE [FILTER]` runs the tests of a suite whose name contains FILTER, one after the other, on
-//! the cluster of `KUBECONFIG`, or else on the local one. The last line is `N passed, N failed`.
+//! the cluster of `KUBECONFIG`, or else on the local one. The last line is `N passed, N failed`. `--list` prints their names, with or
+//! without a suite, and `--junit FILE` writes the results into a file; `--help` tells the rest.
+
+#![allow(clippy::too_many_lines, reason = "a test tells one story")]
 
 mod believers;
 mod bench;
-#[path = "../chaos/checker.rs"]
+#[path = "../support/checker.rs"]
 mod checker;
 mod cluster;
 mod crash;
 mod faults;
 mod figures;
 mod foreign;
+mod front;
 mod history;
 mod hostile;
 mod libraries;
@@ -22,12 +26,12 @@ mod pods;
 mod poll;
 mod quorums;
 mod record;
-#[path = "../simulation/rng.rs"]
+#[path = "../support/rng.rs"]
 mod rng;
 mod runner;
 mod shifted;
 mod spans;
-#[path = "../chaos/store.rs"]
+#[path = "../support/store.rs"]
 mod store;
 mod suite_chaos;
 mod suite_clients;
@@ -42,6 +46,7 @@ mod votes;
 
 use std::process::ExitCode;
 
+use clap::Parser as _;
 use runner::Test;
 use tokio::runtime::Runtime;
 
@@ -70,29 +75,33 @@ fn play(runtime: std::io::Result<Runtime>, part: impl Future<Output = anyhow::Re
 }
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
-    let (suite, filter): (String, String) =
-        (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
-    if suite == votes::monitor::COMMAND {
+    let part = std::env::args().nth(1).unwrap_or_default();
+    if part == votes::monitor::COMMAND {
         return votes::monitor::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    if suite == hostile::ARGUMENT {
+    if part == hostile::ARGUMENT {
         let words: Vec<String> = std::env::args().skip(2).collect();
         return play(runtime, hostile::run(&words));
     }
-    if suite == suite_chaos::outside::ARGUMENT {
+    if part == suite_chaos::outside::ARGUMENT {
         return play(runtime, suite_chaos::outside::run());
     }
-    if suite == shifted::ARGUMENT {
+    if part == shifted::ARGUMENT {
         return play(runtime, shifted::run());
     }
-    let Some((_, tests)) = SUITES.iter().find(|(name, _)| *name == suite) else {
+    let arguments = front::Arguments::parse();
+    if arguments.list {
+        arguments.print(SUITES);
+        return ExitCode::SUCCESS;
+    }
+    let suite = SUITES.iter().find(|(name, _)| arguments.suite.as_deref() == Some(*name));
+    let Some((suite, tests)) = suite else {
         let names: Vec<_> = SUITES.iter().map(|(name, _)| *name).collect();
         eprintln!("usage: cargo test --test e2e -- SUITE [FILTER]; the suites are: {}", names.join(", "));
         return ExitCode::FAILURE;
     };
-    match runtime.map(|runtime| runtime.block_on(runner::run(tests, &filter, suite == VOTES_WATCHED))) {
+    match runtime.map(|runtime| runtime.block_on(runner::run(tests, &arguments, *suite == VOTES_WATCHED))) {
         Ok(Ok(true)) => ExitCode::SUCCESS,
         Ok(Ok(false)) => ExitCode::FAILURE,
         Ok(Err(error)) => {

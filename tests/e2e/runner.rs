@@ -7,12 +7,13 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt, api::ListParams};
 use redlock_operator::time::{Clock as _, SystemClock};
-use tokio::{task::JoinHandle, time::timeout};
+use tokio::time::timeout;
 
 use crate::{
     bench::{Bench, PART_OF},
     cluster::Cluster,
     figures::Figures,
+    front::{Arguments, Missed, Outcome},
     quorums,
 };
 
@@ -56,55 +57,63 @@ fn load() -> String {
     load.split(' ').next().map(|load| format!(" (load average {load} on {cores} cores)")).unwrap_or_default()
 }
 
-/// How the tests went.
-#[derive(Default)]
-struct Tally {
-    passed: usize,
-    failed: usize,
-}
-
-/// Runs the tests whose name contains `filter`; true if none failed. With `votes` a client asks all members for votes beside each test,
-/// and none may be given between a start and its admission.
-pub(crate) async fn run(tests: &[Test], filter: &str, votes: bool) -> anyhow::Result<bool> {
+/// Runs the tests that are meant; true if none failed. With `votes` a client asks all members for votes beside each test, and none may
+/// be given between a start and its admission.
+pub(crate) async fn run(tests: &[Test], arguments: &Arguments, votes: bool) -> anyhow::Result<bool> {
     let cluster = Arc::new(Cluster::find().await?);
     let figures = Arc::new(Figures::default());
     warn_of_leftovers(&cluster).await?;
     quorums::default_is_ready(&cluster).await.context("the operator or its default quorum is not ready")?;
-    let mut tally = Tally::default();
-    for test in tests.iter().filter(|test| test.name.contains(filter)) {
-        if test.needs_local && !cluster.faults.available() {
-            println!("skipped  {}: needs the local cluster", test.name);
-            continue;
-        }
-        println!("running  {}", test.name);
-        let start = SystemClock.boottime();
-        let bench = match Bench::open(test.name, cluster.clone(), figures.clone()).await {
-            Ok(bench) => bench,
-            Err(error) => {
-                println!("FAILED   {}: its namespace could not be made: {error:#}", test.name);
-                tally.failed += 1;
-                continue;
-            }
-        };
-        let result = attempt(test, &bench, votes && cluster.faults.available()).await;
-        let took = SystemClock.boottime().since(start).as_secs_f64();
-        match &result {
-            Ok(()) => println!("ok       {} ({took:.1} s)", test.name),
-            Err(error) => println!("{}\nFAILED   {} ({took:.1} s): {error:#}", bench.dump().await, test.name),
-        }
-        if result.is_err() && std::env::var_os("KEEP").is_some() {
-            println!("kept     namespace {}", bench.namespace);
-            tally.failed += 1;
-            continue;
-        }
-        // Before the next test, which may kill the operator: a pod whose end the operator missed costs two minutes of certainty.
-        let end = tokio::spawn(close(bench));
-        closed(Closing { test: test.name, passed: result.is_ok(), end }, &mut tally).await;
+    let mut outcomes = Vec::new();
+    for test in tests.iter().filter(|test| arguments.means(test)) {
+        outcomes.push(run_one(test, &cluster, &figures, votes).await);
+        // After each test: a run that is stopped leaves what it knows.
+        arguments.report(&outcomes)?;
     }
     println!("\nmeasured{}:\n{figures}", load());
-    let Tally { passed, failed } = tally;
+    let failed = outcomes.iter().filter(|outcome| outcome.is_failure()).count();
+    let passed = outcomes.iter().filter(|outcome| outcome.result.is_ok()).count();
     println!("{passed} passed, {failed} failed");
     Ok(failed == 0 && passed > 0)
+}
+
+async fn run_one(test: &Test, cluster: &Arc<Cluster>, figures: &Arc<Figures>, votes: bool) -> Outcome {
+    let start = SystemClock.boottime();
+    let outcome = |result| Outcome { test: test.name, took: SystemClock.boottime().since(start), result };
+    let failed = |why: String| outcome(Err(Missed::Failed(why)));
+    if test.needs_local && !cluster.faults.available() {
+        println!("skipped  {}: needs the local cluster", test.name);
+        return outcome(Err(Missed::Skipped));
+    }
+    println!("running  {}", test.name);
+    let bench = match Bench::open(test.name, cluster.clone(), figures.clone()).await {
+        Ok(bench) => bench,
+        Err(error) => {
+            println!("FAILED   {}: its namespace could not be made: {error:#}", test.name);
+            return failed(format!("its namespace could not be made: {error:#}"));
+        }
+    };
+    let result = attempt(test, &bench, votes && cluster.faults.available()).await;
+    let took = SystemClock.boottime().since(start).as_secs_f64();
+    match &result {
+        Ok(()) => println!("ok       {} ({took:.1} s)", test.name),
+        Err(error) => println!("{}\nFAILED   {} ({took:.1} s): {error:#}", bench.dump().await, test.name),
+    }
+    if let (Err(error), Some(_)) = (&result, std::env::var_os("KEEP")) {
+        println!("kept     namespace {}", bench.namespace);
+        return failed(format!("{error:#}"));
+    }
+    // Before the next test, which may kill the operator: a pod whose end the operator missed costs two minutes of certainty. A test has
+    // passed when its namespace is gone, too.
+    let closed = tokio::spawn(close(bench)).await.unwrap_or_else(|panic| Err(panic.to_string()));
+    if let Err(error) = &closed {
+        println!("{error}\nFAILED   {}: its namespace could not be removed", test.name);
+    }
+    match (result, closed) {
+        (Ok(()), Ok(())) => outcome(Ok(())),
+        (Err(error), _) => failed(format!("{error:#}")),
+        (_, Err(error)) => failed(format!("its namespace could not be removed: {error}")),
+    }
 }
 
 async fn attempt(test: &Test, bench: &Bench, votes: bool) -> anyhow::Result<()> {
@@ -129,30 +138,10 @@ async fn attempt(test: &Test, bench: &Bench, votes: bool) -> anyhow::Result<()> 
     result.and(ended).and(tally.map(drop))
 }
 
-/// A test whose namespace is being removed.
-struct Closing {
-    test: &'static str,
-    passed: bool,
-    end: JoinHandle<Result<(), String>>,
-}
-
 async fn close(bench: Bench) -> Result<(), String> {
     match bench.close().await {
         Ok(()) => Ok(()),
         Err(error) => Err(format!("{}\n{error:#}", bench.dump().await)),
-    }
-}
-
-/// A test has passed when its namespace is gone, too.
-async fn closed(Closing { test, passed, end }: Closing, tally: &mut Tally) {
-    let end = end.await.unwrap_or_else(|panic| Err(panic.to_string()));
-    if let Err(error) = &end {
-        println!("{error}\nFAILED   {test}: its namespace could not be removed");
-    }
-    if passed && end.is_ok() {
-        tally.passed += 1;
-    } else {
-        tally.failed += 1;
     }
 }
 

@@ -11,6 +11,7 @@ mod operator_killed;
 mod quorum_starts;
 mod refused_later;
 mod refused_manifests;
+mod script;
 mod secrets;
 
 use crate::runner::{Test, tests};
@@ -22,6 +23,7 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere refused_later::what_other_objects_forbid_is_said_in_the_status_and_heals,
     anywhere quorum_starts::a_quorum_starts_closed_and_opens_late,
     anywhere claims::a_second_claim_waits_for_the_first,
+    anywhere script::the_script_of_the_quick_start_works_when_pasted,
     anywhere latency::a_claim_is_held_within_a_tenth_of_a_second,
     anywhere latency::the_next_claim_follows_a_release_within_a_tenth_of_a_second,
     local elections::one_pod_leads_and_the_next_one_follows_within_three_seconds,

@@ -12,6 +12,7 @@ mod history;
 mod link;
 mod nemesis;
 mod quorum;
+#[path = "../support/rng.rs"]
 mod rng;
 mod server;
 

@@ -15,6 +15,7 @@ use crate::{
         model::{
             candidate::{self, Candidate, Ineligible},
             decide::Contender,
+            said::Said,
         },
         replica::liveness::{self, Asked},
     },
@@ -42,13 +43,12 @@ impl Candidates {
             (Some(Claim { identity: Some(identity), .. }), _) => Ok(Contender::Identity(identity.clone())),
             (Some(Claim { pod_name: Some(pod_name), pod_uid, container, .. }), _) => {
                 let pod = self.context.pods.named(&namespace, pod_name);
-                let pod = pod.ok_or_else(|| format!("there is no pod {pod_name} in namespace {namespace}"))?;
+                let name = || format!("{namespace}/{pod_name}");
+                let pod = pod.ok_or_else(|| Ineligible::NoPod { pod: name() }.to_string())?;
                 if pod_uid.is_some() && *pod_uid != pod.uid() {
-                    return Err(format!(
-                        "pod {pod_name} in namespace {namespace} is another one than spec.claim.podUID names"
-                    ));
+                    return Err(Ineligible::OtherPod { pod: name() }.to_string());
                 }
-                let candidate = candidate::bound(&pod, container.as_deref()).map_err(|Ineligible(why)| why)?;
+                let candidate = candidate::bound(&pod, container.as_deref()).map_err(|why| why.to_string())?;
                 Ok(Contender::Instance(Box::new(candidate)))
             }
             (_, Some(election)) => self.elect(lock, &namespace, election),
@@ -58,14 +58,15 @@ impl Candidates {
 
     fn elect(&self, lock: &DistributedLock, namespace: &str, election: &Election) -> Result<Contender, String> {
         let pods = self.context.pods.under(&keys::namespace(namespace));
-        let (candidates, others) = candidate::of_election(election, &pods, &self.context.nodes.all())?;
-        let mut reasons: Vec<_> = others.into_iter().map(|Ineligible(why)| why).collect();
+        let (candidates, others) =
+            candidate::of_election(election, &pods, &self.context.nodes.all()).map_err(|why| why.to_string())?;
+        let mut reasons: Vec<_> = others.iter().map(Ineligible::to_string).collect();
         let any = !candidates.is_empty();
         let candidates = self.without_excluded(lock, candidates);
         match candidate::prefer(&candidates, election.preference) {
             Some(best) => Ok(Contender::Instance(Box::new(best.clone()))),
-            None if any => Err("the only candidate has just released the lock: it may lead again after one ttl".into()),
-            None if reasons.is_empty() => Err("no pod matches spec.election.selector".into()),
+            None if any => Err(Ineligible::JustReleased.to_string()),
+            None if reasons.is_empty() => Err(Ineligible::NoMatch { namespace: namespace.to_owned() }.to_string()),
             None => {
                 reasons.sort();
                 reasons.truncate(5);
@@ -96,8 +97,8 @@ impl Candidates {
         };
         let why = answer.err()?;
         if self.exclusions.add(&uid, &candidate.container_id, now, lock.spec.ttl.get()) {
-            let message = format!("pod {} fails the liveness check: {why}", candidate.pod_name);
-            return Some(Progress::Later(Postponed { reason: HeldReason::NoCandidate, message, pause: NOT_YET_PAUSE }));
+            let pod = format!("{}/{}", lock.namespace().unwrap_or_default(), candidate.pod_name);
+            return Some(Progress::Later(Postponed { said: Said::Unwell { pod, why }, pause: NOT_YET_PAUSE }));
         }
         // That was not known before: the next decision picks another candidate, if there is one.
         Some(Progress::Next(lock.clone()))

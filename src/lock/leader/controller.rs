@@ -125,7 +125,8 @@ fn given_up(parts: &Parts, lock: &DistributedLock) -> Option<(Duration, u32)> {
 async fn handle_raw(parts: &Parts, lock: &Arc<DistributedLock>, left: Duration, count: u32) -> Action {
     let (uid, raw) = (lock.uid().unwrap_or_default(), Raw::failing(&parts.store.newest(lock.clone()), count));
     let now = parts.members.now();
-    let pause = Pause { until: now + left, reason: HeldReason::Pending, message: raw.trouble.message(), unanswered: 0 };
+    let message = raw.trouble.to_string();
+    let pause = Pause { until: now + left, reason: HeldReason::Pending, message, unanswered: 0 };
     if !parts.memory.is_unable(&uid, now) {
         parts.memory.pause(&uid, pause);
         parts.peers.nudge_others(lock);

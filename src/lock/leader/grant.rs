@@ -13,13 +13,14 @@ use super::{
     reachability::Reachability,
 };
 use crate::{
-    api::{DistributedLock, LockHolder, MilliTime, RedisQuorum, conditions::HeldReason},
+    api::{DistributedLock, HeldQuorum, LockHolder, MilliTime, RedisQuorum},
     lock::{
         model::{
             decide::Contender,
             foreign,
             hold::{Hold, Terms},
             orphans, queue,
+            said::Said,
             status::{Granted, full_name},
         },
         replica::access::Access,
@@ -56,7 +57,7 @@ pub(super) enum Answer<'a> {
     /// They have other values on the key.
     Occupied(Occupied),
     /// No majority answered, or too late. In a row of such attempts the pauses grow.
-    Unanswered(String),
+    Unanswered(Said),
     /// They could not be asked.
     Later(Postponed),
 }
@@ -78,13 +79,12 @@ pub(super) async fn acquire<'a>(
     holders: &[Arc<DistributedLock>],
 ) -> Answer<'a> {
     let Bid { lock, access, .. } = bid;
-    let later = |reason, message| Answer::Later(Postponed { reason, message, pause: NOT_YET_PAUSE });
+    let later = |said| Answer::Later(Postponed { said, pause: NOT_YET_PAUSE });
     let Some((session, signer)) = members.signed(&access.quorum) else {
-        let message = format!("this operator has no connection to RedisQuorum {} yet", access.quorum.name);
-        return later(HeldReason::NoQuorum, message);
+        return later(Said::NoConnection { quorum: access.quorum.clone() });
     };
-    if let Some(message) = beyond_the_fence(lock, access, session.max_ttl_in_force()) {
-        return later(HeldReason::Pending, message);
+    if let Some(said) = beyond_the_fence(lock, access, session.max_ttl_in_force()) {
+        return later(said);
     }
     let uid = lock.uid().unwrap_or_default();
     let holders: Vec<_> = holders.iter().map(|holder| &**holder).collect();
@@ -96,8 +96,7 @@ pub(super) async fn acquire<'a>(
         let value = signer.value(&uid, &nonce);
         let started = members.now();
         let (Some(wall), Some(rejoin_delay)) = (session.quorum_time(started), session.rejoin_delay()) else {
-            let message = format!("the clock of RedisQuorum {} is not known yet", access.quorum);
-            return later(HeldReason::NoQuorum, message);
+            return later(Said::NoClock { quorum: access.quorum.clone() });
         };
         let request = AcquireRequest { key: key.clone(), value: value.clone(), ttl: access.ttl, token: true };
         let electorate = session.electorate();
@@ -120,9 +119,12 @@ pub(super) async fn acquire<'a>(
     }
     match outcome {
         Acquire::HeldByOther { longest, seen, .. } => Answer::Occupied(Occupied { session, signer, longest, seen }),
-        Acquire::NoQuorum { failures, .. } => Answer::Unanswered(describe(&failures)),
+        Acquire::NoQuorum { failures, .. } => {
+            let (HeldQuorum { namespace, name, .. }, failures) = (access.quorum.clone(), describe(&failures));
+            Answer::Unanswered(Said::NoMajority { namespace, name, failures })
+        }
         Acquire::Granted(_) | Acquire::Expired | Acquire::CountersApart => {
-            Answer::Unanswered("the members answered too slowly for any validity to be left".to_owned())
+            Answer::Unanswered(Said::TooSlow { quorum: access.quorum.clone(), ttl: access.ttl.into() })
         }
     }
 }
@@ -153,10 +155,10 @@ fn measure(metrics: &Metrics, outcome: &Acquire, took: Duration) {
 
 /// After so many attempts in a row that no majority answered. The pause is longer after each of them, since attempts cost slots; but
 /// members that come back are not kept waiting for longer than a second.
-pub(super) fn unanswered(lock: &DistributedLock, message: String, in_a_row: u32) -> Postponed {
+pub(super) fn unanswered(lock: &DistributedLock, said: Said, in_a_row: u32) -> Postponed {
     let pause = retry_pause(lock);
     let pause = pause.saturating_mul(1 << in_a_row.min(16)).min(LONGEST_UNANSWERED.max(pause));
-    Postponed { reason: HeldReason::NoQuorum, message, pause }
+    Postponed { said, pause }
 }
 
 impl Occupied {
@@ -186,20 +188,15 @@ impl Occupied {
                 |nonce: &Nonce| orphans::stored_values(seen).any(|value| signer.recognise_sealed(&uid, nonce, value));
             memory.sealed_nonce(&uid).is_some_and(|nonce| is_seal(&nonce))
         });
-        let left = self.longest.map_or_else(String::new, |longest| format!(", for {} more", foreign::coarse(longest)));
-        let (reason, message) = if sealed {
-            (HeldReason::LockDelay, format!("the last hold runs out{left}"))
+        let left =
+            |before| self.longest.map_or_else(String::new, |left| format!(" {before} {}", foreign::coarse(left)));
+        let said = if sealed {
+            Said::SealRunsOut { left: left("in") }
         } else {
-            (
-                HeldReason::HeldByOther,
-                format!(
-                    "a client outside this operator, or another quorum, holds {}{left}: {}",
-                    access.key,
-                    foreign::describe(seen, max_ttl)
-                ),
-            )
+            let seen = foreign::describe(seen, max_ttl);
+            Said::Foreign { key: access.key.as_str().to_owned(), left: left("for"), seen }
         };
-        Postponed { reason, message, pause: retry_pause(lock) }
+        Postponed { said, pause: retry_pause(lock) }
     }
 }
 
@@ -303,20 +300,16 @@ fn retry_pause(lock: &DistributedLock) -> Duration {
 
 /// Why a key must not be set with these times. The caches may be older than what the session has learned from the API server's
 /// own answers, and fences wait only for what is in force.
-fn beyond_the_fence(lock: &DistributedLock, access: &Access, in_force: Duration) -> Option<String> {
+fn beyond_the_fence(lock: &DistributedLock, access: &Access, in_force: Duration) -> Option<Said> {
     let longest = access.ttl + lock.spec.lock_delay.map_or(Duration::ZERO, |delay| delay.get());
-    (longest > in_force).then(|| {
-        let (longest, in_force) = (longest.as_millis(), in_force.as_millis());
-        format!(
-            "ttl and lockDelay are {longest} ms, and {in_force} ms of maxTTL of RedisQuorum {} are in force",
-            access.quorum.name
-        )
-    })
+    let (quorum, in_force) = (access.quorum.clone(), in_force);
+    let said = || Said::BeyondTheFence { longest: longest.into(), in_force: in_force.into(), quorum };
+    (longest > in_force).then(said)
 }
 
 fn describe(failures: &[(MemberName, MemberFailure)]) -> String {
     let failures: Vec<_> = failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect();
-    format!("no majority of members answered: {}", failures.join("; "))
+    failures.join("; ")
 }
 
 #[cfg(test)]
@@ -324,7 +317,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::HeldQuorum;
 
     #[test]
     fn nothing_is_granted_for_longer_than_fences_wait() {
@@ -344,7 +336,7 @@ mod tests {
         // The spec is as the caches have it, and may allow what is no longer in force: maxTTL was lowered a moment ago.
         let refused = |ttl, spec| beyond_the_fence(&lock(spec), &access(ttl), Duration::from_secs(10));
         assert_eq!(refused(10, json!({})), None);
-        assert!(refused(11, json!({})).unwrap().contains("RedisQuorum q"));
+        assert!(refused(11, json!({})).unwrap().to_string().contains("RedisQuorum ns/q"));
         assert_eq!(refused(6, json!({"lockDelay": "4s"})), None);
         assert!(refused(6, json!({"lockDelay": "5s"})).is_some(), "a seal lives for that, too");
     }

@@ -8,6 +8,7 @@ use crate::{
     api::conditions::HeldReason,
     lock::model::{
         decide::{Pause, Sealing},
+        said::Said,
         unreadable::Raw,
     },
     redlock::Nonce,
@@ -26,8 +27,7 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(900);
 /// Why a lock is not acquired now, and for how long it is left alone. The next decision says so in the status.
 #[derive(Debug)]
 pub(super) struct Postponed {
-    pub(super) reason: HeldReason,
-    pub(super) message: String,
+    pub(super) said: Said,
     pub(super) pause: Duration,
 }
 
@@ -41,10 +41,10 @@ pub(super) struct Memory {
 impl Memory {
     /// Postpones the next attempt. Whether the lock has come to block no other one by that.
     pub(super) fn postpone(&self, uid: &str, postponed: Postponed, now: Boottime) -> bool {
-        let Postponed { reason, message, pause } = postponed;
+        let Postponed { said, pause } = postponed;
         let was_able = !self.is_unable(uid, now);
-        let unanswered = if reason == HeldReason::NoQuorum { self.unanswered(uid).saturating_add(1) } else { 0 };
-        self.pause(uid, Pause { until: now + pause, reason, message, unanswered });
+        let unanswered = if said.reason() == HeldReason::NoQuorum { self.unanswered(uid).saturating_add(1) } else { 0 };
+        self.pause(uid, Pause { unanswered, ..Pause::new(now + pause, &said) });
         was_able && self.is_unable(uid, now)
     }
 

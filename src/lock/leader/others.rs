@@ -6,8 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use crate::{
-    api::{DistributedLock, HeldQuorum, LOCK_FINALIZER, RedisQuorum, conditions::AcceptedReason},
-    lock::model::{contention::designation, decide::Refusal},
+    api::{DistributedLock, HeldQuorum, LOCK_FINALIZER, RedisQuorum},
+    lock::model::{contention::designation, refusal::Refusal},
     runtime::context::Context,
     time::UnixMillis,
 };
@@ -66,19 +66,12 @@ pub(super) fn named_quorum(context: &Context, lock: &DistributedLock) -> Option<
 
 /// Why a lock is not accepted here.
 pub(super) fn refusal(quorum: &RedisQuorum) -> Refusal {
-    let name = HeldQuorum::of(quorum);
-    let installation = quorum.status.as_ref().and_then(|status| status.installation.as_deref());
-    let message = match installation {
-        Some(installation) => format!(
-            "RedisQuorum {name} is looked after by another installation of the operator ({installation}), which does not look after \
-             locks of this namespace: name another quorum, or let that installation watch this namespace"
-        ),
-        None => format!(
-            "RedisQuorum {name} is in a namespace that this installation of the operator leaves to others, and none looks after it: \
-             install one there, or name another quorum"
-        ),
-    };
-    Refusal { reason: AcceptedReason::OtherInstallation, message }
+    let installation = quorum.status.as_ref().and_then(|status| status.installation.clone());
+    let quorum = HeldQuorum::of(quorum);
+    match installation {
+        Some(installation) => Refusal::OtherInstallation { installation, quorum },
+        None => Refusal::NoInstallation { quorum },
+    }
 }
 
 /// How long to wait for another installation before this one says a word. `None`: another one has spoken, or what stands there is
@@ -155,8 +148,8 @@ mod tests {
             .unwrap()
         };
         let theirs = refusal(&quorum(json!({"installation": "team-a/redlock"})));
-        assert!(theirs.message.contains("team-a/redlock") && theirs.message.contains("a/q"), "{}", theirs.message);
-        assert_eq!(theirs.reason, AcceptedReason::OtherInstallation);
-        assert!(refusal(&quorum(json!({}))).message.contains("none looks after it"));
+        let message = theirs.to_string();
+        assert!(message.contains("team-a/redlock") && message.contains("a/q"), "{message}");
+        assert!(matches!(refusal(&quorum(json!({}))), Refusal::NoInstallation { .. }));
     }
 }

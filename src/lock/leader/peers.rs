@@ -7,12 +7,14 @@ use tokio::sync::broadcast;
 
 use super::{index::Index, others, store::Store};
 use crate::{
-    api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum, conditions::AcceptedReason},
+    api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum},
     lock::{
         model::{
-            decide::Refusal,
             queue::{self, Place},
             record::HoldRecord,
+            refusal::Refusal,
+            said::Said,
+            status::full_name,
             unreadable::{Raw, locate},
         },
         replica::{
@@ -93,10 +95,7 @@ impl Peers {
             let held = location::of(&self.context, &other).map(|record| record.quorum);
             let let_go = other.status.as_ref().and_then(|status| Some(status.let_go.as_ref()?.quorum.clone()));
             let quorum = self.contends(access, [held, let_go], other.namespace() == lock.namespace())?;
-            Some(format!(
-                "{} has the key on RedisQuorum {quorum}, which was the default before: waits until that hold has ended",
-                ObjectRef::from_obj(&*other)
-            ))
+            Some(Said::HeldElsewhere { other: full_name(&other), quorum }.to_string())
         })
     }
 
@@ -109,14 +108,11 @@ impl Peers {
             raw.field("/spec/quorumRef").is_none() && key == Some(&lock.key())
         });
         others.find_map(|other| {
-            let let_go = other.field("/status/letGo/quorum").and_then(|quorum| serde_json::from_value(quorum.clone()).ok());
+            let let_go =
+                other.field("/status/letGo/quorum").and_then(|quorum| serde_json::from_value(quorum.clone()).ok());
             let held = locate(&other, &quorums).map(|place| place.quorum);
             let quorum = self.contends(access, [held, let_go], other.metadata.namespace == lock.namespace())?;
-            Some(format!(
-                "DistributedLock {}, which the operator cannot read, has the key on RedisQuorum {quorum}, which was the default before: \
-                 waits until that hold has ended",
-                other.full_name()
-            ))
+            Some(Said::HeldElsewhere { other: other.full_name(), quorum }.to_string())
         })
     }
 
@@ -218,8 +214,8 @@ impl Peers {
             let other = self.store.get(other)?;
             (queue::is_queued(&other) && self.is_on(access, &other)).then_some(other)
         });
-        if let Some(message) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
-            return Err(Refusal { reason: AcceptedReason::KeyShapeConflict, message });
+        if let Some(conflict) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
+            return Err(conflict);
         }
         Ok(queue::place(lock, &holders, self.first_before(lock, access, eligible).len()))
     }

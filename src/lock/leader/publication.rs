@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use kube::{ResourceExt, runtime::events::EventType};
+use kube::ResourceExt;
 
 use super::{
     grant::Attempt,
@@ -16,10 +16,12 @@ use super::{
     store::{Found, Store},
 };
 use crate::{
-    api::{DistributedLock, DistributedLockStatus, MilliTime, conditions::HeldReason},
+    api::{DistributedLock, DistributedLockStatus, MilliTime},
     lock::model::{
         decide::Contender,
+        events::LockEvent,
         orphans::holder_nonce,
+        said::Said,
         status::{Draft, full_name},
     },
     redlock::Nonce,
@@ -226,8 +228,7 @@ fn granted(
 /// A status that differs from every earlier one.
 fn withdrawn(lock: &DistributedLock, api_now: UnixMillis) -> DistributedLockStatus {
     let time = MilliTime::from_millis(api_now.0).map(|time| time.to_string()).unwrap_or_default();
-    let message = format!("a grant was withdrawn at {time}");
-    Draft::of(lock, api_now).waiting(HeldReason::Pending, &message, None).finish()
+    Draft::of(lock, api_now).says(&Said::Withdrawn { at: time }, None).finish()
 }
 
 /// Makes every grant of this lock that another leader has under way impossible: a write that changes the object. Nothing needs
@@ -250,12 +251,8 @@ pub(super) async fn announce(
     }
     let (name, token) = (attempt.identity(), attempt.grant.token);
     tracing::info!(lock = %full_name(held), holder = name, token = token.get(), votes = %attempt.grant.votes, "lock acquired");
-    store.event(
-        held,
-        EventType::Normal,
-        "LockAcquired",
-        format!("{name} holds {} with fencing token {token}", attempt.key),
-    );
+    let (holder, key) = (name.to_owned(), attempt.key.as_str().to_owned());
+    store.event(held, LockEvent::Acquired { holder, key, token });
     Ok(())
 }
 
@@ -274,7 +271,7 @@ pub(super) fn not_written(lock: &DistributedLock, error: &RequestError) -> Postp
     let source = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
     let source: String = source.chars().take(LONGEST_ERROR).collect();
     tracing::warn!(lock = %full_name(lock), error = error as &dyn std::error::Error, "cannot be written, so not acquired");
-    Postponed { reason: HeldReason::Pending, message: format!("not acquired, {error}{source}"), pause: REFUSED_PAUSE }
+    Postponed { said: Said::NotWritten { failure: format!("{error}{source}") }, pause: REFUSED_PAUSE }
 }
 
 #[cfg(test)]

@@ -18,12 +18,13 @@ use super::{
     release, seal, status, view,
 };
 use crate::{
-    api::{DistributedLock, HeldQuorum, RedisQuorum, conditions::AcceptedReason},
+    api::{DistributedLock, HeldQuorum, RedisQuorum},
     lock::{
         model::{
-            decide::{Contender, Refusal, Step, View, decide},
+            decide::{Contender, Step, View, decide},
             orphans,
             queue::Place,
+            refusal::Refusal,
             status::Draft,
         },
         replica::access::{self, Access},
@@ -101,7 +102,8 @@ fn access(parts: &Parts, lock: &DistributedLock) -> Result<Access, Refusal> {
     let limits = &parts.context.replica.settings.limits;
     let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
     if !is_held && parts.peers.index.has_older(lock, limits.locks) {
-        return Err(Refusal { reason: AcceptedReason::TooManyLocks, message: limits.too_many_locks(lock) });
+        let namespace = lock.namespace().unwrap_or_default();
+        return Err(Refusal::TooManyLocks { namespace, limit: limits.locks });
     }
     access::of(&parts.context, lock)
 }
@@ -213,9 +215,7 @@ async fn acquire(parts: &Parts, lock: &Arc<DistributedLock>, access: &Access, co
             }
             occupied.explain(memory, lock, access, &before, peers.max_ttl(access))
         }
-        Answer::Unanswered(message) => {
-            grant::unanswered(lock, message, memory.unanswered(&lock.uid().unwrap_or_default()))
-        }
+        Answer::Unanswered(said) => grant::unanswered(lock, said, memory.unanswered(&lock.uid().unwrap_or_default())),
         Answer::Later(postponed) => postponed,
     };
     Ok(Progress::Later(postponed))
@@ -245,8 +245,7 @@ async fn leave(parts: &Parts, lock: &Arc<DistributedLock>, quorum: &RedisQuorum)
         Elsewhere::Wait(left) => return Ok(Action::requeue(left)),
         Elsewhere::RemoveFinalizer => remove_finalizer(parts, lock).await?,
         Elsewhere::Refuse => {
-            let Refusal { reason, message } = others::refusal(quorum);
-            let status = Draft::of(lock, now).refused(reason, &message).finish();
+            let status = Draft::of(lock, now).refused(&others::refusal(quorum)).finish();
             status::publish(&parts.store, lock, &status).await?;
         }
         Elsewhere::Leave => {}

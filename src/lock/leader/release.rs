@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, ResourceExt, runtime::events::EventType};
+use kube::{Api, Client, ResourceExt};
 
 use super::{
     labels,
@@ -19,6 +19,7 @@ use crate::{
     lock::{
         model::{
             decide::Freed,
+            events::LockEvent,
             orphans::{self, EVERY_ATTEMPT, holder_nonce},
             queue,
             status::{Draft, full_name},
@@ -50,7 +51,8 @@ pub(super) async fn free(
         reach.delete().await;
     }
     tracing::info!(lock = %full_name(lock), %reason, why, "lock released");
-    store.event(&freed, weight(reason), "LockReleased", why);
+    let event = if reason == HeldReason::Broken { LockEvent::Broken { why } } else { LockEvent::Released { why } };
+    store.event(&freed, event);
     Ok(Progress::News(freed))
 }
 
@@ -100,7 +102,8 @@ pub(super) async fn run_out(
         tell_lost(store, &ending, why);
     } else {
         tracing::info!(lock = %full_name(lock), %reason, why, "lock is no longer renewed and runs out");
-        store.event(&ending, weight(reason), "LockEnding", format!("not renewed any more: {why}"));
+        let (why, broken) = (why.clone(), reason == HeldReason::Broken);
+        store.event(&ending, if broken { LockEvent::Breaking { why } } else { LockEvent::Ending { why } });
     }
     Ok(Progress::Next(ending))
 }
@@ -114,7 +117,7 @@ fn end_of_delay(lock: &DistributedLock, reason: HeldReason, until: MilliTime) ->
 
 fn tell_lost(store: &Store, lock: &Arc<DistributedLock>, why: &str) {
     tracing::warn!(lock = %full_name(lock), why, "lock lost");
-    store.event(lock, EventType::Warning, "LockLost", why);
+    store.event(lock, LockEvent::Lost { why: why.to_owned() });
 }
 
 /// No majority of the members has confirmed the end for so long that none can remember the hold.
@@ -127,10 +130,11 @@ pub(super) async fn let_go_of(
     let nonce = holder_nonce(lock).map_or_else(|| EVERY_ATTEMPT.to_owned(), |nonce| nonce.to_string());
     let let_go =
         members.record(lock).map(|record| LetGo { nonce, quorum: record.quorum, key: record.key.as_str().to_owned() });
-    let why = format!("{why}; no majority of the members answered until the hold must have run out");
+    let event = LockEvent::LetGo { why: why.to_owned() };
+    let why = event.to_string();
     let freed = unpublish(store, members, lock, reason, &why, let_go).await?;
     tracing::warn!(lock = %full_name(lock), %reason, why, "lock let go, its keys are left to run out");
-    store.event(&freed, EventType::Warning, "LockReleased", why);
+    store.event(&freed, event);
     Ok(Progress::News(freed))
 }
 
@@ -221,11 +225,6 @@ async fn release_orphans(members: &Members, lock: &DistributedLock, access: &Acc
     }
 }
 
-/// What a person does to a holder is worth a warning.
-fn weight(reason: HeldReason) -> EventType {
-    if reason == HeldReason::Broken { EventType::Warning } else { EventType::Normal }
-}
-
 /// Adds who broke the lock: the user name that the chart's admission policy has compared with that of the request. A client chooses its
 /// field manager freely, so that says nothing.
 fn attributed(lock: &DistributedLock, reason: HeldReason, why: String) -> String {
@@ -255,14 +254,14 @@ mod tests {
         };
         let none = json!({"transitions": 1});
         let by_alice = lock(json!({"redlock-operator.io/break-by": "alice"}), none.clone());
-        let said = |lock, reason| attributed(lock, reason, "broken: it hangs".into());
-        assert_eq!(said(&by_alice, HeldReason::Broken), "broken: it hangs (by alice)");
-        assert_eq!(said(&by_alice, HeldReason::HolderGone), "broken: it hangs", "another end is not her doing");
-        assert_eq!(said(&lock(json!({}), none), HeldReason::Broken), "broken: it hangs");
+        let said = |lock, reason| attributed(lock, reason, "Broken: it hangs".into());
+        assert_eq!(said(&by_alice, HeldReason::Broken), "Broken: it hangs (by alice)");
+        assert_eq!(said(&by_alice, HeldReason::HolderGone), "Broken: it hangs", "another end is not her doing");
+        assert_eq!(said(&lock(json!({}), none), HeldReason::Broken), "Broken: it hangs");
         let ending = json!({"transitions": 1, "ending": {"since": "2026-01-01T00:00:00Z", "reason": "Broken",
-            "message": "broken: it hangs (by alice)"}});
+            "message": "Broken: it hangs (by alice)"}});
         let again =
-            attributed(&lock(json!({}), ending), HeldReason::Broken, "broken: it hangs (by alice); over".into());
-        assert_eq!(again, "broken: it hangs (by alice); over");
+            attributed(&lock(json!({}), ending), HeldReason::Broken, "Broken: it hangs (by alice); over".into());
+        assert_eq!(again, "Broken: it hangs (by alice); over");
     }
 }

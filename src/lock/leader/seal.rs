@@ -14,6 +14,7 @@ use crate::{
     lock::model::{
         decide::{Pause, Sealing, seal_retry},
         orphans::{self, holder_nonce},
+        said::Said,
     },
     redlock::{AcquireRequest, LockKey, Nonce},
 };
@@ -77,8 +78,7 @@ pub(super) async fn let_go(members: &Members, memory: &Memory, lock: &Arc<Distri
         Sealing::RunsOut(_) | Sealing::Gone => memory.mark_sealed(&uid, nonce, sealing),
         Sealing::Unconfirmed => {
             let until = members.now() + LET_GO_RETRY;
-            let message = "no majority of the members answers about the last hold".to_owned();
-            memory.pause(&uid, Pause { until, reason: HeldReason::NoQuorum, message, unanswered: 0 });
+            memory.pause(&uid, Pause::new(until, &Said::NoWord));
         }
     }
     Progress::Next(lock.clone())

@@ -3,19 +3,16 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{
-    ResourceExt,
-    runtime::{events::EventType, reflector::ObjectRef},
-};
+use kube::{ResourceExt, runtime::reflector::ObjectRef};
 use parking_lot::Mutex;
 
 use super::{members::Members, store::Store};
 use crate::{
     api::{
-        DistributedLock, DistributedLockStatus, RELEASE_ANNOTATION,
+        DistributedLock, DistributedLockStatus,
         conditions::{LockCondition, find_condition},
     },
-    lock::model::{decide::Rest, publications::Publications},
+    lock::model::{decide::Rest, events::LockEvent, publications::Publications},
     runtime::requests::RequestError,
 };
 
@@ -31,7 +28,8 @@ pub(super) async fn publish(
     }
     let written = store.replace_status(lock, status.clone()).await?;
     if let Some(refusal) = new_refusal(lock, &written) {
-        store.event(&written, EventType::Warning, &refusal.reason, &refusal.message);
+        let (accepted, message) = (refusal.reason.clone(), refusal.message.clone());
+        store.event(&written, LockEvent::Refused { accepted, message });
     }
     Ok(written)
 }
@@ -64,11 +62,7 @@ pub(super) async fn clear_requests(
 ) -> Result<Arc<DistributedLock>, RequestError> {
     let cleared = store.clear_annotations(lock, names).await?;
     if let Some(token) = lock.status.as_ref().and_then(|status| status.fencing_token) {
-        let note = format!(
-            "the annotation {RELEASE_ANNOTATION} was removed and nothing was released: its value is not the token of this \
-             hold. The holder releases it with the value {token}"
-        );
-        store.event(&cleared, EventType::Warning, "ReleaseRefused", note);
+        store.event(&cleared, LockEvent::ReleaseRefused { token });
     }
     Ok(cleared)
 }

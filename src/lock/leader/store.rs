@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{DistributedLock, DistributedLockStatus, LOCK_FINALIZER, conditions::HeldReason},
-    lock::replica::shares::Slots,
+    lock::{model::events::LockEvent, replica::shares::Slots},
     runtime::{
         cache::{Guarded, Unreadable},
         context::Context,
@@ -167,12 +167,12 @@ impl Store {
 
     /// Publishes an Event and does not wait for it. What is normal for a claim is in its history: two Events for each claim would be
     /// half of all writes.
-    pub(super) fn event(&self, lock: &Arc<DistributedLock>, type_: EventType, reason: &str, note: impl Into<String>) {
-        if lock.spec.election.is_none() && matches!(type_, EventType::Normal) {
+    pub(super) fn event(&self, lock: &Arc<DistributedLock>, event: LockEvent) {
+        if lock.spec.election.is_none() && matches!(event.kind(), EventType::Normal) {
             return;
         }
-        let (context, lock, reason, note) = (self.context.clone(), lock.clone(), reason.to_owned(), note.into());
-        tokio::spawn(async move { context.event(&*lock, type_, &reason, note).await });
+        let (context, lock) = (self.context.clone(), lock.clone());
+        tokio::spawn(async move { context.event(&*lock, event.kind(), event.reason(), event.to_string()).await });
     }
 
     /// Counts the end of a hold.

@@ -6,7 +6,6 @@ use futures::{StreamExt, stream};
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
-    runtime::events::EventType,
 };
 use serde_json::{Value, json};
 
@@ -22,6 +21,7 @@ use crate::{
     api::{DistributedLock, LOCK_FINALIZER, LetGo},
     lock::model::{
         decide::{Sealing, seal_retry},
+        events::LockEvent,
         orphans::EVERY_ATTEMPT,
         unreadable::{LOOK_AGAIN, Place, Raw, Step, View, decide, ended, ending, locate, told},
     },
@@ -153,8 +153,8 @@ async fn seal_keys(members: &Members, memory: &Memory, raw: &Raw, place: Option<
 
 async fn end(store: &Store, raw: &Raw) -> Result<Option<String>, RequestError> {
     let written = patch_status(store, raw, &ending(raw, store.api_now())).await?;
-    tracing::warn!(lock = raw.full_name(), why = raw.trouble.message(), "its hold is not renewed any more");
-    emit(store, raw, "LockEnding", format!("not renewed any more: {}", raw.trouble.message()));
+    tracing::warn!(lock = raw.full_name(), why = %raw.trouble, "its hold is not renewed any more");
+    emit(store, raw, LockEvent::Breaking { why: raw.trouble.to_string() });
     Ok(written)
 }
 
@@ -176,8 +176,8 @@ async fn free(
     let written = patch_status(store, raw, &ended(raw, let_go.as_ref(), store.api_now())).await?;
     members.holds.forget(raw.uid());
     store.count_end(raw.trouble.held());
-    tracing::warn!(lock = raw.full_name(), why = raw.trouble.message(), "its hold has ended");
-    emit(store, raw, "LockReleased", format!("its hold has ended: {}", raw.trouble.message()));
+    tracing::warn!(lock = raw.full_name(), why = %raw.trouble, "its hold has ended");
+    emit(store, raw, LockEvent::Broken { why: raw.trouble.to_string() });
     Ok(written)
 }
 
@@ -213,7 +213,7 @@ fn raw_api<'a>(store: &Store, raw: &'a Raw) -> (Api<DynamicObject>, &'a str) {
     (api, raw.metadata.name.as_deref().unwrap_or_default())
 }
 
-fn emit(store: &Store, raw: &Raw, reason: &'static str, note: String) {
+fn emit(store: &Store, raw: &Raw, event: LockEvent) {
     let object = DistributedLock { metadata: raw.metadata.clone(), ..DistributedLock::default() };
-    store.event(&Arc::new(object), EventType::Warning, reason, note);
+    store.event(&Arc::new(object), event);
 }

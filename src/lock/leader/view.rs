@@ -7,9 +7,10 @@ use crate::{
     api::DistributedLock,
     lock::{
         model::{
-            decide::{Contender, Held, LetGoView, Refusal},
+            decide::{Contender, Held, LetGoView},
             orphans::holder_nonce,
             queue::Place,
+            refusal::Refusal,
         },
         replica::{access::Access, holder},
     },

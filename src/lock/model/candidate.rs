@@ -40,29 +40,60 @@ pub struct Candidate {
     priority: i64,
 }
 
-/// Why a pod cannot hold a lock now; the text is for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ineligible(pub String);
+/// Why a lock has no candidate, or why a pod is none.
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+#[expect(missing_docs, reason = "a message shows what its fields are")]
+pub enum Ineligible {
+    /// Pod {pod} does not exist
+    NoPod { pod: String },
+    /// Pod {pod} is another one than spec.claim.podUID names. Create a claim for this one
+    OtherPod { pod: String },
+    /// Namespace {namespace} has no pod that spec.election.selector matches. Compare: kubectl -n {namespace} get pods
+    /// --show-labels
+    NoMatch { namespace: String },
+    /// spec.election.selector cannot be used: {error}
+    Selector { error: String },
+    /// The only candidate has just released the lock, and may lead again one ttl later
+    JustReleased,
+    /// Pod {pod} is being deleted
+    Deleted { pod: String },
+    /// Pod {pod} is in phase {phase}
+    Ended { pod: String, phase: String },
+    /// Pod {pod} has no container {container}
+    NoContainer { pod: String, container: String },
+    /// Pod {pod} has the containers {containers}. Set spec.claim.container or spec.election.container, or annotate the
+    /// pod with kubectl.kubernetes.io/default-container
+    WhichContainer { pod: String, containers: String },
+    /// Container {container} of pod {pod} has not started yet
+    NotStarted { pod: String, container: String },
+    /// Container {container} of pod {pod} is not running. If an init container waits for the lock, set
+    /// spec.claim.container to its name
+    NotRunning { pod: String, container: String },
+    /// Pod {pod} is not ready
+    NotReady { pod: String },
+    /// Node {node} of pod {pod} does not report
+    NodeSilent { node: String, pod: String },
+}
 
 /// The instance that a claim on this pod would be bound to: it runs, and its pod is neither being deleted nor marked as ended by
 /// some controller. Readiness is not
 /// asked: a worker may well become ready only once it holds its lock.
 pub fn bound(pod: &Pod, container: Option<&str>) -> Result<Candidate, Ineligible> {
-    let name = pod.name_any();
+    let (name, pod_name) = (pod.name_any(), full_name(pod));
     if pod.metadata.deletion_timestamp.is_some() {
-        return Err(Ineligible(format!("pod {name} is being deleted")));
+        return Err(Ineligible::Deleted { pod: pod_name });
     }
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if let Some(phase @ ("Failed" | "Succeeded")) = phase {
-        return Err(Ineligible(format!("pod {name} is in phase {phase}")));
+        return Err(Ineligible::Ended { pod: pod_name, phase: phase.to_owned() });
     }
     let container = main_container(pod, container)?;
-    let status = evidence::containers(pod)
-        .find(|status| status.name == container)
-        .ok_or_else(|| Ineligible(format!("container {container} of pod {name} has not started yet")))?;
+    let Some(status) = evidence::containers(pod).find(|status| status.name == container) else {
+        return Err(Ineligible::NotStarted { pod: pod_name, container });
+    };
     let running = status.state.as_ref().and_then(|state| state.running.as_ref());
     let (Some(running), Some(container_id)) = (running, status.container_id.clone()) else {
-        return Err(Ineligible(format!("container {container} of pod {name} is not running")));
+        return Err(Ineligible::NotRunning { pod: pod_name, container });
     };
     Ok(Candidate {
         pod_uid: pod.uid().unwrap_or_default(),
@@ -85,7 +116,7 @@ pub fn electable(pod: &Pod, container: Option<&str>) -> Result<Candidate, Inelig
         .as_ref()
         .and_then(|status| status.conditions.as_ref())
         .is_some_and(|conditions| conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
-    if ready { Ok(candidate) } else { Err(Ineligible(format!("pod {} is not ready", candidate.pod_name))) }
+    if ready { Ok(candidate) } else { Err(Ineligible::NotReady { pod: full_name(pod) }) }
 }
 
 /// Which of these pods may be elected, and why the others of those that match may not.
@@ -96,12 +127,12 @@ pub fn of_election(
     election: &Election,
     pods: &[Arc<Pod>],
     all_nodes: &[Arc<Node>],
-) -> Result<(Vec<Candidate>, Vec<Ineligible>), String> {
+) -> Result<(Vec<Candidate>, Vec<Ineligible>), Ineligible> {
     let selector = Selector::try_from(election.selector.clone())
-        .map_err(|error| format!("spec.election.selector cannot be used: {error}"))?;
+        .map_err(|error| Ineligible::Selector { error: error.to_string() })?;
     let (mut candidates, mut others) = (Vec::new(), Vec::new());
     for pod in pods.iter().filter(|pod| selector.matches(pod.labels())) {
-        match electable(pod, election.container.as_deref()).and_then(|candidate| placed(candidate, all_nodes)) {
+        match electable(pod, election.container.as_deref()).and_then(|candidate| placed(candidate, pod, all_nodes)) {
             Ok(candidate) => candidates.push(candidate),
             Err(ineligible) => others.push(ineligible),
         }
@@ -110,10 +141,10 @@ pub fn of_election(
 }
 
 /// What its node says about a candidate.
-fn placed(candidate: Candidate, all_nodes: &[Arc<Node>]) -> Result<Candidate, Ineligible> {
+fn placed(candidate: Candidate, pod: &Pod, all_nodes: &[Arc<Node>]) -> Result<Candidate, Ineligible> {
     let Some(name) = candidate.node_name.as_deref() else { return Ok(candidate) };
     if nodes::is_unreachable(name, all_nodes) {
-        return Err(Ineligible(format!("node {name} of pod {} does not report", candidate.pod_name)));
+        return Err(Ineligible::NodeSilent { node: name.to_owned(), pod: full_name(pod) });
     }
     let node = all_nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name));
     let on_cordoned_node = node.is_some_and(|node| nodes::is_cordoned(node));
@@ -149,12 +180,14 @@ fn main_container(pod: &Pod, asked: Option<&str>) -> Result<String, Ineligible> 
     };
     match chosen {
         Some(name) if names.contains(&name) || is_init(name) => Ok(name.to_owned()),
-        Some(name) => Err(Ineligible(format!("pod {} has no container {name}", pod.name_any()))),
-        None => Err(Ineligible(format!(
-            "pod {} has several containers: name the one that holds the lock in spec.election.container or spec.claim.container, or annotate the pod with {DEFAULT_CONTAINER_ANNOTATION}",
-            pod.name_any()
-        ))),
+        Some(name) => Err(Ineligible::NoContainer { pod: full_name(pod), container: name.to_owned() }),
+        None => Err(Ineligible::WhichContainer { pod: full_name(pod), containers: names.join(", ") }),
     }
+}
+
+/// `namespace/name` for messages.
+fn full_name(pod: &Pod) -> String {
+    format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
 #[cfg(test)]
@@ -184,7 +217,7 @@ mod tests {
     fn a_pod_that_is_not_ready_may_be_bound_but_not_elected() {
         let pod = pod("a-0", "2026-01-01T00:00:00Z", "False", &["app"]);
         assert!(bound(&pod, None).is_ok());
-        assert_eq!(electable(&pod, None), Err(Ineligible("pod a-0 is not ready".into())));
+        assert_eq!(electable(&pod, None), Err(Ineligible::NotReady { pod: "/a-0".into() }));
     }
 
     #[test]
@@ -197,7 +230,7 @@ mod tests {
     #[test]
     fn several_containers_need_a_name_or_an_annotation() {
         let mut pod = pod("a-0", "2026-01-01T00:00:00Z", "True", &["app", "mesh"]);
-        assert!(electable(&pod, None).unwrap_err().0.contains("spec.election.container"));
+        assert!(electable(&pod, None).unwrap_err().to_string().contains("spec.election.container"));
         assert_eq!(electable(&pod, Some("app")).unwrap().container_id, "containerd://a-0-app");
         assert!(electable(&pod, Some("nope")).is_err());
         pod.annotations_mut().insert(DEFAULT_CONTAINER_ANNOTATION.into(), "mesh".into());
@@ -245,7 +278,7 @@ mod tests {
     fn a_pod_that_some_controller_marks_as_ended_is_no_candidate() {
         let mut failed = pod("a-0", "2026-01-01T00:00:00Z", "True", &["app"]);
         failed.status.as_mut().unwrap().phase = Some("Failed".into());
-        assert_eq!(electable(&failed, None), Err(Ineligible("pod a-0 is in phase Failed".into())));
+        assert_eq!(electable(&failed, None), Err(Ineligible::Ended { pod: "/a-0".into(), phase: "Failed".into() }));
     }
 
     #[test]

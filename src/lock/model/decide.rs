@@ -13,14 +13,15 @@ use super::{
     publications::Urgency,
     queue::Place,
     record::HoldRecord,
+    refusal::Refusal,
+    said::Said,
     status::Draft,
     verdict::Verdict,
 };
 use crate::{
     api::{
         BREAK_ANNOTATION, BREAK_BY_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus,
-        RELEASE_ANNOTATION, RedisQuorum, STEP_DOWN_ANNOTATION,
-        conditions::{AcceptedReason, HeldReason},
+        RELEASE_ANNOTATION, RedisQuorum, STEP_DOWN_ANNOTATION, conditions::HeldReason,
     },
     time::{Boottime, UnixMillis},
 };
@@ -40,15 +41,6 @@ pub enum Contender {
     Instance(Box<Candidate>),
 }
 
-/// Why the spec cannot be served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// For the condition Accepted.
-    pub reason: AcceptedReason,
-    /// What to write or wait for.
-    pub message: String,
-}
-
 /// Why no attempt is made before `until`: the last one's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
@@ -60,6 +52,13 @@ pub struct Pause {
     pub message: String,
     /// So many attempts in a row were answered by no majority.
     pub unanswered: u32,
+}
+
+impl Pause {
+    /// Until then nothing else is said.
+    pub fn new(until: Boottime, said: &Said) -> Self {
+        Self { until, reason: said.reason(), message: said.to_string(), unanswered: 0 }
+    }
 }
 
 /// What the members say about the end of a hold.

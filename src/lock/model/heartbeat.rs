@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::end::Unwell;
 use crate::{redlock::Drift, time::Boottime};
 
 /// A heartbeat may always be as slow as this.
@@ -42,7 +43,7 @@ impl Heartbeat {
         if bounds_keys(limit, ttl) {
             Ok(Some(self.since + ttl))
         } else if silent > limit {
-            Err(format!("its heartbeat has been silent for {} ms", silent.as_millis()))
+            Err(Unwell::Silent { silent: silent.into() }.to_string())
         } else {
             Ok(None)
         }
@@ -109,7 +110,7 @@ mod tests {
         let (mut heartbeat, slow) = (Heartbeat::new(at(0)), Duration::from_secs(8));
         heartbeat.see(Some("1".into()), at(2));
         assert_eq!(heartbeat.judge(slow, TTL, at(10)), Ok(None));
-        assert!(heartbeat.judge(slow, TTL, at(11)).unwrap_err().contains("9000 ms"));
+        assert!(heartbeat.judge(slow, TTL, at(11)).unwrap_err().contains("silent for 9s"));
         assert!(heartbeat.judge(TTL / 2, TTL, at(11)).is_ok(), "this one bounds the keys");
         assert!(bounds_keys(Duration::from_secs(1), Duration::from_secs(1)), "1s is always allowed");
     }

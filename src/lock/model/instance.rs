@@ -6,6 +6,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
+use super::end::Doubt;
 use crate::{
     evidence::{self, ContainerEvidence, container_state},
     time::UnixMillis,
@@ -26,8 +27,8 @@ pub enum Instance {
 }
 
 impl Instance {
-    fn doubt(why: &str) -> Self {
-        Self::Doubt(why.to_owned())
+    pub(super) fn doubt(why: Doubt) -> Self {
+        Self::Doubt(why.to_string())
     }
 }
 
@@ -52,16 +53,14 @@ pub fn judge(container_id: Option<&str>, sight: Sight<'_>, now: UnixMillis) -> I
     let Some(pod) = sight.pod else {
         return match sight.departed.map(evidence) {
             Some(ContainerEvidence::Dead) => Instance::Terminated,
-            _ => Instance::doubt("its pod vanished before its container was reported as terminated"),
+            _ => Instance::doubt(Doubt::Vanished),
         };
     };
     match evidence(pod) {
         ContainerEvidence::Dead => Instance::Terminated,
-        ContainerEvidence::Doubt => Instance::doubt("its pod's status no longer shows its container"),
-        ContainerEvidence::Runs if sight.node_is_lost => Instance::doubt("its node does not report to the API server"),
-        ContainerEvidence::Runs if is_overdue(pod, now) => {
-            Instance::doubt("its pod was to be deleted a minute ago and no kubelet has reported its end")
-        }
+        ContainerEvidence::Doubt => Instance::doubt(Doubt::NotShown),
+        ContainerEvidence::Runs if sight.node_is_lost => Instance::doubt(Doubt::NodeSilent),
+        ContainerEvidence::Runs if is_overdue(pod, now) => Instance::doubt(Doubt::Overdue),
         ContainerEvidence::Runs => Instance::Running,
     }
 }

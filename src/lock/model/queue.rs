@@ -5,7 +5,10 @@ use std::cmp::Reverse;
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::status::{LAST_POSITION, full_name};
+use super::{
+    refusal::Refusal,
+    status::{LAST_POSITION, full_name},
+};
 use crate::api::{
     DistributedLock, LockHolder,
     conditions::{LockCondition, is_true},
@@ -48,7 +51,7 @@ pub fn place(lock: &DistributedLock, holders: &[&DistributedLock], ahead: usize)
 }
 
 fn named<'a>(held: impl Iterator<Item = (&'a &'a DistributedLock, &'a LockHolder)>) -> String {
-    let mut names: Vec<_> = held.map(|(peer, holder)| format!("{} ({})", holder.identity, peer.name_any())).collect();
+    let mut names: Vec<_> = held.map(|(peer, holder)| format!("{} ({})", holder.identity, full_name(peer))).collect();
     let more = names.len().saturating_sub(NAMED);
     names.truncate(NAMED);
     if more > 0 {
@@ -86,7 +89,7 @@ pub fn free_slots(lock: &DistributedLock, holders: &[&DistributedLock]) -> Vec<O
     (0..lock.spec.slots.min(MOST_SLOTS)).filter(|slot| !taken.contains(slot)).map(Some).collect()
 }
 
-/// Why `lock` cannot use its key with its number of slots; the text says what to do. `oldest` is the oldest lock that waits for the key.
+/// Why `lock` cannot use its key with its number of slots. `oldest` is the oldest lock that waits for the key.
 ///
 /// Another number of slots makes other keys in Redis, and their holders do not exclude each other. So the number of an object that
 /// holds the key counts, however young that object is. While it has no holder, the oldest object that waits for it fixes the
@@ -95,18 +98,13 @@ pub fn shape_conflict(
     lock: &DistributedLock,
     holders: &[&DistributedLock],
     oldest: Option<&DistributedLock>,
-) -> Option<String> {
+) -> Option<Refusal> {
     if let Some(holder) = holders.iter().find(|peer| slots(peer) != slots(lock)) {
-        let (name, slots) = (full_name(holder), holder.spec.slots);
-        return Some(format!(
-            "{name} holds the key with slots: {slots}: write the same, wait for its end, or use another key"
-        ));
+        return Some(Refusal::HeldWithOtherSlots { other: full_name(holder), slots: holder.spec.slots });
     }
     let oldest = oldest.filter(|oldest| holders.is_empty() && age(oldest) < age(lock))?;
-    (slots(oldest) != slots(lock)).then(|| {
-        let (name, slots) = (full_name(oldest), oldest.spec.slots);
-        format!("{name} is older and uses the key with slots: {slots}: write the same, or use another key")
-    })
+    let other = || Refusal::OlderWithOtherSlots { other: full_name(oldest), slots: oldest.spec.slots };
+    (slots(oldest) != slots(lock)).then(other)
 }
 
 /// Whether a key in Redis may belong to a hold of this object: one that is ending, or was let go without an answer of the members, still
@@ -249,7 +247,7 @@ mod tests {
     fn among_objects_that_wait_the_oldest_fixes_the_number_of_slots() {
         let old = shaped("a", "2026-01-01T00:00:00Z", 2, waiting());
         let young = shaped("b", "2026-01-01T00:00:01Z", 3, waiting());
-        assert!(shape_conflict(&young, &[], Some(&old)).unwrap().starts_with("ns/a is older"));
+        assert!(shape_conflict(&young, &[], Some(&old)).unwrap().to_string().contains("ns/a is older"));
         assert!(shape_conflict(&old, &[], Some(&old)).is_none());
         assert!(shape_conflict(&old, &[], Some(&young)).is_none());
     }
@@ -258,7 +256,7 @@ mod tests {
     fn the_number_of_slots_of_a_holder_counts_whatever_its_age() {
         let waits = shaped("c", "2026-01-01T00:00:00Z", 2, waiting());
         let holder = shaped("a2", "2026-01-01T00:00:09Z", 1, held());
-        assert!(shape_conflict(&waits, &[&holder], Some(&waits)).unwrap().starts_with("ns/a2 holds the key"));
+        assert!(shape_conflict(&waits, &[&holder], Some(&waits)).unwrap().to_string().contains("ns/a2 holds the key"));
         let next = shaped("d", "2026-01-01T00:00:10Z", 1, waiting());
         assert!(shape_conflict(&next, &[&holder], Some(&waits)).is_none(), "it waits behind a holder of its own kind");
     }
@@ -271,7 +269,7 @@ mod tests {
         let over = shaped("a", "2026-01-01T00:00:09Z", 1, over);
         assert!(holds(&over));
         let lock = shaped("b", "2026-01-01T00:00:00Z", 2, waiting());
-        assert!(shape_conflict(&lock, &[&over], Some(&lock)).unwrap().starts_with("ns/a holds the key"));
+        assert!(shape_conflict(&lock, &[&over], Some(&lock)).unwrap().to_string().contains("ns/a holds the key"));
     }
 
     #[test]

@@ -6,7 +6,13 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::{hold::Hold, readiness::set_ready, record::HoldRecord};
+use super::{
+    hold::Hold,
+    readiness::set_ready,
+    record::HoldRecord,
+    refusal::Refusal,
+    said::{Noted, Said},
+};
 use crate::{
     api::{
         DistributedLock, DistributedLockStatus, Ending, LetGo, LockHolder, MilliTime, PastHold,
@@ -86,17 +92,16 @@ impl Draft {
         self
     }
 
-    /// The spec cannot be served; the message says what to write or wait for instead.
+    /// The operator cannot serve the specification.
     #[must_use]
-    pub fn refused(mut self, reason: AcceptedReason, message: &str) -> Self {
-        self.set(LockCondition::Accepted, false, reason, message);
-        self.waiting(HeldReason::NotAccepted, message, None)
+    pub fn refused(self, refusal: &Refusal) -> Self {
+        self.refused_while_held(refusal).waiting(HeldReason::NotAccepted, &refusal.to_string(), None)
     }
 
     /// The specification cannot be served as it is now, but what is held goes on.
     #[must_use]
-    pub fn refused_while_held(mut self, reason: AcceptedReason, message: &str) -> Self {
-        self.set(LockCondition::Accepted, false, reason, message);
+    pub fn refused_while_held(mut self, refusal: &Refusal) -> Self {
+        self.set(LockCondition::Accepted, false, refusal.reason(), refusal.to_string());
         self
     }
 
@@ -119,6 +124,12 @@ impl Draft {
         self
     }
 
+    /// Nobody holds it; the message tells its reason, too.
+    #[must_use]
+    pub fn says(self, said: &Said, position: Option<usize>) -> Self {
+        self.waiting(said.reason(), &said.to_string(), position)
+    }
+
     /// Whether the last round found a majority of members.
     #[must_use]
     pub fn quorum_available(mut self, trouble: Option<&str>) -> Self {
@@ -132,7 +143,8 @@ impl Draft {
     /// Held from now on.
     #[must_use]
     pub fn granted(mut self, grant: Granted<'_>) -> Self {
-        let message = format!("{} holds {}", grant.holder.identity, grant.key);
+        let (holder, key) = (grant.holder.identity.clone(), grant.key.to_owned());
+        let said = Said::Held { holder, key, token: grant.token };
         self.status.holder = Some(grant.holder);
         self.status.fencing_token = Some(grant.token.get());
         self.status.acquired_at = MilliTime::from_millis(grant.acquired_at.0);
@@ -140,7 +152,7 @@ impl Draft {
         self.status.let_go = None;
         self.status.queue_position = Some(0);
         self.status.transitions += 1;
-        self.set(LockCondition::Held, true, HeldReason::Held, message);
+        self.set(LockCondition::Held, true, said.reason(), said.to_string());
         self.validity(grant.acquired_at, grant.valid_until, Some(grant.votes)).quorum_available(None)
     }
 
@@ -171,12 +183,8 @@ impl Draft {
         if !gap.is_zero() {
             // Its time of transition is that of the last delay.
             conditions.retain(|condition| !is_delayed(condition));
-            let message = format!(
-                "validUntil had passed for {} ms when this was written, though the hold was renewed in time: the API server took the write \
-                 late. Those who read validUntil saw no holder meanwhile. The lock itself was not lost. Use a longer ttl, or validity: Transitions",
-                gap.as_millis()
-            );
-            self.set(LockCondition::PublicationDelayed, true, CommonReason::WrittenLate, message);
+            let noted = Noted::WrittenLate { gap: gap.into() };
+            self.set(LockCondition::PublicationDelayed, true, noted.reason(), noted.to_string());
         } else if said.is_some_and(|said| self.now.as_second() - said.as_second() > DELAY_IS_SAID_FOR) {
             conditions.retain(|condition| !is_delayed(condition));
         }
@@ -193,10 +201,8 @@ impl Draft {
             if votes.yes == votes.of {
                 self.set(LockCondition::FullyReplicated, true, CommonReason::AllMembers, "");
             } else {
-                let message = format!(
-                    "{votes} members hold the key: the others get it again at the next renewal after they answer"
-                );
-                self.set(LockCondition::FullyReplicated, false, CommonReason::MembersMissing, message);
+                let noted = Noted::MembersMissing { votes };
+                self.set(LockCondition::FullyReplicated, false, noted.reason(), noted.to_string());
             }
         }
         self
@@ -208,14 +214,13 @@ impl Draft {
     pub fn ending(mut self, reason: HeldReason, why: &str, until: Option<MilliTime>) -> Self {
         let since = MilliTime::from(self.now);
         self.status.ending = Some(Ending { since, reason: reason.to_string(), until, message: shortened(why) });
-        let until = until.map_or_else(|| "its validity has run out".to_owned(), |until| until.to_string());
-        if reason == HeldReason::Expired {
-            let message =
-                format!("lost, {why}: granted again when a majority of the members says that its key is gone");
-            self.set(LockCondition::Held, false, reason, message);
-        } else {
-            self.set(LockCondition::Held, true, HeldReason::Ending, format!("not renewed, {why}: held until {until}"));
-        }
+        let why = why.to_owned();
+        let said = match until {
+            _ if reason == HeldReason::Expired => Said::Lost { why },
+            Some(until) => Said::Ending { why, until },
+            None => Said::RunOut { why },
+        };
+        self.set(LockCondition::Held, reason != HeldReason::Expired, said.reason(), said.to_string());
         self
     }
 

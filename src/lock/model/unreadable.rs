@@ -33,11 +33,14 @@ const FIRST_PAUSE: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
 /// Why a lock is not handled like others.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
 pub enum Trouble {
-    /// Its JSON cannot be read as a lock, for this reason.
+    /// This version of the operator cannot read the object: {0}. It does not grant the lock, and lets a hold run out.
+    /// Change what the message names, or delete the object
     Unreadable(String),
-    /// Its handling panicked so many times in a row.
+    /// The operator panicked {0} times in a row while it handled this object, which is a fault of the operator. It does
+    /// not grant the lock, and lets a hold run out. It tries again when the object changes, or after at most 10
+    /// minutes. Report it with the operator's log
     Panics(u32),
 }
 
@@ -57,20 +60,6 @@ impl Trouble {
         match self {
             Self::Unreadable(_) => HeldReason::Unreadable,
             Self::Panics(_) => HeldReason::OperatorFault,
-        }
-    }
-
-    /// What is wrong, and what helps.
-    #[must_use]
-    pub fn message(&self) -> String {
-        match self {
-            Self::Unreadable(error) => format!(
-                "this version of the operator cannot read the object: {error}: change what it names, or delete the object"
-            ),
-            Self::Panics(count) => format!(
-                "the operator panicked {count} times in a row while it handled this object, which is a fault of the operator: it tries \
-                 again when the object changes, or some minutes later; its log says more"
-            ),
         }
     }
 }

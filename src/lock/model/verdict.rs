@@ -8,7 +8,10 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 
-use super::instance::Instance;
+use super::{
+    end::{Doubt, End},
+    instance::Instance,
+};
 use crate::{
     api::{
         BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, Ending, RELEASE_ANNOTATION, STEP_DOWN_ANNOTATION,
@@ -27,6 +30,16 @@ pub enum Verdict {
     Release(HeldReason, String),
     /// It is not renewed any more; it is sealed and runs out, or goes when the container has terminated.
     LetExpire(HeldReason, String),
+}
+
+impl Verdict {
+    fn release(end: &End) -> Self {
+        Self::Release(end.reason(), end.to_string())
+    }
+
+    fn let_expire(end: &End) -> Self {
+        Self::LetExpire(end.reason(), end.to_string())
+    }
 }
 
 /// What is known about the holder's processes.
@@ -65,7 +78,7 @@ pub struct Cordon {
 /// Judges the hold in `lock.status` by everything but the holder's own answers.
 pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if let Some(reason) = annotation(lock, BREAK_FORCE_ANNOTATION) {
-        return Verdict::Release(HeldReason::Broken, format!("broken by force, exclusion was given up: {reason}"));
+        return Verdict::release(&End::BrokenByForce { reason: reason.to_owned() });
     }
     if let Some(ending) = lock.status.as_ref().and_then(|status| status.ending.as_ref()) {
         return judge_ending(lock, evidence, ending);
@@ -75,14 +88,12 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
         return if is_deleting(lock) && evidence.namespace_ends { namespace_ends() } else { Verdict::Keep };
     }
     if is_released(lock) {
-        return released();
+        return Verdict::release(&End::Released);
     }
     match &evidence.liveness {
-        Liveness::Bound(Instance::Terminated) => terminated(),
-        Liveness::Bound(Instance::Doubt(why)) => Verdict::LetExpire(HeldReason::HolderGone, why.clone()),
-        Liveness::Owned(Instance::Doubt(why)) => {
-            Verdict::LetExpire(HeldReason::Released, format!("the claim was deleted with its owner, and {why}"))
-        }
+        Liveness::Bound(Instance::Terminated) => Verdict::release(&End::Terminated),
+        Liveness::Bound(Instance::Doubt(why)) => Verdict::let_expire(&End::InDoubt { doubt: why.clone() }),
+        Liveness::Owned(Instance::Doubt(why)) => Verdict::let_expire(&End::DeletedWithOwner { doubt: why.clone() }),
         Liveness::Owned(Instance::Terminated) | Liveness::Unbound if is_deleting(lock) && is_free_identity(lock) => {
             deleted(lock, evidence)
         }
@@ -93,10 +104,10 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
 /// An end that has begun goes on, also when its cause is gone. Only known death or the holder's word make it quicker.
 fn judge_ending(lock: &DistributedLock, evidence: &Evidence, ending: &Ending) -> Verdict {
     if evidence.liveness == Liveness::Bound(Instance::Terminated) {
-        return terminated();
+        return Verdict::release(&End::Terminated);
     }
     if is_released(lock) {
-        return released();
+        return Verdict::release(&End::Released);
     }
     let reason = HeldReason::ALL.iter().find(|reason| reason.as_str() == ending.reason);
     let why = ending.message.clone().unwrap_or_default();
@@ -109,51 +120,39 @@ fn deleted(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
         return namespace_ends();
     }
     match lock.owner_references().iter().find(|owner| !is_watched_owner(owner)) {
-        Some(owner) => {
-            let why = format!(
-                "the claim has an owner ({} {}) whose processes the operator does not know",
-                owner.kind, owner.name
-            );
-            Verdict::LetExpire(HeldReason::Released, why)
+        Some(OwnerReference { kind, name, .. }) => {
+            Verdict::let_expire(&End::UnknownOwner { kind: kind.clone(), name: name.clone() })
         }
-        None => Verdict::Release(HeldReason::Released, "the claim was deleted".into()),
+        None => Verdict::release(&End::Deleted),
     }
 }
 
 /// What people ask for, and what the specification limits.
 fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if let Some(reason) = annotation(lock, BREAK_ANNOTATION) {
-        return Verdict::LetExpire(HeldReason::Broken, format!("broken: {reason}"));
+        return Verdict::let_expire(&End::Broken { reason: reason.to_owned() });
     }
     if annotation(lock, STEP_DOWN_ANNOTATION).is_some() {
-        return Verdict::LetExpire(HeldReason::SteppedDown, "asked to step down".into());
+        return Verdict::let_expire(&End::SteppedDown);
     }
     if is_deleting(lock) && !matches!(evidence.liveness, Liveness::Owned(Instance::Running)) {
-        return Verdict::LetExpire(HeldReason::Released, "the lock was deleted while its holder works".into());
+        return Verdict::let_expire(&End::DeletedWhileHeld);
     }
     if lock.spec.suspend {
-        return Verdict::LetExpire(HeldReason::Suspended, "the lock was suspended".into());
+        return Verdict::let_expire(&End::Suspended);
     }
     if let Some(cordon) = evidence.cordon.as_ref().filter(|cordon| was_acquired_before(lock, cordon.at)) {
-        return Verdict::LetExpire(HeldReason::SteppedDown, format!("its node {} was cordoned", cordon.node));
+        return Verdict::let_expire(&End::Cordoned { node: cordon.node.clone() });
     }
     if has_reached_max_hold(lock, evidence.quorum_now) {
-        return Verdict::LetExpire(HeldReason::MaxHoldReached, "maxHold has passed".into());
+        return Verdict::let_expire(&End::MaxHold);
     }
     Verdict::Keep
 }
 
-fn terminated() -> Verdict {
-    Verdict::Release(HeldReason::HolderGone, "its container has terminated".into())
-}
-
-fn released() -> Verdict {
-    Verdict::Release(HeldReason::Released, "its holder released it".into())
-}
-
 /// The namespace controller deletes claims and pods together, and pods may work through their grace period.
 pub fn namespace_ends() -> Verdict {
-    Verdict::LetExpire(HeldReason::Released, "its namespace is being deleted".into())
+    Verdict::let_expire(&End::NamespaceEnds)
 }
 
 /// Whether everything in the namespace is being deleted.
@@ -225,7 +224,7 @@ pub fn belongs_to(pod: &Pod, owner: &OwnerReference) -> bool {
 /// One that runs keeps the claim, one in doubt lets it run out, and none at all proves nothing. `complete`: there were no others. Of a Job
 /// that is never known: a pod that was deleted by force, before this replica started, may run on where nothing shows it.
 pub(in crate::lock) fn all_of(instances: Vec<Instance>, complete: bool) -> Instance {
-    let nothing = || Instance::Doubt("none of the owner's pods was seen to end".to_owned());
+    let nothing = || Instance::doubt(Doubt::NoPods);
     if instances.contains(&Instance::Running) {
         return Instance::Running;
     }
@@ -233,7 +232,7 @@ pub(in crate::lock) fn all_of(instances: Vec<Instance>, complete: bool) -> Insta
     doubt.unwrap_or_else(|| match () {
         () if instances.is_empty() => nothing(),
         () if complete => Instance::Terminated,
-        () => Instance::Doubt("the pods of its Job that are known have ended".to_owned()),
+        () => Instance::doubt(Doubt::OtherPods),
     })
 }
 

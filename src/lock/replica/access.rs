@@ -5,8 +5,8 @@ use std::time::Duration;
 use kube::{ResourceExt, runtime::reflector::ObjectRef};
 
 use crate::{
-    api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum, conditions::AcceptedReason},
-    lock::model::{decide::Refusal, record::slot_key},
+    api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum},
+    lock::model::{record::slot_key, refusal::Refusal},
     quorum::model::lookup::{self, LookupError},
     redlock::LockKey,
     runtime::context::Context,
@@ -51,7 +51,7 @@ pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> 
     let namespace = context.namespaces.cluster_named(&namespace);
     let default = context.replica.settings.default_quorum.as_ref();
     let quorum = lookup::quorum_of(lock, |quorum| context.quorums.get(quorum), default, namespace.as_deref())
-        .map_err(|error| unreadable(context, &error).unwrap_or_else(|| error.into()))?;
+        .map_err(|error| unreadable(context, &error).unwrap_or(Refusal::Lookup(error)))?;
     check(lock, &quorum)?;
     let ttl = lock.spec.ttl.get();
     Ok(Access {
@@ -68,80 +68,43 @@ fn unreadable(context: &Context, error: &LookupError) -> Option<Refusal> {
     let (LookupError::NotFound { namespace, name } | LookupError::DefaultNotFound { namespace, name }) = error else {
         return None;
     };
-    let message = format!(
-        "this version of the operator cannot read RedisQuorum {namespace}/{name}: its condition Ready says what to change there"
-    );
     let is_unreadable = context.quorums.is_unreadable(&ObjectRef::new(name).within(namespace));
-    is_unreadable.then_some(Refusal { reason: AcceptedReason::QuorumNotFound, message })
+    is_unreadable.then(|| Refusal::UnreadableQuorum { namespace: namespace.clone(), name: name.clone() })
 }
 
 /// What the schema cannot check: the lock's times against its quorum's.
-fn check(lock: &DistributedLock, quorum: &RedisQuorum) -> Result<(), Refusal> {
-    let ttl = lock.spec.ttl;
-    let name = quorum.name_any();
-    let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
-    let refuse = |reason, message| Err(Refusal { reason, message });
-    if ttl > quorum.spec.max_ttl {
-        return refuse(
-            AcceptedReason::TTLTooLong,
-            format!(
-                "ttl {ttl} is longer than maxTTL {} of RedisQuorum {name}: write a shorter ttl",
-                quorum.spec.max_ttl
-            ),
-        );
+fn check(lock: &DistributedLock, redis_quorum: &RedisQuorum) -> Result<(), Refusal> {
+    let (ttl, delay) = (lock.spec.ttl, lock.spec.lock_delay.unwrap_or_default());
+    let (max_ttl, node_timeout) = (redis_quorum.spec.max_ttl, redis_quorum.spec.node_timeout);
+    let quorum = lookup::full_name(redis_quorum);
+    if ttl > max_ttl {
+        return Err(Refusal::Ttl { ttl, max_ttl, quorum });
     }
-    // A longer TTL than the fence waits for must not be used before the fence waits for it.
-    if in_force.is_none_or(|in_force| ttl > in_force) {
-        return refuse(AcceptedReason::QuorumNotReady, not_ready(lock, quorum));
+    let shortest = node_timeout.get() * MIN_TTL_IN_NODE_TIMEOUTS;
+    match redis_quorum.status.as_ref().and_then(|status| status.max_ttl_in_force) {
+        None => Err(starting(redis_quorum)),
+        // A longer TTL than the fence waits for must not be used before the fence waits for it.
+        Some(in_force) if ttl > in_force => Err(Refusal::LargerMaxTtl { ttl, in_force, quorum, max_ttl }),
+        // The seal that carries the delay must not outlive what a fence waits for, or a restarted member would forget it.
+        Some(in_force) if ttl.get() + delay.get() > in_force.get() => {
+            Err(Refusal::LockDelay { ttl, delay, max_ttl, quorum })
+        }
+        Some(_) if ttl.get() < shortest => {
+            Err(Refusal::ShortTtl { ttl, node_timeout, quorum, shortest: shortest.into() })
+        }
+        Some(_) => Ok(()),
     }
-    // The seal that carries the delay must not outlive what a fence waits for, or a restarted member would forget it.
-    let delay = lock.spec.lock_delay.unwrap_or_default();
-    if in_force.is_some_and(|in_force| ttl.get() + delay.get() > in_force.get()) {
-        return refuse(
-            AcceptedReason::TTLTooLong,
-            format!(
-                "ttl {ttl} and lockDelay {delay} together are longer than maxTTL {} of RedisQuorum {name}: write a shorter lockDelay",
-                quorum.spec.max_ttl
-            ),
-        );
-    }
-    let shortest = quorum.spec.node_timeout.get() * MIN_TTL_IN_NODE_TIMEOUTS;
-    if ttl.get() < shortest {
-        return refuse(
-            AcceptedReason::TTLTooShort,
-            format!(
-                "ttl {ttl} is shorter than ten times the nodeTimeout {} of RedisQuorum {name}: write at least {}",
-                quorum.spec.node_timeout,
-                crate::api::GoDuration::from(shortest)
-            ),
-        );
-    }
-    Ok(())
 }
 
-/// What a lock waits for whose ttl the quorum's fence does not cover yet.
-fn not_ready(lock: &DistributedLock, quorum: &RedisQuorum) -> String {
+/// Says when a quorum that is starting serves its first lock: when a majority of its members may vote.
+fn starting(quorum: &RedisQuorum) -> Refusal {
+    let members = quorum.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
+    let mut times: Vec<_> = members.iter().filter_map(|member| member.rejoin_at).collect();
+    times.sort_by_key(|at| at.as_millis());
     let (name, max_ttl) = (lookup::full_name(quorum), quorum.spec.max_ttl);
-    match quorum.status.as_ref().and_then(|status| status.max_ttl_in_force) {
-        Some(in_force) => format!(
-            "ttl {} is longer than maxTTL {in_force}, which RedisQuorum {name} still uses: the operator serves this lock when maxTTL {max_ttl} is in force",
-            lock.spec.ttl
-        ),
-        None => format!(
-            "RedisQuorum {name} is starting: the operator serves this lock when its members may vote, a little more than maxTTL {max_ttl} after they have started"
-        ),
-    }
-}
-
-impl From<LookupError> for Refusal {
-    fn from(error: LookupError) -> Self {
-        let reason = match error {
-            LookupError::NotFound { .. } | LookupError::NoDefault | LookupError::DefaultNotFound { .. } => {
-                AcceptedReason::QuorumNotFound
-            }
-            LookupError::NamespaceNotAllowed { .. } => AcceptedReason::NamespaceNotAllowed,
-        };
-        Self { reason, message: error.to_string() }
+    match times.get(members.len() / 2) {
+        Some(at) => Refusal::StartingUntil { quorum: name, at: *at },
+        None => Refusal::Starting { quorum: name, max_ttl },
     }
 }
 
@@ -150,6 +113,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::conditions::AcceptedReason;
 
     fn refusal(spec: Value, status: Value) -> Option<(AcceptedReason, String)> {
         let lock = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
@@ -157,7 +121,7 @@ mod tests {
         let quorum = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "RedisQuorum",
             "metadata": {"name": "main", "namespace": "redlock-system"}, "spec": {"maxTTL": "30s"}, "status": status});
         let checked = check(&serde_json::from_value(lock).unwrap(), &serde_json::from_value(quorum).unwrap());
-        checked.err().map(|refusal| (refusal.reason, refusal.message))
+        checked.err().map(|refusal| (refusal.reason(), refusal.to_string()))
     }
 
     fn claim(ttl: &str) -> Value {

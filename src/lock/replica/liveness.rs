@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::{
     api::{DistributedLock, HttpGet, Liveness, TcpSocket},
-    lock::model::{heartbeat::Heartbeat, verdict},
+    lock::model::{end::Unwell, heartbeat::Heartbeat, verdict},
     redis_member::{Connect, Stream},
     redlock::Nonce,
     runtime::context::Context,
@@ -126,7 +126,7 @@ impl Record {
             Err(why) => {
                 self.failures += 1;
                 if self.failures >= threshold {
-                    return Err(format!("its liveness check failed {} times in a row: {why}", self.failures));
+                    return Err(Unwell::Check { failures: self.failures, why }.to_string());
                 }
             }
         }

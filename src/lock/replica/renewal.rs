@@ -16,6 +16,7 @@ use super::{
 use crate::{
     api::{DistributedLock, HeldQuorum},
     lock::model::{
+        end::Unwell,
         heartbeat::{self, Bounded},
         hold::Hold,
         orphans,
@@ -156,9 +157,7 @@ impl Renewal {
         let Some(last) = checked else { return Ok(None) };
         let drift = session.map_or_else(Drift::default, |session| session.redlock().settings().drift);
         match heartbeat::bounded(last, hold.terms.ttl, drift, self.context.clock.boottime()) {
-            Bounded::Over => {
-                Err(format!("its heartbeat has been silent for its ttl, {} ms", hold.terms.ttl.as_millis()))
-            }
+            Bounded::Over => Err(Unwell::Silent { silent: hold.terms.ttl.into() }.to_string()),
             renew => Ok(Some(renew)),
         }
     }

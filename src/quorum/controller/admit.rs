@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use kube::runtime::events::EventType;
 use tokio::time::timeout;
 
 use super::cluster::Cluster;
@@ -17,6 +16,7 @@ use super::{Error, level, publish};
 use crate::api::{MilliTime, RedisQuorum};
 use crate::fence::{FenceStep, Reason};
 use crate::quorum::model::effective;
+use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::{Lists, meets_every_majority};
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::record::{Stamps, admitted_run_id, publish_named};
@@ -69,7 +69,8 @@ pub(super) async fn admit(observer: &Observer<'_>, cluster: &Cluster<'_>, look: 
     if !external {
         open(observer, cluster, admin, counter, look).await?;
     }
-    cluster.event(EventType::Normal, "Admitted", format!("{name} may vote, as process {}", process.run_id)).await;
+    let (member, process) = (name.to_owned(), process.run_id.clone());
+    cluster.tell(QuorumEvent::Admitted { member, process }).await;
     Ok(())
 }
 

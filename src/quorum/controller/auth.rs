@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
-use kube::runtime::events::EventType;
 use parking_lot::Mutex;
 
 use super::{Error, LONGEST_BACKOFF, cluster::Cluster, memory::Applied};
-use crate::api::conditions::CommonReason;
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::build::auth_secret;
+use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::plan::Plan;
+use crate::quorum::model::problems::Problem;
 use crate::quorum::model::secrets;
 use crate::quorum::model::secrets::{Found, SecretsStep, View};
 use crate::quorum::model::status::Obstacle;
@@ -90,11 +90,7 @@ pub(super) async fn ensure(
         SecretsStep::MakeFirst => create(cluster, plan, &Auth::random()).await?,
         SecretsStep::MakeAnew => {
             let made = create(cluster, plan, &Auth::anew(cluster.api_now())).await?;
-            let note = format!(
-                "the Secret {} was gone and no replica had a copy: new passwords are made, and the members are restarted with them one by one",
-                plan.auth_name()
-            );
-            cluster.event(EventType::Warning, "AuthLost", note).await;
+            cluster.tell(QuorumEvent::AuthLost { secret: plan.auth_name() }).await;
             made
         }
     };
@@ -164,20 +160,10 @@ async fn has_members(cluster: &Cluster<'_>, session: &QuorumSession, plan: &Plan
 
 /// What the status says while a copy is waited for.
 fn gone(plan: &Plan) -> Obstacle {
-    let message = format!(
-        "the Secret {} is gone and this replica has no copy: if no other one has, new passwords are made in some seconds, and the members \
-         restarted with them one by one",
-        plan.auth_name()
-    );
-    Obstacle { reason: CommonReason::AuthLost, message }
+    Obstacle::of(&Problem::PasswordsGone { secret: plan.auth_name() })
 }
 
 /// What the status says when there is a Secret, of no use.
 fn useless(plan: &Plan) -> Obstacle {
-    let message = format!(
-        "the Secret {} is not this quorum's, or was edited, and no operator replica has a copy: restore it from a backup; or delete it, \
-         and new passwords are made and the members restarted with them one by one",
-        plan.auth_name()
-    );
-    Obstacle { reason: CommonReason::AuthLost, message }
+    Obstacle::of(&Problem::PasswordsUnusable { secret: plan.auth_name() })
 }

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use kube::runtime::events::EventType;
 use parking_lot::Mutex;
 
 use super::{
@@ -11,6 +10,7 @@ use super::{
     observe::Observed, observe::Observer, publish,
 };
 use crate::api::Announced;
+use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::{lost_epoch, majority, meets_every_majority};
 use crate::quorum::model::membership::{ChangeStep, Obstacle, users_since};
 use crate::quorum::session::{ActError, floor_of};
@@ -107,8 +107,7 @@ async fn switch(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<bool, 
     let lists = &observed.plan.lists;
     publish::write(cluster, &observed, |status| lists.switch(status)).await?;
     let (from, to) = (lists.voters.join(", "), lists.wanted.join(", "));
-    let note = format!("from {from} to {to}: both lists count from now on");
-    cluster.event(EventType::Normal, "MembersChanging", note).await;
+    cluster.tell(QuorumEvent::MembersChanging { from, to }).await;
     Ok(true)
 }
 
@@ -187,7 +186,7 @@ async fn finish(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<Option
         status.announced = None;
     });
     written.await?;
-    cluster.event(EventType::Normal, "MembersChanged", format!("to {}", lists.voters.join(", "))).await;
+    cluster.tell(QuorumEvent::MembersChanged { members: lists.voters.join(", ") }).await;
     Ok(None)
 }
 

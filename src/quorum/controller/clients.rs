@@ -12,6 +12,7 @@ use super::memory::Applied;
 use super::observe::{Member, Observed, Observer};
 use super::{Error, auth};
 use crate::quorum::model::auth::Auth;
+use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::users_acl;
 use crate::quorum::model::member::StartedWith;
 use crate::quorum::model::membership::is_closed;
@@ -65,7 +66,7 @@ pub(super) fn without_grants(observed: &Observed<'_>) -> Option<String> {
     let names: Vec<&str> = left_out.map(|client| client.name.as_str()).collect();
     (!names.is_empty()).then(|| {
         let (names, secret) = (names.join(", "), plan.auth_name());
-        format!("{names} have no passwords: another object owns Secret {secret}. Delete that Secret, and the operator writes its own")
+        Blocked::NoPasswords { names, secret }.to_string()
     })
 }
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::Error;
 use crate::api::{MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
+use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::session::QuorumSession;
 use crate::runtime::context::Context;
 use crate::runtime::requests;
@@ -43,10 +43,11 @@ impl<'a> Cluster<'a> {
         Ok(requests::delete(&self.context.client, object).await?)
     }
 
-    /// An Event about the quorum.
-    pub(super) async fn event(&self, type_: EventType, reason: &str, note: String) {
-        tracing::info!(quorum = %self.session.reference(), reason, note);
-        self.context.event(self.session.quorum().as_ref(), type_, reason, note).await;
+    /// Publishes an Event about the quorum.
+    pub(super) async fn tell(&self, event: QuorumEvent) {
+        tracing::info!(quorum = %self.session.reference(), event = event.reason(), %event, "told");
+        let quorum = self.session.quorum();
+        self.context.event(quorum.as_ref(), event.kind(), event.reason(), event.to_string()).await;
     }
 
     /// The quorum as the API server has it now.

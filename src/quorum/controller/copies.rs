@@ -11,6 +11,7 @@ use crate::api::{
     QUORUM_NAMESPACE_LABEL, RedisQuorum,
 };
 use crate::quorum::model::auth::Auth;
+use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::{Transport, client_secret};
 use crate::quorum::model::plan::{ClientPlan, Plan};
 use crate::runtime::requests::request;
@@ -38,7 +39,8 @@ pub(super) async fn keep(
     let (mut blocked, mut left) = (Vec::new(), Vec::new());
     for copy in &copies.stale {
         if let Err(error) = delete(cluster, plan, copy).await {
-            blocked.push(format!("Secret {} is to be deleted and was not: {error}", shown(plan, copy)));
+            let error = error.to_string();
+            blocked.push(Blocked::NotDeleted { name: shown(plan, copy), error }.to_string());
             left.push(copy.clone());
         }
     }
@@ -51,7 +53,7 @@ pub(super) async fn keep(
     publish::write(cluster, &observer.observe(), |status| status.client_copies.clone_from(&remembered)).await?;
     for copy in &copies.wanted {
         if too_many.contains(copy) {
-            blocked.push(format!("Secret {} waits until others have been deleted", shown(plan, copy)));
+            blocked.push(Blocked::Waits { name: shown(plan, copy) }.to_string());
         } else if let Some(client) = plan.clients.iter().find(|client| client.name == copy.client) {
             blocked.extend(write(cluster, plan, observer.auth, transport, client).await?);
         }
@@ -85,15 +87,14 @@ async fn write(
     let name = desired.name_any();
     let found: Option<Secret> = cluster.get(&client.namespace, &name).await?;
     if found.is_some_and(|found| !is_copy(&found, plan, &client.name)) {
-        return Ok(Some(format!(
-            "Secret {}/{name} exists and does not belong to this RedisQuorum: delete it, or rename the client",
-            client.namespace
-        )));
+        let name = format!("{}/{name}", client.namespace);
+        return Ok(Some(Blocked::ForeignCopy { name }.to_string()));
     }
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let written =
         request(cluster.api::<Secret>(&client.namespace).patch(&name, &params, &Patch::Apply(&desired))).await;
-    Ok(written.err().map(|error| format!("Secret {}/{name} was not written: {error}", client.namespace)))
+    let name = format!("{}/{name}", client.namespace);
+    Ok(written.err().map(|error| Blocked::NotWritten { name, error: error.to_string() }.to_string()))
 }
 
 /// This very object, if it is a copy of ours.

@@ -126,5 +126,5 @@ fn tls(observed: &Observed<'_>) -> Option<Condition> {
         let (member, tls) = (member.plan.name.clone(), member.speaks_tls());
         Some(Served { member, tls, certificate: view.certificate, failure })
     });
-    Some(report(observed.certificate.as_ref()?, &served.collect::<Vec<_>>()))
+    Some(report(observed.certificate.as_ref()?, &served.collect::<Vec<_>>()).condition())
 }

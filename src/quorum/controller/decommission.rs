@@ -9,7 +9,6 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use kube::runtime::events::EventType;
 use parking_lot::Mutex;
 
 use super::{
@@ -22,9 +21,11 @@ use crate::fence::decommission::{EndStep, EndView, decide_end};
 use crate::fence::external::{PREDECESSOR, decide_external_end};
 use crate::fence::{FenceStep, Process, Reach, Reason, Record, Verdict};
 use crate::quorum::model::condition::Condition;
+use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::membership::users_since;
 use crate::quorum::model::plan::Plan;
+use crate::quorum::model::problems::Problem;
 use crate::quorum::model::record::{Stamps, publish_named, record_named};
 use crate::quorum::model::{effective, facts, plan};
 use crate::quorum::session::{MemberLink, auth_of};
@@ -258,30 +259,31 @@ async fn say_what_is_awaited(sights: &Sights<'_>, cluster: &Cluster<'_>, waits: 
     let quorum = sights.session.quorum();
     let (generation, now) = (quorum.metadata.generation, cluster.api_time());
     let held = lost_locks(&locks::all(&sights.held_locks(&quorum)));
-    let message: Vec<&str> = waits.iter().chain(&held).map(String::as_str).collect();
-    let message = message.join("; ");
+    let told = held.as_ref().map(QuorumEvent::to_string);
+    let waits = waits.iter().chain(&told).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let problem = Problem::Deleting { waits };
+    let message = problem.to_string();
     let conditions = quorum.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let begins = find_condition(conditions, QuorumCondition::Ready)
         .is_none_or(|ready| ready.reason != CommonReason::Deleting.to_string());
     let said = cluster.replace(&quorum, |status| {
         for type_ in [QuorumCondition::Ready, QuorumCondition::QuorumAvailable] {
-            Condition::new(type_, false, CommonReason::Deleting, message.as_str()).set(status, generation, now);
+            Condition::new(type_, false, problem.reason(), message.as_str()).set(status, generation, now);
         }
     });
     said.await?;
     if let Some(held) = held.filter(|_| begins) {
-        cluster.event(EventType::Warning, "DeletedWithLocks", held).await;
+        cluster.tell(held).await;
     }
     Ok(())
 }
 
 /// What a person should know who deletes a quorum while locks are held; `None` if none are.
-fn lost_locks(held: &[String]) -> Option<String> {
+fn lost_locks(held: &[String]) -> Option<QuorumEvent> {
     let named = held.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = held.len().saturating_sub(NAMED);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-    (!held.is_empty())
-        .then(|| format!("locks were still held and are renewed no more, so that they run out: {named}{rest}"))
+    (!held.is_empty()).then(|| QuorumEvent::DeletedWithLocks { locks: format!("{named}{rest}") })
 }
 
 fn unconfirmed(name: &MemberName, threat: Option<&Process>, node: Option<&str>) -> String {

@@ -57,6 +57,9 @@ pub fn warn_of_other_defaults(context: &Context) {
 fn default_quorum(spec_json: &str, name: &str, namespace: &str) -> Result<RedisQuorum, serde_json::Error> {
     let said: serde_json::Value = serde_json::from_str(spec_json)?;
     let mut spec: RedisQuorumSpec = serde_json::from_value(said.clone())?;
+    if let Some(field) = unknown(&said, &serde_json::to_value(&spec)?, "spec") {
+        return Err(serde::de::Error::custom(format!("{field} is no field of a RedisQuorum")));
+    }
     // Locks live in other namespaces than the operator; a default that refused them all would be of no use.
     if said.get("allowedNamespaces").is_none() {
         spec.allowed_namespaces.from = NamespacesFrom::All;
@@ -65,6 +68,15 @@ fn default_quorum(spec_json: &str, name: &str, namespace: &str) -> Result<RedisQ
     quorum.metadata.namespace = Some(namespace.to_owned());
     quorum.annotations_mut().insert(DEFAULT_QUORUM_ANNOTATION.to_owned(), "true".to_owned());
     Ok(quorum)
+}
+
+/// The first field that was not read.
+fn unknown(said: &serde_json::Value, read: &serde_json::Value, path: &str) -> Option<String> {
+    said.as_object()?.iter().find_map(|(name, value)| {
+        let path = format!("{path}.{name}");
+        let known = value.is_null() || read.get(name).is_some();
+        if known { unknown(value, read.get(name)?, &path) } else { Some(path) }
+    })
 }
 
 #[cfg(test)]
@@ -80,5 +92,9 @@ mod tests {
         let own = default_quorum(r#"{"allowedNamespaces": {"from": "Same"}}"#, "main", "a").unwrap();
         assert_eq!(own.spec.allowed_namespaces.from, NamespacesFrom::Same);
         assert!(default_quorum("members: 3", "main", "a").is_err());
+        let misspelt = default_quorum(r#"{"tls": {"mod": "Managed"}}"#, "main", "a").unwrap_err().to_string();
+        assert!(misspelt.contains("spec.tls.mod is no field"), "{misspelt}");
+        let maps = r#"{"pod": {"nodeSelector": {"disk": "ssd"}, "resources": {"requests": {"cpu": "1"}}}}"#;
+        assert!(default_quorum(maps, "main", "a").is_ok());
     }
 }

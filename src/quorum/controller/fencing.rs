@@ -1,11 +1,10 @@
 //! A process that may not vote: its record, its users, and the Event that tells of it.
 
-use kube::runtime::events::EventType;
-
 use super::{Error, cluster::Cluster, look::Look, observe::Observer, publish};
 use crate::api::MilliTime;
 use crate::fence::{FenceStep, Reason};
 use crate::quorum::model::effective;
+use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::membership::users_since;
 use crate::quorum::model::record::{Stamps, publish_named};
 use crate::redis_member::acl::UserRule;
@@ -67,53 +66,25 @@ pub(super) async fn say_fenced(
 ) {
     let until = rejoin_at.and_then(|at| cluster.wall_time(at, look.now));
     let until = until.map_or_else(|| "it is safe".to_owned(), |until: MilliTime| until.to_string());
-    let (type_, event, note) = match look.link.plan().is_external() {
-        true => fenced_external(look.name(), reason, &until),
-        false => fenced_own(observer, look, reason, &until),
+    let member = look.name().to_owned();
+    let event = match (look.link.plan().is_external(), reason) {
+        (true, Reason::FirstStart | Reason::Joining) => QuorumEvent::SeenFirst { member, until },
+        (true, Reason::ClockJump) => QuorumEvent::ExternalClockStepped { member, until },
+        (true, _) => QuorumEvent::ExternalRestarted { member, until },
+        (false, Reason::FirstStart | Reason::Joining) => QuorumEvent::Started { member, until },
+        (false, Reason::Restarted) => QuorumEvent::Restarted { member, until },
+        (false, Reason::PredecessorUnconfirmed) => QuorumEvent::PredecessorUnconfirmed { member },
+        (false, Reason::ClockJump) => QuorumEvent::ClockStepped { member, by: step_text(observer, look) },
+        (false, Reason::Busy) => QuorumEvent::Busy { member },
+        (false, Reason::Leaving) => QuorumEvent::Leaves { member },
+        (false, Reason::Updating) => QuorumEvent::Updating { member },
     };
-    cluster.event(type_, event, note).await;
+    cluster.tell(event).await;
 }
 
-fn fenced_external(name: &str, reason: Reason, until: &str) -> (EventType, &'static str, String) {
-    let (type_, event, what) = match reason {
-        Reason::FirstStart | Reason::Joining => (EventType::Normal, "Fenced", "was seen for the first time"),
-        Reason::ClockJump => (EventType::Warning, "ClockJump", "has a clock that was stepped"),
-        _ => (EventType::Warning, "Restarted", "may have forgotten its locks"),
-    };
-    (type_, event, format!("{name} {what}: its votes do not count before {until}"))
-}
-
-fn fenced_own(observer: &Observer<'_>, look: &Look, reason: Reason, until: &str) -> (EventType, &'static str, String) {
-    let name = look.name();
-    match reason {
-        Reason::FirstStart | Reason::Joining => {
-            (EventType::Normal, "Fenced", format!("{name} has started and may not vote before {until}"))
-        }
-        Reason::Restarted => {
-            (EventType::Warning, "Restarted", format!("{name} has forgotten its locks and may not vote before {until}"))
-        }
-        Reason::PredecessorUnconfirmed => (
-            EventType::Warning,
-            "PredecessorUnconfirmed",
-            format!("{name} may not vote: the process before it is not known to be dead, see status.members"),
-        ),
-        Reason::ClockJump => {
-            // How far the clock of the process that is seen was stepped.
-            let clocks = observer.sights.session.clocks();
-            let step = look.seen.as_ref().and_then(|seen| clocks.step_of(&seen.run_id));
-            let by = step.map_or_else(String::new, |step| format!(" by {step}"));
-            let note = format!("the clock of {name} was stepped{by}: it is fenced and its process is ended");
-            (EventType::Warning, "ClockJump", note)
-        }
-        Reason::Busy => (
-            EventType::Warning,
-            "Busy",
-            format!(
-                "a client's script has kept {name} busy and cannot be ended: its pod is deleted, and the next process votes when \
-                 every lock that this one may have promised has run out"
-            ),
-        ),
-        Reason::Leaving => (EventType::Normal, "Fenced", format!("{name} is closed for good")),
-        Reason::Updating => (EventType::Normal, "Updating", format!("{name} is closed, its pod is replaced")),
-    }
+/// How far the clock of the process that is seen was stepped.
+fn step_text(observer: &Observer<'_>, look: &Look) -> String {
+    let clocks = observer.sights.session.clocks();
+    let step = look.seen.as_ref().and_then(|seen| clocks.step_of(&seen.run_id));
+    step.map_or_else(String::new, |step| format!(" by {step}"))
 }

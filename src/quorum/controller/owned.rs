@@ -9,7 +9,6 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::runtime::events::EventType;
 use kube::runtime::watcher;
 use kube::{Client, Resource, ResourceExt};
 use parking_lot::Mutex;
@@ -20,6 +19,8 @@ use super::Error;
 use super::cluster::Cluster;
 use super::memory::{Kept, KeptObjects};
 use crate::api::QUORUM_LABEL;
+use crate::quorum::model::blocked::Blocked;
+use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::plan::Plan;
 use crate::runtime::cache::{Cache, Shape};
 use crate::runtime::requests::{Namespaced, RequestError, is_ours, put};
@@ -83,11 +84,7 @@ pub(super) async fn keep<K: Namespaced + Serialize>(
     };
     let changed = found.and_then(|found| found.resource_version()) != written.resource_version();
     if changed && known.is_some_and(|known| known.wanted == wanted) {
-        let kind = K::kind(&());
-        let note = format!(
-            "{kind} {name} was changed or deleted: the operator has restored it. Change the RedisQuorum instead"
-        );
-        cluster.event(EventType::Warning, "Mended", note).await;
+        cluster.tell(QuorumEvent::Mended { kind: K::kind(&()).into_owned(), name }).await;
     }
     kept.lock().insert(key_of(desired), Kept { wanted, is: canonical(&written) });
     Ok(None)
@@ -122,15 +119,13 @@ fn key_of<K: Resource<DynamicType = ()>>(object: &K) -> (String, String) {
 
 /// Why an object that exists may not be touched.
 fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, known: Option<&Kept>) -> Option<String> {
-    let (kind, name) = (K::kind(&()), found.name_any());
+    let (kind, name) = (K::kind(&()).into_owned(), found.name_any());
     // Ours, although a person has taken the owner off it.
     let made = known.is_some_and(|known| known.is["metadata"]["uid"].as_str() == found.uid().as_deref());
     if !is_ours(found, &plan.uid) && !made {
-        Some(format!(
-            "{kind} {name} exists and does not belong to this RedisQuorum: delete it, or give the RedisQuorum another name"
-        ))
+        Some(Blocked::Foreign { kind, name }.to_string())
     } else if found.meta().deletion_timestamp.is_some() {
-        Some(format!("{kind} {name} is being deleted"))
+        Some(Blocked::BeingDeleted { kind, name }.to_string())
     } else {
         None
     }
@@ -139,8 +134,8 @@ fn refusal<K: Resource<DynamicType = ()>>(found: &K, plan: &Plan, known: Option<
 /// What the API server will not have for reasons that a person has to see. Its message names fields, never contents of Secrets.
 fn refused<K: Resource<DynamicType = ()>>(name: &str, error: RequestError) -> Result<String, Error> {
     let refusal = error.refusal(&[403, 422]).map(str::to_owned);
-    let message = refusal.ok_or(error)?;
-    Ok(format!("{} {name} was refused by the API server: {message}", K::kind(&())))
+    let (kind, name, error) = (K::kind(&()).into_owned(), name.to_owned(), refusal.ok_or(error)?);
+    Ok(Blocked::Refused { kind, name, error }.to_string())
 }
 
 /// The object that takes the place of `found`: with its version, so that a change in between is seen, and with the notes of

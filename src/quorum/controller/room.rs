@@ -6,21 +6,24 @@ use kube::{Api, ResourceExt};
 
 use super::{Error, LONGEST_BACKOFF};
 use crate::api::RedisQuorum;
-use crate::api::conditions::{CommonReason, QuorumCondition};
+use crate::api::conditions::QuorumCondition;
 use crate::quorum::model::condition::Condition;
+use crate::quorum::model::problems::Problem;
 use crate::runtime::context::Context;
 use crate::runtime::requests::request;
 
 /// Nothing is made for a quorum for which there is no room; it says so, and is looked at again.
 pub(super) async fn refuse(context: &Context, quorum: &RedisQuorum) -> Result<Action, Error> {
     let mut next = quorum.clone();
-    let message = context.replica.settings.limits.too_many_quorums(quorum);
+    let (namespace, limit) = (quorum.namespace().unwrap_or_default(), context.replica.settings.limits.quorums);
+    let problem = Problem::TooMany { namespace, limit };
+    let message = problem.to_string();
     let now = jiff::Timestamp::from_millisecond(context.api_now().0).unwrap_or_default();
     let generation = quorum.metadata.generation;
     let status = next.status.get_or_insert_default();
     status.observed_generation = generation;
     for condition in [QuorumCondition::Ready, QuorumCondition::QuorumAvailable] {
-        Condition::new(condition, false, CommonReason::TooManyQuorums, message.as_str()).set(status, generation, now);
+        Condition::new(condition, false, problem.reason(), message.as_str()).set(status, generation, now);
     }
     if next.status != quorum.status {
         let api: Api<RedisQuorum> = Api::namespaced(context.client.clone(), &quorum.namespace().unwrap_or_default());

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use kube::runtime::events::EventType;
 use parking_lot::Mutex;
 
 use super::auth::Stored;
@@ -12,6 +11,7 @@ use super::memory::{Applied, Passwords};
 use super::observe::{Member, Observed, Observer};
 use super::{Error, auth, decide};
 use crate::quorum::model::auth::{Auth, Stage};
+use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::rotation::RotationStep;
 use crate::quorum::session::ActError;
 use crate::redis_member::acl::OPERATOR_USER;
@@ -34,23 +34,19 @@ pub(super) async fn rotate(
     }
     for _ in 0..=plan.members.len() {
         let observed = observer.observe();
-        let (next, note) = match decide::rotation(&observed, files_written) {
+        let (next, event) = match decide::rotation(&observed, files_written) {
             RotationStep::Nothing | RotationStep::Wait(_) | RotationStep::AwaitFinish => {
                 return Ok(known.rotation().and(observed.passwords_settle));
             }
-            RotationStep::Begin(request) => {
-                (known.begin(&request), "new passwords are made known to the members, which accept both from now on")
-            }
+            RotationStep::Begin(request) => (known.begin(&request), QuorumEvent::RotationBegins),
             RotationStep::Advance => {
                 let next = known.advance();
-                let note = match next.rotation().map(|rotation| rotation.stage) {
-                    Some(Stage::Switched) => {
-                        "every member accepts the new passwords, and the Secrets of clients have them"
-                    }
-                    Some(_) => "the old passwords are taken from one member after the other",
-                    None => "the new passwords are the only ones",
+                let event = match next.rotation().map(|rotation| rotation.stage) {
+                    Some(Stage::Switched) => QuorumEvent::RotationSwitched,
+                    Some(_) => QuorumEvent::RotationEnds,
+                    None => QuorumEvent::PasswordsRotated,
                 };
-                (next, note)
+                (next, event)
             }
             RotationStep::Confirm { name, cut } => {
                 let Some(member) = observed.member(&name) else { return Ok(None) };
@@ -65,7 +61,7 @@ pub(super) async fn rotate(
                 continue;
             }
         };
-        change(cluster, observer, applied, next, note).await?;
+        change(cluster, observer, applied, next, event).await?;
         return Ok(Some(Duration::ZERO));
     }
     Ok(Some(AFTER_FAILURE))
@@ -96,15 +92,13 @@ async fn change(
     observer: &Observer<'_>,
     applied: &Mutex<Option<Applied>>,
     next: Auth,
-    note: &str,
+    event: QuorumEvent,
 ) -> Result<(), Error> {
-    let rotated = next.rotation().is_none();
     let session = observer.sights.session;
     let stored = auth::store(cluster, session, applied, observer.plan, observer.auth, next).await?;
     if let Stored::InTheWay = stored {
         return Err(Error::Conflict);
     }
-    let reason = if rotated { "PasswordsRotated" } else { "RotatingPasswords" };
-    cluster.event(EventType::Normal, reason, note.to_owned()).await;
+    cluster.tell(event).await;
     Ok(())
 }

@@ -9,16 +9,17 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use kube::runtime::events::EventType;
 use parking_lot::Mutex;
 
 use super::Error;
 use super::cluster::Cluster;
 use super::memory::{ReadTls, SECRETS_PERIOD};
 use super::observe::{Member, Observed};
-use crate::api::conditions::CommonReason;
+use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::{TLS_DIRECTORY, Transport, tls_secret};
+use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::plan::{Plan, TlsPlan};
+use crate::quorum::model::problems::Problem;
 use crate::quorum::model::status::Obstacle;
 use crate::quorum::model::tls::authority::{Authority, Pair, advance};
 use crate::quorum::model::tls::{
@@ -44,8 +45,8 @@ pub(super) struct Tls {
 impl Tls {
     /// What keeps members from being made or updated.
     pub(super) fn obstacle(&self) -> Option<Obstacle> {
-        let message = self.certificate.as_ref()?.as_ref().err()?.clone();
-        Some(Obstacle { reason: CommonReason::CertificateInvalid, message })
+        let certificate = self.certificate.as_ref()?.as_ref().err()?.clone();
+        Some(Obstacle::of(&Problem::Certificate { certificate }))
     }
 }
 
@@ -115,12 +116,10 @@ async fn given(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan) -> Result<Foun
     let (name, names) = (&tls.secret, plan.server_names());
     let Some(secret) = cluster.get::<Secret>(&plan.namespace, name).await? else {
         let names = names.join(", ");
-        return Ok(Err(format!(
-            "the Secret {name} of spec.tls.secretRef does not exist: write it with tls.crt, tls.key and ca.crt, with the names {names}"
-        )));
+        return Ok(Err(Blocked::NoCertificate { name: name.clone(), names }.to_string()));
     };
     let certificate = read(&secret.data.unwrap_or_default(), &names, cluster.api_now().0 / 1000);
-    Ok(certificate.map_err(|unfit| format!("the Secret {name} of spec.tls.secretRef is of no use: {unfit}")))
+    Ok(certificate.map_err(|unfit| Blocked::UnfitCertificate { name: name.clone(), unfit }.to_string()))
 }
 
 /// The operator's own certificate, with these names, made again when it is time.
@@ -133,12 +132,11 @@ async fn managed(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan, names: &[Str
     let known = found.as_ref().and_then(|found| found.data.as_ref()).map(Authority::from_data).unwrap_or_default();
     let authority = match advance(known.clone(), now, || issue::authority(&plan.name, now)) {
         Ok(authority) => authority,
-        Err(error) => return Ok(Err(format!("no authority could be made: {error}"))),
+        Err(error) => return Ok(Err(Blocked::NoAuthorityMade { error: error.to_string() }.to_string())),
     };
     if authority != known {
         write_secret(cluster, plan, &name, authority.data(), found.as_ref()).await?;
-        let note = format!("the authority in the Secret {name} has changed");
-        cluster.event(EventType::Normal, "AuthorityRenewed", note).await;
+        cluster.tell(QuorumEvent::AuthorityRenewed { secret: name }).await;
     }
     issued(cluster, plan, &tls.secret, names, &authority).await
 }
@@ -155,23 +153,25 @@ async fn issued(
     if let Some(problem) = found.as_ref().and_then(|found| in_the_way(found, plan)) {
         return Ok(Err(problem));
     }
-    let Some(current) = &authority.current else { return Ok(Err(format!("there is no authority for {name}"))) };
+    let Some(current) = &authority.current else {
+        return Ok(Err(Blocked::NoAuthority { name: name.to_owned() }.to_string()));
+    };
     let mut data = found.as_ref().and_then(|found| found.data.clone()).unwrap_or_default();
     let trusted = authority.trusted();
     if is_due(&data, current, names, now) {
         let made = match issue::certificate(current, names, now) {
             Ok(made) => made,
-            Err(error) => return Ok(Err(format!("no certificate could be made: {error}"))),
+            Err(error) => return Ok(Err(Blocked::NoCertificateMade { error: error.to_string() }.to_string())),
         };
         data = tls_secret::data(&made, &trusted);
         write_secret(cluster, plan, name, data.clone(), found.as_ref()).await?;
-        let note = format!("a new certificate is in the Secret {name}");
-        cluster.event(EventType::Normal, "CertificateIssued", note).await;
+        cluster.tell(QuorumEvent::CertificateIssued { secret: name.to_owned() }).await;
     } else if data.get(AUTHORITIES_KEY).map(|pem| pem.0.as_slice()) != Some(trusted.as_bytes()) {
         data.insert(AUTHORITIES_KEY.to_owned(), ByteString(trusted.into_bytes()));
         write_secret(cluster, plan, name, data.clone(), found.as_ref()).await?;
     }
-    Ok(read(&data, names, now).map_err(|unfit| format!("the Secret {name} is of no use: {unfit}; delete it")))
+    let unfit = |unfit| Blocked::UnfitOwnCertificate { name: name.to_owned(), unfit }.to_string();
+    Ok(read(&data, names, now).map_err(unfit))
 }
 
 /// With the version that was read: another leader may have been quicker.
@@ -202,8 +202,7 @@ pub(super) async fn reload(cluster: &Cluster<'_>, observed: &Observed<'_>, tls: 
         }
         match reload_at(link, certificate).await {
             Ok(true) => {
-                let note = format!("{} serves the newest certificate", link.name());
-                cluster.event(EventType::Normal, "CertificateReloaded", note).await;
+                cluster.tell(QuorumEvent::CertificateReloaded { member: link.name().to_string() }).await;
             }
             Ok(false) => look_again = Some(RELOAD_PERIOD),
             Err(error) => {
@@ -230,11 +229,11 @@ async fn reload_at(link: &Arc<MemberLink>, certificate: &Certificate) -> Result<
 }
 
 fn in_the_way(found: &Secret, plan: &Plan) -> Option<String> {
-    let name = found.name_any();
+    let (kind, name) = ("Secret".to_owned(), found.name_any());
     if found.metadata.deletion_timestamp.is_some() {
-        return Some(format!("the Secret {name} is being deleted"));
+        return Some(Blocked::BeingDeleted { kind, name }.to_string());
     }
-    (!is_ours(found, &plan.uid)).then(|| format!("Secret {name} exists and does not belong to this RedisQuorum: delete it, or give the RedisQuorum another name"))
+    (!is_ours(found, &plan.uid)).then(|| Blocked::Foreign { kind, name }.to_string())
 }
 
 /// Whether a certificate has to be made: there is none of this authority with these names, or most of its life is over.

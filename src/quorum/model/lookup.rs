@@ -17,35 +17,20 @@ use crate::redlock::LockKey;
 use crate::runtime::cache::Unreadable;
 
 /// Why a lock has no quorum.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+#[expect(missing_docs, reason = "a message shows what its fields are")]
 pub enum LookupError {
-    /// `quorumRef` names none that exists.
-    #[error("there is no RedisQuorum {namespace}/{name}")]
-    NotFound {
-        /// Namespace of the quorum.
-        namespace: String,
-        /// Name of the quorum.
-        name: String,
-    },
-    /// No `quorumRef`, and the operator was told of no default.
-    #[error("the operator has no default RedisQuorum: set quorumRef")]
+    /// RedisQuorum {namespace}/{name}, which spec.quorumRef names, does not exist. The operator serves this lock when it
+    /// does. quorumRef cannot be changed: create the quorum, or create the lock again
+    NotFound { namespace: String, name: String },
+    /// spec.quorumRef is not set, and the operator has no default RedisQuorum. Create the lock again with a quorumRef
     NoDefault,
-    /// No `quorumRef`, and the default does not exist.
-    #[error("there is no RedisQuorum {namespace}/{name}, the default of this operator: create it, or set quorumRef")]
-    DefaultNotFound {
-        /// Namespace of the quorum.
-        namespace: String,
-        /// Name of the quorum.
-        name: String,
-    },
-    /// The quorum does not take locks from this namespace.
-    #[error("RedisQuorum {quorum} does not allow locks from namespace {namespace}: see its allowedNamespaces")]
-    NamespaceNotAllowed {
-        /// The quorum, `namespace/name`.
-        quorum: String,
-        /// The lock's namespace.
-        namespace: String,
-    },
+    /// RedisQuorum {namespace}/{name}, the default of this operator, does not exist. The operator serves this lock when
+    /// it does. Create the quorum, or create the lock again with a quorumRef
+    DefaultNotFound { namespace: String, name: String },
+    /// RedisQuorum {quorum} does not allow locks from namespace {namespace}. The operator serves this lock when
+    /// spec.allowedNamespaces of the quorum includes the namespace
+    NamespaceNotAllowed { quorum: String, namespace: String },
 }
 
 /// The quorum that a lock uses; `find` gives one by its name, `default` is that of locks which name none, `namespace` is the object of the

@@ -3,6 +3,7 @@
 //! A replaced member forgets its locks. So one is replaced at a time, while every other one may vote and every held lock is on
 //! all of them: at no moment is a lock on fewer members than all but one.
 
+use super::doing::{Doing, Until};
 use super::member::{MemberView, Standing, names};
 
 /// All that the decision depends on.
@@ -137,34 +138,24 @@ const NAMED: usize = 5;
 
 /// Describes a step for people; `all` members there are.
 pub fn progress(step: &RolloutStep, all: usize) -> Option<Progress> {
-    let of = |outdated: &[String]| format!("{} of {all} members run the old pod template", outdated.len());
-    let (paused, message) = match step {
+    let doing = match step {
         RolloutStep::Nothing => return None,
-        RolloutStep::Paused { outdated } => (
-            true,
-            format!(
-                "paused by the annotation {annotation}: {}; take the annotation off to go on",
-                of(outdated),
-                annotation = crate::api::ROLLOUT_ANNOTATION,
-            ),
-        ),
+        RolloutStep::Paused { outdated } => Doing::RolloutPaused { outdated: outdated.len(), all },
         RolloutStep::Wait { outdated, until } => {
-            let next = outdated.first().map(String::as_str).unwrap_or_default();
-            (false, format!("{}, {next} is next, when {}", of(outdated), described(until)))
+            let next = outdated.first().cloned().unwrap_or_default();
+            Doing::RolloutWaits { outdated: outdated.len(), all, next, until: described(until) }
         }
-        RolloutStep::CloseAndReplace(name) | RolloutStep::Replace(name) => {
-            (false, format!("the pod of {name} is replaced"))
-        }
+        RolloutStep::CloseAndReplace(name) | RolloutStep::Replace(name) => Doing::Replacing { member: name.clone() },
     };
-    Some(Progress { paused, message })
+    Some(Progress { paused: matches!(step, RolloutStep::Paused { .. }), message: doing.to_string() })
 }
 
-fn described(obstacle: &Obstacle) -> String {
+fn described(obstacle: &Obstacle) -> Until {
     match obstacle {
-        Obstacle::Members(names) => format!("{} may vote again", listed(names)),
-        Obstacle::Locks(names) => format!("every member holds the keys of the held locks {}", listed(names)),
-        Obstacle::Templates(names) => format!("the StatefulSets of {} are up to date", listed(names)),
-        Obstacle::Change => "the change of the member list has ended".to_owned(),
+        Obstacle::Members(names) => Until::MembersVote { members: listed(names) },
+        Obstacle::Locks(names) => Until::LocksComplete { locks: listed(names) },
+        Obstacle::Templates(names) => Until::TemplatesKnown { members: listed(names) },
+        Obstacle::Change => Until::ChangeEnds,
     }
 }
 

@@ -5,8 +5,8 @@
 //! done on one member at a time, while all others may vote.
 
 use super::auth::{Rotation, Stage};
+use super::doing::{Doing, Until};
 use super::member::{MemberView, names};
-use crate::api::ROTATE_PASSWORDS_ANNOTATION;
 
 /// The text of the annotation that ends a rotation.
 pub const FINISH: &str = "finish";
@@ -97,22 +97,20 @@ fn idle(view: &View<'_>) -> RotationStep {
 /// For people: how far a rotation is, and what it waits for.
 pub fn progress(rotation: &Rotation, members: &[MemberView], step: &RotationStep) -> String {
     let confirmed = members.iter().filter(|member| member.confirmed).count();
-    let of_all = format!("{confirmed} of {} members", members.len());
-    let stage = match rotation.stage {
-        Stage::Adding => format!("new passwords: {of_all} accept them beside the old ones"),
-        Stage::Switched => {
-            "new passwords: every member accepts both, and the Secrets of clients have the new ones".to_owned()
+    let all = members.len();
+    let stage = Box::new(match rotation.stage {
+        Stage::Adding => Doing::Adding { confirmed, all },
+        Stage::Switched => Doing::Switched,
+        Stage::Removing => Doing::Removing { confirmed, all },
+    });
+    let doing = match step {
+        RotationStep::Wait(names) => {
+            Doing::RotationWaits { stage, until: Until::NewMembersVote { members: names.join(", ") } }
         }
-        Stage::Removing => format!("new passwords: {of_all} accept them alone"),
+        RotationStep::AwaitFinish => Doing::AwaitsFinish { stage },
+        _ => *stage,
     };
-    match step {
-        RotationStep::Wait(names) => format!("{stage}; it goes on when {} may vote", names.join(", ")),
-        RotationStep::AwaitFinish => format!(
-            "{stage}; when your clients have read them, annotate this object with {ROTATE_PASSWORDS_ANNOTATION}={FINISH}, which takes \
-             the old ones away"
-        ),
-        _ => stage,
-    }
+    doing.to_string()
 }
 
 #[cfg(test)]

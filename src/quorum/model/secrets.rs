@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use super::auth::Auth;
+use super::doing::Doing;
 use super::member::{MemberView, StartedWith};
 use super::rollout::Progress;
 use crate::time::Monotonic;
@@ -96,10 +97,7 @@ pub fn loss(auth: &Auth, was_said: bool, members: &[MemberView], rollout: Option
     let awaited = auth.id().is_some() && was_said && with_these < all;
     (others || awaited).then(|| {
         let rollout = rollout.map(|progress| format!("; {}", progress.message)).unwrap_or_default();
-        format!(
-            "the passwords of the members were lost, so they are restarted one by one, each to wait as after any other restart: {with_these} \
-             of {all} run with the new ones{rollout}"
-        )
+        Doing::Restarting { with_these, all, rollout }.to_string()
     })
 }
 

@@ -3,11 +3,13 @@
 mod agreement;
 mod conditions;
 mod external;
+mod said;
 mod watches;
 
 pub use agreement::quorum_agrees;
 pub use conditions::{Obstacle, Overview, conditions, refused};
 pub use external::{has_forgotten, memory, merged, unfit};
+pub use said::{MemberWaits, Said};
 pub use watches::{ClockReport, TtlReport, Watched, watch_conditions};
 
 use super::lists::Lists;
@@ -27,10 +29,7 @@ fn admitted_of(status: &RedisQuorumStatus, list: &[String]) -> usize {
 /// What is said of clients that keep members busy for good.
 pub fn kept_busy(status: &RedisQuorumStatus) -> impl Iterator<Item = String> {
     let busy = status.members.iter().filter(|member| member.reason == Some(FenceReason::Busy));
-    busy.map(|member| {
-        let name = &member.name;
-        format!("a client's script has kept {name} busy and cannot be ended: its pod is deleted. See to the clients of this quorum")
-    })
+    busy.map(|member| MemberWaits::Busy { member: member.name.clone() }.to_string())
 }
 
 #[cfg(test)]

@@ -3,35 +3,25 @@
 
 use std::sync::Arc;
 
-use kube::runtime::events::EventType;
-
 use super::{MemberLink, QuorumSession, ScriptNews};
+use crate::quorum::model::events::QuorumEvent;
 
 /// Tells what is new, beside whatever else is done.
 pub(super) fn tell(session: &Arc<QuorumSession>) {
     for link in session.links().iter() {
         let Some(news) = link.take_script_news() else { continue };
-        let (session, (reason, note)) = (session.clone(), words(link, news));
+        let (session, event) = (session.clone(), event(link, news));
         tokio::spawn(async move {
-            session.context.event(session.quorum().as_ref(), EventType::Warning, reason, note).await;
+            let quorum = session.quorum();
+            session.context.event(quorum.as_ref(), event.kind(), event.reason(), event.to_string()).await;
         });
     }
 }
 
-fn words(link: &MemberLink, news: ScriptNews) -> (&'static str, String) {
-    let name = link.name();
+fn event(link: &MemberLink, news: ScriptNews) -> QuorumEvent {
+    let member = link.name().to_string();
     match news {
-        ScriptNews::Killed => (
-            "ScriptKilled",
-            format!("a client's script kept member {name} busy for too long, and the operator ended it"),
-        ),
-        ScriptNews::Unkillable => (
-            "ScriptUnkillable",
-            format!(
-                "a client's script keeps member {name} busy, and cannot be ended because it has written: if it does not end within \
-                 seconds, the operator deletes pod {}",
-                link.plan().pod_name()
-            ),
-        ),
+        ScriptNews::Killed => QuorumEvent::ScriptKilled { member },
+        ScriptNews::Unkillable => QuorumEvent::ScriptUnkillable { member, pod: link.plan().pod_name() },
     }
 }

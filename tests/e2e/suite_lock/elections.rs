@@ -70,7 +70,11 @@ pub(crate) async fn each_preference_picks_its_own_and_replaces_nobody(bench: Ben
 pub(crate) async fn pods_that_are_not_ready_or_being_deleted_do_not_lead(bench: Bench) -> anyhow::Result<()> {
     let lock = Lock::create(&bench, election("app", "app", TTL)).await?;
     let nobody = lock.reason("NoCandidate", SOON).await?;
-    ensure!(message_of_held(&nobody).contains("no pod matches"), "{}", message_of_held(&nobody));
+    ensure!(
+        message_of_held(&nobody).contains("no pod that spec.election.selector matches"),
+        "{}",
+        message_of_held(&nobody)
+    );
 
     let mut unready = worker(&bench, "app-0", "app", IDLE);
     unready["spec"]["containers"][0]["readinessProbe"] =

@@ -112,7 +112,7 @@ async fn both_change(bench: &Bench, other: &Bench) -> anyhow::Result<()> {
     progress(&ours, mark, &format!("it ends when RedisQuorum {}/q has the new members too", other.namespace)).await?;
     let hinted = |version: &Version<RedisQuorum>| {
         let (holds, _, message) = condition(version, "QuorumAgrees");
-        holds == "True" && message.contains("write the same addresses here")
+        holds == "True" && message.contains("set the same addresses here")
     };
     theirs.recorder.until(SOON, "QuorumAgrees says what to write", hinted).await?;
     // It waits for as long as it takes.

@@ -156,7 +156,7 @@ pub(crate) async fn tls_is_switched_on_and_off_and_no_lock_is_lost(bench: Bench)
     let missing = r#"{"spec":{"tls":{"mode":"Secret","secretRef":{"name":"missing"}}}}"#;
     bench.patch("rq", "q", missing).await?;
     let refused = reason_after(&quorum, mark, SOON, "Ready", "CertificateInvalid").await?;
-    ensure!(refused.contains("the Secret missing of spec.tls.secretRef does not exist"), "{refused}");
+    ensure!(refused.contains("Secret missing, which spec.tls.secretRef names, does not exist"), "{refused}");
     let same = || async { Ok(pod_uids(&bench, 3).await? == before) };
     poll::stays(TTL, "no member is replaced without a certificate", same).await?;
 

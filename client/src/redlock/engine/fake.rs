@@ -105,6 +105,7 @@ impl Fake {
         UnixMicros(self.clock.wall().0 * 1_000)
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each command")]
     fn execute(&self, command: &Command) -> Reply {
         let (now, time) = (self.clock.boottime(), self.time());
         let mut state = self.state();

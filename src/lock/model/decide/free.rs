@@ -12,6 +12,7 @@ use crate::{
     },
     lock::model::{
         queue::Place,
+        said::Said,
         status::{Draft, LAST_POSITION, remaining_after_finish},
     },
 };
@@ -49,36 +50,25 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
     // A suspended lock does not wait for its turn, so nothing happens when that time has passed.
     let patience = patience(view).filter(|_| !lock.spec.suspend);
     if patience == Some(Duration::ZERO) {
-        let message = "spec.waitTimeout has passed: a claim waits once, create another one to queue again";
-        return rest(
-            draft.waiting(HeldReason::WaitTimeout, message, None).finished(HeldReason::WaitTimeout, message),
-            None,
-        );
+        let (reason, message) = (Said::WaitTimeout.reason(), Said::WaitTimeout.to_string());
+        return rest(draft.waiting(reason, &message, None).finished(reason, &message), None);
     }
     if let Some(refusal) = &view.refusal {
-        return rest(draft.refused(refusal.reason, &refusal.message), patience);
+        return rest(draft.refused(refusal), patience);
     }
     let draft = draft.accepted();
     if lock.spec.suspend {
-        return rest(
-            draft.waiting(HeldReason::Suspended, "spec.suspend is true: set it to false to queue again", None),
-            None,
-        );
+        return rest(draft.says(&Said::Suspended, None), None);
     }
     if let Some(let_go) = lock.status.as_ref().and_then(|status| status.let_go.as_ref()).filter(|_| is_let_go(view)) {
-        let message = format!(
-            "its last hold was let go while no majority of RedisQuorum {} answered, and its key may still be there: the lock is \
-             granted when a majority answers again, or when that quorum is deleted",
-            let_go.quorum
-        );
-        return rest(draft.waiting(HeldReason::HeldByOther, &message, None), Some(LOOK_AGAIN));
+        return rest(draft.says(&Said::LetGo { quorum: let_go.quorum.clone() }, None), Some(LOOK_AGAIN));
     }
     if let Some(message) = &view.elsewhere {
         return rest(draft.waiting(HeldReason::HeldByOther, message, None), Some(LOOK_AGAIN));
     }
     match &view.contender {
         Ok(contender) => in_queue(view, draft, patience, contender, has_finalizer),
-        Err(why) => rest(draft.waiting(HeldReason::NoCandidate, why, None), patience),
+        Err(why) => rest(draft.says(&Said::NoCandidate { why: why.clone() }, None), patience),
     }
 }
 
@@ -95,19 +85,14 @@ fn in_queue(
         return Step::AddFinalizer;
     }
     match &view.place {
-        Place::Behind { holder, position, delayed: true } => {
-            let message = format!(
-                "{holder} lost its hold: waits until its time and its lockDelay have run out, at position {position}"
-            );
-            return rest(queued(draft, HeldReason::LockDelay, message, *position), patience);
-        }
-        Place::Behind { holder, position, delayed: false } => {
-            let message = format!("held by {holder}: waits until that is released or runs out, at position {position}");
-            return rest(queued(draft, HeldReason::Queued, message, *position), patience);
+        Place::Behind { holder, position, delayed } => {
+            let (holder, position) = (holder.clone(), *position);
+            let delayed = delayed.then(|| Said::DelayedBehind { holder: holder.clone(), position });
+            let said = delayed.unwrap_or(Said::Behind { holder, position });
+            return rest(queued(draft, &said, position), patience);
         }
         Place::Waiting { position } => {
-            let message = format!("waits for {} before it in the queue", position - 1);
-            return rest(queued(draft, HeldReason::Queued, message, *position), patience);
+            return rest(queued(draft, &Said::Waiting { position: *position }, *position), patience);
         }
         Place::First => {}
     }
@@ -149,8 +134,6 @@ fn is_paused(view: &View<'_>) -> bool {
 }
 
 /// Far back in the queue neither position nor holder is told: each handover would mean a write for every waiter.
-fn queued(draft: Draft, reason: HeldReason, message: String, position: usize) -> Draft {
-    let far = || format!("waits for {LAST_POSITION} or more before it in the queue");
-    let (reason, message) = if position > LAST_POSITION { (HeldReason::Queued, far()) } else { (reason, message) };
-    draft.waiting(reason, &message, Some(position))
+fn queued(draft: Draft, said: &Said, position: usize) -> Draft {
+    draft.says(if position > LAST_POSITION { &Said::FarBack } else { said }, Some(position))
 }

@@ -11,6 +11,7 @@ use crate::{
         conditions::{HeldReason, LockCondition, is_true},
     },
     lock::model::{
+        end::End,
         hold::{Hold, Loss},
         publications::Urgency,
         status::Draft,
@@ -95,18 +96,21 @@ fn decide_good(view: &View<'_>, held: &Held) -> Step {
         None => decide_unknown(view, held),
         Some(Hold { loss: Some(Loss::Refused), trouble, .. }) => {
             let trouble = trouble.clone().unwrap_or_default();
-            lost(view.lock, format!("a majority of the members no longer has the key: {trouble}"))
+            lost(view.lock, End::Refused { trouble }.to_string())
         }
         Some(hold) if is_slipping(hold, view.now) && view.may_hand_over => {
             let trouble = hold.trouble.clone().unwrap_or_else(|| "not renewed in time".into());
             Step::HandOver(hold.terms.quorum.reference(), trouble)
         }
         Some(hold) if !hold.is_valid(view.now) => {
-            let trouble = hold.trouble.clone().unwrap_or_else(|| "it was not renewed in time".into());
-            Step::RunOut(HeldReason::Expired, format!("its validity ran out: {trouble}"))
+            run_out(&End::NotRenewed { trouble: hold.trouble.clone().unwrap_or_else(|| "too late".into()) })
         }
         Some(hold) => keep(view, held, hold),
     }
+}
+
+fn run_out(end: &End) -> Step {
+    Step::RunOut(end.reason(), end.to_string())
 }
 
 /// A refusal by a majority is the members' word that the key is gone. Only a delay still keeps others out.
@@ -124,20 +128,14 @@ fn decide_unknown(view: &View<'_>, held: &Held) -> Step {
     if held.quorum_now.is_none() && held.quorum_exists && !left.is_zero() {
         return rest(Draft::of(view.lock, view.api_now), Some(left.min(Duration::from_millis(500))));
     }
-    let why = if held.quorum_exists {
-        "the operator's new leader found no validity in the status that had not run out, so another holder may have had \
-         the key meanwhile"
-    } else {
-        "its RedisQuorum no longer exists"
-    };
-    Step::RunOut(HeldReason::Expired, why.into())
+    run_out(if held.quorum_exists { &End::Unproven } else { &End::QuorumGone })
 }
 
 fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
     let draft = Draft::of(view.lock, view.api_now);
     let draft = match &view.refusal {
         // It goes on; the condition says why it would not be granted again.
-        Some(refusal) => draft.refused_while_held(refusal.reason, &refusal.message),
+        Some(refusal) => draft.refused_while_held(refusal),
         None => draft.accepted(),
     };
     let draft = match &held.record {

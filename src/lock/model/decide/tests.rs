@@ -11,8 +11,14 @@ use crate::{
         conditions::{LockCondition, is_true},
     },
     lock::model::hold::{Loss, Terms},
+    quorum::model::lookup::LookupError,
     redlock::{Extend, LockKey, Nonce, Votes},
 };
+
+fn too_long() -> Refusal {
+    let duration = |seconds| Duration::from_secs(seconds).into();
+    Refusal::Ttl { ttl: duration(60), max_ttl: duration(30), quorum: "redlock-system/main".into() }
+}
 
 const WALL: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
 const NOW: Boottime = Boottime::new(Duration::from_secs(1_000));

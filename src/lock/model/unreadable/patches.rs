@@ -10,7 +10,7 @@ use crate::{
         LetGo, MilliTime,
         conditions::{LockCondition, Status, set_condition},
     },
-    lock::model::readiness::set_ready,
+    lock::model::{readiness::set_ready, said::Said},
     time::UnixMillis,
 };
 
@@ -20,9 +20,9 @@ const LONGEST: usize = 512;
 /// The hold ends: no replica renews it any more.
 #[must_use]
 pub fn ending(raw: &Raw, now: UnixMillis) -> Value {
-    let (reason, why) = (raw.trouble.held(), shortened(&raw.trouble.message()));
+    let (reason, why) = (raw.trouble.held(), shortened(&raw.trouble.to_string()));
     let since = MilliTime::from_millis(now.0).map(|since| since.to_string());
-    let message = format!("not renewed, {why}");
+    let message = Said::RunsOut { why: why.clone() }.to_string();
     let conditions = conditions(raw, now, &[(LockCondition::Held, Status::True, "Ending", message)]);
     let status =
         json!({"ending": {"since": since, "reason": reason.as_str(), "message": why}, "conditions": conditions});
@@ -32,7 +32,7 @@ pub fn ending(raw: &Raw, now: UnixMillis) -> Value {
 /// It has no holder any more. A claim ends once.
 #[must_use]
 pub fn ended(raw: &Raw, let_go: Option<&LetGo>, now: UnixMillis) -> Value {
-    let (reason, why) = (raw.trouble.held().as_str(), shortened(&raw.trouble.message()));
+    let (reason, why) = (raw.trouble.held().as_str(), shortened(&raw.trouble.to_string()));
     let mut said = vec![
         (LockCondition::Held, Status::False, reason, why.clone()),
         (LockCondition::FullyReplicated, Status::False, "NotHeld", String::new()),
@@ -53,7 +53,7 @@ pub fn told(raw: &Raw, now: UnixMillis) -> Option<Value> {
     let finished = raw.field("/status/conditions").and_then(Value::as_array).into_iter().flatten().any(|condition| {
         condition.get("type") == Some(&json!("Finished")) && condition.get("status") == Some(&json!("True"))
     });
-    let why = shortened(&raw.trouble.message());
+    let why = shortened(&raw.trouble.to_string());
     let held = (LockCondition::Held, Status::False, raw.trouble.held().as_str(), why);
     let conditions = conditions(raw, now, if finished { &[] } else { std::slice::from_ref(&held) });
     (raw.field("/status/conditions") != Some(&conditions)).then(|| patch(raw, json!({"conditions": conditions})))
@@ -83,7 +83,7 @@ fn conditions(raw: &Raw, now: UnixMillis, said: &[(LockCondition, Status, &'stat
     let mut all = condition(
         object,
         (LockCondition::Accepted.as_str(), accepted),
-        (trouble.accepted().as_str(), &trouble.message()),
+        (trouble.accepted().as_str(), &trouble.to_string()),
         now,
     );
     let time = Timestamp::from_millisecond(now.0).unwrap_or_default();

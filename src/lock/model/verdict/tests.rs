@@ -222,7 +222,7 @@ fn a_leader_steps_down_once_for_each_cordon_of_its_node() {
         super::judge(&lock(election(), false), &evidence)
     };
     let Verdict::LetExpire(HeldReason::SteppedDown, why) = judged(Some(acquired + 1_000)) else { panic!() };
-    assert_eq!(why, "its node n1 was cordoned");
+    assert_eq!(why, "Node n1 of the holder was cordoned");
     assert_eq!(judged(Some(acquired - 1_000)), Verdict::Keep, "it was elected there although the node was cordoned");
     assert_eq!(judged(None), Verdict::Keep);
 }

@@ -1,7 +1,11 @@
 //! A change in words.
 
 use super::{Busy, ChangeStep, Obstacle};
-use crate::quorum::model::{lists::Lists, rollout::listed};
+use crate::quorum::model::{
+    doing::{Doing, Until},
+    lists::Lists,
+    rollout::listed,
+};
 
 /// What a change is doing, for people; `None` when nothing changes. `failures`: why members could not be closed.
 pub fn describe(lists: &Lists, step: &ChangeStep, failures: &[String]) -> Option<String> {
@@ -12,49 +16,40 @@ pub fn describe(lists: &Lists, step: &ChangeStep, failures: &[String]) -> Option
         Some(former) => (former, &lists.voters),
         None => (&lists.voters, &lists.wanted),
     };
-    let change = if from.len() == to.len() {
-        format!("the members change to {}", listed(to))
-    } else {
-        format!("from {} to {} members", from.len(), to.len())
-    };
-    let mut doing = match step {
+    let doing = match step {
         ChangeStep::Nothing => return None,
         ChangeStep::Wait(Obstacle::Members(names)) if lists.is_joint() => {
-            format!("it ends when {} may vote again", listed(names))
+            Doing::EndsWhen { until: Until::MembersVote { members: listed(names) } }
         }
-        ChangeStep::Wait(Obstacle::Members(names)) => format!("it begins when {} may vote", listed(names)),
-        ChangeStep::Wait(Obstacle::Busy(Busy::Update)) => "it begins when the update of the pods has ended".to_owned(),
-        ChangeStep::Wait(Obstacle::Busy(Busy::Passwords)) => {
-            "it begins when every member has the passwords of the rotation that is under way".to_owned()
-        }
-        ChangeStep::Wait(Obstacle::Locks(locks)) => {
-            format!("it begins when every member holds the keys of the held locks {}", listed(locks))
-        }
-        ChangeStep::Wait(Obstacle::Unclosed(names)) => format!(
-            "{} may still run with users of the list before, and cannot be asked: it goes on when {} answers, or is known to be \
-             dead, see status.members",
-            listed(names),
-            if names.len() == 1 { "it" } else { "each" },
-        ),
-        ChangeStep::Wait(Obstacle::Unclaimed(names)) => {
-            format!("it begins when the records of {} hold the claim of this quorum, see status.members", listed(names))
-        }
-        ChangeStep::Wait(Obstacle::Operators(names)) => format!(
-            "it ends when RedisQuorum {} has the new members too: edit {} as well",
-            listed(names),
-            if names.len() == 1 { "it" } else { "each" },
-        ),
-        ChangeStep::Wait(Obstacle::Untold(names)) => {
-            format!("it ends when the records of {} tell other operators of it", listed(names))
-        }
-        ChangeStep::Announce(_) => "other operators are told which list counts".to_owned(),
-        ChangeStep::OpenNext(_) | ChangeStep::Switch => "it begins".to_owned(),
-        ChangeStep::Close(names) => format!("users of the list before are being closed on {}", listed(names)),
-        ChangeStep::WaitUntil(_) => "promises of the list before run out, clients are let in when they have".to_owned(),
-        ChangeStep::Finish => "it ends".to_owned(),
+        ChangeStep::Wait(Obstacle::Unclosed(names)) => Doing::Unclosed { members: listed(names) },
+        ChangeStep::Wait(obstacle) => waits(obstacle),
+        ChangeStep::Announce(_) => Doing::Announcing,
+        ChangeStep::OpenNext(_) | ChangeStep::Switch => Doing::Begins,
+        ChangeStep::Close(names) => Doing::Closing { members: listed(names) },
+        ChangeStep::WaitUntil(_) => Doing::Expiring,
+        ChangeStep::Finish => Doing::Ends,
     };
-    if !failures.is_empty() {
-        doing = format!("{doing} ({})", failures.join("; "));
+    let failures = if failures.is_empty() { String::new() } else { format!(" ({})", failures.join("; ")) };
+    let step = format!("{doing}{failures}");
+    let change = match from.len() == to.len() {
+        true => Doing::Exchanging { members: listed(to), step },
+        false => Doing::Resizing { from: from.len(), to: to.len(), step },
+    };
+    Some(change.to_string())
+}
+
+fn waits(obstacle: &Obstacle) -> Doing {
+    let until = match obstacle {
+        Obstacle::Members(names) | Obstacle::Unclosed(names) => Until::NewMembersVote { members: listed(names) },
+        Obstacle::Busy(Busy::Update) => Until::UpdateEnds,
+        Obstacle::Busy(Busy::Passwords) => Until::RotationEnds,
+        Obstacle::Locks(locks) => Until::LocksComplete { locks: listed(locks) },
+        Obstacle::Unclaimed(names) => Until::Claimed { members: listed(names) },
+        Obstacle::Operators(quorums) => Until::OthersFollow { quorums: listed(quorums) },
+        Obstacle::Untold(names) => Until::OthersTold { members: listed(names) },
+    };
+    match obstacle {
+        Obstacle::Operators(_) | Obstacle::Untold(_) => Doing::EndsWhen { until },
+        _ => Doing::BeginsWhen { until },
     }
-    Some(format!("{change}: {doing}"))
 }

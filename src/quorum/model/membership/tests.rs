@@ -382,7 +382,7 @@ fn every_part_of_a_change_is_told() {
         "from 1 to 3 members: it begins when main-1, main-2 may vote",
         "from 1 to 3 members: it begins",
         "from 1 to 3 members: users of the list before are being closed on main-1, main-2, main-0",
-        "from 1 to 3 members: promises of the list before run out, clients are let in when they have",
+        "from 1 to 3 members: locks of the list before expire, and lock clients outside the operator are admitted again when they have",
         "from 1 to 3 members: it ends",
     ];
     assert_eq!(told.len(), said.len(), "{told:#?}");

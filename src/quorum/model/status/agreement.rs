@@ -1,7 +1,6 @@
 //! The condition QuorumAgrees: do all operators that share masters list the same members, and wait for each other's locks?
 
-use crate::api::GoDuration;
-use crate::api::conditions::{CommonReason, QuorumCondition, Status};
+use super::said::{Agreed, Said};
 use crate::quorum::model::agreement::{Agreement, Conflict, Sharing};
 use crate::quorum::model::condition::Condition;
 use crate::quorum::model::plan::Plan;
@@ -10,53 +9,25 @@ use crate::time::Boottime;
 
 /// What is known at `now`.
 pub fn quorum_agrees(agreement: &Agreement, plan: &Plan, now: Boottime) -> Condition {
-    let (holds, reason, message) = match (agreement.sharing(now), agreement.claim()) {
-        (Sharing::NotShared, _) => {
-            (Status::True, CommonReason::NotShared, "no other operator uses these members".to_owned())
-        }
-        (_, None) => (Status::Unknown, CommonReason::Unknown, "nothing is in force yet".to_owned()),
+    let said = match (agreement.sharing(now), agreement.claim()) {
+        (Sharing::NotShared, _) => Said::NotShared,
+        (_, None) => Said::NothingInForce,
         (Sharing::Conflict(Conflict::List(other)), Some(own)) => {
-            (Status::False, CommonReason::OtherMemberList, other_list(own, &other))
+            Said::OtherList { other: other.name, theirs: other.list, ours: own.list.clone() }
         }
         (Sharing::Conflict(Conflict::Longer(other)), Some(own)) => {
-            (Status::False, CommonReason::LargerMaxTTL, longer(own, &other))
+            Said::LargerMaxTtl { other: other.name, theirs: other.uses.into(), ours: own.fence.into() }
         }
         (Sharing::Joining(members), _) => {
-            let names: Vec<String> = members
-                .iter()
-                .map(|name| agreement.trouble(name).map_or_else(|| name.to_string(), |why| format!("{name} ({why})")))
-                .collect();
-            let message = format!(
-                "the quorum votes once every external member has shown that no other operator disagrees; these have not: {}",
-                names.join(", ")
-            );
-            (Status::Unknown, CommonReason::Joining, message)
+            let named =
+                |name: &_| agreement.trouble(name).map_or_else(|| format!("{name}"), |why| format!("{name} ({why})"));
+            Said::Joining { members: members.iter().map(named).collect::<Vec<_>>().join(", ") }
         }
         (Sharing::Agreed(others), Some(own)) => {
-            (Status::True, CommonReason::AsExpected, agreed(plan, own, &others, &agreement.behind(now)))
+            Said::Agrees { agreed: agreed(plan, own, &others, &agreement.behind(now)) }
         }
     };
-    Condition { type_: QuorumCondition::QuorumAgrees, holds, reason, message }
-}
-
-fn other_list(own: &Claim, other: &OtherClaim) -> String {
-    format!(
-        "RedisQuorum {} uses some of these members with another list, so majorities need not meet, and this one does not vote. \
-         Its list: {}. This one's: {}. Write the same addresses in both. When it is gone, its list counts for as long as its \
-         locks may live",
-        other.name, other.list, own.list
-    )
-}
-
-fn longer(own: &Claim, other: &OtherClaim) -> String {
-    format!(
-        "RedisQuorum {} uses these members with times to live up to {}, and the fences of this one wait for {} only, so this one \
-         does not vote: write maxTTL: {} here, or lower it there first",
-        other.name,
-        GoDuration::from(other.uses),
-        GoDuration::from(own.fence),
-        GoDuration::from(other.uses),
-    )
+    said.condition()
 }
 
 /// The list that a claim comes to.
@@ -66,32 +37,27 @@ fn newest(list: &str) -> &str {
 
 fn agreed(plan: &Plan, own: &Claim, others: &[OtherClaim], behind: &[OtherClaim]) -> String {
     let names: Vec<&str> = plan.external.iter().map(|member| member.name.as_str()).collect();
-    let mut message = if others.is_empty() {
-        "no other operator uses these members".to_owned()
-    } else {
-        let others: Vec<&str> = others.iter().map(|other| other.name.as_str()).collect();
-        format!("RedisQuorum {} lists the same members", others.join(", "))
-    };
+    let mut parts = vec![match others {
+        [] => Said::NotShared.to_string(),
+        others => {
+            let others: Vec<&str> = others.iter().map(|other| other.name.as_str()).collect();
+            Agreed::SameMembers { others: others.join(", ") }.to_string()
+        }
+    }];
     for other in others.iter().filter(|other| newest(&other.list) != newest(&own.list)) {
-        message += &if behind.contains(other) {
-            format!("; {} does not count the new ones yet: write the same addresses there", other.name)
-        } else {
-            format!("; {} changes to {}: write the same addresses here", other.name, newest(&other.list))
+        let (other_name, list) = (other.name.clone(), newest(&other.list).to_owned());
+        let change = match behind.contains(other) {
+            true => Agreed::Behind { other: other_name },
+            false => Agreed::Ahead { other: other_name, list },
         };
+        parts.push(change.to_string());
     }
     if let Some(shortest) = others.iter().filter(|other| other.fence < own.fence).min_by_key(|other| other.fence) {
-        message += &format!(
-            "; maxTTL {} comes into force when the fences of {} wait for more than {}",
-            GoDuration::from(own.fence),
-            shortest.name,
-            GoDuration::from(shortest.fence)
-        );
+        let (other, max_ttl, theirs) = (shortest.name.clone(), own.fence.into(), shortest.fence.into());
+        parts.push(Agreed::AwaitsFences { other, max_ttl, theirs }.to_string());
     }
-    format!(
-        "{message}; the fence of {} holds for the locks of operators only: clients outside that use them directly are outside the \
-         guarantee",
-        names.join(", ")
-    )
+    parts.push(Agreed::OperatorsOnly { members: names.join(", ") }.to_string());
+    parts.join("; ")
 }
 
 #[cfg(test)]
@@ -100,7 +66,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::RedisQuorum,
+        api::{
+            RedisQuorum,
+            conditions::{CommonReason, Status},
+        },
         quorum::model::plan::validate,
         redis_member::RecordLook,
         redlock::{MemberName, RunId},
@@ -162,7 +131,7 @@ mod tests {
             &longer,
             Status::False,
             CommonReason::LargerMaxTTL,
-            &["shop/theirs", "up to 30s", "wait for 10s", "maxTTL: 30s"],
+            &["shop/theirs", "ttls of up to 30s", "wait for 10s", "maxTTL to 30s"],
         );
         has(&say(false, 30, None), Status::Unknown, CommonReason::Joining, &["vm"]);
     }
@@ -174,7 +143,7 @@ mod tests {
         let shared = say(true, 30, Some(("vm.example:6379", 10, 10)));
         has(&shared, Status::True, CommonReason::AsExpected, &["shop/theirs", "maxTTL 30s comes into force", "10s"]);
         let changes = say(true, 30, Some(("new.example:6379|vm.example:6379", 30, 30)));
-        let parts = ["shop/theirs changes to new.example:6379: write the same addresses here"];
+        let parts = ["shop/theirs changes to new.example:6379: set the same addresses here"];
         has(&changes, Status::True, CommonReason::AsExpected, &parts);
         let alone = quorum_agrees(&Agreement::new([]), &plan(), Boottime::default());
         has(&alone, Status::True, CommonReason::NotShared, &[]);

@@ -3,10 +3,12 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::admitted_of;
+use super::said::{MemberWaits, Said};
 use crate::api::conditions::{CommonReason, QuorumCondition, Status};
 use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
 use crate::quorum::model::condition::Condition;
 use crate::quorum::model::lists::{Lists, majority};
+use crate::quorum::model::problems::Problem;
 use crate::quorum::model::rollout::Progress;
 
 /// What the conditions are made from, beside the status itself.
@@ -48,6 +50,13 @@ pub struct Obstacle {
     pub message: String,
 }
 
+impl Obstacle {
+    /// Of this problem.
+    pub fn of(problem: &Problem) -> Self {
+        Self { reason: problem.reason(), message: problem.to_string() }
+    }
+}
+
 /// Sets the conditions of a quorum that can be carried out. What is watched has conditions of its own.
 pub fn conditions(
     status: &mut RedisQuorumStatus,
@@ -85,13 +94,13 @@ fn ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Cond
         return draft(false, obstacle.reason, obstacle.message.clone());
     }
     if let Some(message) = &overview.loss {
-        return draft(false, CommonReason::AuthLost, message.clone());
+        return Said::PasswordsLost { loss: message.clone() }.condition();
     }
     if lists.in_force().all(|list| admitted_of(status, list) == list.len()) {
         if let Some(Condition { reason, message, .. }) = overview.disagreement() {
             return draft(false, *reason, message.clone());
         }
-        return draft(true, CommonReason::AllAdmitted, format!("all {} members may vote", lists.voters.len()));
+        return Said::AllVote { members: lists.voters.len() }.condition();
     }
     let counts = |member: &MemberStatus| lists.counts(&member.name);
     draft(false, waiting_reason(status, counts), waiting_for(status, counts))
@@ -100,87 +109,71 @@ fn ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Cond
 /// How many may vote, of how many, and how many are needed, in each list.
 fn counted(status: &RedisQuorumStatus, lists: &Lists) -> (Vec<(usize, usize, usize)>, String) {
     let counts: Vec<_> = lists.in_force().map(|list| (admitted_of(status, list), list.len(), majority(list))).collect();
-    let texts = counts.iter().map(|(have, all, need)| format!("{have} of {all} members may vote, {need} are needed"));
+    let texts =
+        counts.iter().map(|(have, all, need)| MemberWaits::Votes { have: *have, all: *all, need: *need }.to_string());
     let text = texts.collect::<Vec<_>>().join("; of the members before the change ");
     (counts, text)
 }
 
 fn available(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Condition {
-    let (counts, mut message) = counted(status, lists);
-    let holds = counts.iter().all(|(have, _, need)| have >= need);
-    let reason = match holds {
-        true if counts.iter().all(|(have, all, _)| have == all) => CommonReason::AllAdmitted,
-        true => CommonReason::MajorityAdmitted,
-        false => CommonReason::MajorityLost,
-    };
-    if !holds {
-        message = format!("{message}: {}", waiting_for(status, |member| lists.counts(&member.name)));
+    let (each, counts) = counted(status, lists);
+    if each.iter().any(|(have, _, need)| have < need) {
+        let waits = waiting_for(status, |member| lists.counts(&member.name));
+        return Said::MajorityLost { counts, waits }.condition();
     }
-    if holds && let Some(Condition { reason, message, .. }) = overview.disagreement() {
+    if let Some(Condition { reason, message, .. }) = overview.disagreement() {
         return Condition::new(QuorumCondition::QuorumAvailable, false, *reason, message.as_str());
     }
-    Condition::new(QuorumCondition::QuorumAvailable, holds, reason, message)
+    match each.iter().all(|(have, all, _)| have == all) {
+        true => Said::AllAvailable { counts }.condition(),
+        false => Said::MajorityAvailable { counts }.condition(),
+    }
 }
 
 fn fault_tolerant(status: &RedisQuorumStatus, lists: &Lists) -> Condition {
-    let (counts, message) = counted(status, lists);
-    let draft =
-        |holds: bool, reason, message: String| Condition::new(QuorumCondition::FaultTolerant, holds, reason, message);
-    if counts.iter().any(|(_, all, _)| *all == 1) {
-        let message = "with one member every loss of it stops all locks: write members: 3".to_owned();
-        return draft(false, CommonReason::SingleMember, message);
-    }
-    if counts.iter().all(|(have, all, _)| have == all) {
-        return draft(true, CommonReason::AllAdmitted, message);
-    }
-    match counts.iter().all(|(have, _, need)| have > need) {
-        true => draft(true, CommonReason::MajorityAdmitted, message),
-        false => draft(false, CommonReason::MembersMissing, message),
-    }
+    let (each, counts) = counted(status, lists);
+    let said = match () {
+        () if each.iter().any(|(_, all, _)| *all == 1) => Said::SingleMember,
+        () if each.iter().all(|(have, all, _)| have == all) => Said::AllTolerant { counts },
+        () if each.iter().all(|(have, _, need)| have > need) => Said::Tolerant { counts },
+        () => Said::Intolerant { counts },
+    };
+    said.condition()
 }
 
 fn progressing(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Condition {
-    let draft =
-        |holds: bool, reason, message: String| Condition::new(QuorumCondition::Progressing, holds, reason, message);
     let all = |_: &MemberStatus| true;
     let settled = status.members.iter().all(|member| member.state == MemberState::Admitted);
     let waiting = (!settled).then(|| waiting_for(status, all));
     let told = |parts: [Option<&String>; 3]| parts.into_iter().flatten().cloned().collect::<Vec<_>>().join("; ");
     let update = overview.rollout.as_ref().map(|Progress { message, .. }| message);
-    if !lists.is_settled() {
-        let message = told([overview.change.as_ref(), update, waiting.as_ref()]);
-        return draft(true, CommonReason::MembersChanging, message);
-    }
-    match &overview.rollout {
-        Some(Progress { paused: true, .. }) => {
-            draft(!settled, CommonReason::RolloutPaused, told([update, waiting.as_ref(), None]))
+    let doing = || told([update, waiting.as_ref(), None]);
+    let said = match (&overview.rollout, &overview.rotation) {
+        _ if !lists.is_settled() => {
+            Said::MembersChanging { doing: told([overview.change.as_ref(), update, waiting.as_ref()]) }
         }
-        Some(_) => draft(true, CommonReason::Updating, told([update, waiting.as_ref(), None])),
-        None if !settled => draft(true, waiting_reason(status, all), waiting_for(status, all)),
-        None => match &overview.rotation {
-            Some(message) => draft(true, CommonReason::RotatingPasswords, message.clone()),
-            None => draft(false, CommonReason::Settled, "nothing to do".to_owned()),
-        },
-    }
+        (Some(Progress { paused: true, .. }), _) => Said::RolloutPaused { doing: doing(), waits: !settled },
+        (Some(_), _) => Said::Updating { doing: doing() },
+        (None, _) if !settled => {
+            let (reason, message) = (waiting_reason(status, all), waiting_for(status, all));
+            return Condition::new(QuorumCondition::Progressing, true, reason, message);
+        }
+        (None, Some(rotation)) => Said::Rotating { doing: rotation.clone() },
+        (None, None) => Said::Settled,
+    };
+    said.condition()
 }
 
 fn clients_ready(lists: &Lists, overview: &Overview) -> Condition {
-    let draft =
-        |holds: bool, reason, message: String| Condition::new(QuorumCondition::ClientsReady, holds, reason, message);
-    if lists.is_joint() {
-        let message =
-            "the members change: clients are let in again when every promise of the list before has run out, \
-                       with the user and the addresses that are in their Secrets then"
-                .to_owned();
-        return draft(false, CommonReason::MembersChanging, message);
-    }
-    if !overview.shut_out.is_empty() {
-        return draft(false, CommonReason::ClientMisbehaves, overview.shut_out.join("; "));
-    }
-    if overview.blocked_clients.is_empty() {
-        return draft(true, CommonReason::AsExpected, "every client has its Secret".to_owned());
-    }
-    draft(false, CommonReason::ClientSecretBlocked, overview.blocked_clients.join("; "))
+    let said = match () {
+        () if lists.is_joint() => Said::ClientsWait,
+        () if !overview.shut_out.is_empty() => Said::ClientMisbehaves { clients: overview.shut_out.join("; ") },
+        () if !overview.blocked_clients.is_empty() => {
+            Said::ClientBlocked { blocked: overview.blocked_clients.join("; ") }
+        }
+        () => Said::ClientsReady,
+    };
+    said.condition()
 }
 
 fn waiting_reason(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -> bool) -> CommonReason {
@@ -197,24 +190,24 @@ fn waiting_reason(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -
 
 fn waiting_for(status: &RedisQuorumStatus, is_meant: impl Fn(&MemberStatus) -> bool) -> String {
     let waits = status.members.iter().filter(|member| is_meant(member)).filter_map(|member| {
-        let name = &member.name;
-        Some(match (member.state, member.rejoin_at) {
-            (MemberState::Admitted, _) => return None,
-            _ if member.reason == Some(FenceReason::Leaving) => format!("{name} leaves"),
-            (MemberState::Starting | MemberState::Unreachable, _) if member.message.is_some() => {
-                format!("{name} does not answer: {}", member.message.as_deref().unwrap_or_default())
+        let (name, why) = (member.name.clone(), member.message.clone());
+        let waits = match (member.state, member.rejoin_at, why) {
+            (MemberState::Admitted, ..) => return None,
+            _ if member.reason == Some(FenceReason::Leaving) => MemberWaits::Leaves { member: name },
+            (MemberState::Starting | MemberState::Unreachable, _, Some(why)) => {
+                MemberWaits::SilentFor { member: name, why }
             }
-            (MemberState::Pending, _) => format!("{name} has no running pod"),
-            (MemberState::Starting, _) => format!("{name} is starting"),
-            (MemberState::Unreachable, _) => format!("{name} does not answer"),
+            (MemberState::Pending, ..) => MemberWaits::NoPod { member: name },
+            (MemberState::Starting, ..) => MemberWaits::Starting { member: name },
+            (MemberState::Unreachable, ..) => MemberWaits::Silent { member: name },
             // Of an external member: no time helps against this.
-            (MemberState::Fenced, Some(_)) if member.message.is_some() => {
-                format!("{name}: {}", member.message.as_deref().unwrap_or_default())
-            }
-            (MemberState::Fenced, Some(at)) => format!("{name} is fenced and may vote from {at}"),
-            (MemberState::Fenced, None) => member.message.clone().unwrap_or_else(|| format!("{name} is fenced")),
-        })
+            (MemberState::Fenced, Some(_), Some(why)) => MemberWaits::FencedFor { member: name, why },
+            (MemberState::Fenced, Some(at), None) => MemberWaits::FencedUntil { member: name, at },
+            (MemberState::Fenced, None, Some(why)) => MemberWaits::Record { why },
+            (MemberState::Fenced, None, None) => MemberWaits::Fenced { member: name },
+        };
+        Some(waits.to_string())
     });
     let text = waits.collect::<Vec<_>>().join("; ");
-    if text.is_empty() { "the members are being made".to_owned() } else { text }
+    if text.is_empty() { MemberWaits::NoMembers.to_string() } else { text }
 }

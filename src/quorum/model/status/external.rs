@@ -1,5 +1,6 @@
 //! What the status says of masters that others run, beside their records.
 
+use super::said::Unfit;
 use crate::api::{MemberStatus, MemoryStatus, RedisQuorumStatus};
 use crate::redis_member::Observation;
 
@@ -7,25 +8,19 @@ use crate::redis_member::Observation;
 /// member's process, too, and would have two votes.
 pub fn unfit(status: Option<&RedisQuorumStatus>, name: &str, observation: Option<&Observation>) -> Option<String> {
     let observation = observation?;
-    unfit_process(observation).map(str::to_owned).or_else(|| {
-        let members = status.map(|status| status.members.as_slice()).unwrap_or_default();
-        let twin = twin_of(members, name, observation.run_id.as_str())?;
-        Some(format!(
-            "it is the same process as {twin}, which has its vote already: write the address of another master"
-        ))
-    })
+    let members = status.map(|status| status.members.as_slice()).unwrap_or_default();
+    let twin = || twin_of(members, name, observation.run_id.as_str());
+    let twin = || Some(Unfit::Twin { twin: twin()?.to_owned() });
+    unfit_process(observation).or_else(twin).map(|unfit| unfit.to_string())
 }
 
-fn unfit_process(observation: &Observation) -> Option<&'static str> {
-    if !observation.is_master {
-        return Some("it is a replica: write the address of a master");
+fn unfit_process(observation: &Observation) -> Option<Unfit> {
+    match observation.maxmemory_policy.as_str() {
+        _ if !observation.is_master => Some(Unfit::Replica),
+        _ if ["cluster", "sentinel"].contains(&observation.mode.as_str()) => Some(Unfit::Cluster),
+        "" | "noeviction" => None,
+        _ => Some(Unfit::Evicts),
     }
-    if observation.mode == "cluster" || observation.mode == "sentinel" {
-        return Some("it is part of a Redis Cluster, or a sentinel: write the address of a master that stands alone");
-    }
-    let policy = observation.maxmemory_policy.as_str();
-    (!policy.is_empty() && policy != "noeviction")
-        .then_some("it may evict keys: set its maxmemory-policy to noeviction")
 }
 
 /// The member that this process votes for already: one that is recorded with it and admitted, or comes before this one.

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::api::conditions::{CommonReason, QuorumCondition, Status};
-use crate::api::{FenceReason, GoDuration, RedisQuorumStatus};
+use super::said::{MemberWaits, Said};
+use crate::api::{FenceReason, GoDuration, MemberStatus, RedisQuorumStatus};
 use crate::fence::clock::Step;
-use crate::quorum::model::condition::Condition;
 
 /// So many prefixes are named at most.
 const NAMED: usize = 5;
@@ -86,14 +85,12 @@ pub struct Watched {
 
 /// Sets both conditions.
 pub fn watch_conditions(status: &mut RedisQuorumStatus, watched: &Watched, generation: Option<i64>, now: Timestamp) {
-    for condition in [clock_healthy(status, &watched.clocks), within_bound(watched)] {
-        condition.set(status, generation, now);
+    for said in [clock_healthy(status, &watched.clocks), within_bound(watched)] {
+        said.condition().set(status, generation, now);
     }
 }
 
-fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> Condition {
-    let draft =
-        |holds, reason, message: String| Condition { type_: QuorumCondition::ClockHealthy, holds, reason, message };
+fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> Said {
     let size = |name: &str| clocks.stepped.iter().find(|(stepped, _)| stepped == name).map(|(_, step)| step);
     let is_out = |name: &str| {
         status.members.iter().any(|member| member.name == name && member.reason == Some(FenceReason::ClockJump))
@@ -101,59 +98,39 @@ fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> Condition 
     // Those that a leader before this one has fenced are known from the status only.
     let named = status.members.iter().filter(|member| is_out(&member.name) || size(&member.name).is_some());
     let texts: Vec<String> = named
-        .map(|member| {
-            let by = size(&member.name).map_or_else(String::new, |step| format!(" by {step}"));
-            let rest = match &member.pod_name {
-                Some(_) => "and its process is ended",
-                // Others run it, and the operator cannot end it.
-                None => "until the locks that it may have forgotten have run out",
+        .map(|MemberStatus { name: member, pod_name, .. }| {
+            let by = size(member).map_or_else(String::new, |step| format!(" by {step}"));
+            let member = member.clone();
+            // Others run it without a pod, and the operator cannot end it.
+            let waits = match pod_name {
+                Some(_) => MemberWaits::ClockStepped { member, by },
+                None => MemberWaits::ExternalClockStepped { member, by },
             };
-            format!("the clock of {} was stepped{by}: it is fenced {rest}", member.name)
+            waits.to_string()
         })
         .collect();
-    if !texts.is_empty() {
-        return draft(Status::False, CommonReason::ClockJump, texts.join("; "));
+    match clocks.together {
+        _ if !texts.is_empty() => Said::ClockJump { clocks: texts.join("; ") },
+        Some(step) => Said::ClocksTogether { step },
+        None if clocks.read == 0 => Said::NoClock,
+        None => Said::ClocksHealthy,
     }
-    if let Some(step) = clocks.together {
-        let message = format!(
-            "all members moved alike by {step} against the operator's clock: most likely the operator's machine was stopped, and \
-             no member is fenced. If instead the clocks of all members were stepped, locks held then may have been lost"
-        );
-        return draft(Status::Unknown, CommonReason::ClockJump, message);
-    }
-    if clocks.read == 0 {
-        return draft(Status::Unknown, CommonReason::Unknown, "no member answers".to_owned());
-    }
-    draft(Status::True, CommonReason::AsExpected, "the members' clocks run within clockDrift".to_owned())
 }
 
-fn within_bound(watched: &Watched) -> Condition {
-    let draft =
-        |holds, reason, message: String| Condition { type_: QuorumCondition::TTLWithinBound, holds, reason, message };
+fn within_bound(watched: &Watched) -> Said {
     let bound = GoDuration::from(watched.bound);
     match &watched.ttls {
-        None if watched.all_external => {
-            let message = "others run all members: their times to live are their owner's to watch".to_owned();
-            draft(Status::Unknown, CommonReason::Unknown, message)
-        }
-        None => draft(Status::Unknown, CommonReason::Unknown, "no member has been looked through yet".to_owned()),
-        Some(ttls) if ttls.is_empty() => {
-            draft(Status::True, CommonReason::AsExpected, format!("no key was found that lives longer than {bound}"))
-        }
-        Some(ttls) => {
-            let message = format!(
-                "keys live longer than maxTTL {bound}, or have no time to live: {}. No fence waits for them, so they are outside the guarantee: \
-                 let their client use a shorter time to live",
-                ttls.describe()
-            );
-            draft(Status::False, CommonReason::KeysBeyondMaxTTL, message)
-        }
+        None if watched.all_external => Said::NotOurKeys,
+        None => Said::KeysUnknown,
+        Some(ttls) if ttls.is_empty() => Said::KeysWithinBound { bound },
+        Some(ttls) => Said::KeysBeyondBound { bound, found: ttls.describe() },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::conditions::QuorumCondition;
     use crate::api::conditions::find_condition;
     use crate::api::{MemberState, MemberStatus};
 
@@ -212,7 +189,7 @@ mod tests {
         };
         assert_eq!(ttls(None).0, "Unknown");
         let others = Watched { all_external: true, ..Watched::default() };
-        assert!(condition(&others, QuorumCondition::TTLWithinBound, None).2.contains("their owner's to watch"));
+        assert!(condition(&others, QuorumCondition::TTLWithinBound, None).2.contains("Others run all members"));
         assert_eq!(ttls(Some(TtlReport::default())).0, "True");
         let mut report = TtlReport::default();
         for prefix in ["shop/", "shop/", "", "a/", "b/", "c/", "d/", "e/"] {

@@ -3,8 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::Certificate;
-use crate::api::conditions::{CommonReason, QuorumCondition};
-use crate::quorum::model::condition::Condition;
+use crate::quorum::model::status::{MemberWaits, Said};
 use crate::redis_member::Fingerprint;
 
 /// Members that are not as they should be are named up to this many.
@@ -24,39 +23,30 @@ pub struct Served {
 }
 
 /// How TLS stands. `certificate` is the one to be served, or what is wrong with it.
-pub fn report(certificate: &Result<Certificate, String>, members: &[Served]) -> Condition {
-    let report =
-        |ready: bool, reason, message: String| Condition::new(QuorumCondition::TLSReady, ready, reason, message);
+pub fn report(certificate: &Result<Certificate, String>, members: &[Served]) -> Said {
     let certificate = match certificate {
         Ok(certificate) => certificate,
-        Err(problem) => {
-            let message = format!("{problem}; members that run go on as they are, and none is updated meanwhile");
-            return report(false, CommonReason::CertificateInvalid, message);
-        }
+        Err(problem) => return Said::CertificateInvalid { problem: problem.clone() },
     };
-    let waits: Vec<String> = members.iter().filter_map(|member| awaited(member, certificate)).take(NAMED).collect();
+    let waits = members.iter().filter_map(|member| awaited(member, certificate)).take(NAMED);
+    let waits: Vec<String> = waits.map(|waits| waits.to_string()).collect();
     if waits.is_empty() {
         let until = Timestamp::from_second(certificate.span.not_after).map(|at| at.to_string()).unwrap_or_default();
-        let message = format!("every member serves the certificate {}, valid until {until}", certificate.fingerprint);
-        return report(true, CommonReason::AsExpected, message);
+        return Said::CertificateServed { certificate: certificate.fingerprint, until };
     }
-    report(false, CommonReason::CertificatePending, waits.join("; "))
+    Said::CertificatePending { waits: waits.join("; ") }
 }
 
-fn awaited(served: &Served, certificate: &Certificate) -> Option<String> {
-    let name = &served.member;
-    match (served.tls, served.certificate) {
-        (None, _) => Some(format!("{name} has no pod")),
-        (Some(false), _) => Some(format!("{name} speaks plain TCP until its pod has been replaced")),
-        (Some(true), _) if served.failure.is_some() => {
-            let failure = served.failure.as_deref().unwrap_or_default();
-            Some(format!("{name} serves a certificate that is refused ({failure}): if it stays so, delete its pod"))
+fn awaited(served: &Served, certificate: &Certificate) -> Option<MemberWaits> {
+    let member = served.member.clone();
+    match (served.tls, served.certificate, served.failure.clone()) {
+        (None, ..) => Some(MemberWaits::CertificateNoPod { member }),
+        (Some(false), ..) => Some(MemberWaits::CertificatePlain { member }),
+        (Some(true), _, Some(failure)) => Some(MemberWaits::CertificateRefused { member, failure }),
+        (Some(true), None, None) => Some(MemberWaits::CertificateUnseen { member }),
+        (Some(true), Some(old), None) if old != certificate.fingerprint => {
+            Some(MemberWaits::CertificateOld { member, old, new: certificate.fingerprint })
         }
-        (Some(true), None) => Some(format!("{name} has not shown its certificate yet")),
-        (Some(true), Some(old)) if old != certificate.fingerprint => Some(format!(
-            "{name} still serves {old}, and is asked for {} until the kubelet has brought the file, about a minute",
-            certificate.fingerprint
-        )),
-        (Some(true), Some(_)) => None,
+        (Some(true), Some(_), None) => None,
     }
 }

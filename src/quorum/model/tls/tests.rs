@@ -1,6 +1,6 @@
 use super::authority::{AUTHORITY_LIFE, Authority, CERTIFICATE_LIFE, OVERLAP, Pair, Step, advance, decide};
 use super::*;
-use crate::api::conditions::{CommonReason, Status};
+use crate::api::conditions::CommonReason;
 
 const NOW: i64 = 1_800_000_000;
 const DAY: i64 = 86_400;
@@ -107,8 +107,8 @@ fn the_report_names_who_is_waited_for() {
     let member = |tls, certificate| Served { member: "q-0".into(), tls, certificate, failure: None };
     let told = |served| report(&Ok(new.clone()), &[served]);
     let good = told(member(Some(true), Some(new.fingerprint)));
-    assert_eq!((good.holds, good.reason), (Status::True, CommonReason::AsExpected));
-    assert!(good.message.contains("valid until 2027-"), "{}", good.message);
+    assert_eq!(good.means().2, CommonReason::AsExpected);
+    assert!(good.to_string().contains("valid until 2027-"), "{good}");
     for served in [
         member(None, None),
         member(Some(false), None),
@@ -117,9 +117,9 @@ fn the_report_names_who_is_waited_for() {
         Served { failure: Some("TLS: expired".into()), ..member(Some(true), Some(new.fingerprint)) },
     ] {
         let waits = told(served);
-        assert_eq!((waits.holds, waits.reason), (Status::False, CommonReason::CertificatePending));
-        assert!(waits.message.starts_with("q-0 "), "{}", waits.message);
+        assert_eq!(waits.means().2, CommonReason::CertificatePending);
+        assert!(waits.to_string().starts_with("q-0 "), "{waits}");
     }
     let bad = report(&Err("the Secret x does not exist".into()), &[]);
-    assert_eq!((bad.holds, bad.reason), (Status::False, CommonReason::CertificateInvalid));
+    assert_eq!(bad.means().2, CommonReason::CertificateInvalid);
 }

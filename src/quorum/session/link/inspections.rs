@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{MemberLink, busy::Busy};
+use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::status::TtlReport;
 use crate::quorum::session::ttl::{PAGE, TtlWalk};
 use crate::redis_member::acl::UserRule;
@@ -53,8 +54,8 @@ pub struct ShutOut {
 impl ShutOut {
     /// For people. It says nothing that changes while it lasts.
     pub(super) fn in_words(&self, member: &MemberName) -> String {
-        let client = UserRule::client_of(&self.user).unwrap_or(&self.user);
-        format!("client {client} used most of the {} of {member} and is shut out of it for a minute", self.strain)
+        let client = UserRule::client_of(&self.user).unwrap_or(&self.user).to_owned();
+        Blocked::ShutOut { client, strain: self.strain.to_string(), member: member.to_string() }.to_string()
     }
 }
 

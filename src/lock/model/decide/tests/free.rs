@@ -16,7 +16,7 @@ fn what_a_lock_waits_for_is_told_with_its_position_unless_that_is_far_back() {
     let behind =
         |position, delayed| View { place: Place::Behind { holder: "b (x)".into(), position, delayed }, ..view(&plain) };
     let refused = |lock| {
-        let refusal = Refusal { reason: AcceptedReason::QuorumNotFound, message: "write another".into() };
+        let refusal = Refusal::Lookup(LookupError::NoDefault);
         View { refusal: Some(refusal), ..view(lock) }
     };
     for (view, reason, position) in [

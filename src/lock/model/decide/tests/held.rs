@@ -115,7 +115,7 @@ fn without_the_quorums_clock_a_hold_is_not_called_lost_before_the_members_can_ha
 #[test]
 fn a_hold_whose_specification_is_refused_goes_on_and_the_condition_says_why() {
     let lock = held_lock(json!({}));
-    let refusal = Refusal { reason: AcceptedReason::TTLTooLong, message: "write a shorter ttl".into() };
+    let refusal = too_long();
     let kept = View { refusal: Some(refusal), ..held_view(&lock, Verdict::Keep, Some(hold(WALL.0 - 1_000, 8_000))) };
     let Step::Keep(rest) = decide(&kept) else { panic!() };
     let accepted = rest.status.conditions.iter().find(|c| c.type_ == "Accepted").unwrap();

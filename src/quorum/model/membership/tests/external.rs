@@ -172,7 +172,7 @@ fn what_a_change_of_shared_masters_waits_for_is_told() {
         (ChangeStep::Wait(Obstacle::Unclaimed(text(&["d"]))), "the records of d hold the claim"),
         (
             ChangeStep::Wait(Obstacle::Operators(text(&["shop/q"]))),
-            "RedisQuorum shop/q has the new members too: edit it",
+            "RedisQuorum shop/q has the new members too: edit each",
         ),
         (ChangeStep::Wait(Obstacle::Untold(text(&["a", "b"]))), "the records of a, b tell other operators"),
         (ChangeStep::Announce(Announced::BothLists), "other operators are told"),

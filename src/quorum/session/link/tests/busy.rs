@@ -43,7 +43,7 @@ async fn who_sends_many_endless_scripts_at_once_is_shut_out_when_they_have_been_
     until_true("shut out", &link, |link| is_shut_out(link, Strain::Time)).await;
     assert_eq!(
         link.shut_out_in_words(),
-        ["client billing used most of the time of main-0 and is shut out of it for a minute"]
+        ["Client billing used most of the time of main-0, so the operator refuses it there for a minute"]
     );
     assert!(!link.is_stuck());
     votes_again(&link).await;

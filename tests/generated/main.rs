@@ -3,13 +3,10 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
-#[path = "generated/chart.rs"]
 mod chart;
-#[path = "generated/rights.rs"]
+mod reference;
 mod rights;
-#[path = "generated/snippets.rs"]
 mod snippets;
-#[path = "generated/versions.rs"]
 mod versions;
 
 use std::collections::BTreeMap;
@@ -51,7 +48,7 @@ fn crd_files() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Compares a file with what it shall contain, or rewrites it.
+/// Compares a file with what it has to contain, or rewrites it.
 fn check(path: &Path, expected: &str) {
     let path = root().join(path);
     if env::var_os("UPDATE").is_some() {

@@ -8,35 +8,19 @@
     reason = "clippy sees no test in the helpers of tests"
 )]
 
-#[path = "redis/acl.rs"]
 mod acl;
-#[path = "redis/clients.rs"]
 mod clients;
-#[path = "redis/external.rs"]
 mod external;
-#[path = "redis/external_changes.rs"]
 mod external_changes;
-#[path = "redis/faults.rs"]
 mod faults;
-#[path = "redis/fence.rs"]
 mod fence;
-#[path = "redis/grants.rs"]
 mod grants;
-#[path = "redis/keys.rs"]
 mod keys;
-#[path = "redis/limits.rs"]
 mod limits;
-#[path = "redis/net.rs"]
 mod net;
-#[path = "redis/quorum.rs"]
 mod quorum;
-#[path = "redis/readers.rs"]
 mod readers;
-#[path = "redis/rotation.rs"]
 mod rotation;
-#[path = "redis/server.rs"]
 mod server;
-#[path = "redis/tls.rs"]
 mod tls;
-#[path = "redis/tokens.rs"]
 mod tokens;

@@ -1,0 +1,385 @@
+//! The types and the reasons of conditions. `docs/reference/conditions.md` is printed from these comments: what a reason means, what the
+//! operator does by itself, and what there is to do.
+
+use std::fmt;
+
+names! {
+    /// Condition types of a DistributedLock.
+    LockCondition {
+        /// The operator serves the lock. Helm, Argo CD and Flux read it. `True` with the reason of Held while the lock is held, or waits for its
+        /// turn, a holder or a person. `False` with the reason and message of Accepted, or with `NoQuorum`. `Unknown` with `Pending` at first.
+        Ready,
+        /// The operator can carry out the specification.
+        Accepted,
+        /// The lock has a holder.
+        Held,
+        /// Every member has the key, not only a majority.
+        FullyReplicated,
+        /// A majority of the members answered the last attempt.
+        QuorumAvailable,
+        /// The claim has ended and never queues again. Its reason and message are those of Held at the end.
+        Finished,
+        /// The API server took a status so late that `validUntil` had passed. It goes ten minutes after the last time.
+        PublicationDelayed,
+    }
+}
+
+names! {
+    /// Condition types of a RedisQuorum.
+    QuorumCondition {
+        /// All members vote, with all settings in force. Helm, Argo CD and Flux read it. Another reason than those below is that of QuorumAgrees.
+        Ready,
+        /// A majority of the members may vote, so locks are granted. Another reason than those below is that of QuorumAgrees.
+        QuorumAvailable,
+        /// One member can be lost, and locks are still granted.
+        FaultTolerant,
+        /// The operator is changing something: a member starts, waits behind its fence, or is replaced. Another reason than those below is that of
+        /// Ready.
+        Progressing,
+        /// The clocks of the members run within `spec.clockDrift`.
+        ClockHealthy,
+        /// No other operator uses these members with another member list or a larger maxTTL.
+        QuorumAgrees,
+        /// No key on the members lives longer than maxTTL.
+        TTLWithinBound,
+        /// All `spec.clients` have their Secrets, and the members admit them.
+        ClientsReady,
+        /// Every member speaks TLS and serves the newest certificate. Absent without TLS.
+        TLSReady,
+    }
+}
+
+names! {
+    /// Reasons of the condition `Accepted`.
+    AcceptedReason {
+        /// Everything that the lock needs is there.
+        Accepted,
+        /// The RedisQuorum of the lock does not exist, or cannot be read.
+        ///
+        /// By itself: the operator serves the lock when the quorum exists.
+        ///
+        /// To do: create the quorum. Or create the lock again with another `quorumRef`, which cannot be changed.
+        QuorumNotFound,
+        /// Another installation of the operator looks after the quorum, and not after the namespace of this lock.
+        ///
+        /// To do: let that installation watch this namespace (`watchNamespaces`), or create the lock again with another quorum.
+        OtherInstallation,
+        /// The quorum's `allowedNamespaces` does not include the namespace of this lock.
+        ///
+        /// By itself: the operator serves the lock when the quorum allows it.
+        ///
+        /// To do: ask who owns the quorum to allow it, for example by a label on the namespace.
+        NamespaceNotAllowed,
+        /// The quorum is starting, or has not adopted the larger `maxTTL` that this `ttl` needs.
+        ///
+        /// By itself: the operator serves the lock at the time that the message names.
+        QuorumNotReady,
+        /// `ttl`, or `ttl` with `lockDelay`, is longer than the quorum's `maxTTL`.
+        ///
+        /// To do: set a shorter `ttl` or `lockDelay`.
+        TTLTooLong,
+        /// `ttl` is less than ten times the quorum's `nodeTimeout`, so one slow member could cost the lock.
+        ///
+        /// To do: set at least what the message says.
+        TTLTooShort,
+        /// Another lock uses the key with another number of `slots`. The holder's number counts. Without a holder it is that of the oldest lock
+        /// that waits. A lock that is refused so blocks no other.
+        ///
+        /// By itself: the operator serves the lock when the other one no longer uses the key.
+        ///
+        /// To do: wait, or create the lock again with the same number or with another key.
+        KeyShapeConflict,
+        /// The namespace has as many older locks as the operator serves in one (`limits.locksPerNamespace`). What is held stays held.
+        ///
+        /// By itself: the operator serves the lock when an older one is gone.
+        ///
+        /// To do: delete locks that are not needed, or ask the administrator of the operator for a higher limit.
+        TooManyLocks,
+        /// This version of the operator cannot read the object. Other objects are served.
+        ///
+        /// By itself: the operator does not grant the lock, and lets a hold run out.
+        ///
+        /// To do: change the field that the message names, or delete the object. After a rollback of the operator: upgrade it again.
+        Unreadable,
+        /// The operator panicked three times in a row while it handled the object.
+        ///
+        /// By itself: the operator does not grant the lock, lets a hold run out, and keeps no other lock waiting. It tries again when the object
+        /// changes, else after 1, 2, 4 and up to 10 minutes.
+        ///
+        /// To do: report it with the operator's log. Another object in its place may help.
+        OperatorFault,
+    }
+}
+
+names! {
+    /// Reasons of the condition `Held`.
+    HeldReason {
+        /// The lock is held and renewed. `validUntil` says until when at least.
+        Held,
+        /// The lock is held, and the operator renews it no more.
+        ///
+        /// By itself: the lock is free at the time that the message names, or when the holder's container terminates.
+        ///
+        /// To do: wait. If the holder has ended for sure, annotate `redlock-operator.io/break-force=<why>` and
+        /// `redlock-operator.io/break-by=<your user name>`.
+        Ending,
+        /// Another lock has the key, or is before this one.
+        ///
+        /// By itself: the lock gets its turn.
+        ///
+        /// To do: wait, or set a higher `priority`.
+        Queued,
+        /// A lock client outside this operator has the key. Or another quorum has it, because the default was moved or its members did not answer.
+        ///
+        /// By itself: the operator tries until the key is free.
+        ///
+        /// To do: wait. Only its client can remove a key without a time to live.
+        HeldByOther,
+        /// No majority of the members answered in time.
+        ///
+        /// By itself: the operator tries again.
+        ///
+        /// To do: look at the RedisQuorum if it lasts.
+        NoQuorum,
+        /// No pod could hold the lock. The message says why, of up to five pods.
+        ///
+        /// By itself: the operator grants the lock when a pod can hold it.
+        ///
+        /// To do: see to the pods.
+        NoCandidate,
+        /// The last holder did not release the lock.
+        ///
+        /// By itself: the lock is granted when that hold and its `lockDelay` have run out.
+        LockDelay,
+        /// `spec.suspend` is true.
+        ///
+        /// To do: set it to false.
+        Suspended,
+        /// The holder has released the lock, or the object was deleted.
+        Released,
+        /// The lock was held for `maxHold`. A claim is finished, an election elects again.
+        ///
+        /// To do: create another claim, if the work goes on.
+        MaxHoldReached,
+        /// The claim waited for `waitTimeout` and did not get the lock.
+        ///
+        /// To do: create another claim.
+        WaitTimeout,
+        /// The validity ran out before a majority renewed it, so the holder lost the lock while it worked.
+        ///
+        /// By itself: the operator grants the lock again when a majority of the members says that its key is gone.
+        ///
+        /// To do: look at the members that the message names, and at `redlock_renewal_lateness_seconds`. Make sure that the former holder has
+        /// stopped.
+        Expired,
+        /// The holder's container has terminated, or its pod or node is gone.
+        ///
+        /// By itself: the lock is free at once if the container has terminated for sure, else when its validity has run out.
+        HolderGone,
+        /// The holder failed its check in `spec.liveness`, or did not renew its heartbeat.
+        ///
+        /// By itself: the operator renews the lock no more, and it is free when its validity has run out.
+        ///
+        /// To do: look at the holder.
+        HolderUnhealthy,
+        /// A person asked the holder to pass the lock on (annotation `step-down`), or its node was cordoned while another candidate was ready.
+        SteppedDown,
+        /// A person broke the lock. The message says who, when and why.
+        ///
+        /// To do: make sure that the former holder has stopped.
+        Broken,
+        /// The operator cannot read the object.
+        ///
+        /// By itself: the operator lets a hold run out, and does not grant the lock.
+        ///
+        /// To do: see the condition Accepted.
+        Unreadable,
+        /// The operator panicked again and again while it handled the object.
+        ///
+        /// By itself: the operator lets a hold run out, and does not grant the lock.
+        ///
+        /// To do: see the condition Accepted.
+        OperatorFault,
+        /// The condition Accepted is not true.
+        ///
+        /// To do: see that condition.
+        NotAccepted,
+        /// The operator has not decided yet, or could not publish a grant and took it back.
+        ///
+        /// By itself: the operator tries again, and the lock blocks no other meanwhile.
+        ///
+        /// To do: wait. If the message names a webhook or a policy, see to that.
+        Pending,
+    }
+}
+
+names! {
+    /// Reasons of all other conditions.
+    CommonReason {
+        /// All is as it should be.
+        AsExpected,
+        /// All members have the key.
+        AllMembers,
+        /// Some members lack the key, or do not vote.
+        ///
+        /// By itself: they get the key at the next renewal after they answer, and vote again when what Ready names has happened.
+        ///
+        /// To do: look at these members if it lasts.
+        MembersMissing,
+        /// `validUntil` had passed when the API server took the status. The holder had the lock throughout.
+        ///
+        /// By itself: the condition goes ten minutes after the last such write.
+        ///
+        /// To do: set a longer `ttl`. Or set `validity: Transitions` for locks whose readers need no `validUntil`.
+        WrittenLate,
+        /// The lock has no holder.
+        NotHeld,
+        /// All members may vote.
+        AllAdmitted,
+        /// A majority of the members may vote, and locks are granted and held.
+        ///
+        /// By itself: the others vote again when what the message names has happened.
+        MajorityAdmitted,
+        /// Fewer members than a majority may vote, so no lock is granted.
+        ///
+        /// By itself: locks are granted when the members that the message names vote again.
+        ///
+        /// To do: see to these members if it lasts.
+        MajorityLost,
+        /// The quorum has one member only.
+        ///
+        /// To do: set `spec.members: 3`.
+        SingleMember,
+        /// Members wait until every lock that they may have forgotten has expired.
+        ///
+        /// By itself: they vote from the time that the message names.
+        MembersFenced,
+        /// The operator creates or starts members.
+        ///
+        /// By itself: they are fenced when they have started, and vote after that.
+        ///
+        /// To do: see their pods if it lasts.
+        MembersStarting,
+        /// The operator replaces members, one by one.
+        ///
+        /// By itself: the update goes on when the member before votes again.
+        Updating,
+        /// A person has paused the replacement of members.
+        ///
+        /// To do: remove the annotation `redlock-operator.io/rollout` to go on.
+        RolloutPaused,
+        /// The member list is changing. Clients outside the operator are refused until the locks of the list before have expired.
+        ///
+        /// By itself: the change goes on when what the message names has happened.
+        ///
+        /// To do: let clients read their Secrets again when it has ended.
+        MembersChanging,
+        /// Nothing is being changed.
+        Settled,
+        /// An earlier process of a member may still run, and vote, on a node that does not report.
+        ///
+        /// By itself: the member votes again when that node reports or is gone for sure.
+        ///
+        /// To do: bring the node back. Or make sure that it is off, and annotate as the message says.
+        PredecessorUnconfirmed,
+        /// The clock of a member was stepped.
+        ///
+        /// By itself: the operator fences the member and ends its process. If all clocks moved at once, it fences none.
+        ///
+        /// To do: check the time service of the node.
+        ClockJump,
+        /// None of the members is external, so no other operator can use them.
+        NotShared,
+        /// Before the first vote every external member has to show that no other operator disagrees.
+        ///
+        /// By itself: the quorum votes when the members that the message names have answered.
+        ///
+        /// To do: see to these members if it lasts.
+        Joining,
+        /// Another operator uses these members with another member list, and is not changing to or from this one.
+        ///
+        /// To do: set the same list in both.
+        OtherMemberList,
+        /// Another operator uses these members with a larger `maxTTL`.
+        ///
+        /// To do: raise it here, or lower it there.
+        LargerMaxTTL,
+        /// Clients have set keys that live longer than `maxTTL`. A member that restarts may forget them too early.
+        ///
+        /// By itself: the condition is true again when these keys are gone.
+        ///
+        /// To do: correct the clients. The message says under which prefix the keys are.
+        KeysBeyondMaxTTL,
+        /// The operator cannot write the Secret of a client.
+        ///
+        /// To do: do what the message says: allow it in the namespace, or remove the Secret that is in the way.
+        ClientSecretBlocked,
+        /// A client used most of the memory, of the connections or, by scripts, of the time of a member.
+        ///
+        /// By itself: the operator refuses the client there for a minute. If a script cannot be ended, it replaces the pod.
+        ///
+        /// To do: see to the client. One that is meant to have many connections needs members with more memory (`spec.pod.resources`).
+        ClientMisbehaves,
+        /// The operator rotates passwords.
+        ///
+        /// By itself: it goes on as the message says.
+        RotatingPasswords,
+        /// There is no certificate that the members could serve.
+        ///
+        /// By itself: members that run keep what they have.
+        ///
+        /// To do: do what the message says.
+        CertificateInvalid,
+        /// Some members do not serve the newest certificate yet.
+        ///
+        /// By itself: they do when the kubelet has brought the file, or when their pod has been replaced.
+        ///
+        /// To do: see the members that the message names if it lasts.
+        CertificatePending,
+        /// The Secret with the passwords was lost, and no replica of the operator has a copy.
+        ///
+        /// By itself: if the Secret is gone, the operator makes new passwords and restarts the members with them, one by one. If it is there and
+        /// cannot be used, the operator changes nothing.
+        ///
+        /// To do: gone: wait, and let clients read their Secrets again. There: restore it from a backup, or delete it.
+        AuthLost,
+        /// The quorum is being deleted.
+        ///
+        /// By itself: it is gone when no member can answer with a forgotten lock. The message says what is waited for.
+        Deleting,
+        /// The operator cannot carry out the specification, or an object that does not belong to the quorum is in the way.
+        ///
+        /// To do: do what the message says.
+        InvalidSpec,
+        /// The namespace has as many older quorums as the operator serves in one (`limits.quorumsPerNamespace`).
+        ///
+        /// By itself: the operator makes nothing for this one until an older one is gone.
+        ///
+        /// To do: use one of the others, delete one, or ask the administrator of the operator for a higher limit.
+        TooManyQuorums,
+        /// This version of the operator cannot read the object.
+        ///
+        /// By itself: its members stay as they are, and what is held on it runs out.
+        ///
+        /// To do: change the field that the message names. After a rollback of the operator: upgrade it again.
+        Unreadable,
+        /// It cannot be known, for example because no member answers.
+        ///
+        /// By itself: the operator looks again.
+        ///
+        /// To do: see the other conditions.
+        Unknown,
+    }
+}
+
+names! {
+    /// Status of a condition.
+    Status {
+        /// It is so.
+        True,
+        /// It is not so.
+        False,
+        /// It is not known.
+        Unknown,
+    }
+}

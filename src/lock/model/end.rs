@@ -1,0 +1,98 @@
+//! Pure: why a hold ends. The condition Held, the history and Events say so.
+
+use crate::api::{GoDuration, conditions::HeldReason};
+
+/// Why a hold ends.
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+#[expect(missing_docs, reason = "a message shows what its fields are")]
+pub enum End {
+    /// Broken by force, exclusion was given up: {reason}
+    BrokenByForce { reason: String },
+    /// Broken: {reason}
+    Broken { reason: String },
+    /// The annotation step-down asked the holder to pass the lock on
+    SteppedDown,
+    /// Node {node} of the holder was cordoned
+    Cordoned { node: String },
+    /// The holder released the lock
+    Released,
+    /// The claim was deleted
+    Deleted,
+    /// The lock was deleted while its holder works
+    DeletedWhileHeld,
+    /// The claim was deleted with its owner, and {doubt}
+    DeletedWithOwner { doubt: String },
+    /// The claim was deleted, and its owner {kind} {name} may have processes that the operator does not know
+    UnknownOwner { kind: String, name: String },
+    /// The namespace of the lock is being deleted
+    NamespaceEnds,
+    /// spec.suspend was set
+    Suspended,
+    /// spec.maxHold has passed
+    MaxHold,
+    /// The holder's container has terminated
+    Terminated,
+    /// The holder may be gone: {doubt}
+    InDoubt { doubt: String },
+    /// The hold was not renewed before its validity ran out: {trouble}
+    NotRenewed { trouble: String },
+    /// A majority of the members no longer has the key: {trouble}
+    Refused { trouble: String },
+    /// The operator's leader changed, and the validity that the status had published was over by then, so another
+    /// holder may have had the key meanwhile
+    Unproven,
+    /// The RedisQuorum of the hold no longer exists
+    QuorumGone,
+}
+
+impl End {
+    /// For the condition Held and the history.
+    pub const fn reason(&self) -> HeldReason {
+        match self {
+            Self::BrokenByForce { .. } | Self::Broken { .. } => HeldReason::Broken,
+            Self::SteppedDown | Self::Cordoned { .. } => HeldReason::SteppedDown,
+            Self::Released | Self::Deleted | Self::DeletedWhileHeld => HeldReason::Released,
+            Self::DeletedWithOwner { .. } | Self::UnknownOwner { .. } | Self::NamespaceEnds => HeldReason::Released,
+            Self::Suspended => HeldReason::Suspended,
+            Self::MaxHold => HeldReason::MaxHoldReached,
+            Self::Terminated | Self::InDoubt { .. } => HeldReason::HolderGone,
+            Self::NotRenewed { .. } | Self::Refused { .. } | Self::Unproven | Self::QuorumGone => HeldReason::Expired,
+        }
+    }
+}
+
+/// What a holder did not do.
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+#[expect(missing_docs, reason = "a message shows what its fields are")]
+pub enum Unwell {
+    /// The holder failed its check in spec.liveness {failures} times in a row: {why}
+    Check { failures: i32, why: String },
+    /// The holder's heartbeat has been silent for {silent}: it did not renew the Lease with the name of the claim
+    Silent { silent: GoDuration },
+}
+
+impl Unwell {
+    /// For the condition Held and the history.
+    pub const fn reason(&self) -> HeldReason {
+        match self {
+            Self::Check { .. } | Self::Silent { .. } => HeldReason::HolderUnhealthy,
+        }
+    }
+}
+
+/// Why it is not known whether a container runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, displaydoc::Display)]
+pub enum Doubt {
+    /// its pod vanished before the kubelet reported the end of its container
+    Vanished,
+    /// its pod's status no longer shows its container
+    NotShown,
+    /// its node does not report to the API server
+    NodeSilent,
+    /// its pod was to be deleted a minute ago, and no kubelet has reported its end
+    Overdue,
+    /// none of the owner's pods was seen to end
+    NoPods,
+    /// the pods of its Job that are known have ended, and there may be others
+    OtherPods,
+}

@@ -1,0 +1,91 @@
+//! Pure: the Events of a lock.
+
+use kube::runtime::events::EventType;
+
+use crate::redlock::FencingToken;
+
+/// Events of a DistributedLock.
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+#[ignore_extra_doc_attributes]
+#[expect(missing_docs, reason = "a message shows what its fields are")]
+pub enum LockEvent {
+    /// {holder} holds key {key} with fencing token {token}
+    ///
+    /// When: An election got a leader. Claims have no such Event.
+    ///
+    /// To do: nothing.
+    Acquired { holder: String, key: String, token: FencingToken },
+    /// {why}. The lock is free
+    ///
+    /// When: The leader of an election released the lock, or its container has terminated. Claims have no such Event.
+    ///
+    /// To do: nothing.
+    Released { why: String },
+    /// {why}. The lock is free
+    ///
+    /// When: A hold that a person broke has ended, or one of a lock that the operator cannot handle.
+    ///
+    /// To do: make sure that the former holder has stopped.
+    Broken { why: String },
+    /// {why}. No majority of the members answered until the hold must have run out, so the lock counts as free
+    ///
+    /// When: A hold ended, and no majority of the members answered for so long that none can remember it.
+    ///
+    /// To do: look at the RedisQuorum. The operator grants the lock again when a majority answers.
+    LetGo { why: String },
+    /// {why}. The operator no longer renews the hold, which runs out within one ttl
+    ///
+    /// When: The operator stopped to renew the hold of an election: the leader stepped down, is gone or unhealthy. Claims have no such Event.
+    ///
+    /// To do: wait.
+    Ending { why: String },
+    /// {why}. The operator no longer renews the hold, which runs out within one ttl
+    ///
+    /// When: A person broke the lock, or the operator cannot handle it.
+    ///
+    /// To do: do what the message says.
+    Breaking { why: String },
+    /// {why}. The holder has lost the lock
+    ///
+    /// When: The validity of a hold ran out while its holder worked, or a majority no longer has the key.
+    ///
+    /// To do: stop what the holder still does, unless a resource checks its token. Look at the members that the message
+    /// names.
+    Lost { why: String },
+    /// The operator removed the annotation redlock-operator.io/release and released nothing: its value is not the token of
+    /// this hold. The holder releases the lock with the value {token}
+    ///
+    /// When: The annotation for a release had the token of another hold.
+    ///
+    /// To do: release with the token that the message names, if the present holder has ended its work.
+    ReleaseRefused { token: i64 },
+    /// {message}
+    ///
+    /// When: The operator cannot serve the lock, for the first time for this reason.
+    ///
+    /// To do: see the same reason on the page of conditions.
+    Refused { accepted: String, message: String },
+}
+
+impl LockEvent {
+    /// The reason of the Event.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Acquired { .. } => "LockAcquired",
+            Self::Released { .. } | Self::Broken { .. } | Self::LetGo { .. } => "LockReleased",
+            Self::Ending { .. } | Self::Breaking { .. } => "LockEnding",
+            Self::Lost { .. } => "LockLost",
+            Self::ReleaseRefused { .. } => "ReleaseRefused",
+            Self::Refused { accepted, .. } => accepted,
+        }
+    }
+
+    /// The type of the Event.
+    pub const fn kind(&self) -> EventType {
+        match self {
+            Self::Acquired { .. } | Self::Released { .. } | Self::Ending { .. } => EventType::Normal,
+            Self::Broken { .. } | Self::LetGo { .. } | Self::Breaking { .. } | Self::Lost { .. } => EventType::Warning,
+            Self::ReleaseRefused { .. } | Self::Refused { .. } => EventType::Warning,
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Pure: why the operator does not serve a lock. The condition Accepted says so.
+
+use crate::{
+    api::{GoDuration, HeldQuorum, MilliTime, conditions::AcceptedReason},
+    quorum::model::lookup::LookupError,
+};
+
+/// Messages of the condition Accepted.
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+#[expect(missing_docs, reason = "a message shows what its fields are")]
+pub enum Refusal {
+    /// {0}
+    Lookup(LookupError),
+    /// This version of the operator cannot read RedisQuorum {namespace}/{name}. The operator serves this lock when the
+    /// quorum can be read. What to change there: kubectl -n {namespace} describe rq {name}
+    UnreadableQuorum { namespace: String, name: String },
+    /// Installation {installation} of the operator looks after RedisQuorum {quorum}, and does not look after this
+    /// namespace. Add the namespace to that installation's watchNamespaces, or create the lock again with another
+    /// quorumRef
+    OtherInstallation { installation: String, quorum: HeldQuorum },
+    /// No installation of the operator looks after RedisQuorum {quorum}. Add its namespace to the watchNamespaces of
+    /// one, or create the lock again with another quorumRef
+    NoInstallation { quorum: HeldQuorum },
+    /// ttl {ttl} is longer than maxTTL {max_ttl} of RedisQuorum {quorum}. Set a ttl of at most {max_ttl}
+    Ttl { ttl: GoDuration, max_ttl: GoDuration, quorum: String },
+    /// ttl {ttl} and lockDelay {delay} together are longer than maxTTL {max_ttl} of RedisQuorum {quorum}. Set a shorter
+    /// lockDelay or ttl
+    LockDelay { ttl: GoDuration, delay: GoDuration, max_ttl: GoDuration, quorum: String },
+    /// ttl {ttl} is shorter than ten times nodeTimeout {node_timeout} of RedisQuorum {quorum}, so one slow member could
+    /// cost the lock. Set a ttl of at least {shortest}
+    ShortTtl { ttl: GoDuration, node_timeout: GoDuration, quorum: String, shortest: GoDuration },
+    /// RedisQuorum {quorum} is starting. The operator serves this lock when a majority of its members may vote, at
+    /// about {at}
+    StartingUntil { quorum: String, at: MilliTime },
+    /// RedisQuorum {quorum} is starting. The operator serves this lock when its members may vote, a little more than
+    /// maxTTL {max_ttl} after they have started
+    Starting { quorum: String, max_ttl: GoDuration },
+    /// ttl {ttl} is longer than maxTTL {in_force}, which RedisQuorum {quorum} still uses. The operator serves this lock
+    /// when maxTTL {max_ttl} is in force, at most about {max_ttl} after the change
+    LargerMaxTtl { ttl: GoDuration, in_force: GoDuration, quorum: String, max_ttl: GoDuration },
+    /// DistributedLock {other} holds the key with slots: {slots}. The operator serves this lock when that hold has
+    /// ended. To share the key now, create the lock again with slots: {slots}
+    HeldWithOtherSlots { other: String, slots: i32 },
+    /// DistributedLock {other} is older and waits for the key with slots: {slots}. The operator serves this lock when
+    /// that one is gone. To share the key now, create the lock again with slots: {slots}
+    OlderWithOtherSlots { other: String, slots: i32 },
+    /// Namespace {namespace} has {limit} older DistributedLocks, as many as the operator serves there. It serves this
+    /// one when one of them is gone. Delete finished claims (set ttlAfterFinished), or ask for a larger
+    /// limits.locksPerNamespace
+    TooManyLocks { namespace: String, limit: usize },
+}
+
+impl Refusal {
+    /// For the condition Accepted.
+    pub const fn reason(&self) -> AcceptedReason {
+        match self {
+            Self::Lookup(LookupError::NamespaceNotAllowed { .. }) => AcceptedReason::NamespaceNotAllowed,
+            Self::Lookup(_) | Self::UnreadableQuorum { .. } => AcceptedReason::QuorumNotFound,
+            Self::OtherInstallation { .. } | Self::NoInstallation { .. } => AcceptedReason::OtherInstallation,
+            Self::Ttl { .. } | Self::LockDelay { .. } => AcceptedReason::TTLTooLong,
+            Self::ShortTtl { .. } => AcceptedReason::TTLTooShort,
+            Self::StartingUntil { .. } | Self::Starting { .. } | Self::LargerMaxTtl { .. } => {
+                AcceptedReason::QuorumNotReady
+            }
+            Self::HeldWithOtherSlots { .. } | Self::OlderWithOtherSlots { .. } => AcceptedReason::KeyShapeConflict,
+            Self::TooManyLocks { .. } => AcceptedReason::TooManyLocks,
+        }
+    }
+}

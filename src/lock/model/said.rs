@@ -1,0 +1,117 @@
+//! Pure: what the conditions of a lock say about its holder, or about what it waits for.
+
+use crate::{
+    api::{
+        GoDuration, HeldQuorum, MilliTime,
+        conditions::{CommonReason, HeldReason},
+    },
+    redlock::{FencingToken, Votes},
+};
+
+/// Messages of the condition Held.
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+#[expect(missing_docs, reason = "a message shows what its fields are")]
+pub enum Said {
+    /// {holder} holds key {key} with fencing token {token}
+    Held { holder: String, key: String, token: FencingToken },
+    /// {why}. The operator no longer renews the hold. The holder has the lock until {until}, or until its container
+    /// terminates if that is earlier
+    Ending { why: String, until: MilliTime },
+    /// {why}. The operator no longer renews the hold, which runs out within one ttl
+    RunsOut { why: String },
+    /// {why}. The validity of the hold has run out. The lock is granted again when a majority of the members confirms
+    /// that
+    RunOut { why: String },
+    /// {why}. The holder has lost the lock. It is granted again when a majority of the members says that its key is
+    /// gone
+    Lost { why: String },
+    /// spec.suspend is true. Set it to false, and the lock queues again
+    Suspended,
+    /// The claim has waited for spec.waitTimeout and did not get the lock. It never queues again: create another claim
+    WaitTimeout,
+    /// No majority of RedisQuorum {quorum} confirmed the end of the last hold, so its key may still be there. The
+    /// operator grants the lock when a majority answers again, or when that quorum is deleted
+    LetGo { quorum: HeldQuorum },
+    /// DistributedLock {other} holds the key on RedisQuorum {quorum}, which was the default before. The operator grants
+    /// this lock when that hold has ended
+    HeldElsewhere { other: String, quorum: HeldQuorum },
+    /// A lock client outside this operator, or another quorum, holds key {key}{left}: {seen}. The operator tries again
+    /// by itself until the key is free
+    Foreign { key: String, left: String, seen: String },
+    /// {holder} did not release the lock. It is granted again when that hold and its lockDelay have run out. This lock
+    /// is at position {position} of the queue
+    DelayedBehind { holder: String, position: usize },
+    /// The last holder did not release the lock, and its key runs out{left}. The operator grants the lock then
+    SealRunsOut { left: String },
+    /// {holder} holds the key. This lock is at position {position} of the queue, and gets its turn by itself
+    Behind { holder: String, position: usize },
+    /// This lock is at position {position} of the queue, and gets its turn by itself
+    Waiting { position: usize },
+    /// Ten or more locks are before this one in the queue. It gets its turn by itself
+    FarBack,
+    /// {why}. The operator grants the lock when a pod can hold it
+    NoCandidate { why: String },
+    /// Pod {pod} fails the check in spec.liveness: {why}. The operator asks again by itself
+    Unwell { pod: String, why: String },
+    /// The operator has no connection to RedisQuorum {quorum} yet. It tries again twice a second
+    NoConnection { quorum: HeldQuorum },
+    /// The operator does not know the clock of RedisQuorum {quorum} yet. It tries again twice a second
+    NoClock { quorum: HeldQuorum },
+    /// No majority of the members of RedisQuorum {namespace}/{name} voted for the lock: {failures}. The operator tries again at
+    /// least once a second. What is wrong: kubectl -n {namespace} describe rq {name}
+    NoMajority { namespace: String, name: String, failures: String },
+    /// The members of RedisQuorum {quorum} answered so slowly that nothing of ttl {ttl} was left. The operator tries
+    /// again at least once a second. See the metric redlock_member_latency_seconds, or set a longer ttl
+    TooSlow { quorum: HeldQuorum, ttl: GoDuration },
+    /// No majority of the members answers whether the last hold has ended. The operator asks again every second
+    NoWord,
+    /// ttl and lockDelay are {longest} together, and maxTTL {in_force} of RedisQuorum {quorum} is in force. The
+    /// operator tries again twice a second until a larger maxTTL is in force
+    BeyondTheFence { longest: GoDuration, in_force: GoDuration, quorum: HeldQuorum },
+    /// The operator withdrew a grant at {at}, because its leader had changed meanwhile. It tries again at once
+    Withdrawn { at: String },
+    /// The API server did not accept the operator's write, so the lock was not acquired: {failure}. The operator tries
+    /// again by itself. If an admission webhook or policy refuses the write, change that
+    NotWritten { failure: String },
+}
+
+impl Said {
+    /// For the condition Held.
+    pub const fn reason(&self) -> HeldReason {
+        match self {
+            Self::Held { .. } => HeldReason::Held,
+            Self::Ending { .. } | Self::RunsOut { .. } | Self::RunOut { .. } => HeldReason::Ending,
+            Self::Lost { .. } => HeldReason::Expired,
+            Self::Suspended => HeldReason::Suspended,
+            Self::WaitTimeout => HeldReason::WaitTimeout,
+            Self::LetGo { .. } | Self::HeldElsewhere { .. } | Self::Foreign { .. } => HeldReason::HeldByOther,
+            Self::DelayedBehind { .. } | Self::SealRunsOut { .. } => HeldReason::LockDelay,
+            Self::Behind { .. } | Self::Waiting { .. } | Self::FarBack => HeldReason::Queued,
+            Self::NoCandidate { .. } | Self::Unwell { .. } => HeldReason::NoCandidate,
+            Self::NoConnection { .. } | Self::NoClock { .. } | Self::NoMajority { .. } => HeldReason::NoQuorum,
+            Self::TooSlow { .. } | Self::NoWord => HeldReason::NoQuorum,
+            Self::BeyondTheFence { .. } | Self::Withdrawn { .. } | Self::NotWritten { .. } => HeldReason::Pending,
+        }
+    }
+}
+
+/// Messages of the conditions FullyReplicated and PublicationDelayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, displaydoc::Display)]
+#[expect(missing_docs, reason = "a message shows what its fields are")]
+pub enum Noted {
+    /// {votes} members hold the key. The operator sets it on the others at the next renewal after they answer
+    MembersMissing { votes: Votes },
+    /// validUntil had passed for {gap} when the API server took this status. The holder had the lock throughout, but
+    /// readers of validUntil saw no holder. Set a longer ttl, or validity: Transitions
+    WrittenLate { gap: GoDuration },
+}
+
+impl Noted {
+    /// For its condition.
+    pub const fn reason(&self) -> CommonReason {
+        match self {
+            Self::MembersMissing { .. } => CommonReason::MembersMissing,
+            Self::WrittenLate { .. } => CommonReason::WrittenLate,
+        }
+    }
+}

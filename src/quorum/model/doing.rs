@@ -1,0 +1,75 @@
+//! Pure: what the operator is doing with a quorum, and what it waits for.
+
+/// What is under way.
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+#[expect(missing_docs, reason = "a message shows what its fields are")]
+pub enum Doing {
+    /// paused by the annotation redlock-operator.io/rollout: {outdated} of {all} members run the old pod template. Remove the annotation to
+    /// go on
+    RolloutPaused { outdated: usize, all: usize },
+    /// {outdated} of {all} members run the old pod template, {next} is next, when {until}
+    RolloutWaits { outdated: usize, all: usize, next: String, until: Until },
+    /// the pod of {member} is replaced
+    Replacing { member: String },
+    /// new passwords: {confirmed} of {all} members accept them beside the old ones
+    Adding { confirmed: usize, all: usize },
+    /// new passwords: every member accepts both, and the Secrets of clients have the new ones
+    Switched,
+    /// new passwords: {confirmed} of {all} members accept them alone
+    Removing { confirmed: usize, all: usize },
+    /// {stage}; it goes on when {until}
+    RotationWaits { stage: Box<Doing>, until: Until },
+    /// {stage}; when your clients have read them, annotate this object with redlock-operator.io/rotate-passwords=finish, which takes the old
+    /// ones away
+    AwaitsFinish { stage: Box<Doing> },
+    /// the passwords of the members were lost, so the operator restarts the members one by one, and each waits as after any restart:
+    /// {with_these} of {all} run with the new ones{rollout}
+    Restarting { with_these: usize, all: usize, rollout: String },
+    /// from {from} to {to} members: {step}
+    Resizing { from: usize, to: usize, step: String },
+    /// the members change to {members}: {step}
+    Exchanging { members: String, step: String },
+    /// it begins when {until}
+    BeginsWhen { until: Until },
+    /// it ends when {until}
+    EndsWhen { until: Until },
+    /// {members} may still run with users of the list before, and cannot be asked: the change goes on when each answers, or is known to be
+    /// dead, see status.members
+    Unclosed { members: String },
+    /// other operators are told which list counts
+    Announcing,
+    /// it begins
+    Begins,
+    /// users of the list before are being closed on {members}
+    Closing { members: String },
+    /// locks of the list before expire, and lock clients outside the operator are admitted again when they have
+    Expiring,
+    /// it ends
+    Ends,
+}
+
+/// What has to happen first.
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+#[expect(missing_docs, reason = "a message shows what its fields are")]
+pub enum Until {
+    /// {members} may vote again
+    MembersVote { members: String },
+    /// {members} may vote
+    NewMembersVote { members: String },
+    /// every member holds the keys of the held locks {locks}
+    LocksComplete { locks: String },
+    /// the StatefulSets of {members} are up to date
+    TemplatesKnown { members: String },
+    /// the change of the member list has ended
+    ChangeEnds,
+    /// the update of the pods has ended
+    UpdateEnds,
+    /// every member has the passwords of the rotation that is under way
+    RotationEnds,
+    /// the records of {members} hold the claim of this quorum, see status.members
+    Claimed { members: String },
+    /// RedisQuorum {quorums} has the new members too: edit each as well
+    OthersFollow { quorums: String },
+    /// the records of {members} tell other operators of it
+    OthersTold { members: String },
+}

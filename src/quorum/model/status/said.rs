@@ -1,0 +1,219 @@
+//! Pure: the messages of a quorum's conditions.
+
+use crate::{
+    api::{
+        GoDuration, MilliTime,
+        conditions::{CommonReason, QuorumCondition as Type, Status},
+    },
+    fence::clock::Step,
+    quorum::model::condition::Condition,
+    redis_member::Fingerprint,
+};
+
+/// Messages of the conditions of a RedisQuorum.
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+#[expect(missing_docs, reason = "a message shows what its fields are")]
+pub enum Said {
+    /// All {members} members may vote
+    AllVote { members: usize },
+    /// {loss}
+    PasswordsLost { loss: String },
+    /// {counts}
+    AllAvailable { counts: String },
+    /// {counts}
+    MajorityAvailable { counts: String },
+    /// {counts}, so no lock is granted. {waits}
+    MajorityLost { counts: String, waits: String },
+    /// With one member, every loss of it stops all locks. Set spec.members to 3
+    SingleMember,
+    /// {counts}
+    AllTolerant { counts: String },
+    /// {counts}. One member can fail and locks go on
+    Tolerant { counts: String },
+    /// {counts}. If one more fails, no lock is granted
+    Intolerant { counts: String },
+    /// {doing}
+    MembersChanging { doing: String },
+    /// {doing}
+    RolloutPaused { doing: String, waits: bool },
+    /// {doing}
+    Updating { doing: String },
+    /// {doing}
+    Rotating { doing: String },
+    /// The quorum is as its specification says
+    Settled,
+    /// The member list changes, and lock clients outside the operator are refused until every lock of the list before has
+    /// expired. They are then admitted with the user and the addresses that their Secrets have by then: let them read these
+    /// again
+    ClientsWait,
+    /// {clients}
+    ClientMisbehaves { clients: String },
+    /// {blocked}
+    ClientBlocked { blocked: String },
+    /// Every client in spec.clients has its Secret
+    ClientsReady,
+    /// {clocks}
+    ClockJump { clocks: String },
+    /// The clocks of all members moved by {step} against the operator's clock at once. Most likely the operator's machine was
+    /// stopped for a while, so no member is fenced. If the members' own clocks were stepped, locks that were held then may have
+    /// been lost
+    ClocksTogether { step: Step },
+    /// No member answers
+    NoClock,
+    /// The clocks of the members run within spec.clockDrift
+    ClocksHealthy,
+    /// Others run all members, and the operator does not look at their keys
+    NotOurKeys,
+    /// The operator has not looked through the keys of a member yet
+    KeysUnknown,
+    /// The operator found no key that lives longer than {bound}
+    KeysWithinBound { bound: GoDuration },
+    /// Keys live longer than maxTTL {bound}, or without an end: {found}. A member that restarts may forget them too early. Let the
+    /// clients that set them use a ttl of at most {bound}
+    KeysBeyondBound { bound: GoDuration, found: String },
+    /// {problem}. Members that run keep the certificate that they have, and the operator updates no member until this is mended
+    CertificateInvalid { problem: String },
+    /// {waits}
+    CertificatePending { waits: String },
+    /// Every member serves the certificate {certificate}, which is valid until {until}
+    CertificateServed { certificate: Fingerprint, until: String },
+    /// No other operator uses these members
+    NotShared,
+    /// The operator has not settled the values in force yet
+    NothingInForce,
+    /// RedisQuorum {other} uses some of these members with another list, so two majorities need not meet, and this quorum does
+    /// not vote. Its list: {theirs}. This one's: {ours}. Set the same addresses in both. If that quorum is deleted, its list
+    /// counts until its locks have expired
+    OtherList { other: String, theirs: String, ours: String },
+    /// RedisQuorum {other} uses these members with ttls of up to {theirs}, and the fences of this quorum wait for {ours} only, so
+    /// this quorum does not vote. Set maxTTL to {theirs} here, or lower it there first
+    LargerMaxTtl { other: String, theirs: GoDuration, ours: GoDuration },
+    /// This quorum votes when every external member has shown that no other operator disagrees. Missing: {members}
+    Joining { members: String },
+    /// {agreed}
+    Agrees { agreed: String },
+}
+
+impl Said {
+    /// The condition, its status and its reason.
+    pub const fn means(&self) -> (Type, Status, CommonReason) {
+        match self {
+            Self::AllVote { .. } => (Type::Ready, Status::True, CommonReason::AllAdmitted),
+            Self::PasswordsLost { .. } => (Type::Ready, Status::False, CommonReason::AuthLost),
+            Self::AllAvailable { .. } => (Type::QuorumAvailable, Status::True, CommonReason::AllAdmitted),
+            Self::MajorityAvailable { .. } => (Type::QuorumAvailable, Status::True, CommonReason::MajorityAdmitted),
+            Self::MajorityLost { .. } => (Type::QuorumAvailable, Status::False, CommonReason::MajorityLost),
+            Self::SingleMember => (Type::FaultTolerant, Status::False, CommonReason::SingleMember),
+            Self::AllTolerant { .. } => (Type::FaultTolerant, Status::True, CommonReason::AllAdmitted),
+            Self::Tolerant { .. } => (Type::FaultTolerant, Status::True, CommonReason::MajorityAdmitted),
+            Self::Intolerant { .. } => (Type::FaultTolerant, Status::False, CommonReason::MembersMissing),
+            Self::MembersChanging { .. } => (Type::Progressing, Status::True, CommonReason::MembersChanging),
+            Self::RolloutPaused { waits: true, .. } => (Type::Progressing, Status::True, CommonReason::RolloutPaused),
+            Self::RolloutPaused { .. } => (Type::Progressing, Status::False, CommonReason::RolloutPaused),
+            Self::Updating { .. } => (Type::Progressing, Status::True, CommonReason::Updating),
+            Self::Rotating { .. } => (Type::Progressing, Status::True, CommonReason::RotatingPasswords),
+            Self::Settled => (Type::Progressing, Status::False, CommonReason::Settled),
+            Self::ClientsWait => (Type::ClientsReady, Status::False, CommonReason::MembersChanging),
+            Self::ClientMisbehaves { .. } => (Type::ClientsReady, Status::False, CommonReason::ClientMisbehaves),
+            Self::ClientBlocked { .. } => (Type::ClientsReady, Status::False, CommonReason::ClientSecretBlocked),
+            Self::ClientsReady => (Type::ClientsReady, Status::True, CommonReason::AsExpected),
+            Self::ClockJump { .. } => (Type::ClockHealthy, Status::False, CommonReason::ClockJump),
+            Self::ClocksTogether { .. } => (Type::ClockHealthy, Status::Unknown, CommonReason::ClockJump),
+            Self::NoClock => (Type::ClockHealthy, Status::Unknown, CommonReason::Unknown),
+            Self::ClocksHealthy => (Type::ClockHealthy, Status::True, CommonReason::AsExpected),
+            Self::NotOurKeys | Self::KeysUnknown => (Type::TTLWithinBound, Status::Unknown, CommonReason::Unknown),
+            Self::KeysWithinBound { .. } => (Type::TTLWithinBound, Status::True, CommonReason::AsExpected),
+            Self::KeysBeyondBound { .. } => (Type::TTLWithinBound, Status::False, CommonReason::KeysBeyondMaxTTL),
+            Self::CertificateInvalid { .. } => (Type::TLSReady, Status::False, CommonReason::CertificateInvalid),
+            Self::CertificatePending { .. } => (Type::TLSReady, Status::False, CommonReason::CertificatePending),
+            Self::CertificateServed { .. } => (Type::TLSReady, Status::True, CommonReason::AsExpected),
+            Self::NotShared => (Type::QuorumAgrees, Status::True, CommonReason::NotShared),
+            Self::NothingInForce => (Type::QuorumAgrees, Status::Unknown, CommonReason::Unknown),
+            Self::OtherList { .. } => (Type::QuorumAgrees, Status::False, CommonReason::OtherMemberList),
+            Self::LargerMaxTtl { .. } => (Type::QuorumAgrees, Status::False, CommonReason::LargerMaxTTL),
+            Self::Joining { .. } => (Type::QuorumAgrees, Status::Unknown, CommonReason::Joining),
+            Self::Agrees { .. } => (Type::QuorumAgrees, Status::True, CommonReason::AsExpected),
+        }
+    }
+
+    /// The condition that says it.
+    pub fn condition(&self) -> Condition {
+        let (type_, holds, reason) = self.means();
+        Condition { type_, holds, reason, message: self.to_string() }
+    }
+}
+
+/// What one member waits for.
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+#[expect(missing_docs, reason = "a message shows what its fields are")]
+pub enum MemberWaits {
+    /// {have} of {all} members may vote, {need} are needed
+    Votes { have: usize, all: usize, need: usize },
+    /// {member} leaves
+    Leaves { member: String },
+    /// {member} does not answer: {why}
+    SilentFor { member: String, why: String },
+    /// {member} does not answer
+    Silent { member: String },
+    /// {member} has no running pod
+    NoPod { member: String },
+    /// {member} is starting
+    Starting { member: String },
+    /// {member} is fenced: {why}
+    FencedFor { member: String, why: String },
+    /// {member} is fenced and may vote from {at}
+    FencedUntil { member: String, at: MilliTime },
+    /// {why}
+    Record { why: String },
+    /// {member} is fenced
+    Fenced { member: String },
+    /// The operator creates the members
+    NoMembers,
+    /// {member} has no pod, so it serves no certificate
+    CertificateNoPod { member: String },
+    /// {member} speaks plain TCP until its pod has been replaced
+    CertificatePlain { member: String },
+    /// {member} serves a certificate that the operator refuses ({failure}). If it stays so, delete its pod
+    CertificateRefused { member: String, failure: String },
+    /// {member} has not shown its certificate yet
+    CertificateUnseen { member: String },
+    /// {member} still serves {old}. The operator asks it for {new} until the kubelet has brought the file, about a minute
+    CertificateOld { member: String, old: Fingerprint, new: Fingerprint },
+    /// The clock of {member} was stepped{by}: it is fenced, and the operator ends its process. It votes again after one rejoin
+    /// delay. Check the time service of its node
+    ClockStepped { member: String, by: String },
+    /// The clock of {member} was stepped{by}: it is fenced until the locks that it may have forgotten have expired. Check the time
+    /// service of its machine
+    ExternalClockStepped { member: String, by: String },
+    /// A client's script has kept {member} busy and cannot be ended, so the operator deletes its pod. See to the clients in
+    /// spec.clients
+    Busy { member: String },
+}
+
+/// Parts of what is said when operators agree about shared members.
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+pub(super) enum Agreed {
+    /// RedisQuorum {others} lists the same members
+    SameMembers { others: String },
+    /// {other} does not count the new ones yet: set the same addresses there
+    Behind { other: String },
+    /// {other} changes to {list}: set the same addresses here
+    Ahead { other: String, list: String },
+    /// maxTTL {max_ttl} comes into force when the fences of {other} wait for more than {theirs}
+    AwaitsFences { other: String, max_ttl: GoDuration, theirs: GoDuration },
+    /// the fence of {members} holds for the locks of operators only: clients outside that use them directly are outside the guarantee
+    OperatorsOnly { members: String },
+}
+
+/// Why an external member does not vote.
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+pub(super) enum Unfit {
+    /// it is the same process as {twin}, which has its vote already: set the address of another master
+    Twin { twin: String },
+    /// it is a replica: set the address of a master
+    Replica,
+    /// it is part of a Redis Cluster, or a sentinel: set the address of a master that stands alone
+    Cluster,
+    /// it may evict keys: set its maxmemory-policy to noeviction
+    Evicts,
+}

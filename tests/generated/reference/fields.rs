@@ -1,0 +1,134 @@
+//! A page for each kind: every field as `kubectl explain --recursive` has it, with what the API server asks of it.
+
+use std::fmt::Write;
+
+use redlock_operator::api;
+use serde_json::Value;
+
+use super::page;
+
+/// Of these Kubernetes' own documentation tells the fields.
+const KUBERNETES: [&str; 3] = ["affinity", "topologySpreadConstraints", "tolerations"];
+
+fn type_of(schema: &Value) -> String {
+    let name = schema["type"].as_str().unwrap_or("integer or string");
+    match name {
+        "array" => format!("list of {}", type_of(&schema["items"])),
+        "object" if schema["additionalProperties"].is_object() => "map".to_owned(),
+        name if name == "string" && is_duration(schema) => "duration".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+fn is_duration(schema: &Value) -> bool {
+    schema["pattern"].as_str().is_some_and(|pattern| pattern.contains("ms)+$"))
+}
+
+/// One line of JSON without quotes around texts.
+fn plain(value: &Value) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}
+
+fn limits(schema: &Value, required: bool) -> String {
+    let mut found = Vec::new();
+    let mut add = |text: String| found.push(text);
+    if required {
+        add("required".to_owned());
+    }
+    if let Some(values) = schema["enum"].as_array() {
+        add(values.iter().map(|value| format!("`{}`", plain(value))).collect::<Vec<_>>().join(", "));
+    }
+    match (schema.get("minimum"), schema.get("maximum")) {
+        (Some(least), Some(most)) => add(format!("{} to {}", plain(least), plain(most))),
+        (Some(least), None) => add(format!("at least {}", plain(least))),
+        (None, Some(most)) => add(format!("at most {}", plain(most))),
+        (None, None) => {}
+    }
+    if let (Some(most), false) = (schema.get("maxLength"), is_duration(schema)) {
+        add(format!("at most {most} characters"));
+    }
+    if let Some(most) = schema.get("maxItems") {
+        add(format!("at most {most} items"));
+    }
+    if let Some(pattern) = schema["pattern"].as_str().filter(|_| !is_duration(schema)) {
+        add(format!("matches `{}`", pattern.replace('|', "\\|")));
+    }
+    found.join("; ")
+}
+
+/// What the API server says when it refuses the object, at this place or in it.
+fn rules(schema: &Value, path: &str, found: &mut Vec<(String, String, bool)>) {
+    for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
+        let at = format!("{path}{}", rule["fieldPath"].as_str().unwrap_or_default());
+        let changes = rule["rule"].as_str().unwrap_or_default().contains("oldSelf");
+        let at = at.trim_start_matches('.').replace("[]", "");
+        found.push((at, rule["message"].as_str().unwrap_or_default().to_owned(), changes));
+    }
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        if !KUBERNETES.contains(&name.as_str()) {
+            rules(field, &format!("{path}.{name}"), found);
+        }
+    }
+    if schema["items"].is_object() {
+        rules(&schema["items"], &format!("{path}[]"), found);
+    }
+}
+
+fn rows(schema: &Value, path: &str, rules: &[(String, String, bool)], text: &mut String) {
+    let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        let plain_path = path.trim_start_matches('.').replace("[]", "");
+        let mut limits = limits(field, required.contains(&name.as_str()));
+        if rules.iter().any(|(at, message, changes)| *changes && *at == plain_path && message.contains("cannot")) {
+            limits += if limits.is_empty() { "cannot be changed" } else { "; cannot be changed" };
+        }
+        let default = field.get("default").map(|default| format!("`{}`", plain(default))).unwrap_or_default();
+        let own = !KUBERNETES.contains(&name.as_str());
+        let description = field["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");
+        let description = if own { description } else { format!("{description} As in a Pod.") };
+        writeln!(
+            text,
+            "| `{}` | {} | {default} | {limits} | {} |",
+            path.trim_start_matches('.'),
+            type_of(field),
+            description.trim()
+        )
+        .unwrap();
+        if own {
+            rows(field, &path, rules, text);
+            rows(&field["items"], &format!("{path}[]"), rules, text);
+        }
+    }
+}
+
+#[test]
+fn every_field_of_every_kind_is_on_a_page() {
+    for crd in api::crds() {
+        let crd = serde_json::to_value(crd).unwrap();
+        let names = &crd["spec"]["names"];
+        let (kind, short) = (names["kind"].as_str().unwrap(), plain(&names["shortNames"][0]));
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let mut refusals = Vec::new();
+        rules(schema, "", &mut refusals);
+        let mut body = String::new();
+        for part in ["spec", "status"] {
+            writeln!(body, "## {part}\n\n| field | type | default | limits | description |\n|---|---|---|---|---|")
+                .unwrap();
+            rows(&schema["properties"][part], part, &refusals, &mut body);
+            body.push('\n');
+        }
+        body += "## What the API server refuses\n\n| field | says |\n|---|---|\n";
+        for (at, message, _) in &refusals {
+            let at = if at.is_empty() { "metadata.name" } else { at.as_str() };
+            writeln!(body, "| `{at}` | {} |", message.replace('|', "\\|")).unwrap();
+        }
+        let introduction = format!(
+            "{} `kubectl explain {short} --recursive` shows the same. A duration is whole numbers with the units ms, s, m and h, for example \
+             `1m30s`. Fields without a default are empty.",
+            schema["description"].as_str().unwrap()
+        );
+        page(&format!("{}.md", kind.to_lowercase()), kind, &introduction, &body);
+    }
+}

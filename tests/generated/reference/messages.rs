@@ -1,0 +1,300 @@
+//! The pages of conditions and Events: reasons from `src/api/conditions/reasons.rs`, messages from the enums beside the decisions.
+
+use std::fmt::Write;
+
+use super::{
+    page,
+    source::{Item, arms, block, items, read, values, variants},
+};
+
+const REASONS: &str = "src/api/conditions/reasons.rs";
+const LOCK_EVENTS: (&str, &str) = ("src/lock/model/events.rs", "LockEvent");
+const QUORUM_EVENTS: (&str, &str) = ("src/quorum/model/events.rs", "QuorumEvent");
+
+/// An enum whose messages belong to conditions of a lock, and which of them.
+const OF_LOCKS: [(&str, &str, &[&str]); 6] = [
+    ("src/lock/model/refusal.rs", "Refusal", &["Accepted"]),
+    ("src/quorum/model/lookup.rs", "LookupError", &["Accepted"]),
+    ("src/lock/model/said.rs", "Said", &["Held"]),
+    ("src/lock/model/end.rs", "End", &["Held"]),
+    ("src/lock/model/end.rs", "Unwell", &["Held"]),
+    ("src/lock/model/said.rs", "Noted", &["FullyReplicated", "PublicationDelayed"]),
+];
+
+/// Enums that are parts of messages, under the name of their placeholder.
+const PARTS: [(&str, &str, &str, &str); 11] = [
+    ("why", "with the reason NoCandidate: why a pod cannot hold the lock", "src/lock/model/candidate.rs", "Ineligible"),
+    ("doubt", "why it is not known whether the holder runs", "src/lock/model/end.rs", "Doubt"),
+    ("counts>`, `<waits>`, `<clocks", "what each member waits for", "src/quorum/model/status/said.rs", "MemberWaits"),
+    ("doing>`, `<loss", "what is under way", "src/quorum/model/doing.rs", "Doing"),
+    ("until", "what has to happen first", "src/quorum/model/doing.rs", "Until"),
+    (
+        "objects>`, `<blocked>`, `<clients>`, `<certificate>`, `<problem",
+        "what is in the way",
+        "src/quorum/model/blocked.rs",
+        "Blocked",
+    ),
+    ("agreed", "how operators agree about shared members", "src/quorum/model/status/said.rs", "Agreed"),
+    ("unfit", "why a certificate cannot be used", "src/quorum/model/tls.rs", "Unfit"),
+    ("invalid", "why a specification cannot be carried out", "src/quorum/model/invalid.rs", "Invalid"),
+    ("failures>`, `<trouble", "why a member did not vote", "client/src/redlock/member.rs", "MemberError"),
+    ("message", "in status.members: why an external member does not vote", "src/quorum/model/status/said.rs", "Unfit"),
+];
+
+/// Names of `names!`, with their comments.
+fn names(of: &str) -> Vec<Item> {
+    let text = read(REASONS);
+    let body = block(&text, &format!("    {of} {{")).to_owned();
+    items(&body)
+}
+
+fn reason<'a>(reasons: &'a [Item], name: &str) -> &'a Item {
+    reasons.iter().find(|reason| reason.name() == name).unwrap_or_else(|| panic!("{REASONS} has no reason {name}"))
+}
+
+/// `A` of `AcceptedReason::A`.
+fn last(path: &str) -> &str {
+    path.rsplit("::").next().unwrap().trim_end_matches(')')
+}
+
+/// A message as it is shown: the placeholders stand in angle brackets.
+fn shown(message: &str) -> String {
+    message.replace('{', "<").replace('}', ">")
+}
+
+fn entry(text: &mut String, status: &str, reason: &Item, messages: &[String]) {
+    let meaning = &reason.paragraphs[0];
+    writeln!(text, "#### {status} · {}\n\n{meaning}\n", reason.name()).unwrap();
+    for message in messages.iter().filter(|message| !message.is_empty()) {
+        writeln!(text, "- message: `{}`", shown(message)).unwrap();
+    }
+    let or_nothing = |text: Option<String>| text.unwrap_or_else(|| "Nothing.".to_owned());
+    let (itself, to_do) = (reason.after("By itself:"), reason.after("To do:"));
+    if itself.is_some() || to_do.is_some() {
+        writeln!(text, "- by itself: {}\n- to do: {}", or_nothing(itself), or_nothing(to_do)).unwrap();
+    }
+    text.push('\n');
+}
+
+/// Messages of locks: condition, reason, message.
+fn messages_of_locks() -> Vec<(&'static str, String, String)> {
+    let mut found = Vec::new();
+    for (path, name, conditions) in OF_LOCKS {
+        // What a refusal takes from the lookup has the reason that the refusal gives it.
+        let reasons = if name == "LookupError" { Vec::new() } else { arms(path, name, "reason") };
+        for variant in variants(path, name) {
+            let message = variant.paragraphs[0].clone();
+            if message == "{0}" {
+                continue;
+            }
+            let reason = match (name, variant.name()) {
+                ("LookupError", "NamespaceNotAllowed") => "NamespaceNotAllowed".to_owned(),
+                ("LookupError", _) => "QuorumNotFound".to_owned(),
+                (_, variant) => {
+                    last(values(&reasons, variant).first().unwrap_or_else(|| panic!("{name}::{variant} has no reason")))
+                        .to_owned()
+                }
+            };
+            let condition = if reason == "WrittenLate" { conditions[1] } else { conditions[0] };
+            found.push((condition, reason, message));
+        }
+    }
+    found
+}
+
+fn lock_conditions() -> String {
+    let (accepted, held, common) = (names("AcceptedReason"), names("HeldReason"), names("CommonReason"));
+    let messages = messages_of_locks();
+    let of = |condition: &str, reason: &str| -> Vec<String> {
+        let all = messages.iter().filter(|(of, name, _)| *of == condition && name == reason);
+        all.map(|(.., message)| message.clone()).collect()
+    };
+    let trouble = variants("src/lock/model/unreadable.rs", "Trouble");
+    let mut text = String::new();
+    for type_ in names("LockCondition") {
+        writeln!(text, "### {}\n\n{}\n", type_.name(), type_.paragraphs.join(" ")).unwrap();
+        match type_.name() {
+            "Accepted" => {
+                for reason in &accepted {
+                    let status = if reason.name() == "Accepted" { "True" } else { "False" };
+                    let mut messages = of("Accepted", reason.name());
+                    let position = ["Unreadable", "OperatorFault"].iter().position(|name| *name == reason.name());
+                    messages.extend(position.map(|position| trouble[position].paragraphs[0].clone()));
+                    entry(&mut text, status, reason, &messages);
+                }
+            }
+            "Held" => {
+                for reason in &held {
+                    let status = if ["Held", "Ending"].contains(&reason.name()) { "True" } else { "False" };
+                    entry(&mut text, status, reason, &of("Held", reason.name()));
+                }
+            }
+            "FullyReplicated" => {
+                entry(&mut text, "True", reason(&common, "AllMembers"), &[]);
+                for name in ["MembersMissing", "NotHeld"] {
+                    entry(&mut text, "False", reason(&common, name), &of("FullyReplicated", name));
+                }
+            }
+            "QuorumAvailable" => {
+                entry(&mut text, "True", reason(&common, "AsExpected"), &[]);
+                let message = "{what Held says with the reason NoQuorum, or what kept the last renewal}".to_owned();
+                entry(&mut text, "False", reason(&common, "MajorityLost"), &[message]);
+            }
+            "PublicationDelayed" => {
+                entry(&mut text, "True", reason(&common, "WrittenLate"), &of("PublicationDelayed", "WrittenLate"));
+            }
+            _ => {}
+        }
+    }
+    text
+}
+
+fn quorum_conditions() -> String {
+    let common = names("CommonReason");
+    let (path, name) = ("src/quorum/model/status/said.rs", "Said");
+    let means = arms(path, name, "means");
+    let mut messages: Vec<(String, String, String, String)> = Vec::new();
+    for variant in variants(path, name) {
+        let all = values(&means, variant.name());
+        assert!(!all.is_empty(), "{name}::{} means nothing", variant.name());
+        for value in all {
+            let parts: Vec<&str> = value.trim_matches(['(', ')']).split(", ").map(last).collect();
+            let [type_, status, reason] = parts[..] else { panic!("{value}") };
+            messages.push((type_.into(), status.into(), reason.into(), variant.paragraphs[0].clone()));
+        }
+    }
+    let problems = arms("src/quorum/model/problems.rs", "Problem", "reason");
+    for variant in variants("src/quorum/model/problems.rs", "Problem") {
+        let reason = last(&values(&problems, variant.name())[0]).to_owned();
+        messages.push(("Ready".into(), "False".into(), reason, variant.paragraphs[0].replace("{0}", "{invalid}")));
+    }
+    for reason in ["PredecessorUnconfirmed", "MembersFenced", "MembersStarting"] {
+        messages.push(("Ready".into(), "False".into(), reason.into(), "{waits}".into()));
+    }
+    let unreadable = read("src/operator/unreadable.rs");
+    let unreadable = items(&unreadable).into_iter().find(|item| item.code.starts_with("struct Unread")).unwrap();
+    messages.push(("Ready".into(), "False".into(), "Unreadable".into(), unreadable.paragraphs[0].clone()));
+    let mut text = String::new();
+    for type_ in names("QuorumCondition") {
+        writeln!(text, "### {}\n\n{}\n", type_.name(), type_.paragraphs.join(" ")).unwrap();
+        let mut of: Vec<_> = messages.iter().filter(|(of, ..)| of == type_.name()).collect();
+        of.sort_by_key(|(_, status, reason, _)| (status != "True", common.iter().position(|it| it.name() == reason)));
+        for same in of.chunk_by(|one, other| (&one.1, &one.2) == (&other.1, &other.2)) {
+            let texts: Vec<String> = same.iter().map(|(.., message)| message.clone()).collect();
+            entry(&mut text, &same[0].1, reason(&common, &same[0].2), &texts);
+        }
+    }
+    text
+}
+
+fn parts() -> String {
+    let mut text = String::new();
+    for (placeholder, meaning, path, name) in PARTS {
+        writeln!(text, "`<{placeholder}>`, {meaning}:\n").unwrap();
+        let source = read(path).replace("pub(super) enum", "pub enum").replace("pub(crate) enum", "pub enum");
+        let body = block(&source, &format!("pub enum {name} {{"));
+        let attributes = body.contains("#[error");
+        let texts: Vec<String> = if attributes {
+            errors(body)
+        } else {
+            items(body).into_iter().map(|it| it.paragraphs[0].clone()).collect()
+        };
+        for message in texts.iter().filter(|message| !message.is_empty()) {
+            writeln!(text, "- `{}`", shown(message)).unwrap();
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The messages of an error: `#[error("...")]`.
+fn errors(body: &str) -> Vec<String> {
+    let parts = body.split("#[error(").skip(1);
+    let texts = parts.filter_map(|part| part.split_once('"')).map(|(_, rest)| rest.split("\"\n").next().unwrap());
+    texts.map(|text| text.split("\")]").next().unwrap().split("\\\n").map(str::trim_start).collect()).collect()
+}
+
+#[test]
+fn conditions_and_their_messages_are_on_one_page() {
+    let introduction = "\
+What `kubectl describe` shows under Conditions: for each condition, its statuses and reasons, the messages with their placeholders, what \
+happens by itself, and what to do. [The glossary](../../src/lib.rs) explains the words; [parts of messages](#parts-of-messages) come last.";
+    let body = format!(
+        "## DistributedLock\n\n{}## RedisQuorum\n\n{}## Parts of messages\n\n{}",
+        lock_conditions(),
+        quorum_conditions(),
+        parts()
+    );
+    page("conditions.md", "Conditions", introduction, &body);
+}
+
+fn events((path, name): (&str, &str)) -> String {
+    let (reasons, kinds) = (arms(path, name, "reason"), arms(path, name, "kind"));
+    let mut text = "| reason | type | message | when | to do |\n|---|---|---|---|---|\n".to_owned();
+    for variant in variants(path, name) {
+        let reason = values(&reasons, variant.name())
+            .first()
+            .unwrap_or_else(|| panic!("{} has no reason", variant.name()))
+            .clone();
+        let reason = if reason == "accepted" {
+            "that of Accepted".to_owned()
+        } else {
+            format!("`{}`", reason.trim_matches('"'))
+        };
+        let kind = values(&kinds, variant.name())
+            .first()
+            .map_or("Normal", |kind| if kind.contains("Warning") { "Warning" } else { "Normal" });
+        let when = variant.after("When:").unwrap_or_default();
+        let to_do = variant.after("To do:").unwrap_or_else(|| "Nothing.".to_owned());
+        let message = shown(&variant.paragraphs[0]);
+        writeln!(text, "| {reason} | {kind} | `{message}` | {when} | {to_do} |").unwrap();
+    }
+    text
+}
+
+#[test]
+fn events_are_on_one_page() {
+    let introduction = "\
+What `kubectl events` shows of locks and quorums. Events are for people and are lost after an hour: programs read [conditions](conditions.md). Of \
+claims the operator publishes Warnings only, since the history in the status says the rest.";
+    let body = format!(
+        "## DistributedLock\n\n{}\n## RedisQuorum\n\n{}\n## Any watched object\n\n\
+         | reason | type | message | when | to do |\n|---|---|---|---|---|\n\
+         | `Unreadable` | Warning | `{}` | This version of the operator cannot read the object. | Change the field that the message names, or delete the object. |\n",
+        events(LOCK_EVENTS),
+        events(QUORUM_EVENTS),
+        shown(
+            &items(&read("src/operator/unreadable.rs"))
+                .into_iter()
+                .find(|item| item.code.starts_with("struct Unread"))
+                .unwrap()
+                .paragraphs[0]
+        ),
+    );
+    page("events.md", "Events", introduction, &body);
+}
+
+/// A message that no page shows would be one that nobody can look up.
+#[test]
+fn every_enum_of_messages_is_on_a_page() {
+    let known: Vec<&str> =
+        OF_LOCKS.iter().map(|(_, name, _)| *name).chain(PARTS.iter().map(|(.., name)| *name)).collect();
+    let rest = ["Trouble", "Problem", "LockEvent", "QuorumEvent", "Unread"];
+    let mut folders = vec![crate::root().join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            for part in text.split("displaydoc::Display").skip(1) {
+                let name =
+                    part.lines().find_map(|line| line.split_once("enum ").or_else(|| line.split_once("struct ")));
+                let name = name.unwrap().1.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+                assert!(known.contains(&name) || rest.contains(&name), "{}: {name} is on no page", path.display());
+            }
+        }
+    }
+}

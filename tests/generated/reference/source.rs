@@ -1,0 +1,96 @@
+//! Reads enums and constants with their comments out of the source, as rustfmt writes it.
+
+use std::fs;
+
+use crate::root;
+
+pub(super) fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// A comment, by its paragraphs, and the line of code under it.
+pub(super) struct Item {
+    pub(super) paragraphs: Vec<String>,
+    pub(super) code: String,
+}
+
+impl Item {
+    /// `Queued` of `Queued { position: usize },`.
+    pub(super) fn name(&self) -> &str {
+        self.code.split([' ', ',', '(', '{']).next().unwrap()
+    }
+
+    /// The paragraph that begins like this, without that.
+    pub(super) fn after(&self, beginning: &str) -> Option<String> {
+        let found = self.paragraphs.iter().find_map(|paragraph| paragraph.strip_prefix(beginning))?;
+        let mut letters = found.trim().chars();
+        letters.next().map(|first| first.to_uppercase().collect::<String>() + letters.as_str())
+    }
+}
+
+/// Every line of code in `text` with the comment above it. Attributes are skipped.
+pub(super) fn items(text: &str) -> Vec<Item> {
+    let (mut items, mut paragraphs) = (Vec::new(), vec![String::new()]);
+    for line in text.lines().map(str::trim) {
+        if let Some(comment) = line.strip_prefix("///") {
+            match comment.trim() {
+                "" => paragraphs.push(String::new()),
+                comment => {
+                    let last = paragraphs.last_mut().unwrap();
+                    *last = format!("{last} {comment}").trim().to_owned();
+                }
+            }
+        } else if !line.starts_with("#[") && !line.is_empty() {
+            items.push(Item {
+                paragraphs: std::mem::replace(&mut paragraphs, vec![String::new()]),
+                code: line.to_owned(),
+            });
+        }
+    }
+    items
+}
+
+/// What stands between braces after `before`, at the indentation of that line.
+pub(super) fn block<'a>(text: &'a str, before: &str) -> &'a str {
+    let at = text.find(before).unwrap_or_else(|| panic!("there is no `{before}`"));
+    let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let indentation: String = text[start..].chars().take_while(|c| *c == ' ').collect();
+    let end = format!("\n{indentation}}}");
+    let body = at + text[at..].find('{').unwrap() + 1;
+    &text[body..body + text[body..].find(&end).unwrap_or_else(|| panic!("`{before}` has no end"))]
+}
+
+/// The variants of an enum: those with a comment.
+pub(super) fn variants(path: &str, name: &str) -> Vec<Item> {
+    let text = read(path);
+    let all = items(block(&text, &format!("pub enum {name} {{")));
+    all.into_iter().filter(|item| item.code.starts_with(|c: char| c.is_ascii_uppercase())).collect()
+}
+
+/// The value of a method that is a `match self`, for every variant: `Self::A { .. } | Self::B => VALUE,`.
+pub(super) fn arms(path: &str, name: &str, method: &str) -> Vec<(String, String)> {
+    let text = read(path);
+    let methods = block(&text, &format!("impl {name} {{"));
+    let body = block(block(methods, &format!("fn {method}(&self)")), "match self").replace("Self::", "\u{1}");
+    let body: Vec<&str> = body.lines().map(str::trim).filter(|line| !line.starts_with("//")).collect();
+    let body = body.join(" ");
+    let mut found = Vec::new();
+    let mut patterns = Vec::new();
+    for part in body.split('\u{1}').skip(1) {
+        let variant = part.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+        patterns.push(variant.to_owned());
+        if let Some((_, value)) = part.split_once("=>") {
+            let value = value.split(" _ =>").next().unwrap().trim().trim_start_matches('{').trim_end_matches('}');
+            let value = value.trim().trim_end_matches(',').to_owned();
+            found.extend(patterns.drain(..).map(|variant| (variant, value.clone())));
+        }
+    }
+    found
+}
+
+/// The value of a method for one variant; what it has several of is told once each.
+pub(super) fn values(arms: &[(String, String)], variant: &str) -> Vec<String> {
+    let mut values: Vec<_> = arms.iter().filter(|(name, _)| name == variant).map(|(_, value)| value.clone()).collect();
+    values.dedup();
+    values
+}

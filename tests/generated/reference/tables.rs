@@ -1,0 +1,153 @@
+//! The pages of annotations and labels, metrics, and the values of the chart.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::{
+    page,
+    source::{block, items, read},
+};
+
+#[test]
+fn annotations_and_labels_are_on_one_page() {
+    let api = read("src/api.rs");
+    let constants: Vec<_> = items(&api).into_iter().filter(|item| item.code.starts_with("pub const")).collect();
+    let (mut people, mut operator) = (String::new(), String::new());
+    for item in &constants {
+        let name = item.code.trim_start_matches("pub const ").split(':').next().unwrap();
+        let value = item.code.split('"').nth(1).unwrap();
+        let (Some(on), Some(means)) = (item.after("On:"), item.after("Value:")) else {
+            assert!(!name.contains("ANNOTATION") && !name.contains("LABEL"), "{name}: say On: and Value:");
+            continue;
+        };
+        let says = item.paragraphs[0].clone();
+        match item.after("Set by:").as_deref() {
+            Some(_) => writeln!(operator, "| `{value}` | {on} | {means} | {says} |").unwrap(),
+            None => writeln!(people, "| `{value}` | {on} | {means} | {says} |").unwrap(),
+        }
+    }
+    let introduction = "Every annotation that the operator reads, and every label and annotation that it sets.";
+    let body = format!(
+        "## What people set\n\nWho may set `release` and the annotations that break a lock: [security.md](../security.md).\n\n\
+         | annotation | on | value | what the operator does |\n|---|---|---|---|\n{people}\n\
+         ## What the operator sets\n\n| label or annotation | on | value | why |\n|---|---|---|---|\n{operator}"
+    );
+    page("annotations.md", "Annotations and labels", introduction, &body);
+}
+
+/// Labels by the type of a family.
+fn labels(type_: &str) -> &'static str {
+    match type_ {
+        _ if type_.contains("Word") => "reason",
+        _ if type_.contains("KindLabels") => "kind",
+        _ if type_.contains("StateLabels") => "quorum_namespace, quorum, member, state",
+        _ if type_.contains("MemberLabels") || type_.contains("Latencies") => "quorum_namespace, quorum, member",
+        _ => "",
+    }
+}
+
+/// The first text between quotation marks, and what follows it.
+fn quoted(code: &str) -> (&str, &str) {
+    code.split_once('"').unwrap().1.split_once('"').unwrap()
+}
+
+/// The row of one field, by its type and by the code that registers it.
+fn metric(type_: &str, made: &str, code: &str) -> Option<String> {
+    let (constructor, arguments) = made.split_once('(')?;
+    let (label, arguments) = match constructor {
+        "Counts::by" => quoted(arguments),
+        "add" | "add_seconds" => (labels(type_), arguments),
+        _ => return None,
+    };
+    let (name, rest) = quoted(arguments);
+    let help = match rest.trim_start_matches(", ") {
+        text if text.starts_with('"') => quoted(text).0,
+        variable => quoted(code.split_once(&format!("let {} = ", variable.split(')').next()?)).unwrap().1).0,
+    };
+    let (kind, suffix) = match () {
+        () if type_.contains("Histogram") || type_.contains("Latencies") => ("histogram", ""),
+        () if type_.contains("Count") => ("counter", "_total"),
+        () => ("gauge", ""),
+    };
+    let unit = if constructor == "add_seconds" { "_seconds" } else { "" };
+    Some(format!("| `redlock_{name}{unit}{suffix}` | {kind} | {label} | {help} |"))
+}
+
+#[test]
+fn metrics_are_on_one_page() {
+    let code = read("src/runtime/metrics.rs");
+    let fields = format!("{}{}", block(&code, "pub struct Metrics {"), block(&code, "struct Seen {"));
+    let made = format!("{}{}", block(&code, "fn default() -> Self"), block(&code, "fn new(r: &mut Registry)"));
+    let made = made.split_whitespace().collect::<Vec<_>>().join(" ");
+    let fields = fields.lines().map(|line| line.trim().trim_start_matches("pub ").trim_end_matches(','));
+    let rows: Vec<_> = fields
+        .filter(|line| !line.starts_with("//"))
+        .filter_map(|line| {
+            let (field, type_) = line.split_once(": ")?;
+            metric(type_, made.split_once(&format!(" {field}: "))?.1, &made)
+        })
+        .collect();
+    assert_eq!(rows.len(), 18, "{rows:#?}");
+    let introduction = "\
+What `/metrics` on port 8080 of each replica has. Every replica reports what it sees, so take `max` and not `sum` over replicas of gauges of locks \
+and members. [monitoring.md](../monitoring.md) has probes and alerts.";
+    let body = format!("| metric | type | labels | counts |\n|---|---|---|---|\n{}", rows.join("\n"));
+    page("metrics.md", "Metrics", introduction, &body);
+}
+
+/// Comments of values.yaml, by the path of the key under them.
+fn comments(values: &str) -> Vec<(String, String)> {
+    let (mut found, mut comment, mut path) = (Vec::new(), String::new(), Vec::<(usize, String)>::new());
+    for line in values.lines() {
+        let trimmed = line.trim_start();
+        let depth = line.len() - trimmed.len();
+        if let Some(text) = trimmed.strip_prefix('#') {
+            comment = format!("{comment} {}", text.trim());
+        } else if let Some((key, _)) = trimmed.split_once(':').filter(|(key, _)| !key.contains([' ', '-', '{'])) {
+            path.retain(|(at, _)| *at < depth);
+            path.push((depth, key.to_owned()));
+            let name: Vec<&str> = path.iter().map(|(_, key)| key.as_str()).collect();
+            found.push((name.join("."), std::mem::take(&mut comment).trim().to_owned()));
+        } else {
+            comment.clear();
+        }
+    }
+    found
+}
+
+fn value_rows(schema: &Value, values: &Value, path: &str, said: &[(String, String)], rows: &mut String) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        let comment = said.iter().find(|(at, _)| *at == path).map(|(_, comment)| comment.clone()).unwrap_or_default();
+        let description = field["description"].as_str().map_or(comment, str::to_owned).replace('|', "\\|");
+        let inner = field["properties"].is_object() && path.matches('.').count() < 2;
+        let default = match &values[name] {
+            _ if inner => String::new(),
+            Value::Null => String::new(),
+            value => format!("`{}`", value.to_string().replace('|', "\\|")),
+        };
+        let type_ = field["type"].as_str().map(str::to_owned).or_else(|| {
+            let values = field["enum"].as_array()?.iter().map(|value| value.as_str().unwrap_or_default().to_owned());
+            Some(values.collect::<Vec<_>>().join(", "))
+        });
+        if !inner || !description.is_empty() {
+            writeln!(rows, "| `{path}` | {} | {default} | {description} |", type_.unwrap_or_default()).unwrap();
+        }
+        if inner {
+            value_rows(field, &values[name], &path, said, rows);
+        }
+    }
+}
+
+#[test]
+fn values_of_the_chart_are_on_one_page() {
+    let schema: Value = serde_json::from_str(&read("charts/redlock-operator/values.schema.json")).unwrap();
+    let text = read("charts/redlock-operator/values.yaml");
+    let values: Value = serde_yaml::from_str(&text).unwrap();
+    let mut rows = "| value | type | default | description |\n|---|---|---|---|\n".to_owned();
+    value_rows(&schema, &values, "", &comments(&text), &mut rows);
+    let introduction =
+        "Every value of `charts/redlock-operator`. Helm refuses a value that is not here (`values.schema.json`).";
+    page("values.md", "Values of the chart", introduction, &rows);
+}
