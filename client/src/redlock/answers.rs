@@ -20,7 +20,7 @@ pub struct Answers {
     pub replies: Vec<Reply>,
 }
 
-/// The answer to one [`Command`].
+/// The answer to one [`Command`](super::Command).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Acquire: the key is set.
