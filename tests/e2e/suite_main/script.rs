@@ -23,7 +23,8 @@ pub(crate) async fn the_script_of_the_quick_start_works_when_pasted(bench: Bench
     let (claim, show) = (block("docs/quickstart.md")?, block("docs/election.md")?);
     ensure!(claim.contains(WORK), "the script has no line {WORK}");
     let show = show.replace("dlock scheduler", "\"$claim\"");
-    let script = claim.replace(WORK, &format!("echo held; {show}"));
+    // What is shown ends without a line feed.
+    let script = claim.replace(WORK, &format!("echo held; {show}; echo"));
     let output = bench.cluster.shell_in(&bench.namespace, &script).await?;
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.success(), "the script failed: {said}{errors}");
