@@ -19,6 +19,11 @@ ifeq ($(CLUSTER),local)
 endif
 export PATH := $(CURDIR)/.local/bin:$(PATH)
 
+# Where rustup may not fetch the toolchain that rust-toolchain.toml pins, the machine's stable one builds.
+ifneq ($(shell cargo --version >/dev/null 2>&1 && echo found),found)
+  export RUSTUP_TOOLCHAIN ?= stable
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help up setup cluster image load deploy down status demo test e2e prove bench release clean distclean
 
