@@ -11,7 +11,7 @@ use crate::redlock::RunId;
 pub enum QuorumEvent {
     /// {member} may vote, as process {process}
     ///
-    /// When: The rejoin delay of the process is over.
+    /// When: The rejoin delay of the process has passed.
     ///
     /// To do: nothing.
     Admitted { member: String, process: RunId },
