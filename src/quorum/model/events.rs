@@ -139,13 +139,13 @@ pub enum QuorumEvent {
     PasswordsRotated,
     /// The operator has a new authority for certificates in Secret {secret}
     ///
-    /// When: Most of the life of the authority is over.
+    /// When: Most of the life of the authority has passed.
     ///
     /// To do: let clients read their Secrets again.
     AuthorityRenewed { secret: String },
     /// The operator has written a new certificate to Secret {secret}
     ///
-    /// When: Most of the life of the certificate is over, or a name was added.
+    /// When: Most of the life of the certificate has passed, or a name was added.
     ///
     /// To do: nothing.
     CertificateIssued { secret: String },
