@@ -10,7 +10,7 @@ use super::cluster::Cluster;
 use super::fencing::{close_former, close_users, say_fenced, write};
 use super::look::Look;
 use super::observe::Observer;
-use super::{Error, RESYNC, admit};
+use super::{Error, RESYNC, admit, publish};
 use crate::api::RedisQuorumStatus;
 use crate::fence::{FenceStep, Reason};
 use crate::quorum::model::status::merged;
@@ -63,7 +63,10 @@ async fn settle_one(
                     raise_epoch(term, &mut link.admin_session(&seen.run_id).await?).await?;
                 }
             }
-            FenceStep::Admit => admit::admit(observer, cluster, &look).await?,
+            FenceStep::Admit => match publish::announced_later(cluster, &look) {
+                Some(until) => return Ok(Some(until)),
+                None => admit::admit(observer, cluster, &look).await?,
+            },
             FenceStep::WriteFenced { reason, rejoin_at, close } => {
                 fence(observer, cluster, &look, (reason, rejoin_at, close)).await?;
             }

@@ -1,10 +1,13 @@
 //! Status to the API server: by `replace_status`, so with the resourceVersion of what it was computed from, and only when
 //! something has changed.
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
 
 use super::cluster::Cluster;
 use super::locks::is_any_longer;
+use super::look::Look;
 use super::observe::{Observed, Observer};
 use super::{Error, decide};
 use crate::api::{
@@ -16,11 +19,12 @@ use crate::quorum::model::auth::{Auth, Stage};
 use crate::quorum::model::effective::{Effective, Lowering};
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::plan::Plan;
+use crate::quorum::model::record::member_named;
 use crate::quorum::model::status::Obstacle;
 use crate::quorum::model::{effective, status};
 use crate::time::Monotonic;
 
-/// An announcement that is off by no more milliseconds stands: two readings of two clocks never agree.
+/// An announced time that differs from the count by no more milliseconds stands: two readings of two clocks never agree.
 const ANNOUNCED_WITHIN: i64 = 1_000;
 
 /// What everything else rests on is published first: the membership epoch, and the settings that fences have to outlast
@@ -92,6 +96,15 @@ fn announce_counts(status: &mut RedisQuorumStatus, cluster: &Cluster<'_>, observ
             published.rejoin_at = counted.filter(is_off).or(published.rejoin_at);
         }
     }
+}
+
+/// Until when a member still waits for its announced time, though its count has ended: this replica may know the API server's
+/// clock better now than when it announced the time, and users compare by that clock.
+pub(super) fn announced_later(cluster: &Cluster<'_>, look: &Look) -> Option<Monotonic> {
+    let published = member_named(look.quorum.status.as_ref(), look.name())?;
+    let left = published.rejoin_at?.as_millis() - cluster.api_now().0;
+    let left = u64::try_from(left).ok().filter(|left| (1..=ANNOUNCED_WITHIN.unsigned_abs()).contains(left))?;
+    Some(cluster.now() + Duration::from_millis(left))
 }
 
 fn basics(status: &mut RedisQuorumStatus, plan: &Plan) {
