@@ -89,11 +89,11 @@ pub fn corrections(
 ) -> BTreeMap<RunId, i64> {
     let from = clock.unwrap_or_else(|| api.middle());
     let mut recorded = BTreeMap::new();
+    let strays = |told: ClockOffset| told.middle().abs_diff(from) > AGREEMENT.unsigned_abs();
     for process in told {
-        let strays = || process.tells().is_some_and(|told| told.middle().abs_diff(from) > AGREEMENT.unsigned_abs());
         // Written by an older version; or it does not carry the clock that others do, or that was known before it stood alone.
         let is_settled = told.len() == 1 || is_supported(told, from);
-        if process.recorded.is_none() || (is_settled && strays()) {
+        if process.recorded.is_none() || (is_settled && process.tells().is_some_and(strays)) {
             recorded.insert(process.run_id.clone(), from.saturating_sub(process.reading.middle()));
         }
     }
@@ -108,6 +108,11 @@ pub fn corrections(
     }
     for process in told {
         let (Some(told), Some(before)) = (process.tells(), process.recorded) else { continue };
+        // A replica that hears this process alone takes what is recorded as the leader's word on its clock. The leader has none
+        // on a clock that contradicts its own, as long as it is not settled which of the two is wrong.
+        if strays(told) {
+            continue;
+        }
         let by = target.saturating_sub(told.middle()).clamp(-STEP, STEP);
         recorded.entry(process.run_id.clone()).or_insert_with(|| before.saturating_add(by));
     }

@@ -127,6 +127,12 @@ fn the_clock_follows_the_api_servers_slowly_and_in_one_write_for_all() {
 }
 
 #[test]
+fn a_process_that_strays_is_not_moved_while_it_is_not_settled_which_clock_is_wrong() {
+    let moved = recorded(&telling(&[-24 * HOUR, 5 * S]), Some(5 * S), offset(9 * S, 0), 2 * S);
+    assert_eq!(moved, [("p1".to_owned(), 5 * S - HOUR + 20 * MS)]);
+}
+
+#[test]
 fn nothing_is_moved_by_what_is_not_known_exactly() {
     let told = telling(&[5 * S, 5 * S, 5 * S]);
     assert!(recorded(&told, Some(5 * S), offset(5 * S + 400 * MS, 500 * MS), HOUR).is_empty());
