@@ -152,7 +152,7 @@ fn tests_that_the_documentation_names_exist() {
 /// Characters of the first sentence of a comment.
 const LONGEST_FIRST_LINE: usize = 100;
 /// So many were longer when the rule came. The number only falls.
-const LONG_FIRST_LINES: usize = 305;
+const LONG_FIRST_LINES: usize = 282;
 
 /// Words that stand where an actor or a time is missing (docs/STYLE.md, rule 10).
 const AVOIDED: [&str; 7] = ["shall", "anew", "somebody", "whoever", "nobody", "is over", "for ever"];
@@ -177,10 +177,8 @@ fn what_users_read_first_is_plain_and_its_sentences_are_short() {
         let long = text.split(['.', '?', '!']).find(|sentence| sentence.split_whitespace().count() > 30);
         assert!(long.is_none(), "{path}: a sentence of more than 30 words: {long:?}");
     }
-    // Where a complaint is quoted, or the word is the subject, it may stand. The pages of the argument are still to be rewritten.
-    let to_do = ["safety.md", "algorithm.md", "proof.md"];
-    let exempt =
-        [&["STYLE.md", "CHANGELOG.md", "claims.md", "CONTRIBUTING.md", "ARCHITECTURE.md"][..], &to_do].concat();
+    // Where a complaint is quoted, or the word is the subject, it may stand.
+    let exempt = ["STYLE.md", "CHANGELOG.md", "claims.md", "CONTRIBUTING.md", "ARCHITECTURE.md"];
     for (path, text) in pages().iter().filter(|(path, _)| !exempt.iter().any(|name| path.ends_with(name))) {
         let mut found = avoided(text);
         // An explanation says of exclusion that nobody has a lock: there is no subject that could stand there.
