@@ -2,7 +2,7 @@
 
 use redis::Pipeline;
 
-use super::watches::{EPOCH, busy, client, led};
+use super::watches::{EPOCH, busy, client, connect, led};
 use super::*;
 use crate::redis_member::Strain;
 
@@ -54,7 +54,8 @@ async fn a_sender_who_does_not_wait_for_answers_and_comes_again_is_shut_out() {
     let (member, link, _end, auth) = led().await;
     let sends = tokio::spawn(async move {
         loop {
-            let mut sender = client(&member, &auth).await;
+            // The operator closes its connections with its scripts, also one that has just begun.
+            let Ok(mut sender) = connect(&member, &auth).await else { continue };
             let mut scripts = Pipeline::new();
             for _ in 0..10 {
                 scripts.cmd("EVAL").arg(ENDLESS).arg(0);

@@ -213,9 +213,13 @@ async fn when_all_clocks_move_together_nobody_is_fenced() {
 
 /// The client of the plan, connected.
 pub(super) async fn client(member: &Member, auth: &Auth) -> MultiplexedConnection {
+    connect(member, auth).await.unwrap()
+}
+
+pub(super) async fn connect(member: &Member, auth: &Auth) -> redis::RedisResult<MultiplexedConnection> {
     let password = auth.password("main-0", "billing-e1");
     let url = format!("redis://billing-e1:{}@{}/", password.expose(), member.address());
-    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await
 }
 
 /// An open member, as its leader sees it.
