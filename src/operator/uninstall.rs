@@ -12,7 +12,7 @@ use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Pod},
 };
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Client, Config, Resource, ResourceExt,
     api::{ListParams, Patch, PatchParams},
     runtime::wait::await_condition,
 };
@@ -25,6 +25,8 @@ use crate::{
     runtime::{cache::Guarded, scope::Scope},
 };
 
+/// How long the API server may be silent within one request.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the operator's pods may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// So many held locks are named in the refusal.
@@ -57,7 +59,9 @@ struct Installation {
 
 /// Refuses while locks are held; otherwise stops the operator, and clears its finalizers and its name.
 pub async fn run(args: UninstallArgs) -> anyhow::Result<()> {
-    let client = Client::try_default().await.context("failed to find the API server")?;
+    let mut config = Config::infer().await.context("failed to find the API server: in a pod, or with KUBECONFIG?")?;
+    (config.read_timeout, config.write_timeout) = (Some(SILENCE_TIMEOUT), Some(SILENCE_TIMEOUT));
+    let client = Client::try_from(config)?;
     let installation = Installation {
         client: client.clone(),
         name: format!("{}/{}", args.namespace, args.lease),
