@@ -36,14 +36,8 @@ pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
 
-use super::model::{
-    auth::Auth,
-    effective,
-    lists::Lists,
-    plan,
-    record::{admitted_run_id, record_named, recorded_clocks},
-    users,
-};
+use super::model::record::{admitted_run_id, record_named, recorded_clocks};
+use super::model::{auth::Auth, effective, lists::Lists, plan, users};
 use crate::api::RedisQuorum;
 use crate::redis_member::{Authorities, Guard, TlsError};
 use crate::redlock::{FencingToken, MemberError, Redlock, ValueSigner};

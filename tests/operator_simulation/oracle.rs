@@ -12,7 +12,9 @@ use crate::kube::api::{Change, Entry, Kind};
 use crate::people::SHOP;
 use crate::time::At;
 use crate::world::World;
+use belief::Belief;
 
+mod belief;
 mod ends;
 mod labels;
 mod members;
@@ -32,75 +34,6 @@ pub(crate) enum Word {
     GivesUp {
         value: String,
     },
-}
-
-/// Somebody who may believe.
-#[derive(Clone, Debug)]
-struct Belief {
-    who: String,
-    /// What tells whether two believe in the same thing: the key in Redis, and the quorum by namespace and name.
-    key: String,
-    quorum: (String, String),
-    /// Of a lock that names no quorum: such locks contend by this, whatever the default quorum is.
-    floating: Option<String>,
-    from: At,
-    until: At,
-    /// The container that holds: it believes no more when it has ended, whatever anybody knows of that.
-    container: Option<String>,
-    /// Whose processes hold, where a claim belongs to pods or Jobs, and whether it was deleted: it is done when they all are.
-    owners: Option<(Vec<String>, bool)>,
-    /// It may ask the members itself, by this value, and then believes until then.
-    agent: bool,
-    value: Option<String>,
-    agent_until: Option<At>,
-    /// Outside the cluster: it sees no member's clock, so that one which jumps may give it what somebody else holds.
-    outside: bool,
-}
-
-impl Belief {
-    fn outside(who: &str, key: String, from: At, until: At) -> Self {
-        let quorum = (SHOP.to_owned(), "q".to_owned());
-        Self { container: None, owners: None, outside: true, ..Self::inside(who, key, quorum, from, until) }
-    }
-
-    /// Of a hold that a status names.
-    fn inside(who: &str, key: String, quorum: (String, String), from: At, until: At) -> Self {
-        Self {
-            who: who.to_owned(),
-            key,
-            quorum,
-            floating: None,
-            from,
-            until,
-            container: None,
-            owners: None,
-            agent: true,
-            value: None,
-            agent_until: None,
-            outside: false,
-        }
-    }
-
-    /// When it stops to believe, as far as it knows.
-    fn end(&self) -> At {
-        self.agent_until.map_or(self.until, |until| until.max(self.until))
-    }
-
-    /// Whether one of two has to keep the other out.
-    fn contends(&self, other: &Self) -> bool {
-        // Slots of one shape are keys of their own; a key without slots and one of its slots are not. Clients outside know no slots.
-        let base = |key: &str| key.split('#').next().unwrap_or_default().to_owned();
-        let mixed = self.key.contains('#') != other.key.contains('#') && base(&self.key) == base(&other.key);
-        let mixed = mixed && !self.outside && !other.outside;
-        let same = (self.key == other.key || mixed) && self.quorum == other.quorum;
-        same || self.floating.is_some() && self.floating == other.floating
-    }
-
-    /// Whether it still believes, as far as its processes are concerned.
-    fn lives(&self, cluster: &ClusterSide) -> bool {
-        let runs = self.container.as_ref().is_none_or(|container| cluster.cluster.truth().is_running(container));
-        runs && self.owners.as_ref().is_none_or(|(owners, deleted)| !deleted || cluster.runs_for(owners))
-    }
 }
 
 /// What happened, in figures: a run in which nothing is ever granted proves nothing.
