@@ -108,7 +108,7 @@ pub(crate) async fn a_script_that_never_ends_is_ended_and_no_lock_is_lost(bench:
     let format = "jsonpath={range .items[*]}{.reason}: {.note}{.message}{'\\n'}{end}";
     poll::until(SOON, "an Event tells of the script", async || {
         let events = bench.kubectl(&["get", "events", "-o", format]).await?;
-        Ok(events.contains("a client's script kept member q-0 busy").then_some(()))
+        Ok(events.contains("A client's script kept member q-0 busy").then_some(()))
     })
     .await
 }
