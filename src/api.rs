@@ -73,7 +73,7 @@ pub const DEFAULT_QUORUM_ANNOTATION: &str = "redlock-operator.io/default-quorum"
 ///
 /// On: RedisQuorum.
 ///
-/// Value: the UID of the pod, or for an external member its `runID`.
+/// Value: the UID of the pod, or for an external member its `runID`. Several are separated by commas.
 pub const PREDECESSOR_DEAD_ANNOTATION: &str = "redlock-operator.io/predecessor-dead";
 /// It gives the quorum to another installation of the operator.
 ///

@@ -100,8 +100,15 @@ pub struct Facts<'a> {
     pub gone_since: Option<Monotonic>,
     /// Nodes of the name of its node.
     pub node: &'a NodeFacts,
-    /// The pod UID that a person declared dead by annotation.
+    /// What a person declared dead by annotation: pod UIDs, see [`declares`].
     pub declared_dead: Option<&'a str>,
+}
+
+/// Whether a person's annotation names this process. It may name several, separated by commas: of a quorum that is being deleted
+/// no death is recorded, so all names have to stand there at once.
+#[must_use]
+pub fn declares(annotation: &str, process: &str) -> bool {
+    !process.is_empty() && annotation.split(',').any(|name| name.trim() == process)
 }
 
 /// Why a process is known to be dead.
@@ -147,7 +154,7 @@ pub fn judge(process: Option<&Process>, facts: &Facts<'_>) -> Verdict {
     if let Some(evidence) = process.node.as_ref().and_then(|node| from_node(node, facts.node)) {
         return Verdict::Dead(evidence);
     }
-    if facts.declared_dead == Some(process.pod_uid.as_str()) {
+    if facts.declared_dead.is_some_and(|declared| declares(declared, &process.pod_uid)) {
         return Verdict::Dead(Evidence::Declared);
     }
     match process.node.as_ref().and_then(|node| node_ready_at(node, facts)) {

@@ -124,8 +124,10 @@ fn the_deletion_of_a_machine_counts_when_another_one_has_its_name() {
 }
 
 #[test]
-fn a_person_declares_one_pod_dead() {
+fn a_person_declares_pods_dead_by_their_uids() {
     let declared = |uid| judge(Some(&known()), &Facts { declared_dead: Some(uid), ..NOBODY });
     assert_eq!(declared("pod-1"), Verdict::Dead(Evidence::Declared));
+    assert_eq!(declared("pod-0, pod-1"), Verdict::Dead(Evidence::Declared), "beside another one");
     assert_eq!(declared("pod-2"), doubt(None));
+    assert_eq!(declared("pod-12,"), doubt(None));
 }

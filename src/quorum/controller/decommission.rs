@@ -292,7 +292,7 @@ fn unconfirmed(name: &MemberName, threat: Option<&Process>, node: Option<&str>) 
     format!(
         "a process of {name} (pod UID {uid}) cannot be closed and may run on node {node}: it counts as ended once that node has \
          been Ready for 2 minutes without the pod, is tainted out-of-service or was deleted by the cloud provider, or when you \
-         annotate this object with {PREDECESSOR_DEAD_ANNOTATION}={uid}"
+         annotate this object with {PREDECESSOR_DEAD_ANNOTATION}={uid} (several are separated by commas)"
     )
 }
 

@@ -18,6 +18,7 @@ use super::lists::{Lists, majority, meets_every_majority};
 use super::member::{MemberView, names};
 use super::record::{member_named, record_named};
 use crate::api::{Announced, PREDECESSOR_DEAD_ANNOTATION, RedisQuorum, RedisQuorumStatus};
+use crate::fence::predecessor::declares;
 use crate::time::Monotonic;
 
 mod describe;
@@ -47,7 +48,7 @@ pub fn is_closed(quorum: &RedisQuorum, name: &str, lists: &Lists) -> bool {
 pub fn is_declared_dead(quorum: &RedisQuorum, name: &str) -> bool {
     let Some(declared) = quorum.annotations().get(PREDECESSOR_DEAD_ANNOTATION) else { return false };
     let known = member_named(quorum.status.as_ref(), name).filter(|member| member.external.is_some());
-    known.is_some_and(|member| member.run_id.as_ref() == Some(declared))
+    known.and_then(|member| member.run_id.as_deref()).is_some_and(|run_id| declares(declared, run_id))
 }
 
 /// Whether the old list of a joint change can promise nothing any more.

@@ -158,7 +158,7 @@ fn message(record: &Record, name: &str) -> Option<String> {
     Some(format!(
         "the process of {name} before this one (pod UID {uid}) may still run on node {node}. {name} votes again once that node has \
          been Ready for 2 minutes, carries the taint node.kubernetes.io/out-of-service, or was deleted by the cloud provider. If \
-         you know that it is dead, annotate the RedisQuorum with {annotation}={uid}",
+         you know that it is dead, annotate the RedisQuorum with {annotation}={uid} (several are separated by commas)",
         uid = before.pod_uid,
         annotation = crate::api::PREDECESSOR_DEAD_ANNOTATION,
     ))

@@ -264,23 +264,20 @@ impl People {
         let quorums: Vec<Shared> = api.objects(Kind::RedisQuorum).cloned().collect();
         let mut confirmed = 0;
         for quorum in quorums {
-            let asked = quorum.value["status"]["members"].as_array().into_iter().flatten();
-            let asked = asked.filter(|member| member["reason"] == "PredecessorUnconfirmed");
-            let uids: Vec<String> =
-                asked.filter_map(|member| member["predecessor"]["podUID"].as_str().map(str::to_owned)).collect();
-            for uid in uids {
+            for uid in asked_for(&quorum) {
                 if see_to_it {
                     cluster.end_pod(&uid, now);
                 }
-                let known = quorum.annotation(PREDECESSOR_DEAD_ANNOTATION) == Some(uid.as_str());
-                if known || cluster.truth().pod_runs(&uid) {
+                let before = quorum.annotation(PREDECESSOR_DEAD_ANNOTATION).unwrap_or_default();
+                if before.split(',').any(|known| known == uid) || cluster.truth().pod_runs(&uid) {
                     continue;
                 }
-                let patch = json!({"metadata": {"annotations": {PREDECESSOR_DEAD_ANNOTATION: uid}}});
+                let all = [before, &uid].map(str::to_owned).join(",");
+                let patch = json!({"metadata": {"annotations": {PREDECESSOR_DEAD_ANNOTATION: all}}});
                 let here = (quorum.namespace(), quorum.name());
                 let by = By { now, manager: "kubectl" };
                 confirmed += usize::from(api.merge(Kind::RedisQuorum, here, &patch, Part::Main, by).is_ok());
-                // One at a time: the annotation names one.
+                // The next one when this is seen.
                 break;
             }
         }
@@ -367,6 +364,26 @@ impl Hands<'_> {
             Err(refusal) => (format!("{words} refused with {}: {}", refusal.code, refusal.message), None),
         }
     }
+}
+
+/// The pods whose end the status asks a person to confirm: by the members' reasons, or while the quorum is deleted by what its
+/// condition Ready says.
+fn asked_for(quorum: &Shared) -> Vec<String> {
+    let status = &quorum.value["status"];
+    if quorum.is_deleting() {
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        let ready = conditions.filter(|condition| condition["type"] == "Ready");
+        let said: String = ready.filter_map(|condition| condition["message"].as_str()).collect();
+        let before = format!("{PREDECESSOR_DEAD_ANNOTATION}=");
+        return said
+            .split(&before)
+            .skip(1)
+            .filter_map(|rest| rest.split([' ', ';']).next().map(str::to_owned))
+            .collect();
+    }
+    let asked = status["members"].as_array().into_iter().flatten();
+    let asked = asked.filter(|member| member["reason"] == "PredecessorUnconfirmed");
+    asked.filter_map(|member| member["predecessor"]["podUID"].as_str().map(str::to_owned)).collect()
 }
 
 /// An object without what the server has added: as somebody has it in a file.
