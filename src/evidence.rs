@@ -4,7 +4,7 @@
 //! reported this very container as terminated, and knew it. A phase, an empty list, another container ID or a deleted object
 //! prove nothing: controllers write them, too, while the container runs on (docs/safety.md, "Death and doubt").
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 
 /// The kubelet writes this reason when the container runtime could not say what became of a container, which may run on.
 const UNKNOWN: &str = "ContainerStatusUnknown";
@@ -46,7 +46,7 @@ pub fn container_state(pod: &Pod, container_id: &str) -> ContainerEvidence {
 pub fn has_ended(pod: &Pod) -> bool {
     let ended = |container: &ContainerStatus| {
         let state = container.state.as_ref().and_then(|state| state.terminated.as_ref());
-        state.is_some_and(|terminated| terminated.reason.as_deref() != Some(UNKNOWN))
+        state.is_some_and(|terminated| !is_unknown(terminated))
     };
     let main = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
     !main.is_empty() && containers(pod).all(ended)
@@ -62,11 +62,17 @@ pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
 
 /// `state` tells the end of the present container, `lastState` that of the one before it.
 fn has_terminated(container: &ContainerStatus, container_id: &str) -> bool {
-    [&container.state, &container.last_state].into_iter().flatten().filter_map(|state| state.terminated.as_ref()).any(
-        |terminated| {
-            terminated.container_id.as_deref() == Some(container_id) && terminated.reason.as_deref() != Some(UNKNOWN)
-        },
-    )
+    [&container.state, &container.last_state]
+        .into_iter()
+        .flatten()
+        .filter_map(|state| state.terminated.as_ref())
+        .any(|terminated| terminated.container_id.as_deref() == Some(container_id) && !is_unknown(terminated))
+}
+
+/// Whether the container may run on, although the kubelet reports it as terminated.
+#[must_use]
+pub fn is_unknown(terminated: &ContainerStateTerminated) -> bool {
+    terminated.reason.as_deref() == Some(UNKNOWN)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 
 use super::build::{ACL_FILE, CONFIG_VOLUME, REDIS_CONTAINER, TLS_VOLUME};
+use crate::evidence::{ContainerEvidence, container_state, is_unknown};
 use crate::fence::predecessor::{Machine, NodeIdentity};
 use crate::fence::{Process, Record, RunId};
 
@@ -74,8 +75,17 @@ pub fn process(
         .filter(|other| other.run_id != *of.run_id && other.pod_uid == of.pod_uid)
         .filter_map(|other| other.container_id.as_deref())
         .collect();
-    let shown = of.container.filter(|id| !taken.contains(id));
     let its_pod = of.pods.into_iter().flatten().find(|pod| pod.uid().as_deref() == Some(of.pod_uid));
+    // A container that the runtime has lost sight of may run on, and its process may answer in place of the one that the pod shows. So
+    // what was recorded stays until that container is known to have ended, and of a process that is new nothing is recorded where such
+    // a container may be its own.
+    let known = recorded.and_then(|recorded| recorded.container_id.as_deref());
+    let may_be_lost = || taken.is_empty() && its_pod.is_some_and(has_lost_a_container);
+    let may_be_in_shown = match known {
+        Some(known) => its_pod.is_some_and(|pod| container_state(pod, known) == ContainerEvidence::Dead),
+        None => !may_be_lost(),
+    };
+    let shown = of.container.filter(|id| may_be_in_shown && !taken.contains(id));
     let node_name = its_pod.and_then(node_name).or_else(|| recorded?.node_name.clone());
     // Once it is recorded it stays: another machine may come under the name while the process runs on.
     let known = recorded.and_then(|recorded| recorded.node.clone());
@@ -87,6 +97,12 @@ pub fn process(
         node,
         pod_uid: of.pod_uid.to_owned(),
     }
+}
+
+/// Whether the kubelet does not know what became of the redis container before the present one.
+fn has_lost_a_container(pod: &Pod) -> bool {
+    let last = redis_status(pod).and_then(|status| status.last_state.as_ref()?.terminated.as_ref());
+    last.is_some_and(is_unknown)
 }
 
 /// IDs that several nodes show identify nothing.

@@ -81,8 +81,26 @@ fn a_container_of_an_earlier_process_is_never_that_of_the_next() {
     assert_eq!(located("s", pods, Some("b"), &before).container_id.as_deref(), Some("b"));
     // What was recorded of a process while the status lagged is corrected by what its pod showed before it answered last.
     let early = recorded(located("s", pods, Some("b"), &before));
-    assert_eq!(located("s", pods, Some("c"), &early).container_id.as_deref(), Some("c"));
+    let restarted = pod(redis("c", json!({"running": {}}), terminated("b")));
+    assert_eq!(located("s", [Some(&restarted), None], Some("c"), &early).container_id.as_deref(), Some("c"));
     assert_eq!(located("s", pods, None, &early).container_id.as_deref(), Some("b"));
+}
+
+#[test]
+fn a_process_whose_container_the_runtime_has_lost_sight_of_is_not_taken_for_that_of_the_next_container() {
+    let lost = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}});
+    let next = pod(redis("b", json!({"running": {}}), lost));
+    let later = pod(redis("c", json!({"running": {}}), terminated("b")));
+    let first =
+        located("r", [Some(&pod(redis("a", json!({"running": {}}), json!({})))), None], Some("a"), &Record::default());
+    let record = recorded(first.clone());
+    // It still answers at the address of the pod, and b is started again and again, since the port is taken.
+    assert_eq!(located("r", [Some(&next), None], Some("b"), &record).container_id.as_deref(), Some("a"));
+    assert_eq!(located("r", [Some(&later), None], Some("c"), &record).container_id.as_deref(), Some("a"));
+    // Whether a process that is new is in the lost container is known when that was the container of another one.
+    assert_eq!(located("s", [Some(&next), None], Some("b"), &Record::default()).container_id, None);
+    let before = Record { predecessor: Some(first), ..Record::default() };
+    assert_eq!(located("s", [Some(&next), None], Some("b"), &before).container_id.as_deref(), Some("b"));
 }
 
 #[test]
