@@ -47,6 +47,8 @@ use crate::{
 
 /// Between two looks at the clock: tokio's stands still while the machine is suspended.
 const LOOK: Duration = Duration::from_millis(100);
+/// While a guard that was killed has not closed its line yet.
+const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 
 /// The lock, and the command that needs it.
 #[derive(Clone, Debug, clap::Args)]
@@ -200,7 +202,7 @@ impl Course {
                     self.learns(known).await;
                 }
                 signal = signals.next() => self.guard.tell(Order::Forward(signal)).await,
-                () = sleep(LOOK) => self.look().await,
+                () = sleep(self.pause()) => self.look().await,
             }
         }
     }
@@ -238,6 +240,12 @@ impl Course {
         let kill = (SystemClock.boottime() + self.limits.grace).min(self.kill);
         self.guard.tell(Order::End { signal: self.signal, kill }).await;
         self.kill = kill;
+    }
+
+    /// Until the clock has to be looked at.
+    fn pause(&self) -> Duration {
+        let takes_over = self.limits.takes_over_at(self.kill).since(SystemClock.boottime());
+        takes_over.clamp(SHORTEST_LOOK, LOOK)
     }
 
     async fn look(&mut self) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{api::GoDuration, time::Boottime};
 
 /// The bounds of what is kept back to kill all processes and to hear that they are gone.
-const LEAST_RESERVE: Duration = Duration::from_millis(100);
+const LEAST_RESERVE: Duration = Duration::from_millis(200);
 const MOST_RESERVE: Duration = Duration::from_secs(1);
 /// Until a published validity is read.
 const PUBLICATION: Duration = Duration::from_millis(500);
@@ -83,7 +83,7 @@ impl Limits {
 
     /// When `run` takes over from a guard that has not killed.
     pub(super) fn takes_over_at(&self, kill: Boottime) -> Boottime {
-        kill + self.reserve / 2
+        kill + self.reserve / 4
     }
 }
 
@@ -135,7 +135,7 @@ mod tests {
         let at = |millis| Boottime::new(Duration::from_millis(millis));
         let limits = Limits::new(Some(seconds(2)), seconds(10), Source::Members).unwrap();
         assert_eq!(limits.deadlines(at(60_000)), (at(57_500), at(59_500)));
-        assert_eq!(limits.takes_over_at(at(59_500)), at(59_750));
+        assert_eq!(limits.takes_over_at(at(59_500)), at(59_625));
         assert_eq!(limits.deadlines(at(100)), (at(0), at(0)));
     }
 }
