@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use redlock_operator::{
     api,
-    command::run,
+    command::{acquire, hold, release, run},
     operator::{
         self,
         args::OperatorArgs,
@@ -38,6 +38,12 @@ enum Command {
     Crds,
     /// Run a command under a lock, and end it before the lock ends.
     Run(Box<run::RunArgs>),
+    /// Keep a lock until this is stopped, and print its token.
+    Hold(Box<hold::HoldArgs>),
+    /// Take a lock for a later step, and print its token.
+    Acquire(Box<acquire::AcquireArgs>),
+    /// Release a lock by its token.
+    Release(release::ReleaseArgs),
     /// Between `run` and its command.
     #[command(hide = true)]
     Guard(run::GuardArgs),
@@ -57,6 +63,9 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Crds => print_crds(),
         // These have no runtime yet, and their exit codes are part of the interface.
         Command::Run(args) => return Ok(run::run(&args)),
+        Command::Hold(args) => return Ok(hold::run(&args)),
+        Command::Acquire(args) => return Ok(acquire::run(&args)),
+        Command::Release(args) => return Ok(release::run(&args)),
         Command::Guard(args) => return Ok(run::guard(&args)),
         Command::Become(args) => return Ok(run::become_command(args)),
         Command::TakeTerminal(args) => return Ok(run::take_terminal(args)),

@@ -6,7 +6,7 @@
 mod arguments;
 mod claim;
 mod direct;
-mod exit;
+pub(super) mod exit;
 mod guard;
 mod held;
 mod identity;
@@ -27,14 +27,15 @@ use std::{ffi::OsString, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
 pub use arguments::{DirectArgs, LockArgs, LockName};
+pub(super) use claim::{say_release, take_detached};
 use exit::Outcome;
 pub use guard::GuardArgs;
-use held::{End, Held, NotHeld};
+pub(super) use held::{End, Held, NotHeld};
 use limits::{Limits, Source};
 use line::{Order, Report};
 use share::Share;
 pub use signal_name::SignalName;
-use signals::Signals;
+pub(super) use signals::Signals;
 pub use stage::StageArgs;
 use supervise::{Guard, Task};
 pub use terminal::ForegroundArgs;
@@ -92,7 +93,7 @@ pub fn take_terminal(args: ForegroundArgs) -> ExitCode {
 }
 
 /// On this thread: the guard has to be started by one that lives as long as the process.
-fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+pub(super) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(future);
     // A name that is being looked up is not waited for.
@@ -103,9 +104,9 @@ fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Resul
 async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
     let mut signals = Signals::new()?;
     let outer = outer::socket(&args.lock.lock.to_string());
-    if let (None, Some(source)) = (&outer, expected_source(&args.lock)?) {
+    if outer.is_none() {
         // Before anything is taken.
-        Limits::new(args.grace, args.lock.ttl, source)?;
+        Limits::new(args.grace, args.lock.ttl, expected_source(&args.lock))?;
     }
     let taken = match outer {
         Some(socket) => outer::take(socket, args.lock.lock.to_string()).await,
@@ -113,9 +114,7 @@ async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
     };
     let held = match taken {
         Ok(held) => held,
-        Err(NotHeld::NotAcquired(why)) => return Ok(Outcome::NotAcquired(why)),
-        Err(NotHeld::Signal(signal)) => return Ok(Outcome::Signal(signal)),
-        Err(NotHeld::Failed(error)) => return Err(error),
+        Err(not_held) => return Ok(not_held.into()),
     };
     let outcome = match under(args, &held, &mut signals).await {
         Ok(outcome) => outcome,
@@ -128,8 +127,8 @@ async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
 }
 
 /// Takes the lock from the operator or from the members.
-async fn take(args: &LockArgs, signals: &mut Signals) -> Result<Held, NotHeld> {
-    let members = args.direct.members(std::env::vars())?;
+pub(super) async fn take(args: &LockArgs, signals: &mut Signals) -> Result<Held, NotHeld> {
+    let members = args.direct.members(environment());
     if args.direct.direct {
         args.refuse_queue()?;
         let members = members.context(
@@ -141,9 +140,14 @@ async fn take(args: &LockArgs, signals: &mut Signals) -> Result<Held, NotHeld> {
 }
 
 /// What the remaining validity will come from.
-fn expected_source(args: &LockArgs) -> anyhow::Result<Option<Source>> {
-    let has_members = args.direct.direct || args.direct.members(std::env::vars())?.is_some();
-    Ok(Some(if has_members { Source::Members } else { Source::Status { skew: args.skew.get() } }))
+fn expected_source(args: &LockArgs) -> Source {
+    let has_members = args.direct.direct || args.direct.members(environment()).is_some();
+    if has_members { Source::Members } else { Source::Status { skew: args.skew.get() } }
+}
+
+/// Variables that are no text name no members.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 /// Runs the command until nothing of it is left.
@@ -183,6 +187,7 @@ impl Course {
         validity.mark_changed();
         let mut is_known = true;
         loop {
+            let pause = self.pause();
             tokio::select! {
                 biased;
                 report = self.guard.next() => match report {
@@ -202,7 +207,7 @@ impl Course {
                     self.learns(known).await;
                 }
                 signal = signals.next() => self.guard.tell(Order::Forward(signal)).await,
-                () = sleep(self.pause()) => self.look().await,
+                () = sleep(pause) => self.look().await,
             }
         }
     }

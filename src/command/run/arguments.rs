@@ -127,9 +127,25 @@ pub(in crate::command) enum Wait {
 /// How the members are reached.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Members {
-    /// The entries of a Secret that an operator gives to a client.
-    Secret(BTreeMap<String, Vec<u8>>),
+    /// The Secret that an operator gives to a client, mounted.
+    Directory(PathBuf),
+    /// Its entries.
+    Entries(BTreeMap<String, Vec<u8>>),
     Urls(Vec<String>),
+}
+
+impl Members {
+    /// The entries as they are now.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub(super) fn secret(&self) -> anyhow::Result<Option<BTreeMap<String, Vec<u8>>>> {
+        match self {
+            Self::Directory(directory) => secret_of_directory(directory).map(Some),
+            Self::Entries(entries) => Ok(Some(entries.clone())),
+            Self::Urls(_) => Ok(None),
+        }
+    }
 }
 
 impl LockArgs {
@@ -162,25 +178,19 @@ impl LockArgs {
 
 impl DirectArgs {
     /// How the members are reached, from options and environment.
-    ///
-    /// # Errors
-    /// If the directory cannot be read.
-    pub(super) fn members(
-        &self,
-        environment: impl Iterator<Item = (String, String)>,
-    ) -> anyhow::Result<Option<Members>> {
+    pub(super) fn members(&self, environment: impl Iterator<Item = (String, String)>) -> Option<Members> {
         if let Some(directory) = &self.members_secret {
-            return Ok(Some(Members::Secret(secret_of_directory(directory)?)));
+            return Some(Members::Directory(directory.clone()));
         }
         if !self.members.is_empty() {
-            return Ok(Some(Members::Urls(self.members.clone())));
+            return Some(Members::Urls(self.members.clone()));
         }
         let entry = |(name, value): (String, String)| {
             let name = name.strip_prefix(ENTRY_PREFIX).filter(|name| *name != "SECRET")?;
             Some((name.to_owned(), value.into_bytes()))
         };
         let entries: BTreeMap<_, _> = environment.filter_map(entry).collect();
-        Ok((!entries.is_empty()).then_some(Members::Secret(entries)))
+        (!entries.is_empty()).then_some(Members::Entries(entries))
     }
 }
 
@@ -229,13 +239,13 @@ mod tests {
     #[test]
     fn members_are_urls_or_a_secret_or_its_entries_in_the_environment() {
         let none = std::iter::empty;
-        let urls = parsed(&["--lock", "a/b", "--members", "redis://a,redis://b"]).direct.members(none()).unwrap();
+        let urls = parsed(&["--lock", "a/b", "--members", "redis://a,redis://b"]).direct.members(none());
         assert!(urls == Some(Members::Urls(vec!["redis://a".to_owned(), "redis://b".to_owned()])));
         let direct = parsed(&["--lock", "a/b"]).direct;
-        assert!(direct.members(none()).unwrap().is_none());
+        assert!(direct.members(none()).is_none());
         let variables = [("REDLOCK_MEMBERS_urls", "redis://a"), ("REDLOCK_MEMBERS_SECRET", ""), ("HOME", "/")];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let Some(Members::Secret(data)) = direct.members(variables.into_iter()).unwrap() else { panic!("a Secret") };
+        let Some(Members::Entries(data)) = direct.members(variables.into_iter()) else { panic!("a Secret") };
         assert_eq!(data.into_iter().collect::<Vec<_>>(), [("urls".to_owned(), b"redis://a".to_vec())]);
     }
 }

@@ -48,7 +48,7 @@ impl DirectHold {
 
 /// Takes the lock from the members.
 pub(super) async fn take(args: &LockArgs, members: Members, signals: &mut Signals) -> Result<Held, NotHeld> {
-    let client = builder(args, members)?.connect().await?;
+    let client = builder(args, &members)?.connect().await?;
     let acquired = tokio::select! {
         biased;
         signal = signals.ending() => Err(NotHeld::Signal(signal)),
@@ -141,11 +141,11 @@ fn valid_until(guard: &Guard) -> Boottime {
     now + guard.remaining()
 }
 
-fn builder(args: &LockArgs, members: Members) -> anyhow::Result<Builder> {
+fn builder(args: &LockArgs, members: &Members) -> anyhow::Result<Builder> {
     let (builder, ca) = match members {
-        Members::Secret(data) => {
-            let ca = data.get("ca.crt").cloned();
-            (Client::from_secret(&data)?, ca)
+        Members::Directory(_) | Members::Entries(_) => {
+            let data = members.secret()?.unwrap_or_default();
+            (Client::from_secret(&data)?, data.get("ca.crt").cloned())
         }
         Members::Urls(urls) => {
             let ca = args.direct.ca_file.as_deref().map(fs::read).transpose().context("--ca-file cannot be read")?;
@@ -162,13 +162,13 @@ fn builder(args: &LockArgs, members: Members) -> anyhow::Result<Builder> {
     };
     let builder = if args.direct.without_token { builder.without_token() } else { builder };
     Ok(match ca {
-        Some(ca) => builder.tls(Arc::new(tls(&ca)?)),
+        Some(ca) => builder.tls(Arc::new(trusted(&ca)?)),
         None => builder,
     })
 }
 
 /// Trusts what this certificate authority has signed, and nothing else.
-fn tls(ca: &[u8]) -> anyhow::Result<ClientConfig> {
+pub(super) fn trusted(ca: &[u8]) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca) {
         roots.add(certificate.context("ca.crt holds no certificate that can be read")?)?;

@@ -2,7 +2,10 @@
 
 use std::{io, process::ExitCode};
 
-use super::{held::End, line::Status};
+use super::{
+    held::{End, NotHeld},
+    line::Status,
+};
 
 /// The lock was not acquired.
 pub(in crate::command) const NOT_ACQUIRED: u8 = 122;
@@ -18,7 +21,7 @@ const SIGNAL: i32 = 128;
 
 /// How `redlock run` ended.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(in crate::command) enum Outcome {
     /// The command ended by itself.
     Command(Status),
     /// The lock was not acquired, with the reason.
@@ -29,6 +32,16 @@ pub(super) enum Outcome {
     Signal(i32),
     /// Anything else.
     Failed(anyhow::Error),
+}
+
+impl From<NotHeld> for Outcome {
+    fn from(not_held: NotHeld) -> Self {
+        match not_held {
+            NotHeld::NotAcquired(why) => Self::NotAcquired(why),
+            NotHeld::Signal(signal) => Self::Signal(signal),
+            NotHeld::Failed(error) => Self::Failed(error),
+        }
+    }
 }
 
 impl Outcome {
@@ -44,7 +57,7 @@ impl Outcome {
     }
 
     /// Says in one line what happened, unless the command can be heard by itself.
-    pub(super) fn told(self, lock: &str, not_acquired: u8) -> ExitCode {
+    pub(in crate::command) fn told(self, lock: &str, not_acquired: u8) -> ExitCode {
         let (code, line) = match self {
             Self::Command(status) => (of_command(status), None),
             Self::Signal(signal) => (of_signal(signal), None),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::{claim::ClaimHold, direct::DirectHold, limits::Source};
-use crate::time::Boottime;
+use crate::time::{Boottime, Clock, SystemClock};
 
 /// What is known of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,6 @@ impl<E: Into<anyhow::Error>> From<E> for NotHeld {
 }
 
 /// A lock that is held and renewed.
-#[derive(Debug)]
 pub(in crate::command) struct Held {
     pub(in crate::command) lock: String,
     pub(in crate::command) token: i64,
@@ -54,7 +53,6 @@ pub(in crate::command) struct Held {
 }
 
 /// What renews the hold.
-#[derive(Debug)]
 pub(super) enum Keeper {
     Direct(DirectHold),
     Claim(Box<ClaimHold>),
@@ -79,13 +77,13 @@ impl Held {
     }
 
     /// Waits until the lock is lost.
-    pub(in crate::command) async fn lost(&mut self, clock: &dyn crate::time::Clock) -> End {
+    pub(in crate::command) async fn lost(&mut self) -> End {
         loop {
             let Validity { until, end } = self.validity.borrow_and_update().clone();
             if let Some(end) = end {
                 return end;
             }
-            let left = until.since(clock.boottime());
+            let left = until.since(SystemClock.boottime());
             if left.is_zero() {
                 return End::Lost("it could not be renewed in time".to_owned());
             }

@@ -30,7 +30,7 @@ pub(super) enum Report {
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Status {
+pub(in crate::command) enum Status {
     /// With this exit code.
     Code(i32),
     /// By this signal.
