@@ -4,5 +4,6 @@
 
 pub mod acquire;
 pub mod hold;
+pub mod install;
 pub mod release;
 pub mod run;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use redlock_operator::{
     api,
-    command::{acquire, hold, release, run},
+    command::{acquire, hold, install, release, run},
     operator::{
         self,
         args::OperatorArgs,
@@ -44,6 +44,8 @@ enum Command {
     Acquire(Box<acquire::AcquireArgs>),
     /// Release a lock by its token.
     Release(release::ReleaseArgs),
+    /// Copy this program into a directory, for a container without it.
+    Install(install::InstallArgs),
     /// Between `run` and its command.
     #[command(hide = true)]
     Guard(run::GuardArgs),
@@ -61,6 +63,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::UninstallCheck(args) => block_on(uninstall::run(args)),
         Command::LockCheck(args) => block_on(lock_check::run(args)),
         Command::Crds => print_crds(),
+        Command::Install(args) => install::run(&args),
         // These have no runtime yet, and their exit codes are part of the interface.
         Command::Run(args) => return Ok(run::run(&args)),
         Command::Hold(args) => return Ok(hold::run(&args)),

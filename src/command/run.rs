@@ -37,6 +37,7 @@ use share::Share;
 pub use signal_name::SignalName;
 pub(super) use signals::Signals;
 pub use stage::StageArgs;
+pub(super) use supervise::SELF;
 use supervise::{Guard, Task};
 pub use terminal::ForegroundArgs;
 use tokio::time::sleep;
@@ -245,6 +246,7 @@ impl Course {
         let kill = (SystemClock.boottime() + self.limits.grace).min(self.kill);
         self.guard.tell(Order::End { signal: self.signal, kill }).await;
         self.kill = kill;
+        self.share.set_deadline(kill);
     }
 
     /// Until the clock has to be looked at.

@@ -26,6 +26,8 @@ use crate::time::{Boottime, Clock, SystemClock};
 
 /// For releases to reach the members.
 const CLOSE: Duration = Duration::from_secs(2);
+/// A validity that is so much longer was renewed.
+const RESOLUTION: Duration = Duration::from_millis(1);
 /// Longer than any wait that a person means.
 const WITHOUT_END: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
@@ -127,7 +129,14 @@ async fn keep(guard: Guard, published: watch::Sender<Validity>, mut released: on
             }
             () = sleep(look) => {
                 let until = valid_until(&guard);
-                published.send_if_modified(|validity| std::mem::replace(&mut validity.until, until) != until);
+                published.send_if_modified(|validity| {
+                    // Two readings of one validity differ a little.
+                    let is_later = until > validity.until + RESOLUTION;
+                    if is_later {
+                        validity.until = until;
+                    }
+                    is_later
+                });
             }
         }
     }

@@ -218,7 +218,12 @@ impl<'a> Guard<'a> {
         for act in self.plan.on(event, now()) {
             match act {
                 Act::Start => self.start()?,
-                Act::Signal(signal) => self.signal(signal)?,
+                Act::Forward(signal) => {
+                    Signal::from_named_raw(signal).is_some_and(|signal| self.forward(signal));
+                }
+                Act::Signal(signal) => {
+                    self.ask_to_end(Signal::from_named_raw(signal).unwrap_or(Signal::TERM))?;
+                }
                 Act::TellEnding => self.tell(Report::Ending),
             }
         }
@@ -241,14 +246,19 @@ impl<'a> Guard<'a> {
         Ok(())
     }
 
+    /// To the command's process group. Whether there is one: the command makes it before it starts.
+    fn forward(&self, signal: Signal) -> bool {
+        let Some((pid, _)) = &self.command else { return false };
+        kill_process_group(*pid, signal).is_ok() || kill_process(*pid, signal).is_ok()
+    }
+
     /// To the command's process group, and to daemons that became our children.
-    fn signal(&self, signal: i32) -> io::Result<()> {
-        let Some(signal) = Signal::from_named_raw(signal) else { return Ok(()) };
+    fn ask_to_end(&self, signal: Signal) -> io::Result<()> {
+        let was_sent = self.forward(signal);
         let group = self.command.as_ref().map(|(pid, _)| *pid);
-        let was_sent = group.is_some_and(|group| kill_process_group(group, signal).is_ok());
         for child in tree::children()? {
-            let in_group = rustix::process::getpgid(Some(child)).is_ok_and(|of| Some(of) == group);
-            if !(was_sent && in_group) {
+            let is_in_group = rustix::process::getpgid(Some(child)).is_ok_and(|of| Some(of) == group);
+            if !(was_sent && is_in_group) {
                 let _ = kill_process(child, signal);
             }
             // What was stopped can end only when it goes on.

@@ -23,7 +23,9 @@ pub(super) enum Event {
 pub(super) enum Act {
     /// Start the command.
     Start,
-    /// Send this signal to the command and to what it has left.
+    /// Pass this signal on to the command.
+    Forward(i32),
+    /// Ask the command, and what it has left, to end with this signal.
     Signal(i32),
     /// Tell `run` that the deadline has passed.
     TellEnding,
@@ -92,7 +94,7 @@ impl Plan {
                 self.passed(now)
             }
             (Phase::Running { .. } | Phase::Ending { .. }, Event::Order(Order::Forward(signal))) => {
-                vec![Act::Signal(signal)]
+                vec![Act::Forward(signal)]
             }
             (
                 Phase::Running { kill: latest, .. } | Phase::Ending { kill: latest },
@@ -212,6 +214,6 @@ mod tests {
         assert_eq!(plan.wakes_at(), Some(at(700)));
         assert_eq!(plan.on(end(300), at(150)), [Act::Signal(2)]);
         assert_eq!(plan.wakes_at(), Some(at(300)));
-        assert_eq!(plan.on(Event::Order(Order::Forward(10)), at(200)), [Act::Signal(10)]);
+        assert_eq!(plan.on(Event::Order(Order::Forward(10)), at(200)), [Act::Forward(10)]);
     }
 }

@@ -28,7 +28,7 @@ use super::{
 };
 
 /// This very program, also when its file was replaced meanwhile.
-pub(super) const SELF: &str = "/proc/self/exe";
+pub(in crate::command) const SELF: &str = "/proc/self/exe";
 
 /// For the guard to start.
 const START: Duration = Duration::from_secs(5);

@@ -4,7 +4,7 @@
 //! that without being stopped. So `run` gives it away, and a short-lived process in the command's group gives it back.
 
 use std::{
-    io::{self, IsTerminal, stdin},
+    io::{self, IsTerminal, stdin, stdout},
     os::unix::process::CommandExt,
     process::{Command, ExitCode},
     time::Duration,
@@ -30,9 +30,9 @@ pub struct ForegroundArgs {
     group: i32,
 }
 
-/// Whether this process reads the terminal now.
+/// Whether the command is to get the terminal: this process has it, and not for a pipeline that others read.
 pub(super) fn is_ours() -> bool {
-    stdin().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
+    stdin().is_terminal() && stdout().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
 }
 
 /// Gives the terminal to the command, which leads its own group.

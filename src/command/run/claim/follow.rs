@@ -19,28 +19,33 @@ use super::{
 };
 use crate::api::DistributedLock;
 
+type Events = Pin<Box<dyn Stream<Item = Result<watcher::Event<DistributedLock>, watcher::Error>> + Send>>;
+
 /// The one object.
-pub(super) struct Watched(Pin<Box<dyn Stream<Item = Result<watcher::Event<DistributedLock>, watcher::Error>> + Send>>);
+pub(super) struct Watched {
+    events: Events,
+    /// What a list that goes on has shown.
+    listed: Option<DistributedLock>,
+}
 
 impl Watched {
     pub(super) fn new(locks: &Api<DistributedLock>, name: &str) -> Self {
         let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        Self(watcher(locks.clone(), only).default_backoff().boxed())
+        Self { events: watcher(locks.clone(), only).default_backoff().boxed(), listed: None }
     }
 
     /// The object when something was seen of it; `None` when it is gone.
     ///
     /// # Cancel safety
-    /// Nothing is lost when the future is dropped, but for an object that an interrupted list has shown: the next event shows it again.
+    /// Nothing is lost when the future is dropped.
     pub(super) async fn next(&mut self) -> Option<DistributedLock> {
-        let mut listed = None;
         loop {
-            match self.0.next().await {
+            match self.events.next().await {
                 Some(Ok(watcher::Event::Apply(lock))) => return Some(lock),
                 Some(Ok(watcher::Event::Delete(_))) => return None,
-                Some(Ok(watcher::Event::Init)) => listed = None,
-                Some(Ok(watcher::Event::InitApply(lock))) => listed = Some(lock),
-                Some(Ok(watcher::Event::InitDone)) => return listed,
+                Some(Ok(watcher::Event::Init)) => self.listed = None,
+                Some(Ok(watcher::Event::InitApply(lock))) => self.listed = Some(lock),
+                Some(Ok(watcher::Event::InitDone)) => return self.listed.take(),
                 // It is tried again, with pauses.
                 Some(Err(_)) => {}
                 None => std::future::pending::<()>().await,
