@@ -2,6 +2,8 @@
 //! the PATH (or its path in `REDIS_SERVER`), and `setsid`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
+mod api;
+mod claims;
 mod faults;
 mod processes;
 mod servers;

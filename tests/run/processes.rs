@@ -55,14 +55,21 @@ impl Place {
 
     /// `redlock run` with these options, against these members.
     pub(crate) fn command(&self, servers: &Servers, options: &[&str], command: &[&str]) -> Command {
-        let mut run = Command::new(env!("CARGO_BIN_EXE_redlock"));
-        run.args(["run", "--direct", "--admit-at-once", "--members", &servers.urls(), "--lock", LOCK, "--ttl", TTL]);
-        run.args(options).arg("--").args(command).env(MARK, &self.mark).current_dir(&self.folder);
-        for variable in ["REDLOCK_LOCK", "REDLOCK_SOCKET"] {
-            run.env_remove(variable);
-        }
-        run.stdin(Stdio::null());
+        let urls = servers.urls();
+        let mut run =
+            self.redlock(&["run", "--direct", "--admit-at-once", "--members", &urls, "--lock", LOCK, "--ttl", TTL]);
+        run.args(options).arg("--").args(command).stdin(Stdio::null());
         run
+    }
+
+    /// `redlock`, whose processes have the mark.
+    pub(crate) fn redlock(&self, arguments: &[&str]) -> Command {
+        let mut redlock = Command::new(env!("CARGO_BIN_EXE_redlock"));
+        redlock.args(arguments).env(MARK, &self.mark).current_dir(&self.folder);
+        for variable in ["REDLOCK_LOCK", "REDLOCK_SOCKET"] {
+            redlock.env_remove(variable);
+        }
+        redlock
     }
 
     pub(crate) fn output(&self, servers: &Servers, options: &[&str], command: &[&str]) -> Output {
