@@ -37,3 +37,6 @@ pub mod lock;
 pub mod operator;
 pub mod quorum;
 pub mod runtime;
+
+// What people and applications call.
+pub mod command;

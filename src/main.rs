@@ -1,8 +1,11 @@
 //! The `redlock` command.
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 use redlock_operator::{
     api,
+    command::{acquire, hold, install, release, run},
     operator::{
         self,
         args::OperatorArgs,
@@ -33,20 +36,51 @@ enum Command {
     LockCheck(LockCheckArgs),
     /// Print the CustomResourceDefinitions as YAML.
     Crds,
+    /// Run a command under a lock, and end it before the lock ends.
+    Run(Box<run::RunArgs>),
+    /// Keep a lock until this is stopped, and print its token.
+    Hold(Box<hold::HoldArgs>),
+    /// Take a lock for a later step, and print its token.
+    Acquire(Box<acquire::AcquireArgs>),
+    /// Release a lock by its token.
+    Release(release::ReleaseArgs),
+    /// Copy this program into a directory, for a container without it.
+    Install(install::InstallArgs),
+    /// Between `run` and its command.
+    #[command(hide = true)]
+    Guard(run::GuardArgs),
+    /// Prepares and becomes the command of `run`.
+    #[command(hide = true)]
+    Become(run::StageArgs),
+    /// Gives the terminal back to `run`.
+    #[command(hide = true)]
+    TakeTerminal(run::ForegroundArgs),
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
         Command::Operator(args) => block_on(operator::run(*args)),
         Command::UninstallCheck(args) => block_on(uninstall::run(args)),
         Command::LockCheck(args) => block_on(lock_check::run(args)),
-        Command::Crds => {
-            for crd in api::crds() {
-                println!("---\n{}", serde_yaml::to_string(&crd)?.trim_end());
-            }
-            Ok(())
-        }
+        Command::Crds => print_crds(),
+        Command::Install(args) => install::run(&args),
+        // These have no runtime yet, and their exit codes are part of the interface.
+        Command::Run(args) => return Ok(run::run(&args)),
+        Command::Hold(args) => return Ok(hold::run(&args)),
+        Command::Acquire(args) => return Ok(acquire::run(&args)),
+        Command::Release(args) => return Ok(release::run(&args)),
+        Command::Guard(args) => return Ok(run::guard(&args)),
+        Command::Become(args) => return Ok(run::become_command(args)),
+        Command::TakeTerminal(args) => return Ok(run::take_terminal(args)),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_crds() -> anyhow::Result<()> {
+    for crd in api::crds() {
+        println!("---\n{}", serde_yaml::to_string(&crd)?.trim_end());
     }
+    Ok(())
 }
 
 fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {

@@ -2,16 +2,20 @@
 
 mod admission;
 mod builder;
+mod endpoints;
 mod error;
 mod guard;
 mod keeper;
 mod lines;
 mod members;
+mod reader;
+mod secret;
 mod url;
 
 pub use builder::Builder;
 pub use error::{BuildError, Lost, NotAcquired, Release, Undelivered};
 pub use guard::Guard;
+pub use reader::{Looked, Reader, ReaderBuilder};
 pub use url::UrlError;
 
 use crate::redlock::{
@@ -98,10 +102,12 @@ impl Drop for Inner {
 
 impl Client {
     /// Members that an operator runs and fences, by the Secret that it gives to clients. No process has to be waited for: one that has
-    /// restarted may not vote before the operator lets it.
+    /// restarted may not vote before the operator lets it. The Secret also says for how long a lock may be taken, and what a validity is
+    /// counted with.
     ///
     /// # Errors
-    /// If an entry is missing or is no text.
+    /// If an entry is missing or cannot be read, among them those of the fence: an operator from before this crate does not write
+    /// them, and without them no lock would be safe.
     pub fn from_secret(data: &BTreeMap<String, Vec<u8>>) -> Result<Builder, BuildError> {
         Builder::from_secret(data)
     }

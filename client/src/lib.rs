@@ -16,5 +16,8 @@ pub mod redlock;
 pub mod time;
 pub mod voting;
 
-pub use client::{BuildError, Builder, Client, Guard, Held, Lost, NotAcquired, Release, Undelivered, UrlError};
-pub use redlock::{Drift, FencingToken, LockKey};
+pub use client::{
+    BuildError, Builder, Client, Guard, Held, Looked, Lost, NotAcquired, Reader, ReaderBuilder, Release, Undelivered,
+    UrlError,
+};
+pub use redlock::{Drift, FencingToken, LockKey, LockValue, Sighting, Whose};

@@ -10,6 +10,7 @@ mod electorate;
 mod member;
 mod names;
 mod outcome;
+mod sight;
 mod slot;
 mod tally;
 mod token;
@@ -28,6 +29,7 @@ pub use outcome::{
     Acquire, AcquireRequest, Extend, ExtendRequest, Grant, MemberFailure, Missing, Released, Seal, Seen, Votes,
     is_silence,
 };
+pub use sight::{Shown, Sighting, Whose, sighting};
 pub use slot::Slot;
 pub use tally::{Loss, Progress, Tally, Vote};
 pub use token::{FencingToken, TokenOutOfRange, held_at_once, restored};

@@ -24,7 +24,7 @@ pub use connect::{Connect, Machine, Stream, Tcp, open_tcp};
 pub use endpoint::{Endpoint, Opened, Secret, open};
 pub use guard::{Guard, RECORD_KEY};
 pub use job::Link;
-pub use member::RedisMember;
+pub use member::{Access, RedisMember};
 pub use scripts::RESTORE_COUNTER;
 #[cfg(feature = "tls")]
 pub use tls::{NotAServerName, TlsClient};

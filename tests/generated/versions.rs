@@ -28,7 +28,14 @@ fn the_version_is_the_same_everywhere() {
         assert!(chart.lines().any(|l| l == line), "Chart.yaml: write `{line}`");
     }
     let mut seen = 0;
-    for page in ["README.md", "docs/quickstart.md", "docs/installation.md", "manifests/install.yaml", "Dockerfile"] {
+    for page in [
+        "README.md",
+        "docs/quickstart.md",
+        "docs/installation.md",
+        "docs/run.md",
+        "manifests/install.yaml",
+        "Dockerfile",
+    ] {
         let text = text(page);
         let named = ["redlock-operator:", "charts/redlock-operator --version ", "redlock-operator-", "ARG VERSION="];
         for found in named.iter().flat_map(|words| after(&text, words)) {

@@ -16,6 +16,7 @@ mod faults;
 mod fence;
 mod grants;
 mod keys;
+mod library;
 mod limits;
 mod net;
 mod quorum;

@@ -1,12 +1,14 @@
 use super::Client;
 use super::admission::Admission;
+use super::endpoints::{Trust, endpoints, parsed};
 use super::error::BuildError;
 use super::members::Member;
+use super::secret::Described;
 use super::url::MemberUrl;
-use crate::redlock::{Drift, LockMember, MemberName, Settings};
+use crate::redlock::{Drift, LockMember, Settings};
 use crate::time::{Clock, SystemClock};
-use crate::voting::{Endpoint, Machine, RedisMember, Secret};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::voting::{Access, Machine, RedisMember};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,24 +21,22 @@ const CONNECT: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing before `connect` or `build`"]
 pub struct Builder {
-    urls: Vec<Result<MemberUrl, BuildError>>,
+    urls: Result<Vec<MemberUrl>, BuildError>,
     admission: Kind,
     key_prefix: String,
-    /// What the operator's fence outlasts.
-    max_ttl: Option<Duration>,
     node_timeout: Duration,
     drift: Drift,
     retry: Duration,
     margin: Duration,
     tokens: bool,
-    #[cfg(feature = "tls")]
-    tls: Option<Arc<rustls::ClientConfig>>,
+    trust: Trust,
 }
 
 /// What was chosen; what it means in time depends on drift and node timeout.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    Fenced,
+    /// The operator's fence outlasts locks of so long.
+    Fenced(Duration),
     After(Duration),
     AtOnce,
 }
@@ -59,20 +59,16 @@ pub(super) struct Parts {
 
 impl Builder {
     fn new<U: AsRef<str>>(urls: impl IntoIterator<Item = U>, admission: Kind) -> Self {
-        let url =
-            |(index, url): (usize, U)| MemberUrl::parse(url.as_ref()).map_err(|error| BuildError::Url(index, error));
         Self {
-            urls: urls.into_iter().enumerate().map(url).collect(),
+            urls: parsed(urls),
             admission,
             key_prefix: String::new(),
-            max_ttl: None,
             node_timeout: Settings::default().node_timeout,
             drift: Drift::default(),
             retry: Duration::from_millis(100),
             margin: Duration::from_millis(10),
             tokens: true,
-            #[cfg(feature = "tls")]
-            tls: None,
+            trust: Trust::default(),
         }
     }
 
@@ -85,22 +81,9 @@ impl Builder {
     }
 
     pub(super) fn from_secret(data: &BTreeMap<String, Vec<u8>>) -> Result<Self, BuildError> {
-        let entry = |name: &'static str| {
-            let bytes = data.get(name).ok_or(BuildError::Secret(name))?;
-            std::str::from_utf8(bytes).map_err(|_| BuildError::Secret(name))
-        };
-        let mut builder = Self::new(entry("urls")?.split_whitespace(), Kind::Fenced);
-        builder.key_prefix = entry("keyPrefix")?.to_owned();
-        if let Ok(text) = entry("maxTTL") {
-            builder.max_ttl = Some(millis(text).ok_or(BuildError::Secret("maxTTL"))?);
-        }
-        if let Ok(text) = entry("nodeTimeout") {
-            builder.node_timeout = millis(text).ok_or(BuildError::Secret("nodeTimeout"))?;
-        }
-        if let Ok(text) = entry("clockDrift") {
-            builder.drift.ppm = text.trim().parse().map_err(|_| BuildError::Secret("clockDrift"))?;
-        }
-        Ok(builder)
+        let Described { urls, key_prefix, max_ttl, drift, node_timeout, .. } = Described::read(data)?;
+        let builder = Self::new(urls, Kind::Fenced(max_ttl));
+        Ok(Self { key_prefix, drift, node_timeout, ..builder })
     }
 
     /// How long one command to one member may take: 50 ms, unless the Secret says otherwise.
@@ -109,7 +92,7 @@ impl Builder {
         self
     }
 
-    /// How far two clocks may drift apart: 1 % and 2 ms. Taken off each validity.
+    /// How far two clocks may drift apart: 1 % and 2 ms, unless the Secret says otherwise. Taken off each validity.
     pub const fn drift(mut self, drift: Drift) -> Self {
         self.drift = drift;
         self
@@ -136,7 +119,7 @@ impl Builder {
     /// How to speak TLS to members with `rediss://` URLs.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: Arc<rustls::ClientConfig>) -> Self {
-        self.tls = Some(config);
+        self.trust.tls = Some(config);
         self
     }
 
@@ -168,22 +151,11 @@ impl Builder {
     /// If it cannot work as it is described.
     pub fn build_on(self, machine: Machine) -> Result<Client, BuildError> {
         tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
-        let urls = self.urls.iter().cloned().collect::<Result<Vec<_>, _>>()?;
-        if urls.is_empty() || urls.len() > 64 {
-            return Err(BuildError::Members);
-        }
-        let addresses: BTreeSet<_> = urls.iter().map(|url| &url.address).collect();
-        if addresses.len() < urls.len() {
-            return Err(BuildError::SameAddress);
-        }
-        let endpoint = |(index, url): (usize, MemberUrl)| {
-            let name = MemberName::from(url.address.as_str());
-            Ok((name, self.endpoint(index, url)?))
-        };
-        let endpoints = urls.into_iter().enumerate().map(endpoint).collect::<Result<Vec<_>, BuildError>>()?;
-        let is_direct = matches!(self.admission, Kind::Fenced);
+        let endpoints = endpoints(self.urls.as_ref().map_err(Clone::clone)?, &self.trust)?;
+        let is_direct = matches!(self.admission, Kind::Fenced(_));
+        let access = if is_direct { Access::Client } else { Access::Full };
         let clock = Arc::clone(&machine.clock);
-        let redis: Vec<_> = RedisMember::all(endpoints, machine, is_direct).into_iter().map(Arc::new).collect();
+        let redis: Vec<_> = RedisMember::all(endpoints, machine, access).into_iter().map(Arc::new).collect();
         let member = |member: &Arc<RedisMember>| Member {
             member: Arc::clone(member) as Arc<dyn LockMember>,
             link: member.link(),
@@ -200,7 +172,7 @@ impl Builder {
         is_direct: bool,
     ) -> Parts {
         let (admission, longest_ttl) = match self.admission {
-            Kind::Fenced => (Admission::Fenced, self.max_ttl.unwrap_or(Duration::MAX)),
+            Kind::Fenced(max_ttl) => (Admission::Fenced, max_ttl),
             Kind::After(max_ttl) => (Admission::after(max_ttl, self.drift, self.node_timeout), max_ttl),
             Kind::AtOnce => (Admission::AtOnce, Duration::MAX),
         };
@@ -218,41 +190,5 @@ impl Builder {
             token_reach: is_direct.then_some(CLIENTS_REACH),
             restores: self.tokens && !is_direct,
         }
-    }
-
-    fn endpoint(&self, index: usize, url: MemberUrl) -> Result<Endpoint, BuildError> {
-        #[cfg(feature = "tls")]
-        let tls = match (&self.tls, url.tls) {
-            (_, false) => None,
-            (None, true) => return Err(BuildError::NoTls),
-            (Some(config), true) => {
-                let client = crate::voting::TlsClient::new(Arc::clone(config), &url.host);
-                Some(client.map_err(|_| BuildError::ServerName(index))?)
-            }
-        };
-        #[cfg(not(feature = "tls"))]
-        if url.tls {
-            let _ = (index, url.host);
-            return Err(BuildError::NoTls);
-        }
-        Ok(Endpoint {
-            address: url.address,
-            username: url.username,
-            password: Secret::new(url.password),
-            #[cfg(feature = "tls")]
-            tls,
-        })
-    }
-}
-
-/// `50ms`, `2s` or a number of milliseconds.
-fn millis(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let number: u64 = number.parse().ok()?;
-    match unit {
-        "" | "ms" => Some(Duration::from_millis(number)),
-        "s" => Some(Duration::from_secs(number)),
-        _ => None,
     }
 }

@@ -21,9 +21,22 @@ pub enum BuildError {
     /// The host cannot stand in a certificate.
     #[error("member {0}: its host is no name that a certificate can have")]
     ServerName(usize),
-    /// The Secret of an operator lacks this entry, or it is no text.
-    #[error("the Secret has no readable entry {0:?}")]
+    /// The Secret of an operator lacks this entry, or it cannot be read.
+    #[error("the Secret has no readable entry {0:?}; an operator that knows this crate writes it")]
     Secret(&'static str),
+    /// The Secret says that nobody keeps restarted members from voting.
+    #[error("the Secret says that its members are not fenced: use Client::wait_before_voting")]
+    NotFenced,
+    /// The Secret names another majority than its URLs make: its entries were read at different moments.
+    #[error(
+        "the Secret's entries contradict each other: {urls} members and a majority of {quorum}; read it again, at once"
+    )]
+    Torn {
+        /// How many URLs it has.
+        urls: usize,
+        /// What it says a majority is.
+        quorum: usize,
+    },
     /// Clients run on tokio.
     #[error("a client is built inside a tokio runtime")]
     NoRuntime,

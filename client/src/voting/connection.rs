@@ -1,6 +1,6 @@
 //! One connection, from its first command to its end: bytes in, bytes and answers out. It does no IO and knows no timer.
 
-use super::due::{Due, Pending, Set, raised};
+use super::due::{Due, Look, Pending, Set, raised};
 use super::job::{Job, Link};
 use super::owed::Owed;
 use super::resp::{self, Value};
@@ -104,6 +104,10 @@ impl Connection {
     }
 
     fn write_preamble(&mut self) {
+        if self.rights == Rights::Reader {
+            resp::command(&mut self.out, &["PING"]);
+            return self.due.push_back(Due::Process);
+        }
         let replies = wire::add_preamble(&mut self.out, &self.rights);
         if self.rights.allow_info() {
             self.due.extend((0..replies - 2).map(|_| Due::Loaded));
@@ -128,6 +132,10 @@ impl Connection {
                 wire::plain_acquire(&mut self.out, key, value.expose(), *ttl, *token);
                 self.due.push_back(Due::Set(pending));
                 return true;
+            }
+            [Command::Inspect { key }] if self.rights == Rights::Reader => {
+                wire::look(&mut self.out, key);
+                self.due.push_back(Due::Shown(pending, Look::default()));
             }
             [Command::RaiseCounter { key, behind, token, .. }] if !self.rights.allow_info() => {
                 wire::increments(&mut self.out, key, *behind);
@@ -193,6 +201,10 @@ impl Connection {
                 self.finish(pending, Reply::Refused { holder, time: None }, received);
             }
             Due::Holder(pending) => self.on_holder(pending, value, received),
+            Due::Shown(pending, look) => match look.take(value) {
+                Ok(reply) => self.finish(pending, reply, received),
+                Err(look) => self.due.push_front(Due::Shown(pending, look)),
+            },
             Due::Time => self.on_time(wire::time_of(value), received),
         }
     }
@@ -200,6 +212,7 @@ impl Connection {
     fn on_process(&mut self, value: &Value<'_>) {
         let process = match value {
             Value::Error(line) => Err(wire::error(line)),
+            Value::Simple(_) if self.rights == Rights::Reader => Ok(self.alias.clone()),
             Value::Bulk(_) if !self.rights.allow_info() => Ok(self.alias.clone()),
             Value::Bulk(info) => wire::run_id(info).ok_or_else(wire::unexpected),
             _ => Err(wire::unexpected()),
@@ -358,19 +371,9 @@ impl Connection {
     pub(super) fn into_unanswered(mut self) -> (Vec<Command>, Vec<Job>) {
         let mut owed = self.refused.take();
         let mut jobs: Vec<Job> = self.untimed.into_iter().map(|pending| pending.job).collect();
-        for due in self.due {
-            match due {
-                Due::Owed(release) => owed.push(release),
-                Due::Alive(pending)
-                | Due::Script(pending)
-                | Due::Set(pending)
-                | Due::Increment(pending, _)
-                | Due::Raised(pending)
-                | Due::Look(pending, _)
-                | Due::Holder(pending)
-                | Due::Remaining(pending) => jobs.push(pending.job),
-                Due::Loaded | Due::Process | Due::Ignored | Due::Time => {}
-            }
+        for (release, job) in self.due.into_iter().map(Due::into_unanswered) {
+            owed.extend(release);
+            jobs.extend(job);
         }
         (owed, jobs)
     }

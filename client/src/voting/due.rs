@@ -3,8 +3,9 @@
 use super::job::Job;
 use super::resp::Value;
 use super::wire;
-use crate::redlock::{Command, LockKey, LockValue, MemberError, Reply};
+use crate::redlock::{Command, KeyState, LockKey, LockValue, MemberError, Reply};
 use crate::time::Boottime;
+use std::time::Duration;
 
 /// What the next replies belong to, in the order of what was written.
 pub(super) enum Due {
@@ -30,8 +31,66 @@ pub(super) enum Due {
     Holder(Pending),
     /// How long another's key lives on, where no script may look at it.
     Remaining(Pending),
+    /// A key that is looked at without a script.
+    Shown(Pending, Look),
     /// The time that all plain votes of the batch have waited for.
     Time,
+}
+
+impl Due {
+    /// What was never answered: an owed release, or a job.
+    pub(super) fn into_unanswered(self) -> (Option<Command>, Option<Job>) {
+        match self {
+            Self::Owed(release) => (Some(release), None),
+            Self::Alive(pending)
+            | Self::Script(pending)
+            | Self::Set(pending)
+            | Self::Increment(pending, _)
+            | Self::Raised(pending)
+            | Self::Look(pending, _)
+            | Self::Holder(pending)
+            | Self::Remaining(pending)
+            | Self::Shown(pending, _) => (None, Some(pending.job)),
+            Self::Loaded | Self::Process | Self::Ignored | Self::Time => (None, None),
+        }
+    }
+}
+
+/// The answers to GET, PTTL and GET of one key. Other clients may come between two commands of a connection, so a time to live belongs
+/// to a value that was there before and after it.
+#[derive(Default)]
+pub(super) enum Look {
+    #[default]
+    Value,
+    Remaining(Reply),
+    ValueAgain(Reply, Option<Duration>),
+}
+
+impl Look {
+    /// Takes the next answer; the last one makes the reply.
+    pub(super) fn take(self, answer: &Value<'_>) -> Result<Reply, Self> {
+        match (self, answer) {
+            (Self::Value, _) => Err(Self::Remaining(wire::value_of(answer))),
+            (Self::Remaining(before), Value::Int(millis)) => Err(Self::ValueAgain(before, wire::remaining(*millis))),
+            (Self::Remaining(_), Value::Error(line)) => Err(Self::ValueAgain(Reply::Failed(wire::error(line)), None)),
+            (Self::Remaining(_), _) => Err(Self::ValueAgain(Reply::Failed(wire::unexpected()), None)),
+            (Self::ValueAgain(Reply::State(before), remaining), _) => Ok(match (before, wire::value_of(answer)) {
+                (KeyState::String { value, .. }, Reply::State(KeyState::String { value: after, .. }))
+                    if value == after =>
+                {
+                    Reply::State(KeyState::String { value, remaining })
+                }
+                (KeyState::OtherType { name, .. }, Reply::State(KeyState::OtherType { .. })) => {
+                    Reply::State(KeyState::OtherType { name, remaining })
+                }
+                (_, Reply::Failed(error)) => Reply::Failed(error),
+                // It changes at this moment.
+                (_, Reply::State(KeyState::Missing)) | (KeyState::Missing, _) => Reply::State(KeyState::Missing),
+                (KeyState::String { .. } | KeyState::OtherType { .. }, _) => Reply::State(KeyState::Missing),
+            }),
+            (Self::ValueAgain(failed, _), _) => Ok(failed),
+        }
+    }
 }
 
 /// How a member has answered SET.

@@ -10,6 +10,17 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+/// What the user of a connection may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Everything that locking needs.
+    Full,
+    /// What an operator gives to a client: it may ask neither INFO nor TIME, and of the counter of tokens it may INCR alone.
+    Client,
+    /// What an operator gives to a client that only looks: GET, PTTL and PING. [`Command::Inspect`] works, nothing else does.
+    Reader,
+}
+
 /// A Redis master as a voter. It has one connection, on which what is enqueued at the same moment is written at once, in order. The
 /// connection learns the `run_id` of its process before the first vote and ends with it; the next one, made in the background, learns
 /// it again.
@@ -39,11 +50,14 @@ impl RedisMember {
         members.swap_remove(0)
     }
 
-    /// Members with one task for all of them, which is what makes a round of votes cheap. `direct`: as a client of an operator, that
-    /// may ask neither INFO nor TIME.
+    /// Members with one task for all of them, which is what makes a round of votes cheap.
     #[must_use]
-    pub fn all(members: Vec<(MemberName, Endpoint)>, machine: impl Into<Machine>, direct: bool) -> Vec<Self> {
-        let rights = if direct { Rights::Direct } else { Rights::Full };
+    pub fn all(members: Vec<(MemberName, Endpoint)>, machine: impl Into<Machine>, access: Access) -> Vec<Self> {
+        let rights = match access {
+            Access::Full => Rights::Full,
+            Access::Client => Rights::Direct,
+            Access::Reader => Rights::Reader,
+        };
         Self::together(members, &machine.into(), &rights)
     }
 

@@ -17,6 +17,8 @@ pub(super) enum Rights {
     Guarded(Guard),
     /// What an operator gives to clients: neither INFO nor TIME, and of the counter INCR alone.
     Direct,
+    /// What an operator gives to clients that only look: GET, PTTL and PING.
+    Reader,
 }
 
 impl Rights {
@@ -24,14 +26,14 @@ impl Rights {
         match self {
             Self::Full => &SCRIPTS,
             Self::Guarded(_) => &GUARDED,
-            Self::Direct => &DIRECT,
+            Self::Direct | Self::Reader => &DIRECT,
         }
     }
 
     const fn guard(&self) -> Option<&Guard> {
         match self {
             Self::Guarded(guard) => Some(guard),
-            Self::Full | Self::Direct => None,
+            Self::Full | Self::Direct | Self::Reader => None,
         }
     }
 
@@ -42,12 +44,12 @@ impl Rights {
 
     /// Whether TIME may be asked for.
     pub(super) const fn allow_time(&self) -> bool {
-        !matches!(self, Self::Direct)
+        !matches!(self, Self::Direct | Self::Reader)
     }
 
     /// Whether the process may be asked who it is.
     pub(super) const fn allow_info(&self) -> bool {
-        !matches!(self, Self::Direct)
+        !matches!(self, Self::Direct | Self::Reader)
     }
 }
 
@@ -90,6 +92,28 @@ pub(super) fn plain_acquire(out: &mut Vec<u8>, key: &LockKey, value: &str, ttl: 
     word_of(out, millis(ttl));
     if token {
         command(out, &["INCR", TOKEN_KEY]);
+    }
+}
+
+/// GET, PTTL and GET again: [`super::due::Look`] says why.
+pub(super) fn look(out: &mut Vec<u8>, key: &LockKey) {
+    for name in ["GET", "PTTL", "GET"] {
+        command(out, &[name, key.as_str()]);
+    }
+}
+
+/// The reply to GET, without the time to live.
+pub(super) fn value_of(answer: &Value<'_>) -> Reply {
+    match answer {
+        Value::Nil => Reply::State(KeyState::Missing),
+        Value::Bulk(_) => match text(answer) {
+            Some(value) => Reply::State(KeyState::String { value: StoredValue::new(value), remaining: None }),
+            None => Reply::Failed(unexpected()),
+        },
+        // Redisson's locks are hashes.
+        Value::Error(line) if line.starts_with(b"WRONGTYPE") => Reply::State(unknown_holder()),
+        Value::Error(line) => Reply::Failed(error(line)),
+        _ => Reply::Failed(unexpected()),
     }
 }
 

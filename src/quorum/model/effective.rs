@@ -6,11 +6,21 @@
 
 use std::time::Duration;
 
-use super::plan;
 use crate::api::{ClockDrift, GoDuration, RedisQuorum, RedisQuorumStatus};
 use crate::fence::clock::Rule;
 use crate::redlock::{Drift, Settings, rejoin_delay};
 use crate::time::Monotonic;
+
+/// The engine's settings as a quorum specifies them; see [`engine`] for those that may be used.
+pub fn settings(quorum: &RedisQuorum) -> Settings {
+    let spec = &quorum.spec;
+    Settings { drift: to_drift(&spec.clock_drift), node_timeout: spec.node_timeout.get() }
+}
+
+/// The drift of two clocks as the engine has it.
+fn to_drift(drift: &ClockDrift) -> Drift {
+    Drift { ppm: u32::try_from(drift.ppm).unwrap_or_default(), floor: drift.floor.get() }
+}
 
 /// The settings that a fence rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,14 +36,14 @@ pub struct Effective {
 impl Effective {
     /// What the specification asks for.
     pub fn wanted(quorum: &RedisQuorum) -> Self {
-        let Settings { drift, node_timeout } = plan::settings(quorum);
+        let Settings { drift, node_timeout } = settings(quorum);
         Self { max_ttl: quorum.spec.max_ttl.get(), drift, node_timeout }
     }
 
     /// What the status says. A version that did not lower anything published maxTTL only, and used the rest as specified.
     pub fn published(quorum: &RedisQuorum) -> Option<Self> {
         let (status, wanted) = (quorum.status.as_ref()?, Self::wanted(quorum));
-        let drift = status.clock_drift_in_force.as_ref().map_or(wanted.drift, plan::drift);
+        let drift = status.clock_drift_in_force.as_ref().map_or(wanted.drift, to_drift);
         let node_timeout = status.node_timeout_in_force.map_or(wanted.node_timeout, GoDuration::get);
         Some(Self { max_ttl: status.max_ttl_in_force?.get(), drift, node_timeout })
     }
@@ -98,6 +108,14 @@ pub fn engine(quorum: &RedisQuorum) -> Settings {
     let wanted = Effective::wanted(quorum);
     let published = Effective::published(quorum).unwrap_or(wanted);
     Settings { drift: wanted.larger(published).drift, node_timeout: wanted.smaller(published).node_timeout }
+}
+
+/// What a client of the quorum may promise: as the engine, and a longer lock only when fences outlast it.
+pub fn promised(quorum: &RedisQuorum) -> Effective {
+    let wanted = Effective::wanted(quorum);
+    let published = Effective::published(quorum).unwrap_or(wanted);
+    let Settings { drift, node_timeout } = engine(quorum);
+    Effective { max_ttl: wanted.smaller(published).max_ttl, drift, node_timeout }
 }
 
 /// What the members' clocks are judged by. Of two drifts the smaller, which allows less.

@@ -7,12 +7,13 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
+use super::effective::{self, Effective};
 use super::expose::{ExposePlan, PORT, SUFFIX};
 use super::invalid::Invalid;
 use super::lists::{Lists, MOST};
-use crate::api::{ClientAccess, ClockDrift, MemberPod, RedisQuorum, TlsMode};
+use crate::api::{ClientAccess, MemberPod, RedisQuorum, TlsMode};
 use crate::redis_member::acl::{KeyPrefix, UserRule};
-use crate::redlock::{Drift, Settings};
+use crate::redlock::Settings;
 
 pub use external::{ExternalPlan, ExternalTlsPlan, all_members, external_members, shared_lists};
 
@@ -123,6 +124,8 @@ pub struct Plan {
     pub settings: Settings,
     /// The longest lock.
     pub max_ttl: Duration,
+    /// What clients may promise now.
+    pub promised: Effective,
     /// Clients, by name.
     pub clients: Vec<ClientPlan>,
     /// Members speak TLS.
@@ -189,17 +192,6 @@ pub fn auth_name(quorum: &str) -> String {
     format!("{quorum}-auth")
 }
 
-/// The engine's settings as a quorum specifies them; see [`super::effective`] for those that may be used.
-pub fn settings(quorum: &RedisQuorum) -> Settings {
-    let spec = &quorum.spec;
-    Settings { drift: drift(&spec.clock_drift), node_timeout: spec.node_timeout.get() }
-}
-
-/// The drift of two clocks as the engine has it.
-pub fn drift(drift: &ClockDrift) -> Drift {
-    Drift { ppm: u32::try_from(drift.ppm).unwrap_or_default(), floor: drift.floor.get() }
-}
-
 /// The members of a quorum that the operator runs, and that vote or are to vote.
 pub fn members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     Lists::of(quorum).members().iter().filter_map(|name| own_member(quorum, name)).collect()
@@ -258,8 +250,9 @@ pub fn validate(quorum: &RedisQuorum) -> Result<Plan, Invalid> {
         members: own,
         external,
         image: spec.image.clone(),
-        settings: settings(quorum),
+        settings: effective::settings(quorum),
         max_ttl: spec.max_ttl.get(),
+        promised: effective::promised(quorum),
         lists: Lists::of(quorum),
         clients,
         expose: ExposePlan::new(&spec.expose)?,

@@ -1,11 +1,13 @@
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
 use super::{Transport, client_labels, owned, quorum_labels};
-use crate::api::ClientAccess;
+use crate::api::{ClientAccess, GoDuration};
 use crate::quorum::model::auth::Auth;
+use crate::quorum::model::effective::Effective;
 use crate::quorum::model::expose::PORT;
 use crate::quorum::model::plan::{ClientPlan, MemberPlan, Plan};
 use crate::quorum::model::tls::AUTHORITIES_KEY;
@@ -23,8 +25,23 @@ pub fn auth_secret(plan: &Plan, auth: &Auth) -> Secret {
 /// Key of the addresses of the members before, for a client that only looks.
 const FORMER_URLS_KEY: &str = "formerUrls";
 
-/// What a client needs: its user, its key prefix, one URL per member that votes, and with TLS whom to trust. In another namespace it
-/// has no owner (garbage collection would take a cross-namespace owner for a missing one and delete it at once), only labels.
+/// What a client has to know besides, so that it makes no promise that the fence does not outlast, and asks as many members as the
+/// operator does. Members that others run have no clients, so all restarted ones are fenced.
+fn rules(plan: &Plan) -> [(&'static str, String); 5] {
+    let Effective { max_ttl, drift, node_timeout } = plan.promised;
+    let text = |duration: Duration| GoDuration::from(duration).to_string();
+    [
+        ("maxTTL", text(max_ttl)),
+        ("clockDrift", format!("{}ppm {}", drift.ppm, text(drift.floor))),
+        ("nodeTimeout", text(node_timeout)),
+        ("quorum", plan.lists.majority().to_string()),
+        ("fenced", "true".to_owned()),
+    ]
+}
+
+/// What a client needs: its user, its key prefix, one URL per member that votes, with TLS whom to trust, and the rules of the quorum. In
+/// another namespace it has no owner (garbage collection would take a cross-namespace owner for a missing one and delete it at once),
+/// only labels.
 ///
 /// One that only looks goes on while two lists of members are in force, so it is told both.
 pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &ClientPlan, namespace: &str) -> Secret {
@@ -53,6 +70,7 @@ pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &C
         ("keyPrefix".to_owned(), bytes(client.key_prefix.as_str())),
         ("urls".to_owned(), bytes(&urls(&plan.lists.voters))),
     ]);
+    data.extend(rules(plan).map(|(name, rule)| (name.to_owned(), bytes(&rule))));
     if let (ClientAccess::Read, Some(former)) = (client.access, &plan.lists.former) {
         data.insert(FORMER_URLS_KEY.to_owned(), bytes(&urls(former)));
     }

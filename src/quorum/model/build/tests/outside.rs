@@ -46,6 +46,33 @@ fn without_source_ranges_everybody_may_come() {
     }
 }
 
+/// What the library goes by is what is in force, and never more than the fence outlasts.
+#[test]
+fn a_clients_secret_has_the_rules_that_are_in_force() {
+    let spec = json!({"maxTTL": "60s", "nodeTimeout": "100ms", "clockDrift": {"ppm": 5000, "floor": "3ms"},
+        "clients": [{"name": "b", "namespace": "s", "keyPrefix": "s/"}]});
+    let rules = |status: Value| {
+        let mut quorum = quorum(spec.clone());
+        quorum.status = Some(serde_json::from_value(status).unwrap());
+        let secret = build(&validate(&quorum).unwrap(), &auth()).clients[0].clone();
+        ["maxTTL", "clockDrift", "nodeTimeout", "quorum", "fenced"].map(|name| text(&secret, name))
+    };
+    assert_eq!(rules(json!({})), ["1m", "5000ppm 3ms", "100ms", "2", "true"]);
+    let raised = json!({"maxTTLInForce": "30s", "nodeTimeoutInForce": "50ms", "clockDriftInForce": {"ppm": 5000, "floor": "3ms"}});
+    assert_eq!(rules(raised), ["30s", "5000ppm 3ms", "50ms", "2", "true"], "before fences wait for more");
+    let lowered =
+        json!({"maxTTLInForce": "2m", "nodeTimeoutInForce": "1s", "clockDriftInForce": {"ppm": 10000, "floor": "2ms"}});
+    assert_eq!(rules(lowered), ["1m", "10000ppm 3ms", "100ms", "2", "true"], "shorter validities, shorter locks");
+}
+
+#[test]
+fn the_library_takes_the_secret_as_it_is() {
+    let plan = plan(json!({"clients": [{"name": "b", "namespace": "s", "keyPrefix": "s/"}]}));
+    let secret = build(&plan, &auth()).clients[0].clone();
+    let data = secret.data.unwrap().into_iter().map(|(name, bytes)| (name, bytes.0)).collect();
+    assert!(redlock_client::Client::from_secret(&data).is_ok());
+}
+
 /// Three members, five that are joining, and what a client that only looks is told and given at each part of that change.
 #[test]
 fn a_client_that_only_looks_goes_on_while_the_members_change() {

@@ -1,0 +1,269 @@
+//! `redlock run`: a command that runs only while a lock is held.
+//!
+//! Three processes: `run` has the lock and the network, the [guard] has a deadline, the [stage] becomes the command. Each of them can
+//! be killed or stopped, and the command ends before the lock does. The lock is released when nothing of the command is left.
+
+mod arguments;
+mod claim;
+mod direct;
+pub(super) mod exit;
+mod guard;
+mod held;
+mod identity;
+mod limits;
+mod line;
+mod outer;
+mod plan;
+mod progress;
+mod share;
+mod signal_name;
+mod signals;
+mod stage;
+mod supervise;
+mod terminal;
+mod tree;
+
+use std::{ffi::OsString, process::ExitCode, time::Duration};
+
+use anyhow::Context as _;
+pub use arguments::{DirectArgs, LockArgs, LockName};
+pub(super) use claim::{say_release, take_detached};
+use exit::Outcome;
+pub use guard::GuardArgs;
+pub(super) use held::{End, Held, NotHeld};
+use limits::{Limits, Source};
+use line::{Order, Report};
+use share::Share;
+pub use signal_name::SignalName;
+pub(super) use signals::Signals;
+pub use stage::StageArgs;
+pub(super) use supervise::SELF;
+use supervise::{Guard, Task};
+pub use terminal::ForegroundArgs;
+use tokio::time::sleep;
+
+use crate::{
+    api::GoDuration,
+    time::{Boottime, Clock, SystemClock},
+};
+
+/// Between two looks at the clock: tokio's stands still while the machine is suspended.
+const LOOK: Duration = Duration::from_millis(100);
+/// While a guard that was killed has not closed its line yet.
+const SHORTEST_LOOK: Duration = Duration::from_millis(1);
+
+/// The lock, and the command that needs it.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Example: redlock run --lock shop/reindex --ttl 10s --wait 1m -- ./reindex --all")]
+pub struct RunArgs {
+    #[command(flatten)]
+    lock: LockArgs,
+    /// From the signal that asks the command to end to SIGKILL. Default: half of the longest that is possible.
+    #[arg(long, value_name = "DURATION")]
+    grace: Option<GoDuration>,
+    /// The signal that asks the command to end.
+    #[arg(long, value_name = "SIGNAL", default_value = "TERM")]
+    signal: SignalName,
+    /// Exit code when the lock was not acquired, for example 0 in a cron job.
+    #[arg(long, value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
+    not_acquired_exit_code: u8,
+    /// The command and its arguments, after --.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Takes the lock, runs the command, releases the lock.
+pub fn run(args: &RunArgs) -> ExitCode {
+    let outcome = block_on(conduct(args)).unwrap_or_else(Outcome::Failed);
+    outcome.told(&args.lock.lock.to_string(), args.not_acquired_exit_code)
+}
+
+/// The hidden command between `run` and the command.
+pub fn guard(args: &GuardArgs) -> ExitCode {
+    guard::run(args)
+}
+
+/// The hidden command that becomes the command.
+pub fn become_command(args: StageArgs) -> ExitCode {
+    stage::run(args)
+}
+
+/// The hidden command that gives the terminal back.
+pub fn take_terminal(args: ForegroundArgs) -> ExitCode {
+    terminal::set_foreground(args)
+}
+
+/// On this thread: the guard has to be started by one that lives as long as the process.
+pub(super) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(future);
+    // A name that is being looked up is not waited for.
+    runtime.shutdown_background();
+    result
+}
+
+async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
+    let mut signals = Signals::new()?;
+    let outer = outer::socket(&args.lock.lock.to_string());
+    if outer.is_none() {
+        // Before anything is taken.
+        Limits::new(args.grace, args.lock.ttl, expected_source(&args.lock))?;
+    }
+    let taken = match outer {
+        Some(socket) => outer::take(socket, args.lock.lock.to_string()).await,
+        None => take(&args.lock, &mut signals).await,
+    };
+    let held = match taken {
+        Ok(held) => held,
+        Err(not_held) => return Ok(not_held.into()),
+    };
+    let outcome = match under(args, &held, &mut signals).await {
+        Ok(outcome) => outcome,
+        Err(error) => Outcome::Failed(error),
+    };
+    if let Err(error) = held.release().await {
+        eprintln!("redlock: lock {}: {error:#}", args.lock.lock);
+    }
+    Ok(outcome)
+}
+
+/// Takes the lock from the operator or from the members.
+pub(super) async fn take(args: &LockArgs, signals: &mut Signals) -> Result<Held, NotHeld> {
+    let members = args.direct.members(environment());
+    if args.direct.direct {
+        args.refuse_queue()?;
+        let members = members.context(
+            "--direct needs the members: --members URL,URL,URL, or the Secret of a client by --members-secret DIRECTORY",
+        )?;
+        return direct::take(args, members, signals).await;
+    }
+    claim::take(args, members, signals).await
+}
+
+/// What the remaining validity will come from.
+fn expected_source(args: &LockArgs) -> Source {
+    let has_members = args.direct.direct || args.direct.members(environment()).is_some();
+    if has_members { Source::Members } else { Source::Status { skew: args.skew.get() } }
+}
+
+/// Variables that are no text name no members.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// Runs the command until nothing of it is left.
+async fn under(args: &RunArgs, held: &Held, signals: &mut Signals) -> anyhow::Result<Outcome> {
+    let limits = Limits::new(args.grace, args.lock.ttl, held.source)?;
+    let share = Share::new(held.lock.clone(), held.holder.clone(), held.token)?;
+    let task = Task {
+        command: args.command.clone(),
+        environment: share.environment(),
+        signal: args.signal.0,
+        grace: limits.grace,
+    };
+    let guard = Guard::start(&task).await.context("the guard of the command could not be started")?;
+    let now = SystemClock.boottime();
+    let max_hold = args.lock.max_hold.map(|most| now + most.get());
+    let course = Course { guard, share, limits, signal: args.signal.0, max_hold, kill: now, why: None, status: None };
+    Ok(course.run(held, signals).await)
+}
+
+/// A command that runs.
+struct Course {
+    guard: Guard,
+    share: Share,
+    limits: Limits,
+    signal: i32,
+    max_hold: Option<Boottime>,
+    /// When the guard kills.
+    kill: Boottime,
+    /// Why the command is being ended.
+    why: Option<End>,
+    status: Option<line::Status>,
+}
+
+impl Course {
+    async fn run(mut self, held: &Held, signals: &mut Signals) -> Outcome {
+        let mut validity = held.validity.clone();
+        validity.mark_changed();
+        let mut is_known = true;
+        loop {
+            let pause = self.pause();
+            tokio::select! {
+                biased;
+                report = self.guard.next() => match report {
+                    Some(Report::Empty) => {
+                        self.guard.leave().await;
+                        return Outcome::of(self.why, self.status);
+                    }
+                    Some(report) => self.hears(report),
+                    None => {
+                        self.guard.bury().await;
+                        return Outcome::of(self.why, self.status);
+                    }
+                },
+                changed = validity.changed(), if is_known => {
+                    is_known = changed.is_ok();
+                    let known = validity.borrow_and_update().clone();
+                    self.learns(known).await;
+                }
+                signal = signals.next() => self.guard.tell(Order::Forward(signal)).await,
+                () = sleep(pause) => self.look().await,
+            }
+        }
+    }
+
+    fn hears(&mut self, report: Report) {
+        match report {
+            Report::Ending => {
+                let lost = || End::Lost("it was not renewed in time".to_owned());
+                self.why.get_or_insert_with(lost);
+            }
+            // What ends by itself has not been ended.
+            Report::Ended(status) => self.status = Some(status),
+            Report::Started(_) | Report::Empty => {}
+        }
+    }
+
+    /// Something new about the hold.
+    async fn learns(&mut self, known: held::Validity) {
+        let (ask, kill) = self.limits.deadlines(known.until);
+        if let Some(end) = known.end {
+            self.end(end).await;
+        } else if self.why.is_none() && kill > self.kill {
+            self.kill = kill;
+            self.share.set_deadline(kill);
+            self.guard.tell(Order::Until { ask, kill }).await;
+        }
+    }
+
+    /// Has the command ended. What it has done by itself before stays its result.
+    async fn end(&mut self, why: End) {
+        if self.why.is_some() || self.status.is_some() {
+            return;
+        }
+        self.why = Some(why);
+        let kill = (SystemClock.boottime() + self.limits.grace).min(self.kill);
+        self.guard.tell(Order::End { signal: self.signal, kill }).await;
+        self.kill = kill;
+        self.share.set_deadline(kill);
+    }
+
+    /// Until the clock has to be looked at.
+    fn pause(&self) -> Duration {
+        let takes_over = self.limits.takes_over_at(self.kill).since(SystemClock.boottime());
+        takes_over.clamp(SHORTEST_LOOK, LOOK)
+    }
+
+    async fn look(&mut self) {
+        let now = SystemClock.boottime();
+        self.guard.reap_orphans();
+        if self.max_hold.is_some_and(|end| end <= now) {
+            self.end(End::MaxHold).await;
+        }
+        if self.limits.takes_over_at(self.kill) <= now {
+            self.why.get_or_insert_with(|| End::Lost("it was not renewed in time".to_owned()));
+            self.guard.kill();
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What people say about the lock that a command needs.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duration};
+
+use anyhow::{Context as _, bail};
+
+use super::direct::secret_of_directory;
+use crate::api::GoDuration;
+
+/// Entries of a client's Secret as environment variables begin with this (`envFrom` with a prefix).
+const ENTRY_PREFIX: &str = "REDLOCK_MEMBERS_";
+
+/// A lock in commands: `<namespace>/<key>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockName(String);
+
+impl LockName {
+    /// The namespace of the claims and their key.
+    ///
+    /// # Errors
+    /// If there is no namespace.
+    pub(in crate::command) fn in_cluster(&self) -> anyhow::Result<(&str, &str)> {
+        self.0.split_once('/').with_context(|| {
+            format!("lock {self} names no namespace: use <namespace>/<key>, for example default/{self}")
+        })
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for LockName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "._:/-".contains(c);
+        let is_key = !text.is_empty() && text.len() <= 264 && text.chars().all(is_name);
+        let has_parts = text.split_once('/').is_none_or(|(namespace, key)| !namespace.is_empty() && !key.is_empty());
+        if is_key && has_parts {
+            return Ok(Self(text.to_owned()));
+        }
+        Err("a lock is <namespace>/<key>; a key has letters, digits and . _ : / - only, for example shop/reindex")
+    }
+}
+
+/// The lock, and how to take it.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LockArgs {
+    /// The lock: <namespace>/<key>.
+    #[arg(long, value_name = "LOCK")]
+    pub lock: LockName,
+    /// How long the lock outlives its holder at most.
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    pub ttl: GoDuration,
+    /// Longest wait for the lock. Default: no limit.
+    #[arg(long, value_name = "DURATION", conflicts_with = "try_once")]
+    pub wait: Option<GoDuration>,
+    /// Do not wait while another holder has the lock.
+    #[arg(long = "try")]
+    pub try_once: bool,
+    /// Longest time to hold the lock. The command is ended then.
+    #[arg(long, value_name = "DURATION")]
+    pub max_hold: Option<GoDuration>,
+    /// Shortest time until the next holder gets the lock, though the command ends earlier.
+    #[arg(long, value_name = "DURATION")]
+    pub min_hold: Option<GoDuration>,
+    /// Number of holders that can have the lock at the same time.
+    #[arg(long, value_name = "NUMBER")]
+    pub slots: Option<i32>,
+    /// Place in the queue: higher numbers first, then older claims.
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub priority: Option<i32>,
+    /// The RedisQuorum, as <name> or <namespace>/<name>. Default: the default quorum of the operator.
+    #[arg(long, value_name = "QUORUM")]
+    pub quorum: Option<String>,
+    /// Names the holder. Default: the own pod, or <user>@<host>.
+    #[arg(long, value_name = "NAME")]
+    pub identity: Option<String>,
+    /// The container of the own pod that holds the lock, if the pod has several.
+    #[arg(long, value_name = "NAME")]
+    pub container: Option<String>,
+    /// How far the clock of this machine and those of the cluster may be apart. Without --members-secret only.
+    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    pub skew: GoDuration,
+    /// Members.
+    #[command(flatten)]
+    pub direct: DirectArgs,
+}
+
+/// The members themselves.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DirectArgs {
+    /// Take the lock from the members themselves, without Kubernetes.
+    #[arg(long)]
+    pub direct: bool,
+    /// URLs of the members, separated by commas: redis://[user:password@]host[:port].
+    #[arg(long, value_name = "URLS", env = "REDLOCK_MEMBERS", value_delimiter = ',', hide_env_values = true)]
+    pub members: Vec<String>,
+    /// Directory with the entries of a client's Secret. Without --direct a client with access Read.
+    #[arg(long, value_name = "DIRECTORY", env = "REDLOCK_MEMBERS_SECRET", conflicts_with = "members")]
+    pub members_secret: Option<PathBuf>,
+    /// File with the certificate authority of members with rediss:// URLs.
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// Members by URL: a process that was not seen before votes when every lock of this length has run out.
+    #[arg(long, value_name = "MAX-TTL", conflicts_with = "admit_at_once")]
+    pub wait_before_voting: Option<GoDuration>,
+    /// Members by URL: every process votes at once. A restarted one can give the lock away twice.
+    #[arg(long)]
+    pub admit_at_once: bool,
+    /// No fencing token, for masters on which the user may not count. The token is 0.
+    #[arg(long)]
+    pub without_token: bool,
+}
+
+/// How long to wait for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::command) enum Wait {
+    Never,
+    For(Duration),
+    Forever,
+}
+
+/// How the members are reached.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Members {
+    /// The Secret that an operator gives to a client, mounted.
+    Directory(PathBuf),
+    /// Its entries.
+    Entries(BTreeMap<String, Vec<u8>>),
+    Urls(Vec<String>),
+}
+
+impl Members {
+    /// The entries as they are now.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub(super) fn secret(&self) -> anyhow::Result<Option<BTreeMap<String, Vec<u8>>>> {
+        match self {
+            Self::Directory(directory) => secret_of_directory(directory).map(Some),
+            Self::Entries(entries) => Ok(Some(entries.clone())),
+            Self::Urls(_) => Ok(None),
+        }
+    }
+}
+
+impl LockArgs {
+    pub(in crate::command) fn wait(&self) -> Wait {
+        match self.wait {
+            _ if self.try_once => Wait::Never,
+            Some(wait) => Wait::For(wait.get()),
+            None => Wait::Forever,
+        }
+    }
+
+    /// What only an operator can do.
+    ///
+    /// # Errors
+    /// If one of it is asked for in direct mode.
+    pub(super) fn refuse_queue(&self) -> anyhow::Result<()> {
+        let asked = [
+            ("--min-hold", self.min_hold.is_some()),
+            ("--slots", self.slots.is_some()),
+            ("--priority", self.priority.is_some()),
+            ("--quorum", self.quorum.is_some()),
+            ("--container", self.container.is_some()),
+        ];
+        if let Some((option, _)) = asked.iter().find(|(_, is_asked)| *is_asked) {
+            bail!("{option} needs the operator, and --direct asks the members alone: leave one of them out");
+        }
+        Ok(())
+    }
+}
+
+impl DirectArgs {
+    /// How the members are reached, from options and environment.
+    pub(super) fn members(&self, environment: impl Iterator<Item = (String, String)>) -> Option<Members> {
+        if let Some(directory) = &self.members_secret {
+            return Some(Members::Directory(directory.clone()));
+        }
+        if !self.members.is_empty() {
+            return Some(Members::Urls(self.members.clone()));
+        }
+        let entry = |(name, value): (String, String)| {
+            let name = name.strip_prefix(ENTRY_PREFIX).filter(|name| *name != "SECRET")?;
+            Some((name.to_owned(), value.into_bytes()))
+        };
+        let entries: BTreeMap<_, _> = environment.filter_map(entry).collect();
+        (!entries.is_empty()).then_some(Members::Entries(entries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        lock: LockArgs,
+    }
+
+    fn parsed(args: &[&str]) -> LockArgs {
+        Cli::try_parse_from(["test"].iter().chain(args)).unwrap().lock
+    }
+
+    #[test]
+    fn a_lock_is_a_namespace_and_a_key() {
+        let name: LockName = "shop/jobs/reindex".parse().unwrap();
+        assert_eq!(name.in_cluster().unwrap(), ("shop", "jobs/reindex"));
+        let bare: LockName = "reindex".parse().unwrap();
+        assert!(bare.in_cluster().unwrap_err().to_string().contains("default/reindex"));
+        for wrong in ["", "/a", "shop/", "shop/a b", "shop/a#b"] {
+            assert!(wrong.parse::<LockName>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn try_and_wait_exclude_each_other() {
+        assert_eq!(parsed(&["--lock", "a/b", "--try"]).wait(), Wait::Never);
+        assert_eq!(parsed(&["--lock", "a/b", "--wait", "2s"]).wait(), Wait::For(Duration::from_secs(2)));
+        assert_eq!(parsed(&["--lock", "a/b"]).wait(), Wait::Forever);
+        assert!(Cli::try_parse_from(["test", "--lock", "a/b", "--try", "--wait", "2s"]).is_err());
+    }
+
+    #[test]
+    fn what_needs_the_operator_is_refused_in_direct_mode() {
+        assert!(parsed(&["--lock", "a/b", "--direct", "--identity", "me"]).refuse_queue().is_ok());
+        let refused = parsed(&["--lock", "a/b", "--priority", "-3"]).refuse_queue().unwrap_err().to_string();
+        assert!(refused.starts_with("--priority needs the operator"), "{refused}");
+    }
+
+    #[test]
+    fn members_are_urls_or_a_secret_or_its_entries_in_the_environment() {
+        let none = std::iter::empty;
+        let urls = parsed(&["--lock", "a/b", "--members", "redis://a,redis://b"]).direct.members(none());
+        assert!(urls == Some(Members::Urls(vec!["redis://a".to_owned(), "redis://b".to_owned()])));
+        let direct = parsed(&["--lock", "a/b"]).direct;
+        assert!(direct.members(none()).is_none());
+        let variables = [("REDLOCK_MEMBERS_urls", "redis://a"), ("REDLOCK_MEMBERS_SECRET", ""), ("HOME", "/")];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let Some(Members::Entries(data)) = direct.members(variables.into_iter()) else { panic!("a Secret") };
+        assert_eq!(data.into_iter().collect::<Vec<_>>(), [("urls".to_owned(), b"redis://a".to_vec())]);
+    }
+}

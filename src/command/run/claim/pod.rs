@@ -1,0 +1,73 @@
+//! The pod that this process runs in, as its service account token names it. No downward API is needed for that.
+
+use std::fs;
+
+use serde_json::Value;
+
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OwnPod {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) uid: String,
+}
+
+/// `None` outside of pods, and in pods without a token.
+pub(super) fn own() -> Option<OwnPod> {
+    of_token(fs::read_to_string(TOKEN).ok()?.trim())
+}
+
+/// The kubelet has bound the token to the pod. It is not verified here: the API server does that when it is used.
+fn of_token(token: &str) -> Option<OwnPod> {
+    let payload: Value = serde_json::from_slice(&decoded(token.split('.').nth(1)?)?).ok()?;
+    let bound = payload.get("kubernetes.io")?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let pod = bound.get("pod")?;
+    Some(OwnPod {
+        namespace: text(bound.get("namespace")?)?,
+        name: text(pod.get("name")?)?,
+        uid: text(pod.get("uid")?)?,
+    })
+}
+
+/// Base64 as tokens have it: with - and _, without padding.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    let (mut bytes, mut bits, mut count) = (Vec::new(), 0_u32, 0);
+    for c in text.bytes() {
+        let six = match c {
+            b'A'..=b'Z' => c - b'A',
+            b'a'..=b'z' => c - b'a' + 26,
+            b'0'..=b'9' => c - b'0' + 52,
+            b'-' => 62,
+            b'_' => 63,
+            _ => return None,
+        };
+        bits = (bits << 6 | u32::from(six)) & 0xffff;
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push(u8::try_from(bits >> count & 0xff).ok()?);
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_names_its_pod() {
+        // {"kubernetes.io":{"namespace":"shop","pod":{"name":"job-x","uid":"u-1"}}}
+        let payload =
+            "eyJrdWJlcm5ldGVzLmlvIjp7Im5hbWVzcGFjZSI6InNob3AiLCJwb2QiOnsibmFtZSI6ImpvYi14IiwidWlkIjoidS0xIn19fQ";
+        let pod = of_token(&format!("head.{payload}.sign")).unwrap();
+        assert_eq!((pod.namespace.as_str(), pod.name.as_str(), pod.uid.as_str()), ("shop", "job-x", "u-1"));
+        assert_eq!(of_token("not a token"), None);
+        // {"kubernetes.io":{"namespace":"shop"}}
+        assert_eq!(of_token("a.eyJrdWJlcm5ldGVzLmlvIjp7Im5hbWVzcGFjZSI6InNob3AifX0.b"), None);
+        assert_eq!(decoded("_-8").unwrap(), [0xff, 0xef]);
+    }
+}

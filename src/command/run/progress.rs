@@ -1,0 +1,43 @@
+//! What a person reads while waiting.
+
+use std::io::{IsTerminal, Write, stderr};
+
+use super::arguments::LockName;
+
+/// One line on the error output: replaced on a terminal, repeated elsewhere when it changes.
+#[derive(Debug)]
+pub(in crate::command) struct Progress {
+    lock: String,
+    last: String,
+    is_terminal: bool,
+}
+
+/// Moves to the start of the line and clears it.
+const AGAIN: &str = "\r\x1b[K";
+
+impl Progress {
+    pub(in crate::command) fn new(lock: &LockName) -> Self {
+        Self { lock: lock.to_string(), last: String::new(), is_terminal: stderr().is_terminal() }
+    }
+
+    /// Says why the lock is waited for.
+    pub(in crate::command) fn say(&mut self, why: &str) {
+        if why == self.last {
+            return;
+        }
+        why.clone_into(&mut self.last);
+        let line = format!("waiting for lock {}: {why}", self.lock);
+        // A closed error output stops nothing.
+        let _ =
+            if self.is_terminal { write!(stderr(), "{AGAIN}{line}") } else { writeln!(stderr(), "redlock: {line}") };
+    }
+}
+
+impl Drop for Progress {
+    /// What follows begins on a clean line.
+    fn drop(&mut self) {
+        if self.is_terminal && !self.last.is_empty() {
+            let _ = write!(stderr(), "{AGAIN}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The library with the Secrets that the operator gives to clients.
+
+use crate::quorum::{LEADER, Quorum, TTL, fresh_value};
+use crate::server::{PREFIX, Server, client, password, reader, wait_until};
+use redlock_client::{Client, NotAcquired, Reader, Sighting, Whose};
+use redlock_operator::api::RedisQuorum;
+use redlock_operator::quorum::model::auth::Auth;
+use redlock_operator::quorum::model::build::{Transport, client_secret};
+use redlock_operator::quorum::model::plan::validate;
+use redlock_operator::redis_member::Guarded;
+use redlock_operator::redlock::{LockValue, Nonce};
+use redlock_operator::time::{Clock, SystemClock};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+type Data = BTreeMap<String, Vec<u8>>;
+
+/// The Secret as the operator makes it, with the addresses and the password of these servers.
+fn secret(user: &str, servers: &[Server]) -> Data {
+    let spec = json!({"members": servers.len(), "nodeTimeout": "400ms",
+        "clients": [{"name": "billing", "namespace": "shop", "keyPrefix": PREFIX}]});
+    let mut quorum = RedisQuorum::new("main", serde_json::from_value(spec).unwrap());
+    (quorum.metadata.namespace, quorum.metadata.uid) = (Some("shop".into()), Some("uid".into()));
+    let plan = validate(&quorum).unwrap();
+    let secret = client_secret(&plan, &Auth::random(), &Transport::default(), &plan.clients[0], "shop");
+    let mut data: Data = secret.data.unwrap().into_iter().map(|(name, bytes)| (name, bytes.0)).collect();
+    data.insert("urls".into(), urls(user, servers).into_bytes());
+    data
+}
+
+fn urls(user: &str, servers: &[Server]) -> String {
+    let password = password().expose().replace(' ', "%20");
+    servers.iter().map(|server| format!("redis://{user}:{password}@{}\n", server.address())).collect()
+}
+
+async fn looking(quorum: &Quorum) -> Reader {
+    for server in &quorum.servers {
+        assert_eq!(server.admin().await.open(LEADER, &[reader()]).await, Ok(Guarded::Done));
+    }
+    let secret = secret(reader().name(), &quorum.servers);
+    Reader::from_secret(&secret).unwrap().connect().await.unwrap()
+}
+
+async fn seen(reader: &Reader, key: &str, value: &LockValue) -> Sighting {
+    reader.look(key, &Whose::Value(value.clone())).await.sighting
+}
+
+async fn sees(reader: &Reader, key: &str, value: &LockValue, expected: Sighting) {
+    wait_until(&format!("{expected:?}"), async || seen(reader, key, value).await == expected).await;
+}
+
+#[tokio::test]
+async fn a_program_locks_with_the_secret_of_its_client() {
+    let quorum = Quorum::of(3).await;
+    let client = Client::from_secret(&secret(client().name(), &quorum.servers)).unwrap().connect().await.unwrap();
+    wait_until("all members vote", async || client.voters() == 3).await;
+    let key = format!("{PREFIX}job");
+    let mut last = 0;
+    for _ in 0..5 {
+        let guard = client.try_acquire(key.as_str(), TTL).await.unwrap();
+        assert!(guard.token().get() > last);
+        last = guard.token().get();
+        let refused = quorum.acquire(&key, &fresh_value()).await;
+        assert!(matches!(refused, redlock_operator::redlock::Acquire::HeldByOther { .. }), "{refused:?}");
+        assert!(guard.release().await.deleted() >= 2);
+    }
+    // The tokens of the operator's locks are of the same sequence.
+    let value = fresh_value();
+    assert!(quorum.granted(&key, &value).await.token.get() > last);
+    quorum.release(&key, &value).await;
+    assert_eq!(client.try_acquire("other/job", TTL).await.err(), Some(NotAcquired::Key));
+    let most = Duration::from_secs(30);
+    let too_long = client.try_acquire(key.as_str(), most + Duration::from_millis(1)).await;
+    assert_eq!(too_long.err(), Some(NotAcquired::Ttl { most }), "the operator's fence outlasts no more");
+    client.close(TTL).await.unwrap();
+    quorum.is_empty().await;
+}
+
+#[tokio::test]
+async fn a_reader_tells_for_how_long_a_majority_shows_the_value() {
+    let quorum = Quorum::of(3).await;
+    let reader = looking(&quorum).await;
+    let (key, value, nonce) = (format!("{PREFIX}job"), fresh_value(), Nonce::random());
+    sees(&reader, &key, &value, Sighting::NotHeld).await;
+    let before = SystemClock.boottime();
+    let grant = quorum.granted(&key, &value).await;
+    let Sighting::Held { value: shown, valid_until } = seen(&reader, &key, &value).await else { panic!("not held") };
+    assert_eq!(shown, value);
+    assert!(valid_until > before + TTL / 2 && valid_until < SystemClock.boottime() + TTL);
+    assert!(
+        valid_until.since(grant.valid_until) < Duration::from_secs(1),
+        "as the holder counts, but for the drift of what is left"
+    );
+    let by_nonce: Nonce = value.expose()[..20].parse().unwrap();
+    assert_eq!(reader.look(key.as_str(), &Whose::Nonce(nonce)).await.sighting, Sighting::NotHeld, "another's");
+    let found = reader.look(key.as_str(), &Whose::Nonce(by_nonce)).await.sighting;
+    assert!(matches!(found, Sighting::Held { .. }), "{found:?}");
+    // A frozen member is nobody's witness, and two of them leave no majority.
+    quorum.servers[0].freeze();
+    assert!(matches!(seen(&reader, &key, &value).await, Sighting::Held { .. }));
+    quorum.servers[1].freeze();
+    let alone = reader.look(key.as_str(), &Whose::Value(value.clone())).await;
+    assert_eq!((alone.sighting, alone.failures.len()), (Sighting::Unknown, 2));
+    quorum.servers[0].thaw();
+    quorum.servers[1].thaw();
+    wait_until("it is seen", async || matches!(seen(&reader, &key, &value).await, Sighting::Held { .. })).await;
+    quorum.release(&key, &value).await;
+    sees(&reader, &key, &value, Sighting::NotHeld).await;
+}
+
+#[tokio::test]
+async fn a_reader_sees_the_end_of_a_hold_that_nobody_renews() {
+    let quorum = Quorum::of(3).await;
+    let reader = looking(&quorum).await;
+    let (key, value) = (format!("{PREFIX}job"), fresh_value());
+    let mut request = crate::quorum::request(&key, &value);
+    request.ttl = Duration::from_millis(600);
+    let granted = quorum.redlock.acquire(&quorum.electorate(), request).await;
+    assert!(matches!(granted, redlock_operator::redlock::Acquire::Granted(_)), "{granted:?}");
+    let mut latest = SystemClock.boottime();
+    while let Sighting::Held { valid_until, .. } = seen(&reader, &key, &value).await {
+        latest = latest.max(valid_until);
+    }
+    assert!(SystemClock.boottime() > latest, "what was told never outlives the keys");
+    assert_eq!(seen(&reader, &key, &value).await, Sighting::NotHeld);
+}
+
+#[tokio::test]
+async fn a_reader_needs_both_lists_while_the_members_change() {
+    let quorum = Quorum::of(3).await;
+    let reader = looking(&quorum).await;
+    let (key, value) = (format!("{PREFIX}job"), fresh_value());
+    let joining = [Server::start().await, Server::start().await];
+    let name = crate::server::reader().name().to_owned();
+    let mut joint = secret(&name, &quorum.servers);
+    let old = urls(&name, &quorum.servers);
+    joint.insert("urls".into(), format!("{old}{}", urls(&name, &joining)).into_bytes());
+    joint.insert("quorum".into(), b"3".to_vec());
+    joint.insert("formerUrls".into(), old.into_bytes());
+    quorum.granted(&key, &value).await;
+    assert!(matches!(seen(&reader, &key, &value).await, Sighting::Held { .. }));
+    reader.update(&joint).unwrap();
+    // The joining ones are fenced: they refuse a reader, which leaves three of five and three of three.
+    wait_until("a majority of both", async || matches!(seen(&reader, &key, &value).await, Sighting::Held { .. })).await;
+    quorum.servers[0].freeze();
+    assert_eq!(seen(&reader, &key, &value).await, Sighting::Unknown, "two of five");
+    quorum.servers[0].thaw();
+    // A Secret that cannot be read changes nothing.
+    joint.remove("fenced");
+    assert!(reader.update(&joint).is_err());
+    wait_until("it is seen", async || matches!(seen(&reader, &key, &value).await, Sighting::Held { .. })).await;
+}

@@ -1,0 +1,279 @@
+//! An API server and an operator for one claim: as much of both as `redlock run` sees.
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes, to_bytes},
+    extract::{Request, State},
+    http::{Method, StatusCode, header::DATE},
+    response::Response,
+};
+use jiff::{Timestamp, fmt::rfc2822::DateTimePrinter};
+use serde_json::{Value, json};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::sleep,
+};
+
+/// What the operator grants.
+pub(crate) const TOKEN: i64 = 1_795_284_168_033_127;
+pub(crate) const TTL: Duration = Duration::from_secs(8);
+
+/// How the operator behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operator {
+    /// It grants the claim and renews it.
+    Grants,
+    /// Another claim holds the lock.
+    Queues,
+}
+
+#[derive(Debug)]
+struct World {
+    operator: Operator,
+    /// Added to the clock of the API server, in seconds.
+    ahead: i64,
+    claim: Option<Value>,
+    version: u64,
+    watchers: Vec<mpsc::UnboundedSender<Bytes>>,
+    renews: bool,
+    heartbeats: usize,
+    released: bool,
+}
+
+type Shared = Arc<Mutex<World>>;
+
+pub(crate) struct ApiServer {
+    world: Shared,
+    port: u16,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ApiServer {
+    pub(crate) fn start(operator: Operator, ahead: i64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let world = World {
+            operator,
+            ahead,
+            claim: None,
+            version: 1,
+            watchers: Vec::new(),
+            renews: true,
+            heartbeats: 0,
+            released: false,
+        };
+        let world = Arc::new(Mutex::new(world));
+        let (end, ended) = oneshot::channel();
+        let state = world.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                let app = Router::new().fallback(answer).with_state(state.clone());
+                tokio::select! {
+                    served = axum::serve(listener, app) => served.unwrap(),
+                    () = renew(state) => {}
+                    _ = ended => {}
+                }
+            });
+        });
+        Self { world, port, end: Some(end), thread: Some(thread) }
+    }
+
+    /// The file that leads here.
+    pub(crate) fn kubeconfig(&self, folder: &Path) -> PathBuf {
+        let path = folder.join("kubeconfig");
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test", "users": [{"name": "test", "user": {}}],
+            "clusters": [{"name": "test", "cluster": {"server": format!("http://127.0.0.1:{}", self.port)}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        });
+        fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
+    pub(crate) fn claim(&self) -> Option<Value> {
+        self.world.lock().unwrap().claim.clone()
+    }
+
+    pub(crate) fn heartbeats(&self) -> usize {
+        self.world.lock().unwrap().heartbeats
+    }
+
+    pub(crate) fn was_released(&self) -> bool {
+        self.world.lock().unwrap().released
+    }
+
+    /// From now on nothing is published any more.
+    pub(crate) fn stop_renewing(&self) {
+        self.world.lock().unwrap().renews = false;
+    }
+
+    /// The operator begins to end the hold.
+    pub(crate) fn end_hold(&self) {
+        let mut world = self.world.lock().unwrap();
+        world.renews = false;
+        world.change(|claim| {
+            claim["status"]["ending"] = json!({"since": text(now()), "reason": "Broken", "message": "by alice"});
+        });
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        let _ = self.end.take().map(|end| end.send(()));
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn now() -> Timestamp {
+    #[allow(clippy::disallowed_methods, reason = "the clock of the API server")]
+    Timestamp::now()
+}
+
+fn text(at: Timestamp) -> String {
+    format!("{at:.3}")
+}
+
+impl World {
+    /// As a write of the operator: everybody who watches sees it.
+    fn change(&mut self, how: impl FnOnce(&mut Value)) {
+        let Some(mut claim) = self.claim.take() else { return };
+        how(&mut claim);
+        self.version += 1;
+        claim["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.tell("MODIFIED", &claim);
+        self.claim = Some(claim);
+    }
+
+    fn tell(&mut self, what: &str, claim: &Value) {
+        let event = Bytes::from(format!("{}\n", json!({"type": what, "object": claim})));
+        self.watchers.retain(|watcher| watcher.send(event.clone()).is_ok());
+    }
+
+    fn grant(&mut self) {
+        let condition = |status: &str, reason: &str| {
+            json!([{"type": "Held", "status": status, "reason": reason,
+            "message": "another claim holds it", "lastTransitionTime": "2026-01-01T00:00:00Z"}])
+        };
+        let grants = self.operator == Operator::Grants;
+        let until = text(now() + TTL);
+        self.change(|claim| {
+            claim["status"] = if grants {
+                json!({
+                    "holder": {"identity": "test", "nonce": "0102030405060708090a", "key": "shop/reindex"},
+                    "fencingToken": TOKEN, "validUntil": until, "conditions": condition("True", "Held"),
+                })
+            } else {
+                json!({"queuePosition": 1, "conditions": condition("False", "Queued")})
+            };
+        });
+    }
+
+    fn release(&mut self) {
+        self.released = true;
+        self.renews = false;
+        self.change(|claim| {
+            claim["status"] = json!({"conditions": [
+                {"type": "Held", "status": "False", "reason": "Released", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+                {"type": "Finished", "status": "True", "reason": "Released", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+            ]});
+        });
+    }
+}
+
+/// Publishes a validity as often as the operator does.
+async fn renew(world: Shared) {
+    loop {
+        sleep(TTL / 3).await;
+        let mut world = world.lock().unwrap();
+        if world.renews && world.operator == Operator::Grants {
+            let until = text(now() + TTL);
+            world.change(|claim| claim["status"]["validUntil"] = json!(until));
+        }
+    }
+}
+
+async fn answer(State(world): State<Shared>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, 1 << 20).await.unwrap();
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let path = parts.uri.path().to_owned();
+    let watches = parts.uri.query().is_some_and(|query| query.contains("watch=true"));
+    let is_lock = path.contains("/distributedlocks");
+    let mut world = world.lock().unwrap();
+    let date = now() + jiff::SignedDuration::from_secs(world.ahead);
+    let respond = |code: StatusCode, body: Body| {
+        let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&date).unwrap();
+        Response::builder().status(code).header(DATE, date).body(body).unwrap()
+    };
+    match parts.method {
+        Method::GET if path == "/version" => respond(StatusCode::OK, Body::from(version().to_string())),
+        Method::POST if is_lock => {
+            let mut claim = body;
+            claim["metadata"]["name"] = json!(format!("{}abcde", claim["metadata"]["generateName"].as_str().unwrap()));
+            claim["metadata"]["namespace"] = json!("shop");
+            claim["metadata"]["uid"] = json!("u-1");
+            world.claim = Some(claim.clone());
+            world.grant();
+            respond(StatusCode::CREATED, Body::from(claim.to_string()))
+        }
+        Method::GET if is_lock && watches => {
+            let (watcher, events) = mpsc::unbounded_channel();
+            // What a list has shown is shown again, which is harmless.
+            if let Some(claim) = &world.claim {
+                let _ = watcher.send(Bytes::from(format!("{}\n", json!({"type": "MODIFIED", "object": claim}))));
+            }
+            world.watchers.push(watcher);
+            let events = futures::stream::unfold(events, async |mut events| {
+                let event = events.recv().await?;
+                Some((Ok::<_, std::convert::Infallible>(event), events))
+            });
+            respond(StatusCode::OK, Body::from_stream(Box::pin(events)))
+        }
+        Method::GET if is_lock => {
+            let items: Vec<_> = world.claim.iter().collect();
+            let list = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLockList",
+                "metadata": {"resourceVersion": world.version.to_string()}, "items": items});
+            respond(StatusCode::OK, Body::from(list.to_string()))
+        }
+        Method::PATCH if is_lock => {
+            let token = &body["metadata"]["annotations"]["redlock-operator.io/release"];
+            if *token == json!(TOKEN.to_string()) {
+                world.release();
+            }
+            respond(StatusCode::OK, Body::from(world.claim.clone().unwrap_or_default().to_string()))
+        }
+        Method::DELETE if is_lock => {
+            let claim = world.claim.take().unwrap_or_default();
+            world.tell("DELETED", &claim);
+            respond(StatusCode::OK, Body::from(claim.to_string()))
+        }
+        Method::POST | Method::PATCH if path.contains("/leases") => {
+            world.heartbeats += 1;
+            let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "x"}});
+            respond(StatusCode::OK, Body::from(lease.to_string()))
+        }
+        method => panic!("{method} {path}"),
+    }
+}
+
+fn version() -> Value {
+    let empty = ["gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
+    let mut version = json!({"major": "1", "minor": "33", "gitVersion": "v1.33.0"});
+    for name in empty {
+        version[name] = json!("");
+    }
+    version
+}

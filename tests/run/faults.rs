@@ -1,0 +1,121 @@
+//! Whatever is killed or stopped: the command ends before the lock does.
+
+use crate::processes::{LOCK, Place, now, signal, until};
+use crate::servers::Servers;
+
+/// A command that does not end when it is asked, with a daemon in a session of its own and a child of that.
+const STUBBORN: &str = "
+    trap '' TERM
+    (setsid sh -c 'trap \"\" TERM; (setsid sleep 600 &) ; touch daemon; while :; do sleep 0.05; done' &)
+    while [ ! -e daemon ]; do sleep 0.01; done
+    touch ready
+    while :; do sleep 0.05; done";
+
+#[test]
+fn a_killed_run_takes_its_command_with_it() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let running = place.start(&servers, &[], STUBBORN);
+    assert!(place.alive().len() >= 4, "{:?}", place.alive());
+    signal(running.pid(), "KILL");
+    place.ends_before_the_lock(&servers);
+    until("the lock has run out", || servers.with(LOCK) == 0);
+}
+
+#[test]
+fn a_stopped_run_does_not_keep_its_command() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let running = place.start(&servers, &[], STUBBORN);
+    signal(running.pid(), "STOP");
+    place.ends_before_the_lock(&servers);
+    until("the lock has run out", || servers.with(LOCK) == 0);
+    signal(running.pid(), "CONT");
+    let (code, said) = running.end();
+    assert_eq!(code, Some(123), "{said}");
+}
+
+#[test]
+fn a_killed_guard_takes_its_command_with_it_and_the_lock_is_released() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let running = place.start(&servers, &[], STUBBORN);
+    signal(running.guard(), "KILL");
+    place.ends_before_the_lock(&servers);
+    let (code, said) = running.end();
+    assert_eq!(code, Some(125), "{said}");
+    assert!(said.contains("the guard of the command was killed"), "{said}");
+    assert!(!servers.have_majority(LOCK));
+}
+
+#[test]
+fn a_stopped_guard_and_members_that_do_not_answer_leave_nothing_running() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let running = place.start(&servers, &[], STUBBORN);
+    signal(running.guard(), "STOP");
+    let frozen_at = now();
+    let left = servers.longest_left(LOCK);
+    servers.freeze();
+    until("the command has ended", || place.alive().is_empty());
+    let took = now().since(frozen_at).as_millis();
+    assert!(took < u128::from(left), "after {took} ms of {left}");
+    let (code, said) = running.end();
+    assert_eq!(code, Some(123), "{said}");
+}
+
+#[test]
+fn a_command_ends_before_the_members_forget_the_lock() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let running = place.start(&servers, &[], STUBBORN);
+    let frozen_at = now();
+    let left = servers.longest_left(LOCK);
+    servers.freeze();
+    until("the command has ended", || place.alive().is_empty());
+    let took = now().since(frozen_at).as_millis();
+    assert!(took < u128::from(left), "after {took} ms of {left}");
+    let (code, said) = running.end();
+    assert_eq!(code, Some(123), "{said}");
+    assert!(said.contains("lock shop/reindex was lost"), "{said}");
+}
+
+#[test]
+fn a_lock_that_was_taken_away_ends_its_command() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let running = place.start(&servers, &[], STUBBORN);
+    servers.delete(LOCK);
+    let (code, said) = running.end();
+    assert_eq!(code, Some(123), "{said}");
+    assert_eq!(place.alive(), Vec::<u32>::new());
+}
+
+#[test]
+fn a_command_has_its_grace_after_a_loss() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let script = "trap 'sleep 0.1; touch cleaned; exit 0' TERM; touch ready; while :; do sleep 0.05; done";
+    let running = place.start(&servers, &["--grace", "1s"], script);
+    servers.delete(LOCK);
+    let (code, said) = running.end();
+    assert_eq!(code, Some(123), "{said}");
+    assert!(place.folder.join("cleaned").exists());
+}
+
+#[test]
+fn daemons_that_a_command_leaves_are_gone_before_the_lock_is_released() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let script = "
+        (setsid sh -c 'trap \"\" TERM; touch ready; while :; do sleep 0.05; done' &)
+        while [ ! -e ready ]; do sleep 0.01; done
+        exit 5";
+    let running = place.start(&servers, &[], script);
+    place.ends_before_the_lock(&servers);
+    let (code, said) = running.end();
+    assert_eq!(code, Some(5), "{said}");
+    assert!(!servers.have_majority(LOCK));
+}
+
+#[test]
+fn a_stopped_command_ends_in_time_too() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let running = place.start(&servers, &[], "echo $$ > pid; touch ready; while :; do sleep 0.05; done");
+    until("the pid is known", || !place.read("pid").is_empty());
+    signal(place.read("pid").parse().unwrap(), "STOP");
+    signal(running.pid(), "KILL");
+    place.ends_before_the_lock(&servers);
+}

@@ -1,0 +1,10 @@
+//! `redlock run` with real processes, against real `redis-server` processes on loopback. Needs Linux, `redis-server` 7.0 or later in
+//! the PATH (or its path in `REDIS_SERVER`), and `setsid`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+mod api;
+mod claims;
+mod faults;
+mod processes;
+mod servers;
+mod usage;

@@ -1,0 +1,81 @@
+//! Members for one test.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+};
+
+use crate::processes::{signal, until};
+
+pub(crate) struct Servers(Vec<(Child, u16)>);
+
+impl Servers {
+    pub(crate) fn start(count: usize) -> Self {
+        let servers = Self((0..count).map(|_| start()).collect());
+        for (_, port) in &servers.0 {
+            until("redis-server answers", || ask(*port, "PING").as_deref() == Some("+PONG"));
+        }
+        servers
+    }
+
+    pub(crate) fn urls(&self) -> String {
+        let urls: Vec<_> = self.0.iter().map(|(_, port)| format!("redis://127.0.0.1:{port}")).collect();
+        urls.join(",")
+    }
+
+    /// On how many members a key is.
+    pub(crate) fn with(&self, key: &str) -> usize {
+        let has = |port: u16| ask(port, &format!("EXISTS {key}")).as_deref() == Some(":1");
+        self.0.iter().filter(|(_, port)| has(*port)).count()
+    }
+
+    pub(crate) fn have_majority(&self, key: &str) -> bool {
+        self.with(key) > self.0.len() / 2
+    }
+
+    /// The milliseconds after which a key is on no member any more.
+    pub(crate) fn longest_left(&self, key: &str) -> u64 {
+        let left = |port: u16| ask(port, &format!("PTTL {key}"))?.strip_prefix(':')?.parse().ok();
+        self.0.iter().filter_map(|(_, port)| left(*port)).max().unwrap_or(0)
+    }
+
+    pub(crate) fn delete(&self, key: &str) {
+        for (_, port) in &self.0 {
+            ask(*port, &format!("DEL {key}")).unwrap();
+        }
+    }
+
+    pub(crate) fn freeze(&self) {
+        for (child, _) in &self.0 {
+            signal(child.id(), "STOP");
+        }
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for (child, _) in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn start() -> (Child, u16) {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+    let mut command = Command::new(program);
+    command.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", &port.to_string()]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("redis-server is needed");
+    (child, port)
+}
+
+/// The first line of the answer to an inline command.
+fn ask(port: u16, command: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.write_all(format!("{command}\r\n").as_bytes()).ok()?;
+    let mut answer = [0; 256];
+    let read = stream.read(&mut answer).ok()?;
+    String::from_utf8_lossy(&answer[..read]).lines().next().map(str::to_owned)
+}

@@ -1,0 +1,167 @@
+//! What a command gets, and what `redlock run` answers.
+
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::processes::{LOCK, Place, signal, until};
+use crate::servers::Servers;
+
+#[test]
+fn the_command_knows_its_lock_and_its_exit_code_is_that_of_run() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let script = "echo $REDLOCK_LOCK $REDLOCK_TOKEN; cat $REDLOCK_FILE; exit 7";
+    let output = place.output(&servers, &["--identity", "me"], &["sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (first, file) = text.split_once('\n').unwrap();
+    let (lock, token) = first.split_once(' ').unwrap();
+    let file: Value = serde_json::from_str(file).unwrap();
+    let token: i64 = token.parse().unwrap();
+    assert_eq!((lock, &file["lock"]), (LOCK, &Value::from(LOCK)));
+    assert_eq!((&file["fencingToken"], &file["holder"]), (&Value::from(token), &Value::from("me")));
+    assert!(file["validForMs"].as_u64().unwrap() > 1_000, "{file}");
+    assert!(!servers.have_majority(LOCK), "released");
+    let second = place.output(&servers, &[], &["sh", "-c", "echo $REDLOCK_TOKEN"]);
+    assert!(String::from_utf8(second.stdout).unwrap().trim().parse::<i64>().unwrap() > token);
+}
+
+#[test]
+fn the_socket_tells_what_is_left_and_is_gone_afterwards() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let script = "echo $REDLOCK_SOCKET > socket; touch ready; while [ ! -e end ]; do sleep 0.01; done";
+    let running = place.start(&servers, &[], script);
+    let socket = place.read("socket");
+    let ask = || {
+        let mut text = String::new();
+        UnixStream::connect(&socket).unwrap().read_to_string(&mut text).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let deadline = || ask()["deadlineBoottimeMs"].as_u64().unwrap();
+    let first = deadline();
+    until("the lock is renewed", || deadline() > first);
+    assert!(ask()["validForMs"].as_u64().unwrap() > 0);
+    std::fs::write(place.folder.join("end"), "").unwrap();
+    let (code, said) = running.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(UnixStream::connect(&socket).is_err());
+}
+
+#[test]
+fn commands_that_cannot_be_run_and_signals_have_the_codes_of_env() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    std::fs::write(place.folder.join("file"), "").unwrap();
+    let code = |command: &[&str]| place.output(&servers, &[], command).status.code();
+    assert_eq!(code(&["no-such-command"]), Some(127));
+    assert_eq!(code(&["./file"]), Some(126));
+    assert_eq!(code(&["sh", "-c", "kill -USR1 $$"]), Some(138));
+    assert_eq!(code(&["true"]), Some(0));
+}
+
+#[test]
+fn a_lock_that_is_taken_is_not_acquired() {
+    let (servers, place, other) = (Servers::start(3), Place::new(), Place::new());
+    let holder = other.start(&servers, &[], "touch ready; while :; do sleep 0.05; done");
+    let refused = |options: &[&str]| place.output(&servers, options, &["touch", "ran"]);
+    let output = refused(&["--try"]);
+    assert_eq!(output.status.code(), Some(122));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("lock shop/reindex is taken"), "{output:?}");
+    assert_eq!(refused(&["--try", "--not-acquired-exit-code", "0"]).status.code(), Some(0));
+    assert_eq!(refused(&["--wait", "200ms"]).status.code(), Some(122));
+    // Somebody presses Ctrl-C while it waits.
+    let mut waiting = place.command(&servers, &[], &["touch", "ran"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = [0; 64];
+    assert!(waiting.stderr.as_mut().unwrap().read(&mut said).unwrap() > 0);
+    signal(waiting.id(), "INT");
+    assert_eq!(waiting.wait().unwrap().code(), Some(130));
+    assert!(!place.folder.join("ran").exists());
+    // The next one gets it as soon as it is released.
+    signal(holder.pid(), "TERM");
+    assert_eq!(holder.end().0, Some(143));
+    assert_eq!(refused(&[]).status.code(), Some(0));
+}
+
+#[test]
+fn signals_are_passed_on_and_the_lock_is_held_until_the_command_ends() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let script = "trap 'touch asked' TERM; touch ready; while [ ! -e end ]; do sleep 0.01; done; exit 3";
+    let running = place.start(&servers, &[], script);
+    signal(running.pid(), "TERM");
+    until("the command was asked", || place.folder.join("asked").exists());
+    assert!(servers.have_majority(LOCK));
+    std::fs::write(place.folder.join("end"), "").unwrap();
+    assert_eq!(running.end().0, Some(3));
+}
+
+#[test]
+fn max_hold_ends_the_command() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let running = place.start(&servers, &["--max-hold", "500ms"], "touch ready; while :; do sleep 0.05; done");
+    let (code, said) = running.end();
+    assert_eq!(code, Some(124), "{said}");
+    assert!(!servers.have_majority(LOCK), "released at once");
+}
+
+#[test]
+fn a_nested_run_has_the_hold_of_the_outer_one() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let inner = format!(
+        "{} run --direct --admit-at-once --members {} --lock {LOCK} --try -- sh -c 'echo $REDLOCK_TOKEN'",
+        env!("CARGO_BIN_EXE_redlock"),
+        servers.urls(),
+    );
+    let script = format!("echo $REDLOCK_TOKEN; {inner}; echo $REDLOCK_SOCKET");
+    let output = place.output(&servers, &[], &["sh", "-c", &script]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines[0], lines[1], "{text} {}", String::from_utf8_lossy(&output.stderr));
+    // A daemon that outlived the outer one in some other way.
+    let mut late = place.command(&servers, &[], &["touch", "ran"]);
+    let late = late.env("REDLOCK_LOCK", LOCK).env("REDLOCK_SOCKET", lines[2]).output().unwrap();
+    assert_eq!(late.status.code(), Some(125), "{late:?}");
+    assert!(String::from_utf8_lossy(&late.stderr).contains("has ended or does not answer"), "{late:?}");
+    assert!(!place.folder.join("ran").exists());
+}
+
+#[test]
+fn a_grace_that_leaves_no_time_is_refused_before_anything_is_taken() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let output = place.output(&servers, &["--grace", "2s"], &["true"]);
+    assert_eq!(output.status.code(), Some(125));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("--grace 2s is too long") && said.contains("at most 1500ms"), "{said}");
+}
+
+#[test]
+fn input_and_output_are_those_of_the_command() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let mut command = place.command(&servers, &[], &["tr", "a-z", "A-Z"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"hello").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"HELLO");
+}
+
+/// A person presses Ctrl-C at a terminal: the command gets it, and the terminal is the shell's again afterwards.
+#[test]
+fn a_command_reads_the_terminal_and_gives_it_back() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let run = format!(
+        "{} run --direct --admit-at-once --members {} --lock {LOCK} -- sh -c 'read line; echo got $line'; echo code $?; read more; echo after $more",
+        env!("CARGO_BIN_EXE_redlock"),
+        servers.urls(),
+    );
+    let mut script = Command::new("script");
+    script.args(["-qec", &run, "/dev/null"]).current_dir(&place.folder);
+    let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("`script` of util-linux");
+    child.stdin.as_mut().unwrap().write_all(b"one\ntwo\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for wanted in ["got one", "code 0", "after two"] {
+        assert!(text.contains(wanted), "{wanted} in {text:?}");
+    }
+}
