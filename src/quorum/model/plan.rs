@@ -189,7 +189,9 @@ pub fn auth_name(quorum: &str) -> String {
     format!("{quorum}-auth")
 }
 
-/// The engine's settings as a quorum specifies them; see [`super::effective`] for those that may be used.
+/// The engine's settings as a quorum specifies them.
+///
+/// See [`super::effective`] for those that may be used.
 pub fn settings(quorum: &RedisQuorum) -> Settings {
     let spec = &quorum.spec;
     Settings { drift: drift(&spec.clock_drift), node_timeout: spec.node_timeout.get() }

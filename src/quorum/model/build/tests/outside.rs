@@ -46,7 +46,9 @@ fn without_source_ranges_everybody_may_come() {
     }
 }
 
-/// Three members, five that are joining, and what a client that only looks is told and given at each part of that change.
+/// Three members become five.
+///
+/// The test looks at what a client that only looks is told and given at each part of that change.
 #[test]
 fn a_client_that_only_looks_goes_on_while_the_members_change() {
     let client = json!({"name": "look", "namespace": "shop", "keyPrefix": "shop/", "access": "Read"});
