@@ -148,7 +148,9 @@ pub fn leader_label(lock: &str) -> String {
     format!("{LEADER_LABEL_PREFIX}{lock}")
 }
 
-/// All CustomResourceDefinitions, as they are installed: optional fields may be left out but not be null.
+/// All CustomResourceDefinitions, as they are installed.
+///
+/// Optional fields may be left out but not be null.
 #[must_use]
 #[expect(clippy::expect_used, reason = "a CRD is JSON and stays one; every test of the API runs this")]
 pub fn crds() -> Vec<CustomResourceDefinition> {
