@@ -31,7 +31,8 @@ pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 /// How long a death may be unconfirmed before the record names it. The pod status lags a process restart by a moment.
 pub const UNCONFIRMED_AFTER: Duration = Duration::from_secs(5);
 
-/// Why a member is fenced.
+/// Why a member is fenced. `Updating`: the operator replaces its pod. `Busy`: a script keeps its process busy and
+/// cannot be ended. `PredecessorUnconfirmed`: the process before it is not known to be dead.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, schemars::JsonSchema)]
 pub enum Reason {
     /// The process restarted and has forgotten its locks.

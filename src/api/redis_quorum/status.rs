@@ -40,9 +40,7 @@ pub struct RedisQuorumStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), inner(length(min = 1, max = 63)))]
     pub former_voters: Vec<String>,
-    /// What operators that share external members tell each other while the member list changes. `BothLists`: all locks
-    /// have a majority of both lists. `NewList`: the former list is about to be given up. Absent: a majority of
-    /// `formerVoters` is needed.
+    /// What other operators are told while the member list changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub announced: Option<Announced>,
     /// No fencing token above this number has been published. It stays ahead of the tokens in steps, so that they rise
@@ -95,7 +93,9 @@ pub struct ClientCopy {
     pub namespace: String,
 }
 
-/// What operators that share members are told of the member lists while these change.
+/// What operators that share external members tell each other while the member list changes. `BothLists`: all locks
+/// have a majority of both lists. `NewList`: the former list is about to be given up. Absent: a majority of
+/// `formerVoters` is needed.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Announced {
     /// Whatever was promised is known to a majority of both lists.
