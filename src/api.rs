@@ -24,7 +24,7 @@ pub const FIELD_MANAGER: &str = "redlock-operator";
 ///
 /// On: the pod that leads an election, unless `leaderLabel: false`.
 ///
-/// Value: `true`; the name of the lock follows the prefix.
+/// Value: `true`. The name of the lock follows the prefix: `leader.redlock-operator.io/<lock name>`.
 ///
 /// Set by: the operator.
 pub const LEADER_LABEL_PREFIX: &str = "leader.redlock-operator.io/";
@@ -69,7 +69,7 @@ pub const CLIENT_LABEL: &str = "redlock-operator.io/client";
 ///
 /// Set by: the operator.
 pub const DEFAULT_QUORUM_ANNOTATION: &str = "redlock-operator.io/default-quorum";
-/// It takes your word that this process has ended, and stops waiting for it. Switch the machine off first.
+/// It takes your word that this process is dead, and stops waiting for it. Switch the machine off first.
 ///
 /// On: RedisQuorum.
 ///
@@ -106,7 +106,7 @@ pub const ACCEPT_CLIENTS_ANNOTATION: &str = "redlock-operator.io/accept-clients-
 /// Value: an integer; 0 without it.
 pub const PRIORITY_ANNOTATION: &str = "redlock-operator.io/priority";
 
-/// It stops to renew the hold, which runs out within one `ttl`. Then another candidate leads, if there is one. It removes the annotation.
+/// It stops renewing the hold, which runs out within one `ttl`. Then another candidate leads, if there is one. It removes the annotation.
 ///
 /// On: DistributedLock.
 ///
@@ -130,7 +130,7 @@ pub const BREAK_FORCE_ANNOTATION: &str = "redlock-operator.io/break-force";
 ///
 /// Value: your user name.
 pub const BREAK_BY_ANNOTATION: &str = "redlock-operator.io/break-by";
-/// It frees the lock at once: this is the word of the holder. Another token ends nothing, and an Event says so. It removes the annotation.
+/// It frees the lock at once, because the holder says so. With another token it ends nothing, and an Event says so. It removes the annotation.
 ///
 /// On: DistributedLock.
 ///
@@ -148,7 +148,9 @@ pub fn leader_label(lock: &str) -> String {
     format!("{LEADER_LABEL_PREFIX}{lock}")
 }
 
-/// All CustomResourceDefinitions, as they are installed: optional fields may be left out but not be null.
+/// All CustomResourceDefinitions, as they are installed.
+///
+/// Optional fields may be left out but not be null.
 #[must_use]
 #[expect(clippy::expect_used, reason = "a CRD is JSON and stays one; every test of the API runs this")]
 pub fn crds() -> Vec<CustomResourceDefinition> {

@@ -6,7 +6,8 @@
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 
-/// The kubelet writes this reason when the container runtime could not say what became of a container, which may run on.
+/// The kubelet writes this reason when it does not know what became of a container.
+/// The container runtime could not tell it, so the container may still run.
 const UNKNOWN: &str = "ContainerStatusUnknown";
 
 /// What is known of one container.

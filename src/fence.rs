@@ -31,7 +31,8 @@ pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 /// How long a death may be unconfirmed before the record names it. The pod status lags a process restart by a moment.
 pub const UNCONFIRMED_AFTER: Duration = Duration::from_secs(5);
 
-/// Why a member is fenced.
+/// Why a member is fenced. `Updating`: the operator replaces its pod. `Busy`: a script keeps its process busy and
+/// cannot be ended. `PredecessorUnconfirmed`: the process before it is not known to be dead.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, schemars::JsonSchema)]
 pub enum Reason {
     /// The process restarted and has forgotten its locks.
@@ -84,13 +85,16 @@ pub struct View<'a> {
     pub predecessor: &'a Verdict,
     /// How long a promise of a process before can live (`maxTTLInForce` and the drift allowance).
     pub rejoin_delay: Duration,
-    /// When a fencing of this process was last recorded, as this replica learnt of it: the count starts again there.
+    /// When this replica learnt of the last recorded fencing of this process.
+    /// The count starts again there.
     pub fenced_since: Option<Monotonic>,
-    /// This leader's epoch has been raised on the process that is seen, so that no frozen leader can open it any more.
+    /// This leader has raised its epoch on the process that is seen.
+    /// So no frozen leader can open the process any more.
     pub epoch_raised: bool,
     /// The clock of the process that is seen was stepped since its admission (rule 9).
     pub clock_jumped: bool,
-    /// Scripts have kept the process busy for so long that nothing but its end helps, and it is this member's turn: one at a time.
+    /// Scripts have kept the process busy for so long that only its end helps.
+    /// It is also this member's turn: members are restarted for this one at a time.
     pub stuck: bool,
     /// Where the process that is seen runs, as far as that is known now. `None` leaves the record as it is.
     pub seen: Option<&'a Process>,
@@ -109,7 +113,8 @@ pub enum FenceStep {
         /// `None`: only news can change the decision.
         until: Option<Monotonic>,
     },
-    /// Make this leader's epoch the one that guards openings, before anything else is decided about the process.
+    /// Make this leader's epoch the one that guards openings.
+    /// This comes before everything else that is decided about the process.
     RaiseEpoch,
     /// Record that the member has no running process.
     WritePending,
@@ -131,8 +136,9 @@ pub enum FenceStep {
         /// Users are open, or may be.
         close: bool,
     },
-    /// End the process, which is fenced for a step of its clock: its keys have wrong ends, so it must forget them. Or for a script that
-    /// cannot be ended: it takes part in no vote until it is another process.
+    /// End a process that can be mended in no other way.
+    /// Either its clock was stepped after its admission: its keys have wrong ends, so it must forget them. Or a script keeps
+    /// it busy and cannot be ended: the member takes part in no vote until it is another process.
     RestartProcess,
     /// Restore the counter, record the admission, open the users: `quorum::controller::admit`.
     Admit,
@@ -178,9 +184,12 @@ fn buried(view: &View<'_>) -> Option<FenceStep> {
     }
 }
 
-/// A busy process can neither be closed nor be told whose epoch counts, so nothing is confirmed by it: the record says that it may not vote
-/// any more, names it as the one that its successor has to wait for, and then it is ended. When it answers again before that, its record
-/// stands: what it promised while it could not be asked is waited for like after a crash.
+/// Fences a process that a script keeps busy, then ends it.
+///
+/// A busy process can neither be closed nor be told whose epoch counts, so it confirms nothing. The record therefore
+/// says that it may not vote any more, and names it as the one that its successor has to wait for. Then it is ended. If
+/// it answers before that, its record stands: its successor waits, like after a crash, for what it promised while it
+/// could not be asked.
 fn stuck(view: &View<'_>) -> Option<FenceStep> {
     let is_recorded = view.record.state == State::Fenced && view.record.reason == Some(Reason::Busy);
     let is_it = |sight: &Sight| view.record.run_id.as_ref() == Some(&sight.run_id);

@@ -30,7 +30,8 @@ struct Cli {
 enum Command {
     /// Run the operator.
     Operator(Box<OperatorArgs>),
-    /// Refuse while locks are held, else stop the operator and clear its finalizers (the chart runs it before an uninstall).
+    /// Refuse while locks are held; else stop the operator and clear its finalizers.
+    /// The chart runs it before an uninstall.
     UninstallCheck(UninstallArgs),
     /// Take a lock, see it held, and give it back (the chart's `helm test`).
     LockCheck(LockCheckArgs),

@@ -42,10 +42,13 @@ use crate::{
 
 /// How long a leader that was told to stop tries to publish what it knows.
 const LAST_WORDS: Duration = Duration::from_secs(3);
-/// How long a replica that was told to stop goes on renewing while no other leads; locks are not released.
+/// How long a replica that was told to stop goes on renewing while no other leads.
+/// Locks are not released.
 const HANDOVER: Duration = Duration::from_secs(10);
 
-/// Neither members nor holders that are asked are where the API server is: it answers this process as it answers no other.
+/// The networks that this process may call for members and holders.
+///
+/// The API server is not among them: it answers this process as it answers no other.
 fn outward(args: &OperatorArgs) -> Outward {
     let api_server = std::env::var("KUBERNETES_SERVICE_HOST").ok().and_then(|host| host.parse().ok());
     Outward::but(args.refused_networks.iter().copied().chain(api_server).collect())
@@ -234,7 +237,9 @@ async fn lead(
     }
 }
 
-/// The chart's default quorum is created by the operator, so that `helm uninstall` cannot take it, and its locks, along.
+/// Creates the chart's default quorum.
+///
+/// The operator does it, so that `helm uninstall` cannot take the quorum and its locks along.
 async fn create_default_quorum(context: &Context, args: &OperatorArgs, term: &Term) {
     quorum::warn_of_other_defaults(context);
     let Some(default) = context.replica.settings.default_quorum.as_ref().filter(|_| !args.default_quorum.is_empty())

@@ -56,53 +56,57 @@ pub const DEFAULT_IMAGE: &str = "docker.io/library/redis:7.0.15";
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = spec_rules)]
 pub struct RedisQuorumSpec {
-    /// How many Redis masters the operator runs. Together with `external` an odd number from 1 to 9: three survive the
-    /// loss of one, five the loss of two. One is allowed for trials and reported as not fault tolerant.
+    /// Number of Redis masters that the operator runs. Together with `external` it must be an odd number from 1 to 9.
+    /// Three members survive the loss of one, five the loss of two. One member is for trials, and is reported as not
+    /// fault tolerant.
     #[schemars(range(min = 0, max = 9))]
     pub members: i32,
 
-    /// The longest time to live that any client may give a lock here, 1s to 1h. A member that starts waits a little longer
-    /// than this before it may vote, so smaller means quicker recovery.
+    /// The longest `ttl` of a lock on this quorum, from 1s to 1h. A member that starts waits a little longer than this
+    /// before it may vote, so a smaller value means a quicker recovery.
     #[serde(rename = "maxTTL")]
     pub max_ttl: GoDuration,
 
-    /// Container image of the members: Redis 7.0 or newer, or Valkey 8. With its registry, and by digest if all members are to run the same
-    /// build.
+    /// Container image of the members, with its registry: Redis 7.0 or newer, or Valkey 8. With a digest, all members
+    /// run the same build.
     #[schemars(length(min = 1, max = 512))]
     pub image: String,
 
-    /// How long one command to one member may take before its vote counts as missing. 5ms to 5s; small compared with the
-    /// locks' ttl.
+    /// How long one command to one member may take before its vote counts as missing, from 5ms to 5s. The `ttl` of a
+    /// lock must be at least ten times as long.
     pub node_timeout: GoDuration,
 
-    /// How far clocks may run apart. Validity is computed shorter by this much.
+    /// How far two clocks may run apart. The validity of a lock is shorter than its `ttl` by `ttl` x `ppm` / 1000000 +
+    /// `floor`.
     pub clock_drift: ClockDrift,
 
-    /// How Redis keys are made. Cannot be changed: the same lock would get another key.
+    /// How the operator makes the keys in Redis. `Namespaced`: `<namespace>/<spec.key>`, so that namespaces cannot take
+    /// each other's locks. `Verbatim`: `<spec.key>`, the same for all namespaces that may use the quorum. Immutable.
     pub keys: KeyLayout,
 
-    /// Which namespaces may use this quorum.
+    /// Which namespaces may have locks on this quorum.
     pub allowed_namespaces: AllowedNamespaces,
 
-    /// Redlock clients outside the operator. Each gets a Redis user for its key prefix, and a Secret with the addresses.
+    /// Redlock clients outside the operator. Each gets a Redis user for its key prefix, and a Secret with the user, the
+    /// passwords and the addresses of the members.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub clients: Vec<QuorumClient>,
 
-    /// How members can be reached from outside the cluster. Needs tls.
+    /// How peers outside the cluster can reach the members. Needs TLS.
     pub expose: Expose,
 
-    /// Encryption between the operator or clients and the members that the operator runs. A quorum that is created without it gets
+    /// Encryption of the connections to the members that the operator runs. A quorum that is created without it gets
     /// `mode: Managed`.
     pub tls: QuorumTls,
 
-    /// Redis masters that others run and that vote as well, mixed with `members` or alone (`members: 0`). Several operators may
-    /// share them; all of them have to list the same members by the same addresses, and agree on `maxTTL`.
+    /// Redis masters that others run and that vote as well, together with `members` or alone (`members: 0`). Several
+    /// operators may share them. All of these must list the same members by the same addresses, and agree on `maxTTL`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub external: Vec<ExternalMember>,
 
-    /// Settings of the members' pods.
+    /// Settings of the pods of the members that the operator runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<MemberPod>,
 }
@@ -137,7 +141,7 @@ pub struct ClockDrift {
     /// Relative drift of two clocks in millionths. The default of 10000 is 1 %.
     #[schemars(range(min = 0, max = 100_000))]
     pub ppm: i32,
-    /// What is taken off on top, for the resolution of clocks.
+    /// Fixed part of the drift, for the resolution of clocks. At most 1s.
     pub floor: GoDuration,
 }
 
@@ -185,10 +189,10 @@ pub enum NamespacesFrom {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QuorumTls {
-    /// `Managed`: the operator runs a CA of its own. `Secret`: the certificate in `secretRef`. `Disabled`: plain TCP, on which passwords
-    /// and values of locks can be read by everybody who sees the network.
+    /// `Managed`: the operator makes the certificates with a CA of its own. `Secret`: the certificate in `secretRef`.
+    /// `Disabled`: plain TCP, so everyone who sees the network can read passwords and the values of locks.
     pub mode: TlsMode,
-    /// Secret with `tls.crt`, `tls.key` and `ca.crt`, as cert-manager writes it.
+    /// Secret with `tls.crt`, `tls.key` and `ca.crt`, as cert-manager makes it. Only with `mode: Secret`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
 }
@@ -219,21 +223,22 @@ pub struct SecretRef {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalMember {
-    /// Name of the member in the status.
+    /// Name of the member in the status. It must not be `<quorum>-<digit>`, as the operator names its own members.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
-    /// `host:port`, or `[address]:port` for IPv6. A name is looked up at each connect. It must lead to one process at a time.
-    /// Operators that share this master compare their members by these very texts, so all of them have to write the same.
+    /// `host:port`, or `[address]:port` for IPv6. The operator looks a name up at each connect, and it must lead to one
+    /// process at a time. Operators that share this master compare their members by this text, so all of them must set
+    /// the same.
     #[schemars(
         length(min = 3, max = 262),
         regex(pattern = r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$")
     )]
     pub address: String,
-    /// Secret with `username` and `password` of a Redis user that may do what docs/external.md lists, and no more. Left out: the
-    /// master asks for no password.
+    /// Secret with `username` and `password` of a Redis user, which needs the rights that docs/external.md lists.
+    /// Default: no password is sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
-    /// Speak TLS to this member.
+    /// Set it, for example to `{}`, to speak TLS to this member. Default: plain TCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<ExternalTls>,
 }
@@ -242,10 +247,10 @@ pub struct ExternalMember {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExternalTls {
-    /// Secret with the `ca.crt` to trust; the system's authorities if left out.
+    /// Secret with the `ca.crt` to trust. Default: the public authorities in the operator's image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
-    /// Name in the certificate, if it is not the host in `address`.
+    /// Name that the certificate must have. Default: the host in `address`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub server_name: Option<String>,

@@ -12,8 +12,9 @@ use std::time::Duration;
 use crate::redlock::{ClockSample, Drift};
 use crate::time::{Boottime, Clock, Monotonic};
 
-/// References over one window: so many that a creeping clock is measured against one from about a window ago, so few that a
-/// vote costs nothing.
+/// How many references one window keeps.
+/// There are enough to measure a creeping clock against one from about a window ago, and so few that a vote costs
+/// nothing.
 const REFERENCES: u32 = 16;
 
 /// Readings of two clocks of one machine differ by less, unless it was suspended between them.
@@ -219,7 +220,9 @@ pub fn attribute(answering: &[&ClockWatch], members: usize) -> Attribution {
 pub struct OwnClocks(Span);
 
 impl OwnClocks {
-    /// Reads them; between the two readings of the one the other was read, so that a pause in between widens and never shifts.
+    /// Reads both clocks: one of them between two readings of the other.
+    ///
+    /// So a pause between the readings makes the span wider, and never shifts it.
     #[must_use]
     pub fn read(clock: &dyn Clock) -> Self {
         let before = clock.monotonic();

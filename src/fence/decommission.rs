@@ -20,10 +20,12 @@ pub struct EndView<'a> {
     pub verdict: &'a Verdict,
     /// How long a promise can live.
     pub rejoin_delay: Duration,
-    /// When this leader confirmed that [`Record::may_be_open`] is closed; it stays so, whether or not it answers.
+    /// When this leader confirmed that [`Record::may_be_open`] is closed.
+    /// It stays closed, whether or not it answers.
     pub closed_since: Option<Monotonic>,
-    /// Since when this replica has known that no process of the member can vote, in a quorum that is being deleted and has voted.
-    /// `None` where this decision does not wait for what was promised: in a quorum that goes on its fences do.
+    /// Since when this replica has known that no process of the member can vote.
+    /// Set in a quorum that is being deleted and has voted. `None` where this decision does not wait for promises: in a
+    /// quorum that goes on, its fences do that.
     pub harmless_since: Option<Monotonic>,
 }
 

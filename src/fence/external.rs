@@ -22,7 +22,8 @@ pub struct ExternalView<'a> {
     pub reach: &'a Reach,
     /// How long a promise of a process before can live.
     pub rejoin_delay: Duration,
-    /// When a fencing of this process was last recorded, as this replica learnt of it: the count starts again there.
+    /// When this replica learnt of the last recorded fencing of this process.
+    /// The count starts again there.
     pub fenced_since: Option<Monotonic>,
     /// The clock of the process that is seen was stepped since its admission (rule 9).
     pub clock_jumped: bool,
@@ -83,9 +84,12 @@ fn standing(view: &ExternalView<'_>) -> FenceStep {
     }
 }
 
-/// The way of an external member out of a quorum that is being deleted: its admission is taken from the record, and then what was
-/// promised with it runs out. `left_since`: when this leader learnt of that. `harmless_since`: since when this replica has known that no
-/// process of it counts, though none was taken from the record for this end; its last one may have promised a moment before.
+/// The next step of an external member out of a quorum that is being deleted.
+///
+/// First its admission is taken from the record. Then the promises that were made with it run out. `left_since` is when
+/// this leader learnt that the admission was taken. `harmless_since` is since when this replica has known that no
+/// process of the member counts, where none was taken from the record for this end: the last process may have made a
+/// promise a moment before.
 pub fn decide_external_end(
     record: &Record,
     left_since: Option<Monotonic>,

@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::RunId;
 use crate::time::Monotonic;
 
-/// How long a node must have been Ready, without the pod object, to prove that its kubelet killed the pod: longer than the
-/// control plane believes a silent kubelet, a kubelet's sync and a grace period together.
+/// How long a node must be Ready without the pod object to prove that its kubelet killed the pod.
+/// It is longer than these together: the time for which the control plane believes a silent kubelet, one sync of a
+/// kubelet, and a grace period.
 pub const NODE_READY_FOR: Duration = Duration::from_secs(120);
 
 /// What a machine says of itself, whatever its Node object is called.
@@ -49,7 +50,8 @@ pub struct Process {
     pub run_id: RunId,
     /// Its pod.
     pub pod_uid: String,
-    /// Its container, or one before it in the same pod, if the pod status lags; unknown before any was shown.
+    /// Its container, or an earlier one of the same pod if the pod status lags.
+    /// `None` before the pod status showed any.
     pub container_id: Option<String>,
     /// The node of its pod.
     pub node_name: Option<String>,
@@ -82,8 +84,9 @@ pub struct PresentNode {
 pub struct DeletedNode {
     /// The machine that it spoke for.
     pub identity: NodeIdentity,
-    /// It had a providerID: the cloud controller deletes such a node only after the provider said that it is gone. A
-    /// bare-metal node object that vanished says nothing.
+    /// It had a providerID.
+    /// The cloud controller deletes such a node only after the provider said that the machine is gone. If a bare-metal
+    /// node object vanishes, that says nothing.
     pub had_provider_id: bool,
     /// It was Ready when it was seen last. The cloud controller deletes no such node, so a person or a program did, and the machine may run.
     pub was_ready: bool,
@@ -171,7 +174,10 @@ fn from_node(node: &NodeIdentity, facts: &NodeFacts) -> Option<Evidence> {
     }
 }
 
-/// Both must have lasted: the kubelet kills a pod because the API has it no more, so Ready before that says nothing.
+/// When a node that has been Ready without the pod proves that the pod's process is dead.
+///
+/// Both times must have lasted. The kubelet kills a pod because the API does not have it any more, so a node that was
+/// Ready before that proves nothing.
 fn node_ready_at(node: &NodeIdentity, facts: &Facts<'_>) -> Option<Monotonic> {
     let present = facts.node.present.as_ref().filter(|present| node.is(&present.identity))?;
     Some(present.ready_since?.max(facts.gone_since?) + NODE_READY_FOR)

@@ -38,8 +38,9 @@ pub struct Record {
     pub admitted: bool,
     /// Where `run_id` runs: known at the latest when it is admitted.
     pub process: Option<Process>,
-    /// A process that was admitted, or found open, and is not known to be dead: one before this one, or this one until it is
-    /// admitted again. At most one exists: the next admission of another process needs its death.
+    /// A process that was admitted or found open, and is not known to be dead.
+    /// It is a process before this one, or this one until it is admitted again. At most one exists: the next admission
+    /// of another process needs its death.
     pub predecessor: Option<Process>,
 }
 
@@ -50,8 +51,9 @@ impl Record {
         self.admitted && self.run_id.as_ref() == Some(run_id)
     }
 
-    /// The process whose death must be known before another one is admitted: the one that the record admits, or the one
-    /// before.
+    /// The process whose death must be known before another one is admitted.
+    ///
+    /// It is the process that the record admits, or else the one before.
     #[must_use]
     pub fn may_be_open(&self) -> Option<&Process> {
         if self.admitted { self.process.as_ref() } else { self.predecessor.as_ref() }
@@ -98,15 +100,19 @@ impl Record {
         next
     }
 
-    /// Whether nothing but time keeps this process from voting: it is recorded, and no other one may be open.
+    /// Whether only time keeps this process from voting.
+    ///
+    /// That is so if it is recorded, and no other process may be open.
     fn is_a_matter_of_time(&self, run_id: &RunId) -> bool {
         !self.admitted && self.run_id.as_ref() == Some(run_id) && self.threat_to(Some(run_id)).is_none()
     }
 
-    /// Whether the count of this process starts again when a replica learns this record after `before`: from now on nothing but
-    /// time keeps it from voting, and before that was not so. It is not known when a predecessor died, only that it did: until now
-    /// it may have promised what its successor has never heard of, however long that one has been in sight. The rule looks at
-    /// two records only, so it holds for a watch that skips the ones between.
+    /// Whether the count of this process starts again when a replica learns this record after `before`.
+    ///
+    /// It does when only time keeps the process from voting from now on, and before that was not so. The record tells
+    /// that a predecessor died, and not when. Until now the predecessor may have made promises of which its successor
+    /// has never heard, however long the successor has been in sight. The rule compares two records only, so it also
+    /// holds for a watch that skips the records between them.
     #[must_use]
     pub fn restarts_count(&self, before: &Self, run_id: &RunId) -> bool {
         self.is_a_matter_of_time(run_id) && !before.is_a_matter_of_time(run_id)

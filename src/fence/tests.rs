@@ -252,6 +252,8 @@ fn each_way_out_of_doubt_is_recorded_first() {
     }
 }
 
+/// The evidence of a death is recorded before it can vanish.
+///
 /// A pod status names the last two containers only, and a node may come and go before a successor answers.
 #[test]
 fn a_death_is_recorded_though_nothing_answers() {

@@ -33,7 +33,9 @@ pub struct ProcessWatch {
 }
 
 impl ProcessWatch {
-    /// A probe was answered; `now` is the moment of the answer, so that what is counted from it ends late, never early.
+    /// A probe was answered at `now`.
+    ///
+    /// `now` is the moment of the answer, so what is counted from it ends late, and never early.
     pub fn saw(&mut self, run_id: &RunId, users: Users, now: Monotonic) {
         self.silent_since = None;
         match &mut self.sight {

@@ -25,13 +25,16 @@ use crate::{
     runtime::{context::Context, leader::Term},
 };
 
-/// What is not published by then will not be: a lock that no replica can renew must not stop an update for ever.
+/// How long a replica waits for validities before it reports ready.
+/// What is not published by then will not be: a lock that no replica can renew must not stop an update.
 const LONGEST: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(200);
 /// For reading the Lease once.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Resolves when this replica knows a validity of every lock that is held, or has waited for long enough.
+/// Resolves when this replica knows a validity of every lock that is held.
+///
+/// It also resolves when it has waited for long enough.
 pub(super) async fn knows_what_is_held(context: &Context, holds: &Holds) {
     let known = async {
         loop {
@@ -50,7 +53,9 @@ pub(super) async fn knows_what_is_held(context: &Context, holds: &Holds) {
     }
 }
 
-/// Resolves when the default quorum has voted, if this replica is the one that has to create it: the leader.
+/// Resolves when the default quorum has voted, on the replica that has to create it: the leader.
+///
+/// It also resolves when another replica leads.
 pub(super) async fn default_quorum_has_voted(
     context: &Context,
     args: &OperatorArgs,

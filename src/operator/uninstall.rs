@@ -96,7 +96,9 @@ impl Installation {
         Ok(all)
     }
 
-    /// The UIDs of the quorums that other installations look after: theirs, and the locks on them, are none of ours.
+    /// The UIDs of the quorums that other installations look after.
+    ///
+    /// Neither these quorums nor the locks on them are ours.
     async fn others(&self) -> anyhow::Result<HashSet<String>> {
         let quorums = self.all::<RedisQuorum>(&self.quorums).await?;
         let of_others = quorums.iter().filter(|quorum| installation(quorum).is_some_and(|name| name != self.name));
@@ -122,7 +124,10 @@ impl Installation {
         );
     }
 
-    /// Takes off what would keep objects from being deleted, and other installations from looking after the quorums.
+    /// Takes off the finalizers of our objects, and our name from the quorums.
+    ///
+    /// The finalizers would keep the objects from being deleted, and the name would keep other installations from
+    /// looking after the quorums.
     async fn clear(&self) -> anyhow::Result<()> {
         let others = self.others().await?;
         for lock in self.all::<DistributedLock>(&self.locks).await? {

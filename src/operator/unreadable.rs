@@ -29,7 +29,8 @@ use crate::{
 const ROUND: Duration = Duration::from_secs(1);
 /// One object gets no more than one Event in this time, however often it is changed.
 const PER_OBJECT: Duration = Duration::from_secs(600);
-/// All objects of one kind get no more than so many Events in that time: the metric counts the others, and the log names them.
+/// How many Events all objects of one kind get in that time.
+/// The metric counts the others, and the log names them.
 const PER_KIND: usize = 100;
 
 /// What was told of one object, and when.

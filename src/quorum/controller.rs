@@ -176,7 +176,7 @@ async fn reconcile(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Acti
     }
 }
 
-/// The driver: whose quorum it is, what its clock shows, whether it is being deleted; then its specification is carried out.
+/// Reconciles one quorum: finds out whose it is, keeps its clock, then ends it or carries out its spec.
 async fn handle(quorum: Arc<RedisQuorum>, leader: Arc<Leader>) -> Result<Action, Error> {
     let (context, term) = (&leader.context, &leader.term);
     if let Some(later) = installations::leave_to_others(context, &leader.others, &quorum).await? {

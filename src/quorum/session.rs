@@ -188,15 +188,15 @@ impl QuorumSession {
         self.auth.borrow().clone()
     }
 
-    /// The longest time to live that may be used: a larger `maxTTL` counts only once the status shows it, since fences are
-    /// as long as that says.
+    /// The longest time to live that may be used.
+    /// A larger `maxTTL` counts only once the status shows it: fences are as long as that says.
     pub fn max_ttl_in_force(&self) -> Duration {
         let quorum = self.quorum();
         let in_force = quorum.status.as_ref().and_then(|status| status.max_ttl_in_force);
         in_force.map_or(Duration::ZERO, |in_force| in_force.get().min(quorum.spec.max_ttl.get()))
     }
 
-    /// How long fences wait under what is known to be in force; `None` as long as the status does not say it.
+    /// How long fences wait under what is in force; `None` as long as the status does not say it.
     pub fn rejoin_delay(&self) -> Option<Duration> {
         let quorum = self.quorum();
         effective::Effective::published(&quorum).map(|_| effective::current(&quorum).rejoin_delay())
@@ -219,8 +219,8 @@ impl QuorumSession {
         self.tokens.floor()
     }
 
-    /// Makes sure that the floor in etcd is at least `token`, before that token is published: when every member is lost, the
-    /// sequence goes on above the floor.
+    /// Makes sure that the floor in etcd is at least `token`, before that token is published.
+    /// When every member is lost, the sequence goes on above the floor.
     pub async fn ensure_token_floor(&self, token: FencingToken) -> Result<(), FloorError> {
         self.saw_token(token);
         tokens::ensure(self, token).await

@@ -39,13 +39,15 @@ const READER: &str = "-@all +ping +get +pttl";
 const READER_SUFFIX: &str = "-read";
 /// How a probe sees that its member votes.
 const PROBE: &str = "-@all +ping +echo";
-/// What `admin.rs` runs: reading, the operator's own keys, the users, and the end of other connections and of scripts.
-/// The selector allows it to sample the time to live of every key.
+/// What the operator's own user may do on a member.
+/// It may run what `admin.rs` needs: reading, the operator's own keys, the users, and the end of other connections and
+/// of scripts. The selector allows it to sample the time to live of every key.
 const OPERATOR: &str = "resetchannels ~#* -@all +ping +info +time +scan +get +set +eval +watch +unwatch +multi +exec \
     +acl|setuser +acl|getuser +client|list +client|kill +client|id +client|no-evict +script|kill (~* -@all +pttl)";
 
-/// The `ACL SETUSER` of the user that the operator is given on a master that others run: its locking path, and nothing more.
-/// `PASSWORD` stands for the password.
+/// The `ACL SETUSER` of the user that the operator is given on a master that others run.
+///
+/// The user may take the operator's locking path, and nothing more. `PASSWORD` stands for the password.
 pub fn external_user(name: &str) -> String {
     format!("ACL SETUSER {name} reset on >PASSWORD ~* resetchannels {EXTERNAL}")
 }
@@ -159,7 +161,9 @@ impl UserRule {
         Self { passwords: hashes(passwords), ..self }
     }
 
-    /// `locker-e<epoch>`: users carry the membership epoch, so that those of an old member list can be closed.
+    /// `locker-e<epoch>`, the operator's user that votes.
+    ///
+    /// Users carry the membership epoch, so that those of an old member list can be closed.
     pub fn locker_name(epoch: i64) -> String {
         Self::client_name(LOCKER_CLIENT, epoch)
     }

@@ -25,8 +25,8 @@ pub use load::{Connections, Load, NOBODY, Strain, TtlSample};
 pub use slow::{ScriptKill, Senders};
 pub use users::Users;
 
-/// The operator's epoch on a member: a leader raises it before anything else, and one with an older epoch can open
-/// nothing.
+/// The key of the operator's epoch on a member.
+/// A leader raises it before anything else, and a leader with an older epoch can open nothing.
 pub const EPOCH_KEY: &str = "#operator-epoch";
 
 /// The operator's hand on one process. It never reconnects: a connection cannot outlive its process, so what was
@@ -79,7 +79,8 @@ pub enum Guarded {
     Done,
     /// The epoch is another one: nothing was changed.
     EpochMoved,
-    /// Another operator has raised the epoch to this one, which is higher: the one that asked is not the leader.
+    /// Another operator has raised the epoch to this one, which is higher.
+    /// The operator that asked is not the leader.
     AlreadyHigher(i64),
 }
 
@@ -212,11 +213,13 @@ impl AdminConnection {
         number(&answer)?.and_then(FencingToken::new).ok_or_else(wire::unexpected)
     }
 
-    /// Opens users, if the member still has this epoch: nothing that an operator which is no longer the leader has
-    /// begun can open a member. Never to be tried again on another connection without a new check of the process.
+    /// Opens users, if the member still has this epoch.
     ///
-    /// Connections of a user none of whose passwords is its password any more end: they are another client's, which had the name
-    /// before.
+    /// So nothing that an operator which is no longer the leader has begun can open a member. Never try this again on
+    /// another connection without a new check of the process.
+    ///
+    /// Connections of a user end if none of their passwords is the user's any more: they are another client's, which
+    /// had the name before.
     ///
     /// # Errors
     /// If there is no answer in time: the users may or may not be open, on this process and no other.
@@ -226,8 +229,10 @@ impl AdminConnection {
         self.guarded(epoch, rules).await
     }
 
-    /// Closes users, which acts on their connections at once, and cuts the operator's other connections, so that
-    /// nothing sent before can open them again. Guarded by the epoch like opening.
+    /// Closes users, which acts on their connections at once.
+    ///
+    /// It also cuts the operator's other connections, so that nothing sent before can open the users again. Guarded by
+    /// the epoch like opening.
     ///
     /// # Errors
     /// If there is no answer in time: the users may or may not be closed.

@@ -20,8 +20,9 @@ pub struct Claim {
     pub uid: String,
     /// `namespace/name` of the RedisQuorum, for people.
     pub name: String,
-    /// The lists of which every promise that may still live has a majority: one or two, the newest first, separated by `|`. A list
-    /// is its members by address, sorted, separated by spaces.
+    /// The lists of which every promise that may still live has a majority.
+    /// They are one or two, the newest first, separated by `|`. A list is its members by address, sorted, separated by
+    /// spaces.
     pub list: String,
     /// Only the newest of them is to be relied on: the others are about to be given up.
     pub newest: bool,
@@ -73,9 +74,11 @@ pub fn share(one: &str, other: &str) -> bool {
 /// The record of one process, after one look at it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordLook {
-    /// The caller's claim stands, and every operator that has come later has seen it: up to this time to live.
+    /// Up to which time to live the caller's claim stands here, if it does.
+    /// Every operator that has come later has seen the claim.
     pub kept: Option<Duration>,
-    /// A claim of the caller's quorum that shares a list stood before, by one who had seen it on every external member.
+    /// A claim of the caller's quorum that shares a list stood before.
+    /// The operator that made it had seen it on every external member.
     pub stood: bool,
     /// The claims of others.
     pub others: Vec<OtherClaim>,
@@ -85,8 +88,8 @@ pub struct RecordLook {
     pub list: String,
     /// Its [`Claim::newest`].
     pub newest: bool,
-    /// Since when the record has told of the caller's quorum, in the process's own milliseconds; 0 if it told of it before that was
-    /// noted, or does not.
+    /// Since when the record has told of the caller's quorum, in the process's own milliseconds.
+    /// It is 0 if the record told of it before that was noted, or does not tell of it.
     pub since: i64,
 }
 
@@ -113,9 +116,10 @@ struct Other {
     newest: bool,
 }
 
-/// Reads the claims of others and, with `uses`, makes or renews the caller's for at most this time to live (and at least the
-/// one that is used already), both at once. It is not made against other lists, nor by an operator whose fences do not wait for what
-/// another one uses.
+/// Reads the claims of others and, with `uses`, makes or renews the caller's claim in the same step.
+///
+/// The claim is for at most this time to live, and at least for the one that is used already. It is not made against
+/// other lists, nor by an operator whose fences do not wait for what another one uses.
 ///
 /// # Errors
 /// If there is no answer in time, or the record cannot be read.

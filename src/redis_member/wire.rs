@@ -4,7 +4,9 @@ use crate::redlock::{MemberError, RunId};
 use crate::time::UnixMicros;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
-/// Keeps a connection when a member runs out of memory for its clients: the operator's are the last that may go.
+/// The command that keeps a connection when a member runs out of memory for its clients.
+///
+/// The operator's connections are the last that may go.
 pub(super) fn no_evict() -> Cmd {
     let mut command = redis::cmd("CLIENT");
     command.arg("NO-EVICT").arg("ON");

@@ -10,8 +10,10 @@ fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Makes lock values that nobody can guess, and that every replica with the quorum's key recognises as the operator's
-/// own when it reads one off a member: nonce ‖ HMAC-SHA-256(key, lock UID ‖ nonce), each half 20 hex characters.
+/// Makes lock values that cannot be guessed, and recognises them.
+///
+/// Every replica with the quorum's key recognises a value as the operator's own when it reads it from a member: nonce ‖
+/// HMAC-SHA-256(key, lock UID ‖ nonce), each half 20 hex characters.
 #[derive(Clone)]
 pub struct ValueSigner(Hmac<Sha256>);
 
@@ -62,8 +64,9 @@ impl ValueSigner {
         self.lock_tag(lock_uid, &nonce).verify_truncated_left(&tag).is_ok().then_some(nonce)
     }
 
-    /// What a seal sets the key to instead of `value`: derived from it, so that every replica recognises the seal, and
-    /// no replica that extends `value` finds it.
+    /// What a seal sets the key to instead of `value`.
+    ///
+    /// It is derived from `value`. So every replica recognises the seal, and no replica that extends `value` finds it.
     #[must_use]
     pub fn sealed(&self, value: &LockValue) -> LockValue {
         let tag = self.seal_tag(value.expose()).finalize().into_bytes();

@@ -54,7 +54,9 @@ struct Known {
     last_answer: Option<Boottime>,
 }
 
-/// The API server's time as this process knows it, from the answers to all of its clients that were [wrapped](ApiTime::observe).
+/// The API server's time as this process knows it.
+///
+/// It comes from the answers to all clients of the process that were [wrapped](ApiTime::observe).
 pub struct ApiTime {
     clock: Arc<dyn Clock>,
     known: Mutex<Known>,
@@ -76,15 +78,18 @@ impl ApiTime {
         }
     }
 
-    /// The API server's time at this moment of our boot-time clock; `None` as long as no answer has carried a date.
+    /// The API server's time at this moment of our boot-time clock.
+    ///
+    /// `None` as long as no answer has carried a date.
     #[must_use]
     pub fn at(&self, at: Boottime) -> Option<ApiTimeSpan> {
         let offset = self.offset(at)?;
         Some(ApiTimeSpan { least: time_at(offset.least(), at), most: time_at(offset.most(), at) })
     }
 
-    /// What has to be added to our boot-time clock to give the API server's, as it is known at `now`; `None` as long as no answer has
-    /// carried a date.
+    /// What has to be added to our boot-time clock to give the API server's, as it is known at `now`.
+    ///
+    /// `None` as long as no answer has carried a date.
     #[must_use]
     pub fn offset(&self, now: Boottime) -> Option<ClockOffset> {
         Some(self.known_offset()?.aged(now, PPM))

@@ -136,7 +136,9 @@ impl Context {
         Machine { clock: self.clock.clone(), network: self.network.clone() }
     }
 
-    /// The API server's time now: for whatever is counted from a time that it, or a controller, has written.
+    /// The API server's time now.
+    ///
+    /// It is for everything that is counted from a time that the API server, or a controller, has written.
     #[must_use]
     pub fn api_now(&self) -> UnixMillis {
         self.api_time.now()
@@ -176,7 +178,9 @@ impl Context {
         metrics.text()
     }
 
-    /// Publishes an Event about `object`; a lost Event is only logged, since status and conditions carry the same news.
+    /// Publishes an Event about `object`.
+    ///
+    /// A lost Event is only logged, since status and conditions carry the same news.
     pub async fn event<K>(&self, object: &K, type_: EventType, reason: &str, note: String)
     where
         K: kube::Resource<DynamicType = ()>,
@@ -210,7 +214,9 @@ fn shortened(mut note: String) -> String {
     note
 }
 
-/// Keeps what elections and fences read: names, labels, node, container states and conditions, and of members the volumes.
+/// Drops what elections and fences do not read.
+///
+/// They read names, labels, node, container states and conditions, and of members the volumes.
 fn slim_pod(pod: &mut Pod) {
     let is_member = pod.labels().contains_key(MEMBER_LABEL);
     if let Some(spec) = &mut pod.spec {

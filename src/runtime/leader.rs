@@ -38,7 +38,8 @@ use crate::{
 
 /// Others may take the Lease over when its holder has not changed it for this long.
 const LEASE_DURATION: Duration = Duration::from_secs(4);
-/// A leader that could not renew for this long stops leading; the second of difference covers slow clocks and requests.
+/// How long a leader goes on leading without a renewal.
+/// It is a second shorter than the Lease, which covers slow clocks and requests.
 const RENEW_DEADLINE: Duration = Duration::from_secs(3);
 /// Between two renewals.
 const RENEW_PERIOD: Duration = Duration::from_secs(1);
@@ -46,7 +47,8 @@ const RENEW_PERIOD: Duration = Duration::from_secs(1);
 const ANSWER_PERIOD: Duration = Duration::from_millis(250);
 /// Between two looks at a Lease that another replica holds.
 const RETRY_PERIOD: Duration = Duration::from_millis(500);
-/// A replica that handed the Lease over leaves it to others for this long, even if it reaches the quorum again meanwhile.
+/// How long a replica that handed the Lease over leaves it to others.
+/// It does so even if it reaches the quorum again meanwhile.
 const STAND_ASIDE: Duration = Duration::from_millis(700);
 /// For reading and writing the Lease once.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -97,7 +97,8 @@ pub struct Metrics {
     pub renewals: Counts,
     /// How long after it was due a renewal began.
     pub renewal_lateness: Histogram,
-    /// How long less than a quarter of the ttl was left of what a status published, when it was published again.
+    /// How late a status was published again.
+    /// It counts from the moment when a quarter of the ttl was left of what it had published.
     pub publication_lateness: Histogram,
     /// Holds that ended, by reason; `Expired` are losses.
     pub ended: Counts,

@@ -27,7 +27,8 @@ const SILENT: Duration = Duration::from_secs(15);
 const VANISHED: Duration = Duration::from_secs(60);
 /// Any node, when most others do not report either.
 const WHATEVER_THE_OTHERS: Duration = Duration::from_secs(300);
-/// An API server that has not answered for longer is not reached, and a longer gap between two looks is no looking.
+/// How long the API server may not answer before it counts as not reached.
+/// A gap between two looks that is longer counts as if nothing was looked at.
 const BLIND: Duration = Duration::from_secs(5);
 /// What is known of a node that has not been back for so long is forgotten. Nothing is held there any more.
 const MEMORY: Duration = Duration::from_secs(24 * 3600);
@@ -71,8 +72,10 @@ impl NodeWatch {
         self.changed.subscribe()
     }
 
-    /// Takes a look at all nodes that exist; of those that cannot be read only the name is known, and they count as heard.
-    /// `last_answer`: when the API server was last reached.
+    /// Takes a look at all nodes that exist.
+    ///
+    /// Of those that cannot be read only the name is known, and they count as heard. `last_answer` is when the API
+    /// server was last reached.
     pub fn look<N: AsRef<Node>>(
         &self,
         nodes: &[N],

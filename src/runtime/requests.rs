@@ -42,7 +42,8 @@ pub enum RequestError {
     /// The API server refused.
     #[error("the API server refused")]
     Refused(#[source] Box<kube::Error>),
-    /// No answer, or none that settles it (one that cannot be read, too): the write may have happened or may yet happen.
+    /// The write may have happened or may yet happen.
+    /// There was no answer, or none that settles it, such as one that cannot be read.
     #[error("no answer from the API server that can be read")]
     Unknown(#[source] Option<Box<kube::Error>>),
 }

@@ -26,14 +26,31 @@ const REFERENCE_HEADER: &str = "\
 
 <!-- Generated from values.schema.json and values.yaml by `UPDATE=1 cargo test --test generated`: do not edit. -->
 
-Distributed locks and leader election on Kubernetes through Redlock. The quick start is in the project's README.md, and what an upgrade and
-an uninstallation do is in docs/installation.md.
+Distributed locks and leader election on Kubernetes through Redlock. The project's [README](../../README.md) has the quick start, and
+[docs/installation.md](../../docs/installation.md) tells what an upgrade and an uninstallation do.
 
-Names of images: `registry`, or else `global.imageRegistry`, takes the place of the registry that `repository` begins with.
+These are the values that are set most often. All values, with their types: [docs/reference/values.md](../../docs/reference/values.md), or
+`helm show values`.
 
 | value | default | meaning |
 |---|---|---|
 ";
+/// The values that the chart's README shows.
+const SET_MOST: [&str; 13] = [
+    "replicas",
+    "image.repository",
+    "global.imageRegistry",
+    "imagePullSecrets",
+    "redis.image.repository",
+    "defaultQuorum.spec",
+    "defaultQuorum.create",
+    "watchNamespaces",
+    "quorumNamespaces",
+    "resources",
+    "log.level",
+    "networkPolicy.enabled",
+    "admissionPolicies.authenticatedHolders",
+];
 
 /// Values with everything turned, switched off, as on OpenShift, and from a mirror.
 const VALUES: [&str; 4] = ["everything", "nothing", "openshift", "mirror"];
@@ -142,14 +159,31 @@ fn the_default_quorum_in_the_values_has_the_fields_of_the_kind() {
     check(Path::new(SCHEMA), &format!("{written}{DEFINITIONS}{}\n  }}\n}}\n", pretty(&strict(spec, ""), 4)));
 }
 
-/// The values below a schema by their paths, with defaults and descriptions.
-fn values(schema: &Value, default: &Value, path: &str, found: &mut Vec<(String, Value, String)>) {
+/// A value of the chart that a user may set.
+pub(crate) struct ChartValue {
+    pub path: String,
+    pub default: Value,
+    pub type_: String,
+    pub description: String,
+}
+
+fn type_of(schema: &Value) -> String {
+    let words = |values: &Value| -> Option<Vec<String>> {
+        Some(values.as_array()?.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+    };
+    let name = schema["type"].as_str().map(str::to_owned).or_else(|| Some(words(&schema["type"])?.join(" or ")));
+    name.or_else(|| Some(words(&schema["enum"])?.join(", "))).unwrap_or_else(|| "object".to_owned())
+}
+
+/// The values below a schema. One whose parts are not described here is a whole, such as what is as in a Pod.
+fn values(schema: &Value, default: &Value, path: &str, found: &mut Vec<ChartValue>) {
     let object = schema.get("anyOf").and_then(|any| any.as_array()?.iter().find(|one| one["type"] == "object"));
     let properties = object.unwrap_or(schema)["properties"].as_object();
     let described = properties.is_some_and(|all| all.values().all(|field| field.get("description").is_some()));
     let Some(properties) = properties.filter(|_| described && default.is_object()) else {
-        let text = schema["description"].as_str().unwrap_or_default();
-        found.push((path.to_owned(), default.clone(), text.to_owned()));
+        let description = schema["description"].as_str().unwrap_or_default().to_owned();
+        assert!(description.len() > 10, "{SCHEMA}: {path} is not described");
+        found.push(ChartValue { path: path.to_owned(), default: default.clone(), type_: type_of(schema), description });
         return;
     };
     for (name, default) in default.as_object().unwrap() {
@@ -158,19 +192,26 @@ fn values(schema: &Value, default: &Value, path: &str, found: &mut Vec<(String, 
     }
 }
 
-fn all_values() -> Vec<(String, Value, String)> {
+pub(crate) fn all_values() -> Vec<ChartValue> {
     let mut found = Vec::new();
     values(&schema(), &yaml(&format!("{CHART}/values.yaml")), "", &mut found);
     found
 }
 
+impl ChartValue {
+    /// The cells of a table: path, type if it is asked for, default and description.
+    pub(crate) fn row(&self, with_type: bool) -> String {
+        let type_ = if with_type { format!("{} | ", self.type_) } else { String::new() };
+        let description = self.description.replace('|', "\\|");
+        format!("| `{}` | {type_}`{}` | {description} |\n", self.path, one_line(&self.default))
+    }
+}
+
 #[test]
-fn the_reference_of_values_is_that_of_the_schema() {
-    let rows = all_values().into_iter().map(|(path, default, text)| {
-        assert!(text.len() > 10, "{SCHEMA}: {path} is not described");
-        format!("| `{path}` | `{}` | {} |\n", one_line(&default), text.replace('|', "\\|"))
-    });
-    check(Path::new(REFERENCE), &format!("{REFERENCE_HEADER}{}", rows.collect::<String>()));
+fn the_charts_readme_shows_the_values_that_are_set_most() {
+    let all = all_values();
+    let row = |path: &&str| all.iter().find(|value| value.path == **path).expect(path).row(false);
+    check(Path::new(REFERENCE), &format!("{REFERENCE_HEADER}{}", SET_MOST.iter().map(row).collect::<String>()));
 }
 
 // -------------------------------------------------------------------- refused ---
@@ -238,7 +279,7 @@ fn with_values(name: &str) -> Vec<Value> {
 #[test]
 fn every_value_is_turned_by_one_of_the_tests_files_and_each_renders() {
     let files: Vec<Value> = VALUES.iter().map(|name| yaml(&values_of(name))).collect();
-    for (path, default, _) in all_values() {
+    for ChartValue { path, default, .. } in all_values() {
         let pointer = format!("/{}", path.replace('.', "/"));
         let turned = files.iter().filter_map(|file| file.pointer(&pointer)).any(|value| *value != default);
         assert!(turned, "no file in tests/chart has another value than the default for {path}");

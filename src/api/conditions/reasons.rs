@@ -19,7 +19,7 @@ names! {
         QuorumAvailable,
         /// The claim has ended and never queues again. Its reason and message are those of Held at the end.
         Finished,
-        /// The API server took a status so late that `validUntil` had passed. It goes ten minutes after the last time.
+        /// The API server took a status so late that `validUntil` had passed. The operator removes the condition ten minutes after the last time.
         PublicationDelayed,
     }
 }
@@ -27,13 +27,13 @@ names! {
 names! {
     /// Condition types of a RedisQuorum.
     QuorumCondition {
-        /// All members vote, with all settings in force. Helm, Argo CD and Flux read it. Another reason than those below is that of QuorumAgrees.
+        /// All members vote, with all settings in force. Helm, Argo CD and Flux read it. A reason that is not listed here is one of QuorumAgrees.
         Ready,
-        /// A majority of the members may vote, so locks are granted. Another reason than those below is that of QuorumAgrees.
+        /// A majority of the members may vote, so locks are granted. A reason that is not listed here is one of QuorumAgrees.
         QuorumAvailable,
         /// One member can be lost, and locks are still granted.
         FaultTolerant,
-        /// The operator is changing something: a member starts, waits behind its fence, or is replaced. Another reason than those below is that of
+        /// The operator is changing something: a member starts, waits behind its fence, or is replaced. A reason that is not listed here is one of
         /// Ready.
         Progressing,
         /// The clocks of the members run within `spec.clockDrift`.
@@ -68,7 +68,7 @@ names! {
         ///
         /// By itself: the operator serves the lock when the quorum allows it.
         ///
-        /// To do: ask who owns the quorum to allow it, for example by a label on the namespace.
+        /// To do: ask the owner of the quorum to allow it, for example by a label on the namespace.
         NamespaceNotAllowed,
         /// The quorum is starting, or has not adopted the larger `maxTTL` that this `ttl` needs.
         ///
@@ -80,16 +80,17 @@ names! {
         TTLTooLong,
         /// `ttl` is less than ten times the quorum's `nodeTimeout`, so one slow member could cost the lock.
         ///
-        /// To do: set at least what the message says.
+        /// To do: set a `ttl` of at least what the message says.
         TTLTooShort,
-        /// Another lock uses the key with another number of `slots`. The holder's number counts. Without a holder it is that of the oldest lock
-        /// that waits. A lock that is refused so blocks no other.
+        /// Another lock uses the key with another number of `slots`. The number of the holder counts, or without a holder that of the oldest
+        /// waiting lock. A lock that is refused for this blocks no other lock.
         ///
         /// By itself: the operator serves the lock when the other one no longer uses the key.
         ///
         /// To do: wait, or create the lock again with the same number or with another key.
         KeyShapeConflict,
-        /// The namespace has as many older locks as the operator serves in one (`limits.locksPerNamespace`). What is held stays held.
+        /// The namespace has as many older locks as the operator serves per namespace (chart value `limits.locksPerNamespace`). What is held
+        /// stays held.
         ///
         /// By itself: the operator serves the lock when an older one is gone.
         ///
@@ -106,7 +107,7 @@ names! {
         /// By itself: the operator does not grant the lock, lets a hold run out, and keeps no other lock waiting. It tries again when the object
         /// changes, else after 1, 2, 4 and up to 10 minutes.
         ///
-        /// To do: report it with the operator's log. Another object in its place may help.
+        /// To do: report it with the operator's log. It may help to create the object again.
         OperatorFault,
     }
 }
@@ -114,16 +115,16 @@ names! {
 names! {
     /// Reasons of the condition `Held`.
     HeldReason {
-        /// The lock is held and renewed. `validUntil` says until when at least.
+        /// The lock is held, and the operator renews it. The holder has it at least until `status.validUntil`.
         Held,
-        /// The lock is held, and the operator renews it no more.
+        /// The lock is held, and the operator no longer renews it.
         ///
         /// By itself: the lock is free at the time that the message names, or when the holder's container terminates.
         ///
-        /// To do: wait. If the holder has ended for sure, annotate `redlock-operator.io/break-force=<why>` and
+        /// To do: wait. If you are sure that the holder has ended, annotate the lock with `redlock-operator.io/break-force=<why>` and
         /// `redlock-operator.io/break-by=<your user name>`.
         Ending,
-        /// Another lock has the key, or is before this one.
+        /// Another lock has the key, or is before this one in the queue.
         ///
         /// By itself: the lock gets its turn.
         ///
@@ -131,21 +132,21 @@ names! {
         Queued,
         /// A lock client outside this operator has the key. Or another quorum has it, because the default was moved or its members did not answer.
         ///
-        /// By itself: the operator tries until the key is free.
+        /// By itself: the operator tries again until the key is free.
         ///
-        /// To do: wait. Only its client can remove a key without a time to live.
+        /// To do: wait. If the key has no time to live, its client must delete it.
         HeldByOther,
         /// No majority of the members answered in time.
         ///
         /// By itself: the operator tries again.
         ///
-        /// To do: look at the RedisQuorum if it lasts.
+        /// To do: if it lasts, look at the RedisQuorum.
         NoQuorum,
-        /// No pod could hold the lock. The message says why, of up to five pods.
+        /// No pod can hold the lock. The message says why, for up to five pods.
         ///
         /// By itself: the operator grants the lock when a pod can hold it.
         ///
-        /// To do: see to the pods.
+        /// To do: correct what the message says of the pods.
         NoCandidate,
         /// The last holder did not release the lock.
         ///
@@ -159,7 +160,7 @@ names! {
         Released,
         /// The lock was held for `maxHold`. A claim is finished, an election elects again.
         ///
-        /// To do: create another claim, if the work goes on.
+        /// To do: if the work goes on, create another claim.
         MaxHoldReached,
         /// The claim waited for `waitTimeout` and did not get the lock.
         ///
@@ -174,11 +175,11 @@ names! {
         Expired,
         /// The holder's container has terminated, or its pod or node is gone.
         ///
-        /// By itself: the lock is free at once if the container has terminated for sure, else when its validity has run out.
+        /// By itself: the lock is free at once if the kubelet has reported the end of the container, else when its validity has run out.
         HolderGone,
         /// The holder failed its check in `spec.liveness`, or did not renew its heartbeat.
         ///
-        /// By itself: the operator renews the lock no more, and it is free when its validity has run out.
+        /// By itself: the operator no longer renews the lock, which is free when its validity has run out.
         ///
         /// To do: look at the holder.
         HolderUnhealthy,
@@ -194,7 +195,7 @@ names! {
         ///
         /// To do: see the condition Accepted.
         Unreadable,
-        /// The operator panicked again and again while it handled the object.
+        /// The operator panicked several times in a row while it handled the object.
         ///
         /// By itself: the operator lets a hold run out, and does not grant the lock.
         ///
@@ -208,7 +209,7 @@ names! {
         ///
         /// By itself: the operator tries again, and the lock blocks no other meanwhile.
         ///
-        /// To do: wait. If the message names a webhook or a policy, see to that.
+        /// To do: wait. If the message names a webhook or a policy, correct that.
         Pending,
     }
 }
@@ -222,13 +223,13 @@ names! {
         AllMembers,
         /// Some members lack the key, or do not vote.
         ///
-        /// By itself: they get the key at the next renewal after they answer, and vote again when what Ready names has happened.
+        /// By itself: they get the key at the next renewal after they answer. The condition Ready of the RedisQuorum says when they vote again.
         ///
-        /// To do: look at these members if it lasts.
+        /// To do: if it lasts, look at these members.
         MembersMissing,
         /// `validUntil` had passed when the API server took the status. The holder had the lock throughout.
         ///
-        /// By itself: the condition goes ten minutes after the last such write.
+        /// By itself: the operator removes the condition ten minutes after the last such write.
         ///
         /// To do: set a longer `ttl`. Or set `validity: Transitions` for locks whose readers need no `validUntil`.
         WrittenLate,
@@ -238,13 +239,13 @@ names! {
         AllAdmitted,
         /// A majority of the members may vote, and locks are granted and held.
         ///
-        /// By itself: the others vote again when what the message names has happened.
+        /// By itself: the others vote again when the event that the message names has happened.
         MajorityAdmitted,
         /// Fewer members than a majority may vote, so no lock is granted.
         ///
         /// By itself: locks are granted when the members that the message names vote again.
         ///
-        /// To do: see to these members if it lasts.
+        /// To do: if it lasts, look at these members and their pods.
         MajorityLost,
         /// The quorum has one member only.
         ///
@@ -258,11 +259,11 @@ names! {
         ///
         /// By itself: they are fenced when they have started, and vote after that.
         ///
-        /// To do: see their pods if it lasts.
+        /// To do: if it lasts, look at their pods.
         MembersStarting,
         /// The operator replaces members, one by one.
         ///
-        /// By itself: the update goes on when the member before votes again.
+        /// By itself: the update goes on when the member that was replaced last votes again.
         Updating,
         /// A person has paused the replacement of members.
         ///
@@ -270,7 +271,7 @@ names! {
         RolloutPaused,
         /// The member list is changing. Clients outside the operator are refused until the locks of the list before have expired.
         ///
-        /// By itself: the change goes on when what the message names has happened.
+        /// By itself: the change goes on when the event that the message names has happened.
         ///
         /// To do: let clients read their Secrets again when it has ended.
         MembersChanging,
@@ -278,9 +279,9 @@ names! {
         Settled,
         /// An earlier process of a member may still run, and vote, on a node that does not report.
         ///
-        /// By itself: the member votes again when that node reports or is gone for sure.
+        /// By itself: the member votes again when that node reports, or is known to be gone.
         ///
-        /// To do: bring the node back. Or make sure that it is off, and annotate as the message says.
+        /// To do: bring the node back. Or make sure that it is off, and set the annotation that the message names.
         PredecessorUnconfirmed,
         /// The clock of a member was stepped.
         ///
@@ -288,13 +289,13 @@ names! {
         ///
         /// To do: check the time service of the node.
         ClockJump,
-        /// None of the members is external, so no other operator can use them.
+        /// No member is external, so no other operator can use the members.
         NotShared,
         /// Before the first vote every external member has to show that no other operator disagrees.
         ///
         /// By itself: the quorum votes when the members that the message names have answered.
         ///
-        /// To do: see to these members if it lasts.
+        /// To do: if it lasts, look at these members and their pods.
         Joining,
         /// Another operator uses these members with another member list, and is not changing to or from this one.
         ///
@@ -302,56 +303,56 @@ names! {
         OtherMemberList,
         /// Another operator uses these members with a larger `maxTTL`.
         ///
-        /// To do: raise it here, or lower it there.
+        /// To do: raise `maxTTL` here, or lower it there.
         LargerMaxTTL,
         /// Clients have set keys that live longer than `maxTTL`. A member that restarts may forget them too early.
         ///
         /// By itself: the condition is true again when these keys are gone.
         ///
-        /// To do: correct the clients. The message says under which prefix the keys are.
+        /// To do: correct the clients. The message says which prefix the keys have.
         KeysBeyondMaxTTL,
         /// The operator cannot write the Secret of a client.
         ///
         /// To do: do what the message says: allow it in the namespace, or remove the Secret that is in the way.
         ClientSecretBlocked,
-        /// A client used most of the memory, of the connections or, by scripts, of the time of a member.
+        /// A client used most of the memory or connections of a member, or most of its time by scripts.
         ///
-        /// By itself: the operator refuses the client there for a minute. If a script cannot be ended, it replaces the pod.
+        /// By itself: the operator refuses the client on that member for a minute. If a script cannot be ended, it replaces the pod.
         ///
-        /// To do: see to the client. One that is meant to have many connections needs members with more memory (`spec.pod.resources`).
+        /// To do: correct the client. If it needs many connections, give the members more memory (`spec.pod.resources`).
         ClientMisbehaves,
         /// The operator rotates passwords.
         ///
-        /// By itself: it goes on as the message says.
+        /// By itself: the rotation goes on as the message says.
         RotatingPasswords,
         /// There is no certificate that the members could serve.
         ///
-        /// By itself: members that run keep what they have.
+        /// By itself: members that run keep the certificate that they have.
         ///
         /// To do: do what the message says.
         CertificateInvalid,
         /// Some members do not serve the newest certificate yet.
         ///
-        /// By itself: they do when the kubelet has brought the file, or when their pod has been replaced.
+        /// By itself: they serve it when the kubelet has brought the file, or when their pod has been replaced.
         ///
-        /// To do: see the members that the message names if it lasts.
+        /// To do: if it lasts, look at the members that the message names.
         CertificatePending,
         /// The Secret with the passwords was lost, and no replica of the operator has a copy.
         ///
         /// By itself: if the Secret is gone, the operator makes new passwords and restarts the members with them, one by one. If it is there and
         /// cannot be used, the operator changes nothing.
         ///
-        /// To do: gone: wait, and let clients read their Secrets again. There: restore it from a backup, or delete it.
+        /// To do: if the Secret is gone, wait, and then let clients read their Secrets again. If it is there, restore it from a backup, or delete it.
         AuthLost,
         /// The quorum is being deleted.
         ///
-        /// By itself: it is gone when no member can answer with a forgotten lock. The message says what is waited for.
+        /// By itself: it is gone when no member can answer with a forgotten lock. The message says what the operator waits for.
         Deleting,
         /// The operator cannot carry out the specification, or an object that does not belong to the quorum is in the way.
         ///
         /// To do: do what the message says.
         InvalidSpec,
-        /// The namespace has as many older quorums as the operator serves in one (`limits.quorumsPerNamespace`).
+        /// The namespace has as many older quorums as the operator serves per namespace (chart value `limits.quorumsPerNamespace`).
         ///
         /// By itself: the operator makes nothing for this one until an older one is gone.
         ///
@@ -359,7 +360,7 @@ names! {
         TooManyQuorums,
         /// This version of the operator cannot read the object.
         ///
-        /// By itself: its members stay as they are, and what is held on it runs out.
+        /// By itself: its members stay as they are, and locks that are held on it run out.
         ///
         /// To do: change the field that the message names. After a rollback of the operator: upgrade it again.
         Unreadable,

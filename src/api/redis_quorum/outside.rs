@@ -9,18 +9,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct QuorumClient {
-    /// Name of the client: part of its Secret's name and of its Redis user.
+    /// Name of the client. It is part of the names of its Secret, `<quorum>-client-<name>`, and of its Redis user.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
-    /// Namespace that gets the Secret too, if it is annotated
+    /// Namespace of the client. The operator copies the Secret there if the namespace has the annotation
     /// `redlock-operator.io/accept-clients-of: <namespace>/<quorum>`.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub namespace: String,
-    /// The client may use keys with this prefix only. Ends with a slash.
+    /// Prefix of the keys that the client may use. It ends with a slash. With `keys: Namespaced` it begins with the
+    /// namespace of the client.
     #[schemars(length(min = 1, max = 200), regex(pattern = r"^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/$"))]
     pub key_prefix: String,
-    /// `ReadWrite`: take, extend and release locks. `Read`: look whose value a key has, and for how long; the members that it looks
-    /// at may change without a gap. One that is changed gets another user and other passwords, and those of before are cut.
+    /// `ReadWrite`: take, extend and release locks. `Read`: see which value a key has, and for how long; such a client
+    /// works on while members change. A change gives the client another user and other passwords, and ends its
+    /// connections.
     #[serde(default)]
     pub access: ClientAccess,
 }
@@ -39,20 +41,22 @@ pub enum ClientAccess {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Expose {
-    /// `None`: not at all. `NodePort` or `LoadBalancer`: by one Service of that type for each member.
+    /// `None`: members can be reached inside the cluster only. `NodePort` or `LoadBalancer`: each member gets one
+    /// Service of that type.
     #[serde(rename = "type")]
     pub type_: ExposeType,
-    /// Annotations of these Services. One that is removed here stays where it was put.
+    /// Annotations of these Services. The operator does not take an annotation off that you remove here.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 16_384}))]
     pub annotations: BTreeMap<String, String>,
-    /// `host` or `host:port` under which peers outside reach the members, in the order of the members. Clients' Secrets have these
-    /// in place of names in the cluster, and the members' certificate has to name these hosts as well.
+    /// `host` or `host:port` by which peers outside reach the members, in the order of the members. The Secrets of
+    /// clients then have these addresses, and the certificate of the members must name these hosts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), inner(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9.:\[\]-]+$")))]
     pub addresses: Vec<String>,
-    /// Networks from which peers outside may come, such as `192.0.2.0/24` or `2001:db8::/32`. Left out: all. With it the Services have
-    /// `externalTrafficPolicy: Local`, so that members see who comes; a node without the member does not answer for it then.
+    /// Networks from which peers outside may connect, such as `192.0.2.0/24` or `2001:db8::/32`. Default: all. With it
+    /// the Services have `externalTrafficPolicy: Local`, so that members see the address of the peer. A node without
+    /// the member then does not answer for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 64),

@@ -15,7 +15,7 @@ use crate::api::schema::{add_rules, rule};
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = pod_rules)]
 pub struct MemberPod {
-    /// Labels of the pods, besides the operator's own. For a service mesh, for example, to leave the pods alone.
+    /// Additional labels of the pods, for example one that keeps them out of a service mesh.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 63}))]
     pub labels: BTreeMap<String, String>,
@@ -23,10 +23,10 @@ pub struct MemberPod {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 16_384}))]
     pub annotations: BTreeMap<String, String>,
-    /// CPU and memory of the redis container.
+    /// CPU and memory of the container `redis`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
-    /// Labels of the nodes that members may run on.
+    /// Labels that a node must have for members to run on it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
     pub node_selector: BTreeMap<String, String>,
@@ -45,23 +45,24 @@ pub struct MemberPod {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub priority_class_name: Option<String>,
-    /// Runtime class of the members, for example of a sandbox.
+    /// Runtime class of the members, for example a sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub runtime_class_name: Option<String>,
-    /// Service account of the pods, for platforms that attach rights to run a pod to it. Its token is not mounted.
+    /// Service account of the pods, for platforms where it decides what a pod may do. Its token is not mounted.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
-    /// User and groups of the pods. Left out: 999, the user `redis` of the official images. With `{}` no user is set, and the platform has
-    /// to choose one, as OpenShift does.
+    /// User and groups of the pods. Default: 999, the user `redis` of the official images. With `{}` no user is set,
+    /// and the platform must choose one, as OpenShift does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub security_context: Option<MemberSecurityContext>,
-    /// Secrets for pulling the image.
+    /// Secrets for pulling the images of the pods.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub image_pull_secrets: Vec<LocalObjectReference>,
-    /// Containers beside Redis, such as an agent of a platform. They run with the restrictions of the redis container and mount nothing.
+    /// Additional containers, for example an agent of a platform. They run with the restrictions of the container
+    /// `redis` and mount nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub extra_containers: Vec<ExtraContainer>,
@@ -95,7 +96,7 @@ fn pod_rules(schema: &mut Schema) {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MemberSecurityContext {
-    /// User ID of all processes. Left out: the platform's choice, or the image's user if that is not root.
+    /// User ID of all processes. Default: the choice of the platform, or the user of the image if that is not root.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4_294_967_294_i64))]
     pub run_as_user: Option<i64>,
@@ -103,11 +104,11 @@ pub struct MemberSecurityContext {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4_294_967_294_i64))]
     pub run_as_group: Option<i64>,
-    /// Group ID of the volumes. Redis reads its configuration by this group.
+    /// Group ID of the volumes. Redis reads its configuration as a member of this group.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4_294_967_294_i64))]
     pub fs_group: Option<i64>,
-    /// More groups of all processes.
+    /// Additional group IDs of all processes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(range(min = 1, max = 4_294_967_294_i64)))]
     pub supplemental_groups: Vec<i64>,
@@ -120,29 +121,29 @@ pub struct ExtraContainer {
     /// Name of the container.
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
-    /// Its image.
+    /// Image of the container.
     #[schemars(length(min = 1, max = 512))]
     pub image: String,
-    /// Program and first arguments, in place of the image's entrypoint.
+    /// Program and its first arguments. Default: the entrypoint of the image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 4096)))]
     pub command: Vec<String>,
-    /// Arguments.
+    /// Arguments of the program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 4096)))]
     pub args: Vec<String>,
-    /// Environment: plain texts, since a reference would show Secrets to everyone who may create a quorum.
+    /// Environment variables, as plain text only: a reference would show Secrets to everyone who may create a quorum.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 4096}))]
     pub env: BTreeMap<String, String>,
-    /// TCP ports by name, for Services and monitoring of your own. The quorum's NetworkPolicy opens none of them.
+    /// TCP ports by name, for your own Services and monitoring. The NetworkPolicy of the quorum opens none of them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend(
         "maxProperties" = 8,
         "additionalProperties" = {"type": "integer", "format": "int32", "minimum": 1, "maximum": 65_535}
     ))]
     pub ports: BTreeMap<String, i32>,
-    /// CPU and memory.
+    /// CPU and memory of the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
 }

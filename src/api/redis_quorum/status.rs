@@ -12,68 +12,68 @@ pub use crate::fence::{Reason as FenceReason, State as MemberState};
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RedisQuorumStatus {
-    /// Generation of the specification that this status is about.
+    /// Generation of the specification that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The installation of the operator that looks after this quorum, `<namespace>/<Lease name>`. Others leave it alone.
+    /// The installation of the operator that runs this quorum, as `<namespace>/<Lease name>`. Other installations leave
+    /// it alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 317))]
     pub installation: Option<String>,
-    /// How many votes make a majority.
+    /// Number of votes that make a majority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quorum: Option<i32>,
-    /// Admitted members of all members, e.g. `3/3`.
+    /// Number of admitted members, and number of all members, for example `3/3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub ready: Option<String>,
-    /// Rises with every change of the member list; part of the Redis users' names.
+    /// Number of the member list. It rises with every change of the list, and is part of the names of the Redis users.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub membership_epoch: Option<i64>,
-    /// The members of which a majority is needed in this epoch. Members of the specification that are not among them are still
-    /// joining.
+    /// The members that vote: a lock needs a majority of them. Members of the specification that are not in this list
+    /// are still joining.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), inner(length(min = 1, max = 63)))]
     pub voters: Vec<String>,
-    /// While the member list changes: the members of the epoch before, of which a majority is needed as well, until nothing that
-    /// they promised alone can still be true.
+    /// The members of the list before, while the member list changes. A lock needs a majority of them as well, until
+    /// everything that they alone have promised has expired.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 9), inner(length(min = 1, max = 63)))]
     pub former_voters: Vec<String>,
-    /// While the member list changes, and members are external: what other operators that share them are told. Left out: that
-    /// a majority of `formerVoters` is needed.
+    /// What other operators are told while the member list changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub announced: Option<Announced>,
-    /// No fencing token above it has been published. Kept ahead of them in steps, so that tokens rise even when every
-    /// member has forgotten its counter.
+    /// No fencing token above this number has been published. It stays ahead of the tokens in steps, so that they rise
+    /// even when every member has forgotten its counter.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub token_floor: Option<i64>,
-    /// The largest maxTTL that a lock may still have been given.
+    /// The largest `maxTTL` with which a lock may still be held. Fences wait for it.
     #[serde(rename = "maxTTLInForce", skip_serializing_if = "Option::is_none")]
     pub max_ttl_in_force: Option<GoDuration>,
-    /// The largest clockDrift that fences still have to allow for.
+    /// The largest `clockDrift` that fences still have to allow for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_drift_in_force: Option<ClockDrift>,
-    /// The largest nodeTimeout that a command may still have been given.
+    /// The largest `nodeTimeout` with which a command may still be under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_timeout_in_force: Option<GoDuration>,
     /// The rotation of passwords that is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password_rotation: Option<PasswordRotation>,
-    /// Where copies of clients' Secrets may be, in namespaces other than the quorum's: those whose client or acceptance has gone are
-    /// deleted.
+    /// Where the operator has put copies of clients' Secrets, in other namespaces than that of the quorum. It deletes a
+    /// copy when the client is removed or its namespace no longer accepts it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MOST_COPIES),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["client", "namespace"])
     )]
     pub client_copies: Vec<ClientCopy>,
-    /// Members by name.
+    /// The members, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 18), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub members: Vec<MemberStatus>,
-    /// Ready, QuorumAvailable, FaultTolerant, Progressing, ClockHealthy, QuorumAgrees, TTLWithinBound, ClientsReady, and TLSReady
-    /// with TLS.
+    /// Conditions: Ready, QuorumAvailable, FaultTolerant, Progressing, ClockHealthy, QuorumAgrees, TTLWithinBound,
+    /// ClientsReady, and TLSReady with TLS.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -85,15 +85,17 @@ pub const MOST_COPIES: usize = 128;
 /// A copy of a client's Secret in another namespace than the quorum's.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientCopy {
-    /// The client.
+    /// Name of the client.
     #[schemars(length(max = 63))]
     pub client: String,
-    /// The namespace of the copy.
+    /// Namespace of the copy.
     #[schemars(length(max = 63))]
     pub namespace: String,
 }
 
-/// What operators that share members are told of the member lists while these change.
+/// What operators that share external members tell each other while the member list changes. `BothLists`: all locks
+/// have a majority of both lists. `NewList`: the former list is about to be given up. Absent: a majority of
+/// `formerVoters` is needed.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Announced {
     /// Whatever was promised is known to a majority of both lists.
@@ -106,10 +108,11 @@ pub enum Announced {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PasswordRotation {
-    /// The text of the annotation that asked for it, cut to 253 characters.
+    /// The value of the annotation that asked for the rotation, cut to 253 characters.
     #[schemars(length(max = 253))]
     pub request: String,
-    /// How far it is.
+    /// `Adding`: members learn the new passwords, and the old ones are used. `Switched`: every member accepts both, and
+    /// the Secrets of clients have the new ones. `Removing`: one member after the other stops accepting the old ones.
     pub stage: PasswordStage,
 }
 
@@ -128,74 +131,78 @@ pub enum PasswordStage {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberStatus {
-    /// Name of the member, e.g. `main-0`.
+    /// Name of the member, for example `main-0`.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
-    /// Name of its pod.
+    /// Name of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub pod_name: Option<String>,
-    /// UID of its pod.
+    /// UID of the pod.
     #[serde(rename = "podUID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub pod_uid: Option<String>,
-    /// Its container, as the container runtime names it.
+    /// ID of the container, as the container runtime gives it.
     #[serde(rename = "containerID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub container_id: Option<String>,
-    /// The node that it runs on.
+    /// Node that the pod runs on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub node_name: Option<String>,
-    /// The machine of that node. Another one may come under its name.
+    /// The machine behind that node. Another machine may later have a node of the same name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeStatus>,
-    /// `host:port` by which the operator reaches it.
+    /// `host:port` by which the operator reaches the member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 300))]
     pub address: Option<String>,
-    /// `host:port` by which peers outside the cluster reach it, with `expose`.
+    /// `host:port` by which peers outside the cluster reach the member, with `expose`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 300))]
     pub external_address: Option<String>,
-    /// Only an `Admitted` member may vote.
+    /// Only an `Admitted` member may vote. `Pending`: no process runs. `Starting`: a process runs and has not answered
+    /// yet. `Fenced`: the process answers and may not vote, see `reason`. `Unreachable`: the process no longer answers.
     #[serde(default)]
     pub state: MemberState,
-    /// Why it is fenced.
+    /// Why the member is fenced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FenceReason>,
-    /// What it waits for, and what to do about it.
+    /// What the member waits for, and what you can do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32768))]
     pub message: Option<String>,
-    /// Identity of the Redis process: a new one means that it has forgotten.
+    /// Identity of the Redis process (`run_id`). Another value means another process, which has forgotten the locks of
+    /// the one before.
     #[serde(rename = "runID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub run_id: Option<String>,
-    /// When it may vote, if nothing comes in between.
+    /// When the member may vote, if nothing else happens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejoin_at: Option<MilliTime>,
-    /// Since when it may vote.
+    /// Since when the member may vote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admitted_at: Option<MilliTime>,
-    /// Microseconds that have to be added to its clock (`TIME`) to give the quorum's clock, by which the times of locks are
-    /// published. Follows the API server's time slowly.
+    /// Microseconds to add to the member's clock (`TIME`) to get the quorum's clock. The times in the status of locks
+    /// are times of the quorum's clock. It follows the time of the API server slowly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -9_007_199_254_740_991_i64, max = 9_007_199_254_740_991_i64))]
     pub clock_offset: Option<i64>,
-    /// Epoch of the operator that admitted it: a frozen predecessor can open nothing.
+    /// Epoch of the leader of the operator that admitted the member. A leader with a lower epoch cannot open it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operator_epoch: Option<i64>,
-    /// Users of earlier membership epochs than this one are closed on its process.
+    /// Users of earlier membership epochs than this one are closed on the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
-    /// A member that others run: how it is reached, also when the specification names it no more.
+    /// How a member is reached that others run. It stays here while the member leaves, when the specification no longer
+    /// names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<ExternalStatus>,
-    /// What shows that the process of an external member still knows what it was told when it was admitted.
+    /// What shows that the process of an external member has not forgotten what it was told before its admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryStatus>,
-    /// The process that could vote before this one, until it is known to be dead. Nothing is admitted before that.
+    /// The process that could vote before this one, until it is known to be dead. Until then no other process of the
+    /// member is admitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predecessor: Option<PredecessorStatus>,
 }
@@ -204,12 +211,12 @@ pub struct MemberStatus {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct MemoryStatus {
-    /// Its `master_replid`: another one as soon as it has been a replica.
+    /// Its `master_replid`. It changes when the master becomes a replica.
     #[serde(rename = "replicationID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub replication_id: Option<String>,
-    /// Since when, in milliseconds of its own time, it has kept what operators say there of this quorum; 0 if it was there before
-    /// the operator looked. It starts again when the master was emptied.
+    /// Since when the master has kept the record of this quorum, in milliseconds of its own clock. 0 if the record was
+    /// there before the operator looked. It changes when the master was emptied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_since: Option<i64>,
 }
@@ -218,13 +225,13 @@ pub struct MemoryStatus {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalStatus {
-    /// `host:port`. Another address is another master, and needs another name.
+    /// `host:port` of the master. Another address is another master, and needs another name.
     #[schemars(length(max = 300))]
     pub address: String,
-    /// Secret with its user.
+    /// Secret with the Redis user of the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
-    /// TLS to it.
+    /// TLS to this member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<ExternalTls>,
 }
@@ -239,23 +246,25 @@ impl From<&ExternalMember> for ExternalStatus {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PredecessorStatus {
-    /// Identity of the Redis process.
+    /// Identity of the Redis process (`run_id`).
     #[serde(rename = "runID")]
     #[schemars(length(max = 64))]
     pub run_id: String,
-    /// UID of its pod: the value for the annotation `redlock-operator.io/predecessor-dead`.
+    /// UID of the pod. Set the annotation `redlock-operator.io/predecessor-dead` to this value when you are sure that
+    /// the process is dead.
     #[serde(rename = "podUID")]
     #[schemars(length(max = 64))]
     pub pod_uid: String,
-    /// Its container, as the container runtime names it.
+    /// ID of the container, as the container runtime gives it.
     #[serde(rename = "containerID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub container_id: Option<String>,
-    /// The node that it was on.
+    /// Node that the process was on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub node_name: Option<String>,
-    /// The machine of that node. Evidence about its death counts only from a Node of the same name that speaks for it.
+    /// The machine behind that node. Only a Node of the same name and the same machine can prove that the process is
+    /// dead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeStatus>,
 }
@@ -264,14 +273,14 @@ pub struct PredecessorStatus {
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStatus {
-    /// UID of its Node.
+    /// UID of the Node.
     #[schemars(length(max = 64))]
     pub uid: String,
-    /// What the Node calls its systemUUID; left out where several nodes say the same, so that it identifies none.
+    /// systemUUID of the Node. Absent where several nodes report the same one, because it then identifies none.
     #[serde(rename = "systemUUID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub system_uuid: Option<String>,
-    /// What the Node calls its machineID; left out like systemUUID.
+    /// machineID of the Node. Absent where several nodes report the same one.
     #[serde(rename = "machineID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub machine_id: Option<String>,

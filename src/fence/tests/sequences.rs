@@ -43,8 +43,8 @@ struct World {
     now: u64,
     process: u32,
     open: bool,
-    /// When the running process was first seen by the replica that leads, or last seen open: no admission before the delay
-    /// after it.
+    /// When the replica that leads first saw the running process, or last saw it open.
+    /// The process is not admitted before the delay after that.
     must_wait_from: Option<u64>,
     watch: ProcessWatch,
     record: Record,

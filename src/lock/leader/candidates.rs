@@ -23,7 +23,9 @@ use crate::{
     time::{Boottime, UnixMillis},
 };
 
-/// The candidates of all locks: pods as the caches have them, who is passed over, and what candidates have answered.
+/// The candidates of all locks.
+///
+/// It knows the pods as the caches have them, the candidates that are passed over, and what candidates have answered.
 pub(super) struct Candidates {
     context: Context,
     exclusions: Exclusions,
@@ -87,8 +89,10 @@ impl Candidates {
         if others.is_empty() { passed_over } else { others }
     }
 
-    /// A candidate that fails the liveness check before it holds would only keep the lock from others for a TTL: it is passed over for
-    /// that long, if another candidate can lead. `None`: it is well, or is not asked.
+    /// What the liveness check of a candidate says before the lock is acquired for it.
+    ///
+    /// A candidate that fails the check would only keep the lock from others for one TTL. So it is passed over for that
+    /// long, if another candidate can lead. `None`: the candidate is well, or is not asked.
     pub(super) fn health(&self, lock: &Arc<DistributedLock>, contender: &Contender) -> Option<Progress> {
         let (Contender::Instance(candidate), Some(_asks)) = (contender, &lock.spec.liveness) else { return None };
         let (uid, now) = (lock.uid().unwrap_or_default(), self.context.clock.boottime());
@@ -129,8 +133,10 @@ const ASKED_TO_GO: [HeldReason; 5] = [
     HeldReason::Released,
 ];
 
-/// Whether the last hold was this pod's, and was ended against it: it is another one's turn, however long no candidate could be elected
-/// meanwhile. Read off the history, so that every leader knows.
+/// Whether this pod had the last hold, and that hold was ended against it.
+///
+/// Then another candidate leads next, however long none could be elected since. This is read from the history, so that
+/// every leader knows it.
 fn was_asked_to_go(lock: &DistributedLock, pod_name: &str) -> bool {
     let Some(last) = lock.status.as_ref().and_then(|status| status.history.first()) else { return false };
     last.identity == pod_name && ASKED_TO_GO.iter().any(|reason| last.reason == reason.as_str())

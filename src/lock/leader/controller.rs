@@ -79,8 +79,10 @@ async fn handle(lock: Arc<DistributedLock>, parts: Arc<Parts>) -> Result<Action,
     }
 }
 
-/// After a conflict the object is read at once, so that the next decision is made on what another client has written: if the watch
-/// stands still, nothing else would show it.
+/// Reconciles a lock, and reads the object at once after a conflict.
+///
+/// So the next decision is made on what another client has written. If the watch stands still, nothing else would show
+/// that.
 async fn look_after(parts: &Parts, lock: &DistributedLock) -> Result<Action, Error> {
     let reference = ObjectRef::from_obj(lock);
     let handled = reconcile(parts, &reference).await;

@@ -213,7 +213,8 @@ pub(super) struct Attempt<'a> {
     rejoin_delay: Duration,
     /// The quorum's clock before the first request: validity counts from here.
     wall: UnixMillis,
-    /// The quorum's clock when a majority had voted for it: before that another client may have held the lock.
+    /// The quorum's clock when a majority had voted for it.
+    /// Before that another client may have held the lock.
     acquired: UnixMillis,
 }
 

@@ -154,7 +154,9 @@ impl Index {
         self.0.lock().contention.ended(&lock.key())
     }
 
-    /// Goes through those that wait before this one, in the order of their turns, as long as `more` says so.
+    /// Visits the locks that wait before this one, in the order of their turns.
+    ///
+    /// It stops when `more` returns false.
     pub(super) fn for_each_before(&self, lock: &DistributedLock, spans: bool, more: impl FnMut(&LockRef) -> bool) {
         let inner = self.0.lock();
         let _stopped = inner.contention.before(lock, spans).all(more);
@@ -183,7 +185,9 @@ impl Index {
         first_beyond.is_some_and(|first| *first <= age(lock))
     }
 
-    /// The youngest lock of a namespace that has not so many older ones: the one that follows when an older one goes.
+    /// The youngest lock of a namespace that has fewer than `number` older ones.
+    ///
+    /// It is the lock for which there is room when an older one goes.
     pub(super) fn last_of(&self, namespace: &str, number: usize) -> Option<LockRef> {
         let inner = self.0.lock();
         let locks = inner.by_namespace.get(namespace).filter(|locks| locks.len() >= number)?;

@@ -31,7 +31,8 @@ use crate::{
 const TEND: Duration = Duration::from_secs(1);
 /// A ReplicaSet that is scaled down deletes pods with lower costs first. Pods without the annotation have the cost 0.
 const DELETION_COST_ANNOTATION: &str = "controller.kubernetes.io/pod-deletion-cost";
-/// No other program is likely to use this number, so that it tells our annotation from one that a person has set.
+/// A number that no other program is likely to use.
+/// It tells our annotation from one that a person has set.
 const LEADERS_COST: &str = "1000001";
 
 /// Which pods have leader labels, as the watch shows them, and the way to change that.
@@ -78,8 +79,9 @@ impl Labels {
     }
 }
 
-/// Sees to labels that no change of a lock leads to, in the namespaces of `scope`: of elections that are gone, or that a person or a
-/// late patch has put on. Does not end.
+/// Removes wrong leader labels to which no change of a lock leads, in the namespaces of `scope`.
+///
+/// They belong to elections that are gone, or a person or a late patch has put them on. This does not end.
 pub(super) async fn tend(labels: &Labels, store: &Store, peers: &Peers, scope: &Scope) {
     loop {
         tokio::time::sleep(TEND).await;
@@ -130,8 +132,9 @@ fn wanted(lock: &DistributedLock) -> Option<(&str, &str)> {
     Some((leader_label_wanted(lock)?, holder.pod_uid.as_deref()?))
 }
 
-/// Puts the label of a lock on the pod with this UID, after it is off every other pod (docs/safety.md, invariant 6). A pod
-/// that is gone needs no label.
+/// Puts the label of a lock on the pod with this UID.
+///
+/// Every other pod has lost it before (docs/safety.md, invariant 6). A pod that is gone needs no label.
 pub(super) async fn set(client: &Client, lock: &Name, pod_name: &str, pod_uid: &str) -> Result<(), RequestError> {
     clear(client, lock, Some(pod_uid)).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), &lock.0);
@@ -158,8 +161,9 @@ pub(super) async fn clear(client: &Client, lock: &Name, except: Option<&str>) ->
     Ok(())
 }
 
-/// Carries the pod's resourceVersion, so that a leader that was frozen after it read the pod cannot write over what happened
-/// since.
+/// Patches the label of a pod, with the pod's resourceVersion.
+///
+/// So a leader that was frozen after it read the pod cannot write over what happened since.
 async fn write(pods: &Api<Pod>, pod: &ObjectMeta, lock: &str, value: Value) -> Result<(), RequestError> {
     let cost = deletion_cost(pod, lock, !value.is_null());
     let mut patch = json!({"metadata": {

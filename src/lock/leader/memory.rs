@@ -15,7 +15,8 @@ use crate::{
     time::Boottime,
 };
 
-/// So long after its pause a lock that could not be acquired does not count as ahead of others: its next attempt is under way.
+/// For so long after its pause a lock that could not be acquired does not count as ahead of others.
+/// Its next attempt is under way then.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// While the members cannot be asked, or no candidate answers.
@@ -73,7 +74,9 @@ impl Memory {
         self.last_pause(uid).is_some_and(|pause| is_unable(&pause, now))
     }
 
-    /// Remembers what a majority said about the end of this hold; without a nonce, about that of every attempt.
+    /// Remembers what a majority said about the end of this hold.
+    ///
+    /// Without a nonce: about the end of every attempt.
     pub(super) fn mark_sealed(&self, uid: &str, nonce: Option<Nonce>, sealing: Sealing) {
         self.sealed.lock().insert(uid.to_owned(), (nonce, sealing));
     }
@@ -98,8 +101,10 @@ impl Memory {
     }
 }
 
-/// Whether a lock that was paused like this could not hold the key now: no candidate answers, or its status cannot be written.
-/// What another client or the quorum answered concerns all on the key.
+/// Whether a lock that was paused like this could not hold the key now.
+///
+/// Then no candidate answers, or its status cannot be written. Answers of the quorum or of another client do not count
+/// here: they concern every lock on the key.
 fn is_unable(pause: &Pause, now: Boottime) -> bool {
     matches!(pause.reason, HeldReason::NoCandidate | HeldReason::Pending) && now < pause.until + LINGER
 }

@@ -12,7 +12,8 @@ use crate::{
     time::UnixMillis,
 };
 
-/// The installation that looks after the quorum has said something about a lock by then, if it looks after the lock, too.
+/// How long another installation may take to say something about a lock.
+/// The installation that looks after the quorum has spoken by then, if it looks after the lock, too.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// What becomes here of a lock whose quorum another installation looks after.
@@ -38,8 +39,9 @@ pub(super) fn decide(lock: &DistributedLock, api_now: UnixMillis) -> Elsewhere {
     }
 }
 
-/// The quorum of a lock, if another installation looks after it: the one that its hold is recorded on, else the one that its specification
-/// leads to.
+/// The quorum of a lock, if another installation looks after that quorum.
+///
+/// It is the quorum that the lock's hold is recorded on, else the one that its specification leads to.
 pub fn others_quorum(context: &Context, lock: &DistributedLock) -> Option<Arc<RedisQuorum>> {
     let status = lock.status.as_ref();
     let recorded = status.and_then(|status| {
@@ -84,8 +86,10 @@ fn silence_left(lock: &DistributedLock, api_now: UnixMillis) -> Option<Duration>
     Some(silence_since(lock.metadata.creation_timestamp.as_ref(), api_now))
 }
 
-/// How long to wait before our finalizer is taken off a lock that is being deleted and has no holder: an installation that looks after
-/// the quorum and not after the lock would never do it. `None`: it has none, or its hold is the other installation's to end.
+/// How long to wait before our finalizer is taken off a lock that is being deleted and has no holder.
+///
+/// An installation that looks after the quorum but not after the lock would never take it off. `None`: the lock has no
+/// such finalizer, or the other installation has to end its hold.
 fn farewell_left(lock: &DistributedLock, api_now: UnixMillis) -> Option<Duration> {
     let deleted = lock.metadata.deletion_timestamp.as_ref()?;
     let is_free = lock

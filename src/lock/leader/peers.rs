@@ -81,8 +81,10 @@ impl Peers {
         self.context.quorums.get(&access.quorum.reference()).map(|quorum| quorum.spec.max_ttl.get())
     }
 
-    /// Locks that name no quorum contend whatever the default is: what one of them still has on the default of before keeps the
-    /// others off the new one.
+    /// Why this lock waits for a hold on an earlier default quorum, if it does.
+    ///
+    /// Locks that name no quorum contend whatever the default is. So a hold that one of them still has on the earlier
+    /// default keeps the others off the new one.
     pub(super) fn held_elsewhere(&self, lock: &DistributedLock, access: &Access) -> Option<String> {
         if lock.spec.quorum_ref.is_some() {
             return None;
@@ -143,7 +145,9 @@ impl Peers {
         self.index.last_of(&lock.namespace().unwrap_or_default(), self.context.replica.settings.limits.locks)
     }
 
-    /// Whether the keys of the quorum that a lock names belong to no namespace, so that locks of others may be on its key.
+    /// Whether the keys of the quorum that a lock names belong to no namespace.
+    ///
+    /// Then locks of other namespaces may be on its key.
     pub(super) fn spans_namespaces(&self, lock: &DistributedLock) -> bool {
         let quorum = others::named_quorum(&self.context, lock);
         quorum.is_some_and(|quorum| quorum.spec.keys == KeyLayout::Verbatim)
@@ -163,7 +167,9 @@ impl Peers {
         }
     }
 
-    /// The others on the same key of the same quorum that hold it, or whose last key may still be there, as last written here.
+    /// The other locks on the same key of the same quorum that hold it, or may still have left it there.
+    ///
+    /// The answer rests on what was last written here.
     pub(super) fn holders(&self, lock: &DistributedLock, access: &Access) -> Vec<Arc<DistributedLock>> {
         let mut holders = self.newest(&self.index.holders(lock));
         holders.retain(|peer| peer.uid() != lock.uid() && queue::holds(peer) && self.is_on(access, peer));
@@ -171,7 +177,9 @@ impl Peers {
         holders
     }
 
-    /// The first of those that wait before this lock and could have the key now, as many as its place depends on.
+    /// The first locks that wait before this one and could have the key now.
+    ///
+    /// There are as many of them as this lock's place depends on.
     fn first_before(
         &self,
         lock: &DistributedLock,

@@ -31,7 +31,8 @@ use crate::{
 
 /// Between reads that are to settle what became of a status write.
 pub(super) const SETTLE_PAUSE: Duration = Duration::from_millis(200);
-/// So many writes in a row that a reachable API server has not confirmed are enough, once the validity that they publish is over.
+/// How many writes in a row a reachable API server may leave unconfirmed.
+/// After so many the leader gives up, once the validity that they publish has ended.
 const UNCONFIRMED: usize = 3;
 /// Before the next attempt of a lock whose writes the API server does not take.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
@@ -105,8 +106,9 @@ impl Writes {
         named.is_some_and(|named| named != self.nonce)
     }
 
-    /// The object as it was read after a write; `valid` says whether the grant is worth publishing, `late` whether the validity
-    /// that it publishes is over.
+    /// Decides by the object as it was read after a write.
+    ///
+    /// `valid` says whether the grant is worth publishing, `late` whether the validity that it publishes has ended.
     fn read(&mut self, lock: &DistributedLock, valid: bool, late: bool) -> Next {
         if holder_nonce(lock).as_ref() == Some(&self.nonce) {
             return Next::Named;
@@ -212,7 +214,9 @@ async fn read_settling(
     }
 }
 
-/// The status with the grant, and with the votes that are known by now: its first renewal may have found more.
+/// The status with the grant and the votes that are known by now.
+///
+/// Its first renewal may have found more votes.
 fn granted(
     members: &Members,
     lock: &DistributedLock,
@@ -231,8 +235,10 @@ fn withdrawn(lock: &DistributedLock, api_now: UnixMillis) -> DistributedLockStat
     Draft::of(lock, api_now).says(&Said::Withdrawn { at: time }, None).finish()
 }
 
-/// Makes every grant of this lock that another leader has under way impossible: a write that changes the object. Nothing needs
-/// to be written while the status names a holder: that grant was such a write.
+/// Makes every grant of this lock that another leader has under way impossible.
+///
+/// A write that changes the object does this. Nothing needs to be written while the status names a holder: that grant
+/// was such a write.
 pub(super) async fn withdraw(store: &Store, lock: &DistributedLock) -> Result<(), RequestError> {
     if lock.status.as_ref().is_none_or(|status| status.holder.is_none()) {
         store.replace_status(lock, withdrawn(lock, store.api_now())).await?;
@@ -266,7 +272,9 @@ pub(super) async fn add_finalizer(store: &Store, lock: &Arc<DistributedLock>) ->
     }
 }
 
-/// The API server does not take the lock's writes, a webhook or a policy perhaps: others may have the key meanwhile.
+/// What to say and how long to wait when the API server does not take the lock's writes.
+///
+/// The cause may be a webhook or a policy. Other locks may have the key meanwhile.
 pub(super) fn not_written(lock: &DistributedLock, error: &RequestError) -> Postponed {
     let source = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
     let source: String = source.chars().take(LONGEST_ERROR).collect();

@@ -31,7 +31,8 @@ use crate::{
     },
 };
 
-/// A lock that needs more steps than this in one go is looked at again later, so that a mistake cannot spin.
+/// How many steps one reconciliation of a lock may take.
+/// A lock that needs more is reconciled again later, so that a mistake cannot spin.
 const MAX_STEPS: usize = 16;
 /// Timers count no further than about two years; a longer wait looks again in between.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
@@ -237,7 +238,9 @@ async fn remove_finalizer(parts: &Parts, lock: &DistributedLock) -> Result<(), E
     Ok(())
 }
 
-/// Leaves a lock alone whose quorum another installation looks after, but for the word why nothing happens.
+/// Leaves a lock alone whose quorum another installation looks after.
+///
+/// It only says in the status why nothing happens.
 async fn leave(parts: &Parts, lock: &Arc<DistributedLock>, quorum: &RedisQuorum) -> Result<Action, Error> {
     parts.members.holds.forget(&lock.uid().unwrap_or_default());
     let now = parts.store.api_now();

@@ -34,7 +34,9 @@ use crate::{
 /// Of a user's name so much is written down.
 const LONGEST_AUTHOR: usize = 128;
 
-/// The hold ends now: by the holder's word, because its container has terminated, or because it has run out.
+/// Ends the hold now.
+///
+/// The holder said so, its container has terminated, or the hold has run out.
 pub(super) async fn free(
     store: &Store,
     members: &Members,
@@ -56,7 +58,9 @@ pub(super) async fn free(
     Ok(Progress::News(freed))
 }
 
-/// A majority of the members refused the hold: its key is gone there, and what a minority still has keeps no promise.
+/// Ends a hold that a majority of the members refused.
+///
+/// Its key is gone there, and what a minority still has keeps no promise.
 pub(super) async fn lose(store: &Store, members: &Members, lock: &DistributedLock, why: &str) -> Stepped {
     let reach = members.reach_held(lock);
     let freed = unpublish(store, members, lock, HeldReason::Expired, why, None).await?;
@@ -192,8 +196,9 @@ async fn unpublish(
     Ok(written)
 }
 
-/// Takes the finalizer off a lock that no status names a holder of, after whatever a leader that died on its way left on the key of
-/// `access`. The object is gone then.
+/// Takes the finalizer off a lock whose status names no holder. The object is gone then.
+///
+/// Before that it deletes what a leader that died on its way left on the key of `access`.
 pub(super) async fn remove_finalizer(
     store: &Store,
     members: &Members,
@@ -225,8 +230,10 @@ async fn release_orphans(members: &Members, lock: &DistributedLock, access: &Acc
     }
 }
 
-/// Adds who broke the lock: the user name that the chart's admission policy has compared with that of the request. A client chooses its
-/// field manager freely, so that says nothing.
+/// Adds the name of the user who broke the lock.
+///
+/// The chart's admission policy has compared this name with that of the request. A field manager says nothing: a client
+/// chooses it freely.
 fn attributed(lock: &DistributedLock, reason: HeldReason, why: String) -> String {
     let ending = lock.status.as_ref().and_then(|status| status.ending.as_ref()?.message.as_deref());
     if reason != HeldReason::Broken || ending.is_some_and(|ending| why.starts_with(ending)) {

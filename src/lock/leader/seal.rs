@@ -48,8 +48,10 @@ pub(super) async fn held(members: &Members, memory: &Memory, lock: &Arc<Distribu
     Progress::Next(lock.clone())
 }
 
-/// The key of a lost hold has run out: what is left of `lockDelay` binds clients outside the operator only if a seal is set
-/// again. Where no majority answers, or another client has the key, there is nothing to set.
+/// Sets a seal again for what is left of `lockDelay`, after the key of a lost hold has run out.
+///
+/// Only a seal makes the delay bind clients outside the operator. Where no majority answers, or another client has the
+/// key, there is nothing to set.
 async fn plant_delay(members: &Members, lock: &DistributedLock, reach: &Reach) {
     let status = lock.status.as_ref();
     let ending = status.and_then(|status| status.ending.as_ref());
@@ -99,8 +101,9 @@ pub(super) async fn attempt(
     }
 }
 
-/// Seals whatever attempt of the lock with this UID has the key, where its status does not say which one it means. What the members
-/// said.
+/// Seals every attempt of the lock with this UID that has the key, and returns what the members said.
+///
+/// It is for a lock whose status does not say which attempt it means.
 pub(super) async fn every(members: &Members, uid: &str, quorum: &HeldQuorum, key: &LockKey) -> Sealing {
     let Some((session, signer)) = members.signed(quorum) else { return Sealing::Unconfirmed };
     let electorate = session.electorate();

@@ -4,7 +4,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::Mutex;
 
-/// Turns that no lock waits for are dropped when there are more than so many: keys of the past take no memory.
+/// How many turns are kept before those that no lock waits for are dropped.
+/// So keys of the past take no memory.
 const KEPT: usize = 1024;
 
 /// By the name that `reconcile::turn_of` gives.

@@ -128,7 +128,9 @@ fn view(members: &Members, memory: &Memory, look: &Look, raw: &Raw, place: Optio
     }
 }
 
-/// For how long the members may remember the hold: what its record says, or the longest that any quorum here waits for.
+/// For how long the members may remember the hold.
+///
+/// It is what the record of the hold says, or the longest time that any quorum here waits for.
 fn longest_memory(members: &Members, place: Option<&Place>) -> Duration {
     let recorded = place.and_then(|place| place.recorded).map(|delay| delay.get());
     if let (Some(recorded), true) = (recorded, place.is_some_and(|place| place.exact)) {

@@ -52,8 +52,10 @@ pub(super) fn let_go(members: &Members, memory: &Memory, lock: &DistributedLock)
     Some(LetGoView { quorum_exists: members.exists(&let_go.quorum), sealing })
 }
 
-/// Who could hold a lock that may use this quorum and key, whose turn it is, and why the key counts as held on another quorum. That
-/// matters only while the lock has no holder.
+/// What decides whether a lock without a holder can get its key.
+///
+/// It tells who could hold a lock that may use this quorum and key, whose turn it is, and why the key counts as held on
+/// another quorum. That matters only while the lock has no holder.
 pub(super) fn prospect(
     peers: &Peers,
     candidates: &Candidates,

@@ -75,9 +75,10 @@ pub enum Ineligible {
     NodeSilent { node: String, pod: String },
 }
 
-/// The instance that a claim on this pod would be bound to: it runs, and its pod is neither being deleted nor marked as ended by
-/// some controller. Readiness is not
-/// asked: a worker may well become ready only once it holds its lock.
+/// The instance that a claim on this pod would be bound to.
+///
+/// It runs, and its pod is neither being deleted nor marked as ended by some controller. Readiness does not matter: a
+/// worker may well become ready only once it holds its lock.
 pub fn bound(pod: &Pod, container: Option<&str>) -> Result<Candidate, Ineligible> {
     let (name, pod_name) = (pod.name_any(), full_name(pod));
     if pod.metadata.deletion_timestamp.is_some() {
@@ -166,7 +167,9 @@ pub fn prefer(candidates: &[Candidate], preference: Preference) -> Option<&Candi
     }
 }
 
-/// The container that leadership is bound to: the one asked for, the only one, or the one that the pod names as its default.
+/// The container that leadership is bound to.
+///
+/// It is the container that was asked for, the only one, or the one that the pod names as its default.
 fn main_container(pod: &Pod, asked: Option<&str>) -> Result<String, Ineligible> {
     let names: Vec<&str> =
         pod.spec.as_ref().map(|spec| spec.containers.iter().map(|c| c.name.as_str()).collect()).unwrap_or_default();

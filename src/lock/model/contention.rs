@@ -24,7 +24,8 @@ pub type LockRef = ObjectRef<DistributedLock>;
 /// Namespace and name of a quorum; none stands for the operator's default.
 pub type Designation = Option<(String, String)>;
 
-/// So many of the newest finished locks of a key are remembered: as many as may have had one of its slots last.
+/// How many of the newest finished locks of a key are remembered.
+/// There are as many as may have had one of its slots last.
 const ENDED: usize = 128;
 
 /// What the order of the locks on a key depends on. Renewals change none of it.
@@ -131,8 +132,10 @@ impl Contention {
         }
     }
 
-    /// The locks that a change of this one concerns: those that hold the key, and of those that wait, in each shape, the oldest and as
-    /// many as are told their position. `spans` says whether its quorum's keys belong to no namespace.
+    /// The locks that a change of this one concerns.
+    ///
+    /// They are those that hold the key, and some of those that wait: in each shape the oldest, and as many as are told
+    /// their position. `spans` says whether the keys of the quorum belong to no namespace.
     pub fn concerned(&self, entry: &Entry, spans: bool) -> Vec<LockRef> {
         let Some(on_key) = self.0.get(&entry.key) else { return Vec::new() };
         let mut concerned: Vec<_> = on_key.holders.values().cloned().collect();

@@ -115,7 +115,8 @@ pub struct View<'a> {
     pub refusal: Option<Refusal>,
     /// Who would hold it, or why there is no candidate.
     pub contender: Result<Contender, String>,
-    /// Why the key counts as held on another quorum, if it does: the default quorum was moved while locks were held.
+    /// Why the key counts as held on another quorum, if it does.
+    /// That happens when the default quorum was moved while locks were held.
     pub elsewhere: Option<String>,
     /// Its place in the queue.
     pub place: Place,
@@ -143,9 +144,11 @@ pub enum Step {
     Acquire(Contender),
     /// Take the leader label off, clear the status, then delete the key.
     Free(Freed),
-    /// What a person asked for by annotation is done, or cannot be meant any more: take these annotations off.
+    /// Take off annotations by which a person asked for something.
+    /// It is done, or it cannot be meant any more.
     ClearRequests(Vec<&'static str>),
-    /// A majority of the members refused the hold: take the label off, clear the status, and delete what the others still have.
+    /// A majority of the members refused the hold: end it.
+    /// Take the label off, clear the status, and delete what the other members still have.
     Lose(String),
     /// Let another replica lead, which may reach the quorum and have renewed what this one could not.
     HandOver(ObjectRef<RedisQuorum>, String),
@@ -153,7 +156,8 @@ pub enum Step {
     RunOut(HeldReason, String),
     /// Seal it (again), until a majority has confirmed it.
     Seal,
-    /// No majority confirmed the end for so long that none can remember it: clear the status, and leave the keys.
+    /// Clear the status of a hold whose end no majority has confirmed, and leave the keys.
+    /// So much time has passed that no member can remember the hold.
     LetGo(HeldReason, String),
     /// Ask the members about a hold that was let go (again), until a majority has confirmed its end.
     SealLetGo,

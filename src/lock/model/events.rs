@@ -35,7 +35,7 @@ pub enum LockEvent {
     LetGo { why: String },
     /// {why}. The operator no longer renews the hold, which runs out within one ttl
     ///
-    /// When: The operator stopped to renew the hold of an election: the leader stepped down, is gone or unhealthy. Claims have no such Event.
+    /// When: The operator stopped renewing the hold of an election: the leader stepped down, is gone or is unhealthy. Claims have no such Event.
     ///
     /// To do: wait.
     Ending { why: String },

@@ -11,8 +11,8 @@ use crate::{redlock::Drift, time::Boottime};
 
 /// A heartbeat may always be as slow as this.
 const SHORTEST_LIMIT: Duration = Duration::from_secs(1);
-/// So long before the end of its keys a silent holder is asked for the last time, or a tenth of its ttl if that is less. The leader then
-/// ends the hold in order.
+/// How long before the end of its keys a silent holder is asked for the last time.
+/// Where a tenth of its ttl is less than this, that counts. The leader then ends the hold in order.
 const LAST_LOOK: Duration = Duration::from_millis(500);
 /// Renewals begin up to so much before they are due.
 const TOLERANCE: Duration = Duration::from_millis(10);
@@ -37,7 +37,9 @@ impl Heartbeat {
         }
     }
 
-    /// The moment after which no key may end, if the heartbeat sets one; an error says why the hold is not to be renewed.
+    /// The moment after which no key may end, if the heartbeat sets one.
+    ///
+    /// An error says why the hold is not to be renewed.
     pub fn judge(&self, limit: Duration, ttl: Duration, now: Boottime) -> Result<Option<Boottime>, String> {
         let silent = now.since(self.since);
         if bounds_keys(limit, ttl) {

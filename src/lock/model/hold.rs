@@ -10,7 +10,8 @@ use crate::{
     time::{Boottime, UnixMillis},
 };
 
-/// A renewal without a majority is tried again this soon, or in a third of the interval if that is shorter.
+/// How soon a renewal without a majority is tried again.
+/// Where a third of the interval is shorter than this, that counts.
 const RETRY_AFTER: Duration = Duration::from_millis(250);
 
 /// The first sights of one hold.
@@ -61,8 +62,9 @@ pub struct Hold {
     pub valid_until_there: UnixMillis,
     /// The quorum's clock at the start of that round.
     pub renewed_at: UnixMillis,
-    /// That validity was never earned: a status publishes more than any round earns, and the key counts as valid for one ttl until a
-    /// round has asked the members. It is not published.
+    /// No round earned that validity.
+    /// A status publishes more than any round earns, so the key counts as valid for one ttl until a round has asked the
+    /// members. It is not published.
     pub assumed: bool,
     /// Votes of that round; none for a hold that was adopted and not renewed yet.
     pub votes: Option<Votes>,
@@ -78,7 +80,8 @@ pub struct Hold {
     pub loss: Option<Loss>,
     /// Why the holder failed its own liveness check or heartbeat, and when this replica judged so.
     pub(in crate::lock) unwell: Option<(Boottime, String)>,
-    /// Its validity is to be published once more, though nothing has changed: a reader is about to depend on it.
+    /// Its validity is to be published once more, though nothing has changed.
+    /// A reader is about to depend on it.
     pub announce: bool,
     /// The watch has shown it in the lock's status. A grant that is not may still be unknown to all other replicas.
     pub published: bool,
@@ -116,8 +119,10 @@ impl Hold {
         }
     }
 
-    /// Takes up a later validity that another replica has published: this one was cut off from the members for a while, or has
-    /// only just started. What a majority has refused stays lost.
+    /// Takes up a later validity that another replica has published.
+    ///
+    /// This replica could not reach the members for a while, or has only just started. What a majority has refused
+    /// stays lost.
     pub(in crate::lock) fn learn(&mut self, published: &Self) {
         if published.valid_until_there > self.valid_until_there && self.loss != Some(Loss::Refused) {
             self.valid_until = self.valid_until.max(published.valid_until);
@@ -139,8 +144,9 @@ impl Hold {
         self
     }
 
-    /// Why the holder failed its own liveness check or heartbeat, if that was after `moment`: a new leader ends no hold for what
-    /// it missed before it led.
+    /// Why the holder failed its own liveness check or heartbeat, if that was after `moment`.
+    ///
+    /// A new leader ends no hold for what it missed before it led.
     pub fn unwell_since(&self, moment: Boottime) -> Option<&str> {
         self.unwell.as_ref().filter(|(at, _)| *at >= moment).map(|(_, why)| why.as_str())
     }

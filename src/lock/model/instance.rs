@@ -12,7 +12,7 @@ use crate::{
     time::UnixMillis,
 };
 
-/// A pod that is being deleted is in doubt when no kubelet has reported its end this long after its deletion time.
+/// How long after its deletion time a pod is in doubt, unless a kubelet has reported its end.
 const DELETION_GRACE_MILLIS: i64 = 60_000;
 
 /// What is known of a holder's container instance.

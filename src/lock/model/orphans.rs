@@ -47,7 +47,9 @@ pub fn holder_nonce(lock: &DistributedLock) -> Option<Nonce> {
     lock.status.as_ref()?.holder.as_ref()?.nonce.as_deref()?.parse().ok()
 }
 
-/// Whether the status may mean this attempt: the holder of what it names, or has let go, may believe in it.
+/// Whether the status may mean this attempt.
+///
+/// The holder of what the status names, or has let go, may believe that it holds the lock.
 fn is_named(lock: &DistributedLock, nonce: &Nonce) -> bool {
     let Some(status) = &lock.status else { return false };
     let held = status.holder.as_ref().map(|holder| holder.nonce.as_deref().unwrap_or_default());
@@ -68,7 +70,9 @@ pub fn attempts(
     values.filter_map(|value| signer.attempt(uid, value)).collect()
 }
 
-/// Whether so many members have told what they have on a key that what none of them has can be held nowhere.
+/// Whether a majority has told what it has on a key.
+///
+/// What none of these members has can then be held nowhere.
 pub fn is_told_by_a_majority(electorate: &Electorate, seen: &[(MemberName, Result<KeyState, MemberFailure>)]) -> bool {
     let has_told = |name: &MemberName| seen.iter().any(|(member, state)| member == name && state.is_ok());
     let told = |list: &Vec<MemberName>| list.iter().filter(|name| has_told(name)).count();

@@ -38,8 +38,10 @@ pub enum Place {
     First,
 }
 
-/// Where `lock` stands, with these holders of its key (itself not among them) and so many of its shape before it that could hold the key
-/// now. With several slots, so many go first at once as are free.
+/// Where `lock` stands in the queue for its key.
+///
+/// `holders` are the holders of the key (without `lock`). `ahead` is how many locks of its shape stand before it and
+/// could hold the key now. With several slots, as many locks go first at once as slots are free.
 pub fn place(lock: &DistributedLock, holders: &[&DistributedLock], ahead: usize) -> Place {
     let held = || holders.iter().filter_map(|peer| Some((peer, peer.status.as_ref()?.holder.as_ref()?)));
     let delayed = held().all(|(peer, _)| is_delayed(peer));
@@ -107,8 +109,9 @@ pub fn shape_conflict(
     (slots(oldest) != slots(lock)).then(other)
 }
 
-/// Whether a key in Redis may belong to a hold of this object: one that is ending, or was let go without an answer of the members, still
-/// has its key.
+/// Whether a key in Redis may belong to a hold of this object.
+///
+/// A hold that is ending, or was let go without an answer of the members, still has its key.
 pub(in crate::lock) fn holds(lock: &DistributedLock) -> bool {
     lock.status.as_ref().is_some_and(|status| status.holder.is_some() || status.let_go.is_some())
 }

@@ -62,7 +62,8 @@ pub struct Evidence {
     pub namespace_ends: bool,
     /// The holder's node was cordoned, and another candidate is ready on a node that is not.
     pub cordon: Option<Cordon>,
-    /// The quorum's clock, if it is known: `maxHold` and `minHold` count from a time that the holder was given.
+    /// The quorum's clock, if it is known.
+    /// `maxHold` and `minHold` count from a time on this clock that the holder was given.
     pub quorum_now: Option<UnixMillis>,
 }
 
@@ -114,7 +115,9 @@ fn judge_ending(lock: &DistributedLock, evidence: &Evidence, ending: &Ending) ->
     Verdict::LetExpire(reason.copied().unwrap_or(HeldReason::Ending), why)
 }
 
-/// Deleting a claim with a free identity is its holder's word, unless something else deletes what its holder may still use.
+/// The verdict on a claim with a free identity that is being deleted.
+///
+/// Its deletion is the holder's word, unless something else deletes what the holder may still use.
 fn deleted(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if evidence.namespace_ends {
         return namespace_ends();
@@ -150,6 +153,8 @@ fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     Verdict::Keep
 }
 
+/// The verdict on a hold in a namespace that is being deleted.
+///
 /// The namespace controller deletes claims and pods together, and pods may work through their grace period.
 pub fn namespace_ends() -> Verdict {
     Verdict::let_expire(&End::NamespaceEnds)
@@ -181,7 +186,9 @@ fn annotation<'a>(lock: &'a DistributedLock, name: &str) -> Option<&'a str> {
     lock.annotations().get(name).map(String::as_str)
 }
 
-/// A hold that began on a node which was cordoned already goes on: a leader steps down once for each cordon.
+/// Whether the hold began before this moment.
+///
+/// A hold that began on a node which was already cordoned goes on: a leader steps down once for each cordon.
 pub fn was_acquired_before(lock: &DistributedLock, moment: UnixMillis) -> bool {
     let acquired = lock.status.as_ref().and_then(|status| status.acquired_at);
     acquired.is_some_and(|acquired| acquired.as_millis() < moment.0)
@@ -199,7 +206,9 @@ fn is_held_for_its_minimum(lock: &DistributedLock, quorum_now: Option<UnixMillis
     held_for(lock, quorum_now).is_none_or(|held| held < min_hold.get().as_millis())
 }
 
-/// Whether it matters what the holder answers: not before `minHold` is over, nor once it has asked to be released.
+/// Whether it matters what the holder answers.
+///
+/// It does not matter before the end of `minHold`, nor after the holder has asked to be released.
 pub fn is_expected_to_be_well(lock: &DistributedLock, quorum_now: Option<UnixMillis>) -> bool {
     !is_held_for_its_minimum(lock, quorum_now) && !is_released(lock)
 }

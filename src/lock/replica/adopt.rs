@@ -69,7 +69,9 @@ pub async fn follow(context: Context, sessions: Sessions, holds: Arc<Holds>) {
     }
 }
 
-/// Keeps the first sights of the holds of locks that cannot be read; `known` are those of the last look.
+/// Keeps the first sights of the holds of locks that cannot be read.
+///
+/// `known` are those of the last look.
 fn see_unreadable(context: &Context, holds: &Holds, known: &mut HashMap<String, ObjectRef<DistributedLock>>) {
     let now = context.clock.boottime();
     let before = std::mem::take(known);
@@ -164,8 +166,10 @@ fn published(lock: &DistributedLock) -> Option<(Nonce, UnixMillis, UnixMillis)> 
     Some((nonce, UnixMillis(status.valid_until?.as_millis()), UnixMillis(status.renewed_at?.as_millis())))
 }
 
-/// The time to live that renewals use: what the specification says, but never more than fences wait for, nor than the record of
-/// the hold covers. A leader that waits for the end of the hold without an answer of the members waits for what is recorded.
+/// The time to live that renewals use.
+///
+/// It is what the specification says, but never more than fences wait for, nor more than the record of the hold covers.
+/// A leader that waits for the end of the hold without an answer of the members waits for what is recorded.
 fn covered_ttl(wanted: Duration, recorded: Option<Duration>, in_force: Effective) -> Duration {
     let covered = recorded.map(|delay| longest_ttl(delay, in_force.drift, in_force.node_timeout));
     let ttl = wanted.min(in_force.max_ttl).min(covered.unwrap_or(Duration::MAX));

@@ -74,8 +74,11 @@ fn is_lost(context: &Context, node: Option<&str>) -> bool {
     node.is_some_and(|node| context.node_watch.is_lost(node))
 }
 
-/// Deleting a Job collects the claims that it owns at the same moment as its pods, which may work on through their grace
-/// period: until each of those that are known has been seen to end the claim counts as held. Then it runs out, for there may be others.
+/// What is known of the pods of a deleted claim's owner, such as a Job.
+///
+/// Deleting a Job collects its claims at the same moment as its pods, and the pods may work on through their grace
+/// period. So the claim counts as held until each of the known pods has been seen to end. Then it runs out, for there
+/// may be other pods.
 fn owner_liveness(context: &Context, lock: &DistributedLock, namespace: &str) -> Liveness {
     let owners: Vec<_> = lock.owner_references().iter().filter(|owner| is_watched_owner(owner)).collect();
     if owners.is_empty() || !is_deleting(lock) {

@@ -86,13 +86,16 @@ impl Holds {
         }
     }
 
-    /// Stops renewing grants that are not published, when this replica stops leading: their keys run out, and the next leader
-    /// recognises them as orphans.
+    /// Stops renewing grants that are not published, when this replica stops leading.
+    ///
+    /// Their keys run out, and the next leader recognises them as orphans.
     pub fn forget_unpublished(&self) {
         self.table.lock().retain(|_, hold| hold.published);
     }
 
-    /// Asks for the validity of every hold to be published: another replica has started and knows none, or this one stops.
+    /// Asks for the validity of every hold to be published.
+    ///
+    /// Another replica has started and knows none, or this one stops.
     pub fn announce_all(&self) {
         for hold in self.table.lock().values_mut().filter(|hold| hold.loss.is_none()) {
             hold.announce = true;
@@ -163,8 +166,9 @@ impl Holds {
         }
     }
 
-    /// The holder failed its liveness check or heartbeat, as far as this replica can tell: this renewal is left out, and the leader
-    /// ends the hold. The holder is asked again when the next one is due.
+    /// Notes that the holder failed its liveness check or heartbeat, as far as this replica can tell.
+    ///
+    /// This renewal is left out, and the leader ends the hold. The holder is asked again when the next renewal is due.
     pub fn condemn(&self, uid: &str, nonce: &Nonce, why: String, now: Boottime) {
         let mut table = self.table.lock();
         if let Some(hold) = table.get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {

@@ -176,7 +176,9 @@ async fn get(network: &dyn Connect, address: &str, port: i32, path: &str) -> Res
     if status.is_success() || status.is_redirection() { Ok(()) } else { Err(format!("it answered {status}")) }
 }
 
-/// The version of the Lease with the claim's name: inner `None` if there is none, outer `None` if that could not be read.
+/// The version of the Lease with the claim's name.
+///
+/// The inner `None`: there is no such Lease. The outer `None`: it could not be read.
 async fn read_heartbeat(client: &Client, lock: &DistributedLock) -> Option<Option<String>> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), &lock.namespace().unwrap_or_default());
     let lease = timeout(PROBE_TIMEOUT, leases.get_opt(&lock.name_any())).await.ok()?.ok()?;

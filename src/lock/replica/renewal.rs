@@ -79,7 +79,9 @@ impl Renewal {
         }
     }
 
-    /// A panic while one lock is renewed harms no other one: those that were renewed together with it are then renewed each by itself.
+    /// Runs a renewal so that a panic over one lock harms no other one.
+    ///
+    /// After a panic, each of the locks that were renewed together is renewed by itself.
     async fn guarded(self, mut holds: Vec<Hold>, renewal: impl Future<Output = ()>) {
         if caught(renewal).await.is_ok() {
             return;
@@ -103,8 +105,9 @@ impl Renewal {
         self.holds.postpone(&hold.terms.uid, self.context.clock.boottime() + pause);
     }
 
-    /// The batches to renew by quorum, without the holds that may not be renewed: nothing renews, as far as this replica can
-    /// know, for a holder that is gone, suspended or past its time.
+    /// The batches to renew by quorum, without the holds that may not be renewed.
+    ///
+    /// Nothing renews, as far as this replica can know, for a holder that is gone, suspended or past its time.
     ///
     /// Holders that are to be asked first come apart, so that a silent one keeps no other waiting.
     fn admissible(&self, due: Vec<Hold>) -> (Vec<(Arc<DistributedLock>, Hold)>, Batches) {
@@ -203,7 +206,9 @@ impl Renewal {
         join_all(repairs.collect::<Vec<_>>()).await;
     }
 
-    /// Sets the key again on members that lost it, with what is left of the round that just reached a majority. Never a vote.
+    /// Sets the key again on members that lost it.
+    ///
+    /// It lives for what is left of the round that just reached a majority. A repair is never a vote.
     async fn repair(
         &self,
         session: &QuorumSession,

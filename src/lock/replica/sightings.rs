@@ -23,7 +23,9 @@ impl Sightings {
         self.see_parts(&lock.uid().unwrap_or_default(), held, is_ending, now)
     }
 
-    /// The same of a lock of which only this could be read: `held` is the nonce of the holder, if there is a holder.
+    /// Takes what the status of a lock says that cannot be read in full.
+    ///
+    /// `held` is the nonce of the holder, if there is a holder.
     pub fn see_parts(
         &self,
         uid: &str,

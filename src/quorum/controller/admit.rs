@@ -74,7 +74,10 @@ pub(super) async fn admit(observer: &Observer<'_>, cluster: &Cluster<'_>, look: 
     Ok(())
 }
 
-/// The admission, the floor above all that its counter may give out, and how its clock stands, in one write.
+/// Records an admission in one write.
+///
+/// The write has the admission, the floor above all tokens that the counter of the process may give out, and how its
+/// clock stands.
 async fn record_admission(
     observer: &Observer<'_>,
     cluster: &Cluster<'_>,
@@ -142,10 +145,11 @@ fn check(observation: &Observation) -> Result<(), ActError> {
     Ok(())
 }
 
-/// The counter that a process which has forgotten it starts with: above every token that a majority may have given out.
+/// The counter with which a process starts that has forgotten its own.
 ///
-/// Read after the rejoin delay, never before: an acquisition may be in flight until then. `clock`: of the API server, which is one for
-/// all; a replica's own clock may be days ahead, and tokens never go back.
+/// It is above every token that a majority may have given out. It is read after the rejoin delay, never before: an
+/// acquisition may be in flight until then. `clock` is the API server's, which is one for all. A replica's own clock
+/// may be days ahead, and tokens never go back.
 async fn restored_counter(
     session: &QuorumSession,
     plan: &Plan,

@@ -78,7 +78,7 @@ pub(super) async fn keep_objects(
     Ok(in_the_way)
 }
 
-/// Removes Services of this quorum by which members are reached from outside, but for those of the plan.
+/// Removes the Services by which members are reached from outside, except those of the plan.
 async fn hide(cluster: &Cluster<'_>, owned: &Owned, plan: &Plan) -> Result<(), Error> {
     let wanted = |name: &str| plan.expose.is_some() && plan.members.iter().any(|m| m.external_name() == name);
     for service in owned.services.all() {

@@ -98,7 +98,9 @@ pub(super) async fn ensure(
     Ok(Secrets::Known(made))
 }
 
-/// Fails with a conflict if another leader was quicker; the next reconciliation reads what that one made.
+/// Creates the auth Secret.
+///
+/// It fails with a conflict if another leader was quicker. The next reconciliation reads what that leader made.
 async fn create(cluster: &Cluster<'_>, plan: &Plan, auth: &Auth) -> Result<Auth, Error> {
     put(&cluster.api(&plan.namespace), auth_secret(plan, auth), None).await?;
     Ok(auth.clone())
@@ -148,7 +150,9 @@ pub(super) async fn store(
     }
 }
 
-/// Whether members exist that were started with secrets: then new ones would only lock the operator out.
+/// Whether members exist that were started with secrets.
+///
+/// Then new secrets would only lock the operator out.
 async fn has_members(cluster: &Cluster<'_>, session: &QuorumSession, plan: &Plan) -> Result<bool, Error> {
     if session.quorum().status.as_ref().is_some_and(|status| status.membership_epoch.is_some()) {
         return Ok(true);

@@ -69,8 +69,9 @@ pub(super) async fn carry_out(
     Ok(Changed::Nothing { look_again: LOOK_AGAIN })
 }
 
-/// The membership epoch never falls below one that a member has users of, whatever a person has made of the status. Whether it was
-/// raised.
+/// Raises the membership epoch to one that a member has users of, and returns whether it did.
+///
+/// So the epoch never falls below that, whatever a person has made of the status.
 pub(super) async fn keep_epoch(cluster: &Cluster<'_>, observed: &Observed<'_>) -> Result<bool, Error> {
     let seen = observed.members.iter().filter_map(|member| member.seen.as_ref());
     let found = seen.filter_map(|(_, view)| view.highest_epoch).max();
@@ -83,8 +84,9 @@ pub(super) async fn keep_epoch(cluster: &Cluster<'_>, observed: &Observed<'_>) -
     Ok(true)
 }
 
-/// The user of the next epoch is not used before the status names that epoch, so an opening that is followed by no switch
-/// does no harm.
+/// Opens the operator's user of the next epoch on these members, and returns what failed.
+///
+/// This user is not used before the status names that epoch. So an opening that no switch follows does no harm.
 async fn open_next(observed: &Observed<'_>, names: &[String]) -> Vec<String> {
     let mut failures = Vec::new();
     for name in names {

@@ -30,8 +30,10 @@ struct Difference {
     changed: Vec<String>,
 }
 
-/// Sees to it that the secrets tell who the clients of the plan are, before anything is made of these secrets. Where that cannot
-/// be stored, nothing is granted to a new client: the plan goes on without it.
+/// Makes the secrets tell who the clients of the plan are.
+///
+/// This comes before anything is made of these secrets. Where it cannot be stored, a new client is granted nothing: the
+/// plan goes on without it.
 pub(super) async fn grant<'p>(
     cluster: &Cluster<'_>,
     session: &QuorumSession,
@@ -70,9 +72,11 @@ pub(super) fn without_grants(observed: &Observed<'_>) -> Option<String> {
     })
 }
 
-/// Opens the users that their member lacks: of clients that were added after it was admitted, or that waited for the end of a
-/// change of the members. Guarded by the epoch, and only on the process that is admitted: it has been open all along, so nothing is
-/// waited for.
+/// Opens the users of clients that their member lacks.
+///
+/// These clients were added after the member was admitted, or they waited for the end of a change of the members. The
+/// opening is guarded by the epoch, and is done only on the process that is admitted. That process has been open all
+/// along, so nothing is waited for.
 pub(super) async fn open_new(observed: &Observed<'_>) {
     let locker = UserRule::locker_name(observed.plan.lists.epoch);
     let members = observed.own().iter().zip(&observed.views);
@@ -93,9 +97,10 @@ pub(super) async fn open_new(observed: &Observed<'_>) {
     }
 }
 
-/// Before the ACL files change: takes the rights of clients that were removed, and gives those that changed their new ones,
-/// on every admitted member. Says what is in the way; the files must stay as they are until nothing is, since they are the
-/// memory of who has rights.
+/// Takes and gives rights of clients on every admitted member, before the ACL files change.
+///
+/// Clients that were removed lose their rights, and those that changed get their new ones. The result says what is in
+/// the way. The files must stay as they are until nothing is, since they are the memory of who has rights.
 pub(super) async fn change(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<Vec<String>, Error> {
     let (plan, auth) = (observer.plan, observer.auth);
     let Some(config) = config(cluster, plan).await? else { return Ok(Vec::new()) };

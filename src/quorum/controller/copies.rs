@@ -23,11 +23,14 @@ struct Copies {
     wanted: Vec<ClientCopy>,
     /// Those that the status remembers, and that are not wanted any more.
     stale: Vec<ClientCopy>,
-    /// Those of clients whose namespaces do not accept them: a version before remembered none, and may have made some.
+    /// Copies of clients whose namespaces do not accept them.
+    /// An earlier version remembered no copies, and may have made some.
     perhaps: Vec<ClientCopy>,
 }
 
-/// The Secrets of clients in their own namespaces, where those accept them, and nowhere else; says what is in the way.
+/// Keeps the Secrets of clients in the clients' own namespaces, and returns what is in the way.
+///
+/// They are kept where those namespaces accept them, and nowhere else.
 pub(super) async fn keep(
     observer: &Observer<'_>,
     cluster: &Cluster<'_>,
@@ -108,7 +111,9 @@ async fn delete(cluster: &Cluster<'_>, plan: &Plan, copy: &ClientCopy) -> Result
     Ok(())
 }
 
-/// Whether the client's namespace takes Secrets of this quorum: no quorum may plant Secrets in another namespace.
+/// Whether the client's namespace takes Secrets of this quorum.
+///
+/// No quorum may plant Secrets in another namespace.
 fn accepts(namespace: &Namespace, plan: &Plan, client: &ClientPlan) -> bool {
     let own = format!("{}/{}", plan.namespace, plan.name);
     namespace.name_any() == client.namespace
@@ -132,8 +137,9 @@ fn sort(plan: &Plan, recorded: &[ClientCopy], accepted: impl Fn(&ClientPlan) -> 
     Copies { wanted, stale, perhaps }
 }
 
-/// What the status is to remember, in one order, and the wanted ones for which there is no room: those that could not be deleted come
-/// first, or they would stay.
+/// The copies that the status is to remember, and the wanted ones for which there is no room.
+///
+/// The copies that could not be deleted come first: without a place in the status they would stay.
 fn remembered(wanted: &[ClientCopy], left: Vec<ClientCopy>) -> (Vec<ClientCopy>, Vec<ClientCopy>) {
     let room = MOST_COPIES.saturating_sub(left.len()).min(wanted.len());
     let (kept, too_many) = wanted.split_at(room);

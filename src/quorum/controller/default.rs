@@ -40,7 +40,9 @@ pub async fn ensure_default_quorum(
     }
 }
 
-/// Older versions of the operator took the annotation for an order, so the person who wrote it has to be told.
+/// Warns of quorums that are annotated as the default and are not.
+///
+/// Older versions of the operator obeyed the annotation, so the person who set it has to be told.
 pub fn warn_of_other_defaults(context: &Context) {
     let default = context.replica.settings.default_quorum.as_ref();
     for quorum in context.quorums.all().iter().filter(|quorum| is_marked_as_default(quorum)) {

@@ -17,8 +17,10 @@ pub(super) async fn close_users(observer: &Observer<'_>, look: &Look) -> Result<
     Ok(look.link.admin_session(&seen.run_id).await?.close(observer.sights.epoch, &rules).await?)
 }
 
-/// The process before may still answer where its pod was: two live processes behind one name, and neither may vote. This
-/// confirms nothing for its successor, which goes on waiting for its death.
+/// Closes the former process, which may still answer where its pod was.
+///
+/// Then two live processes have one name, and neither may vote. This confirms nothing for the successor, which goes on
+/// waiting for the death of the former one.
 pub(super) fn close_former(observer: &Observer<'_>, look: &Look) {
     let before = look.record.may_be_open().filter(|_| !look.link.plan().is_external());
     if let Some(before) = before {

@@ -20,8 +20,9 @@ use crate::time::Boottime;
 
 /// Between two looks at the Lease of another installation.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// After a longer time without a look the count begins again: a replica that could not read the Lease (an API server that was away, a
-/// frozen process) does not know that it was not renewed, and its leader could not renew it, either.
+/// After a longer time without a look the count begins again.
+/// A replica that could not read the Lease (an API server that was away, a frozen process) does not know that it was
+/// not renewed, and the Lease's leader could not renew it, either.
 const BLIND: Duration = Duration::from_secs(40);
 
 /// How the Leases of other installations were last seen.

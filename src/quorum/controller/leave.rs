@@ -19,8 +19,10 @@ use crate::{runtime::leader::Term, time::Monotonic};
 /// Between two looks at a member that leaves: the controller does not hear of the end of its objects.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// Carries the members that leave as far as they go; how long nothing has to be done unless something happens. They wait for
-/// no other member, and no other member waits for them.
+/// Takes the members that leave as far as they can go.
+///
+/// It returns for how long nothing has to be done unless something happens. They wait for no other member, and no other
+/// member waits for them.
 pub(super) async fn settle(
     observer: &Observer<'_>,
     cluster: &Cluster<'_>,

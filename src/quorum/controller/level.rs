@@ -40,8 +40,9 @@ pub(super) async fn run(sessions: Sessions) {
     }
 }
 
-/// Raises every admitted counter that is behind, as far as members can be asked: to the highest that was read, and at least to
-/// this number.
+/// Raises every admitted counter that is behind, as far as members can be asked.
+///
+/// It is raised to the highest counter that was read, and at least to `at_least`.
 pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingToken) {
     let (quorum, links) = (session.quorum(), session.links());
     let counters = links.iter().filter_map(|link| {

@@ -57,7 +57,7 @@ pub(super) struct Look {
     pub(super) verdict: Verdict,
     epoch_raised: bool,
     clock_jumped: bool,
-    /// Nothing but the end of the process helps against a script that keeps it busy, and it is this member's turn.
+    /// Only the end of the process helps against a script that keeps it busy, and it is this member's turn.
     stuck: bool,
 }
 
@@ -87,7 +87,9 @@ impl<'a> Sights<'a> {
         self.look(link, self.session.quorum()).await
     }
 
-    /// What this replica sees of a member, and what it knows of the process that votes or voted last by this state of the quorum.
+    /// What this replica sees of a member.
+    ///
+    /// The look also has what is known of the process that votes, or voted last, by this state of the quorum.
     pub(super) async fn look(&self, link: &Arc<MemberLink>, quorum: Arc<RedisQuorum>) -> Result<Look, Error> {
         let (now, view, name) = (self.context.clock.monotonic(), link.view(), link.name().as_str());
         let record = record_named(quorum.status.as_ref(), name);
@@ -222,8 +224,9 @@ impl<'a> Sights<'a> {
         Ok(transition.is_some() && transition == self.sessions.node_transition(node))
     }
 
-    /// Whether this member may be restarted for a script that keeps it busy: one at a time, or a client could have all locks of the
-    /// quorum forgotten at once.
+    /// Whether this member may be restarted for a script that keeps it busy.
+    ///
+    /// Members are restarted one at a time. Otherwise a client could have all locks of the quorum forgotten at once.
     fn may_be_restarted(&self, quorum: &RedisQuorum, name: &str, now: Monotonic) -> bool {
         let is_away = |member: &MemberStatus| {
             let answers = self.session.link(&member.name).is_some_and(|link| link.is_seen());

@@ -18,8 +18,9 @@ use crate::quorum::session::{ActError, AdminSession, MemberLink};
 use crate::runtime::leader::Term;
 use crate::time::Monotonic;
 
-/// Steps in one reconciliation: raise the epoch, record the process, its predecessor's death, the admission. More are a quarrel,
-/// and go on later.
+/// How many steps one reconciliation may take for a member.
+/// The steps of one admission fit in: raise the epoch, record the process, its predecessor's death, the admission. If
+/// there are more, two parties work against each other; they go on later.
 const STEPS: usize = 8;
 
 /// A member that failed is looked at again after this, or when its link has news.
@@ -118,8 +119,9 @@ async fn is_still_to_be_fenced(observer: &Observer<'_>, cluster: &Cluster<'_>, l
     Ok(matches!(again.step(), FenceStep::WriteFenced { close: true, .. }))
 }
 
-/// What is learnt later of a process of an external member that was admitted: its record may not have been read yet, or an older version
-/// did not ask.
+/// Records what is learnt later of an admitted process of an external member.
+///
+/// Its record may not have been read before, or an older version did not ask.
 async fn keep_memory(cluster: &Cluster<'_>, look: &Look) -> Result<(), Error> {
     let (known, Some(now)) = (look.known_memory(), look.memory()) else { return Ok(()) };
     let memory = merged(known, now);
@@ -134,8 +136,10 @@ async fn keep_memory(cluster: &Cluster<'_>, look: &Look) -> Result<(), Error> {
     cluster.replace(&look.quorum, keep).await
 }
 
-/// Deletes the pod of a process whose clock was stepped: keys that end at wrong moments must go, and the operator's Redis
-/// user cannot shut a process down. Or of one that a script keeps busy. By its UID, so that no later pod is meant.
+/// Deletes the pod of a process that must end.
+///
+/// Its clock was stepped, so its keys end at wrong moments and must go, and the operator's Redis user cannot shut a
+/// process down. Or a script keeps it busy. The pod is deleted by its UID, so that no later pod is meant.
 async fn restart_process(observer: &Observer<'_>, cluster: &Cluster<'_>, look: &Look) -> Result<(), Error> {
     let Some(process) = look.seen.as_ref().or_else(|| look.record.may_be_open()) else { return Ok(()) };
     let pod = observer.sights.pod_of(&look.link, &look.quorum);

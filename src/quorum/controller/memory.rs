@@ -19,7 +19,8 @@ use crate::{
 pub(super) struct Memory {
     pub(super) applied: Mutex<Option<Applied>>,
     pub(super) kept: Mutex<KeptObjects>,
-    /// When a process was confirmed closed for good, by run_id; when an external member was recorded as leaving, by its name.
+    /// When a process was confirmed closed for good, by its `run_id`.
+    /// An external member stands here by its name, with the time when it was recorded as leaving.
     pub(super) closed: Mutex<HashMap<String, Monotonic>>,
     pub(super) lowering: Mutex<Option<Lowering>>,
     /// Why a change of the members does not go on, as far as acts on members have failed.
@@ -57,8 +58,9 @@ pub(super) struct Applied {
     pub(super) due: Duration,
 }
 
-/// Secrets are looked at again only after this: a reconciliation often follows the one before within milliseconds, and the operator may
-/// not watch Secrets. Everything else is compared every time, with what the watches say.
+/// How long Secrets are not looked at again.
+/// A reconciliation often follows the one before within milliseconds, and the operator may not watch Secrets.
+/// Everything else is compared every time with what the watches say.
 pub(super) const SECRETS_PERIOD: Duration = Duration::from_secs(10);
 
 impl Applied {

@@ -269,8 +269,9 @@ impl Member {
         }
     }
 
-    /// Whether its process was started with secrets that are lost, and refuses those that took their place: the operator can do nothing
-    /// to it, and its pod is going to be replaced.
+    /// Whether its process was started with lost secrets, and refuses those that took their place.
+    ///
+    /// The operator cannot do anything to it, and its pod is going to be replaced.
     pub(super) fn is_lost(&self, auth: &Auth) -> bool {
         let uid = self.pod.as_ref().and_then(|pod| pod.uid());
         let refuses = self.seen.as_ref().is_some_and(|(_, view)| view.is_refused_by(uid.as_deref()));
@@ -289,7 +290,9 @@ impl Member {
     }
 }
 
-/// Whether a pod was made from an older template than its StatefulSet has now; `None` if that cannot be told yet.
+/// Whether a pod was made from an older template than its StatefulSet has now.
+///
+/// `None` if that cannot be told yet.
 fn is_outdated(set: &StatefulSet, pod: &Pod) -> Option<bool> {
     let status = set.status.as_ref()?;
     let current = status.observed_generation.is_some() && status.observed_generation == set.metadata.generation;

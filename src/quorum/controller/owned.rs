@@ -138,8 +138,9 @@ fn refused<K: Resource<DynamicType = ()>>(name: &str, error: RequestError) -> Re
     Ok(Blocked::Refused { kind, name, error }.to_string())
 }
 
-/// The object that takes the place of `found`: with its version, so that a change in between is seen, and with the notes of
-/// others.
+/// The object that takes the place of `found`.
+///
+/// It carries the version of `found`, so that a change in between is seen, and it keeps the annotations of others.
 fn over<K: Resource<DynamicType = ()> + Clone>(desired: &K, found: &K) -> K {
     let mut next = desired.clone();
     let mut annotations = found.annotations().clone();

@@ -24,11 +24,14 @@ use crate::quorum::model::status::Obstacle;
 use crate::quorum::model::{effective, status};
 use crate::time::Monotonic;
 
-/// An announced time that differs from the count by no more milliseconds stands: two readings of two clocks never agree.
+/// By how many milliseconds an announced time may differ from the count and still stand.
+/// Two readings of two clocks never agree.
 const ANNOUNCED_WITHIN: i64 = 1_000;
 
-/// What everything else rests on is published first: the membership epoch, and the settings that fences have to outlast
-/// before anything may use them. When the settings are to be looked at again, if they are being lowered.
+/// Publishes first what everything else rests on.
+///
+/// That is the membership epoch, and the settings that fences have to outlast before anything may use them. It returns
+/// when the settings are to be looked at again, if they are being lowered.
 pub(super) async fn begin(
     cluster: &Cluster<'_>,
     observed: &Observed<'_>,
@@ -48,7 +51,9 @@ pub(super) async fn begin(
     Ok(due)
 }
 
-/// Writes a change of the very state that was observed, and all that follows from it; nothing if the object has changed since.
+/// Writes a change of the very state that was observed, and all that follows from it.
+///
+/// It writes nothing if the object has changed since.
 pub(super) async fn write(
     cluster: &Cluster<'_>,
     observed: &Observed<'_>,
@@ -66,8 +71,10 @@ pub(super) async fn write(
     written.await
 }
 
-/// The last write of a reconciliation: everything that follows, and when fenced members may vote as it stands now. A leader that
-/// saw a process later than the one before it counts longer, and so do larger settings.
+/// The last write of a reconciliation: everything that follows from what was observed.
+///
+/// It also writes when fenced members may vote as it stands now. A leader that saw a process later than the leader
+/// before it counts longer, and larger settings make the count longer, too.
 pub(super) async fn conclude(cluster: &Cluster<'_>, observer: &Observer<'_>) -> Result<(), Error> {
     let observed = observer.observe();
     write(cluster, &observed, |status| announce_counts(status, cluster, &observed)).await
@@ -98,8 +105,10 @@ fn announce_counts(status: &mut RedisQuorumStatus, cluster: &Cluster<'_>, observ
     }
 }
 
-/// Until when a member still waits for its announced time, though its count has ended: this replica may know the API server's
-/// clock better now than when it announced the time, and users compare by that clock.
+/// Until when a member still waits for its announced time, though its count has ended.
+///
+/// This replica may know the API server's clock better now than when it announced the time, and users compare by that
+/// clock.
 pub(super) fn announced_later(cluster: &Cluster<'_>, look: &Look) -> Option<Monotonic> {
     let published = member_named(look.quorum.status.as_ref(), look.name())?;
     let left = published.rejoin_at?.as_millis() - cluster.api_now().0;

@@ -12,7 +12,8 @@ use crate::fence::{FenceStep, Reason};
 use crate::quorum::model::rollout::{Obstacle, RolloutStep};
 use crate::quorum::session::{ActError, MemberLink};
 
-/// Locks are looked at this often while an update waits for them: the controller does not hear of their renewals.
+/// How often locks are looked at while an update waits for them.
+/// The controller does not hear of their renewals.
 const LOCKS_PERIOD: Duration = Duration::from_secs(1);
 
 /// Takes one step of an update, if there is one; when to look again unless something happens.

@@ -37,8 +37,10 @@ fn clock_corrections(
     corrections(&told, clock, api, passed, ppm)
 }
 
-/// Records how the members' clocks stand, if that is not recorded yet or has to follow the API server's time. Before anything
-/// else: an admission needs the quorum's clock.
+/// Records how the members' clocks stand.
+///
+/// It does so if that is not recorded yet, or has to follow the API server's time. This comes before anything else: an
+/// admission needs the quorum's clock.
 pub(super) async fn keep(
     cluster: &Cluster<'_>,
     session: &QuorumSession,

@@ -236,7 +236,9 @@ fn in_the_way(found: &Secret, plan: &Plan) -> Option<String> {
     (!is_ours(found, &plan.uid)).then(|| Blocked::Foreign { kind, name }.to_string())
 }
 
-/// Whether a certificate has to be made: there is none of this authority with these names, or most of its life is over.
+/// Whether a certificate has to be made.
+///
+/// That is so if none of this authority has these names, or if most of its life has passed.
 fn is_due(data: &Data, authority: &Pair, names: &[String], now: i64) -> bool {
     let mut by_authority = data.clone();
     let pem = ByteString(authority.certificate.clone().into_bytes());

@@ -30,12 +30,15 @@ pub const FRESH: Duration = Duration::from_secs(5);
 /// Added to twice the rejoin delay. See [`lives`].
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// Who has renewed a claim last believes in it for less time than the record says it: what stands last is the record.
+/// How much sooner than the record an operator stops to believe in the claim that it renewed.
+/// So the record is what stands last.
 const BELIEVED_SHORTER: Duration = MARGIN;
 
-/// How long a claim counts that is not renewed any more: votes count for [`FRESH`] after it was renewed last, and what was promised
-/// with them lives for less than the rejoin delay. Twice that, and a margin, so that a member's clock may run fast, and an
-/// operator may be restarted, meanwhile.
+/// How long a claim counts that is not renewed any more.
+///
+/// Votes count for [`FRESH`] after the claim was renewed last, and promises that were made with them live for less than
+/// the rejoin delay. The result is twice that delay and a margin, so that meanwhile a member's clock may run fast, and
+/// an operator may be restarted.
 pub fn lives(rejoin_delay: Duration) -> Duration {
     rejoin_delay.saturating_mul(2).saturating_add(MARGIN)
 }
@@ -50,7 +53,9 @@ fn phase(lists: &Lists) -> i64 {
     }
 }
 
-/// What a quorum has to say of itself; `None` while the settings that its fences rest on are not published.
+/// What a quorum has to say of itself.
+///
+/// `None` while the settings that its fences rest on are not published.
 pub fn claim_of(quorum: &RedisQuorum) -> Option<Claim> {
     let published = effective::Effective::published(quorum)?;
     let (current, lists) = (effective::current(quorum), Lists::of(quorum));
@@ -98,7 +103,8 @@ pub struct Agreement {
     masters: BTreeMap<MemberName, SharedMaster>,
     /// The lists in force, those of our own members included.
     lists: Vec<Vec<MemberName>>,
-    /// Our claim has stood on every external member, and has not lapsed since: until then, unless it is renewed.
+    /// Until when our claim stands unless it is renewed.
+    /// Set once the claim has stood on every external member, and kept as long as it has not lapsed.
     joined_until: Option<Boottime>,
 }
 
@@ -138,10 +144,11 @@ impl Agreement {
         }
     }
 
-    /// What to ask this process for: our claim, and up to which time to live it is to be made, if it may be made.
+    /// What to ask this process for: our claim, and the longest ttl for which it may be made.
     ///
-    /// A newcomer claims only where the process has waited for its admission: an operator that was there before has renewed its own claim
-    /// by then, which the process forgot when it started. No claim is made before every other member was asked or did not answer.
+    /// The second is `None` while the claim may not be made. A newcomer claims only where the process has waited for
+    /// its admission: an operator that was there before has renewed its own claim by then, which the process forgot
+    /// when it started. No claim is made before every other member was asked or did not answer.
     pub fn question(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> Option<(Claim, Option<Duration>)> {
         let master = self.masters.get(member).filter(|master| master.role != Role::Leaver)?;
         let claim = self.claim.clone()?;
@@ -211,7 +218,9 @@ impl Agreement {
         self.masters.values().any(|master| master.role == Role::Voter)
     }
 
-    /// Whether the votes of this process count, if votes count at all: a member of our own, or one that holds our claim.
+    /// Whether the votes of this process count, if votes count at all.
+    ///
+    /// They count on a member of our own, and on one that holds our claim.
     pub fn counts(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> bool {
         let Some(master) = self.masters.get(member) else { return true };
         master.stands(run_id, now).zip(self.claim.as_ref()).is_some_and(|(look, claim)| look.is_so(claim))
@@ -230,8 +239,9 @@ impl Agreement {
         self.is_shared() && self.lists.iter().all(|list| list.iter().filter(has).count() > list.len() / 2)
     }
 
-    /// The longest time to live that may be brought into force: every external member says so at this moment. `None` while one
-    /// of them does not.
+    /// The longest time to live that may be brought into force.
+    ///
+    /// Every external member says so at this moment. `None` while one of them does not.
     pub fn settled(&self, now: Boottime) -> Option<Duration> {
         self.kept_everywhere(now).filter(|_| self.is_shared() && self.may_vote(now))
     }
@@ -266,7 +276,9 @@ impl Agreement {
         (look.run_id == *run_id).then_some(look.epoch)
     }
 
-    /// Whether the record of this process was seen a moment ago to say of our lists what there is to say now.
+    /// Whether the record of this process says of our lists what there is to say now.
+    ///
+    /// The record must have been seen a moment ago.
     pub fn is_told(&self, member: &MemberName, run_id: &RunId, now: Boottime) -> bool {
         let (Some(master), Some(claim)) = (self.masters.get(member), &self.claim) else { return false };
         let says = |look: &Look| (&look.list, look.newest, look.epoch) == (&claim.list, claim.newest, claim.epoch);
@@ -332,7 +344,9 @@ impl Agreement {
         kept?.into_iter().min()
     }
 
-    /// All of these have to hold our claim before the first vote; while no external member votes, those that are going to.
+    /// The members that all have to hold our claim before the first vote.
+    ///
+    /// While no external member votes, they are those that are going to.
     fn needed(&self) -> impl Iterator<Item = (&MemberName, &SharedMaster)> {
         let role = if self.is_shared() { Role::Voter } else { Role::Learner };
         self.masters.iter().filter(move |(_, master)| master.role == role)

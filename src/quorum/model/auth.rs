@@ -51,7 +51,8 @@ struct Passwords {
     rotation: Option<Rotation>,
     /// The last request that was carried out.
     rotated: Option<String>,
-    /// When they were made in place of lost ones, in milliseconds of Unix time; 0 for the first ones of a quorum.
+    /// When they were made in place of lost ones, in milliseconds of Unix time.
+    /// It is 0 for the first secrets of a quorum.
     #[serde(default)]
     made_anew: i64,
     /// Who the clients are; `None` in what a version before has written.
@@ -99,7 +100,9 @@ impl Auth {
         Self { seed: rand::random(), passwords: Passwords::of_nobody(now.0.max(1)) }
     }
 
-    /// Which secrets these are, for anyone to see; `None` for the first ones of a quorum, so that nothing shows in its objects.
+    /// Which secrets these are, in a form that anyone may see.
+    ///
+    /// `None` for the first secrets of a quorum, so that nothing shows in its objects.
     pub fn id(&self) -> Option<String> {
         (self.passwords.made_anew != 0).then(|| hex(&derive(&self.seed, &["id"])[..ID_BYTES]))
     }
@@ -199,7 +202,9 @@ impl Auth {
         Secret::new(hex(&self.derived(seed, member, user)))
     }
 
-    /// The other one that a process may know: while passwords are rotated, one that started with an older file.
+    /// The other password that a process may know.
+    ///
+    /// While passwords are rotated, a process that started with an older file knows that one.
     pub fn other_password(&self, member: &str, user: &str) -> Option<Secret> {
         let rotation = self.rotation()?;
         Some(match rotation.stage {

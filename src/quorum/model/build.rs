@@ -41,7 +41,9 @@ pub struct Transport {
     pub addresses: Vec<Option<Address>>,
 }
 
-/// Everything that a quorum needs in its own namespace, but for the auth Secret, which is never applied: it is made once.
+/// Everything that a quorum needs in its own namespace, except the auth Secret.
+///
+/// The auth Secret is made once, and never applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objects {
     /// redis.conf and ACL files.

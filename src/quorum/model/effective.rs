@@ -96,8 +96,10 @@ pub fn current(quorum: &RedisQuorum) -> Effective {
     Effective::published(quorum).map_or(wanted, |published| published.larger(wanted))
 }
 
-/// How long a fence waits under this very state of the quorum: an admission is written with its resourceVersion. Without a
-/// published maxTTL nothing is known about earlier promises, and no time is long enough.
+/// How long a fence waits under this very state of the quorum.
+///
+/// An admission is written with the resourceVersion of this state. Without a published maxTTL nothing is known about
+/// earlier promises, and no time is long enough.
 pub fn rejoin_delay_of(quorum: &RedisQuorum) -> Duration {
     if Effective::published(quorum).is_none() { Duration::MAX } else { current(quorum).rejoin_delay() }
 }
@@ -128,14 +130,17 @@ pub fn clock_rule(quorum: &RedisQuorum) -> Rule {
 /// The shortest maxTTL that there is.
 pub(in crate::quorum) const SHORTEST: Duration = Duration::from_secs(1);
 
-/// What may be published where masters are shared with others: a longer time to live comes into force only when their fences wait
-/// for it too, up to `settled`.
+/// What may be published where masters are shared with other operators.
+///
+/// A longer time to live comes into force only when their fences wait for it too, up to `settled`.
 pub fn shared(next: Effective, quorum: &RedisQuorum, settled: Option<Duration>) -> Effective {
     let published = Effective::published(quorum).map_or(SHORTEST, |published| published.max_ttl);
     Effective { max_ttl: next.max_ttl.min(published.max(settled.unwrap_or_default())), ..next }
 }
 
-/// Brings into force what all operators that share the masters have said to wait for, and no more than is wanted.
+/// Brings into force the time to live for which all operators that share the masters wait.
+///
+/// It is never more than the specification wants.
 pub fn settle(status: &mut RedisQuorumStatus, quorum: &RedisQuorum, settled: Duration) {
     let larger = whole_millis(settled.min(quorum.spec.max_ttl.get()));
     if status.max_ttl_in_force.is_some_and(|in_force| in_force < larger) {
@@ -211,7 +216,9 @@ mod tests {
         Monotonic::new(Duration::from_secs(seconds))
     }
 
-    /// Publishes what is next, as the leader does, at each of these seconds; the maxTTL in force after each.
+    /// Publishes what is next at each of these seconds, as the leader does.
+    ///
+    /// It returns the maxTTL in force after each of them.
     fn in_force(quorum: &mut RedisQuorum, count: &mut Option<Lowering>, steps: &[(u64, bool)]) -> Vec<u64> {
         let mut after = Vec::new();
         for (second, held) in steps {

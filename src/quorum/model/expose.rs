@@ -91,8 +91,9 @@ impl ExposePlan {
         Ok(Some(Self { type_, annotations, addresses, source_ranges }))
     }
 
-    /// The address that the user gave for a member, with the port of its Service if none was given; `None` as long as that is not
-    /// known.
+    /// The address that the user gave for a member.
+    ///
+    /// It has the port of the member's Service if the user gave none. `None` as long as that port is not known.
     pub fn given(&self, index: usize, service: Option<&Service>) -> Option<Address> {
         let given = self.addresses.get(index)?.clone();
         match (given.port, self.type_) {
@@ -102,8 +103,10 @@ impl ExposePlan {
         }
     }
 
-    /// Where peers outside reach a member: where the user says, or else by its load balancer, or by the node that it is on (any
-    /// other node will do).
+    /// Where peers outside reach a member.
+    ///
+    /// They reach it at the address that the user gave, else by its load balancer, or by the node that it is on (any
+    /// other node works, too).
     pub fn address(&self, index: usize, service: Option<&Service>, node: Option<&Node>) -> Option<Address> {
         if self.addresses.get(index).is_some() {
             return self.given(index, service);

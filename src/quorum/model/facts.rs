@@ -33,8 +33,9 @@ pub fn speaks_tls(pod: &Pod) -> bool {
     volumes.is_some_and(|volumes| volumes.iter().any(|volume| volume.name == TLS_VOLUME))
 }
 
-/// The key of the ACL file that a member's pod mounts, which tells the secrets that its first process was started with. The
-/// volumes of a pod cannot be changed.
+/// The key of the ACL file that a member's pod mounts.
+///
+/// It tells the secrets that the pod's first process was started with: the volumes of a pod cannot be changed.
 pub fn acl_key(pod: &Pod) -> Option<&str> {
     let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
     let config = volumes.iter().find(|volume| volume.name == CONFIG_VOLUME)?.secret.as_ref()?;
@@ -56,7 +57,8 @@ pub struct Whereabouts<'a> {
     /// The pod that has the member's name, and the one that is gone, whichever it is. Its pod may have been deleted by force: what the
     /// record says of the same process stays, or it could not be told later on which node it may still run.
     pub pods: [Option<&'a Pod>; 2],
-    /// The container that its pod showed running before it answered last: the process is in that one, or in a later one.
+    /// The container that its pod showed running before it answered last.
+    /// The process is in that container, or in a later one.
     pub container: Option<&'a str>,
     /// What the status says.
     pub record: &'a Record,

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-/// A Lease that is gone for so long has no replica that would renew it: a deleted one comes again within seconds.
+/// A Lease that is gone for so long has no replica that would renew it.
+/// A Lease that was only deleted comes again within seconds.
 const ABSENT: Duration = Duration::from_secs(60);
 /// A Lease that stands still for so long belongs to an installation without replicas.
 const UNCHANGED: Duration = Duration::from_secs(600);

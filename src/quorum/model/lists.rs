@@ -63,7 +63,9 @@ impl Lists {
         self.in_force().any(|list| list.iter().any(|member| member == name))
     }
 
-    /// Whether these members share one with every majority of each list: without them nothing can be granted.
+    /// Whether these members share one with every majority of each list.
+    ///
+    /// Then nothing can be granted without them.
     pub fn meet_every_majority(&self, members: &[String]) -> bool {
         self.in_force()
             .all(|list| list.iter().filter(|member| members.contains(member)).count() >= meets_every_majority(list))

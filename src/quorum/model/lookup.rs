@@ -33,8 +33,10 @@ pub enum LookupError {
     NamespaceNotAllowed { quorum: String, namespace: String },
 }
 
-/// The quorum that a lock uses; `find` gives one by its name, `default` is that of locks which name none, `namespace` is the object of the
-/// lock's namespace, if known.
+/// The quorum that a lock uses.
+///
+/// `find` gives a quorum by its name, `default` is the quorum of locks that name none, and `namespace` is the object of
+/// the lock's namespace, if it is known.
 pub fn quorum_of(
     lock: &DistributedLock,
     find: impl FnOnce(&ObjectRef<RedisQuorum>) -> Option<Arc<RedisQuorum>>,
@@ -61,8 +63,10 @@ pub fn quorum_of(
     }
 }
 
-/// Where an older version of the operator, which recorded no quorum with a hold, had granted it: by the specification, and by the
-/// annotation that made a quorum the default. `Err`: that cannot be told.
+/// The quorum on which an older version of the operator had granted this lock.
+///
+/// Such a version recorded no quorum with a hold. It went by the specification, and by the annotation that made a
+/// quorum the default. `Err`: that cannot be told.
 pub fn formerly_used(
     lock: &DistributedLock,
     quorums: &[Arc<RedisQuorum>],
@@ -87,8 +91,10 @@ pub fn is_marked_as_default(quorum: &RedisQuorum) -> bool {
     quorum.annotations().get(DEFAULT_QUORUM_ANNOTATION).is_some_and(|value| value == "true")
 }
 
-/// Whether what a lock holds, ending or not, may be on this very quorum: by the record of the hold, whatever the specification or the
-/// default says by now. A record of an older version names none; then a lock of which that cannot be told may be one of ours.
+/// Whether what a lock holds, ending or not, may be on this very quorum.
+///
+/// The record of the hold tells it, whatever the specification or the default says by now. A record of an older version
+/// names no quorum; then a lock of which that cannot be told may be one of ours.
 pub fn holds_on(lock: &DistributedLock, quorum: &RedisQuorum, quorums: &[Arc<RedisQuorum>]) -> bool {
     let Some(holder) = lock.status.as_ref().and_then(|status| status.holder.as_ref()) else { return false };
     match &holder.quorum {

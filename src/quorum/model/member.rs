@@ -28,7 +28,8 @@ pub struct MemberView {
     pub confirmed: bool,
     /// No vote is possible under the epoch before with it: see [`super::membership::is_closed`].
     pub closed: bool,
-    /// It leaves, does not answer, and a person has said that it is dead: see [`super::membership::is_declared_dead`].
+    /// It leaves, does not answer, and a person has said that it is dead.
+    /// See [`super::membership::is_declared_dead`].
     pub dead: bool,
 }
 
@@ -44,8 +45,8 @@ pub enum Standing {
     /// It may not vote: there is nothing to lose.
     #[default]
     Out,
-    /// Its process was started with secrets that were lost since, and refuses the ones that took their place: the operator cannot
-    /// close it, and does not count its votes.
+    /// Its process was started with secrets that were lost since, and refuses those that took their place.
+    /// The operator cannot close it, and does not count its votes.
     Lost,
 }
 

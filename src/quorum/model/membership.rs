@@ -32,11 +32,13 @@ pub fn users_since(status: Option<&RedisQuorumStatus>, name: &str, lists: &Lists
     member_named(status, name).and_then(|member| member.epoch).unwrap_or(unknown)
 }
 
-/// Whether no vote is possible under the epoch before with this member: its users are closed on the process that may be open, or no
-/// process may be. It stays so, since everything that is admitted from now on is opened under the epoch of now.
+/// Whether no vote is possible under the epoch before with this member.
 ///
-/// On a master that others run it is the record on the process that refuses those users. Another process has forgotten the record,
-/// but who still has the epoch before has not admitted that process.
+/// Its users are closed on the process that may be open, or no process may be open. It stays so, since everything that
+/// is admitted from now on is opened under the epoch of now.
+///
+/// On a master that others run it is the record on the process that refuses those users. Another process has forgotten
+/// the record, but an operator that still has the epoch before has not admitted that process.
 pub fn is_closed(quorum: &RedisQuorum, name: &str, lists: &Lists) -> bool {
     let status = quorum.status.as_ref();
     users_since(status, name, lists) >= lists.epoch
@@ -65,8 +67,8 @@ pub struct Others<'a> {
     pub unclaimed: &'a [String],
     /// Operators that do not count the new list, or not for long, as `namespace/name`.
     pub behind: &'a [String],
-    /// Members with which no operator can vote that has not heard what the status says is announced: their records say it, or no
-    /// other operator can use them.
+    /// Members with which no operator can vote that has not heard of the change.
+    /// The records of these members say what the status says is announced, or no other operator can use them.
     pub told: &'a [String],
 }
 

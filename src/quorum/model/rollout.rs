@@ -90,7 +90,9 @@ pub fn decide(view: &View<'_>) -> RolloutStep {
     }
 }
 
-/// All members are waited for, the next one included: one that is silent would not be closed, and a lock cannot be on it.
+/// What an update waits for: all members, the next one to replace included.
+///
+/// A silent member could not be closed, and a lock cannot be on it.
 fn obstacle(view: &View<'_>) -> Option<Obstacle> {
     let away = names(view.members, |member| member.standing != Standing::Admitted);
     if !away.is_empty() {

@@ -79,7 +79,9 @@ pub fn decide(view: &View<'_>) -> RotationStep {
     }
 }
 
-/// A process may have started with an older file, so passwords that were rotated once are confirmed ever after.
+/// The next step while no rotation is under way.
+///
+/// A process may have started with an older file, so after the first rotation passwords are confirmed always.
 fn idle(view: &View<'_>) -> RotationStep {
     match view.wanted {
         Some(wanted) if ![FINISH, ""].contains(&wanted) && view.rotated != Some(wanted) => {

@@ -65,7 +65,8 @@ pub enum SecretsStep {
     },
     /// In place of the lost ones.
     MakeAnew,
-    /// A person has to look at the Secret that is there: it may be a slip of the hand, and what is in it worth more than new ones.
+    /// A person has to look at the Secret that is there.
+    /// It may be a slip of the hand, and its content worth more than new secrets.
     AwaitPerson,
 }
 

@@ -15,7 +15,8 @@ use crate::time::ClockOffset;
 /// Members that agree are not farther apart. They part only by drift, as long as no leader reaches the API server.
 const AGREEMENT: i64 = 1_000_000;
 
-/// The leader moves what is recorded when the quorum's clock is off by so much, and by so much at most in one write.
+/// By how much the quorum's clock must be off before the leader moves what is recorded.
+/// It is also the most that the leader moves in one write.
 pub const STEP: i64 = 20_000;
 
 /// What an admitted process tells whose votes count.

@@ -8,8 +8,9 @@ use crate::{
 };
 
 impl Plan {
-    /// The users of this epoch on a member, with its own passwords: the operator's first, then those of clients that can vote, then
-    /// those that only look.
+    /// The users of this epoch on a member, with its own passwords.
+    ///
+    /// The operator's user is the first. The users of clients that can vote follow, then those that only look.
     pub fn user_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
         let mut rules = self.voting_rules_of(auth, member, self.lists.epoch);
         rules.extend(self.reader_rules(auth, member));
@@ -49,8 +50,10 @@ impl Plan {
         self.locker_rule(auth, member, self.lists.epoch + 1)
     }
 
-    /// The users that are open on a member while it may vote: the operator's, the probe's, those that only look, and the clients'
-    /// that can vote if clients know of this list alone.
+    /// The users that are open on a member while it may vote.
+    ///
+    /// These are the operator's, the probe's, those of clients that only look, and, if clients know of this list alone,
+    /// those of clients that can vote.
     pub fn open_rules(&self, auth: &Auth, member: &str) -> Vec<UserRule> {
         let mut rules = self.voting_rules_of(auth, member, self.lists.epoch);
         if !self.lists.lets_clients_in(member) {
@@ -66,8 +69,9 @@ impl Plan {
         (since..self.lists.epoch).flat_map(|epoch| self.voting_rules_of(auth, member, epoch)).collect()
     }
 
-    /// All users that may be open on a member on which those of epochs before `since` are closed: with them closed it gives
-    /// no votes.
+    /// All users that may be open on a member on which the users of epochs before `since` are closed.
+    ///
+    /// With all of them closed the member gives no votes.
     pub fn closing_rules(&self, auth: &Auth, member: &str, since: i64) -> Vec<UserRule> {
         let mut rules = self.former_rules(auth, member, since);
         rules.extend(self.user_rules(auth, member));

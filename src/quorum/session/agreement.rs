@@ -10,7 +10,9 @@ use crate::quorum::model::plan::MemberPlan;
 use crate::redlock::MemberName;
 use parking_lot::{Mutex, MutexGuard};
 
-/// What the operators that share masters say to each other, as this replica knows it: the links read it, the votes rest on it.
+/// What the operators that share masters say to each other, as this replica knows it.
+///
+/// The links read it, and the votes rest on it.
 #[derive(Clone)]
 pub struct SharedAgreement(Arc<Mutex<Agreement>>);
 

@@ -30,7 +30,8 @@ struct State {
     own: Option<OwnClocks>,
     together: Option<(Step, Boottime)>,
     recorded: Option<RecordedClocks>,
-    /// Processes of which something was recorded, by a leader that knew more perhaps, since they were heard.
+    /// Processes of which something was recorded since they were heard.
+    /// A leader that perhaps knew more has recorded it.
     news: BTreeSet<RunId>,
     /// The quorum's clock, once it was known.
     quorum: Option<Known>,
@@ -46,8 +47,10 @@ struct Known {
 }
 
 impl Known {
-    /// The earliest time that the quorum's clock may show: a replica that hears no member may carry it for long, and a validity that it
-    /// publishes must not be later than the members' memory.
+    /// The earliest time that the quorum's clock may show.
+    ///
+    /// A replica that hears no member may carry the clock for long, and a validity that it publishes must not be later
+    /// than the members' memory.
     fn earliest(self, at: Boottime, ppm: u32) -> UnixMicros {
         let carried = ClockOffset::exactly(self.offset, self.told).aged(at, ppm);
         time_at(carried.least(), at)
@@ -101,13 +104,17 @@ impl ClockGuard {
         self.reckon(&mut state);
     }
 
-    /// The earliest time that the quorum's clock may show at this moment of our boot-time clock; `None` while it is not known.
+    /// The earliest time that the quorum's clock may show at this moment of our boot-time clock.
+    ///
+    /// `None` while it is not known.
     pub fn quorum_time(&self, at: Boottime) -> Option<UnixMicros> {
         let state = self.state();
         Some(state.quorum?.earliest(at, state.rule.drift.ppm))
     }
 
-    /// What the quorum's clock is reckoned from, as it is known at `now`, and the clock less our boot-time clock.
+    /// What the quorum's clock is reckoned from, as it is known at `now`.
+    ///
+    /// The second value is the quorum's clock less our boot-time clock.
     pub(crate) fn testimonies(&self, now: Boottime) -> (Vec<Testimony>, Option<i64>) {
         let state = self.state();
         (state.testimonies(Some(now)), state.quorum.map(|known| known.offset))

@@ -17,9 +17,11 @@ impl QuorumSession {
         (agreement.may_vote(now) && agreement.counts(link.name(), &run_id, now)).then_some(run_id)
     }
 
-    /// Who may vote at this moment: the admitted processes (rule 5), while their clocks run as they did (rule 9), and while no operator
-    /// that shares them disagrees (rule 8). A member that has no connection yet counts as one that never answers. Those that join
-    /// are asked, too, so that they get the keys, but they are in no list.
+    /// The members that may vote at this moment.
+    ///
+    /// These are the admitted processes (rule 5), while their clocks run as they did (rule 9), and while no operator
+    /// that shares them disagrees (rule 8). A member that has no connection yet counts as one that never answers.
+    /// Members that join are asked, too, so that they get the keys, but they are in no list.
     pub fn electorate(&self) -> Electorate {
         let quorum = self.quorum();
         let lists = Lists::of(&quorum);
@@ -37,7 +39,9 @@ impl QuorumSession {
         Electorate::joint(electors.collect(), names(former), names(&lists.voters)).with_clock_check(self.clocks.clone())
     }
 
-    /// Resolves when locks can be taken: the secrets are known, and a majority of the members is admitted and connected.
+    /// Resolves when locks can be taken.
+    ///
+    /// Then the secrets are known, and a majority of the members is admitted and connected.
     pub async fn ready(&self) {
         let mut announcements = self.announcements.subscribe();
         while !self.is_ready() {

@@ -145,7 +145,9 @@ impl MemberLink {
         self.seen().clone().view(address)
     }
 
-    /// Whether a script, or one after the other, has kept the member busy for so long that nothing but its end helps.
+    /// Whether scripts have kept the member busy for so long that only its end helps.
+    ///
+    /// It may be one script, or several in a row.
     pub fn is_stuck(&self) -> bool {
         self.seen().looks.is_stuck(self.now())
     }
@@ -170,8 +172,9 @@ impl MemberLink {
         self.seen().looks.bound = bound;
     }
 
-    /// Keys beyond the bound on the process that answers; `None` until it has been looked through, and on replicas that do not
-    /// lead.
+    /// Keys beyond the bound on the process that answers.
+    ///
+    /// `None` until the process has been looked through, and on replicas that do not lead.
     pub fn ttls(&self) -> Option<TtlReport> {
         let seen = self.seen();
         seen.looks.ttls(&seen.processes.last().filter(|_| seen.processes.answers())?.run_id)
@@ -237,7 +240,9 @@ impl MemberLink {
         seen.pod_uid = Some(target.pod_uid.clone());
     }
 
-    /// Watches the member at one target, one connection after the other; each learns again which process it is.
+    /// Watches the member at one target, with one connection after the other.
+    ///
+    /// Each connection learns again which process it is.
     async fn stay(&self, target: &Target) {
         let mut failures = 0;
         loop {

@@ -39,8 +39,10 @@ impl Links {
         self.lock().clone()
     }
 
-    /// Starts the links of new members, and ends those of members that are no more or are somewhere else under the same name. The
-    /// others stay as they are: what they have seen is what a fence counts from.
+    /// Starts the links of new members, and ends those of former ones.
+    ///
+    /// A member that is somewhere else under the same name is a new one. The other links stay as they are: what they
+    /// have seen is what a fence counts from.
     pub(super) fn follow(&self, members: Vec<MemberPlan>) {
         let mut list = self.lock();
         if list.len() == members.len() && list.iter().zip(&members).all(|(link, member)| link.plan().is_same(member)) {

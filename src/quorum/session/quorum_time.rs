@@ -18,8 +18,9 @@ pub(crate) struct TimeView {
 }
 
 impl QuorumSession {
-    /// The time of this quorum at this moment of our boot-time clock, by which the times of its locks are written and judged. `None`
-    /// while this replica does not know it.
+    /// The time of this quorum at this moment of our boot-time clock.
+    ///
+    /// The times of its locks are written and judged by it. `None` while this replica does not know it.
     pub fn quorum_time(&self, at: Boottime) -> Option<UnixMillis> {
         Some(UnixMillis(self.clocks.quorum_time(at)?.0.div_euclid(1_000)))
     }
@@ -31,8 +32,9 @@ impl QuorumSession {
         TimeView { told, clock, api: self.api_offset(now) }
     }
 
-    /// What has to be added to the clock of this process to give the quorum's, as it runs now: for its admission. Where the quorum's
-    /// clock is not known it begins as the API server's.
+    /// What has to be added to the clock of this process to give the quorum's clock, as it runs now.
+    ///
+    /// An admission records it. Where the quorum's clock is not known it begins as the API server's.
     pub(crate) fn clock_offset_of(&self, process: &Observation) -> i64 {
         let TimeView { clock, api, .. } = self.time_view();
         let sample = &process.clock;

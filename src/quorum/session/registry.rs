@@ -20,7 +20,8 @@ use crate::{
     runtime::{cache::Change, context::Context, panics::caught_in},
 };
 
-/// News that a slow reader may fall behind before it is told nothing in particular changed, and looks at everything.
+/// How many news a slow reader may miss.
+/// A reader that misses more is told that something changed, and looks at everything.
 const CAPACITY: usize = 1024;
 /// Between two looks whether a session has panicked, or has rested.
 const ROUND: Duration = Duration::from_millis(250);
@@ -38,7 +39,9 @@ struct Registry {
 }
 
 impl Sessions {
-    /// No sessions yet, and the task that follows the caches, on every replica, as long as the result or a clone of it lives.
+    /// Starts without sessions, and returns the task that follows the caches.
+    ///
+    /// The task runs on every replica, as long as the result or a clone of it lives.
     pub fn start(context: Context) -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (announcements, _) = broadcast::channel(CAPACITY);
         let (by_quorum, nodes, restarts) = (Mutex::default(), Mutex::default(), Mutex::default());

@@ -40,7 +40,9 @@ struct Shown {
 }
 
 impl Shown {
-    /// The container of a process of this pod that was asked at `asked` and has answered, as far as it was shown by then.
+    /// The container of a process of this pod, as far as it was shown when the process was asked.
+    ///
+    /// `asked` is the moment of the question that the process has answered.
     fn container_of(&mut self, pod_uid: &str, run_id: &RunId, asked: Boottime) -> Option<String> {
         if self.pod_uid != pod_uid || asked < self.since {
             return None;
@@ -70,21 +72,27 @@ impl Timers {
         }
     }
 
-    /// The container that the member's pod showed running before this process of it was asked, and answered.
+    /// The container that the member's pod showed running before this process of it was asked.
+    ///
+    /// The process has answered since.
     pub(crate) fn container_of(&self, member: &str, pod_uid: &str, run_id: &RunId, asked: Boottime) -> Option<String> {
         let mut containers = self.containers.lock();
         containers.get_mut(member)?.container_of(pod_uid, run_id, asked)
     }
 
-    /// Since when this replica has known that the pod with this UID is gone; from now on, if it did not know yet. Every replica
-    /// keeps this of every process that matters, so that a change of leader starts no wait again.
+    /// Since when this replica has known that the pod with this UID is gone.
+    ///
+    /// It is from now on, if this replica did not know yet. Every replica keeps this of every process that matters, so
+    /// that a change of leader starts no wait again.
     pub(crate) fn gone_since(&self, pod_uid: &str) -> Monotonic {
         let mut gone = self.gone.lock();
         *gone.entry(pod_uid.to_owned()).or_insert_with(|| self.clock.monotonic())
     }
 
-    /// Since when this replica has known that the member can make no promise any more, by this process or, without one, by any; from
-    /// now on, if it did not know yet. Kept beyond a term, so that the end of a quorum waits once, whichever replica leads.
+    /// Since when this replica has known that the member can make no promise any more.
+    ///
+    /// It is from now on, if this replica did not know yet. Without a `process` it holds for every process of the
+    /// member. It is kept beyond a term, so that the end of a quorum waits once, whichever replica leads.
     pub(crate) fn harmless_since(&self, member: &str, process: Option<&str>) -> Monotonic {
         let mut harmless = self.harmless.lock();
         if process.is_some() {
@@ -116,7 +124,10 @@ impl Timers {
         since.filter(|(of, _)| *of == epoch).map(|(_, since)| since)
     }
 
-    /// A pod that is there is not gone, even if this replica's cache once lagged behind the status and did not have it yet.
+    /// Notes whether the pod with this UID is there.
+    ///
+    /// A pod that is there is not gone, even if this replica's cache once lagged behind the status and did not have it
+    /// yet.
     pub(super) fn note_pod(&self, pod_uid: &str, is_there: bool) {
         if is_there {
             self.gone.lock().remove(pod_uid);

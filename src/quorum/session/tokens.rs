@@ -136,8 +136,10 @@ mod tests {
         assert_eq!((tokens.highest(), tokens.floor()), (token(40), token(5_000_000)));
     }
 
-    /// Members that start one after the other, each restored from the floor that the one before has raised, and all of them again as
-    /// often as can be: twice the shortest rejoin delay lies between a quorum and the next one of its name, and is always more.
+    /// Members start one after the other, each restored from the floor that the one before has raised.
+    ///
+    /// All of them start again as often as they can: twice the shortest rejoin delay lies between a quorum and the next
+    /// one of its name, and is always more.
     #[test]
     fn restored_counters_stay_near_the_clock() {
         const SHORTEST_DELAY: i64 = 1_000_000;

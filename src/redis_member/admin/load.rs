@@ -216,11 +216,13 @@ impl AdminConnection {
         }
     }
 
-    /// Ends a running script, and looks who has sent long ones, in one breath: where the next one begins at once there is no other
-    /// moment to look. `None`: the member was busy, or does not let the operator look.
+    /// Ends a running script and looks who has sent long ones, in one step.
     ///
-    /// The operator may not read the log of slow commands, and gives itself the one command for this one moment: a user that may
-    /// change users can do so anyway.
+    /// Where the next script begins at once there is no other moment to look. `None`: the member was busy, or does not
+    /// let the operator look.
+    ///
+    /// The operator may not read the log of slow commands, so it gives itself the one command for this one moment. A
+    /// user that may change users can do so anyway.
     ///
     /// # Errors
     /// If there is no answer in time, or the script has written and cannot be ended (`UNKILLABLE`).

@@ -93,9 +93,10 @@ impl AdminConnection {
         self.guarded(epoch, rules).await
     }
 
-    /// Gives the operator's user, and these of others, their passwords and leaves all else as it is; with `cut` the connections
-    /// of these users end, all but this one, so that no client stays connected with a password that is no longer accepted. Guarded by
-    /// the epoch like opening.
+    /// Gives the operator's user, and these of others, their passwords and leaves all else as it is.
+    ///
+    /// With `cut` the connections of these users end, all but this one. So no client stays connected with a password
+    /// that is no longer accepted. Guarded by the epoch like opening.
     ///
     /// # Errors
     /// If there is no answer in time: they may or may not have them.
@@ -120,11 +121,12 @@ impl AdminConnection {
         self.guarded(epoch, commands).await
     }
 
-    /// Has the process read its certificate and key again, from these paths of its own, for connections from now on. Those that
-    /// are there stay.
+    /// Has the process read its certificate and key again, from these paths of its own.
     ///
-    /// No user has CONFIG: the operator gives itself the one command for this one moment. A user that may change users can do so
-    /// anyway, and what is set does not outlive the process.
+    /// They count for connections from now on, and those that are there stay.
+    ///
+    /// No user has CONFIG: the operator gives itself the one command for this one moment. A user that may change users
+    /// can do so anyway, and what is set does not outlive the process.
     ///
     /// # Errors
     /// If there is no answer in time, or the files are missing or do not belong together; then all is as it was.

@@ -25,7 +25,8 @@ use crate::{
 const RELUCTANCE: Duration = Duration::from_millis(1_500);
 /// Another replica wrote into the Lease in between: read it again, so many times at once.
 const CONFLICTS: usize = 3;
-/// A wish that is this old is dropped when the quorum is reached: by then the links have noticed if members are silent.
+/// How old a wish may be when the quorum is reached, before it is dropped.
+/// By then the links have noticed if members are silent.
 const WISH_AGE: Duration = Duration::from_secs(5);
 
 /// What an attempt came to.

@@ -21,7 +21,8 @@ pub(super) const ANNOTATION: &str = "redlock-operator.io/hand-over";
 /// On a Lease that was handed over: the quorum that its holder could not reach. Replicas of the version before read it.
 pub(super) const OUT_OF_REACH_ANNOTATION: &str = "redlock-operator.io/out-of-reach";
 
-/// So many quorums are named at once, and so many standbys and records are kept: the notes stay small, whatever is out of reach.
+/// How many quorums are named at once.
+/// The numbers of quorums, standbys and records are bounded, so that the notes stay small whatever cannot be reached.
 const NAMED: usize = 8;
 const LISTED: usize = 16;
 const STANDBYS: usize = 8;
@@ -144,8 +145,10 @@ impl Memory {
         notes.records.retain(|quorum, _| self.age(quorum, now, api_now).is_some_and(|age| age < CALM));
     }
 
-    /// How long ago the last hand-over was: by the time that it wrote, or since it was first seen here, whichever is longer. A wrong
-    /// time in the Lease only makes the next one come sooner.
+    /// How long ago the last hand-over was.
+    ///
+    /// It is the longer of two: by the time that the hand-over wrote, or since it was first seen here. A wrong time in
+    /// the Lease only makes the next one come sooner.
     fn age(&self, quorum: &str, now: Boottime, api_now: UnixMillis) -> Option<Duration> {
         let (record, since) = self.0.get(quorum)?;
         let written = u64::try_from(api_now.0.saturating_sub(record.at)).map_or(Duration::ZERO, Duration::from_millis);
@@ -185,7 +188,9 @@ pub(super) enum Prospect {
 }
 
 impl Holder<'_> {
-    /// What the holder is to name, most pressing first: what it wishes to hand over for, and what it has not reached for a while.
+    /// What the holder is to name, most pressing first.
+    ///
+    /// It names what it wishes to hand over for, and what it has not reached for a while.
     pub(super) fn missing<'a>(&'a self, wishes: impl Iterator<Item = &'a str>) -> Vec<String> {
         let wished = wishes.filter(|quorum| self.reach.knows(quorum));
         let mut missing: Vec<String> = Vec::new();

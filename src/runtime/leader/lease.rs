@@ -21,8 +21,9 @@ const EPOCH_LEAD: i64 = 31 * 86_400;
 pub(super) enum Verdict {
     /// It is ours, in the term that we know: renew it.
     Renew,
-    /// No replica holds it, its holder has not renewed it for its whole duration, or it is ours and we know of no such term: take it, for
-    /// a new term.
+    /// Take it, for a new term.
+    /// No replica holds it, its holder has not renewed it for its whole duration, or it is ours and we know of no such
+    /// term.
     Take,
     /// Another replica holds it.
     Wait,
@@ -104,8 +105,10 @@ pub(super) fn highest_known(before: Option<i32>, lease: Option<i32>) -> Option<i
     }
 }
 
-/// The epoch of a new term: above the last one that is known, and above any of a Lease that was deleted since. None if there is none
-/// above: a term with the epoch of an earlier one could not be told from it, and who led then could still act.
+/// The epoch of a new term.
+///
+/// It is above the last one that is known, and above any of a Lease that was deleted since. `None` if there is none
+/// above: a term with the epoch of an earlier one could not be told from it, and the earlier leader could still act.
 #[must_use]
 pub(super) fn next_epoch(last: Option<i32>, now: UnixMillis) -> Option<i32> {
     let by_clock = by_clock(now);

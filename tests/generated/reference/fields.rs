@@ -8,7 +8,22 @@ use serde_json::Value;
 use super::page;
 
 /// Of these Kubernetes' own documentation tells the fields.
-const KUBERNETES: [&str; 3] = ["affinity", "topologySpreadConstraints", "tolerations"];
+const KUBERNETES: [(&str, &str); 7] = [
+    ("affinity", "As in a Pod."),
+    ("topologySpreadConstraints", "As in a Pod."),
+    ("tolerations", "As in a Pod."),
+    ("resources", "As in a Pod."),
+    ("imagePullSecrets", "As in a Pod."),
+    ("selector", "As in a Deployment: `matchLabels` and `matchExpressions`."),
+    (
+        "conditions",
+        "As in every object: `type`, `status`, `reason`, `message`, `lastTransitionTime`, `observedGeneration`.",
+    ),
+];
+
+fn as_in_kubernetes(name: &str) -> Option<&'static str> {
+    KUBERNETES.iter().find(|(field, _)| *field == name).map(|(_, text)| *text)
+}
 
 fn type_of(schema: &Value) -> String {
     let name = schema["type"].as_str().unwrap_or("integer or string");
@@ -16,12 +31,22 @@ fn type_of(schema: &Value) -> String {
         "array" => format!("list of {}", type_of(&schema["items"])),
         "object" if schema["additionalProperties"].is_object() => "map".to_owned(),
         name if name == "string" && is_duration(schema) => "duration".to_owned(),
+        name if name == "string" && is_time(schema) => "time".to_owned(),
         name => name.to_owned(),
     }
 }
 
 fn is_duration(schema: &Value) -> bool {
     schema["pattern"].as_str().is_some_and(|pattern| pattern.contains("ms)+$"))
+}
+
+fn is_time(schema: &Value) -> bool {
+    schema["pattern"].as_str().is_some_and(|pattern| pattern.contains("T[0-9]{2}:[0-9]{2}"))
+}
+
+/// A bound that is there for the width of the number only.
+fn is_width(bound: &Value) -> bool {
+    bound.as_f64().is_some_and(|bound| bound.abs() >= f64::from(i32::MAX))
 }
 
 /// One line of JSON without quotes around texts.
@@ -39,19 +64,20 @@ fn limits(schema: &Value, required: bool) -> String {
     if let Some(values) = schema["enum"].as_array() {
         add(values.iter().map(|value| format!("`{}`", plain(value))).collect::<Vec<_>>().join(", "));
     }
-    match (schema.get("minimum"), schema.get("maximum")) {
+    let bound = |name: &str| schema.get(name).filter(|bound| !is_width(bound));
+    match (bound("minimum"), bound("maximum")) {
         (Some(least), Some(most)) => add(format!("{} to {}", plain(least), plain(most))),
         (Some(least), None) => add(format!("at least {}", plain(least))),
         (None, Some(most)) => add(format!("at most {}", plain(most))),
         (None, None) => {}
     }
-    if let (Some(most), false) = (schema.get("maxLength"), is_duration(schema)) {
+    if let (Some(most), false) = (schema.get("maxLength"), is_duration(schema) || is_time(schema)) {
         add(format!("at most {most} characters"));
     }
     if let Some(most) = schema.get("maxItems") {
         add(format!("at most {most} items"));
     }
-    if let Some(pattern) = schema["pattern"].as_str().filter(|_| !is_duration(schema)) {
+    if let Some(pattern) = schema["pattern"].as_str().filter(|_| !is_duration(schema) && !is_time(schema)) {
         add(format!("matches `{}`", pattern.replace('|', "\\|")));
     }
     found.join("; ")
@@ -66,7 +92,8 @@ fn rules(schema: &Value, path: &str, found: &mut Vec<(String, String, bool)>) {
         found.push((at, rule["message"].as_str().unwrap_or_default().to_owned(), changes));
     }
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        if !KUBERNETES.contains(&name.as_str()) {
+        // A rule on a selector is ours.
+        if as_in_kubernetes(name).is_none() || name == "selector" {
             rules(field, &format!("{path}.{name}"), found);
         }
     }
@@ -85,9 +112,9 @@ fn rows(schema: &Value, path: &str, rules: &[(String, String, bool)], text: &mut
             limits += if limits.is_empty() { "cannot be changed" } else { "; cannot be changed" };
         }
         let default = field.get("default").map(|default| format!("`{}`", plain(default))).unwrap_or_default();
-        let own = !KUBERNETES.contains(&name.as_str());
+        let kubernetes = as_in_kubernetes(name);
         let description = field["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");
-        let description = if own { description } else { format!("{description} As in a Pod.") };
+        let description = kubernetes.map_or(description.clone(), |text| format!("{description} {text}"));
         writeln!(
             text,
             "| `{}` | {} | {default} | {limits} | {} |",
@@ -96,7 +123,7 @@ fn rows(schema: &Value, path: &str, rules: &[(String, String, bool)], text: &mut
             description.trim()
         )
         .unwrap();
-        if own {
+        if kubernetes.is_none() {
             rows(field, &path, rules, text);
             rows(&field["items"], &format!("{path}[]"), rules, text);
         }
@@ -126,7 +153,7 @@ fn every_field_of_every_kind_is_on_a_page() {
         }
         let introduction = format!(
             "{} `kubectl explain {short} --recursive` shows the same. A duration is whole numbers with the units ms, s, m and h, for example \
-             `1m30s`. Fields without a default are empty.",
+             `1m30s`. A time is in UTC, for example `2026-11-21T19:03:07.412Z`. A field without a default is empty.",
             schema["description"].as_str().unwrap()
         );
         page(&format!("{}.md", kind.to_lowercase()), kind, &introduction, &body);

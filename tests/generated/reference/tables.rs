@@ -2,12 +2,11 @@
 
 use std::fmt::Write;
 
-use serde_json::Value;
-
 use super::{
     page,
     source::{block, items, read},
 };
+use crate::chart::all_values;
 
 #[test]
 fn annotations_and_labels_are_on_one_page() {
@@ -92,62 +91,16 @@ fn metrics_are_on_one_page() {
     let introduction = "\
 What `/metrics` on port 8080 of each replica has. Every replica reports what it sees, so take `max` and not `sum` over replicas of gauges of locks \
 and members. [monitoring.md](../monitoring.md) has probes and alerts.";
-    let body = format!("| metric | type | labels | counts |\n|---|---|---|---|\n{}", rows.join("\n"));
+    let body = format!("| metric | type | labels | what it measures |\n|---|---|---|---|\n{}", rows.join("\n"));
     page("metrics.md", "Metrics", introduction, &body);
-}
-
-/// Comments of values.yaml, by the path of the key under them.
-fn comments(values: &str) -> Vec<(String, String)> {
-    let (mut found, mut comment, mut path) = (Vec::new(), String::new(), Vec::<(usize, String)>::new());
-    for line in values.lines() {
-        let trimmed = line.trim_start();
-        let depth = line.len() - trimmed.len();
-        if let Some(text) = trimmed.strip_prefix('#') {
-            comment = format!("{comment} {}", text.trim());
-        } else if let Some((key, _)) = trimmed.split_once(':').filter(|(key, _)| !key.contains([' ', '-', '{'])) {
-            path.retain(|(at, _)| *at < depth);
-            path.push((depth, key.to_owned()));
-            let name: Vec<&str> = path.iter().map(|(_, key)| key.as_str()).collect();
-            found.push((name.join("."), std::mem::take(&mut comment).trim().to_owned()));
-        } else {
-            comment.clear();
-        }
-    }
-    found
-}
-
-fn value_rows(schema: &Value, values: &Value, path: &str, said: &[(String, String)], rows: &mut String) {
-    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        let comment = said.iter().find(|(at, _)| *at == path).map(|(_, comment)| comment.clone()).unwrap_or_default();
-        let description = field["description"].as_str().map_or(comment, str::to_owned).replace('|', "\\|");
-        let inner = field["properties"].is_object() && path.matches('.').count() < 2;
-        let default = match &values[name] {
-            _ if inner => String::new(),
-            Value::Null => String::new(),
-            value => format!("`{}`", value.to_string().replace('|', "\\|")),
-        };
-        let type_ = field["type"].as_str().map(str::to_owned).or_else(|| {
-            let values = field["enum"].as_array()?.iter().map(|value| value.as_str().unwrap_or_default().to_owned());
-            Some(values.collect::<Vec<_>>().join(", "))
-        });
-        if !inner || !description.is_empty() {
-            writeln!(rows, "| `{path}` | {} | {default} | {description} |", type_.unwrap_or_default()).unwrap();
-        }
-        if inner {
-            value_rows(field, &values[name], &path, said, rows);
-        }
-    }
 }
 
 #[test]
 fn values_of_the_chart_are_on_one_page() {
-    let schema: Value = serde_json::from_str(&read("charts/redlock-operator/values.schema.json")).unwrap();
-    let text = read("charts/redlock-operator/values.yaml");
-    let values: Value = serde_yaml::from_str(&text).unwrap();
-    let mut rows = "| value | type | default | description |\n|---|---|---|---|\n".to_owned();
-    value_rows(&schema, &values, "", &comments(&text), &mut rows);
-    let introduction =
-        "Every value of `charts/redlock-operator`. Helm refuses a value that is not here (`values.schema.json`).";
-    page("values.md", "Values of the chart", introduction, &rows);
+    let rows: String = all_values().iter().map(|value| value.row(true)).collect();
+    let introduction = "\
+Every value of `charts/redlock-operator`. Helm refuses a value that is not here (`values.schema.json`). What is \"as in a Pod\" has the fields that \
+Kubernetes documents.";
+    let body = format!("| value | type | default | description |\n|---|---|---|---|\n{rows}");
+    page("values.md", "Values of the chart", introduction, &body);
 }

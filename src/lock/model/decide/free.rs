@@ -133,7 +133,9 @@ fn is_paused(view: &View<'_>) -> bool {
     view.pause.as_ref().is_some_and(|pause| pause.until > view.now)
 }
 
-/// Far back in the queue neither position nor holder is told: each handover would mean a write for every waiter.
+/// What the status of a waiting lock says about its place.
+///
+/// Far back in the queue it tells neither position nor holder: each handover would mean a write for every waiter.
 fn queued(draft: Draft, said: &Said, position: usize) -> Draft {
     draft.says(if position > LAST_POSITION { &Said::FarBack } else { said }, Some(position))
 }

@@ -20,8 +20,8 @@ use crate::{
     time::{Boottime, UnixMillis},
 };
 
-/// A hold that the members do not answer for is offered to another replica when so much of its validity is left, or a third of
-/// its TTL if that is less.
+/// With so much validity left, a hold whose members do not answer is offered to another replica.
+/// Where a third of its ttl is less than this, that counts.
 const SLIPPING: Duration = Duration::from_secs(1);
 /// Added to what an older version of the operator published, for drift and one slow command.
 const RESERVE: Duration = Duration::from_secs(1);
@@ -207,8 +207,9 @@ fn gap(lock: &DistributedLock, quorum_now: UnixMillis) -> Duration {
     Duration::from_millis(u64::try_from(gap).unwrap_or(0))
 }
 
-/// So much of what is published is always left for the next write: a quarter of the ttl, and of a short one more, since a write
-/// takes its time.
+/// How much of what is published must be left for the next write.
+///
+/// It is a quarter of the ttl. Of a short ttl it is more, since a write takes its time.
 fn left_for_publication(ttl: Duration) -> Duration {
     (ttl / 4).max(Duration::from_secs(1).min(ttl / 2))
 }

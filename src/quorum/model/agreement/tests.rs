@@ -354,7 +354,9 @@ fn our_own_members_become_external_ones() {
     assert!(agreement.is_shared() && agreement.may_vote(at(0)));
 }
 
-/// Of three members one is out of reach for as long as a claim counts, and one has restarted: what was said there is forgotten.
+/// Of three members one cannot be reached for as long as a claim counts, and one has restarted.
+///
+/// What was said on these two is forgotten.
 #[test]
 fn who_sees_its_claim_on_no_majority_joins_anew() {
     let mut agreement = joined(30);

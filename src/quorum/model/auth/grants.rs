@@ -50,8 +50,10 @@ impl Auth {
         grants.get(&client.name).is_some_and(|grant| grant.is_for(client))
     }
 
-    /// With a grant for each of these clients and no other: those that are as they were keep theirs, the others get new
-    /// ones. Where none are told yet, who `had_passwords` keeps them. `None` if nothing changes.
+    /// The secrets with a grant for each of these clients and no other.
+    ///
+    /// Clients that have not changed keep their grants, and the others get new ones. Where the secrets tell of no
+    /// grants yet, clients that `had_passwords` keep these. `None` if nothing changes.
     pub fn granting(&self, clients: &[ClientPlan], had_passwords: impl Fn(&ClientPlan) -> bool) -> Option<Self> {
         let grant = |client: &ClientPlan| match &self.passwords.grants {
             None if had_passwords(client) => Grant::new(client, None),

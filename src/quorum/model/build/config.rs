@@ -13,7 +13,8 @@ use crate::quorum::model::tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, PRIVATE_KEY_KE
 use crate::redis_member::acl;
 use crate::redis_member::acl::{OPERATOR_USER, UserRule};
 
-/// Memory of a member, in bytes, for each connection that it accepts: a member of the default size accepts 512.
+/// Memory of a member, in bytes, for each connection that it accepts.
+/// A member of the default size accepts 512.
 const MEMORY_PER_CLIENT: u64 = 192 << 10;
 /// A quorum with a few clients needs so many connections, however small its members are.
 const LEAST_CLIENTS: u64 = 128;
@@ -32,7 +33,9 @@ pub fn mounted_acl_key(auth: &Auth, member: &MemberPlan) -> String {
     auth.id().map_or_else(|| member.acl_key(), |id| format!("users-{}-{id}.acl", member.index))
 }
 
-/// Key of the password that a member's readiness probe reads; another one after secrets were lost, like that of the ACL file.
+/// The key of the password that a member's readiness probe reads.
+///
+/// After secrets were lost it is another key, like that of the ACL file.
 pub(super) fn readiness_key(auth: &Auth, member: &MemberPlan) -> String {
     auth.id().map_or_else(|| format!("readiness-{}", member.index), |id| format!("readiness-{}-{id}", member.index))
 }

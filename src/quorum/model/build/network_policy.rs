@@ -34,9 +34,11 @@ impl OperatorPods {
     }
 }
 
-/// Only the operator, and pods in the namespaces of `spec.clients`, reach Redis; with `expose` also who comes from `sourceRanges`, and
-/// without those all: on its way through a node a connection from outside gets that node's address. TLS and passwords guard the members
-/// then. Members make no calls: they have no replicas, and no names to look up.
+/// Lets only the operator, and pods in the namespaces of `spec.clients`, reach Redis.
+///
+/// With `expose`, peers from `sourceRanges` reach it, too. Without `sourceRanges` everyone does: a connection from
+/// outside gets the address of the node on its way. TLS and passwords guard the members then. Members make no calls:
+/// they have no replicas, and no names to look up.
 pub(super) fn policy(plan: &Plan, operator: &OperatorPods) -> NetworkPolicy {
     let operators = NetworkPolicyPeer {
         namespace_selector: Some(namespace(&operator.namespace)),

@@ -39,11 +39,13 @@ fn rules(plan: &Plan) -> [(&'static str, String); 5] {
     ]
 }
 
-/// What a client needs: its user, its key prefix, one URL per member that votes, with TLS whom to trust, and the rules of the quorum. In
-/// another namespace it has no owner (garbage collection would take a cross-namespace owner for a missing one and delete it at once),
-/// only labels.
+/// The Secret with what a client needs.
 ///
-/// One that only looks goes on while two lists of members are in force, so it is told both.
+/// It has the client's user, its key prefix, one URL per member that votes, and with TLS whom to trust. In another
+/// namespace it has only labels and no owner: garbage collection would take an owner in another namespace for a missing
+/// one, and delete the Secret at once.
+///
+/// A client that only looks goes on while two lists of members are in force, so it is told both.
 pub fn client_secret(plan: &Plan, auth: &Auth, transport: &Transport, client: &ClientPlan, namespace: &str) -> Secret {
     let user = client.user(plan.lists.epoch);
     let url = |(position, member): (usize, &MemberPlan)| {

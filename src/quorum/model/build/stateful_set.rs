@@ -215,8 +215,9 @@ fn readiness(plan: &Plan) -> Probe {
     }
 }
 
-/// Only asks whether the port is open: a member that is fenced, or busy with a script, must not be killed for it, since it
-/// would come back with nothing and wait.
+/// The liveness probe, which only asks whether the port is open.
+///
+/// A member that is fenced, or busy with a script, must not be killed for it: it would come back with nothing and wait.
 fn liveness() -> Probe {
     Probe {
         tcp_socket: Some(TCPSocketAction { port: IntOrString::String("redis".into()), host: None }),

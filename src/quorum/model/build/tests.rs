@@ -236,8 +236,9 @@ fn a_client_gets_one_url_per_member_with_that_members_password() {
     assert_eq!((copy.metadata.namespace.as_deref(), copy.metadata.owner_references), (Some("shop"), None));
 }
 
-/// A difference here restarts the count of every member of every quorum at the next replacement of its pod: change it on
-/// purpose only.
+/// A difference here restarts the count of every member of every quorum.
+///
+/// That happens at the next replacement of the member's pod, so change the template on purpose only.
 #[test]
 fn the_pod_template_is_the_same_in_every_version() {
     use sha2::Digest;
@@ -285,7 +286,9 @@ fn a_new_quorum_speaks_tls_and_one_from_before_that_was_the_default_stays_as_it_
     assert_eq!(plan(json!({"tls": {"mode": "Disabled"}})).tls, None);
 }
 
-/// The labels, the one difference in a volume, and nothing else: with TLS off the template is what it always was.
+/// TLS changes the labels and one volume, and nothing else.
+///
+/// With TLS off the template is what it always was.
 #[test]
 fn tls_is_another_pod_template_and_another_configuration() {
     let tls =

@@ -32,7 +32,9 @@ fn ready_since(node: &Node) -> Option<String> {
     Some(ready.last_transition_time.as_ref().map(|time| time.0.to_string()).unwrap_or_default())
 }
 
-/// Since when the API server has called a node Ready, in its own words: it changes with every transition, and with the machine.
+/// Since when the API server has called a node Ready, in its own words.
+///
+/// The text changes with every transition, and with the machine.
 pub fn ready_transition(node: &Node) -> Option<String> {
     let since = ready_since(node)?;
     let NodeIdentity { uid, machine } = identity(node);

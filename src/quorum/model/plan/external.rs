@@ -79,8 +79,9 @@ pub fn all_members(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     all
 }
 
-/// The lists that operators which share members can rely on, as they compare them: every promise that may still live has a majority
-/// of each. The newest first.
+/// The lists that operators which share members can rely on, in the form in which they compare them.
+///
+/// Every promise that may still live has a majority of each list. The newest list is the first.
 pub fn shared_lists(quorum: &RedisQuorum) -> String {
     let lists = Lists::of(quorum);
     let text = |list: &[String]| list_text(quorum, list);
@@ -101,7 +102,10 @@ fn list_text(quorum: &RedisQuorum, list: &[String]) -> String {
     list.join(" ")
 }
 
-/// Names and addresses are different, no name is that of a member of the operator's own, and none belongs to another master.
+/// Checks the names and addresses of external members.
+///
+/// Names and addresses are different, no name is that of a member of the operator's own, and none belongs to another
+/// master.
 pub(super) fn check(quorum: &RedisQuorum) -> Result<(), Invalid> {
     let specified = &quorum.spec.external;
     for (position, member) in specified.iter().enumerate() {

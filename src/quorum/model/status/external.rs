@@ -4,8 +4,9 @@ use super::said::Unfit;
 use crate::api::{MemberStatus, MemoryStatus, RedisQuorumStatus};
 use crate::redis_member::Observation;
 
-/// Why the process that is seen behind this external member must not vote, if so: it could forget while it runs, or it is another
-/// member's process, too, and would have two votes.
+/// Why the process that is seen behind this external member must not vote, if so.
+///
+/// It could forget while it runs. Or it is another member's process, too, and would have two votes.
 pub fn unfit(status: Option<&RedisQuorumStatus>, name: &str, observation: Option<&Observation>) -> Option<String> {
     let observation = observation?;
     let members = status.map(|status| status.members.as_slice()).unwrap_or_default();
@@ -23,7 +24,9 @@ fn unfit_process(observation: &Observation) -> Option<Unfit> {
     }
 }
 
-/// The member that this process votes for already: one that is recorded with it and admitted, or comes before this one.
+/// The member that this process votes for already.
+///
+/// It is recorded with the process, and is admitted or comes before this member.
 fn twin_of<'a>(members: &'a [MemberStatus], name: &str, run_id: &str) -> Option<&'a str> {
     let position = members.iter().position(|member| member.name == name)?;
     let is_it = |member: &MemberStatus| member.run_id.as_deref() == Some(run_id);
@@ -42,8 +45,9 @@ pub fn memory(observation: &Observation, record_since: Option<i64>) -> MemorySta
     MemoryStatus { replication_id, record_since }
 }
 
-/// Whether the process has forgotten since `known`: it has been a replica, or its record of operators has vanished, as everything else
-/// may have.
+/// Whether the process has forgotten since `known`.
+///
+/// It has been a replica, or its record of operators has vanished, and then everything else may have vanished, too.
 pub fn has_forgotten(known: &MemoryStatus, now: &MemoryStatus) -> bool {
     let differs =
         known.replication_id.as_ref().zip(now.replication_id.as_ref()).is_some_and(|(known, now)| known != now);

@@ -82,7 +82,9 @@ impl MemberLink {
         });
     }
 
-    /// The counter of tokens of the process, and the process itself before and after the read: they are one connection's.
+    /// The counter of tokens of the process.
+    ///
+    /// One connection reads the process, the counter and the process again.
     pub async fn counter(&self, run_id: &RunId) -> Result<FencingToken, ActError> {
         Ok(self.admin_session(run_id).await?.observe().await?.counter.unwrap_or_default())
     }
@@ -137,15 +139,19 @@ impl AdminSession<'_> {
         Ok(observation)
     }
 
-    /// The same of all users that the process has, whether or not this quorum knows of them: a client may have been removed a moment
-    /// ago, and a person may have edited the status. Those that are open are asked about from now on.
+    /// Observes all users that the process has, whether or not this quorum knows of them.
+    ///
+    /// A client may have been removed a moment ago, and a person may have edited the status. Users that are open are
+    /// asked about from now on.
     pub async fn observe_all(&mut self) -> Result<Observation, ActError> {
         let users = self.admin.users().await?;
         self.link.seen().note_users(self.admin.run_id(), users);
         self.observe().await
     }
 
-    /// Gives the operator's user, and those of `users` that are open, their passwords; the others have them when they are opened.
+    /// Gives the operator's user, and those of `users` that are open, their passwords.
+    ///
+    /// The other users get theirs when they are opened.
     pub async fn set_passwords(
         &mut self,
         epoch: i64,
@@ -185,7 +191,9 @@ impl AdminSession<'_> {
         Ok(())
     }
 
-    /// Closes these users and all others that the process has, confirms it, and starts the count of the process from now.
+    /// Closes these users and all others that the process has, and confirms it.
+    ///
+    /// The count of the process starts from now.
     pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
         let open = self.observe_all().await?.open_users;
         let mut closed = self.admin.close_all(epoch, users, &open).await;
@@ -237,8 +245,10 @@ impl AdminSession<'_> {
         }
     }
 
-    /// Sees to it that no vote counts under an earlier membership epoch than this on the process, which goes on voting: by closing their
-    /// `users`, or by the record on a master that others run.
+    /// Makes sure that on the process no vote counts under an earlier membership epoch than this.
+    ///
+    /// The process goes on voting. Its `users` are closed; on a master that others run, its record refuses the earlier
+    /// epochs.
     pub async fn end_epochs_before(
         &mut self,
         membership_epoch: i64,

@@ -20,7 +20,8 @@ const OLD: Duration = Duration::from_secs(3);
 const ROUND: Duration = Duration::from_secs(2);
 /// Between two rounds.
 const PAUSE: Duration = Duration::from_millis(20);
-/// So long after a script was ended the link looks for its sender, who may have closed its connection and come again.
+/// For how long after a script was ended the link looks for its sender.
+/// The sender may have closed its connection and come again.
 const SOUGHT_FOR: Duration = Duration::from_secs(60);
 /// So often it is tried to shut out a client whose next script begins at once: it is a race.
 const ATTEMPTS: usize = 20;
@@ -46,7 +47,9 @@ impl Busy {
 }
 
 impl Inspections {
-    /// Whether a script, or one after the other, has kept the member busy for so long that nothing but its end helps.
+    /// Whether scripts have kept the member busy for so long that only its end helps.
+    ///
+    /// It may be one script, or several in a row.
     pub(super) fn is_stuck(&self, now: Monotonic) -> bool {
         self.busy.is_some_and(|busy| busy.is_stuck(now))
     }
@@ -95,7 +98,9 @@ pub(super) async fn end_scripts(link: &MemberLink, admin: &mut AdminConnection) 
     }
 }
 
-/// After scripts were ended on this member, when it serves others again: their sender is connected still, perhaps, or again.
+/// Looks for the senders of scripts that were ended on this member, when it serves others again.
+///
+/// They may still be connected, or connected again.
 pub(super) async fn look_for_senders(link: &MemberLink, admin: &mut AdminConnection) {
     let now = link.now();
     if link.seen().looks.senders_sought.is_some_and(|until| now < until) {

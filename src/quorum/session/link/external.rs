@@ -16,7 +16,7 @@ pub struct Credentials {
     pub tls: Option<TlsClient>,
 }
 
-/// Reads what other operators say on the process, and says or renews what there is to say of this quorum.
+/// Reads what other operators say on the process, and says or renews what this quorum has to say.
 pub(super) async fn look_at_record(link: &MemberLink, admin: &mut AdminConnection) {
     let run_id = admin.run_id().clone();
     // Before the question: what stands counts from here.

@@ -67,7 +67,9 @@ impl Inspections {
         (now.since(since) < TOLD_AGAIN).then_some(news)
     }
 
-    /// A member that is busy with a script votes for no holder until the script ends, so it was ended (rule 11). What is news of that.
+    /// Notes that a script was ended, and returns what is news of that.
+    ///
+    /// A member that is busy with a script votes for no holder until the script ends, so the script is ended (rule 11).
     pub(super) fn note_script(
         &mut self,
         outcome: &Result<ScriptKill, MemberError>,
@@ -91,7 +93,9 @@ impl Inspections {
         self.shut_out.iter().filter(|shut_out| now < shut_out.until).cloned().collect()
     }
 
-    /// Keys beyond the bound on this process; `None` until it has been looked through, and on replicas that do not lead.
+    /// Keys beyond the bound on this process.
+    ///
+    /// `None` until it has been looked through, and on replicas that do not lead.
     pub(super) fn ttls(&self, run_id: &RunId) -> Option<TtlReport> {
         self.walk.as_ref().filter(|(of, _)| of == run_id)?.1.report()
     }
@@ -113,7 +117,9 @@ pub(super) fn note_shut_out(link: &MemberLink, user: &str, strain: Strain) {
     link.announce();
 }
 
-/// On the leader: takes a member that is about to run out of connections or of memory from the client that uses most of it.
+/// Takes a member that runs out of connections or memory from the client that uses most of it.
+///
+/// Only the leader does this.
 pub(super) async fn relieve(link: &MemberLink, admin: &mut AdminConnection, load: Load) {
     let now = link.now();
     let ended = {

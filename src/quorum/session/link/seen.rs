@@ -15,7 +15,8 @@ pub(super) struct Seen {
     pub(super) observation: Option<Observation>,
     pub(super) fenced: Option<(RunId, Monotonic)>,
     pub(super) raised: Option<(RunId, i64)>,
-    /// The highest membership epoch that a user of a process carries, and users that were open on it without having been asked about.
+    /// The highest membership epoch that a user of a process carries, and unexpected open users.
+    /// These users were open on it without having been asked about.
     pub(super) users: Option<(RunId, Option<i64>, Vec<String>)>,
     /// Where the last process of the pod before answered.
     pub(super) former: Option<(RunId, Endpoint)>,

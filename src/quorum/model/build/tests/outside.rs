@@ -73,7 +73,9 @@ fn the_library_takes_the_secret_as_it_is() {
     assert!(redlock_client::Client::from_secret(&data).is_ok());
 }
 
-/// Three members, five that are joining, and what a client that only looks is told and given at each part of that change.
+/// Three members become five.
+///
+/// The test looks at what a client that only looks is told and given at each part of that change.
 #[test]
 fn a_client_that_only_looks_goes_on_while_the_members_change() {
     let client = json!({"name": "look", "namespace": "shop", "keyPrefix": "shop/", "access": "Read"});

@@ -82,7 +82,8 @@ struct Replica {
     moved: Option<i64>,
     last: Option<i64>,
     ticks: u32,
-    /// The clock has begun anew, with nobody left who carried it, and this replica has not heard of that yet.
+    /// The clock has begun again without any member that carried it.
+    /// This replica has not heard of that yet.
     behind: bool,
     /// It has heard a member that carries the quorum's clock, and goes by that.
     heard: bool,
@@ -97,7 +98,8 @@ struct World {
     leader: usize,
     api_away: u32,
     api_ahead: i64,
-    /// A leader that reaches no process that is admitted has begun a clock by the API server's time, beside the one that others carry.
+    /// How far a second clock may be from the one that others carry.
+    /// A leader that reaches no admitted process has begun it by the API server's time.
     slack: i64,
     /// How much farther members, and replicas that hear nobody, may be apart than by drift. The leader follows the API server with the
     /// members that it reaches, and a clock that was set is followed for as long as that takes, by `clockDrift.ppm` of the time. A member

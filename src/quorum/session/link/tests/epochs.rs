@@ -60,7 +60,10 @@ async fn who_has_the_list_before_is_shut_out_and_nobody_else() {
     assert_eq!(vote_by(link.voter(2).unwrap(), &run_id, "d").await, Some(token(5_001)));
 }
 
-/// A client may have been removed in the very moment in which the process is fenced, and somebody may have edited the epoch in the status.
+/// A process is closed also for users that the status and the spec do not name.
+///
+/// A client may have been removed in the very moment in which the process is fenced, and a person may have edited the
+/// epoch in the status.
 #[tokio::test]
 async fn a_process_is_closed_for_users_that_nobody_asks_about() {
     let (plan, _) = plan();
