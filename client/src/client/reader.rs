@@ -15,7 +15,7 @@ use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 
 /// When a majority shows the value, the others are waited for at least so long: one of them may know of a later renewal.
 const LEAST_GRACE: Duration = Duration::from_millis(2);
@@ -210,7 +210,7 @@ impl Reader {
     pub async fn look(&self, key: impl Into<LockKey>, whose: &Whose) -> Looked {
         let state = self.state().clone();
         let command = [Command::Inspect { key: key.into() }];
-        let (asked, began) = (self.machine.clock.boottime(), Instant::now());
+        let asked = self.machine.clock.boottime();
         let decide = |shown: &[Shown]| match sighting(&state.of_lists(shown), whose, asked, state.drift) {
             Sighting::Held { value, valid_until } => {
                 Sighting::Held { value, valid_until: valid_until.min(asked + state.max_ttl) }
@@ -220,8 +220,7 @@ impl Reader {
         let mut asking = Asking(state.members.iter().map(|member| Some(member.send(command.to_vec()))).collect());
         let mut shown = vec![Shown::Silent; state.members.len()];
         let mut failures: Vec<_> = state.members.iter().map(|_| Some(MemberError::TimedOut)).collect();
-        let deadline = began + state.node_timeout;
-        let mut end = std::pin::pin!(sleep_until(deadline));
+        let mut end = std::pin::pin!(sleep(state.node_timeout));
         let mut has_grace = false;
         while let Some((index, answer)) = poll_fn(|cx| match asking.poll(cx) {
             Poll::Pending => end.as_mut().poll(cx).map(|()| None),
@@ -235,8 +234,8 @@ impl Reader {
             }
             if !has_grace && matches!(decide(&shown), Sighting::Held { .. }) {
                 has_grace = true;
-                let grace = Instant::now() + began.elapsed().max(LEAST_GRACE);
-                end.as_mut().reset(grace.min(deadline));
+                let passed = self.machine.clock.boottime().since(asked);
+                end.set(sleep(passed.max(LEAST_GRACE).min(state.node_timeout.saturating_sub(passed))));
             }
         }
         let name =

@@ -55,19 +55,24 @@ pub enum Sighting {
     Unknown,
 }
 
+impl Shown {
+    const fn value(&self) -> Option<&StoredValue> {
+        match self {
+            Self::Value(value, _) => Some(value),
+            Self::Nothing | Self::Silent => None,
+        }
+    }
+}
+
 /// Decides what members show. `lists`: one list of members, or two while the members change; a majority of each is needed, and the
 /// smaller rest counts. `asked`: a moment before the first of them was asked. The rest of a list is its q-th largest time to live, q
 /// being the majority: until then fewer than a majority of the members are free for another value.
 #[must_use]
 pub fn sighting(lists: &[Vec<Shown>], whose: &Whose, asked: Boottime, drift: Drift) -> Sighting {
     let is_it = |shown: &&StoredValue| whose.is_shown_by(shown);
-    let shown = |shown| match shown {
-        &Shown::Value(ref value, _) => Some(value),
-        Shown::Nothing | Shown::Silent => None,
-    };
     // A seal has the nonce of its hold, and is another value: they do not add up.
     let candidates: HashSet<&str> =
-        lists.iter().flatten().filter_map(shown).filter(is_it).map(StoredValue::expose).collect();
+        lists.iter().flatten().filter_map(Shown::value).filter(is_it).map(StoredValue::expose).collect();
     for candidate in candidates {
         let rests: Option<Vec<Duration>> = lists.iter().map(|list| rest(list, candidate)).collect();
         if let Some(least) = rests.as_ref().and_then(|rests| rests.iter().min()) {
