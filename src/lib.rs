@@ -32,6 +32,7 @@ pub mod redis_member;
 
 // Kubernetes. The order of the rooms is in tests/layers.rs.
 pub mod api;
+pub mod command;
 pub mod evidence;
 pub mod lock;
 pub mod operator;

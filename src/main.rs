@@ -1,8 +1,11 @@
 //! The `redlock` command.
 
-use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
 use redlock_operator::{
     api,
+    command::{self, UserCommand},
     operator::{
         self,
         args::OperatorArgs,
@@ -25,6 +28,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[command(flatten)]
+    User(UserCommand),
     /// Run the operator.
     Operator(Box<OperatorArgs>),
     /// Refuse while locks are held, else stop the operator and clear its finalizers (the chart runs it before an uninstall).
@@ -35,18 +40,19 @@ enum Command {
     Crds,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
-        Command::Operator(args) => block_on(operator::run(*args)),
-        Command::UninstallCheck(args) => block_on(uninstall::run(args)),
-        Command::LockCheck(args) => block_on(lock_check::run(args)),
+        Command::User(user) => return Ok(command::run(user, Cli::command())),
+        Command::Operator(args) => block_on(operator::run(*args))?,
+        Command::UninstallCheck(args) => block_on(uninstall::run(args))?,
+        Command::LockCheck(args) => block_on(lock_check::run(args))?,
         Command::Crds => {
             for crd in api::crds() {
                 println!("---\n{}", serde_yaml::to_string(&crd)?.trim_end());
             }
-            Ok(())
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {

@@ -43,6 +43,7 @@ const PACKAGES: [Package; 2] = [
             "lock::leader",
             "lock",
             "operator",
+            "command",
             "",
         ],
         without_circles: &[
@@ -58,6 +59,7 @@ const PACKAGES: [Package; 2] = [
             "lock::replica",
             "lock::leader",
             "operator",
+            "command",
         ],
         at_least: 180,
     },

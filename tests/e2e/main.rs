@@ -34,6 +34,7 @@ mod spans;
 #[path = "../support/store.rs"]
 mod store;
 mod suite_chaos;
+mod suite_cli;
 mod suite_clients;
 mod suite_edges;
 mod suite_install;
@@ -57,6 +58,7 @@ const SUITES: &[(&str, &[Test])] = &[
     ("lock", suite_lock::TESTS),
     ("edges", suite_edges::TESTS),
     ("tenants", suite_tenants::TESTS),
+    ("cli", suite_cli::TESTS),
     ("clients", suite_clients::TESTS),
     ("chaos", suite_chaos::TESTS),
     ("uninstall", suite_uninstall::TESTS),

@@ -1,0 +1,122 @@
+//! What the command does to locks and quorums.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use super::support::{json, prints, redlock};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim, token},
+    quorums::Quorum,
+    suite_lock::support::next_second,
+};
+
+const TTL: Duration = Duration::from_secs(3);
+
+pub(crate) async fn a_wait_ends_when_the_lock_is_held_or_free_or_the_time_has_passed(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    let key = format!("{}/reindex", bench.namespace);
+    let late = redlock(&bench, &["wait", &key, "--timeout", "1s", "-o", "json"]).await?;
+    let value: Value = serde_json::from_str(&late.out)?;
+    ensure!(late.code == 1 && value["met"] == false, "{} {}", late.code, late.out);
+    // Begun before there is a lock.
+    let waits = ["wait", key.as_str(), "--for", "holder=second", "--timeout", "1m"];
+    let waiting = json(&bench, &waits);
+    let acting = async {
+        let first = Lock::create(&bench, claim("first", "reindex", None, TTL)).await?;
+        first.held(SOON).await?;
+        prints(&bench, &["wait", &key]).await?;
+        next_second(&bench).await;
+        Lock::create(&bench, claim("second", "reindex", None, TTL)).await?.reason("Queued", SOON).await?;
+        first.remove().await
+    };
+    let (met, acted) = futures::join!(waiting, acting);
+    acted?;
+    let met = met?;
+    ensure!(met["met"] == true && met["items"][0]["holder"]["identity"] == "second", "{met}");
+    bench.kubectl(&["delete", "dlock", "second", "--wait=false"]).await?;
+    prints(&bench, &["wait", &key, "--for", "free", "--timeout", "20s"]).await?;
+    prints(&bench, &["wait", &key, "--for", "gone", "--timeout", "20s"]).await?;
+    Ok(())
+}
+
+pub(crate) async fn a_holder_that_is_asked_steps_down(bench: Bench) -> anyhow::Result<()> {
+    let lock = Lock::create(&bench, claim("first", "scheduler", None, TTL)).await?;
+    let before = token(&lock.held(SOON).await?.object)?;
+    let mark = lock.recorder.versions().len();
+    let key = format!("{}/scheduler", bench.namespace);
+    let asked = json(&bench, &["step-down", &key, "--reason", "the new version is ready"]).await?;
+    ensure!(asked["asked"] == "step-down" && asked["fencingToken"] == before && asked["ttlMs"] == 3_000, "{asked}");
+    let ended = |version: &crate::record::Version<_>| {
+        crate::locks::status(&version.object).history.first().is_some_and(|past| past.reason == "SteppedDown")
+    };
+    lock.recorder.until_after(mark, SOON, "the hold ended as SteppedDown", ended).await?;
+    let history = json(&bench, &["history", &key]).await?;
+    let past = history["items"].as_array().context("no items")?.iter().find(|hold| hold["fencingToken"] == before);
+    ensure!(past.is_some_and(|hold| hold["reason"] == "SteppedDown"), "{history}");
+    Ok(())
+}
+
+pub(crate) async fn a_hold_that_is_broken_is_in_the_history_with_who_and_why(bench: Bench) -> anyhow::Result<()> {
+    let lock = Lock::create(&bench, claim("first", "reindex", None, TTL)).await?;
+    let before = token(&lock.held(SOON).await?.object)?;
+    let key = format!("{}/reindex", bench.namespace);
+    let unmeant = redlock(&bench, &["break", &key, "--reason", "stuck", "--force"]).await?;
+    ensure!(unmeant.code == 125 && unmeant.err.contains("--force --yes"), "{}", unmeant.err);
+    let mark = lock.recorder.versions().len();
+    let said = prints(&bench, &["break", &key, "--reason", "stuck since noon"]).await?;
+    ensure!(said.contains("first loses the lock") && said.contains("--for free"), "{said}");
+    let ended = |version: &crate::record::Version<_>| {
+        crate::locks::status(&version.object).history.first().is_some_and(|past| past.reason == "Broken")
+    };
+    lock.recorder.until_after(mark, SOON, "the hold ended as Broken", ended).await?;
+    let me = bench.cluster.kubectl(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]).await?;
+    let text = prints(&bench, &["history", &key]).await?;
+    ensure!(text.contains("Broken") && text.contains("stuck since noon") && text.contains(me.trim()), "{text}");
+    let history = json(&bench, &["history", &key]).await?;
+    let past = history["items"].as_array().context("no items")?.iter().find(|hold| hold["fencingToken"] == before);
+    ensure!(past.is_some_and(|hold| hold["reason"] == "Broken" && hold["heldForMs"].is_i64()), "{history}");
+    lock.remove().await?;
+    let nothing = redlock(&bench, &["break", &key, "--reason", "again"]).await?;
+    ensure!(nothing.code == 125 && nothing.err.contains("redlock list"), "{}", nothing.err);
+    Ok(())
+}
+
+pub(crate) async fn a_quorum_shows_its_members_and_restarts_one_at_a_time(bench: Bench) -> anyhow::Result<()> {
+    let quorum = Quorum::ready(&bench, "q", TTL).await?;
+    let ns = ["-n", bench.namespace.as_str()];
+    let lock = Lock::create(&bench, claim("kept", "kept", Some("q"), TTL)).await?;
+    let before = token(&lock.held(SOON).await?.object)?;
+    let shown = json(&bench, &[&["quorum", "status", "q"], &ns[..]].concat()).await?;
+    let shown = &shown["items"][0];
+    ensure!(shown["voting"] == 3 && shown["quorum"] == 2 && shown["grantsLocks"] == true, "{shown}");
+    ensure!(shown["members"].as_array().is_some_and(|members| members.iter().all(|member| member["votes"] == true)));
+    let run_id = |shown: &Value| shown["members"][0]["runID"].as_str().map(str::to_owned);
+    let process = run_id(shown).context("no runID")?;
+
+    let member = quorum.member(0);
+    let restart = json(&bench, &[&["quorum", "restart", &member], &ns[..]].concat());
+    let second = async {
+        // While the first is out, no other one is restarted.
+        quorum
+            .member_until(0, 0, SOON * 3, "is out", |status| {
+                status.state != redlock_operator::api::MemberState::Admitted
+            })
+            .await?;
+        redlock(&bench, &[&["quorum", "restart", &quorum.member(1)], &ns[..]].concat()).await
+    };
+    let (restarted, refused) = futures::join!(restart, second);
+    let (restarted, refused) = (restarted?, refused?);
+    ensure!(restarted["votes"] == true && restarted["member"] == member.as_str(), "{restarted}");
+    ensure!(refused.code == 125 && refused.err.contains("does not vote"), "{} {}", refused.code, refused.err);
+    let after = json(&bench, &[&["quorum", "status", "q"], &ns[..]].concat()).await?;
+    ensure!(run_id(&after["items"][0]).is_some_and(|now| now != process), "the process is the same: {after}");
+    ensure!(after["items"][0]["voting"] == 3, "{after}");
+    ensure!(token(&lock.recorder.last()?.object)? == before, "the lock was lost");
+    let text = prints(&bench, &[&["quorum", "status"], &ns[..]].concat()).await?;
+    ensure!(text.contains("3 of 3 members vote") && text.contains("q-0"), "{text}");
+    Ok(())
+}
