@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 pub mod act;
 pub mod advice;
+pub mod audit;
 pub mod cluster;
 pub mod doctor;
 pub mod explain;
@@ -58,9 +59,15 @@ pub enum UserCommand {
     /// Look at quorums, and restart a member.
     #[command(subcommand)]
     Quorum(quorum::QuorumCommand),
+    /// Restart one member, and show its fence, the votes and the token of a lock that stays held.
+    #[command(after_help = "Example:\n  redlock drill -n redlock-system main-0")]
+    Drill(quorum::RestartArgs),
     /// Check an installation, and say how to mend what is wrong. Exit code 1: something is.
     #[command(after_help = "Example:\n  redlock doctor")]
     Doctor(doctor::DoctorArgs),
+    /// Judge what locks remember: two holders at a time, tokens that did not rise. Exit code 1: there are such.
+    #[command(after_help = "Example:\n  redlock audit -A")]
+    Audit(audit::AuditArgs),
     /// Write what a report of a problem needs into a directory, without Secrets.
     #[command(after_help = "Example:\n  redlock report ./redlock-report -A --logs")]
     Report(report::ReportArgs),
@@ -77,8 +84,8 @@ pub enum UserCommand {
 
 /// Carries a command out; `tree` is that of the whole program.
 #[must_use]
-pub fn run(command: UserCommand, tree: clap::Command) -> ExitCode {
-    match carry_out(command, tree) {
+pub fn execute(command: UserCommand, tree: clap::Command) -> ExitCode {
+    match dispatch(command, tree) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(NO),
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
@@ -89,7 +96,7 @@ pub fn run(command: UserCommand, tree: clap::Command) -> ExitCode {
     }
 }
 
-fn carry_out(command: UserCommand, tree: clap::Command) -> anyhow::Result<bool> {
+fn dispatch(command: UserCommand, tree: clap::Command) -> anyhow::Result<bool> {
     match command {
         UserCommand::Completions(args) => shell::completions(&args, tree).map(|()| true),
         UserCommand::Man(args) => shell::man(&args, tree).map(|()| true),
@@ -111,7 +118,9 @@ async fn ask(command: UserCommand) -> anyhow::Result<bool> {
         UserCommand::Wait(args) => return wait::run(args).await,
         UserCommand::Quorum(quorum::QuorumCommand::Status(args)) => quorum::status(args).await?,
         UserCommand::Quorum(quorum::QuorumCommand::Restart(args)) => return quorum::restart(args).await,
+        UserCommand::Drill(args) => return quorum::drill(args).await,
         UserCommand::Doctor(args) => return doctor::run(args).await,
+        UserCommand::Audit(args) => return audit::run(args).await,
         UserCommand::Report(args) => report::run(args).await?,
         UserCommand::Completions(_) | UserCommand::Man(_) | UserCommand::Install(_) => {}
     }

@@ -32,9 +32,11 @@ pub mod redis_member;
 
 // Kubernetes. The order of the rooms is in tests/layers.rs.
 pub mod api;
-pub mod command;
 pub mod evidence;
 pub mod lock;
 pub mod operator;
 pub mod quorum;
 pub mod runtime;
+
+// What people and applications call.
+pub mod command;

@@ -42,17 +42,20 @@ enum Command {
 
 fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
-        Command::User(user) => return Ok(command::run(user, Cli::command())),
-        Command::Operator(args) => block_on(operator::run(*args))?,
-        Command::UninstallCheck(args) => block_on(uninstall::run(args))?,
-        Command::LockCheck(args) => block_on(lock_check::run(args))?,
-        Command::Crds => {
-            for crd in api::crds() {
-                println!("---\n{}", serde_yaml::to_string(&crd)?.trim_end());
-            }
-        }
-    }
+        Command::User(user) => return Ok(command::execute(user, Cli::command())),
+        Command::Operator(args) => block_on(operator::run(*args)),
+        Command::UninstallCheck(args) => block_on(uninstall::run(args)),
+        Command::LockCheck(args) => block_on(lock_check::run(args)),
+        Command::Crds => print_crds(),
+    }?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn print_crds() -> anyhow::Result<()> {
+    for crd in api::crds() {
+        println!("---\n{}", serde_yaml::to_string(&crd)?.trim_end());
+    }
+    Ok(())
 }
 
 fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {

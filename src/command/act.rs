@@ -18,7 +18,7 @@ use super::{
 };
 use crate::api::{BREAK_ANNOTATION, BREAK_BY_ANNOTATION, BREAK_FORCE_ANNOTATION, STEP_DOWN_ANNOTATION};
 
-/// The operator writes the status of a held lock often, so a write that names a version is tried so many times.
+/// So often a write is tried that names a version: the operator writes the status of a held lock often.
 const ATTEMPTS: usize = 10;
 /// Who writes.
 const FIELD_MANAGER: &str = "redlock";

@@ -218,6 +218,8 @@ impl Printer {
     pub fn next_value(&self, value: &Value) -> anyhow::Result<()> {
         let text = match self.format {
             Some(Format::Yaml) => format!("---\n{}", serde_yaml::to_string(value)?),
+            // A sequence is about one object, whose name the user has written.
+            Some(Format::Name) => String::new(),
             _ => serde_json::to_string(value)? + "\n",
         };
         self.write(&text)

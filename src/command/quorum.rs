@@ -15,9 +15,11 @@ use crate::api::{
     conditions::{QuorumCondition, find_condition},
 };
 
+pub mod drill;
 pub mod restart;
 pub mod run;
 
+pub use drill::run as drill;
 pub use restart::RestartArgs;
 pub use run::restart;
 
@@ -85,7 +87,7 @@ fn value(quorum: &SeenQuorum, now: MilliTime) -> Value {
             "votes": member.votes() && quorum.counts(&member.name), "podName": member.pod_name, "nodeName": member.node_name,
             "address": member.address, "runID": member.run_id, "rejoinAt": member.rejoin_at,
             "fencedForMs": fence(member, now), "admittedAt": member.admitted_at,
-            "clockOffsetMs": member.clock_offset.map(|micros| millis(micros)),
+            "clockOffsetMs": member.clock_offset.map(millis),
             "external": member.external.is_some(),
         })
     };

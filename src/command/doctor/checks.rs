@@ -97,7 +97,7 @@ pub fn server(address: &str, major: &str, minor: &str) -> Finding {
     }
 }
 
-/// This machine's clock against the API server's, both in Unix milliseconds; the second lies between two bounds.
+/// This machine's clock against the API server's, which lies between two bounds. In Unix milliseconds.
 pub fn clock(wall: i64, server: Option<(i64, i64)>) -> Finding {
     let Some((least, most)) = server else {
         return finding("clock", State::Unknown, "The API server's answers carry no date.", None);

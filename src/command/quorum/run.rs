@@ -55,30 +55,50 @@ impl Answer for Restarted {
     }
 }
 
+/// A restart that may begin.
+pub(super) struct Ready {
+    pub(super) cluster: Cluster,
+    pub(super) printer: Printer,
+    pub(super) quorum: SeenQuorum,
+    pub(super) namespace: String,
+    pub(super) member: String,
+    pub(super) plan: Plan,
+    /// For all of it.
+    pub(super) limit: Duration,
+}
+
+impl Ready {
+    /// Looks whether the member may be restarted now.
+    pub(super) async fn new(args: &RestartArgs) -> Result<Self, Problem> {
+        let cluster = Cluster::connect(&args.cluster).await?;
+        let printer = Printer::new(args.output);
+        let (namespace, member) = named(Some(&args.member), &cluster.namespace);
+        let member = member.unwrap_or_default().to_owned();
+        let quorum = quorum_of(&cluster, &namespace, &member).await?;
+        let plan = plan(&quorum, &member, cluster.now())?;
+        operator_works(&cluster, &quorum).await?;
+        let max_ttl = quorum.status.max_ttl_in_force.or(quorum.spec.max_ttl).unwrap_or_default();
+        let limit = args.timeout.map_or(max_ttl.get() + START_LIMIT, |limit| limit.get());
+        Ok(Self { cluster, printer, quorum, namespace, member, plan, limit })
+    }
+}
+
 /// Restarts a member; whether it votes again in time.
 ///
 /// # Errors
 /// If it may not be restarted now, or the API server refuses.
 pub async fn restart(args: RestartArgs) -> anyhow::Result<bool> {
-    let cluster = Cluster::connect(&args.cluster).await?;
-    let printer = Printer::new(args.output);
-    let (namespace, member) = named(Some(&args.member), &cluster.namespace);
-    let member = member.unwrap_or_default().to_owned();
-    let quorum = quorum_of(&cluster, &namespace, &member).await?;
-    let planned = plan(&quorum, &member, cluster.now())?;
-    operator_works(&cluster, &quorum).await?;
+    let ready = Ready::new(&args).await?;
+    let (namespace, member) = (&ready.namespace, &ready.member);
     let begun = SystemClock.boottime();
-    evict(&cluster, &namespace, &planned).await?;
-    printer.say(&format!("{member}: pod {namespace}/{} is evicted", planned.pod))?;
-    let max_ttl = quorum.status.max_ttl_in_force.or(quorum.spec.max_ttl).unwrap_or_default();
-    let limit = args.timeout.map_or(max_ttl.get() + START_LIMIT, |limit| limit.get());
-    let following = follow(&cluster, &quorum, &member, &planned, printer);
-    let votes = match tokio::time::timeout(limit, following).await {
+    evict(&ready.cluster, namespace, &ready.plan).await?;
+    ready.printer.say(&format!("{member}: pod {namespace}/{} is evicted", ready.plan.pod))?;
+    let votes = match tokio::time::timeout(ready.limit, follow(&ready)).await {
         Ok(done) => done.map(|()| true)?,
         Err(_elapsed) => false,
     };
     let took = SystemClock.boottime().since(begun);
-    printer.show(&Restarted { member, quorum: quorum.full_name(), votes, took })?;
+    ready.printer.show(&Restarted { member: member.clone(), quorum: ready.quorum.full_name(), votes, took })?;
     Ok(votes)
 }
 
@@ -91,7 +111,7 @@ async fn quorum_of(cluster: &Cluster, namespace: &str, member: &str) -> Result<S
     })
 }
 
-/// Without an operator the member would not vote again, and what the status says of the others may be old.
+/// Without an operator the member would not vote again. And the status may be old.
 async fn operator_works(cluster: &Cluster, quorum: &SeenQuorum) -> Result<(), Problem> {
     let Some(installation) = &quorum.status.installation else {
         let next = "Check that an operator runs: redlock doctor";
@@ -107,8 +127,10 @@ async fn operator_works(cluster: &Cluster, quorum: &SeenQuorum) -> Result<(), Pr
     }
 }
 
-/// By an eviction, since the quorum's PodDisruptionBudget admits one at a time: a member that does not vote is not ready.
-async fn evict(cluster: &Cluster, namespace: &str, plan: &Plan) -> Result<(), Problem> {
+/// Evicts the pod: the quorum's PodDisruptionBudget admits one at a time.
+///
+/// A member that does not vote is not ready, so it counts as away.
+pub(super) async fn evict(cluster: &Cluster, namespace: &str, plan: &Plan) -> Result<(), Problem> {
     let pods = Api::<Pod>::namespaced(cluster.client.clone(), namespace);
     let preconditions = Preconditions { uid: Some(plan.pod_uid.clone()), resource_version: None };
     let delete = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
@@ -123,22 +145,16 @@ async fn evict(cluster: &Cluster, namespace: &str, plan: &Plan) -> Result<(), Pr
 }
 
 /// Until the member votes again. On a terminal the last line counts down.
-async fn follow(
-    cluster: &Cluster,
-    quorum: &SeenQuorum,
-    member: &str,
-    plan: &Plan,
-    printer: Printer,
-) -> anyhow::Result<()> {
-    let (namespace, name) = (quorum.namespace().unwrap_or_default(), quorum.name_any());
-    let quorums = Api::<SeenQuorum>::namespaced(cluster.client.clone(), &namespace);
+async fn follow(ready: &Ready) -> anyhow::Result<()> {
+    let Ready { cluster, printer, quorum, member, .. } = ready;
+    let quorums = Api::<SeenQuorum>::namespaced(cluster.client.clone(), &ready.namespace);
     let is_live = printer.is_terminal() && !is_for_programs(printer.format());
     let (mut told, mut ticks) = (None, ticks());
     loop {
         ticks.tick().await;
         // The next look tells more than an error does.
-        let Ok(seen) = cluster.call("read the RedisQuorum", quorums.get(&name)).await else { continue };
-        let progress = progress(&seen, member, plan, cluster.now());
+        let Ok(seen) = cluster.call("read the RedisQuorum", quorums.get(&quorum.name_any())).await else { continue };
+        let progress = progress(&seen, member, &ready.plan, cluster.now());
         if progress == Progress::Votes {
             return if is_live { printer.write("\r\u{1b}[K") } else { Ok(()) };
         }
@@ -157,7 +173,8 @@ async fn follow(
     }
 }
 
-fn ticks() -> tokio::time::Interval {
+/// Looks, one after the other.
+pub(super) fn ticks() -> tokio::time::Interval {
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
