@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use redlock_operator::{
     api,
-    command::{acquire, hold, install, release, run},
+    command::{self, UserCommand, acquire, hold, release, run},
     operator::{
         self,
         args::OperatorArgs,
@@ -28,6 +28,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[command(flatten)]
+    User(UserCommand),
     /// Run the operator.
     Operator(Box<OperatorArgs>),
     /// Refuse while locks are held; else stop the operator and clear its finalizers.
@@ -45,8 +47,6 @@ enum Command {
     Acquire(Box<acquire::AcquireArgs>),
     /// Release a lock by its token.
     Release(release::ReleaseArgs),
-    /// Copy this program into a directory, for a container without it.
-    Install(install::InstallArgs),
     /// Between `run` and its command.
     #[command(hide = true)]
     Guard(run::GuardArgs),
@@ -60,11 +60,11 @@ enum Command {
 
 fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
+        Command::User(user) => return Ok(command::execute(user, Cli::command())),
         Command::Operator(args) => block_on(operator::run(*args)),
         Command::UninstallCheck(args) => block_on(uninstall::run(args)),
         Command::LockCheck(args) => block_on(lock_check::run(args)),
         Command::Crds => print_crds(),
-        Command::Install(args) => install::run(&args),
         // These have no runtime yet, and their exit codes are part of the interface.
         Command::Run(args) => return Ok(run::run(&args)),
         Command::Hold(args) => return Ok(hold::run(&args)),

@@ -5,10 +5,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// Defines an enum whose variants are written as their names.
 macro_rules! names {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident),+ $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[doc = $comment:literal])* $variant:ident),+ $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name { $($(#[$variant_doc])* $variant),+ }
+        pub enum $name { $($(#[doc = $comment])* $variant),+ }
 
         impl $name {
             /// Every value, in order of declaration.
@@ -18,6 +18,18 @@ macro_rules! names {
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => stringify!($variant)),+ }
+            }
+
+            /// The value of this name.
+            #[must_use]
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| value.as_str() == name)
+            }
+
+            /// Its comment: what it means, what the operator does by itself, and what there is to do.
+            #[must_use]
+            pub const fn comment(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($comment, "\n"),*)),+ }
             }
         }
 

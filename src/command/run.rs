@@ -37,7 +37,6 @@ use share::Share;
 pub use signal_name::SignalName;
 pub(super) use signals::Signals;
 pub use stage::StageArgs;
-pub(super) use supervise::SELF;
 use supervise::{Guard, Task};
 pub use terminal::ForegroundArgs;
 use tokio::time::sleep;

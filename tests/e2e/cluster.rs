@@ -123,6 +123,24 @@ impl Cluster {
         self.run(&self.kubectl, arguments, input).await
     }
 
+    /// The command that people run, as it is in this checkout.
+    pub(crate) fn redlock_path(&self) -> &'static str {
+        env!("CARGO_BIN_EXE_redlock")
+    }
+
+    /// Runs that command and gives what it printed, whether it succeeded or not.
+    pub(crate) async fn redlock(&self, arguments: &[&str]) -> anyhow::Result<Output> {
+        self.run(Path::new(self.redlock_path()), arguments, "").await
+    }
+
+    /// Starts it, with its output going to a file. It ends when what is returned is dropped.
+    pub(crate) fn redlock_into(&self, arguments: &[&str], file: &Path) -> anyhow::Result<tokio::process::Child> {
+        let mut command = Command::new(self.redlock_path());
+        command.env("KUBECONFIG", &self.kubeconfig).args(arguments).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(std::fs::File::create(file)?).stderr(Stdio::inherit());
+        Ok(command.spawn()?)
+    }
+
     async fn run(&self, program: &Path, arguments: &[&str], input: &str) -> anyhow::Result<Output> {
         let mut command = Command::new(program);
         command.env("KUBECONFIG", &self.kubeconfig).args(arguments).kill_on_drop(true);

@@ -8,8 +8,6 @@
 
 mod believers;
 mod bench;
-#[path = "../support/checker.rs"]
-mod checker;
 mod cluster;
 mod crash;
 mod faults;
@@ -48,6 +46,7 @@ mod votes;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use redlock_operator::command::audit::judge as checker;
 use runner::Test;
 use tokio::runtime::Runtime;
 

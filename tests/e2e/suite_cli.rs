@@ -1,11 +1,30 @@
-//! The commands of people and applications: `redlock run` and what goes with it.
+//! The command `redlock`, as people and scripts run it, against the cluster.
 
+mod acting;
 mod running;
+mod seeing;
+mod setting_up;
 mod steps;
+mod support;
 
 use crate::runner::{Test, tests};
 
 pub(crate) const TESTS: &[Test] = tests![
+    anywhere seeing::locks_are_listed_and_told_of_in_text_and_json,
+    anywhere seeing::a_watch_prints_each_change,
+    anywhere seeing::a_claim_that_waits_is_explained_from_the_quorum_to_the_queue,
+    anywhere seeing::colours_are_seen_on_a_terminal_only,
+    anywhere seeing::a_viewer_sees_locks_and_is_told_which_role_breaks_them,
+    anywhere acting::a_wait_ends_when_the_lock_is_held_or_free_or_the_time_has_passed,
+    anywhere acting::a_holder_that_is_asked_steps_down,
+    anywhere acting::a_hold_that_is_broken_is_in_the_history_with_who_and_why,
+    anywhere acting::an_audit_judges_what_locks_remember,
+    anywhere acting::a_quorum_shows_its_members_and_restarts_one_at_a_time,
+    anywhere acting::a_drill_restarts_a_member_and_keeps_its_lock,
+    anywhere setting_up::a_doctor_finds_a_healthy_installation_well,
+    anywhere setting_up::a_report_has_the_objects_and_no_secret,
+    anywhere setting_up::the_program_sets_itself_up,
+    anywhere setting_up::errors_say_what_to_do_next,
     anywhere running::a_command_runs_while_its_claim_is_held,
     anywhere running::a_second_command_waits_or_gives_up,
     anywhere running::a_killed_run_loses_its_claim_soon_after_its_last_heartbeat,

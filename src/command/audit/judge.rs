@@ -1,50 +1,60 @@
-//! What the holders of locks believed, and whether they may have. Pure: it gets a history and gives what is wrong with it.
+//! Pure: what the holders of locks believed, and whether they may have. It gets a history and gives what is wrong with it.
 //!
-//! Times are milliseconds of the wall clock that everything on this machine shares.
+//! Times are milliseconds of one clock. The tests that inject faults judge by it, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) type Millis = i64;
+/// Milliseconds of the clock of a history.
+pub type Millis = i64;
 
-/// A loss is explained by what went wrong up to this long before it, and the hold's ttl: keys of a member that came back are set
-/// again by the leader's next renewal.
+/// A loss is explained by what went wrong up to this long before it, and the hold's ttl.
+///
+/// Keys of a member that came back are set again by the leader's next renewal.
 const BEFORE: Millis = 5_000;
-/// For as long as nobody leads, nobody sets keys again on a member that came back, and nobody publishes.
+/// Without a leader, keys are not set again on a member that came back, and no status is written.
 const WITHOUT_LEADER: Millis = 20_000;
 
 /// One hold, as its holder saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Hold {
-    pub(crate) who: String,
-    pub(crate) key: String,
+pub struct Hold {
+    /// The holder.
+    pub who: String,
+    /// What is locked.
+    pub key: String,
     /// Claims and elections have one, clients outside have none.
-    pub(crate) token: Option<i64>,
+    pub token: Option<i64>,
     /// When the holder learnt of it.
-    pub(crate) from: Millis,
+    pub from: Millis,
     /// Until when it may believe in it, after the last renewal that it knows of.
-    pub(crate) until: Millis,
+    pub until: Millis,
     /// When it began to give the lock back.
-    pub(crate) released: Option<Millis>,
-    pub(crate) ttl: Millis,
-    pub(crate) losses: Vec<Loss>,
+    pub released: Option<Millis>,
+    /// How long the lock lives without a renewal.
+    pub ttl: Millis,
+    /// Ends that the holder did not ask for.
+    pub losses: Vec<Loss>,
 }
 
 impl Hold {
     /// When the holder stopped believing in it.
-    pub(crate) fn end(&self) -> Millis {
+    #[must_use]
+    pub fn end(&self) -> Millis {
         self.released.map_or(self.until, |released| released.min(self.until))
     }
 }
 
 /// The end of a hold that its holder did not ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Loss {
-    pub(crate) at: Millis,
-    pub(crate) kind: LossKind,
+pub struct Loss {
+    /// When.
+    pub at: Millis,
+    /// What kind of end.
+    pub kind: LossKind,
 }
 
+/// How a holder lost a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LossKind {
+pub enum LossKind {
     /// The validity that the holder knew of ended before it heard of another. The lock may have been renewed all the while.
     Lapsed,
     /// It is told that it has the lock no more.
@@ -53,39 +63,51 @@ pub(crate) enum LossKind {
 
 /// Something that was broken on purpose, or that was seen to be out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fault {
-    pub(crate) kind: &'static str,
-    pub(crate) from: Millis,
-    pub(crate) until: Millis,
-    /// Members that could not vote. One of three costs nobody a lock.
-    pub(crate) members: BTreeSet<String>,
-    /// Replicas of the operator that did not work. One of two costs nobody a lock, but delays what is published.
-    pub(crate) operators: BTreeSet<String>,
+pub struct Fault {
+    /// Its name.
+    pub kind: &'static str,
+    /// Since when.
+    pub from: Millis,
+    /// Until when.
+    pub until: Millis,
+    /// Members that could not vote. One of three costs no holder its lock.
+    pub members: BTreeSet<String>,
+    /// Replicas of the operator that did not work. One of two costs no holder its lock, but delays what is published.
+    pub operators: BTreeSet<String>,
     /// The API server, or the way to it, was away: nothing can be published.
-    pub(crate) api_server: bool,
-    /// A member's clock was stepped ahead. Until it is fenced, clients outside may be granted what somebody else holds, and
-    /// docs/safety.md says so: they see no clock.
-    pub(crate) clock: bool,
+    pub api_server: bool,
+    /// A member's clock was stepped ahead.
+    ///
+    /// Until it is fenced, clients outside may be granted what another one holds, and docs/safety.md says so: they see no clock.
+    pub clock: bool,
     /// This holder itself was hit, or asked for the end.
-    pub(crate) holder: Option<String>,
+    pub holder: Option<String>,
 }
 
 /// What is wrong with a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    pub(crate) overlaps: Vec<String>,
+pub struct Verdict {
+    /// Two holders at a time.
+    pub overlaps: Vec<String>,
     /// Overlaps that docs/safety.md excepts.
-    pub(crate) excepted: Vec<String>,
-    pub(crate) reversals: Vec<String>,
-    pub(crate) unexplained: Vec<String>,
-    pub(crate) lapsed: usize,
-    pub(crate) taken: usize,
+    pub excepted: Vec<String>,
+    /// Tokens that are not larger than those before.
+    pub reversals: Vec<String>,
+    /// Losses that no fault explains.
+    pub unexplained: Vec<String>,
+    /// How often a holder lost a lock for lack of news.
+    pub lapsed: usize,
+    /// How often a holder was told that it had lost a lock.
+    pub taken: usize,
 }
 
-/// Judges a history. `majority` members have to be out, and `replicas` of the operator, before locks may be lost.
-pub(crate) fn check(holds: &[Hold], faults: &[Fault], majority: usize, replicas: usize) -> Verdict {
+/// Judges a history.
+///
+/// `majority` members have to be out, and `replicas` of the operator, before locks may be lost.
+#[must_use]
+pub fn check(holds: &[Hold], faults: &[Fault], majority: usize, replicas: usize) -> Verdict {
     let mut keys: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
-    // Who hears of a hold only when it is over has never believed in it.
+    // A holder that hears of a hold only after its end has never believed in it.
     for hold in holds.iter().filter(|hold| hold.from < hold.end()) {
         keys.entry(&hold.key).or_default().push(hold);
     }

@@ -1,0 +1,262 @@
+//! The way to the API server: the kubeconfig, deadlines, and errors that say what to do next.
+
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+
+use kube::{
+    Client, Config, Resource,
+    api::ListParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use tokio::time::timeout;
+
+use crate::{api::MilliTime, runtime::api_time::ApiTime, time::SystemClock};
+
+/// For one request. A page of a list is one.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// For the connection to the API server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Objects of one page of a list, as kubectl asks for.
+const PAGE: u32 = 500;
+
+/// Which cluster, as whom, and where in it.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ClusterArgs {
+    /// The kubeconfig file. Default: what KUBECONFIG names, ~/.kube/config, or in a pod its service account.
+    #[arg(long, value_name = "FILE", help_heading = "Cluster")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig.
+    #[arg(long, value_name = "NAME", help_heading = "Cluster")]
+    pub context: Option<String>,
+    /// The namespace. Default: that of the context.
+    #[arg(short, long, value_name = "NAME", help_heading = "Cluster")]
+    pub namespace: Option<String>,
+}
+
+/// What went wrong, and what the user can do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// A fragment of a sentence.
+    pub what: String,
+    /// A sentence. Empty: there is nothing to say.
+    pub next: String,
+    /// The code of the API server's answer.
+    pub code: Option<u16>,
+}
+
+impl Problem {
+    /// Something that no answer of the API server is about.
+    pub fn new(what: impl Into<String>, next: impl Into<String>) -> Self {
+        Self { what: what.into(), next: next.into(), code: None }
+    }
+
+    /// The API server does not let this user do it.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        self.code == Some(403)
+    }
+
+    /// The object, or its kind, does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.code == Some(404)
+    }
+
+    /// Why a request failed.
+    fn of_request(doing: &str, server: &str, error: &kube::Error) -> Self {
+        let kube::Error::Api(status) = error else {
+            let next = format!("Check that {server} is the right API server and can be reached: redlock doctor");
+            return Self::new(format!("failed to {doing}: {}", root_cause(error)), next);
+        };
+        let next = match status.code {
+            401 => "Log in again: the API server does not accept the credentials of this context.",
+            403 => "Ask an administrator for the role that docs/command.md names for this command.",
+            404 if status.details.as_ref().is_none_or(|details| details.name.is_empty()) => {
+                "The kind is not installed. Install the chart redlock-operator, or apply its CRDs: redlock crds"
+            }
+            409 => "The object changed meanwhile. Run the command again.",
+            429 | 500..=599 => "The API server is busy or starts. Run the command again in a minute.",
+            _ => "",
+        };
+        let message = if status.message.is_empty() { &status.reason } else { &status.message };
+        Self { what: format!("failed to {doing}: {message}"), next: next.to_owned(), code: Some(status.code) }
+    }
+}
+
+/// The innermost error: what kube wraps around it says no more.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if self.next.is_empty() { Ok(()) } else { write!(f, "\nnext: {}", self.next) }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// A cluster that answers.
+pub struct Cluster {
+    /// Whose answers tell the time.
+    pub client: Client,
+    /// The namespace of the flag, else of the context.
+    pub namespace: String,
+    /// The namespace of the flag.
+    pub named_namespace: Option<String>,
+    /// Address of the API server.
+    pub server: String,
+    time: Arc<ApiTime>,
+}
+
+impl Cluster {
+    /// Reads the kubeconfig. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// If there is no usable configuration.
+    pub async fn connect(args: &ClusterArgs) -> Result<Self, Problem> {
+        let unusable = |error: &dyn std::error::Error| {
+            Problem::new(
+                format!("failed to find a cluster: {error}"),
+                "Name a kubeconfig with --kubeconfig or KUBECONFIG, and a context of it with --context.",
+            )
+        };
+        let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
+        let mut config = match (&args.kubeconfig, &args.context) {
+            (Some(file), _) => {
+                let read = Kubeconfig::read_from(file).map_err(|error| unusable(&error))?;
+                Config::from_custom_kubeconfig(read, &options).await.map_err(|error| unusable(&error))?
+            }
+            (None, Some(_)) => Config::from_kubeconfig(&options).await.map_err(|error| unusable(&error))?,
+            (None, None) => Config::infer().await.map_err(|error| unusable(&error))?,
+        };
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        let server = config.cluster_url.to_string();
+        let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client = Client::try_from(config).map_err(|error| unusable(&error))?;
+        let time = Arc::new(ApiTime::new(Arc::new(SystemClock)));
+        let client = time.observe(client);
+        Ok(Self { client, namespace, named_namespace: args.namespace.clone(), server, time })
+    }
+
+    /// Does one request, in limited time. `doing` completes "failed to".
+    ///
+    /// # Errors
+    /// If the API server refuses or does not answer.
+    pub async fn call<T>(
+        &self,
+        doing: &str,
+        request: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, Problem> {
+        match timeout(REQUEST_TIMEOUT, request).await {
+            Ok(answer) => answer.map_err(|error| Problem::of_request(doing, &self.server, &error)),
+            Err(_elapsed) => Err(Problem::new(
+                format!("failed to {doing}: no answer within {} s", REQUEST_TIMEOUT.as_secs()),
+                format!("Check the way to the API server {}: redlock doctor", self.server),
+            )),
+        }
+    }
+
+    /// All objects of a kind in a namespace, or in all of them, page by page. Of each only what `K` names is parsed.
+    ///
+    /// # Errors
+    /// If the API server refuses or does not answer.
+    pub async fn list<K>(&self, namespace: Option<&str>, labels: &str) -> Result<Vec<K>, Problem>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        self.list_as::<K, K>(namespace, labels).await
+    }
+
+    /// The same, read as another type.
+    ///
+    /// # Errors
+    /// If the API server refuses or does not answer.
+    pub async fn list_as<K, T>(&self, namespace: Option<&str>, labels: &str) -> Result<Vec<T>, Problem>
+    where
+        K: Resource<DynamicType = ()>,
+        T: DeserializeOwned,
+    {
+        let (plural, mut found, mut next) = (K::plural(&()), Vec::new(), None::<String>);
+        let place = namespace.map_or("all namespaces".to_owned(), |namespace| format!("namespace {namespace}"));
+        loop {
+            let mut page = ListParams::default().limit(PAGE);
+            if let Some(token) = &next {
+                page = page.continue_token(token);
+            }
+            if !labels.is_empty() {
+                page = page.labels(labels);
+            }
+            let request = kube::core::Request::new(K::url_path(&(), namespace)).list(&page);
+            let request = request.map_err(|error| Problem::new(format!("failed to list {plural}: {error}"), ""))?;
+            let answer: List<T> = self.call(&format!("list {plural} in {place}"), self.client.request(request)).await?;
+            found.extend(answer.items);
+            next = answer.metadata.token.filter(|token| !token.is_empty());
+            if next.is_none() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// The API server's time, or this machine's before the first answer.
+    #[must_use]
+    pub fn now(&self) -> MilliTime {
+        let zero = MilliTime::from(jiff::Timestamp::UNIX_EPOCH);
+        MilliTime::from_millis(self.time.now().0).unwrap_or(zero)
+    }
+
+    /// What the API server's answers tell of its clock.
+    #[must_use]
+    pub fn time(&self) -> &ApiTime {
+        &self.time
+    }
+}
+
+/// One page. kube's own type reads each object twice.
+#[derive(Deserialize)]
+struct List<K> {
+    #[serde(default)]
+    metadata: ListMeta,
+    items: Vec<K>,
+}
+
+#[derive(Default, Deserialize)]
+struct ListMeta {
+    #[serde(rename = "continue")]
+    token: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused(code: u16, details: serde_json::Value) -> Problem {
+        let status = json!({"status": "Failure", "message": "no", "reason": "R", "code": code, "details": details});
+        let error = kube::Error::Api(serde_json::from_value(status).unwrap());
+        Problem::of_request("list locks", "https://cluster:6443", &error)
+    }
+
+    #[test]
+    fn an_error_says_what_to_do_next() {
+        let forbidden = refused(403, json!(null));
+        assert!(forbidden.is_forbidden());
+        assert_eq!(
+            forbidden.to_string(),
+            "failed to list locks: no\nnext: Ask an administrator for the role that docs/command.md names for this command."
+        );
+        assert!(refused(404, json!({})).next.contains("redlock crds"), "the kind is missing");
+        assert_eq!(refused(404, json!({"name": "a"})).next, "", "the object is missing");
+        assert_eq!(refused(400, json!(null)).to_string(), "failed to list locks: no");
+        let unreachable = kube::Error::Service(std::io::Error::other("connection refused").into());
+        let unreachable = Problem::of_request("list locks", "https://cluster:6443", &unreachable);
+        assert!(unreachable.to_string().contains("connection refused"), "{unreachable}");
+        assert!(unreachable.next.contains("https://cluster:6443"), "{unreachable}");
+    }
+}

@@ -1,0 +1,210 @@
+//! `redlock doctor`: checks an installation, and says how to mend what is wrong.
+
+use k8s_openapi::{
+    api::{
+        authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
+        core::v1::Pod,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{Api, ResourceExt as _, api::PostParams};
+use serde_json::{Value, json};
+
+use super::{
+    cluster::{Cluster, ClusterArgs, Problem},
+    installation,
+    output::{Answer, OutputArgs, Paint, Printer, Tone},
+    seen::{SeenLock, SeenQuorum},
+    words::count,
+};
+use crate::{
+    api::{self, GROUP, VERSION},
+    time::{Clock as _, SystemClock},
+};
+
+pub mod checks;
+
+use checks::{Finding, Right, State};
+
+/// The label of the operator's pods.
+const OPERATOR_LABELS: &str = "app.kubernetes.io/name=redlock-operator";
+
+/// Where to look.
+#[derive(Debug, clap::Args)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// All that was found.
+pub struct Findings(Vec<Finding>);
+
+impl Findings {
+    /// Nothing has to be mended.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        self.0.iter().all(|finding| finding.state != State::Broken)
+    }
+}
+
+impl Answer for Findings {
+    fn value(&self) -> Value {
+        let one = |finding: &Finding| json!({"about": finding.about, "state": finding.state.name(), "says": finding.says, "mend": finding.mend});
+        json!({"well": self.is_well(), "items": self.0.iter().map(one).collect::<Vec<_>>()})
+    }
+
+    fn text(&self, paint: Paint, _: bool) -> String {
+        let mut text = String::new();
+        for finding in &self.0 {
+            let (mark, tone) = match finding.state {
+                State::Fine => ("ok", Tone::Good),
+                State::Warning => ("warn", Tone::Waiting),
+                State::Broken => ("bad", Tone::Bad),
+                State::Unknown => ("?", Tone::Dim),
+            };
+            text += &format!("{}{:<14}{}\n", paint.tone(tone, &format!("{mark:<6}")), finding.about, finding.says);
+            if let Some(mend) = &finding.mend {
+                text += &format!("{:<20}{} {mend}\n", "", paint.tone(Tone::Title, "mend:"));
+            }
+        }
+        let number = |state| self.0.iter().filter(|finding| finding.state == state).count();
+        let (broken, warnings) = (number(State::Broken), number(State::Warning));
+        let all = if broken + warnings == 0 {
+            paint.tone(Tone::Good, "All is well.")
+        } else {
+            format!("{} to mend, {}.", broken, count(warnings, "warning"))
+        };
+        text + "\n" + &all + "\n"
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.0.iter().filter(|finding| finding.state == State::Broken).map(|finding| finding.about.clone()).collect()
+    }
+}
+
+/// Prints what was found; whether nothing has to be mended.
+///
+/// # Errors
+/// If there is no usable kubeconfig. That the API server does not answer is a finding.
+pub async fn run(args: DoctorArgs) -> anyhow::Result<bool> {
+    let cluster = Cluster::connect(&args.cluster).await?;
+    let findings = examine(&cluster).await;
+    Printer::new(args.output).show(&findings)?;
+    Ok(findings.is_well())
+}
+
+/// Examines all that can be seen.
+pub async fn examine(cluster: &Cluster) -> Findings {
+    let server = match cluster.call("ask for the version", cluster.client.apiserver_version()).await {
+        Ok(version) => checks::server(&cluster.server, &version.major, &version.minor),
+        Err(problem) => return Findings(vec![checks::problem("API server", problem)]),
+    };
+    let mut found = vec![server, clock(cluster)];
+    let (kinds, rights, quorums) = (kinds(cluster), rights(cluster), cluster.list::<SeenQuorum>(None, ""));
+    let (kinds, rights, quorums) = futures::join!(kinds, rights, quorums);
+    found.extend(kinds);
+    found.extend(rights);
+    let quorums = match quorums {
+        Err(problem) if problem.is_forbidden() => cluster.list(Some(&cluster.namespace), "").await,
+        listed => listed,
+    };
+    match quorums {
+        Ok(quorums) => {
+            found.extend(operators(cluster, &quorums).await);
+            found.extend(checks::quorums(&quorums, cluster.now()));
+        }
+        Err(problem) => found.push(checks::problem("quorums", problem)),
+    }
+    let locks = match cluster.list::<SeenLock>(None, "").await {
+        Err(problem) if problem.is_forbidden() => cluster.list::<SeenLock>(Some(&cluster.namespace), "").await,
+        listed => listed,
+    };
+    match locks {
+        Ok(locks) => found.push(checks::locks(&locks, cluster.now())),
+        Err(problem) => found.push(checks::problem("locks", problem)),
+    }
+    Findings(found)
+}
+
+fn clock(cluster: &Cluster) -> Finding {
+    let clock = SystemClock;
+    let span = cluster.time().at(clock.boottime());
+    checks::clock(clock.wall().0, span.map(|span| (span.least.0.div_euclid(1_000), span.most.0.div_euclid(1_000))))
+}
+
+/// The CustomResourceDefinitions: their fields if they may be read, else only that they are served.
+async fn kinds(cluster: &Cluster) -> Vec<Finding> {
+    let installed = Api::<CustomResourceDefinition>::all(cluster.client.clone());
+    let mut found = Vec::new();
+    for ours in api::crds() {
+        let name = ours.name_any();
+        match cluster.call(&format!("read CRD {name}"), installed.get(&name)).await {
+            Ok(theirs) => found.push(checks::definition(&name, &ours, &theirs)),
+            Err(problem) if problem.is_forbidden() => return vec![served(cluster).await],
+            Err(problem) if problem.is_not_found() => found.push(checks::not_installed(&name)),
+            Err(problem) => found.push(checks::problem("kinds", problem)),
+        }
+    }
+    found
+}
+
+async fn served(cluster: &Cluster) -> Finding {
+    let version = format!("{GROUP}/{VERSION}");
+    match cluster.call("ask for the kinds", cluster.client.list_api_group_resources(&version)).await {
+        Ok(kinds) => checks::served(&kinds.resources.iter().map(|kind| kind.name.clone()).collect::<Vec<_>>()),
+        Err(problem) if problem.is_not_found() => checks::not_installed(&version),
+        Err(problem) => checks::problem("kinds", problem),
+    }
+}
+
+/// What this user may do in the namespace.
+async fn rights(cluster: &Cluster) -> Vec<Finding> {
+    let reviews = Api::<SelfSubjectAccessReview>::all(cluster.client.clone());
+    let ask = async |right: &'static Right| {
+        let attributes = ResourceAttributes {
+            verb: Some(right.verb.into()),
+            group: Some(right.group.into()),
+            resource: Some(right.resource.into()),
+            subresource: right.subresource.map(Into::into),
+            namespace: Some(cluster.namespace.clone()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..SelfSubjectAccessReviewSpec::default()
+        };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let answer = cluster.call("ask what you may do", reviews.create(&PostParams::default(), &review)).await?;
+        Ok::<_, Problem>((right, answer.status.is_some_and(|status| status.allowed)))
+    };
+    match futures::future::try_join_all(checks::RIGHTS.iter().map(ask)).await {
+        Ok(answers) => checks::rights(&answers, &cluster.namespace),
+        Err(problem) => vec![checks::problem("rights", problem)],
+    }
+}
+
+/// Whether operators are at work, and of which version.
+async fn operators(cluster: &Cluster, quorums: &[SeenQuorum]) -> Vec<Finding> {
+    let mut installations: Vec<_> = quorums.iter().filter_map(|quorum| quorum.status.installation.clone()).collect();
+    installations.sort();
+    installations.dedup();
+    if installations.is_empty() {
+        return vec![checks::no_installation(quorums.len())];
+    }
+    let mut found = Vec::new();
+    for installation in installations {
+        match installation::leader(cluster, &installation).await {
+            Ok(leader) => found.push(checks::leader(&installation, &leader)),
+            Err(problem) => found.push(checks::problem("operator", problem)),
+        }
+        let namespace = installation.split_once('/').map_or("", |(namespace, _)| namespace);
+        match cluster.list::<Pod>(Some(namespace), OPERATOR_LABELS).await {
+            Ok(pods) => found.push(checks::operator_pods(namespace, &pods, env!("CARGO_PKG_VERSION"))),
+            Err(problem) if problem.is_forbidden() => {}
+            Err(problem) => found.push(checks::problem("operator", problem)),
+        }
+    }
+    found
+}

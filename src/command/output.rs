@@ -1,0 +1,271 @@
+//! What a command prints: tables and sentences for people, JSON and YAML for programs.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use serde_json::Value;
+
+/// For programs, or more columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// One JSON object. With --watch one on each line.
+    Json,
+    /// The same as YAML.
+    Yaml,
+    /// A table with more columns.
+    Wide,
+    /// Names only, one on each line.
+    Name,
+}
+
+/// How a command prints.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct OutputArgs {
+    /// Print for programs, or more columns. Default: text for people.
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    pub output: Option<Format>,
+}
+
+/// What a part of a text means to its reader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// Nothing special.
+    #[default]
+    Plain,
+    /// As it should be.
+    Good,
+    /// It waits, and goes on by itself.
+    Waiting,
+    /// A person has to do something.
+    Bad,
+    /// Of less weight.
+    Dim,
+    /// A title.
+    Title,
+}
+
+/// Whether colours are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paint(pub bool);
+
+impl Paint {
+    /// The text in the colour of its tone.
+    #[must_use]
+    pub fn tone(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Plain => return text.to_owned(),
+            Tone::Good => "32",
+            Tone::Waiting => "33",
+            Tone::Bad => "31",
+            Tone::Dim => "2",
+            Tone::Title => "1",
+        };
+        if self.0 { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// What a command has to say, in every form.
+pub trait Answer {
+    /// For programs. Its names are stable (docs/stability.md).
+    fn value(&self) -> Value;
+    /// For people; ends with a line feed.
+    fn text(&self, paint: Paint, wide: bool) -> String;
+    /// Names only.
+    fn names(&self) -> Vec<String>;
+}
+
+/// One cell of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cell {
+    text: String,
+    tone: Tone,
+}
+
+impl Cell {
+    /// A text with its tone.
+    pub fn toned(tone: Tone, text: impl Into<String>) -> Self {
+        Self { text: text.into(), tone }
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), tone: Tone::Plain }
+    }
+}
+
+/// A table for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    titles: Vec<&'static str>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// Without rows.
+    #[must_use]
+    pub const fn new(titles: Vec<&'static str>) -> Self {
+        Self { titles, rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub fn push(&mut self, row: Vec<Cell>) {
+        self.rows.push(row);
+    }
+
+    /// The widths of its columns, none narrower than in `before`.
+    #[must_use]
+    pub fn widths(&self, before: &[usize]) -> Vec<usize> {
+        let width = |column: usize| {
+            let cells =
+                self.rows.iter().filter_map(|row| row.get(column)).map(|cell| shown(&cell.text).chars().count());
+            let title = self.titles.get(column).map_or(0, |title| title.len());
+            cells.max().unwrap_or(0).max(title).max(before.get(column).copied().unwrap_or(0))
+        };
+        (0..self.titles.len()).map(width).collect()
+    }
+
+    /// Titles and rows.
+    #[must_use]
+    pub fn render(&self, paint: Paint) -> String {
+        let titles: Vec<_> = self.titles.iter().map(|title| Cell::toned(Tone::Title, *title)).collect();
+        let widths = self.widths(&[]);
+        let mut text = line(&titles, &widths, paint);
+        text.extend(self.rows.iter().map(|row| line(row, &widths, paint)));
+        text
+    }
+
+    /// Its rows alone.
+    #[must_use]
+    pub fn render_rows(&self, widths: &[usize], paint: Paint) -> String {
+        self.rows.iter().map(|row| line(row, widths, paint)).collect()
+    }
+}
+
+/// An empty cell is a dash, so that columns can be told apart by programs such as awk.
+fn shown(text: &str) -> &str {
+    if text.is_empty() { "-" } else { text }
+}
+
+fn line(cells: &[Cell], widths: &[usize], paint: Paint) -> String {
+    let mut text = String::new();
+    for (index, cell) in cells.iter().enumerate() {
+        let plain = shown(&cell.text);
+        text.push_str(&paint.tone(cell.tone, plain));
+        if index + 1 < cells.len() {
+            let width = widths.get(index).copied().unwrap_or(0);
+            text.extend(std::iter::repeat_n(' ', width.saturating_sub(plain.chars().count()) + 3));
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// Where and how a command prints.
+#[derive(Clone, Copy, Debug)]
+pub struct Printer {
+    format: Option<Format>,
+    paint: Paint,
+    is_terminal: bool,
+}
+
+impl Printer {
+    /// For the standard output of this process. Colours: on a terminal, unless NO_COLOR is set.
+    #[must_use]
+    pub fn new(args: OutputArgs) -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { format: args.output, paint: Paint(is_terminal && !no_color && !dumb), is_terminal }
+    }
+
+    /// Whether a person looks on.
+    #[must_use]
+    pub const fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// Whether colours are used.
+    #[must_use]
+    pub const fn paint(&self) -> Paint {
+        self.paint
+    }
+
+    /// The format that was asked for.
+    #[must_use]
+    pub const fn format(&self) -> Option<Format> {
+        self.format
+    }
+
+    /// Prints an answer in the format that was asked for.
+    ///
+    /// # Errors
+    /// If the standard output cannot be written.
+    pub fn show(&self, answer: &impl Answer) -> anyhow::Result<()> {
+        let text = match self.format {
+            None => answer.text(self.paint, false),
+            Some(Format::Wide) => answer.text(self.paint, true),
+            Some(Format::Json) => serde_json::to_string_pretty(&answer.value())? + "\n",
+            Some(Format::Yaml) => serde_yaml::to_string(&answer.value())?,
+            Some(Format::Name) => answer.names().iter().map(|name| format!("{name}\n")).collect(),
+        };
+        self.write(&text)
+    }
+
+    /// Prints one of a sequence of values for programs: JSON on one line, YAML as a document.
+    ///
+    /// # Errors
+    /// If the standard output cannot be written.
+    pub fn next_value(&self, value: &Value) -> anyhow::Result<()> {
+        let text = match self.format {
+            Some(Format::Yaml) => format!("---\n{}", serde_yaml::to_string(value)?),
+            // A sequence is about one object, whose name the user has written.
+            Some(Format::Name) => String::new(),
+            _ => serde_json::to_string(value)? + "\n",
+        };
+        self.write(&text)
+    }
+
+    /// Prints a line for people; nothing if the output is for programs.
+    ///
+    /// # Errors
+    /// If the standard output cannot be written.
+    pub fn say(&self, line: &str) -> anyhow::Result<()> {
+        match self.format {
+            None | Some(Format::Wide) => self.write(&format!("{line}\n")),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Prints a text as it is.
+    ///
+    /// # Errors
+    /// If the standard output cannot be written.
+    pub fn write(&self, text: &str) -> anyhow::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        Ok(out.flush()?)
+    }
+}
+
+/// Whether the reader of our output has gone, as `head` does: no failure of ours.
+#[must_use]
+pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new(vec!["LOCK", "HOLDER"]);
+        table.push(vec!["shop/reindex".into(), Cell::toned(Tone::Good, "worker")]);
+        table.push(vec!["shop/é".into(), "".into()]);
+        let plain = table.render(Paint(false));
+        assert_eq!(plain, "LOCK           HOLDER\nshop/reindex   worker\nshop/é         -\n");
+        let colours = table.render(Paint(true));
+        assert!(colours.contains("\u{1b}[32mworker\u{1b}[0m\n"), "{colours:?}");
+        assert_eq!(table.widths(&[20]), [20, 6], "later rows of a watch do not shrink a column");
+    }
+}

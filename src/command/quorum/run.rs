@@ -1,0 +1,216 @@
+//! Carries a restart out and shows how far it is; repeats a view of quorums.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, EvictParams, Preconditions},
+};
+use serde_json::{Value, json};
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::super::{
+    cluster::{Cluster, Problem},
+    installation::{self, Leader},
+    output::{Answer, Paint, Printer, Tone},
+    seen::SeenQuorum,
+    words::span,
+};
+use super::{
+    Shown, is_for_programs, named,
+    restart::{Plan, Progress, RestartArgs, plan, progress},
+};
+use crate::time::{Clock as _, SystemClock};
+
+/// Between two looks.
+const PERIOD: Duration = Duration::from_secs(1);
+/// For the end of one process and the start of the next, besides the fence.
+const START_LIMIT: Duration = Duration::from_secs(300);
+
+/// What came of a restart.
+struct Restarted {
+    member: String,
+    quorum: String,
+    votes: bool,
+    took: Duration,
+}
+
+impl Answer for Restarted {
+    fn value(&self) -> Value {
+        json!({"member": self.member, "quorum": self.quorum, "votes": self.votes, "tookMs": self.took.as_millis()})
+    }
+
+    fn text(&self, paint: Paint, _: bool) -> String {
+        let took = span(i64::try_from(self.took.as_millis()).unwrap_or(i64::MAX));
+        if self.votes {
+            return format!("{}: {} after {took}\n", self.member, paint.tone(Tone::Good, "votes again"));
+        }
+        let word = paint.tone(Tone::Bad, "does not vote yet");
+        format!("{}: {word} after {took}. See why: redlock quorum status {}\n", self.member, self.quorum)
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![self.member.clone()]
+    }
+}
+
+/// A restart that may begin.
+pub(super) struct Ready {
+    pub(super) cluster: Cluster,
+    pub(super) printer: Printer,
+    pub(super) quorum: SeenQuorum,
+    pub(super) namespace: String,
+    pub(super) member: String,
+    pub(super) plan: Plan,
+    /// For all of it.
+    pub(super) limit: Duration,
+}
+
+impl Ready {
+    /// Looks whether the member may be restarted now.
+    pub(super) async fn new(args: &RestartArgs) -> Result<Self, Problem> {
+        let cluster = Cluster::connect(&args.cluster).await?;
+        let printer = Printer::new(args.output);
+        let (namespace, member) = named(Some(&args.member), &cluster.namespace);
+        let member = member.unwrap_or_default().to_owned();
+        let quorum = quorum_of(&cluster, &namespace, &member).await?;
+        let plan = plan(&quorum, &member, cluster.now())?;
+        operator_works(&cluster, &quorum).await?;
+        let max_ttl = quorum.status.max_ttl_in_force.or(quorum.spec.max_ttl).unwrap_or_default();
+        let limit = args.timeout.map_or(max_ttl.get() + START_LIMIT, |limit| limit.get());
+        Ok(Self { cluster, printer, quorum, namespace, member, plan, limit })
+    }
+}
+
+/// Restarts a member; whether it votes again in time.
+///
+/// # Errors
+/// If it may not be restarted now, or the API server refuses.
+pub async fn restart(args: RestartArgs) -> anyhow::Result<bool> {
+    let ready = Ready::new(&args).await?;
+    let (namespace, member) = (&ready.namespace, &ready.member);
+    let begun = SystemClock.boottime();
+    evict(&ready.cluster, namespace, &ready.plan).await?;
+    ready.printer.say(&format!("{member}: pod {namespace}/{} is evicted", ready.plan.pod))?;
+    let votes = match tokio::time::timeout(ready.limit, follow(&ready)).await {
+        Ok(done) => done.map(|()| true)?,
+        Err(_elapsed) => false,
+    };
+    let took = SystemClock.boottime().since(begun);
+    ready.printer.show(&Restarted { member: member.clone(), quorum: ready.quorum.full_name(), votes, took })?;
+    Ok(votes)
+}
+
+async fn quorum_of(cluster: &Cluster, namespace: &str, member: &str) -> Result<SeenQuorum, Problem> {
+    let quorums: Vec<SeenQuorum> = cluster.list(Some(namespace), "").await?;
+    let has = |quorum: &SeenQuorum| quorum.status.members.iter().any(|known| known.name == member);
+    quorums.into_iter().find(has).ok_or_else(|| {
+        let what = format!("no RedisQuorum in namespace {namespace} has a member {member}");
+        Problem::new(what, "See which exist: redlock quorum status -A")
+    })
+}
+
+/// Without an operator the member would not vote again. And the status may be old.
+async fn operator_works(cluster: &Cluster, quorum: &SeenQuorum) -> Result<(), Problem> {
+    let Some(installation) = &quorum.status.installation else {
+        let next = "Check that an operator runs: redlock doctor";
+        return Err(Problem::new(format!("no operator looks after RedisQuorum {}", quorum.full_name()), next));
+    };
+    match installation::leader(cluster, installation).await? {
+        // What may not be read is no reason: the eviction is judged by the readiness of the pods, too.
+        Leader::Works(_) | Leader::Hidden => Ok(()),
+        leader => {
+            let says = leader.says(installation);
+            Err(Problem::new(says.trim_end_matches('.'), "Mend the operator first: the member would not vote again."))
+        }
+    }
+}
+
+/// Evicts the pod: the quorum's PodDisruptionBudget admits one at a time.
+///
+/// A member that does not vote is not ready, so it counts as away.
+pub(super) async fn evict(cluster: &Cluster, namespace: &str, plan: &Plan) -> Result<(), Problem> {
+    let pods = Api::<Pod>::namespaced(cluster.client.clone(), namespace);
+    let preconditions = Preconditions { uid: Some(plan.pod_uid.clone()), resource_version: None };
+    let delete = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
+    let doing = format!("evict pod {namespace}/{}", plan.pod);
+    cluster.call(&doing, pods.evict(&plan.pod, &params)).await.map(drop).map_err(|mut problem| {
+        if problem.code == Some(429) {
+            problem.next = "Another member is out at this moment. Wait until all vote: redlock quorum status".into();
+        }
+        problem
+    })
+}
+
+/// Until the member votes again. On a terminal the last line counts down.
+async fn follow(ready: &Ready) -> anyhow::Result<()> {
+    let Ready { cluster, printer, quorum, member, .. } = ready;
+    let quorums = Api::<SeenQuorum>::namespaced(cluster.client.clone(), &ready.namespace);
+    let is_live = printer.is_terminal() && !is_for_programs(printer.format());
+    let (mut told, mut ticks) = (None, ticks());
+    loop {
+        ticks.tick().await;
+        // The next look tells more than an error does.
+        let Ok(seen) = cluster.call("read the RedisQuorum", quorums.get(&quorum.name_any())).await else { continue };
+        let progress = progress(&seen, member, &ready.plan, cluster.now());
+        if progress == Progress::Votes {
+            return if is_live { printer.write("\r\u{1b}[K") } else { Ok(()) };
+        }
+        if told != Some(progress.says()) {
+            let line = format!("{member}: {}", progress.says());
+            if is_live {
+                printer.write(&format!("\r\u{1b}[K{line}\n"))?
+            } else {
+                printer.say(&line)?
+            }
+            told = Some(progress.says());
+        }
+        if let (true, Progress::Fenced(Some(left))) = (is_live, &progress) {
+            printer.write(&format!("\r\u{1b}[K  votes in {}", span(*left)))?;
+        }
+    }
+}
+
+/// Looks, one after the other.
+pub(super) fn ticks() -> tokio::time::Interval {
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+/// Shows quorums again and again: on a terminal in place, elsewhere after each change.
+pub async fn watch(
+    cluster: &Cluster,
+    printer: Printer,
+    look: impl AsyncFn() -> Result<Shown, Problem>,
+) -> anyhow::Result<()> {
+    let (mut ticks, mut before) = (ticks(), Value::Null);
+    let mut shown = look().await?;
+    loop {
+        ticks.tick().await;
+        // A look that fails is made again: the last one stands, and its fences count down.
+        match look().await {
+            Ok(next) => shown = next,
+            Err(problem) if problem.code.is_some() => return Err(problem.into()),
+            Err(_) => shown.now = cluster.now(),
+        }
+        if is_for_programs(printer.format()) {
+            let value = Shown { now: crate::api::MilliTime::from(jiff::Timestamp::UNIX_EPOCH), ..shown };
+            if value.value() != before {
+                before = value.value();
+                let current = Shown { now: cluster.now(), ..value };
+                printer.next_value(&current.value())?;
+                shown = current;
+            } else {
+                shown = value;
+            }
+        } else {
+            if printer.is_terminal() {
+                printer.write("\u{1b}[H\u{1b}[2J")?;
+            }
+            printer.show(&shown)?;
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Pure: takes out of a report what does not belong into other hands.
+
+use serde_json::Value;
+
+/// In place of what is taken out.
+const LEFT_OUT: &str = "(left out)";
+/// Fields with values of people's own, or of no use.
+const DROPPED: [&str; 8] = [
+    "managedFields",
+    "env",
+    "envFrom",
+    "args",
+    "command",
+    "data",
+    "stringData",
+    "kubectl.kubernetes.io/last-applied-configuration",
+];
+/// Texts of fields with such a word in their name are taken out.
+const SECRET: [&str; 5] = ["password", "credential", "authorization", "privatekey", "apikey"];
+
+/// An object without values of people's own.
+pub fn redact(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.into_iter().map(|(name, field)| {
+                let is_secret = SECRET.iter().any(|word| name.to_lowercase().contains(word)) && field.is_string();
+                let is_dropped = DROPPED.contains(&name.as_str()) || is_secret;
+                let field = if is_dropped { Value::String(LEFT_OUT.into()) } else { redact(field) };
+                (name, field)
+            });
+            Value::Object(kept.filter(|(name, _)| name != "managedFields").collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(redact).collect()),
+        Value::String(text) => Value::String(redact_text(&text)),
+        other => other,
+    }
+}
+
+/// A text without the passwords of addresses, and without what follows `password=` and its kin.
+pub fn redact_text(text: &str) -> String {
+    text.split_inclusive(|c: char| c.is_whitespace() || "\"'".contains(c)).map(redact_word).collect()
+}
+
+fn redact_word(word: &str) -> String {
+    if let Some((scheme, rest)) = word.split_once("://") {
+        let authority = rest.split('/').next().unwrap_or_default();
+        if let Some(at) = authority.rfind('@') {
+            return format!("{scheme}://{LEFT_OUT}{}", &rest[at..]);
+        }
+    }
+    let lower = word.to_ascii_lowercase();
+    for name in ["password=", "password:", "passwd=", "auth=", "bearer:"] {
+        if let Some(at) = lower.find(name) {
+            let end = at + name.len();
+            // The end of the word stays: a space or a line feed.
+            let tail = word.len() - word.trim_end().len();
+            if end < word.len() - tail {
+                return format!("{}{LEFT_OUT}{}", &word[..end], &word[word.len() - tail..]);
+            }
+        }
+    }
+    word.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_report_has_no_values_of_peoples_own() {
+        let object = json!({
+            "metadata": {"name": "main", "managedFields": [1],
+                "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "a": "b"}},
+            "spec": {"pod": {"extraContainers": [{"image": "x", "env": [{"name": "TOKEN", "value": "hunter2"}], "args": ["--key=1"]}]},
+                "clients": [{"name": "outside", "adminPassword": "hunter2", "secretRef": {"name": "s"}}]},
+            "status": {"fencingToken": 7, "message": "redis://user:hunter2@host:6379/0 is away"},
+        });
+        let redacted = redact(object);
+        let text = redacted.to_string();
+        assert!(!text.contains("hunter2") && !text.contains("--key") && !text.contains("managedFields"), "{text}");
+        assert_eq!(redacted["status"]["fencingToken"], 7);
+        assert_eq!(redacted["status"]["message"], "redis://(left out)@host:6379/0 is away");
+        assert_eq!(redacted["spec"]["clients"][0]["secretRef"]["name"], "s");
+        assert_eq!(redacted["metadata"]["annotations"]["a"], "b");
+    }
+
+    #[test]
+    fn a_log_keeps_all_but_passwords() {
+        let log = "INFO renewed shop/reindex password=hunter2\nWARN url=rediss://u:p@h:1/ \"x\"\nINFO auth= é\n";
+        assert_eq!(
+            redact_text(log),
+            "INFO renewed shop/reindex password=(left out)\nWARN url=rediss://(left out)@h:1/ \"x\"\nINFO auth= é\n"
+        );
+    }
+}

@@ -1,0 +1,114 @@
+//! Checks of an installation, reports, and the program on a machine.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, api::ListParams};
+use redlock_operator::api::QUORUM_LABEL;
+
+use super::support::{json, prints, redlock};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim},
+};
+
+/// A folder of this test on this machine.
+fn folder(bench: &Bench) -> String {
+    std::env::temp_dir().join(&bench.namespace).display().to_string()
+}
+
+pub(crate) async fn a_doctor_finds_a_healthy_installation_well(bench: Bench) -> anyhow::Result<()> {
+    let ran = redlock(&bench, &["doctor", "-o", "json"]).await?;
+    let found: serde_json::Value = serde_json::from_str(&ran.out).with_context(|| ran.err)?;
+    let items = found["items"].as_array().context("no items")?;
+    ensure!((ran.code == 0) == (found["well"] == true), "{} with {found}", ran.code);
+    for about in ["API server", "clock", "kinds", "rights", "operator", "quorum", "locks"] {
+        ensure!(items.iter().any(|item| item["about"] == about), "nothing about {about}: {found}");
+        let is_bad = |item: &&serde_json::Value| item["about"] == about && item["state"] == "Broken";
+        // Other tests may leave locks in trouble.
+        ensure!(about == "locks" || !items.iter().any(|item| is_bad(&item)), "{about} is broken: {found}");
+    }
+    let main = format!("{}/main: 3 of 3 members vote", bench.cluster.operator_namespace);
+    ensure!(items.iter().any(|item| item["says"].as_str().is_some_and(|says| says.contains(&main))), "{found}");
+    let text = redlock(&bench, &["doctor"]).await?.out;
+    ensure!(text.contains("ok    API server"), "{text}");
+    // An address that nothing listens on is a finding, with what to do.
+    let config = format!("{}.away", folder(&bench));
+    std::fs::copy(&bench.cluster.kubeconfig, &config)?;
+    let cluster = bench.cluster.kubectl(&["config", "view", "--minify", "-o", "jsonpath={.clusters[0].name}"]).await?;
+    let set = ["--kubeconfig", &config, "config", "set-cluster", &cluster, "--server=https://127.0.0.1:1"];
+    bench.cluster.kubectl(&set).await?;
+    let away = redlock(&bench, &["doctor", "--kubeconfig", &config]).await?;
+    std::fs::remove_file(&config)?;
+    ensure!(away.code == 1 && away.out.contains("bad   API server") && away.out.contains("mend:"), "{}", away.out);
+    Ok(())
+}
+
+pub(crate) async fn a_report_has_the_objects_and_no_secret(bench: Bench) -> anyhow::Result<()> {
+    Lock::create(&bench, claim("first", "reindex", None, Duration::from_secs(10))).await?.held(SOON).await?;
+    let directory = folder(&bench);
+    let said = prints(&bench, &["report", &directory, "-A", "--logs"]).await?;
+    let read = |name: &str| std::fs::read_to_string(format!("{directory}/{name}")).with_context(|| said.clone());
+    ensure!(read("distributedlocks.yaml")?.contains("key: reindex"), "{said}");
+    ensure!(read("redisquorums.yaml")?.contains("name: main") && read("doctor.txt")?.contains("API server"), "{said}");
+    let mut text = String::new();
+    for file in std::fs::read_dir(&directory)? {
+        text += &std::fs::read_to_string(file?.path())?;
+    }
+    ensure!(said.contains(".log: "), "no log: {said}");
+    let secrets = Api::<Secret>::all(bench.cluster.client.clone());
+    let secrets = secrets.list(&ListParams::default().labels(QUORUM_LABEL)).await?;
+    let mut looked = 0;
+    for (name, value) in secrets.into_iter().filter_map(|secret| secret.data).flatten() {
+        // Not names, addresses and certificates, which stand in objects, too.
+        let Ok(value) = String::from_utf8(value.0) else { continue };
+        let passwords = value.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| word.len() >= 32);
+        for password in passwords.filter(|_| !name.ends_with(".crt")) {
+            looked += 1;
+            ensure!(!text.contains(password), "the report has something of {name}");
+        }
+    }
+    ensure!(looked > 3, "only {looked} values were looked for");
+    let again = redlock(&bench, &["report", &directory]).await?;
+    std::fs::remove_dir_all(&directory)?;
+    ensure!(again.code == 125 && again.err.contains("exists"), "{}", again.err);
+    Ok(())
+}
+
+pub(crate) async fn the_program_sets_itself_up(bench: Bench) -> anyhow::Result<()> {
+    let directory = folder(&bench);
+    let bin = format!("{directory}/bin");
+    ensure!(prints(&bench, &["install", &bin]).await? == format!("{bin}/redlock\n"));
+    // Over itself, as a pod that starts again does.
+    prints(&bench, &["install", &bin]).await?;
+    prints(&bench, &["man", &format!("{directory}/man1")]).await?;
+    ensure!(std::fs::read_to_string(format!("{directory}/man1/redlock-explain.1"))?.contains("shop/reindex"));
+    ensure!(prints(&bench, &["completions", "bash"]).await?.contains("step-down"));
+    // As a plugin, too: kubectl hands on what stands after the name.
+    std::fs::rename(format!("{bin}/redlock"), format!("{bin}/kubectl-redlock"))?;
+    let kubeconfig = bench.cluster.kubeconfig.display();
+    let script = format!("PATH={bin}:$PATH KUBECONFIG={kubeconfig} kubectl redlock list -n {}", bench.namespace);
+    let listed = bench.cluster.shell(&script).await?;
+    std::fs::remove_dir_all(&directory)?;
+    ensure!(listed.contains("No locks in namespace"), "{listed}");
+    Ok(())
+}
+
+pub(crate) async fn errors_say_what_to_do_next(bench: Bench) -> anyhow::Result<()> {
+    let absent = redlock(&bench, &["status", &format!("{}/nothing", bench.namespace)]).await?;
+    ensure!(
+        absent.code == 125 && absent.err.contains("next: See which locks exist: redlock list -n"),
+        "{}",
+        absent.err
+    );
+    let malformed = redlock(&bench, &["status", "a key"]).await?;
+    ensure!(malformed.err.contains("<namespace>/<key>"), "{}", malformed.err);
+    let no_file = redlock(&bench, &["list", "--kubeconfig", "/nonexistent"]).await?;
+    ensure!(no_file.code == 125 && no_file.err.contains("next: Name a kubeconfig"), "{}", no_file.err);
+    let usage = redlock(&bench, &["list", "--nonsense"]).await?;
+    ensure!(usage.code == 2, "{}", usage.code);
+    let none = json(&bench, &["list", "-n", &bench.namespace]).await?;
+    ensure!(none["items"].as_array().is_some_and(Vec::is_empty), "{none}");
+    Ok(())
+}
