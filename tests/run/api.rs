@@ -162,6 +162,21 @@ impl World {
         self.watchers.retain(|watcher| watcher.send(event.clone()).is_ok());
     }
 
+    /// A watch that begins now.
+    fn watched(&mut self) -> Body {
+        let (watcher, events) = mpsc::unbounded_channel();
+        // What a list has shown is shown again, which is harmless.
+        if let Some(claim) = &self.claim {
+            let _ = watcher.send(Bytes::from(format!("{}\n", json!({"type": "MODIFIED", "object": claim}))));
+        }
+        self.watchers.push(watcher);
+        let events = futures::stream::unfold(events, async |mut events| {
+            let event = events.recv().await?;
+            Some((Ok::<_, std::convert::Infallible>(event), events))
+        });
+        Body::from_stream(Box::pin(events))
+    }
+
     fn grant(&mut self) {
         let condition = |status: &str, reason: &str| {
             json!([{"type": "Held", "status": status, "reason": reason,
@@ -229,19 +244,7 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
             world.grant();
             respond(StatusCode::CREATED, Body::from(claim.to_string()))
         }
-        Method::GET if is_lock && watches => {
-            let (watcher, events) = mpsc::unbounded_channel();
-            // What a list has shown is shown again, which is harmless.
-            if let Some(claim) = &world.claim {
-                let _ = watcher.send(Bytes::from(format!("{}\n", json!({"type": "MODIFIED", "object": claim}))));
-            }
-            world.watchers.push(watcher);
-            let events = futures::stream::unfold(events, async |mut events| {
-                let event = events.recv().await?;
-                Some((Ok::<_, std::convert::Infallible>(event), events))
-            });
-            respond(StatusCode::OK, Body::from_stream(Box::pin(events)))
-        }
+        Method::GET if is_lock && watches => respond(StatusCode::OK, world.watched()),
         Method::GET if is_lock => {
             let items: Vec<_> = world.claim.iter().collect();
             let list = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLockList",

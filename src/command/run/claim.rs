@@ -204,7 +204,7 @@ impl Word {
 
 const LAPSES: &str = "the lock could not be released: it becomes free one ttl after the last heartbeat";
 
-/// The annotation, or where that is forbidden the deletion of the claim: with a free identity it is the holder's word, too.
+/// Says the holder's word: by the annotation, or where that is forbidden by deleting a claim with a free identity.
 pub(in crate::command) async fn say_release(
     client: &Client,
     claim: &DistributedLock,
@@ -230,7 +230,7 @@ pub(in crate::command) async fn say_release(
     }
 }
 
-/// Takes the lock for somebody who gives it back later, by its token. Nothing but `--max-hold` ends it before.
+/// Takes the lock for a later step, which gives it back by its token. Nothing but `--max-hold` ends it before.
 pub(in crate::command) async fn take_detached(
     args: &LockArgs,
     signals: &mut Signals,

@@ -219,7 +219,9 @@ impl<'a> Guard<'a> {
             match act {
                 Act::Start => self.start()?,
                 Act::Forward(signal) => {
-                    Signal::from_named_raw(signal).is_some_and(|signal| self.forward(signal));
+                    if let Some(signal) = Signal::from_named_raw(signal) {
+                        self.forward(signal);
+                    }
                 }
                 Act::Signal(signal) => {
                     self.ask_to_end(Signal::from_named_raw(signal).unwrap_or(Signal::TERM))?;

@@ -30,7 +30,9 @@ pub struct ForegroundArgs {
     group: i32,
 }
 
-/// Whether the command is to get the terminal: this process has it, and not for a pipeline that others read.
+/// Whether the command is to get the terminal.
+///
+/// This process has it, and is not part of a pipeline: the other processes of that would lose the terminal.
 pub(super) fn is_ours() -> bool {
     stdin().is_terminal() && stdout().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
 }

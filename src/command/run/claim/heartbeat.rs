@@ -28,7 +28,7 @@ pub(super) async fn beat(client: Client, claim: DistributedLock) {
         match result {
             Ok(()) => is_there = true,
             Err(RequestError::Gone) => is_there = false,
-            // The operator judges by its own clock, and holds an outage of the API server against nobody.
+            // The operator judges by its own clock, and does not hold an outage of the API server against a holder.
             Err(error) => tracing::debug!(%error, "a heartbeat was not sent"),
         }
         sleep(pause.saturating_sub(SystemClock.boottime().since(begun))).await;

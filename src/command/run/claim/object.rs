@@ -22,7 +22,7 @@ const LONGEST_NAME: usize = 58;
 pub(in crate::command) enum Purpose {
     /// This process holds it, and shows that it lives.
     Attended,
-    /// It is given back by its token, whoever lives.
+    /// It is given back by its token, by whatever process.
     Detached,
 }
 

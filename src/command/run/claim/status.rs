@@ -141,7 +141,7 @@ mod tests {
         let mut status = held();
         status["validUntil"] = Value::Null;
         assert!(matches!(read(Some(&lock(&status)), None), Seen::Waiting { is_taken: false, .. }));
-        // A hold that was published does not end because its validity is written anew.
+        // A hold that was published does not end because its validity is not written yet.
         assert!(matches!(read(Some(&lock(&status)), Some("n1")), Seen::Waiting { .. }));
     }
 
