@@ -133,7 +133,8 @@ pub(crate) async fn a_quorum_shows_its_members_and_restarts_one_at_a_time(bench:
 
     let mark = quorum.recorder.versions().len();
     let member = quorum.member(0);
-    let restart = json(&bench, &[&["quorum", "restart", &member], &ns[..]].concat());
+    let arguments = [&["quorum", "restart", &member], &ns[..]].concat();
+    let restart = json(&bench, &arguments);
     let second = async {
         // While the first is out, no other one is restarted.
         quorum
