@@ -25,6 +25,8 @@ use tokio::{
 
 /// What the operator grants.
 pub(crate) const TOKEN: i64 = 1_795_284_168_033_127;
+/// With what its value begins.
+pub(crate) const NONCE: &str = "0102030405060708090a";
 pub(crate) const TTL: Duration = Duration::from_secs(8);
 
 /// How the operator behaves.
@@ -187,7 +189,7 @@ impl World {
         self.change(|claim| {
             claim["status"] = if grants {
                 json!({
-                    "holder": {"identity": "test", "nonce": "0102030405060708090a", "key": "shop/reindex"},
+                    "holder": {"identity": "test", "nonce": NONCE, "key": "shop/reindex"},
                     "fencingToken": TOKEN, "validUntil": until, "conditions": condition("True", "Held"),
                 })
             } else {

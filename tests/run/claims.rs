@@ -5,14 +5,15 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 
 use crate::{
-    api::{ApiServer, Operator, TOKEN, TTL},
-    processes::{Place, now, until},
+    api::{ApiServer, NONCE, Operator, TOKEN, TTL},
+    processes::{LOCK, Place, now, until},
+    servers::Servers,
 };
 
 fn run(place: &Place, server: &ApiServer, options: &[&str], script: &str) -> Command {
     let kubeconfig = server.kubeconfig(&place.folder);
-    let begin = ["run", "--lock", "shop/reindex", "--ttl", "8s"];
-    let mut run = place.redlock(&[&begin[..], options, &["--", "sh", "-c", script]].concat());
+    let ttl = if options.contains(&"--ttl") { &[][..] } else { &["--ttl", "8s"] };
+    let mut run = place.redlock(&[&["run", "--lock", LOCK][..], ttl, options, &["--", "sh", "-c", script]].concat());
     run.env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
     run
 }
@@ -70,6 +71,37 @@ fn a_claim_that_has_to_wait_is_given_up_and_deleted() {
     assert_eq!(output.status.code(), Some(122), "{said}");
     assert!(said.contains("place 1 in the queue. another claim holds it"), "{said}");
     assert!(!place.folder.join("ran").exists() && server.claim().is_none());
+}
+
+/// A client's Secret as a pod mounts it.
+fn secret(place: &Place, servers: &Servers) -> String {
+    let folder = place.folder.join("secret");
+    std::fs::create_dir(&folder).unwrap();
+    let urls = servers.urls().replace(',', "\n");
+    let entries = [("urls", urls.as_str()), ("keyPrefix", "shop/"), ("maxTTL", "30s"), ("clockDrift", "10000ppm 2ms")];
+    for (name, content) in entries.iter().chain(&[("nodeTimeout", "500ms"), ("quorum", "2"), ("fenced", "true")]) {
+        std::fs::write(folder.join(name), content).unwrap();
+    }
+    folder.to_str().unwrap().to_owned()
+}
+
+/// The API server's clock is wrong by 30 s, and so would be what is read from the status.
+#[test]
+fn the_members_tell_what_is_left_whatever_clocks_say() {
+    let (server, servers, place) = (ApiServer::start(Operator::Grants, 30), Servers::start(3), Place::new());
+    let renew = || servers.set(LOCK, &format!("{NONCE}{}", "f".repeat(20)), 4_000);
+    renew();
+    let secret = secret(&place, &servers);
+    let script = "trap '' TERM; touch ready; while :; do sleep 0.05; done";
+    let mut child = run(&place, &server, &["--ttl", "4s", "--members-secret", &secret], script).spawn().unwrap();
+    let begun = now();
+    until("it has been renewed for longer than a ttl", || {
+        renew();
+        place.folder.join("ready").exists() && now().since(begun) > TTL
+    });
+    assert!(!place.alive().is_empty(), "the command goes on");
+    place.ends_before_the_lock(&servers);
+    assert_eq!(child.wait().unwrap().code(), Some(123));
 }
 
 #[test]

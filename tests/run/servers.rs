@@ -40,6 +40,13 @@ impl Servers {
         self.0.iter().filter_map(|(_, port)| left(*port)).max().unwrap_or(0)
     }
 
+    /// As the operator sets or renews a key.
+    pub(crate) fn set(&self, key: &str, value: &str, millis: u64) {
+        for (_, port) in &self.0 {
+            ask(*port, &format!("SET {key} {value} PX {millis}")).unwrap();
+        }
+    }
+
     pub(crate) fn delete(&self, key: &str) {
         for (_, port) in &self.0 {
             ask(*port, &format!("DEL {key}")).unwrap();
