@@ -2,14 +2,14 @@
 
 mod nodes;
 
-pub use nodes::{Nodes, ready_transition};
-
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 
 use super::build::{ACL_FILE, CONFIG_VOLUME, REDIS_CONTAINER, TLS_VOLUME};
 use crate::fence::predecessor::{Machine, NodeIdentity};
 use crate::fence::{Process, Record, RunId};
+
+pub use nodes::{Nodes, ready_transition};
 
 fn redis_status(pod: &Pod) -> Option<&ContainerStatus> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
