@@ -12,33 +12,32 @@ pub mod telemetry;
 pub mod uninstall;
 mod unreadable;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use kube::Client;
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::watch,
-    task::{JoinError, JoinSet},
-};
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
-use self::{args::OperatorArgs, http::Health, surroundings::Seen};
-use crate::{
-    lock::{
-        self,
-        replica::{holds::Holds, renewal::Renewal},
-    },
-    quorum::{self, session::Sessions},
-    redis_member::{Machine, Outward},
-    runtime::{
-        context::{Context, Replica},
-        leader::{Candidacy, Term},
-        panics::essential,
-    },
-    time::{Clock, SystemClock},
-};
+use self::args::OperatorArgs;
+use self::http::Health;
+use self::surroundings::Seen;
+use crate::lock::replica::holds::Holds;
+use crate::lock::replica::renewal::Renewal;
+use crate::lock::{self};
+use crate::quorum::session::Sessions;
+use crate::quorum::{self};
+use crate::redis_member::{Machine, Outward};
+use crate::runtime::context::{Context, Replica};
+use crate::runtime::leader::{Candidacy, Term};
+use crate::runtime::panics::essential;
+use crate::time::{Clock, SystemClock};
 
 /// How long a leader that was told to stop tries to publish what it knows.
 const LAST_WORDS: Duration = Duration::from_secs(3);

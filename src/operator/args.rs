@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use kube::runtime::reflector::ObjectRef;
 
-use crate::{
-    api::RedisQuorum,
-    redis_member::Network,
-    runtime::{limits::Limits, scope::Scope, settings::Settings},
-};
+use crate::api::RedisQuorum;
+use crate::redis_member::Network;
+use crate::runtime::limits::Limits;
+use crate::runtime::scope::Scope;
+use crate::runtime::settings::Settings;
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -2,22 +2,23 @@
 
 mod limits;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use axum::{
-    Router,
-    http::{HeaderName, StatusCode, header::CONTENT_TYPE},
-    routing::get,
-};
+use axum::Router;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderName, StatusCode};
+use axum::routing::get;
 use parking_lot::Mutex;
-use tokio::{net::TcpListener, sync::watch};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::limits::Limits;
-use crate::{
-    runtime::{context::Context, leader::Term},
-    time::Boottime,
-};
+use crate::runtime::context::Context;
+use crate::runtime::leader::Term;
+use crate::time::Boottime;
 
 /// A main loop that has not turned for this long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);

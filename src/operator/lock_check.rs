@@ -3,24 +3,20 @@
 //! It kills nothing, and nobody else contends for its key. Its claim is deleted whether the check succeeds or not; should this process be
 //! killed before that, `maxHold` and `ttlAfterFinished` let the operator do it.
 
-use std::{pin::pin, time::Duration};
+use std::pin::pin;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use futures::{StreamExt as _, TryStreamExt as _};
-use kube::{
-    Api, Client,
-    api::{DeleteParams, PostParams},
-    runtime::{wait::await_condition, watcher},
-};
+use kube::api::{DeleteParams, PostParams};
+use kube::runtime::wait::await_condition;
+use kube::runtime::watcher;
+use kube::{Api, Client};
 use serde_json::json;
 
-use crate::{
-    api::{
-        DistributedLock,
-        conditions::{LockCondition, find_condition, is_true},
-    },
-    time::{Clock as _, SystemClock},
-};
+use crate::api::DistributedLock;
+use crate::api::conditions::{LockCondition, find_condition, is_true};
+use crate::time::{Clock as _, SystemClock};
 
 /// Between the deletion of the claim and its end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -6,24 +6,21 @@
 //! The leader that creates the default quorum is not ready before that quorum has voted for the first time. So `helm install --wait` ends when
 //! a lock can be taken. Later the state of the quorum says nothing about readiness: a new version that mends it has to get in.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt};
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 
 use super::args::OperatorArgs;
-use crate::{
-    api::{
-        DistributedLock, DistributedLockStatus, RedisQuorum,
-        conditions::{QuorumCondition, is_true},
-    },
-    lock::{leader::others::others_quorum, replica::holds::Holds},
-    runtime::{context::Context, leader::Term},
-};
+use crate::api::conditions::{QuorumCondition, is_true};
+use crate::api::{DistributedLock, DistributedLockStatus, RedisQuorum};
+use crate::lock::leader::others::others_quorum;
+use crate::lock::replica::holds::Holds;
+use crate::runtime::context::Context;
+use crate::runtime::leader::Term;
 
 /// How long a replica waits for validities before it reports ready.
 /// What is not published by then will not be: a lock that no replica can renew must not stop an update.

@@ -2,14 +2,10 @@
 
 use kube::ResourceExt;
 
-use crate::{
-    quorum::session::Sessions,
-    runtime::{
-        context::Context,
-        leader::{Sight, Surroundings, quorum_name},
-    },
-    time::UnixMillis,
-};
+use crate::quorum::session::Sessions;
+use crate::runtime::context::Context;
+use crate::runtime::leader::{Sight, Surroundings, quorum_name};
+use crate::time::UnixMillis;
 
 /// Quorums and the API server, as this replica sees them.
 pub struct Seen {

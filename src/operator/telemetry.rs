@@ -2,7 +2,8 @@
 
 use std::io::{Write, stderr};
 
-use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
 use super::args::LogFormat;
 

@@ -1,29 +1,22 @@
 //! The leader tells of the objects that this version of the operator cannot read: in an Event, and in the condition of a quorum. What
 //! becomes of such a lock is `lock::unreadable`'s.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
+use std::time::Duration;
 
-use kube::{
-    Api,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
-    runtime::events::EventType,
-};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::runtime::events::EventType;
 use serde_json::{Value, json};
 
-use crate::{
-    api::{
-        RedisQuorum,
-        conditions::{CommonReason, QuorumCondition, Status},
-    },
-    lock::model::unreadable::condition,
-    runtime::{
-        cache::{Cache, Guarded, Kind, Unreadable},
-        context::Context,
-        leader::Term,
-        requests::request,
-    },
-    time::{Boottime, UnixMillis},
-};
+use crate::api::RedisQuorum;
+use crate::api::conditions::{CommonReason, QuorumCondition, Status};
+use crate::lock::model::unreadable::condition;
+use crate::runtime::cache::{Cache, Guarded, Kind, Unreadable};
+use crate::runtime::context::Context;
+use crate::runtime::leader::Term;
+use crate::runtime::requests::request;
+use crate::time::{Boottime, UnixMillis};
 
 /// Between two looks.
 const ROUND: Duration = Duration::from_secs(1);

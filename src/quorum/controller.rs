@@ -43,11 +43,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::interval;
 use tokio_stream::wrappers::IntervalStream;
 
-pub use default::{DefaultQuorumError, ensure_default_quorum, warn_of_other_defaults};
-
 use super::model::build::{OperatorPods, build};
-use super::model::plan;
-use super::model::plan::Plan;
+use super::model::plan::{self, Plan};
 use super::model::problems::Problem;
 use super::model::status::Obstacle;
 use super::session::{ActError, FloorError, QuorumSession, Sessions};
@@ -66,6 +63,8 @@ use memory::{Applied, Memory, SECRETS_PERIOD};
 use observe::Observer;
 use owned::Owned;
 use tls::Tls;
+
+pub use default::{DefaultQuorumError, ensure_default_quorum, warn_of_other_defaults};
 
 /// Between two looks at a quorum without news.
 const RESYNC: Duration = Duration::from_secs(60);

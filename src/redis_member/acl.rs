@@ -5,9 +5,11 @@
 //!
 //! No user is granted ACL SAVE, ACL LOAD or CONFIG: a saved open state would be open at the next start.
 
-use super::Secret;
-use sha2::{Digest, Sha256};
 use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+use super::Secret;
 
 /// The client that the operator's locking path is, as far as names go.
 pub(super) const LOCKER_CLIENT: &str = "locker";

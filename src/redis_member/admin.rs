@@ -4,22 +4,23 @@ mod load;
 mod slow;
 mod users;
 
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, Value, cmd};
+use redlock_client::voting::RESTORE_COUNTER;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
 use super::acl::{CLOSED_AS_SHOWN, OPERATOR_USER, UserRule};
 use super::limited::Incoming;
 use super::login::{Connected, connect};
 use super::tls::Fingerprint;
-use super::wire;
-use super::{Endpoint, Machine};
+use super::{Endpoint, Machine, wire};
 use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY};
 use crate::time::Clock;
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, Value, cmd};
-use redlock_client::voting::RESTORE_COUNTER;
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::timeout;
-use tokio_util::task::AbortOnDropHandle;
 
 pub use load::{Connections, Load, NOBODY, Strain, TtlSample};
 pub use slow::{ScriptKill, Senders};

@@ -1,16 +1,14 @@
 //! What is done on a master that others run. There is no admin credential for it: all of this is what the locking path's user
 //! may do, see [`super::acl::external_user`].
 
-use redlock_client::voting::RESTORE_COUNTER;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redis::Value;
+use redlock_client::voting::RESTORE_COUNTER;
 use serde_json::json;
 
-use super::AdminConnection;
-use super::RECORD_KEY;
-use super::wire;
+use super::{AdminConnection, RECORD_KEY, wire};
 use crate::redlock::{FencingToken, MemberError, TOKEN_KEY};
 
 /// What one operator says of its quorum. Durations are whole milliseconds on the wire.

@@ -1,14 +1,15 @@
 //! An admin connection, up to its login.
 
-use super::limited::{Incoming, Limited};
-use super::tls::Fingerprint;
-use super::wire;
-use super::{Connect, Endpoint};
-use crate::redlock::MemberError;
+use std::pin::Pin;
+
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo};
 use redlock_client::voting::{Opened, open};
-use std::pin::Pin;
+
+use super::limited::{Incoming, Limited};
+use super::tls::Fingerprint;
+use super::{Connect, Endpoint, wire};
+use crate::redlock::MemberError;
 
 /// Requests that may wait for the socket before a sender has to.
 const BUFFERED_REQUESTS: usize = 1024;

@@ -1,15 +1,14 @@
 //! TCP to other machines, but not to everything that this process can reach: a person who writes a RedisQuorum chooses an address, and reads in its
 //! status what answered there.
 
-use std::{
-    fmt, io,
-    net::{IpAddr, Ipv6Addr},
-    str::FromStr,
-};
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+use std::{fmt, io};
+
+use redlock_client::voting::open_tcp;
 
 use super::{Connect, Stream};
 use crate::redlock::BoxFuture;
-use redlock_client::voting::open_tcp;
 
 /// Connects to every address but those of this machine, those that no router passes on, and these. Names are looked up at every connect, and
 /// what they lead to is judged each time.

@@ -1,6 +1,8 @@
 //! TLS to members: whose certificates are trusted, and which name one must carry. Both are always checked.
 
-use super::TlsClient;
+use std::fmt;
+use std::sync::Arc;
+
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, ring};
@@ -9,8 +11,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 use sha2::{Digest, Sha256};
-use std::fmt;
-use std::sync::Arc;
+
+use super::TlsClient;
 
 /// Why TLS cannot be set up, or a certificate is of no use.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

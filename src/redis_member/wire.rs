@@ -1,8 +1,9 @@
 //! Replies of the admin path. Nothing here puts a key, a value or a password into an error.
 
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+
 use crate::redlock::{MemberError, RunId};
 use crate::time::UnixMicros;
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
 /// The command that keeps a connection when a member runs out of memory for its clients.
 ///

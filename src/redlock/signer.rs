@@ -1,7 +1,9 @@
-use super::{LockValue, Nonce};
+use std::fmt;
+
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use std::fmt;
+
+use super::{LockValue, Nonce};
 
 /// Bytes of the nonce and of the tag; each is twice as many hex characters.
 const HALF: usize = 10;

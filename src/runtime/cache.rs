@@ -5,37 +5,32 @@ mod guarded;
 mod lookup;
 mod parts;
 
-use std::{
-    collections::{HashMap, VecDeque},
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
-use kube::{
-    Api, Client, Resource,
-    runtime::{
-        WatchStreamExt,
-        reflector::{ObjectRef, Store, store::Writer},
-        utils::Backoff,
-        watcher::{self, watcher},
-    },
-};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 
-pub use self::guarded::{Guarded, Unreadable};
-pub(crate) use self::lookup::Lookup;
-use self::{follower::Follower, parts::Parts};
+use self::follower::Follower;
+use self::parts::Parts;
 use super::scope::Scope;
 use crate::redlock::jittered;
+
+pub use self::guarded::{Guarded, Unreadable};
+pub(crate) use self::lookup::Lookup;
 
 /// How many deleted objects are remembered. The last state of a deleted pod tells whether its containers had ended; a
 /// record that was dropped only makes the operator more careful (the pod counts as vanished, not as dead).

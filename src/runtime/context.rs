@@ -3,29 +3,21 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use kube::{
-    Api, Client, Resource, ResourceExt,
-    runtime::{
-        events::{Event, EventType, Recorder, Reporter},
-        watcher,
-    },
-};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource, ResourceExt};
 use tokio::time::timeout;
 
-use super::{
-    api_time::ApiTime,
-    cache::{Cache, Shape},
-    keys,
-    metrics::Metrics,
-    node_watch::{self, NodeWatch},
-    requests::EVENT_TIMEOUT,
-    settings::Settings,
-};
-use crate::{
-    api::{DistributedLock, HeldQuorum, MEMBER_LABEL, RedisQuorum},
-    redis_member::{Connect, Machine},
-    time::{Clock, UnixMillis},
-};
+use super::api_time::ApiTime;
+use super::cache::{Cache, Shape};
+use super::keys;
+use super::metrics::Metrics;
+use super::node_watch::{self, NodeWatch};
+use super::requests::EVENT_TIMEOUT;
+use super::settings::Settings;
+use crate::api::{DistributedLock, HeldQuorum, MEMBER_LABEL, RedisQuorum};
+use crate::redis_member::{Connect, Machine};
+use crate::time::{Clock, UnixMillis};
 
 /// One replica of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,27 +14,25 @@ mod lease;
 mod reach;
 mod term;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, runtime::reflector::ObjectRef};
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    attempt::Attempt,
-    hand_over::Memory,
-    lease::{Sighting, believable},
-    reach::Reach,
-};
-pub use self::{reach::Sight, term::Term};
-use crate::{
-    api::RedisQuorum,
-    time::{Boottime, Clock, UnixMillis},
-};
+use self::attempt::Attempt;
+use self::hand_over::Memory;
+use self::lease::{Sighting, believable};
+use self::reach::Reach;
+use crate::api::RedisQuorum;
+use crate::time::{Boottime, Clock, UnixMillis};
+
+pub use self::reach::Sight;
+pub use self::term::Term;
 
 /// Others may take the Lease over when its holder has not changed it for this long.
 const LEASE_DURATION: Duration = Duration::from_secs(4);

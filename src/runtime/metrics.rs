@@ -2,24 +2,23 @@
 //!
 //! Labels are bounded: outcomes, reasons, and members of quorums. No label carries the name of a lock or of a holder.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
-use prometheus_client::{
-    encoding::{EncodeLabel, EncodeLabelSet, LabelSetEncoder, text::encode},
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::{Metric, Registry, Unit},
-};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabel, EncodeLabelSet, LabelSetEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 use super::cache::{Cache, Kind};
-use crate::{
-    api::{
-        DistributedLock, RedisQuorum,
-        conditions::{HeldReason, LockCondition, find_condition},
-    },
-    time::UnixMillis,
-};
+use crate::api::conditions::{HeldReason, LockCondition, find_condition};
+use crate::api::{DistributedLock, RedisQuorum};
+use crate::time::UnixMillis;
 
 /// One label, with a word from a short list.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

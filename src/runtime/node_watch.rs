@@ -7,10 +7,8 @@
 //! Time is counted on this replica's boot-time clock, from its own first sight. A replica that cannot look, because it does not reach
 //! the API server or was frozen, learns nothing and judges nothing meanwhile, and counts again from its next look.
 
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;

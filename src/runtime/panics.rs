@@ -1,6 +1,7 @@
 //! Panics, and what they may end: the handling of one object, the session of one quorum, or the process.
 
-use std::{any::Any, panic::AssertUnwindSafe};
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
 

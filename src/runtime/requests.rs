@@ -1,13 +1,13 @@
 //! Requests to the API server: their deadlines, and what an answer settles.
 
-use std::{fmt::Debug, time::Duration};
+use std::fmt::Debug;
+use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
-use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, PostParams, Preconditions},
-};
-use serde::{Serialize, de::DeserializeOwned};
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::api::FIELD_MANAGER;

@@ -1,8 +1,11 @@
 //! What the operator was told about its surroundings, by the chart.
 
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
 
-use super::{cache::Unreadable, limits::Limits, scope::Scope};
+use super::cache::Unreadable;
+use super::limits::Limits;
+use super::scope::Scope;
 use crate::api::RedisQuorum;
 
 /// The same for all replicas of an installation, but for the time of an update.

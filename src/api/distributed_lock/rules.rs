@@ -2,10 +2,8 @@
 
 use kube::core::Rule;
 
-use crate::api::{
-    duration::DURATION_PATTERN,
-    schema::{between, if_set, rule},
-};
+use crate::api::duration::DURATION_PATTERN;
+use crate::api::schema::{between, if_set, rule};
 
 /// Rules of `spec`.
 pub(super) fn spec() -> Vec<Rule> {

@@ -1,7 +1,8 @@
 //! What the operator reports about a lock.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ClockDrift, ExternalMember, ExternalTls, SecretRef};
 use crate::api::{GoDuration, MilliTime};
+
 pub use crate::fence::{Reason as FenceReason, State as MemberState};
 
 /// What the operator knows of a quorum.

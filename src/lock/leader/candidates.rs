@@ -1,27 +1,23 @@
 //! Who would hold a lock if it were acquired now, as the caches have it, and whether that candidate answers.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use kube::ResourceExt;
 use parking_lot::Mutex;
 
-use super::{
-    memory::{NOT_YET_PAUSE, Postponed},
-    progress::Progress,
-};
-use crate::{
-    api::{Claim, DistributedLock, Election, conditions::HeldReason},
-    lock::{
-        model::{
-            candidate::{self, Candidate, Ineligible},
-            decide::Contender,
-            said::Said,
-        },
-        replica::liveness::{self, Asked},
-    },
-    runtime::{context::Context, keys},
-    time::{Boottime, UnixMillis},
-};
+use super::memory::{NOT_YET_PAUSE, Postponed};
+use super::progress::Progress;
+use crate::api::conditions::HeldReason;
+use crate::api::{Claim, DistributedLock, Election};
+use crate::lock::model::candidate::{self, Candidate, Ineligible};
+use crate::lock::model::decide::Contender;
+use crate::lock::model::said::Said;
+use crate::lock::replica::liveness::{self, Asked};
+use crate::runtime::context::Context;
+use crate::runtime::keys;
+use crate::time::{Boottime, UnixMillis};
 
 /// The candidates of all locks.
 ///

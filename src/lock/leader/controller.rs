@@ -1,27 +1,33 @@
 //! Wiring of the lock controller: what makes a lock be looked at again.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
-use kube::{
-    ResourceExt,
-    runtime::{Config, Controller, controller::Action, reflector::ObjectRef},
-};
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{Config, Controller};
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::{BroadcastStream, WatchStream};
 
-use super::{
-    labels, parts::Parts, progress::Error, reconcile::reconcile, replicas::Replicas, store::Found, unreadable,
-};
-use crate::{
-    api::{DistributedLock, conditions::HeldReason},
-    lock::{
-        model::{decide::Pause, unreadable::Raw},
-        replica::holds::Holds,
-    },
-    quorum::session::Sessions,
-    runtime::{cache::Change, context::Context, leader::Term, panics::caught, requests::RequestError},
-};
+use super::parts::Parts;
+use super::progress::Error;
+use super::reconcile::reconcile;
+use super::replicas::Replicas;
+use super::store::Found;
+use super::{labels, unreadable};
+use crate::api::DistributedLock;
+use crate::api::conditions::HeldReason;
+use crate::lock::model::decide::Pause;
+use crate::lock::model::unreadable::Raw;
+use crate::lock::replica::holds::Holds;
+use crate::quorum::session::Sessions;
+use crate::runtime::cache::Change;
+use crate::runtime::context::Context;
+use crate::runtime::leader::Term;
+use crate::runtime::panics::caught;
+use crate::runtime::requests::RequestError;
 
 /// After a conflict, when the newest version has been read.
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);

@@ -1,38 +1,29 @@
 //! Acquiring a lock: one attempt at the members. What they grant is then published.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use kube::{
-    ResourceExt,
-    runtime::{controller::Action, reflector::ObjectRef},
-};
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
 
-use super::{
-    members::Members,
-    memory::{Memory, NOT_YET_PAUSE, Postponed},
-    reachability::Reachability,
+use super::members::Members;
+use super::memory::{Memory, NOT_YET_PAUSE, Postponed};
+use super::reachability::Reachability;
+use crate::api::{DistributedLock, HeldQuorum, LockHolder, MilliTime, RedisQuorum};
+use crate::lock::model::decide::Contender;
+use crate::lock::model::hold::{Hold, Terms};
+use crate::lock::model::said::Said;
+use crate::lock::model::status::{Granted, full_name};
+use crate::lock::model::{foreign, orphans, queue};
+use crate::lock::replica::access::Access;
+use crate::quorum::session::QuorumSession;
+use crate::redlock::{
+    Acquire, AcquireRequest, Grant, LockKey, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner,
+    is_silence, jittered,
 };
-use crate::{
-    api::{DistributedLock, HeldQuorum, LockHolder, MilliTime, RedisQuorum},
-    lock::{
-        model::{
-            decide::Contender,
-            foreign,
-            hold::{Hold, Terms},
-            orphans, queue,
-            said::Said,
-            status::{Granted, full_name},
-        },
-        replica::access::Access,
-    },
-    quorum::session::QuorumSession,
-    redlock::{
-        Acquire, AcquireRequest, Grant, LockKey, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner,
-        is_silence, jittered,
-    },
-    runtime::metrics::Metrics,
-    time::{Boottime, UnixMillis},
-};
+use crate::runtime::metrics::Metrics;
+use crate::time::{Boottime, UnixMillis};
 
 /// Between attempts that no majority answers, unless the lock itself asks for more.
 const LONGEST_UNANSWERED: Duration = Duration::from_secs(1);

@@ -1,25 +1,17 @@
 //! Which locks to look at again when something else changed.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use parking_lot::Mutex;
 
-use crate::{
-    api::{
-        DistributedLock,
-        conditions::{LockCondition, is_true},
-    },
-    lock::model::{
-        contention::{Contention, Designation, Entry, LockRef, designation},
-        queue::{Age, age},
-    },
-    runtime::cache::{Change, Lookup},
-};
+use crate::api::DistributedLock;
+use crate::api::conditions::{LockCondition, is_true};
+use crate::lock::model::contention::{Contention, Designation, Entry, LockRef, designation};
+use crate::lock::model::queue::{Age, age};
+use crate::runtime::cache::{Change, Lookup};
 
 /// Locks by what they depend on.
 #[derive(Debug, Default)]

@@ -1,31 +1,25 @@
 //! The leader label: on the pod that leads, and on no other. Nor is it on any pod while the election has no leader, when `leaderLabel` is switched
 //! off, or when the election is gone, however it came there.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
 
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-    runtime::reflector::ObjectRef,
-};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{peers::Peers, store::Store};
-use crate::{
-    api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label},
-    runtime::{
-        cache::{Cache, Guarded},
-        context::Context,
-        requests::{RequestError, request, request_unless_gone},
-        scope::Scope,
-    },
-};
+use super::peers::Peers;
+use super::store::Store;
+use crate::api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label};
+use crate::runtime::cache::{Cache, Guarded};
+use crate::runtime::context::Context;
+use crate::runtime::requests::{RequestError, request, request_unless_gone};
+use crate::runtime::scope::Scope;
 
 /// How soon a label that no election asks for is noticed.
 const TEND: Duration = Duration::from_secs(1);

@@ -1,23 +1,22 @@
 //! The way to the members: the sessions of this replica with the quorums, and the holds that it renews there.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use kube::ResourceExt;
 
-use crate::{
-    api::{DistributedLock, HeldQuorum, RedisQuorum},
-    lock::{
-        model::{decide::Sealing, hold::Hold, orphans::holder_nonce, record::HoldRecord},
-        replica::{adopt, holds::Holds, location},
-    },
-    quorum::{
-        model::effective::{self, Effective},
-        session::{QuorumSession, Sessions},
-    },
-    redlock::{LockKey, LockValue, Nonce, Seal, ValueSigner},
-    runtime::context::Context,
-    time::{Boottime, UnixMillis},
-};
+use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
+use crate::lock::model::decide::Sealing;
+use crate::lock::model::hold::Hold;
+use crate::lock::model::orphans::holder_nonce;
+use crate::lock::model::record::HoldRecord;
+use crate::lock::replica::holds::Holds;
+use crate::lock::replica::{adopt, location};
+use crate::quorum::model::effective::{self, Effective};
+use crate::quorum::session::{QuorumSession, Sessions};
+use crate::redlock::{LockKey, LockValue, Nonce, Seal, ValueSigner};
+use crate::runtime::context::Context;
+use crate::time::{Boottime, UnixMillis};
 
 /// Sessions and holds.
 pub(super) struct Members {

@@ -1,19 +1,16 @@
 //! What the leader remembers of the locks for one term: failed attempts, and what the members said about ends. By UID.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::{
-    api::conditions::HeldReason,
-    lock::model::{
-        decide::{Pause, Sealing},
-        said::Said,
-        unreadable::Raw,
-    },
-    redlock::Nonce,
-    time::Boottime,
-};
+use crate::api::conditions::HeldReason;
+use crate::lock::model::decide::{Pause, Sealing};
+use crate::lock::model::said::Said;
+use crate::lock::model::unreadable::Raw;
+use crate::redlock::Nonce;
+use crate::time::Boottime;
 
 /// For so long after its pause a lock that could not be acquired does not count as ahead of others.
 /// Its next attempt is under way then.

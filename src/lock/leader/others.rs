@@ -1,16 +1,16 @@
 //! Locks whose quorum another installation of the operator looks after: they are left alone, but for the word why nothing happens.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use crate::{
-    api::{DistributedLock, HeldQuorum, LOCK_FINALIZER, RedisQuorum},
-    lock::model::{contention::designation, refusal::Refusal},
-    runtime::context::Context,
-    time::UnixMillis,
-};
+use crate::api::{DistributedLock, HeldQuorum, LOCK_FINALIZER, RedisQuorum};
+use crate::lock::model::contention::designation;
+use crate::lock::model::refusal::Refusal;
+use crate::runtime::context::Context;
+use crate::time::UnixMillis;
 
 /// How long another installation may take to say something about a lock.
 /// The installation that looks after the quorum has spoken by then, if it looks after the lock, too.

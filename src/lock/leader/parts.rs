@@ -1,30 +1,28 @@
 //! What one term of leadership works with. Each part is a type of its own, and a step is given those that it needs; only the drivers
 //! (`controller`, `reconcile` and `unreadable`) see them all.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use kube::ResourceExt;
 use parking_lot::Mutex;
 
-use super::{
-    candidates::Candidates,
-    labels::Labels,
-    members::Members,
-    memory::{Looks, Memory},
-    peers::Peers,
-    reachability::Reachability,
-    store::Store,
-    turns::Turns,
-};
-use crate::{
-    api::DistributedLock,
-    lock::{
-        model::{publications::Publications, unreadable::Panics},
-        replica::{holds::Holds, shares::Slots},
-    },
-    quorum::session::Sessions,
-    runtime::{context::Context, leader::Term},
-};
+use super::candidates::Candidates;
+use super::labels::Labels;
+use super::members::Members;
+use super::memory::{Looks, Memory};
+use super::peers::Peers;
+use super::reachability::Reachability;
+use super::store::Store;
+use super::turns::Turns;
+use crate::api::DistributedLock;
+use crate::lock::model::publications::Publications;
+use crate::lock::model::unreadable::Panics;
+use crate::lock::replica::holds::Holds;
+use crate::lock::replica::shares::Slots;
+use crate::quorum::session::Sessions;
+use crate::runtime::context::Context;
+use crate::runtime::leader::Term;
 
 /// So many locks are looked at side by side, of one namespace half as many. More requests at once would only wait for each other in
 /// the API server, and keep the leader's own Lease waiting.

@@ -1,30 +1,27 @@
 //! The other locks on a key, as the caches and this replica's own writes have them.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
 use tokio::sync::broadcast;
 
-use super::{index::Index, others, store::Store};
-use crate::{
-    api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum},
-    lock::{
-        model::{
-            queue::{self, Place},
-            record::HoldRecord,
-            refusal::Refusal,
-            said::Said,
-            status::full_name,
-            unreadable::{Raw, locate},
-        },
-        replica::{
-            access::{self, Access},
-            location,
-        },
-    },
-    redlock::LockKey,
-    runtime::{cache::Change, context::Context},
-};
+use super::index::Index;
+use super::others;
+use super::store::Store;
+use crate::api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum};
+use crate::lock::model::queue::{self, Place};
+use crate::lock::model::record::HoldRecord;
+use crate::lock::model::refusal::Refusal;
+use crate::lock::model::said::Said;
+use crate::lock::model::status::full_name;
+use crate::lock::model::unreadable::{Raw, locate};
+use crate::lock::replica::access::{self, Access};
+use crate::lock::replica::location;
+use crate::redlock::LockKey;
+use crate::runtime::cache::Change;
+use crate::runtime::context::Context;
 
 /// So many nudges may wait to be read. A reader that falls further behind looks at all locks.
 const NUDGES: usize = 4096;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use kube::runtime::controller::Action;
 
 use super::memory::Postponed;
-use crate::{api::DistributedLock, lock::model::candidate::Candidate, runtime::requests::RequestError};
+use crate::api::DistributedLock;
+use crate::lock::model::candidate::Candidate;
+use crate::runtime::requests::RequestError;
 
 /// Why a reconcile could not finish; it is repeated with backoff.
 #[derive(Debug, thiserror::Error)]

@@ -3,31 +3,27 @@
 //! A key is released only when no write that names its holder can land any more: the API server has refused every such write, or
 //! the object has moved on from the version that they carry. Otherwise the key is left to lapse.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{
-    grant::Attempt,
-    labels::{self, leader_label_wanted},
-    members::Members,
-    memory::Postponed,
-    progress::{Error, Progress, Stepped},
-    store::{Found, Store},
-};
-use crate::{
-    api::{DistributedLock, DistributedLockStatus, MilliTime},
-    lock::model::{
-        decide::Contender,
-        events::LockEvent,
-        orphans::holder_nonce,
-        said::Said,
-        status::{Draft, full_name},
-    },
-    redlock::Nonce,
-    runtime::{cache::Unreadable, requests::RequestError},
-    time::UnixMillis,
-};
+use super::grant::Attempt;
+use super::labels::{self, leader_label_wanted};
+use super::members::Members;
+use super::memory::Postponed;
+use super::progress::{Error, Progress, Stepped};
+use super::store::{Found, Store};
+use crate::api::{DistributedLock, DistributedLockStatus, MilliTime};
+use crate::lock::model::decide::Contender;
+use crate::lock::model::events::LockEvent;
+use crate::lock::model::orphans::holder_nonce;
+use crate::lock::model::said::Said;
+use crate::lock::model::status::{Draft, full_name};
+use crate::redlock::Nonce;
+use crate::runtime::cache::Unreadable;
+use crate::runtime::requests::RequestError;
+use crate::time::UnixMillis;
 
 /// Between reads that are to settle what became of a status write.
 pub(super) const SETTLE_PAUSE: Duration = Duration::from_millis(200);

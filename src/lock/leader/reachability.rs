@@ -1,16 +1,15 @@
 //! The leader's term, as long as it makes sense: when this replica cannot reach a quorum, another replica perhaps can, and then it
 //! had better lead.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
+use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
 
-use crate::{
-    api::RedisQuorum,
-    runtime::leader::{Term, quorum_name},
-    time::Boottime,
-};
+use crate::api::RedisQuorum;
+use crate::runtime::leader::{Term, quorum_name};
+use crate::time::Boottime;
 
 /// A quorum that had no majority for one attempt may have one for the next.
 const SILENCE: Duration = Duration::from_secs(3);

@@ -1,35 +1,27 @@
 //! The driver: observe, decide, act, until there is nothing left to do for a lock. Runs on the leader only.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use kube::{
-    ResourceExt,
-    runtime::{controller::Action, reflector::ObjectRef},
-};
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
 
-use super::{
-    grant::{self, Answer, Bid},
-    members::Members,
-    memory::Postponed,
-    others::{self, Elsewhere},
-    parts::Parts,
-    progress::{Error, Progress, Stepped},
-    publication::{self, Published, SETTLE_PAUSE},
-    release, seal, status, view,
-};
-use crate::{
-    api::{DistributedLock, HeldQuorum, RedisQuorum},
-    lock::{
-        model::{
-            decide::{Contender, Step, View, decide},
-            orphans,
-            queue::Place,
-            refusal::Refusal,
-            status::Draft,
-        },
-        replica::access::{self, Access},
-    },
-};
+use super::grant::{self, Answer, Bid};
+use super::members::Members;
+use super::memory::Postponed;
+use super::others::{self, Elsewhere};
+use super::parts::Parts;
+use super::progress::{Error, Progress, Stepped};
+use super::publication::{self, Published, SETTLE_PAUSE};
+use super::{release, seal, status, view};
+use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
+use crate::lock::model::decide::{Contender, Step, View, decide};
+use crate::lock::model::orphans;
+use crate::lock::model::queue::Place;
+use crate::lock::model::refusal::Refusal;
+use crate::lock::model::status::Draft;
+use crate::lock::replica::access::{self, Access};
 
 /// How many steps one reconciliation of a lock may take.
 /// A lock that needs more is reconciled again later, so that a mistake cannot spin.

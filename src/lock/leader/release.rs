@@ -8,28 +8,21 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt};
 
-use super::{
-    labels,
-    members::Members,
-    progress::{Error, Progress, Stepped},
-    store::Store,
-};
-use crate::{
-    api::{BREAK_BY_ANNOTATION, DistributedLock, LetGo, MilliTime, RELEASE_ANNOTATION, conditions::HeldReason},
-    lock::{
-        model::{
-            decide::Freed,
-            events::LockEvent,
-            orphans::{self, EVERY_ATTEMPT, holder_nonce},
-            queue,
-            status::{Draft, full_name},
-            verdict::{self, Verdict},
-        },
-        replica::access::Access,
-    },
-    redlock::Seen,
-    runtime::requests::{RequestError, request, unless_gone},
-};
+use super::labels;
+use super::members::Members;
+use super::progress::{Error, Progress, Stepped};
+use super::store::Store;
+use crate::api::conditions::HeldReason;
+use crate::api::{BREAK_BY_ANNOTATION, DistributedLock, LetGo, MilliTime, RELEASE_ANNOTATION};
+use crate::lock::model::decide::Freed;
+use crate::lock::model::events::LockEvent;
+use crate::lock::model::orphans::{self, EVERY_ATTEMPT, holder_nonce};
+use crate::lock::model::queue;
+use crate::lock::model::status::{Draft, full_name};
+use crate::lock::model::verdict::{self, Verdict};
+use crate::lock::replica::access::Access;
+use crate::redlock::Seen;
+use crate::runtime::requests::{RequestError, request, unless_gone};
 
 /// Of a user's name so much is written down.
 const LONGEST_AUTHOR: usize = 128;

@@ -1,23 +1,20 @@
 //! Sealing the keys of holds that run out: no replica can extend a sealed key, and the members say when it has ended.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use kube::{ResourceExt, runtime::controller::Action};
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
 
-use super::{
-    members::{Members, Reach},
-    memory::Memory,
-    progress::Progress,
-};
-use crate::{
-    api::{DistributedLock, HeldQuorum, conditions::HeldReason},
-    lock::model::{
-        decide::{Pause, Sealing, seal_retry},
-        orphans::{self, holder_nonce},
-        said::Said,
-    },
-    redlock::{AcquireRequest, LockKey, Nonce},
-};
+use super::members::{Members, Reach};
+use super::memory::Memory;
+use super::progress::Progress;
+use crate::api::conditions::HeldReason;
+use crate::api::{DistributedLock, HeldQuorum};
+use crate::lock::model::decide::{Pause, Sealing, seal_retry};
+use crate::lock::model::orphans::{self, holder_nonce};
+use crate::lock::model::said::Said;
+use crate::redlock::{AcquireRequest, LockKey, Nonce};
 
 /// Between two questions about a hold that was let go.
 const LET_GO_RETRY: Duration = Duration::from_secs(1);

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
 
-use super::{members::Members, store::Store};
-use crate::{
-    api::{
-        DistributedLock, DistributedLockStatus,
-        conditions::{LockCondition, find_condition},
-    },
-    lock::model::{decide::Rest, events::LockEvent, publications::Publications},
-    runtime::requests::RequestError,
-};
+use super::members::Members;
+use super::store::Store;
+use crate::api::conditions::{LockCondition, find_condition};
+use crate::api::{DistributedLock, DistributedLockStatus};
+use crate::lock::model::decide::Rest;
+use crate::lock::model::events::LockEvent;
+use crate::lock::model::publications::Publications;
+use crate::runtime::requests::RequestError;
 
 /// Writes the status if it says something else. Nothing is written while nothing changes.
 pub(super) async fn publish(

@@ -3,31 +3,27 @@
 //! Every write of holder, token or validity carries the resourceVersion that it was decided on. What this replica wrote is
 //! remembered until the watch has caught up, so that no decision is taken on a state that it has itself replaced.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
 
-use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
-    runtime::{events::EventType, reflector::ObjectRef},
-};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::events::EventType;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::{
-    api::{DistributedLock, DistributedLockStatus, LOCK_FINALIZER, conditions::HeldReason},
-    lock::{model::events::LockEvent, replica::shares::Slots},
-    runtime::{
-        cache::{Guarded, Unreadable},
-        context::Context,
-        requests::{RequestError, request, unless_gone},
-    },
-    time::UnixMillis,
-};
+use crate::api::conditions::HeldReason;
+use crate::api::{DistributedLock, DistributedLockStatus, LOCK_FINALIZER};
+use crate::lock::model::events::LockEvent;
+use crate::lock::replica::shares::Slots;
+use crate::runtime::cache::{Guarded, Unreadable};
+use crate::runtime::context::Context;
+use crate::runtime::requests::{RequestError, request, unless_gone};
+use crate::time::UnixMillis;
 
 /// So many writes of locks are under way at once. More of them only wait for each other in the API server, which knows no namespaces
 /// among the requests of one account.

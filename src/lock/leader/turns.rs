@@ -1,6 +1,7 @@
 //! Locks on one key of one quorum take turns: what one of them writes is known before the next one is looked at.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 

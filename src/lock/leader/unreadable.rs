@@ -1,35 +1,25 @@
 //! The leader's work on locks that it cannot read, and on those whose handling fails again and again.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use kube::{
-    Api,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
-};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::{
-    labels,
-    members::Members,
-    memory::{Look, Looks, Memory},
-    parts::Parts,
-    seal,
-    store::Store,
-};
-use crate::{
-    api::{DistributedLock, LOCK_FINALIZER, LetGo},
-    lock::model::{
-        decide::{Sealing, seal_retry},
-        events::LockEvent,
-        orphans::EVERY_ATTEMPT,
-        unreadable::{LOOK_AGAIN, Place, Raw, Step, View, decide, ended, ending, locate, told},
-    },
-    runtime::{
-        panics::caught,
-        requests::{RequestError, unless_gone},
-    },
-};
+use super::members::Members;
+use super::memory::{Look, Looks, Memory};
+use super::parts::Parts;
+use super::store::Store;
+use super::{labels, seal};
+use crate::api::{DistributedLock, LOCK_FINALIZER, LetGo};
+use crate::lock::model::decide::{Sealing, seal_retry};
+use crate::lock::model::events::LockEvent;
+use crate::lock::model::orphans::EVERY_ATTEMPT;
+use crate::lock::model::unreadable::{LOOK_AGAIN, Place, Raw, Step, View, decide, ended, ending, locate, told};
+use crate::runtime::panics::caught;
+use crate::runtime::requests::{RequestError, unless_gone};
 
 /// Between two rounds.
 const ROUND: Duration = Duration::from_secs(1);

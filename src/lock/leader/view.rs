@@ -2,21 +2,19 @@
 
 use kube::ResourceExt;
 
-use super::{candidates::Candidates, members::Members, memory::Memory, peers::Peers};
-use crate::{
-    api::DistributedLock,
-    lock::{
-        model::{
-            decide::{Contender, Held, LetGoView},
-            orphans::holder_nonce,
-            queue::Place,
-            refusal::Refusal,
-        },
-        replica::{access::Access, holder},
-    },
-    runtime::context::Context,
-    time::Boottime,
-};
+use super::candidates::Candidates;
+use super::members::Members;
+use super::memory::Memory;
+use super::peers::Peers;
+use crate::api::DistributedLock;
+use crate::lock::model::decide::{Contender, Held, LetGoView};
+use crate::lock::model::orphans::holder_nonce;
+use crate::lock::model::queue::Place;
+use crate::lock::model::refusal::Refusal;
+use crate::lock::replica::access::Access;
+use crate::lock::replica::holder;
+use crate::runtime::context::Context;
+use crate::time::Boottime;
 
 /// What is known of the hold that the status names, located by its own record. `began` is when this replica came to lead.
 pub(super) fn held(

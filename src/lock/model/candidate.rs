@@ -1,21 +1,16 @@
 //! Pure: which pods may hold a lock, and which one an election picks.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::cmp::Reverse;
+use std::sync::Arc;
 
-use k8s_openapi::{
-    api::core::v1::{Node, Pod},
-    apimachinery::pkg::apis::meta::v1::Time,
-};
-use kube::{
-    ResourceExt,
-    core::{Selector, SelectorExt},
-};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use kube::core::{Selector, SelectorExt};
 
 use super::nodes;
-use crate::{
-    api::{Election, PRIORITY_ANNOTATION, Preference},
-    evidence,
-};
+use crate::api::{Election, PRIORITY_ANNOTATION, Preference};
+use crate::evidence;
 
 /// Names the main container of a pod with several, as `kubectl` reads it.
 const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-container";

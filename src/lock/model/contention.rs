@@ -3,21 +3,16 @@
 //! A key may have thousands of waiting locks. What happens to one of them concerns those that hold the key and the first few that wait,
 //! so only these are looked at again, and a lock finds its place without a look at all others.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashMap},
-};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
 
-use super::{
-    queue::{Age, Turn, age, holds, is_queued, slots, turn},
-    status::LAST_POSITION,
-};
-use crate::api::{
-    DistributedLock,
-    conditions::{AcceptedReason, HeldReason, LockCondition, find_condition, is_true},
-};
+use super::queue::{Age, Turn, age, holds, is_queued, slots, turn};
+use super::status::LAST_POSITION;
+use crate::api::DistributedLock;
+use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, find_condition, is_true};
 
 /// A lock by its name.
 pub type LockRef = ObjectRef<DistributedLock>;

@@ -7,24 +7,21 @@ use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
 
-use super::{
-    candidate::Candidate,
-    hold::{Hold, Sighting},
-    publications::Urgency,
-    queue::Place,
-    record::HoldRecord,
-    refusal::Refusal,
-    said::Said,
-    status::Draft,
-    verdict::Verdict,
+use super::candidate::Candidate;
+use super::hold::{Hold, Sighting};
+use super::publications::Urgency;
+use super::queue::Place;
+use super::record::HoldRecord;
+use super::refusal::Refusal;
+use super::said::Said;
+use super::status::Draft;
+use super::verdict::Verdict;
+use crate::api::conditions::HeldReason;
+use crate::api::{
+    BREAK_ANNOTATION, BREAK_BY_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus,
+    RELEASE_ANNOTATION, RedisQuorum, STEP_DOWN_ANNOTATION,
 };
-use crate::{
-    api::{
-        BREAK_ANNOTATION, BREAK_BY_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus,
-        RELEASE_ANNOTATION, RedisQuorum, STEP_DOWN_ANNOTATION, conditions::HeldReason,
-    },
-    time::{Boottime, UnixMillis},
-};
+use crate::time::{Boottime, UnixMillis};
 
 /// Annotations by which people ask for a hold to end. They are meant for the hold of the moment, not for a later one.
 pub const REQUESTS: [&str; 5] =

@@ -1,6 +1,7 @@
 //! Pure: why a hold ends. The condition Held, the history and Events say so.
 
-use crate::api::{GoDuration, conditions::HeldReason};
+use crate::api::GoDuration;
+use crate::api::conditions::HeldReason;
 
 /// Why a hold ends.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]

@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use super::end::Unwell;
-use crate::{redlock::Drift, time::Boottime};
+use crate::redlock::Drift;
+use crate::time::Boottime;
 
 /// A heartbeat may always be as slow as this.
 const SHORTEST_LIMIT: Duration = Duration::from_secs(1);

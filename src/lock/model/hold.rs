@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
 
-use crate::{
-    api::{DistributedLock, HeldQuorum},
-    redlock::{Extend, LockKey, Missing, Nonce, Votes, is_silence},
-    time::{Boottime, UnixMillis},
-};
+use crate::api::{DistributedLock, HeldQuorum};
+use crate::redlock::{Extend, LockKey, Missing, Nonce, Votes, is_silence};
+use crate::time::{Boottime, UnixMillis};
 
 /// How soon a renewal without a majority is tried again.
 /// Where a third of the interval is shorter than this, that counts.

@@ -7,10 +7,8 @@
 use k8s_openapi::api::core::v1::Pod;
 
 use super::end::Doubt;
-use crate::{
-    evidence::{self, ContainerEvidence, container_state},
-    time::UnixMillis,
-};
+use crate::evidence::{self, ContainerEvidence, container_state};
+use crate::time::UnixMillis;
 
 /// How long after its deletion time a pod is in doubt, unless a kubelet has reported its end.
 const DELETION_GRACE_MILLIS: i64 = 60_000;

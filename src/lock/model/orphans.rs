@@ -1,17 +1,14 @@
 //! Pure: values on the members that a leader left behind which died between two of its writes. A value says by itself of which
 //! lock it is; whether it is an orphan is said by that lock's status.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kube::ResourceExt;
 
-use crate::{
-    api::{
-        DistributedLock,
-        conditions::{LockCondition, is_true},
-    },
-    redlock::{Electorate, KeyState, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner},
-};
+use crate::api::DistributedLock;
+use crate::api::conditions::{LockCondition, is_true};
+use crate::redlock::{Electorate, KeyState, LockValue, MemberFailure, MemberName, Nonce, Seen, ValueSigner};
 
 /// In `letGo`: no leader could read which attempt had the key, so that it may be any of this lock.
 pub const EVERY_ATTEMPT: &str = "*";

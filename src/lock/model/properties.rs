@@ -5,27 +5,20 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use proptest::prelude::*;
 
-use super::{
-    decide::{Contender, Held, Pause, Sealing, Step, View, decide},
-    foreign,
-    hold::Sighting,
-    instance::Instance,
-    queue,
-    record::HoldRecord,
-    unreadable::{Raw, ended, ending, locate, told},
-    verdict::{self, Evidence, Liveness, Verdict},
-};
-use crate::{
-    api::{
-        DistributedLock,
-        conditions::{HeldReason, find_condition},
-        properties::{config, object},
-        tests::accepted::accepted,
-    },
-    redlock::{KeyState, Seen, StoredValue},
-    runtime::cache::Guarded,
-    time::{Boottime, UnixMillis},
-};
+use super::decide::{Contender, Held, Pause, Sealing, Step, View, decide};
+use super::hold::Sighting;
+use super::instance::Instance;
+use super::record::HoldRecord;
+use super::unreadable::{Raw, ended, ending, locate, told};
+use super::verdict::{self, Evidence, Liveness, Verdict};
+use super::{foreign, queue};
+use crate::api::DistributedLock;
+use crate::api::conditions::{HeldReason, find_condition};
+use crate::api::properties::{config, object};
+use crate::api::tests::accepted::accepted;
+use crate::redlock::{KeyState, Seen, StoredValue};
+use crate::runtime::cache::Guarded;
+use crate::time::{Boottime, UnixMillis};
 
 fn liveness() -> impl Strategy<Value = Liveness> {
     prop_oneof![

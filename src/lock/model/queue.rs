@@ -5,14 +5,10 @@ use std::cmp::Reverse;
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::{
-    refusal::Refusal,
-    status::{LAST_POSITION, full_name},
-};
-use crate::api::{
-    DistributedLock, LockHolder,
-    conditions::{LockCondition, is_true},
-};
+use super::refusal::Refusal;
+use super::status::{LAST_POSITION, full_name};
+use crate::api::conditions::{LockCondition, is_true};
+use crate::api::{DistributedLock, LockHolder};
 
 /// So many holders are named to those who wait: each of them is told, at each change.
 const NAMED: usize = 3;

@@ -5,10 +5,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    api::{GoDuration, HeldQuorum, LockHolder},
-    redlock::LockKey,
-};
+use crate::api::{GoDuration, HeldQuorum, LockHolder};
+use crate::redlock::LockKey;
 
 /// The record of one hold.
 #[derive(Clone, Debug, PartialEq, Eq)]

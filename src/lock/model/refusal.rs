@@ -1,9 +1,8 @@
 //! Pure: why the operator does not serve a lock. The condition Accepted says so.
 
-use crate::{
-    api::{GoDuration, HeldQuorum, MilliTime, conditions::AcceptedReason},
-    quorum::model::lookup::LookupError,
-};
+use crate::api::conditions::AcceptedReason;
+use crate::api::{GoDuration, HeldQuorum, MilliTime};
+use crate::quorum::model::lookup::LookupError;
 
 /// Messages of the condition Accepted.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]

@@ -1,12 +1,8 @@
 //! Pure: what the conditions of a lock say about its holder, or about what it waits for.
 
-use crate::{
-    api::{
-        GoDuration, HeldQuorum, MilliTime,
-        conditions::{CommonReason, HeldReason},
-    },
-    redlock::{FencingToken, Votes},
-};
+use crate::api::conditions::{CommonReason, HeldReason};
+use crate::api::{GoDuration, HeldQuorum, MilliTime};
+use crate::redlock::{FencingToken, Votes};
 
 /// Messages of the condition Held.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]

@@ -6,21 +6,15 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::{
-    hold::Hold,
-    readiness::set_ready,
-    record::HoldRecord,
-    refusal::Refusal,
-    said::{Noted, Said},
-};
-use crate::{
-    api::{
-        DistributedLock, DistributedLockStatus, Ending, LetGo, LockHolder, MilliTime, PastHold,
-        conditions::{AcceptedReason, CommonReason, HeldReason, LockCondition, Status, set_condition},
-    },
-    redlock::{FencingToken, Votes},
-    time::UnixMillis,
-};
+use super::hold::Hold;
+use super::readiness::set_ready;
+use super::record::HoldRecord;
+use super::refusal::Refusal;
+use super::said::{Noted, Said};
+use crate::api::conditions::{AcceptedReason, CommonReason, HeldReason, LockCondition, Status, set_condition};
+use crate::api::{DistributedLock, DistributedLockStatus, Ending, LetGo, LockHolder, MilliTime, PastHold};
+use crate::redlock::{FencingToken, Votes};
+use crate::time::UnixMillis;
 
 /// How many past holds a status remembers.
 const HISTORY: usize = 10;

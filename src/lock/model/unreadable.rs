@@ -7,24 +7,20 @@
 mod patches;
 mod place;
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-pub use self::{
-    patches::{condition, ended, ending, told},
-    place::{Place, locate},
-};
 use super::decide::Sealing;
-use crate::{
-    api::{
-        DistributedLock, LOCK_FINALIZER,
-        conditions::{AcceptedReason, HeldReason},
-    },
-    runtime::cache::Unreadable,
-    time::Boottime,
-};
+use crate::api::conditions::{AcceptedReason, HeldReason};
+use crate::api::{DistributedLock, LOCK_FINALIZER};
+use crate::runtime::cache::Unreadable;
+use crate::time::Boottime;
+
+pub use self::patches::{condition, ended, ending, told};
+pub use self::place::{Place, locate};
 
 /// So many panics in a row are enough: nothing says that the next attempt would end better.
 const PANICS: u32 = 3;

@@ -8,18 +8,14 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 
-use super::{
-    end::{Doubt, End},
-    instance::Instance,
+use super::end::{Doubt, End};
+use super::instance::Instance;
+use crate::api::conditions::HeldReason;
+use crate::api::{
+    BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, Ending, RELEASE_ANNOTATION, STEP_DOWN_ANNOTATION,
 };
-use crate::{
-    api::{
-        BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, Ending, RELEASE_ANNOTATION, STEP_DOWN_ANNOTATION,
-        conditions::HeldReason,
-    },
-    runtime::keys::JOB_UID_LABEL,
-    time::UnixMillis,
-};
+use crate::runtime::keys::JOB_UID_LABEL;
+use crate::time::UnixMillis;
 
 /// What is to become of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]

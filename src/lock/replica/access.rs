@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
 
-use crate::{
-    api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum},
-    lock::model::{record::slot_key, refusal::Refusal},
-    quorum::model::lookup::{self, LookupError},
-    redlock::LockKey,
-    runtime::context::Context,
-};
+use crate::api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum};
+use crate::lock::model::record::slot_key;
+use crate::lock::model::refusal::Refusal;
+use crate::quorum::model::lookup::{self, LookupError};
+use crate::redlock::LockKey;
+use crate::runtime::context::Context;
 
 /// A lock whose TTL is shorter than so many command deadlines could not survive a single slow member.
 const MIN_TTL_IN_NODE_TIMEOUTS: u32 = 10;

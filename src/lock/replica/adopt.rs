@@ -1,27 +1,25 @@
 //! Taking over the renewal of holds that are published in a lock's status: every replica does, so that a change of leader
 //! loses none.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
 
-use super::{access, holds::Holds, location};
-use crate::{
-    api::DistributedLock,
-    lock::model::{
-        hold::{Hold, Terms},
-        unreadable::Raw,
-    },
-    quorum::{model::effective::Effective, session::Sessions},
-    redlock::{Nonce, longest_ttl},
-    runtime::{cache::Change, context::Context},
-    time::{Boottime, UnixMillis},
-};
+use super::holds::Holds;
+use super::{access, location};
+use crate::api::DistributedLock;
+use crate::lock::model::hold::{Hold, Terms};
+use crate::lock::model::unreadable::Raw;
+use crate::quorum::model::effective::Effective;
+use crate::quorum::session::Sessions;
+use crate::redlock::{Nonce, longest_ttl};
+use crate::runtime::cache::Change;
+use crate::runtime::context::Context;
+use crate::time::{Boottime, UnixMillis};
 
 /// Between two looks at holds whose quorum is not connected yet, so that its clock is unknown.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);

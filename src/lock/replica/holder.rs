@@ -3,20 +3,18 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use crate::{
-    api::{DistributedLock, conditions::HeldReason},
-    lock::model::{
-        candidate::{self, Candidate},
-        instance::{self, Sight},
-        nodes,
-        verdict::{
-            Cordon, Evidence, Liveness, Verdict, all_of, belongs_to, is_deleting, is_ending, is_expected_to_be_well,
-            is_watched_owner, judge, was_acquired_before,
-        },
-    },
-    runtime::{context::Context, keys},
-    time::UnixMillis,
+use crate::api::DistributedLock;
+use crate::api::conditions::HeldReason;
+use crate::lock::model::candidate::{self, Candidate};
+use crate::lock::model::instance::{self, Sight};
+use crate::lock::model::nodes;
+use crate::lock::model::verdict::{
+    Cordon, Evidence, Liveness, Verdict, all_of, belongs_to, is_deleting, is_ending, is_expected_to_be_well,
+    is_watched_owner, judge, was_acquired_before,
 };
+use crate::runtime::context::Context;
+use crate::runtime::keys;
+use crate::time::UnixMillis;
 
 /// Judges the hold in `lock.status` from the caches.
 ///

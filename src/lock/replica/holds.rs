@@ -5,19 +5,18 @@
 //! last successful renewal, or the published one. A hold without such knowledge is not renewed (docs/algorithm.md,
 //! "Continuity").
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
+use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast};
 
 use super::sightings::Sightings;
-use crate::{
-    api::DistributedLock,
-    lock::model::hold::{Hold, Loss},
-    redlock::{Extend, Nonce},
-    time::{Boottime, UnixMillis},
-};
+use crate::api::DistributedLock;
+use crate::lock::model::hold::{Hold, Loss};
+use crate::redlock::{Extend, Nonce};
+use crate::time::{Boottime, UnixMillis};
 
 /// Renewals due within so much of each other go out together, as one pipeline to each member.
 const BATCH_WINDOW: Duration = Duration::from_millis(5);

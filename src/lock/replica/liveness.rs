@@ -4,24 +4,28 @@
 //! judged, because this replica itself does not reach the API server, is not held against the holder. Only the leader ends a hold for
 //! what it was answered; another replica leaves out its own renewals, and asks again.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
+use std::time::Duration;
 
 use http_body_util::Empty;
-use hyper::{Request, body::Bytes, client::conn::http1};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use crate::{
-    api::{DistributedLock, HttpGet, Liveness, TcpSocket},
-    lock::model::{end::Unwell, heartbeat::Heartbeat, verdict},
-    redis_member::{Connect, Stream},
-    redlock::Nonce,
-    runtime::context::Context,
-    time::{Boottime, UnixMillis},
-};
+use crate::api::{DistributedLock, HttpGet, Liveness, TcpSocket};
+use crate::lock::model::end::Unwell;
+use crate::lock::model::heartbeat::Heartbeat;
+use crate::lock::model::verdict;
+use crate::redis_member::{Connect, Stream};
+use crate::redlock::Nonce;
+use crate::runtime::context::Context;
+use crate::time::{Boottime, UnixMillis};
 
 /// For one question; a third of a second leaves room for renewals of the shortest TTL.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
@@ -189,10 +193,8 @@ async fn read_heartbeat(client: &Client, lock: &DistributedLock) -> Option<Optio
 mod tests {
     use std::sync::Arc;
 
-    use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt},
-        net::TcpListener,
-    };
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
 
     use super::*;
     use crate::redis_member::Tcp;

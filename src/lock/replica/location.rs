@@ -4,15 +4,11 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::{
-    api::{DistributedLock, HeldQuorum, LockHolder},
-    lock::model::record::{HoldRecord, slot_key},
-    quorum::{
-        model::lookup,
-        session::{QuorumSession, Sessions},
-    },
-    runtime::context::Context,
-};
+use crate::api::{DistributedLock, HeldQuorum, LockHolder};
+use crate::lock::model::record::{HoldRecord, slot_key};
+use crate::quorum::model::lookup;
+use crate::quorum::session::{QuorumSession, Sessions};
+use crate::runtime::context::Context;
 
 /// Of the hold that the status of `lock` names. `None`: it cannot be located.
 pub fn of(context: &Context, lock: &DistributedLock) -> Option<HoldRecord> {

@@ -1,32 +1,31 @@
 //! Renewal of held locks, on every replica, by a timer of its own: neither reconciles nor the API server are in its way.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    holder,
-    holds::Holds,
-    liveness::{self, Answers},
-    location,
-};
-use crate::{
-    api::{DistributedLock, HeldQuorum},
-    lock::model::{
-        end::Unwell,
-        heartbeat::{self, Bounded},
-        hold::Hold,
-        orphans,
-        verdict::Verdict,
-    },
-    quorum::session::{QuorumSession, Sessions},
-    redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Seen, ValueSigner},
-    runtime::{context::Context, keys, leader::Term, panics::caught, requests::request},
-    time::Boottime,
-};
+use super::holds::Holds;
+use super::liveness::{self, Answers};
+use super::{holder, location};
+use crate::api::{DistributedLock, HeldQuorum};
+use crate::lock::model::end::Unwell;
+use crate::lock::model::heartbeat::{self, Bounded};
+use crate::lock::model::hold::Hold;
+use crate::lock::model::orphans;
+use crate::lock::model::verdict::Verdict;
+use crate::quorum::session::{QuorumSession, Sessions};
+use crate::redlock::{Drift, Extend, ExtendRequest, LockValue, Nonce, Seen, ValueSigner};
+use crate::runtime::context::Context;
+use crate::runtime::keys;
+use crate::runtime::leader::Term;
+use crate::runtime::panics::caught;
+use crate::runtime::requests::request;
+use crate::time::Boottime;
 
 /// How long a renewal is put off while the lock may not be renewed or its quorum has no session yet.
 const NOT_NOW: Duration = Duration::from_millis(100);

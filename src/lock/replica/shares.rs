@@ -4,10 +4,8 @@
 //! Networking 6(2), 1998). Alone it gets half of them, and the next namespace finds a free one at once, however slowly the members
 //! or the pods of the first answer. Namespaces that wait take turns.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;

@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use kube::ResourceExt;
 use parking_lot::Mutex;
 
-use crate::{api::DistributedLock, lock::model::hold::Sighting, time::Boottime};
+use crate::api::DistributedLock;
+use crate::lock::model::hold::Sighting;
+use crate::time::Boottime;
 
 /// The first sights of all holds that a status names, by the lock's UID.
 #[derive(Debug, Default)]

@@ -1,16 +1,18 @@
 //! Serves HTTP to every peer, and gives none of them more than a share: the port is open to every pod that no NetworkPolicy keeps away, and
 //! what peers take of this process is taken from the renewal of locks.
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
-use hyper_util::{rt::TokioIo, service::TowerToHyperService};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    time::{sleep, timeout},
-};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Of a request, head and body.

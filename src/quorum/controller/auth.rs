@@ -7,14 +7,15 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Secret;
 use parking_lot::Mutex;
 
-use super::{Error, LONGEST_BACKOFF, cluster::Cluster, memory::Applied};
+use super::cluster::Cluster;
+use super::memory::Applied;
+use super::{Error, LONGEST_BACKOFF};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::build::auth_secret;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::problems::Problem;
-use crate::quorum::model::secrets;
-use crate::quorum::model::secrets::{Found, SecretsStep, View};
+use crate::quorum::model::secrets::{self, Found, SecretsStep, View};
 use crate::quorum::model::status::Obstacle;
 use crate::quorum::session::{QuorumSession, auth_of, says_lost};
 use crate::runtime::requests::{is_ours, put};

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{
-    Error, RESYNC, admit::counters_of_others, clients::former_users_on_file, cluster::Cluster, decide,
-    observe::Observed, observe::Observer, publish,
-};
+use super::admit::counters_of_others;
+use super::clients::former_users_on_file;
+use super::cluster::Cluster;
+use super::observe::{Observed, Observer};
+use super::{Error, RESYNC, decide, publish};
 use crate::api::Announced;
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::lists::{lost_epoch, majority, meets_every_majority};

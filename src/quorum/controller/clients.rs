@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, HashMap};
 use k8s_openapi::api::core::v1::Secret;
 use parking_lot::Mutex;
 
-use super::auth::Stored;
+use super::Error;
+use super::auth::{self, Stored};
 use super::cluster::Cluster;
 use super::memory::Applied;
 use super::observe::{Member, Observed, Observer};
-use super::{Error, auth};
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::users_acl;

@@ -12,8 +12,7 @@ use crate::api::{MilliTime, QUORUM_FINALIZER, RedisQuorum, RedisQuorumStatus};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::session::QuorumSession;
 use crate::runtime::context::Context;
-use crate::runtime::requests;
-use crate::runtime::requests::{Namespaced, request};
+use crate::runtime::requests::{self, Namespaced, request};
 use crate::time::{Monotonic, UnixMillis};
 
 /// Of one quorum.

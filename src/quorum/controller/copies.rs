@@ -5,7 +5,9 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 
-use super::{Error, cluster::Cluster, observe::Observer, publish};
+use super::cluster::Cluster;
+use super::observe::Observer;
+use super::{Error, publish};
 use crate::api::{
     ACCEPT_CLIENTS_ANNOTATION, CLIENT_LABEL, ClientCopy, FIELD_MANAGER, MOST_COPIES, QUORUM_LABEL,
     QUORUM_NAMESPACE_LABEL, RedisQuorum,

@@ -1,20 +1,21 @@
 //! What follows from one observation: the next step of an update, of a change of the members and of a rotation of passwords, and what
 //! the conditions say of them.
 
+use super::locks;
+use super::memory::Applied;
+use super::observe::Observed;
 use crate::api::{ROLLOUT_ANNOTATION, ROTATE_PASSWORDS_ANNOTATION};
 use crate::quorum::model::auth::{Auth, Stage};
 use crate::quorum::model::condition::Condition;
 use crate::quorum::model::member::MemberView;
-use crate::quorum::model::membership::{Busy, ChangeStep, Others};
-use crate::quorum::model::rollout::{Progress, RolloutStep};
-use crate::quorum::model::rotation::RotationStep;
-use crate::quorum::model::status::Overview;
+use crate::quorum::model::membership::{self, Busy, ChangeStep, Others};
+use crate::quorum::model::rollout::{self, Progress, RolloutStep};
+use crate::quorum::model::rotation::{self, RotationStep};
+use crate::quorum::model::secrets;
+use crate::quorum::model::status::{self, Overview};
 use crate::quorum::model::tls::{Served, report};
-use crate::quorum::model::{membership, rollout, rotation, secrets, status};
 use crate::quorum::session::says_lost;
 use crate::redlock::MemberError;
-
-use super::{locks, memory::Applied, observe::Observed};
 
 pub(super) fn rollout(observed: &Observed<'_>) -> RolloutStep {
     rollout::decide(&rollout::View {

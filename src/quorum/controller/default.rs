@@ -1,6 +1,8 @@
 //! The default quorum, made by the operator from a chart value: so `helm uninstall` cannot take it, and its locks, along.
 
-use kube::{Api, Client, ResourceExt, api::PostParams, runtime::reflector::ObjectRef};
+use kube::api::PostParams;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Client, ResourceExt};
 
 use crate::api::{DEFAULT_QUORUM_ANNOTATION, FIELD_MANAGER, NamespacesFrom, RedisQuorum, RedisQuorumSpec};
 use crate::quorum::model::lookup::is_marked_as_default;

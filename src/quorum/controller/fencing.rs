@@ -1,6 +1,9 @@
 //! A process that may not vote: its record, its users, and the Event that tells of it.
 
-use super::{Error, cluster::Cluster, look::Look, observe::Observer, publish};
+use super::cluster::Cluster;
+use super::look::Look;
+use super::observe::Observer;
+use super::{Error, publish};
 use crate::api::MilliTime;
 use crate::fence::{FenceStep, Reason};
 use crate::quorum::model::effective;

@@ -14,7 +14,8 @@ use super::memory::KeptObjects;
 use super::observe::Observer;
 use super::owned::remove;
 use super::{Error, RESYNC, publish};
-use crate::{runtime::leader::Term, time::Monotonic};
+use crate::runtime::leader::Term;
+use crate::time::Monotonic;
 
 /// Between two looks at a member that leaves: the controller does not hear of the end of its objects.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);

@@ -8,11 +8,12 @@ use k8s_openapi::api::core::v1::Secret;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::{
-    quorum::model::{effective::Lowering, plan::TlsPlan, status::Obstacle, tls::Certificate},
-    redlock::RunId,
-    time::{Boottime, Monotonic},
-};
+use crate::quorum::model::effective::Lowering;
+use crate::quorum::model::plan::TlsPlan;
+use crate::quorum::model::status::Obstacle;
+use crate::quorum::model::tls::Certificate;
+use crate::redlock::RunId;
+use crate::time::{Boottime, Monotonic};
 
 /// Each part by itself: a step is given the part that it needs.
 #[derive(Default)]

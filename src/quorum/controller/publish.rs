@@ -16,12 +16,11 @@ use crate::api::{
 };
 use crate::fence::count_from;
 use crate::quorum::model::auth::{Auth, Stage};
-use crate::quorum::model::effective::{Effective, Lowering};
+use crate::quorum::model::effective::{self, Effective, Lowering};
 use crate::quorum::model::lists::Lists;
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::record::member_named;
-use crate::quorum::model::status::Obstacle;
-use crate::quorum::model::{effective, status};
+use crate::quorum::model::status::{self, Obstacle};
 use crate::time::Monotonic;
 
 /// By how many milliseconds an announced time may differ from the count and still stand.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::auth::Stored;
+use super::auth::{self, Stored};
 use super::cluster::Cluster;
 use super::memory::{Applied, Passwords};
 use super::observe::{Member, Observed, Observer};
-use super::{Error, auth, decide};
+use super::{Error, decide};
 use crate::quorum::model::auth::{Auth, Stage};
 use crate::quorum::model::events::QuorumEvent;
 use crate::quorum::model::rotation::RotationStep;

@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use tokio::time::interval;
 use tokio_stream::wrappers::IntervalStream;
 
-use super::{Error, Leader, cluster::Cluster};
+use super::cluster::Cluster;
+use super::{Error, Leader};
 use crate::api::RedisQuorum;
 use crate::quorum::model::effective;
 use crate::quorum::model::record::recorded_clocks;

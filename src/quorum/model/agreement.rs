@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::effective::SHORTEST;
+use super::effective::{self, SHORTEST};
 use super::lists::Lists;
-use super::{effective, plan};
+use super::plan;
 use crate::api::{Announced, RedisQuorum};
 use crate::redis_member::{Claim, OtherClaim, RecordLook, relied_on, share};
 use crate::redlock::{MemberName, RunId};

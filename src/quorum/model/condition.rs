@@ -2,10 +2,8 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::api::{
-    RedisQuorumStatus,
-    conditions::{CommonReason, QuorumCondition, Status, set_condition},
-};
+use crate::api::RedisQuorumStatus;
+use crate::api::conditions::{CommonReason, QuorumCondition, Status, set_condition};
 
 /// What one condition says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,6 @@
 
 mod nodes;
 
-pub use nodes::{Nodes, ready_transition};
-
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 
@@ -11,6 +9,8 @@ use super::build::{ACL_FILE, CONFIG_VOLUME, REDIS_CONTAINER, TLS_VOLUME};
 use crate::evidence::{ContainerEvidence, container_state, is_unknown};
 use crate::fence::predecessor::{Machine, NodeIdentity};
 use crate::fence::{Process, Record, RunId};
+
+pub use nodes::{Nodes, ready_transition};
 
 fn redis_status(pod: &Pod) -> Option<&ContainerStatus> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;

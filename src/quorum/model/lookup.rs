@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::{
-    ResourceExt,
-    core::{Selector, SelectorExt},
-    runtime::reflector::ObjectRef,
-};
+use kube::ResourceExt;
+use kube::core::{Selector, SelectorExt};
+use kube::runtime::reflector::ObjectRef;
 
 use crate::api::{
     AllowedNamespaces, DEFAULT_QUORUM_ANNOTATION, DistributedLock, KeyLayout, NamespacesFrom, RedisQuorum,

@@ -6,14 +6,14 @@ mod external;
 mod said;
 mod watches;
 
+use super::lists::Lists;
+use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
+
 pub use agreement::quorum_agrees;
 pub use conditions::{Obstacle, Overview, conditions, refused};
 pub use external::{has_forgotten, memory, merged, unfit};
 pub use said::{MemberWaits, Said};
 pub use watches::{ClockReport, TtlReport, Watched, watch_conditions};
-
-use super::lists::Lists;
-use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
 
 /// Admitted members of all that vote in the newest list.
 pub fn ready_column(status: &RedisQuorumStatus, lists: &Lists) -> String {

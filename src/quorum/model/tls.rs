@@ -13,6 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
 use crate::redis_member::{Authorities, Fingerprint, TlsError};
+
 pub use report::{Served, report};
 
 /// Key of the certificate chain in a Secret, the server's own first.

@@ -1,11 +1,11 @@
 //! The Redis users of a quorum: which there are in a membership epoch, and which are open on a member when.
 
 use super::plan::{ClientPlan, Plan};
-use crate::{
-    api::{ClientAccess, RedisQuorum},
-    quorum::model::{auth::Auth, lists::Lists, membership::users_since},
-    redis_member::acl::{PROBE_USER, UserRule},
-};
+use crate::api::{ClientAccess, RedisQuorum};
+use crate::quorum::model::auth::Auth;
+use crate::quorum::model::lists::Lists;
+use crate::quorum::model::membership::users_since;
+use crate::redis_member::acl::{PROBE_USER, UserRule};
 
 impl Plan {
     /// The users of this epoch on a member, with its own passwords.

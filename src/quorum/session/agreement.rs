@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
+
 use crate::api::RedisQuorum;
 use crate::quorum::model::agreement::{Agreement, Role, claim_of};
 use crate::quorum::model::lists::Lists;
-use crate::quorum::model::plan;
-use crate::quorum::model::plan::MemberPlan;
+use crate::quorum::model::plan::{self, MemberPlan};
 use crate::redlock::MemberName;
-use parking_lot::{Mutex, MutexGuard};
 
 /// What the operators that share masters say to each other, as this replica knows it.
 ///

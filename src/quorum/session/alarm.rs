@@ -1,9 +1,7 @@
 //! The panics of one session's tasks.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::runtime::panics::caught;
 

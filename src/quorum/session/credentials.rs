@@ -9,7 +9,9 @@ use k8s_openapi::api::core::v1::Secret as SecretObject;
 use kube::Api;
 use tokio::time::timeout;
 
-use super::{QuorumSession, auth_reader::secrets, link::Credentials};
+use super::QuorumSession;
+use super::auth_reader::secrets;
+use super::link::Credentials;
 use crate::api::RedisQuorum;
 use crate::quorum::model::plan::{ExternalPlan, ExternalTlsPlan, MemberPlan, known_members};
 use crate::quorum::model::tls::AUTHORITIES_KEY;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{MemberLink, QuorumSession, latency::timed};
+use super::latency::timed;
+use super::{MemberLink, QuorumSession};
 use crate::api::RedisQuorum;
 use crate::quorum::model::lists::{Lists, majority};
 use crate::quorum::model::record::admitted_run_id;

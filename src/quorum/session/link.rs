@@ -18,25 +18,24 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-pub use admin::{ActError, AdminSession};
-pub use external::Credentials;
-pub use inspections::ScriptNews;
+use super::{Alarm, Announcements, ClockGuard, SharedAgreement};
+use crate::api::RedisQuorum;
+use crate::fence::Users;
+use crate::fence::clock::OwnClocks;
+use crate::quorum::model::plan::MemberPlan;
+use crate::quorum::model::status::TtlReport;
+use crate::redis_member::{AdminConnection, Endpoint, Machine, Observation, RedisMember, Secret};
+use crate::redlock::{MemberError, MemberName, RunId};
+use crate::time::Monotonic;
 use inspections::ShutOut;
-pub use seen::LinkView;
-pub(super) use target::Access;
-
 use retry::{RETRY_PERIOD, retry_pause};
 use seen::Seen;
 
-use super::{Alarm, Announcements, ClockGuard, SharedAgreement};
-use crate::{
-    api::RedisQuorum,
-    fence::{Users, clock::OwnClocks},
-    quorum::model::{plan::MemberPlan, status::TtlReport},
-    redis_member::{AdminConnection, Endpoint, Machine, Observation, RedisMember, Secret},
-    redlock::{MemberError, MemberName, RunId},
-    time::Monotonic,
-};
+pub use admin::{ActError, AdminSession};
+pub use external::Credentials;
+pub use inspections::ScriptNews;
+pub use seen::LinkView;
+pub(super) use target::Access;
 
 /// Between two looks at a member.
 const PROBE_PERIOD: Duration = Duration::from_millis(500);

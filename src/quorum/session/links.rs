@@ -6,8 +6,10 @@ use kube::runtime::reflector::ObjectRef;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-use super::{Announcements, MemberLink, link::Shared};
-use crate::{api::RedisQuorum, quorum::model::plan::MemberPlan};
+use super::link::Shared;
+use super::{Announcements, MemberLink};
+use crate::api::RedisQuorum;
+use crate::quorum::model::plan::MemberPlan;
 
 /// A list that follows the members.
 pub(super) struct Links {
@@ -73,12 +75,11 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        fence::clock::Rule,
-        quorum::session::{Alarm, ClockGuard, agreement::SharedAgreement},
-        redlock::Drift,
-        time::SystemClock,
-    };
+    use crate::fence::clock::Rule;
+    use crate::quorum::session::agreement::SharedAgreement;
+    use crate::quorum::session::{Alarm, ClockGuard};
+    use crate::redlock::Drift;
+    use crate::time::SystemClock;
 
     fn members(indexes: &[usize]) -> Vec<MemberPlan> {
         indexes

@@ -6,19 +6,21 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::broadcast;
 use tokio::time::interval;
 use tokio_stream::wrappers::BroadcastStream;
 
-use super::{Announcements, QuorumSession, restarts::Restarts, scripts};
-use crate::{
-    api::{QUORUM_LABEL, RedisQuorum},
-    fence::predecessor::{Machine, NodeFacts, NodeIdentity},
-    quorum::model::facts::Nodes,
-    runtime::{cache::Change, context::Context, panics::caught_in},
-};
+use super::restarts::Restarts;
+use super::{Announcements, QuorumSession, scripts};
+use crate::api::{QUORUM_LABEL, RedisQuorum};
+use crate::fence::predecessor::{Machine, NodeFacts, NodeIdentity};
+use crate::quorum::model::facts::Nodes;
+use crate::runtime::cache::Change;
+use crate::runtime::context::Context;
+use crate::runtime::panics::caught_in;
 
 /// How many news a slow reader may miss.
 /// A reader that misses more is told that something changed, and looks at everything.

@@ -1,6 +1,8 @@
 //! When a session that panicked is begun again. Until then its quorum counts as unreachable here.
 
-use std::{collections::HashMap, hash::Hash, time::Duration};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
 
 use crate::time::Monotonic;
 

@@ -8,12 +8,13 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 
 use super::MemberLink;
-use crate::{
-    api::RedisQuorum,
-    quorum::model::{facts, lists::Lists, membership::former_is_closed, record::record_named},
-    redlock::RunId,
-    time::{Boottime, Clock, Monotonic},
-};
+use crate::api::RedisQuorum;
+use crate::quorum::model::facts;
+use crate::quorum::model::lists::Lists;
+use crate::quorum::model::membership::former_is_closed;
+use crate::quorum::model::record::record_named;
+use crate::redlock::RunId;
+use crate::time::{Boottime, Clock, Monotonic};
 
 /// Of one quorum, as this replica knows it.
 pub(crate) struct Timers {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use kube::{Api, ResourceExt, api::PostParams};
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
 use tokio::sync::Mutex;
 
 use super::QuorumSession;

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use crate::{quorum::model::status::TtlReport, redis_member::TtlSample, time::Monotonic};
+use crate::quorum::model::status::TtlReport;
+use crate::redis_member::TtlSample;
+use crate::time::Monotonic;
 
 /// Keys of one page: one page per probe keeps the work of a member bounded, however many keys it has.
 pub(super) const PAGE: u32 = 500;

@@ -1,10 +1,11 @@
 //! All users of a process, those among them that the operator has not made: their names, their closing, and their passwords.
 
+use redis::{Cmd, Pipeline, Value, cmd};
+
 use super::{AdminConnection, Guarded, field, is_open, kill, kill_others, set_user};
 use crate::redis_member::acl::{CLOSED, OPERATOR_USER, UserRule, set_operator_passwords};
 use crate::redis_member::{Secret, wire};
 use crate::redlock::MemberError;
-use redis::{Cmd, Pipeline, Value, cmd};
 
 /// No client logs in as this one: it is off in the ACL file, and only the operator changes users.
 const DEFAULT_USER: &str = "default";

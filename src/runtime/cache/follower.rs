@@ -1,14 +1,12 @@
 //! How a cache follows what the API server says.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use kube::{
-    Resource, ResourceExt,
-    runtime::{
-        reflector::{ObjectRef, store::Writer},
-        watcher::Event,
-    },
-};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::Event;
+use kube::{Resource, ResourceExt};
 
 use super::{Cache, Change, Guarded, Kind, Shape, Unreadable};
 

@@ -3,15 +3,14 @@
 //! A list is read as a whole: without this guard one object with a field that our types refuse would keep the cache of its
 //! kind from ever being filled, on every replica.
 
-use std::{
-    borrow::Cow,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
-use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// An object of kind `K`, or what is left of it for one who cannot read it.

@@ -1,9 +1,7 @@
 //! Finding objects by something else than their name, without a walk over all of them.
 
-use std::{
-    collections::{HashMap, HashSet},
-    hash::Hash,
-};
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 
 /// References by key. Those of a cache are in step with its store but for the moment in which an object changes.
 #[derive(Debug)]

@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 
-use kube::{ResourceExt, runtime::watcher::Event};
+use kube::ResourceExt;
+use kube::runtime::watcher::Event;
 
 /// What the watches of several namespaces have shown.
 pub(super) struct Parts<W>(Vec<Part<W>>);

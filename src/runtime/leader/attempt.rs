@@ -2,24 +2,20 @@
 
 use std::time::Duration;
 
-use k8s_openapi::{
-    api::coordination::v1::{Lease, LeaseSpec},
-    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
-    jiff::Timestamp,
-};
-use kube::{ResourceExt, api::PostParams, runtime::reflector::ObjectRef};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::PostParams;
+use kube::runtime::reflector::ObjectRef;
 use tokio::time::timeout;
 
-use super::{
-    ATTEMPT_TIMEOUT, Candidacy, LEASE_DURATION, RENEW_DEADLINE, Surroundings,
-    hand_over::{Holder, Notes, OUT_OF_REACH_ANNOTATION, Prospect},
-    lease::{Asker, Verdict, evaluate, highest_known, next_epoch},
-    term::Term,
-};
-use crate::{
-    api::RedisQuorum,
-    time::{Boottime, Clock, UnixMillis},
-};
+use super::hand_over::{Holder, Notes, OUT_OF_REACH_ANNOTATION, Prospect};
+use super::lease::{Asker, Verdict, evaluate, highest_known, next_epoch};
+use super::term::Term;
+use super::{ATTEMPT_TIMEOUT, Candidacy, LEASE_DURATION, RENEW_DEADLINE, Surroundings};
+use crate::api::RedisQuorum;
+use crate::time::{Boottime, Clock, UnixMillis};
 
 /// Those to whom it was not handed over leave it to the others for this long.
 const RELUCTANCE: Duration = Duration::from_millis(1_500);

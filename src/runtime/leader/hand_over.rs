@@ -7,7 +7,8 @@
 //! - The holder hands over to those who said so (`successors`); others leave the Lease to them for a moment.
 //! - Number and time of the hand-overs of each quorum stay in the Lease, and bound how often that may be.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;

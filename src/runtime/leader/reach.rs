@@ -1,6 +1,7 @@
 //! Which quorums this replica reaches, and since when.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::time::Boottime;
 

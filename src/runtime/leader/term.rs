@@ -1,16 +1,12 @@
 //! One period of leadership, as everything that works for it sees it.
 
-use std::{
-    collections::BTreeMap,
-    future::poll_fn,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    task::Poll,
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, SetOnce};

@@ -5,17 +5,11 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use super::{Contender, REQUESTS, Sealing, Step, View, rest};
-use crate::{
-    api::{
-        LOCK_FINALIZER,
-        conditions::{HeldReason, LockCondition, is_true},
-    },
-    lock::model::{
-        queue::Place,
-        said::Said,
-        status::{Draft, LAST_POSITION, remaining_after_finish},
-    },
-};
+use crate::api::LOCK_FINALIZER;
+use crate::api::conditions::{HeldReason, LockCondition, is_true};
+use crate::lock::model::queue::Place;
+use crate::lock::model::said::Said;
+use crate::lock::model::status::{Draft, LAST_POSITION, remaining_after_finish};
 
 /// Between two looks at a hold that was let go.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

@@ -5,20 +5,14 @@ use std::time::Duration;
 use kube::ResourceExt;
 
 use super::{Freed, Held, Renewal, Rest, Sealing, Step, View, rest};
-use crate::{
-    api::{
-        DistributedLock, Ending, RELEASE_ANNOTATION, Validity,
-        conditions::{HeldReason, LockCondition, is_true},
-    },
-    lock::model::{
-        end::End,
-        hold::{Hold, Loss},
-        publications::Urgency,
-        status::Draft,
-        verdict::Verdict,
-    },
-    time::{Boottime, UnixMillis},
-};
+use crate::api::conditions::{HeldReason, LockCondition, is_true};
+use crate::api::{DistributedLock, Ending, RELEASE_ANNOTATION, Validity};
+use crate::lock::model::end::End;
+use crate::lock::model::hold::{Hold, Loss};
+use crate::lock::model::publications::Urgency;
+use crate::lock::model::status::Draft;
+use crate::lock::model::verdict::Verdict;
+use crate::time::{Boottime, UnixMillis};
 
 /// With so much validity left, a hold whose members do not answer is offered to another replica.
 /// Where a third of its ttl is less than this, that counts.

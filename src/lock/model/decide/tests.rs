@@ -5,15 +5,11 @@ use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
 
 use super::*;
-use crate::{
-    api::{
-        HeldQuorum, LOCK_FINALIZER,
-        conditions::{LockCondition, is_true},
-    },
-    lock::model::hold::{Loss, Terms},
-    quorum::model::lookup::LookupError,
-    redlock::{Extend, LockKey, Nonce, Votes},
-};
+use crate::api::conditions::{LockCondition, is_true};
+use crate::api::{HeldQuorum, LOCK_FINALIZER};
+use crate::lock::model::hold::{Loss, Terms};
+use crate::quorum::model::lookup::LookupError;
+use crate::redlock::{Extend, LockKey, Nonce, Votes};
 
 fn too_long() -> Refusal {
     let duration = |seconds| Duration::from_secs(seconds).into();

@@ -5,14 +5,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
 use super::{Raw, Trouble};
-use crate::{
-    api::{
-        LetGo, MilliTime,
-        conditions::{LockCondition, Status, set_condition},
-    },
-    lock::model::{readiness::set_ready, said::Said},
-    time::UnixMillis,
-};
+use crate::api::conditions::{LockCondition, Status, set_condition};
+use crate::api::{LetGo, MilliTime};
+use crate::lock::model::readiness::set_ready;
+use crate::lock::model::said::Said;
+use crate::time::UnixMillis;
 
 /// So much of a reason fits into the status.
 const LONGEST: usize = 512;

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use kube::ResourceExt;
 
 use super::Raw;
-use crate::{
-    api::{DistributedLock, GoDuration, HeldQuorum, RedisQuorum},
-    lock::model::record::slot_key,
-    quorum::model::lookup,
-    redlock::{LockKey, Nonce},
-};
+use crate::api::{DistributedLock, GoDuration, HeldQuorum, RedisQuorum};
+use crate::lock::model::record::slot_key;
+use crate::quorum::model::lookup;
+use crate::redlock::{LockKey, Nonce};
 
 /// More slots than this the schema does not allow.
 const MOST_SLOTS: i64 = 100;

@@ -3,12 +3,10 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::{
-    api::{DistributedLock, LetGo, RedisQuorum},
-    redlock::Nonce,
-    runtime::cache::Guarded,
-    time::UnixMillis,
-};
+use crate::api::{DistributedLock, LetGo, RedisQuorum};
+use crate::redlock::Nonce;
+use crate::runtime::cache::Guarded;
+use crate::time::UnixMillis;
 
 const DELAY: Duration = Duration::from_secs(30);
 const NOW: UnixMillis = UnixMillis(1_767_225_600_000);

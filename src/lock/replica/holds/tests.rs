@@ -1,9 +1,7 @@
 use super::*;
-use crate::{
-    api::HeldQuorum,
-    lock::model::hold::Terms,
-    redlock::{LockKey, Votes},
-};
+use crate::api::HeldQuorum;
+use crate::lock::model::hold::Terms;
+use crate::redlock::{LockKey, Votes};
 
 fn at(millis: u64) -> Boottime {
     Boottime::new(Duration::from_millis(millis))

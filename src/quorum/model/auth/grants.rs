@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Auth, Passwords, Seed, hex};
-use crate::{api::ClientAccess, quorum::model::plan::ClientPlan, redis_member::acl::UserRule};
+use crate::api::ClientAccess;
+use crate::quorum::model::plan::ClientPlan;
+use crate::redis_member::acl::UserRule;
 
 /// Bytes of the random number of a grant.
 const SALT_BYTES: usize = 16;

@@ -10,8 +10,7 @@ use crate::quorum::model::auth::Auth;
 use crate::quorum::model::expose::PORT;
 use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::model::tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, PRIVATE_KEY_KEY};
-use crate::redis_member::acl;
-use crate::redis_member::acl::{OPERATOR_USER, UserRule};
+use crate::redis_member::acl::{self, OPERATOR_USER, UserRule};
 
 /// Memory of a member, in bytes, for each connection that it accepts.
 /// A member of the default size accepts 512.

@@ -3,7 +3,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{owned, quorum_labels, quorum_selector};
-use crate::{api::MEMBER_LABEL, quorum::model::plan::Plan};
+use crate::api::MEMBER_LABEL;
+use crate::quorum::model::plan::Plan;
 
 /// At most one member away at a time. Readiness follows admission, so a fenced member counts as away already.
 ///

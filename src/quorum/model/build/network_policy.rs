@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{owned, quorum_labels, quorum_selector};
-use crate::quorum::model::{expose::PORT, plan::Plan};
+use crate::quorum::model::expose::PORT;
+use crate::quorum::model::plan::Plan;
 
 /// The label that the API server itself puts on every namespace.
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";

@@ -3,7 +3,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{api::RedisQuorum, quorum::model::plan::validate};
+use crate::api::RedisQuorum;
+use crate::quorum::model::plan::validate;
 
 mod changes;
 mod outside;

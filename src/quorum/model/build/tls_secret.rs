@@ -4,10 +4,9 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
 use super::{owned, quorum_labels};
-use crate::quorum::model::{
-    plan::Plan,
-    tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, Data, PRIVATE_KEY_KEY, authority::Pair},
-};
+use crate::quorum::model::plan::Plan;
+use crate::quorum::model::tls::authority::Pair;
+use crate::quorum::model::tls::{AUTHORITIES_KEY, CERTIFICATE_KEY, Data, PRIVATE_KEY_KEY};
 
 /// A Secret of this name with this content.
 pub fn secret(plan: &Plan, name: &str, data: Data) -> Secret {

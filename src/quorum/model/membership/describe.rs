@@ -1,11 +1,9 @@
 //! A change in words.
 
 use super::{Busy, ChangeStep, Obstacle};
-use crate::quorum::model::{
-    doing::{Doing, Until},
-    lists::Lists,
-    rollout::listed,
-};
+use crate::quorum::model::doing::{Doing, Until};
+use crate::quorum::model::lists::Lists;
+use crate::quorum::model::rollout::listed;
 
 /// What a change is doing, for people; `None` when nothing changes. `failures`: why members could not be closed.
 pub fn describe(lists: &Lists, step: &ChangeStep, failures: &[String]) -> Option<String> {

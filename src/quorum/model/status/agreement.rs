@@ -65,15 +65,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{
-        api::{
-            RedisQuorum,
-            conditions::{CommonReason, Status},
-        },
-        quorum::model::plan::validate,
-        redis_member::RecordLook,
-        redlock::{MemberName, RunId},
-    };
+    use crate::api::RedisQuorum;
+    use crate::api::conditions::{CommonReason, Status};
+    use crate::quorum::model::plan::validate;
+    use crate::redis_member::RecordLook;
+    use crate::redlock::{MemberName, RunId};
 
     fn plan() -> Plan {
         let spec = r#"{"members": 0, "external": [{"name": "vm", "address": "vm.example:6379"}]}"#;

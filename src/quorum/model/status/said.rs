@@ -1,14 +1,10 @@
 //! Pure: the messages of a quorum's conditions.
 
-use crate::{
-    api::{
-        GoDuration, MilliTime,
-        conditions::{CommonReason, QuorumCondition as Type, Status},
-    },
-    fence::clock::Step,
-    quorum::model::condition::Condition,
-    redis_member::Fingerprint,
-};
+use crate::api::conditions::{CommonReason, QuorumCondition as Type, Status};
+use crate::api::{GoDuration, MilliTime};
+use crate::fence::clock::Step;
+use crate::quorum::model::condition::Condition;
+use crate::redis_member::Fingerprint;
 
 /// Messages of the conditions of a RedisQuorum.
 #[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]

@@ -130,8 +130,7 @@ fn within_bound(watched: &Watched) -> Said {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::conditions::QuorumCondition;
-    use crate::api::conditions::find_condition;
+    use crate::api::conditions::{QuorumCondition, find_condition};
     use crate::api::{MemberState, MemberStatus};
 
     fn condition(watched: &Watched, type_: QuorumCondition, reason: Option<FenceReason>) -> (String, String, String) {

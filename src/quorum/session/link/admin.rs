@@ -5,7 +5,9 @@ use std::sync::Arc;
 use tokio::sync::MutexGuard;
 use tokio::time::sleep;
 
-use super::{ADMIN_DEADLINE, MemberLink, external::look_at_record, inspections::make_room};
+use super::external::look_at_record;
+use super::inspections::make_room;
+use super::{ADMIN_DEADLINE, MemberLink};
 use crate::redis_member::acl::UserRule;
 use crate::redis_member::{
     AdminConnection, Endpoint, Fingerprint, Guarded, Machine, Observation, Secret, raise_counter,

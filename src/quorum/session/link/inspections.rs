@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{MemberLink, busy::Busy};
+use super::MemberLink;
+use super::busy::Busy;
 use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::status::TtlReport;
 use crate::quorum::session::ttl::{PAGE, TtlWalk};

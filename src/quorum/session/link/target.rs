@@ -5,7 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::{MemberLink, Target, external::Credentials};
+use super::external::Credentials;
+use super::{MemberLink, Target};
 use crate::api::MEMBER_LABEL;
 use crate::quorum::model::auth::Auth;
 use crate::quorum::model::expose::PORT;

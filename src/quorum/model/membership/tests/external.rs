@@ -140,10 +140,8 @@ fn what_is_said_to_others_follows_what_was_promised() {
 
 #[test]
 fn a_name_belongs_to_one_master_until_it_has_left() {
-    use crate::quorum::model::{
-        invalid::Invalid,
-        plan::{external_members, known_members, validate},
-    };
+    use crate::quorum::model::invalid::Invalid;
+    use crate::quorum::model::plan::{external_members, known_members, validate};
     let mut quorum = external(&["a", "b", "c"]);
     quorum.metadata.uid = Some("uid".into());
     assert!(validate(&quorum).is_ok());
