@@ -204,7 +204,9 @@ impl Word {
 
 const LAPSES: &str = "the lock could not be released: it becomes free one ttl after the last heartbeat";
 
-/// Says the holder's word: by the annotation, or where that is forbidden by deleting a claim with a free identity.
+/// Says the holder's word.
+///
+/// It sets the annotation, or where that is forbidden deletes a claim with a free identity.
 pub(in crate::command) async fn say_release(
     client: &Client,
     claim: &DistributedLock,

@@ -112,7 +112,9 @@ pub fn engine(quorum: &RedisQuorum) -> Settings {
     Settings { drift: wanted.larger(published).drift, node_timeout: wanted.smaller(published).node_timeout }
 }
 
-/// What a client of the quorum may promise: as the engine, and a longer lock only when fences outlast it.
+/// What a client of the quorum may promise.
+///
+/// It is what the engine may promise, and a longer lock only when fences outlast it.
 pub fn promised(quorum: &RedisQuorum) -> Effective {
     let wanted = Effective::wanted(quorum);
     let published = Effective::published(quorum).unwrap_or(wanted);

@@ -25,7 +25,9 @@ pub fn auth_secret(plan: &Plan, auth: &Auth) -> Secret {
 /// Key of the addresses of the members before, for a client that only looks.
 const FORMER_URLS_KEY: &str = "formerUrls";
 
-/// What a client has to know besides, so that it makes no promise that the fence does not outlast, and asks as many members as the
+/// The rules of the quorum, for its clients.
+///
+/// With them a client makes no promise that the fence does not outlast, and asks as many members as the
 /// operator does. Members that others run have no clients, so all restarted ones are fenced.
 fn rules(plan: &Plan) -> [(&'static str, String); 5] {
     let Effective { max_ttl, drift, node_timeout } = plan.promised;
