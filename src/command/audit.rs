@@ -17,6 +17,9 @@ pub mod judge;
 
 use judge::Hold;
 
+/// So many events are shown to people; programs get all.
+const SHOWN: usize = 20;
+
 /// What is judged.
 #[derive(Debug, clap::Args)]
 pub struct AuditArgs {
@@ -109,7 +112,7 @@ impl Answer for Judged {
 
     fn text(&self, paint: Paint, _: bool) -> String {
         let mut text = String::new();
-        for wrong in self.overlaps.iter().chain(&self.reversals) {
+        for wrong in self.overlaps.iter().chain(&self.reversals).take(SHOWN) {
             text += &format!("{} {wrong}\n", paint.tone(Tone::Bad, "bad"));
         }
         let (holds, keys) = (count(self.holds, "hold"), count(self.keys, "key"));

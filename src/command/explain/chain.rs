@@ -115,7 +115,8 @@ fn summary(target: &str, first: Option<&SeenLock>, all: &[&SeenLock], now: Milli
         return format!("{target} is not held: every claim on it has ended.");
     };
     if lock.is_held() {
-        let until = lock.valid_until().map(|until| format!(", at least until {}", moment(until, now)));
+        let until = lock.valid_until().filter(|until| *until >= now);
+        let until = until.map(|until| format!(", at least until {}", moment(until, now)));
         let until = until.unwrap_or_default();
         let token = lock.status.fencing_token.map(|token| format!(" with token {token}")).unwrap_or_default();
         return format!("{target} is held by {}{token}{until}.", lock.who());
@@ -265,6 +266,14 @@ fn hold_link(lock: &SeenLock, now: MilliTime) -> Link {
     let since = status.acquired_at.map(|at| format!(" since {}", moment(at, now))).unwrap_or_default();
     let votes = status.votes.as_deref().map(|votes| format!(" {votes} members store it.")).unwrap_or_default();
     let mut says = vec![format!("{who} holds the lock{since}.{votes}")];
+    if let Some(until) = lock.valid_until().filter(|until| *until < now && status.ending.is_none()) {
+        says.push(format!(
+            "Its validity ended at {}, and the operator has published no later one.",
+            moment(until, now)
+        ));
+        let to_do = Some("Check that the operator works: redlock doctor".into());
+        return Link { about: "holder", state: State::Stops, says, to_do };
+    }
     let Some(ending) = &status.ending else {
         says.push("The operator renews it until the holder releases it or ends.".into());
         return Link { about: "holder", state: State::Fine, says, to_do: None };

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, EvictParams, Preconditions},
-};
+use kube::{Api, ResourceExt as _, api::PostParams};
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -132,11 +129,15 @@ async fn operator_works(cluster: &Cluster, quorum: &SeenQuorum) -> Result<(), Pr
 /// A member that does not vote is not ready, so it counts as away.
 pub(super) async fn evict(cluster: &Cluster, namespace: &str, plan: &Plan) -> Result<(), Problem> {
     let pods = Api::<Pod>::namespaced(cluster.client.clone(), namespace);
-    let preconditions = Preconditions { uid: Some(plan.pod_uid.clone()), resource_version: None };
-    let delete = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
+    // kube's own call leaves the precondition out: it writes the options under another name than the API's.
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": plan.pod, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": plan.pod_uid}},
+    });
+    let params = PostParams::default();
+    let evicted = pods.create_subresource::<Value, Value>("eviction", &plan.pod, &params, &eviction);
     let doing = format!("evict pod {namespace}/{}", plan.pod);
-    cluster.call(&doing, pods.evict(&plan.pod, &params)).await.map(drop).map_err(|mut problem| {
+    cluster.call(&doing, evicted).await.map(drop).map_err(|mut problem| {
         if problem.code == Some(429) {
             problem.next = "Another member is out at this moment. Wait until all vote: redlock quorum status".into();
         }

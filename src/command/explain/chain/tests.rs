@@ -121,3 +121,13 @@ fn an_end_says_when_the_lock_is_free() {
     let ended = explained(&[], &[], &QuorumSight::Unknown);
     assert_eq!(ended.summary, "shop/reindex is not held: every claim on it has ended.");
 }
+
+#[test]
+fn a_validity_that_is_not_renewed_points_at_the_operator() {
+    let mut stale = held("a");
+    stale.status.valid_until = "2026-01-01T11:59:00.000Z".parse().ok();
+    let stale = explained(&[stale], &[], &seen(["Admitted"; 3]));
+    assert_eq!(stale.summary, "shop/reindex is held by a with token 42.");
+    assert_eq!(link(&stale, "holder").state, State::Stops);
+    assert!(stale.to_do().is_some_and(|text| text.contains("redlock doctor")));
+}
