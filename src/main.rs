@@ -3,16 +3,12 @@
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use redlock_operator::{
-    api,
-    command::{self, UserCommand, acquire, hold, release, run},
-    operator::{
-        self,
-        args::OperatorArgs,
-        lock_check::{self, LockCheckArgs},
-        uninstall::{self, UninstallArgs},
-    },
-};
+use redlock_operator::api;
+use redlock_operator::command::{self, UserCommand, acquire, hold, release, run};
+use redlock_operator::operator::args::OperatorArgs;
+use redlock_operator::operator::lock_check::{self, LockCheckArgs};
+use redlock_operator::operator::uninstall::{self, UninstallArgs};
+use redlock_operator::operator::{self};
 
 // With the C library's allocator the leader keeps half as much again of what thousands of locks took for a moment.
 #[global_allocator]

@@ -3,19 +3,15 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use kube::{
-    Api, ResourceExt as _,
-    api::{Patch, PatchParams, PostParams},
-};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::{
-    cluster::{Cluster, Problem},
-    list,
-    output::{Answer, Paint, Printer, Tone},
-    seen::SeenLock,
-    status::LockArgs,
-};
+use super::cluster::{Cluster, Problem};
+use super::list;
+use super::output::{Answer, Paint, Printer, Tone};
+use super::seen::SeenLock;
+use super::status::LockArgs;
 use crate::api::{BREAK_ANNOTATION, BREAK_BY_ANNOTATION, BREAK_FORCE_ANNOTATION, STEP_DOWN_ANNOTATION};
 
 /// So often a write is tried that names a version: the operator writes the status of a held lock often.

@@ -1,16 +1,16 @@
 //! `redlock audit`: whether what locks remember shows two holders at a time, or tokens that did not rise.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    cluster::{Cluster, ClusterArgs, Problem},
-    output::{Answer, OutputArgs, Paint, Printer, Tone},
-    seen::SeenLock,
-    words::count,
-};
+use super::cluster::{Cluster, ClusterArgs, Problem};
+use super::output::{Answer, OutputArgs, Paint, Printer, Tone};
+use super::seen::SeenLock;
+use super::words::count;
 use crate::api::MilliTime;
 
 pub mod judge;

@@ -1,16 +1,20 @@
 //! The way to the API server: the kubeconfig, deadlines, and errors that say what to do next.
 
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
-use kube::{
-    Client, Config, Resource,
-    api::ListParams,
-    config::{KubeConfigOptions, Kubeconfig},
-};
-use serde::{Deserialize, de::DeserializeOwned};
+use kube::api::ListParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, Resource};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::{api::MilliTime, runtime::api_time::ApiTime, time::SystemClock};
+use crate::api::MilliTime;
+use crate::runtime::api_time::ApiTime;
+use crate::time::SystemClock;
 
 /// For one request. A page of a list is one.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

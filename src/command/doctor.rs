@@ -1,26 +1,19 @@
 //! `redlock doctor`: checks an installation, and says how to mend what is wrong.
 
-use k8s_openapi::{
-    api::{
-        authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
-        core::v1::Pod,
-    },
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
-use kube::{Api, ResourceExt as _, api::PostParams};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::PostParams;
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::{
-    cluster::{Cluster, ClusterArgs, Problem},
-    installation,
-    output::{Answer, OutputArgs, Paint, Printer, Tone},
-    seen::{SeenLock, SeenQuorum},
-    words::count,
-};
-use crate::{
-    api::{self, GROUP, VERSION},
-    time::{Clock as _, SystemClock},
-};
+use super::cluster::{Cluster, ClusterArgs, Problem};
+use super::installation;
+use super::output::{Answer, OutputArgs, Paint, Printer, Tone};
+use super::seen::{SeenLock, SeenQuorum};
+use super::words::count;
+use crate::api::{self, GROUP, VERSION};
+use crate::time::{Clock as _, SystemClock};
 
 pub mod checks;
 

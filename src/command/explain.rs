@@ -3,13 +3,11 @@
 use kube::Api;
 use serde_json::{Value, json};
 
-use super::{
-    cluster::{Cluster, Problem},
-    list,
-    output::{Answer, Paint, Printer, Tone},
-    seen::{SeenLock, SeenQuorum},
-    status::LockArgs,
-};
+use super::cluster::{Cluster, Problem};
+use super::list;
+use super::output::{Answer, Paint, Printer, Tone};
+use super::seen::{SeenLock, SeenQuorum};
+use super::status::LockArgs;
 
 pub mod chain;
 

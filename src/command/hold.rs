@@ -2,11 +2,8 @@
 
 use std::process::ExitCode;
 
-use super::run::{
-    LockArgs, Signals, block_on,
-    exit::{self, Outcome},
-    take,
-};
+use super::run::exit::{self, Outcome};
+use super::run::{LockArgs, Signals, block_on, take};
 
 /// The lock that is held.
 #[derive(Clone, Debug, clap::Args)]

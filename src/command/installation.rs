@@ -3,10 +3,8 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 
-use super::{
-    cluster::{Cluster, Problem},
-    words::{between, span},
-};
+use super::cluster::{Cluster, Problem};
+use super::words::{between, span};
 use crate::api::MilliTime;
 
 /// A leader that has not renewed its Lease for so long, in milliseconds, does not work.

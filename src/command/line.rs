@@ -2,11 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{
-    output::{Cell, Table, Tone},
-    seen::SeenLock,
-    words::{between, span},
-};
+use super::output::{Cell, Table, Tone};
+use super::seen::SeenLock;
+use super::words::{between, span};
 use crate::api::{LockHolder, MilliTime};
 use kube::ResourceExt as _;
 
@@ -143,10 +141,8 @@ pub fn sort(locks: &mut [SeenLock]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{
-        output::Paint,
-        seen::fake::{held, now, waiting},
-    };
+    use super::super::output::Paint;
+    use super::super::seen::fake::{held, now, waiting};
     use super::*;
 
     #[test]

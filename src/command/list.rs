@@ -3,18 +3,14 @@
 use std::pin::pin;
 
 use futures::TryStreamExt as _;
-use kube::{
-    Api, ResourceExt as _,
-    runtime::{WatchStreamExt as _, watcher},
-};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::{
-    cluster::{Cluster, ClusterArgs, Problem},
-    line,
-    output::{Answer, Format, OutputArgs, Paint, Printer},
-    seen::SeenLock,
-};
+use super::cluster::{Cluster, ClusterArgs, Problem};
+use super::line;
+use super::output::{Answer, Format, OutputArgs, Paint, Printer};
+use super::seen::SeenLock;
 use crate::api::MilliTime;
 
 /// Which locks, and how they are shown.

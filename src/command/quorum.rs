@@ -3,17 +3,13 @@
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::{
-    cluster::{Cluster, ClusterArgs, Problem},
-    explain::{State, member_says, of_quorum},
-    output::{Answer, Cell, Format, OutputArgs, Paint, Printer, Table, Tone},
-    seen::{SeenMember, SeenQuorum},
-    words::{between, span},
-};
-use crate::api::{
-    MilliTime,
-    conditions::{QuorumCondition, find_condition},
-};
+use super::cluster::{Cluster, ClusterArgs, Problem};
+use super::explain::{State, member_says, of_quorum};
+use super::output::{Answer, Cell, Format, OutputArgs, Paint, Printer, Table, Tone};
+use super::seen::{SeenMember, SeenQuorum};
+use super::words::{between, span};
+use crate::api::MilliTime;
+use crate::api::conditions::{QuorumCondition, find_condition};
 
 pub mod drill;
 pub mod restart;

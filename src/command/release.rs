@@ -3,11 +3,15 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use kube::{Api, Client, ResourceExt, api::ListParams, runtime::wait::await_condition};
+use kube::api::ListParams;
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client, ResourceExt};
 use tokio::time::timeout;
 
-use super::run::{LockName, block_on, exit::OWN_ERROR, say_release};
-use crate::{api::DistributedLock, runtime::requests::request};
+use super::run::exit::OWN_ERROR;
+use super::run::{LockName, block_on, say_release};
+use crate::api::DistributedLock;
+use crate::runtime::requests::request;
 
 /// For the operator to carry it out.
 const RELEASE: std::time::Duration = std::time::Duration::from_secs(10);

@@ -1,21 +1,19 @@
 //! `redlock report`: what a report of a problem needs, in a directory. No Secret is read.
 
-use std::{fs, path::PathBuf};
+use std::fs;
+use std::path::PathBuf;
 
-use k8s_openapi::api::{
-    coordination::v1::Lease,
-    core::v1::{Event, Pod},
-};
-use kube::{Api, Resource, ResourceExt as _, api::LogParams};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::LogParams;
+use kube::{Api, Resource, ResourceExt as _};
 use serde_json::Value;
 
-use super::{
-    cluster::{Cluster, ClusterArgs, Problem},
-    doctor,
-    output::{Answer as _, Paint},
-    seen::{SeenLock, SeenQuorum},
-    words::{count, date},
-};
+use super::cluster::{Cluster, ClusterArgs, Problem};
+use super::doctor;
+use super::output::{Answer as _, Paint};
+use super::seen::{SeenLock, SeenQuorum};
+use super::words::{count, date};
 
 pub mod redact;
 

@@ -23,7 +23,9 @@ mod supervise;
 mod terminal;
 mod tree;
 
-use std::{ffi::OsString, process::ExitCode, time::Duration};
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 pub use arguments::{DirectArgs, LockArgs, LockName};
@@ -41,10 +43,8 @@ use supervise::{Guard, Task};
 pub use terminal::ForegroundArgs;
 use tokio::time::sleep;
 
-use crate::{
-    api::GoDuration,
-    time::{Boottime, Clock, SystemClock},
-};
+use crate::api::GoDuration;
+use crate::time::{Boottime, Clock, SystemClock};
 
 /// Between two looks at the clock: tokio's stands still while the machine is suspended.
 const LOOK: Duration = Duration::from_millis(100);

@@ -5,16 +5,14 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::{
-    NamespaceResourceScope,
-    apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta, Time},
-};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta, Time};
 use kube::{Resource, ResourceExt as _};
 use serde::{Deserialize, Deserializer};
 
+use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
 use crate::api::{
     DEFAULT_QUORUM_ANNOTATION, DistributedLock, DistributedLockStatus, GoDuration, MilliTime, QuorumRef, RedisQuorum,
-    conditions::{HeldReason, LockCondition, find_condition, is_true},
 };
 
 /// A DistributedLock.

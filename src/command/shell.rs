@@ -1,6 +1,7 @@
 //! `redlock completions`, `man` and `install`: what surrounds the program on a machine.
 
-use std::{fs, io, path::PathBuf};
+use std::path::PathBuf;
+use std::{fs, io};
 
 use clap_complete::Shell;
 

@@ -3,15 +3,14 @@
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::{
-    cluster::{Cluster, ClusterArgs},
-    line, list,
-    output::{Answer, Cell, OutputArgs, Paint, Printer, Table, Tone},
-    seen::SeenLock,
-    target::Target,
-    words::{between, date, moment, span},
-};
-use crate::api::{MilliTime, PastHold, conditions::LockCondition};
+use super::cluster::{Cluster, ClusterArgs};
+use super::output::{Answer, Cell, OutputArgs, Paint, Printer, Table, Tone};
+use super::seen::SeenLock;
+use super::target::Target;
+use super::words::{between, date, moment, span};
+use super::{line, list};
+use crate::api::conditions::LockCondition;
+use crate::api::{MilliTime, PastHold};
 
 /// A lock, and how it is shown.
 #[derive(Debug, clap::Args)]

@@ -1,18 +1,17 @@
 //! `redlock top`: the keys that are contended for most, and the state of the quorums.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{
-    cluster::{Cluster, ClusterArgs, Problem},
-    explain::of_quorum,
-    line,
-    output::{Answer, Cell, Format, OutputArgs, Paint, Printer, Table, Tone},
-    seen::{SeenLock, SeenQuorum},
-    words::{between, count, span},
-};
+use super::cluster::{Cluster, ClusterArgs, Problem};
+use super::explain::of_quorum;
+use super::line;
+use super::output::{Answer, Cell, Format, OutputArgs, Paint, Printer, Table, Tone};
+use super::seen::{SeenLock, SeenQuorum};
+use super::words::{between, count, span};
 use crate::api::MilliTime;
 
 /// Between two looks.

@@ -1,27 +1,24 @@
 //! `redlock wait`: until a lock is held, free, or something else.
 
-use std::{collections::BTreeMap, pin::pin, str::FromStr, time::Duration};
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::str::FromStr;
+use std::time::Duration;
 
 use futures::TryStreamExt as _;
-use kube::{
-    Api, ResourceExt as _,
-    runtime::{WatchStreamExt as _, watcher},
-};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::{
-    cluster::{Cluster, Problem},
-    line,
-    output::{Answer, Paint, Printer, Tone},
-    seen::SeenLock,
-    status::LockArgs,
-    target::{Named, Target},
-    words::span,
-};
-use crate::{
-    api::{GoDuration, MilliTime},
-    time::{Clock as _, SystemClock},
-};
+use super::cluster::{Cluster, Problem};
+use super::line;
+use super::output::{Answer, Paint, Printer, Tone};
+use super::seen::SeenLock;
+use super::status::LockArgs;
+use super::target::{Named, Target};
+use super::words::span;
+use crate::api::{GoDuration, MilliTime};
+use crate::time::{Clock as _, SystemClock};
 
 /// Which lock, for what, and how long.
 #[derive(Debug, clap::Args)]

@@ -4,26 +4,23 @@
 //! this refuses while a lock is held, and otherwise stops the operator and clears its finalizers. Quorums are free for other
 //! installations of the operator then.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use k8s_openapi::{
-    NamespaceResourceScope,
-    api::{apps::v1::Deployment, core::v1::Pod},
-};
-use kube::{
-    Api, Client, Config, Resource, ResourceExt,
-    api::{ListParams, Patch, PatchParams},
-    runtime::wait::await_condition,
-};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client, Config, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::args::Scopes;
-use crate::{
-    api::{DistributedLock, LOCK_FINALIZER, QUORUM_FINALIZER, RedisQuorum},
-    runtime::{cache::Guarded, scope::Scope},
-};
+use crate::api::{DistributedLock, LOCK_FINALIZER, QUORUM_FINALIZER, RedisQuorum};
+use crate::runtime::cache::Guarded;
+use crate::runtime::scope::Scope;
 
 /// How long the API server may be silent within one request.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);

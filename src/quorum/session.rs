@@ -22,7 +22,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::{ResourceExt, runtime::reflector::ObjectRef};
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -36,8 +37,10 @@ pub use registry::Sessions;
 pub(crate) use tokens::floor_of;
 pub use tokens::{FLOOR_STEP, FloorError};
 
+use super::model::auth::Auth;
+use super::model::lists::Lists;
 use super::model::record::{admitted_run_id, record_named, recorded_clocks};
-use super::model::{auth::Auth, effective, lists::Lists, plan, users};
+use super::model::{effective, plan, users};
 use crate::api::RedisQuorum;
 use crate::redis_member::{Authorities, Guard, TlsError};
 use crate::redlock::{FencingToken, MemberError, Redlock, ValueSigner};

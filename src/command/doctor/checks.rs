@@ -2,23 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::{
-    api::core::v1::Pod, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
-use super::super::{
-    advice,
-    cluster::Problem,
-    explain::{self, of_quorum},
-    installation::Leader,
-    line,
-    output::Tone,
-    quorum::is_trouble,
-    seen::{SeenLock, SeenQuorum},
-    words::{and, between, count, span},
-};
-use crate::api::{GROUP, MilliTime, conditions::LockCondition};
+use super::super::cluster::Problem;
+use super::super::explain::{self, of_quorum};
+use super::super::installation::Leader;
+use super::super::output::Tone;
+use super::super::quorum::is_trouble;
+use super::super::seen::{SeenLock, SeenQuorum};
+use super::super::words::{and, between, count, span};
+use super::super::{advice, line};
+use crate::api::conditions::LockCondition;
+use crate::api::{GROUP, MilliTime};
 
 /// The oldest minor version of Kubernetes that the operator supports.
 const OLDEST_MINOR: u32 = 30;

@@ -2,15 +2,11 @@
 
 use kube::ResourceExt as _;
 
-use super::super::{
-    advice, line,
-    seen::{SeenLock, SeenMember, SeenQuorum},
-    words::{and, count, moment},
-};
-use crate::api::{
-    MilliTime,
-    conditions::{HeldReason, LockCondition, QuorumCondition, find_condition},
-};
+use super::super::seen::{SeenLock, SeenMember, SeenQuorum};
+use super::super::words::{and, count, moment};
+use super::super::{advice, line};
+use crate::api::MilliTime;
+use crate::api::conditions::{HeldReason, LockCondition, QuorumCondition, find_condition};
 
 /// How a link of the chain is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

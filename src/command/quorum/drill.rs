@@ -2,27 +2,19 @@
 
 use std::time::Duration;
 
-use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, PostParams},
-};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::super::{
-    cluster::Problem,
-    output::{Answer, Cell, Paint, Table, Tone},
-    seen::{SeenLock, SeenMember, SeenQuorum},
-    words::{between, span},
-};
-use super::{
-    fence, is_for_programs,
-    restart::{Progress, RestartArgs, progress},
-    run::{Ready, evict, ticks},
-};
-use crate::{
-    api::{DistributedLock, MilliTime},
-    time::{Boottime, Clock as _, SystemClock},
-};
+use super::super::cluster::Problem;
+use super::super::output::{Answer, Cell, Paint, Table, Tone};
+use super::super::seen::{SeenLock, SeenMember, SeenQuorum};
+use super::super::words::{between, span};
+use super::restart::{Progress, RestartArgs, progress};
+use super::run::{Ready, evict, ticks};
+use super::{fence, is_for_programs};
+use crate::api::{DistributedLock, MilliTime};
+use crate::time::{Boottime, Clock as _, SystemClock};
 
 /// Of the lock, unless the quorum's `maxTTL` is shorter.
 const TTL: Duration = Duration::from_secs(3);

@@ -2,18 +2,14 @@
 
 use kube::ResourceExt as _;
 
-use super::super::{
-    cluster::{ClusterArgs, Problem},
-    explain::member_says,
-    output::OutputArgs,
-    seen::{SeenMember, SeenQuorum},
-    words::{and, span},
-};
+use super::super::cluster::{ClusterArgs, Problem};
+use super::super::explain::member_says;
+use super::super::output::OutputArgs;
+use super::super::seen::{SeenMember, SeenQuorum};
+use super::super::words::{and, span};
 use super::fence;
-use crate::api::{
-    GoDuration, MilliTime,
-    conditions::{CommonReason, QuorumCondition, find_condition},
-};
+use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
+use crate::api::{GoDuration, MilliTime};
 
 /// Which member.
 #[derive(Debug, clap::Args)]

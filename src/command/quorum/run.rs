@@ -3,21 +3,18 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt as _, api::PostParams};
+use kube::api::PostParams;
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::super::{
-    cluster::{Cluster, Problem},
-    installation::{self, Leader},
-    output::{Answer, Paint, Printer, Tone},
-    seen::SeenQuorum,
-    words::span,
-};
-use super::{
-    Shown, is_for_programs, named,
-    restart::{Plan, Progress, RestartArgs, plan, progress},
-};
+use super::super::cluster::{Cluster, Problem};
+use super::super::installation::{self, Leader};
+use super::super::output::{Answer, Paint, Printer, Tone};
+use super::super::seen::SeenQuorum;
+use super::super::words::span;
+use super::restart::{Plan, Progress, RestartArgs, plan, progress};
+use super::{Shown, is_for_programs, named};
 use crate::time::{Clock as _, SystemClock};
 
 /// Between two looks.

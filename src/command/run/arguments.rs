@@ -1,6 +1,10 @@
 //! What people say about the lock that a command needs.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr, time::Duration};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 

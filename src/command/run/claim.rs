@@ -7,38 +7,29 @@ mod pod;
 mod status;
 mod trust;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use follow::{Follower, Watched};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
-};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
 pub(in crate::command) use object::Purpose;
 use serde_json::json;
 use status::{Holding, Seen};
-use tokio::{
-    sync::{oneshot, watch},
-    task::JoinHandle,
-    time::{sleep, timeout},
-};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 use trust::Trust;
 
-use super::{
-    arguments::{LockArgs, Members, Wait},
-    held::{Held, Keeper, NotHeld, Validity},
-    progress::Progress,
-    signals::Signals,
-};
-use crate::{
-    api::{DistributedLock, RELEASE_ANNOTATION},
-    runtime::{
-        api_time::ApiTime,
-        requests::{self, RequestError, request},
-    },
-    time::{Clock, SystemClock},
-};
+use super::arguments::{LockArgs, Members, Wait};
+use super::held::{Held, Keeper, NotHeld, Validity};
+use super::progress::Progress;
+use super::signals::Signals;
+use crate::api::{DistributedLock, RELEASE_ANNOTATION};
+use crate::runtime::api_time::ApiTime;
+use crate::runtime::requests::{self, RequestError, request};
+use crate::time::{Clock, SystemClock};
 
 /// With --try: for an operator to say anything. A lock that is free is granted in this time.
 const TRY: Duration = Duration::from_secs(10);

@@ -1,27 +1,26 @@
 //! A lock straight from the members, without Kubernetes.
 
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use redlock_client::{Builder, Client, Guard, NotAcquired};
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, pem::PemObject},
-};
-use tokio::{
-    sync::{oneshot, watch},
-    task::JoinHandle,
-    time::{sleep, timeout},
-};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 
-use super::{
-    arguments::{LockArgs, Members, Wait},
-    held::{End, Held, Keeper, LONGEST_SLEEP, NotHeld, Validity},
-    identity,
-    limits::Source,
-    progress::Progress,
-    signals::Signals,
-};
+use super::arguments::{LockArgs, Members, Wait};
+use super::held::{End, Held, Keeper, LONGEST_SLEEP, NotHeld, Validity};
+use super::identity;
+use super::limits::Source;
+use super::progress::Progress;
+use super::signals::Signals;
 use crate::time::{Boottime, Clock, SystemClock};
 
 /// For releases to reach the members.

@@ -1,11 +1,10 @@
 //! The exit codes of `redlock run`, which are part of its interface.
 
-use std::{io, process::ExitCode};
+use std::io;
+use std::process::ExitCode;
 
-use super::{
-    held::{End, NotHeld},
-    line::Status,
-};
+use super::held::{End, NotHeld};
+use super::line::Status;
 
 /// The lock was not acquired.
 pub(in crate::command) const NOT_ACQUIRED: u8 = 122;

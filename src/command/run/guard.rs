@@ -4,38 +4,27 @@
 //! it starts the command itself: the command gets SIGKILL from the kernel when the guard ends. Then `run`, which is a child
 //! subreaper, has the rest of the command's processes as its children.
 
-use std::{
-    ffi::OsString,
-    io::{self, ErrorKind, Read, Write},
-    os::{
-        fd::OwnedFd,
-        linux::net::SocketAddrExt,
-        unix::{
-            net::{SocketAddr, UnixStream},
-            process::CommandExt,
-        },
-    },
-    process::{Command, ExitCode},
-    time::Duration,
-};
+use std::ffi::OsString;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
 
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
-    process::{
-        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group, pidfd_open,
-        waitid,
-    },
-    time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime},
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group, pidfd_open,
+    waitid,
 };
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-use super::{
-    exit,
-    line::{Order, Report},
-    plan::{Act, Event, Plan},
-    supervise::SELF,
-    terminal, tree,
-};
+use super::line::{Order, Report};
+use super::plan::{Act, Event, Plan};
+use super::supervise::SELF;
+use super::{exit, terminal, tree};
 use crate::time::{Boottime, Clock, SystemClock};
 
 /// Between two looks at processes that get SIGKILL.

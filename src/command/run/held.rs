@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-use super::{claim::ClaimHold, direct::DirectHold, limits::Source};
+use super::claim::ClaimHold;
+use super::direct::DirectHold;
+use super::limits::Source;
 use crate::time::{Boottime, Clock, SystemClock};
 
 /// What is known of a hold.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{api::GoDuration, time::Boottime};
+use crate::api::GoDuration;
+use crate::time::Boottime;
 
 /// The bounds of what is kept back to kill all processes and to hear that they are gone.
 const LEAST_RESERVE: Duration = Duration::from_millis(200);

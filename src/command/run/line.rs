@@ -1,6 +1,8 @@
 //! What `run` and its guard tell each other: lines of text over one socket.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
 
 use crate::time::Boottime;
 

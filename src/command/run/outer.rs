@@ -1,20 +1,17 @@
 //! A `run` inside a `run` of the same lock: it asks the outer one for its token and deadline.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    net::UnixStream,
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 
-use super::{
-    held::{End, Held, Keeper, LONGEST_SLEEP, NotHeld, Validity},
-    limits::Source,
-    share::{Answer, LOCK, SOCKET},
-};
+use super::held::{End, Held, Keeper, LONGEST_SLEEP, NotHeld, Validity};
+use super::limits::Source;
+use super::share::{Answer, LOCK, SOCKET};
 use crate::time::{Boottime, Clock, SystemClock};
 
 /// For the first answer.

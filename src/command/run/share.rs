@@ -1,17 +1,19 @@
 //! What the command can ask: a socket that answers with token and remaining time, and a file that is replaced at each renewal.
 
-use std::{
-    ffi::OsString,
-    fs::{self, DirBuilder},
-    io,
-    os::unix::fs::DirBuilderExt,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
-use tokio::{io::AsyncWriteExt, net::UnixListener, sync::watch, task::JoinHandle, time::timeout};
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::time::{Boottime, Clock, SystemClock};
 

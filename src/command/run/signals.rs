@@ -2,10 +2,8 @@
 
 use std::io;
 
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::mpsc,
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 
 /// All that a process can catch and a person or a kubelet sends.
 const FORWARDED: [SignalKind; 7] = [

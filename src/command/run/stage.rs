@@ -1,11 +1,9 @@
 //! The last step before the command: a process that prepares itself and becomes the command.
 
-use std::{
-    ffi::OsString,
-    io,
-    os::unix::process::CommandExt,
-    process::{Command, ExitCode},
-};
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid};
 

@@ -1,31 +1,21 @@
 //! `run`'s side of the guard: starts it, and buries what is left if it dies.
 
-use std::{
-    ffi::OsString,
-    io,
-    os::{
-        linux::net::SocketAddrExt,
-        unix::net::{SocketAddr, UnixListener as StdListener},
-        unix::process::CommandExt,
-    },
-    process::Command,
-    time::Duration,
-};
+use std::ffi::OsString;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener as StdListener};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitIdOptions, getpgrp, getpid, kill_process};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
-    net::{
-        UnixListener,
-        unix::{OwnedReadHalf, OwnedWriteHalf},
-    },
-    time::{sleep, timeout},
-};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::UnixListener;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::{sleep, timeout};
 
-use super::{
-    line::{Order, Report},
-    terminal, tree,
-};
+use super::line::{Order, Report};
+use super::{terminal, tree};
 
 /// This very program, also when its file was replaced meanwhile.
 pub(in crate::command) const SELF: &str = "/proc/self/exe";

@@ -3,17 +3,13 @@
 //! The command has a process group of its own, so the terminal is given to that group. Only a process in the foreground group may do
 //! that without being stopped. So `run` gives it away, and a short-lived process in the command's group gives it back.
 
-use std::{
-    io::{self, IsTerminal, stdin, stdout},
-    os::unix::process::CommandExt,
-    process::{Command, ExitCode},
-    time::Duration,
-};
+use std::io::{self, IsTerminal, stdin, stdout};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
 
-use rustix::{
-    process::{Pid, getpgrp},
-    termios::{tcgetpgrp, tcsetpgrp},
-};
+use rustix::process::{Pid, getpgrp};
+use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 use super::supervise::SELF;
 use crate::time::{Clock, SystemClock};

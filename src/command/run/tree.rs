@@ -6,10 +6,8 @@
 
 use std::{fs, io};
 
-use rustix::{
-    io::Errno,
-    process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, set_child_subreaper, waitid},
-};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, set_child_subreaper, waitid};
 
 use super::line::Status;
 

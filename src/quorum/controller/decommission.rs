@@ -11,10 +11,12 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use parking_lot::Mutex;
 
-use super::{
-    Error, RESYNC, cluster::Cluster, copies, locks, look::Sights, members::raise_epoch, memory::KeptObjects,
-    owned::remove,
-};
+use super::cluster::Cluster;
+use super::look::Sights;
+use super::members::raise_epoch;
+use super::memory::KeptObjects;
+use super::owned::remove;
+use super::{Error, RESYNC, copies, locks};
 use crate::api::conditions::{CommonReason, QuorumCondition, find_condition};
 use crate::api::{MilliTime, PREDECESSOR_DEAD_ANNOTATION, QUORUM_FINALIZER, RedisQuorum};
 use crate::fence::decommission::{EndStep, EndView, decide_end};

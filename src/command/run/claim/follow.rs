@@ -1,22 +1,17 @@
 //! Follows one claim by its name while it holds the lock.
 
-use std::{pin::Pin, time::Duration};
+use std::pin::Pin;
+use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use kube::{
-    Api,
-    runtime::{WatchStreamExt, watcher},
-};
-use tokio::{
-    sync::{oneshot, watch},
-    time::sleep,
-};
+use kube::Api;
+use kube::runtime::{WatchStreamExt, watcher};
+use tokio::sync::{oneshot, watch};
+use tokio::time::sleep;
 
-use super::{
-    super::held::{End, Validity},
-    status::{self, Holding, Seen},
-    trust::{Look, Trust},
-};
+use super::super::held::{End, Validity};
+use super::status::{self, Holding, Seen};
+use super::trust::{Look, Trust};
 use crate::api::DistributedLock;
 
 type Events = Pin<Box<dyn Stream<Item = Result<watcher::Event<DistributedLock>, watcher::Error>> + Send>>;

@@ -3,18 +3,14 @@
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{
-    Api, Client, Resource, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
-};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::{
-    api::{DistributedLock, MilliTime},
-    runtime::requests::{RequestError, within},
-    time::{Clock, SystemClock},
-};
+use crate::api::{DistributedLock, MilliTime};
+use crate::runtime::requests::{RequestError, within};
+use crate::time::{Clock, SystemClock};
 
 /// Beats as long as it is polled.
 pub(super) async fn beat(client: Client, claim: DistributedLock) {

@@ -3,11 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 
-use super::{
-    super::arguments::{LockArgs, Wait},
-    super::identity,
-    pod::OwnPod,
-};
+use super::super::arguments::{LockArgs, Wait};
+use super::super::identity;
+use super::pod::OwnPod;
 use crate::api::{Claim, DistributedLock, DistributedLockSpec, GoDuration, QuorumRef};
 
 /// A finished claim shows its end for so long.

@@ -1,10 +1,8 @@
 //! Pure: what the status of a claim says to the one who made it.
 
 use super::super::held::End;
-use crate::api::{
-    DistributedLock,
-    conditions::{HeldReason, LockCondition, Status, find_condition, is_true},
-};
+use crate::api::DistributedLock;
+use crate::api::conditions::{HeldReason, LockCondition, Status, find_condition, is_true};
 
 /// What a claim holds.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,20 +1,21 @@
 //! How long a claim is certainly held: by the members' word, or by the published validity less what clocks may be apart.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use redlock_client::{Reader, Sighting, Whose, redlock::Nonce};
+use redlock_client::redlock::Nonce;
+use redlock_client::{Reader, Sighting, Whose};
 use tokio::time::sleep;
 
-use super::{
-    super::{arguments::Members, direct::trusted, held::LONGEST_SLEEP, limits::Source},
-    status::Holding,
-};
-use crate::{
-    api::GoDuration,
-    runtime::api_time::ApiTime,
-    time::{Boottime, Clock, SystemClock, UnixMicros},
-};
+use super::super::arguments::Members;
+use super::super::direct::trusted;
+use super::super::held::LONGEST_SLEEP;
+use super::super::limits::Source;
+use super::status::Holding;
+use crate::api::GoDuration;
+use crate::runtime::api_time::ApiTime;
+use crate::time::{Boottime, Clock, SystemClock, UnixMicros};
 
 /// Between two questions while members do not answer.
 const PAUSE: Duration = Duration::from_millis(50);
