@@ -33,6 +33,7 @@ use super::{
     exit,
     line::{Order, Report},
     plan::{Act, Event, Plan},
+    share,
     supervise::SELF,
     terminal, tree,
 };
@@ -119,6 +120,9 @@ impl<'a> Guard<'a> {
             let is_any_left = tree::reap(self.command.as_ref().map(|(pid, _)| *pid))?;
             if (self.has_started || self.plan.is_killing()) && !is_any_left {
                 self.tell(Report::Empty);
+                if self.is_alone {
+                    share::remove_what_is_left();
+                }
                 return Ok(());
             }
             if self.plan.is_killing() {
