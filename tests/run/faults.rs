@@ -1,5 +1,7 @@
 //! Whatever is killed or stopped: the command ends before the lock does.
 
+use std::time::Duration;
+
 use crate::processes::{LOCK, Place, now, signal, until};
 use crate::servers::Servers;
 
@@ -8,6 +10,7 @@ const STUBBORN: &str = "
     trap '' TERM
     (setsid sh -c 'trap \"\" TERM; (setsid sleep 600 &) ; touch daemon; while :; do sleep 0.05; done' &)
     while [ ! -e daemon ]; do sleep 0.01; done
+    echo $REDLOCK_FILE > file
     touch ready
     while :; do sleep 0.05; done";
 
@@ -19,6 +22,7 @@ fn a_killed_run_takes_its_command_with_it() {
     signal(running.pid(), "KILL");
     place.ends_before_the_lock(&servers);
     until("the lock has run out", || servers.with(LOCK) == 0);
+    until("its files are gone", || !std::path::Path::new(&place.read("file")).exists());
 }
 
 #[test]
@@ -50,12 +54,9 @@ fn a_stopped_guard_and_members_that_do_not_answer_leave_nothing_running() {
     let (servers, place) = (Servers::start(3), Place::new());
     let running = place.start(&servers, &[], STUBBORN);
     signal(running.guard(), "STOP");
-    let frozen_at = now();
-    let left = servers.longest_left(LOCK);
+    let end = now() + Duration::from_millis(servers.longest_left(LOCK));
     servers.freeze();
-    until("the command has ended", || place.alive().is_empty());
-    let took = now().since(frozen_at).as_millis();
-    assert!(took < u128::from(left), "after {took} ms of {left}");
+    place.ends_before(end);
     let (code, said) = running.end();
     assert_eq!(code, Some(123), "{said}");
 }
@@ -64,12 +65,9 @@ fn a_stopped_guard_and_members_that_do_not_answer_leave_nothing_running() {
 fn a_command_ends_before_the_members_forget_the_lock() {
     let (servers, place) = (Servers::start(3), Place::new());
     let running = place.start(&servers, &[], STUBBORN);
-    let frozen_at = now();
-    let left = servers.longest_left(LOCK);
+    let end = now() + Duration::from_millis(servers.longest_left(LOCK));
     servers.freeze();
-    until("the command has ended", || place.alive().is_empty());
-    let took = now().since(frozen_at).as_millis();
-    assert!(took < u128::from(left), "after {took} ms of {left}");
+    place.ends_before(end);
     let (code, said) = running.end();
     assert_eq!(code, Some(123), "{said}");
     assert!(said.contains("lock shop/reindex was lost"), "{said}");

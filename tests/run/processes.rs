@@ -113,6 +113,16 @@ impl Place {
         Some(has(&|entry| entry == mark.as_bytes()) && has(&|entry| entry.starts_with(b"REDLOCK_SOCKET=")))
     }
 
+    /// The same where no member answers: none may be there at that time. A slow look of the test itself is no fault.
+    pub(crate) fn ends_before(&self, end: Boottime) {
+        until("the command has ended", || {
+            let looked = now();
+            let alive = self.alive();
+            assert!(alive.is_empty() || looked < end, "{alive:?} run {:?} after the lock", looked.since(end));
+            alive.is_empty()
+        });
+    }
+
     /// Waits until no process of the command is left. None may be there when the lock is not.
     pub(crate) fn ends_before_the_lock(&self, servers: &Servers) {
         until("the command has ended", || {

@@ -24,7 +24,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use super::line::{Order, Report};
 use super::plan::{Act, Event, Plan};
 use super::supervise::SELF;
-use super::{exit, terminal, tree};
+use super::{exit, share, terminal, tree};
 use crate::time::{Boottime, Clock, SystemClock};
 
 /// Between two looks at processes that get SIGKILL.
@@ -108,6 +108,9 @@ impl<'a> Guard<'a> {
             let is_any_left = tree::reap(self.command.as_ref().map(|(pid, _)| *pid))?;
             if (self.has_started || self.plan.is_killing()) && !is_any_left {
                 self.tell(Report::Empty);
+                if self.is_alone {
+                    share::remove_what_is_left();
+                }
                 return Ok(());
             }
             if self.plan.is_killing() {

@@ -110,6 +110,14 @@ impl Drop for Share {
     }
 }
 
+/// In the guard, whose environment is that of the command: removes what a `run` that was killed has left.
+pub(super) fn remove_what_is_left() {
+    let socket = std::env::var_os(SOCKET).map(PathBuf::from);
+    if let Some(directory) = socket.as_deref().and_then(Path::parent) {
+        let _ = fs::remove_dir_all(directory);
+    }
+}
+
 fn line(answer: &Answer) -> String {
     let mut line = serde_json::to_string(answer).unwrap_or_default();
     line.push('\n');
