@@ -74,7 +74,7 @@ mod tests {
             .unwrap()
         };
         let queued = of_lock(&condition("Held", "Queued"));
-        assert_eq!(queued.means, "Another lock has the key, or is before this one.");
+        assert_eq!(queued.means, "Another lock has the key, or is before this one in the queue.");
         assert_eq!(queued.by_itself.as_deref(), Some("The lock gets its turn."));
         assert_eq!(queued.to_do.as_deref(), Some("Wait, or set a higher priority."));
         assert!(of_lock(&condition("Accepted", "TTLTooLong")).to_do.is_some_and(|text| text.contains("shorter")));
