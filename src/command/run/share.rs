@@ -110,7 +110,9 @@ impl Drop for Share {
     }
 }
 
-/// In the guard, whose environment is that of the command: removes what a `run` that was killed has left.
+/// Removes what a `run` that was killed has left.
+///
+/// The guard calls it, whose environment is that of the command.
 pub(super) fn remove_what_is_left() {
     let socket = std::env::var_os(SOCKET).map(PathBuf::from);
     if let Some(directory) = socket.as_deref().and_then(Path::parent) {
