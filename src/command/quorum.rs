@@ -33,7 +33,7 @@ pub enum QuorumCommand {
 /// Which quorums, and how they are shown.
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
-    /// The RedisQuorum, as <name> or <namespace>/<name>. Default: all of the namespace.
+    /// The RedisQuorum, as `<name>` or `<namespace>/<name>`. Default: all of the namespace.
     name: Option<String>,
     #[command(flatten)]
     cluster: ClusterArgs,

@@ -20,7 +20,7 @@ const RELEASE: std::time::Duration = std::time::Duration::from_secs(10);
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Example: redlock release shop/deploy --token \"$token\"")]
 pub struct ReleaseArgs {
-    /// The lock: <namespace>/<key>.
+    /// The lock: `<namespace>/<key>`.
     #[arg(value_name = "LOCK")]
     lock: LockName,
     /// The fencing token of the hold. Another hold is left alone.

@@ -1,6 +1,6 @@
 //! `redlock run`: a command that runs only while a lock is held.
 //!
-//! Three processes: `run` has the lock and the network, the [guard] has a deadline, the [stage] becomes the command. Each of them can
+//! Three processes: `run` has the lock and the network, the `guard` has a deadline, the `stage` becomes the command. Each of them can
 //! be killed or stopped, and the command ends before the lock does. The lock is released when nothing of the command is left.
 
 mod arguments;

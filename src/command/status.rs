@@ -15,7 +15,7 @@ use crate::api::{MilliTime, PastHold};
 /// A lock, and how it is shown.
 #[derive(Debug, clap::Args)]
 pub struct LockArgs {
-    /// The lock: <namespace>/<key>, <key> with -n, or dlock/<name>.
+    /// The lock: `<namespace>/<key>`, `<key>` with -n, or `dlock/<name>`.
     pub lock: String,
     /// Which cluster.
     #[command(flatten)]

@@ -1,5 +1,5 @@
 use crate::quorum::{Quorum, TTL, fresh_value};
-use crate::server::{PREFIX, client};
+use crate::server::{PREFIX, client, wait_until};
 use redlock_operator::redlock::{
     Acquire, Extend, ExtendRequest, KeyState, LockKey, LockValue, Missing, Seal, Seen, ValueSigner,
 };
@@ -42,6 +42,11 @@ async fn a_foreign_redlock_client_contends_for_the_same_key() {
     let ours = fresh_value();
     quorum.granted(&key, &ours).await;
     for client in &mut clients {
+        // A majority is enough for the grant; the last member may be slower.
+        let mut get = redis::cmd("GET");
+        get.arg(&key);
+        let is_there = async || get.query_async::<Option<String>>(client).await.unwrap().is_some();
+        wait_until("our vote on each member", is_there).await;
         assert_eq!(set("theirs").query_async::<Option<String>>(client).await.unwrap(), None);
     }
     assert_eq!(quorum.release(&key, &ours).await, 3);

@@ -14,7 +14,7 @@ use crate::api::{GoDuration, MilliTime};
 /// Which member.
 #[derive(Debug, clap::Args)]
 pub struct RestartArgs {
-    /// The member, as <name> or <namespace>/<name>, for example main-0. See: redlock quorum status.
+    /// The member, as `<name>` or `<namespace>/<name>`, for example main-0. See: redlock quorum status.
     pub(super) member: String,
     #[command(flatten)]
     pub(super) cluster: ClusterArgs,

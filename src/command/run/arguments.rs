@@ -53,7 +53,7 @@ impl FromStr for LockName {
 /// The lock, and how to take it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LockArgs {
-    /// The lock: <namespace>/<key>.
+    /// The lock: `<namespace>/<key>`.
     #[arg(long, value_name = "LOCK")]
     pub lock: LockName,
     /// How long the lock outlives its holder at most.
@@ -77,10 +77,10 @@ pub struct LockArgs {
     /// Place in the queue: higher numbers first, then older claims.
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub priority: Option<i32>,
-    /// The RedisQuorum, as <name> or <namespace>/<name>. Default: the default quorum of the operator.
+    /// The RedisQuorum, as `<name>` or `<namespace>/<name>`. Default: the default quorum of the operator.
     #[arg(long, value_name = "QUORUM")]
     pub quorum: Option<String>,
-    /// Names the holder. Default: the own pod, or <user>@<host>.
+    /// Names the holder. Default: the own pod, or `<user>@<host>`.
     #[arg(long, value_name = "NAME")]
     pub identity: Option<String>,
     /// The container of the own pod that holds the lock, if the pod has several.
@@ -100,7 +100,7 @@ pub struct DirectArgs {
     /// Take the lock from the members themselves, without Kubernetes.
     #[arg(long)]
     pub direct: bool,
-    /// URLs of the members, separated by commas: redis://[user:password@]host[:port].
+    /// URLs of the members, separated by commas: `redis://user:password@host:port`, of which user, password and port may be left out.
     #[arg(long, value_name = "URLS", env = "REDLOCK_MEMBERS", value_delimiter = ',', hide_env_values = true)]
     pub members: Vec<String>,
     /// Directory with the entries of a client's Secret. Without --direct a client with access Read.

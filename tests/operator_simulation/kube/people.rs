@@ -272,7 +272,7 @@ impl People {
                 if before.split(',').any(|known| known == uid) || cluster.truth().pod_runs(&uid) {
                     continue;
                 }
-                let all = [before, &uid].map(str::to_owned).join(",");
+                let all = if before.is_empty() { uid } else { format!("{before},{uid}") };
                 let patch = json!({"metadata": {"annotations": {PREDECESSOR_DEAD_ANNOTATION: all}}});
                 let here = (quorum.namespace(), quorum.name());
                 let by = By { now, manager: "kubectl" };
