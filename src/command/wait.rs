@@ -25,7 +25,9 @@ use crate::time::{Clock as _, SystemClock};
 pub struct WaitArgs {
     #[command(flatten)]
     lock: LockArgs,
-    /// What to wait for: held, free, finished, gone, `holder=<identity>` or `reason=<reason of Held>`.
+    /// What to wait for.
+    ///
+    /// `held`, `free`, `finished`, `gone`, `holder=<identity>`, or `reason=<reason of Held>`.
     #[arg(long = "for", value_name = "WHAT", default_value = "held")]
     wanted: Wanted,
     /// How long to wait.
