@@ -100,7 +100,9 @@ pub struct DirectArgs {
     /// Take the lock from the members themselves, without Kubernetes.
     #[arg(long)]
     pub direct: bool,
-    /// URLs of the members, separated by commas: `redis://user:password@host:port`, of which user, password and port may be left out.
+    /// URLs of the members, separated by commas.
+    ///
+    /// Each is `redis://user:password@host:port`, of which user, password and port may be left out.
     #[arg(long, value_name = "URLS", env = "REDLOCK_MEMBERS", value_delimiter = ',', hide_env_values = true)]
     pub members: Vec<String>,
     /// Directory with the entries of a client's Secret. Without --direct a client with access Read.
