@@ -83,9 +83,11 @@ impl Peers {
     /// Locks that name no quorum contend whatever the default is. So a hold that one of them still has on the earlier
     /// default keeps the others off the new one.
     pub(super) fn held_elsewhere(&self, lock: &DistributedLock, access: &Access) -> Option<String> {
-        if lock.spec.quorum_ref.is_some() {
-            return None;
-        }
+        if lock.spec.quorum_ref.is_some() { None } else { self.former_default_held(lock, access) }
+    }
+
+    /// Which lock that names no quorum still holds the key of this one on an earlier default quorum, for people.
+    fn former_default_held(&self, lock: &DistributedLock, access: &Access) -> Option<String> {
         if let Some(waits_for) = self.held_elsewhere_unreadable(lock, access) {
             return Some(waits_for);
         }
@@ -222,7 +224,12 @@ impl Peers {
         if let Some(conflict) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
             return Err(conflict);
         }
-        Ok(queue::place(lock, &holders, self.first_before(lock, access, eligible).len()))
+        // Locks that wait for a hold on an earlier default quorum must not keep off one that names this quorum. (Asked once, and
+        // not for each of them: the index is locked while they are looked at.)
+        let others_wait = lock.spec.quorum_ref.is_some() && self.former_default_held(lock, access).is_some();
+        let can_be_next =
+            |other: &DistributedLock| eligible(other) && !(others_wait && other.spec.quorum_ref.is_none());
+        Ok(queue::place(lock, &holders, self.first_before(lock, access, &can_be_next).len()))
     }
 }
 
