@@ -86,7 +86,9 @@ impl Peers {
         if lock.spec.quorum_ref.is_some() { None } else { self.former_default_held(lock, access) }
     }
 
-    /// Which lock that names no quorum still holds the key of this one on an earlier default quorum, for people.
+    /// The lock that holds this key on an earlier default quorum, for people.
+    ///
+    /// It names no quorum itself.
     fn former_default_held(&self, lock: &DistributedLock, access: &Access) -> Option<String> {
         if let Some(waits_for) = self.held_elsewhere_unreadable(lock, access) {
             return Some(waits_for);
