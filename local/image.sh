@@ -151,9 +151,9 @@ image_coredns() {
 image_operator() {
   local fs
   fs=$(rootfs operator)
-  program "$fs" "${1:-$ROOT/target/debug/redlock}" /redlock
+  program "$fs" "${1:-$ROOT/target/debug/redlock}" /usr/local/bin/redlock
   install -D -m 0644 /etc/ssl/certs/ca-certificates.crt "$fs/etc/ssl/certs/ca-certificates.crt"
-  save operator "$OPERATOR_IMAGE" 65532:65532 /redlock
+  save operator "$OPERATOR_IMAGE" 65532:65532 /usr/local/bin/redlock
 }
 
 # older NAME COMMIT REFERENCE: the operator as it was at a commit, for tests of upgrades. Its sources stay in .local/NAME, chart and scripts
