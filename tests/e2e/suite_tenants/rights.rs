@@ -119,7 +119,6 @@ fn forbidden() -> Vec<(Value, &'static str)> {
             "external names",
         ),
         (service(json!({"ports": [{"port": 1}], "selector": {"app": "shop"}})), "those of members"),
-        (stateful_set(|pod| pod["serviceAccountName"] = json!("default")), "no service account"),
         (stateful_set(|pod| pod["automountServiceAccountToken"] = json!(true)), "no service account"),
         (stateful_set(|pod| pod["hostNetwork"] = json!(true)), "of their node"),
         (stateful_set(|pod| pod["volumes"] = json!([{"name": "x", "hostPath": {"path": "/"}}])), "of their node"),
