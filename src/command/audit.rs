@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, ClusterArgs, Problem};
+use super::cluster::{Cluster, Problem, ScopeArgs};
 use super::output::{Answer, OutputArgs, Paint, Printer, Tone};
 use super::seen::SeenLock;
 use super::words::count;
@@ -24,12 +24,9 @@ const SHOWN: usize = 20;
 #[derive(Debug, clap::Args)]
 pub struct AuditArgs {
     #[command(flatten)]
-    cluster: ClusterArgs,
+    scope: ScopeArgs,
     #[command(flatten)]
     output: OutputArgs,
-    /// Judge the locks of all namespaces.
-    #[arg(short = 'A', long, conflicts_with = "namespace")]
-    all_namespaces: bool,
     /// Judge files that `redlock history -o json` has written, in place of a cluster. Those of one lock are judged together.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["all_namespaces", "namespace"])]
     file: Vec<PathBuf>,
@@ -141,9 +138,8 @@ impl Answer for Judged {
 /// If the API server does not answer, or a file cannot be read.
 pub async fn run(args: AuditArgs) -> anyhow::Result<bool> {
     let keys = if args.file.is_empty() {
-        let cluster = Cluster::connect(&args.cluster).await?;
-        let namespace = (!args.all_namespaces).then_some(cluster.namespace.as_str());
-        let locks = cluster.list::<SeenLock>(namespace, "").await?;
+        let cluster = Cluster::connect(&args.scope.cluster).await?;
+        let locks = cluster.list::<SeenLock>(args.scope.of(&cluster.namespace), "").await?;
         of_locks(&locks, cluster.now())
     } else {
         let mut keys = Keys::new();

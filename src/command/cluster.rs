@@ -37,6 +37,31 @@ pub struct ClusterArgs {
     pub namespace: Option<String>,
 }
 
+/// Which cluster, and whether one namespace of it is meant or all.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ScopeArgs {
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    /// Look at all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
+}
+
+impl ScopeArgs {
+    /// This namespace, or `None` for all of them.
+    #[must_use]
+    pub fn of<'a>(&self, namespace: &'a str) -> Option<&'a str> {
+        (!self.all_namespaces).then_some(namespace)
+    }
+}
+
+/// Where something was looked for and not found, in words.
+#[must_use]
+pub fn any_of(scope: Option<&str>) -> String {
+    scope.map_or("any namespace".to_owned(), |namespace| format!("namespace {namespace}"))
+}
+
 /// What went wrong, and what the user can do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {

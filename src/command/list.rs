@@ -7,7 +7,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, ClusterArgs, Problem};
+use super::cluster::{Cluster, Problem, ScopeArgs, any_of};
 use super::line;
 use super::output::{Answer, Format, OutputArgs, Paint, Printer};
 use super::seen::SeenLock;
@@ -17,12 +17,9 @@ use crate::api::MilliTime;
 #[derive(Debug, clap::Args)]
 pub struct ListArgs {
     #[command(flatten)]
-    cluster: ClusterArgs,
+    scope: ScopeArgs,
     #[command(flatten)]
     output: OutputArgs,
-    /// List the locks of all namespaces.
-    #[arg(short = 'A', long, conflicts_with = "namespace")]
-    all_namespaces: bool,
     /// Print each change after the list, until Ctrl-C.
     #[arg(short, long)]
     watch: bool,
@@ -75,17 +72,16 @@ impl Answer for Listed {
 /// # Errors
 /// If the API server does not answer.
 pub async fn run(args: ListArgs) -> anyhow::Result<()> {
-    let cluster = Cluster::connect(&args.cluster).await?;
+    let cluster = Cluster::connect(&args.scope.cluster).await?;
     let printer = Printer::new(args.output);
-    let namespace = (!args.all_namespaces).then_some(cluster.namespace.as_str());
+    let namespace = args.scope.of(&cluster.namespace);
     if args.watch {
         return watch(&cluster, namespace, &args, printer).await;
     }
     let mut locks: Vec<SeenLock> = cluster.list(namespace, "").await?;
     locks.retain(|lock| args.means(lock));
     line::sort(&mut locks);
-    let place = namespace.map_or("any namespace".to_owned(), |namespace| format!("namespace {namespace}"));
-    printer.show(&Listed { locks, now: cluster.now(), place })
+    printer.show(&Listed { locks, now: cluster.now(), place: any_of(namespace) })
 }
 
 async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, printer: Printer) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, ClusterArgs, Problem};
+use super::cluster::{Cluster, Problem, ScopeArgs, any_of};
 use super::explain::{State, member_says, of_quorum};
 use super::output::{Answer, Cell, Format, OutputArgs, Paint, Printer, Table, Tone};
 use super::seen::{SeenMember, SeenQuorum};
@@ -36,12 +36,9 @@ pub struct StatusArgs {
     /// The RedisQuorum, as `<name>` or `<namespace>/<name>`. Default: all of the namespace.
     name: Option<String>,
     #[command(flatten)]
-    cluster: ClusterArgs,
+    scope: ScopeArgs,
     #[command(flatten)]
     output: OutputArgs,
-    /// Show the quorums of all namespaces.
-    #[arg(short = 'A', long, conflicts_with = "namespace")]
-    all_namespaces: bool,
     /// Print again after each change and, on a terminal, count fences down. Ends with Ctrl-C.
     #[arg(short, long)]
     watch: bool,
@@ -174,7 +171,7 @@ pub fn is_trouble(condition: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Co
 /// # Errors
 /// If one that was named does not exist, or the API server does not answer.
 pub async fn status(args: StatusArgs) -> anyhow::Result<()> {
-    let cluster = Cluster::connect(&args.cluster).await?;
+    let cluster = Cluster::connect(&args.scope.cluster).await?;
     let printer = Printer::new(args.output);
     if args.watch {
         return run::watch(&cluster, printer, async || look(&cluster, &args).await).await;
@@ -184,7 +181,7 @@ pub async fn status(args: StatusArgs) -> anyhow::Result<()> {
 
 async fn look(cluster: &Cluster, args: &StatusArgs) -> Result<Shown, Problem> {
     let (namespace, name) = named(args.name.as_deref(), &cluster.namespace);
-    let scope = (!args.all_namespaces).then_some(namespace.as_str());
+    let scope = args.scope.of(&namespace);
     let mut quorums: Vec<SeenQuorum> = cluster.list(scope, "").await?;
     quorums.sort_by_key(SeenQuorum::full_name);
     if let Some(name) = name {
@@ -195,8 +192,7 @@ async fn look(cluster: &Cluster, args: &StatusArgs) -> Result<Shown, Problem> {
             return Err(Problem { code: Some(404), ..Problem::new(what, next) });
         }
     }
-    let place = scope.map_or("any namespace".to_owned(), |namespace| format!("namespace {namespace}"));
-    Ok(Shown { quorums, now: cluster.now(), place })
+    Ok(Shown { quorums, now: cluster.now(), place: any_of(scope) })
 }
 
 /// `<namespace>/<name>`, or a name in the namespace at hand.

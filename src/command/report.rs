@@ -9,7 +9,7 @@ use kube::api::LogParams;
 use kube::{Api, Resource, ResourceExt as _};
 use serde_json::Value;
 
-use super::cluster::{Cluster, ClusterArgs, Problem};
+use super::cluster::{Cluster, Problem, ScopeArgs};
 use super::doctor;
 use super::output::{Answer as _, Paint};
 use super::seen::{SeenLock, SeenQuorum};
@@ -32,10 +32,7 @@ pub struct ReportArgs {
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     #[command(flatten)]
-    cluster: ClusterArgs,
-    /// Report the objects of all namespaces.
-    #[arg(short = 'A', long, conflicts_with = "namespace")]
-    all_namespaces: bool,
+    scope: ScopeArgs,
     /// Add the logs of the operator.
     #[arg(long)]
     logs: bool,
@@ -56,13 +53,13 @@ struct Report<'a> {
 /// # Errors
 /// If the directory exists or cannot be written, or the API server does not answer.
 pub async fn run(args: ReportArgs) -> anyhow::Result<()> {
-    let cluster = Cluster::connect(&args.cluster).await?;
+    let cluster = Cluster::connect(&args.scope.cluster).await?;
     if args.directory.exists() {
         let what = format!("{} exists", args.directory.display());
         return Err(Problem::new(what, "Name a directory that does not exist yet.").into());
     }
     fs::create_dir_all(&args.directory)?;
-    let scope = (!args.all_namespaces).then(|| cluster.namespace.clone());
+    let scope = args.scope.of(&cluster.namespace).map(str::to_owned);
     let mut report = Report { cluster: &cluster, directory: args.directory, scope, about: Vec::new() };
     let findings = doctor::examine(&cluster).await;
     report.write("doctor.txt", &redact_text(&findings.text(Paint(false), false)))?;

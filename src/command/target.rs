@@ -43,14 +43,17 @@ impl Target {
             (None, Some((namespace, key))) => (namespace.to_owned(), key),
             _ => (here, text),
         };
-        let is_key = !key.is_empty()
-            && key.len() <= LONGEST_KEY
-            && key.chars().all(|c| c.is_ascii_alphanumeric() || "._:/-".contains(c));
+        let is_key = key.len() <= LONGEST_KEY && is_of_key_characters(key);
         if namespace.is_empty() || !is_key {
             return Err(malformed(text));
         }
         Ok(Self { namespace, lock: Named::Key(key.to_owned()) })
     }
+}
+
+/// Whether a text is not empty and has only characters that `spec.key` may have.
+pub(super) fn is_of_key_characters(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "._:/-".contains(c))
 }
 
 fn malformed(text: &str) -> Problem {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::cluster::{Cluster, ClusterArgs, Problem};
+use super::cluster::{Cluster, Problem, ScopeArgs};
 use super::explain::of_quorum;
 use super::line;
 use super::output::{Answer, Cell, Format, OutputArgs, Paint, Printer, Table, Tone};
@@ -21,12 +21,9 @@ const PERIOD: Duration = Duration::from_secs(2);
 #[derive(Debug, clap::Args)]
 pub struct TopArgs {
     #[command(flatten)]
-    cluster: ClusterArgs,
+    scope: ScopeArgs,
     #[command(flatten)]
     output: OutputArgs,
-    /// Look at the locks of all namespaces.
-    #[arg(short = 'A', long, conflicts_with = "namespace")]
-    all_namespaces: bool,
     /// Show so many keys.
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     keys: usize,
@@ -142,7 +139,7 @@ impl Answer for View {
 /// # Errors
 /// If the API server does not answer.
 pub async fn run(args: TopArgs) -> anyhow::Result<()> {
-    let cluster = Cluster::connect(&args.cluster).await?;
+    let cluster = Cluster::connect(&args.scope.cluster).await?;
     let printer = Printer::new(args.output);
     let is_live = printer.is_terminal() && !args.once && matches!(printer.format(), None | Some(Format::Wide));
     let mut ticks = interval(PERIOD);
@@ -159,8 +156,7 @@ pub async fn run(args: TopArgs) -> anyhow::Result<()> {
 }
 
 async fn look(cluster: &Cluster, args: &TopArgs) -> Result<View, Problem> {
-    let namespace = (!args.all_namespaces).then_some(cluster.namespace.as_str());
-    let locks: Vec<SeenLock> = cluster.list(namespace, "").await?;
+    let locks: Vec<SeenLock> = cluster.list(args.scope.of(&cluster.namespace), "").await?;
     // Those of other namespaces serve these locks, too, if this user may read them.
     let quorums = match cluster.list::<SeenQuorum>(None, "").await {
         Ok(quorums) => quorums,

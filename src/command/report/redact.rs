@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// In place of what is taken out.
 const LEFT_OUT: &str = "(left out)";
-/// Fields with values of people's own, or of no use.
+/// Fields that people fill with values of their own, and fields that say nothing about a problem.
 const DROPPED: [&str; 8] = [
     "managedFields",
     "env",

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
+use super::super::target::is_of_key_characters;
 use super::direct::secret_of_directory;
 use crate::api::GoDuration;
 
@@ -40,8 +41,7 @@ impl FromStr for LockName {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let is_name = |c: char| c.is_ascii_alphanumeric() || "._:/-".contains(c);
-        let is_key = !text.is_empty() && text.len() <= 264 && text.chars().all(is_name);
+        let is_key = text.len() <= 264 && is_of_key_characters(text);
         let has_parts = text.split_once('/').is_none_or(|(namespace, key)| !namespace.is_empty() && !key.is_empty());
         if is_key && has_parts {
             return Ok(Self(text.to_owned()));
