@@ -4,6 +4,7 @@ mod admission;
 mod builder;
 mod endpoints;
 mod error;
+mod event;
 mod guard;
 mod keeper;
 mod lines;
@@ -14,6 +15,7 @@ mod url;
 
 pub use builder::Builder;
 pub use error::{BuildError, Lost, NotAcquired, Release, Undelivered};
+pub use event::Event;
 pub use guard::Guard;
 pub use reader::{Looked, Reader, ReaderBuilder};
 pub use url::UrlError;
@@ -24,6 +26,7 @@ use crate::redlock::{
 use crate::time::{Boottime, Clock};
 use crate::voting::RedisMember;
 use builder::Parts;
+use event::Observer;
 use keeper::{Hold, Keeper};
 use lines::Lines;
 use members::Members;
@@ -90,6 +93,7 @@ struct Inner {
     margin: Duration,
     longest_ttl: Duration,
     tokens: bool,
+    observer: Observer,
     is_closed: AtomicBool,
     tasks: [JoinHandle<()>; 2],
 }
@@ -132,7 +136,7 @@ impl Client {
             redlock = redlock.with_token_reach(reach);
         }
         let members = Arc::new(Members::new(parts.members, Arc::clone(&parts.clock), parts.admission, parts.restores));
-        let keeper = Arc::new(Keeper::new(Arc::clone(&parts.clock)));
+        let keeper = Arc::new(Keeper::new(Arc::clone(&parts.clock), parts.observer.clone()));
         let tasks = [
             tokio::spawn(Arc::clone(&members).follow(node_timeout)),
             tokio::spawn(Arc::clone(&keeper).run(redlock.clone(), Arc::clone(&members))),
@@ -149,6 +153,7 @@ impl Client {
             margin: parts.margin,
             longest_ttl: parts.longest_ttl,
             tokens: parts.tokens,
+            observer: parts.observer,
             is_closed: AtomicBool::new(false),
             tasks,
         }))
@@ -306,7 +311,21 @@ impl Inner {
         self.margin
     }
 
+    /// One attempt, and word of it.
     async fn attempt(&self, key: &LockKey, value: &LockValue, ttl: Duration) -> Result<Grant, NotAcquired> {
+        let began = self.clock.boottime();
+        let outcome = self.ask(key, value, ttl).await;
+        let took = || self.clock.boottime().since(began);
+        match &outcome {
+            Ok(grant) => {
+                self.observer.tell_with(|| Event::Acquired { key, token: grant.token, took: took() });
+            }
+            Err(error) => self.observer.tell_with(|| Event::NotAcquired { key, error, took: took() }),
+        }
+        outcome
+    }
+
+    async fn ask(&self, key: &LockKey, value: &LockValue, ttl: Duration) -> Result<Grant, NotAcquired> {
         if self.is_closed.load(Ordering::Acquire) {
             return Err(NotAcquired::Closed);
         }

@@ -17,7 +17,7 @@ pub mod time;
 pub mod voting;
 
 pub use client::{
-    BuildError, Builder, Client, Guard, Held, Looked, Lost, NotAcquired, Reader, ReaderBuilder, Release, Undelivered,
-    UrlError,
+    BuildError, Builder, Client, Event, Guard, Held, Looked, Lost, NotAcquired, Reader, ReaderBuilder, Release,
+    Undelivered, UrlError,
 };
 pub use redlock::{Drift, FencingToken, LockKey, LockValue, Sighting, Whose};

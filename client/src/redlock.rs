@@ -11,7 +11,7 @@ mod member;
 mod names;
 mod outcome;
 mod sight;
-mod slot;
+pub(crate) mod slot;
 mod tally;
 mod token;
 mod validity;
@@ -30,7 +30,7 @@ pub use outcome::{
     is_silence,
 };
 pub use sight::{Shown, Sighting, Whose, sighting};
-pub use slot::Slot;
+pub use slot::{Expiry, Slot};
 pub use tally::{Loss, Progress, Tally, Vote};
 pub use token::{FencingToken, TokenOutOfRange, held_at_once, restored};
 pub use validity::{Drift, granted_until, longest_ttl, rejoin_delay, renewed_until, validity};

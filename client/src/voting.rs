@@ -5,6 +5,8 @@
 
 mod connect;
 mod connection;
+mod copies;
+mod deadlines;
 mod driver;
 mod due;
 mod endpoint;

@@ -2,7 +2,7 @@
 //! `REDIS_SERVER`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
-use redlock_client::{Client, FencingToken, Guard, NotAcquired, Release};
+use redlock_client::{Client, Event, FencingToken, Guard, NotAcquired, Release};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -241,6 +241,34 @@ async fn those_who_wait_with_one_client_are_served_in_order() {
     for task in tasks {
         task.await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn what_happens_to_locks_is_told() {
+    let servers = servers(3).await;
+    let (told, mut events) = tokio::sync::mpsc::unbounded_channel();
+    let builder = Client::admit_at_once(urls(&servers)).node_timeout(Duration::from_millis(400));
+    let builder = builder.on_event(move |event| {
+        let name = match event {
+            Event::Acquired { token, .. } if token > FencingToken::ZERO => "acquired",
+            Event::NotAcquired { error: NotAcquired::HeldByOther { .. }, .. } => "refused",
+            Event::Renewed { .. } => "renewed",
+            Event::Lost { .. } => "lost",
+            _ => "other",
+        };
+        told.send(name).unwrap();
+    });
+    let client = builder.connect().await.unwrap();
+    voting(&client, 3).await;
+    let guard = client.try_acquire("k", Duration::from_secs(1)).await.unwrap();
+    assert!(client.try_acquire("k", TTL).await.is_err());
+    let mut next = async || timeout(LONG, events.recv()).await.unwrap().unwrap();
+    assert_eq!((next().await, next().await, next().await), ("acquired", "refused", "renewed"));
+    for server in &servers {
+        server.ask("DEL k").await;
+    }
+    while next().await != "lost" {}
+    assert!(!guard.is_held());
 }
 
 #[tokio::test]

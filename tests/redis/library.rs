@@ -8,7 +8,7 @@ use redlock_operator::quorum::model::auth::Auth;
 use redlock_operator::quorum::model::build::{Transport, client_secret};
 use redlock_operator::quorum::model::plan::validate;
 use redlock_operator::redis_member::Guarded;
-use redlock_operator::redlock::{LockValue, Nonce};
+use redlock_operator::redlock::{LockValue, Nonce, TOKEN_KEY};
 use redlock_operator::time::{Clock, SystemClock};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -150,4 +150,109 @@ async fn a_reader_needs_both_lists_while_the_members_change() {
     joint.remove("fenced");
     assert!(reader.update(&joint).is_err());
     wait_until("it is seen", async || matches!(seen(&reader, &key, &value).await, Sighting::Held { .. })).await;
+}
+
+/// Numbers of the counter, as fast as one connection takes them.
+async fn takes_numbers(
+    mut connection: redis::aio::MultiplexedConnection,
+    mut stopped: tokio::sync::watch::Receiver<bool>,
+) -> u64 {
+    let mut taken = 0;
+    let mut batch = redis::pipe();
+    for _ in 0..200 {
+        batch.cmd("INCR").arg(TOKEN_KEY).ignore();
+    }
+    while !*stopped.borrow_and_update() {
+        batch.query_async::<()>(&mut connection).await.unwrap();
+        taken += 200;
+    }
+    taken
+}
+
+#[tokio::test]
+async fn a_client_that_takes_numbers_as_fast_as_it_can_makes_none_repeat_and_denies_the_operator_nothing() {
+    let quorum = Quorum::of(3).await;
+    let program = Client::from_secret(&secret(client().name(), &quorum.servers)).unwrap().connect().await.unwrap();
+    wait_until("all members vote", async || program.voters() == 3).await;
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let mut hostile = Vec::new();
+    // One member alone runs ahead, then all of them, at different speeds.
+    for server in [&quorum.servers[0], &quorum.servers[0], &quorum.servers[1], &quorum.servers[2]] {
+        hostile.push(tokio::spawn(takes_numbers(server.connect_as(client().name()).await, stopped.clone())));
+        let mut last = 0;
+        let mut denied = 0;
+        for _ in 0..15 {
+            let value = fresh_value();
+            let token = quorum.granted("k", &value).await.token.get();
+            assert!(token > last, "{token} after {last}");
+            last = token;
+            quorum.release("k", &value).await;
+            // A program that may only INCR can be denied a token, and is never given an old one.
+            match program.try_acquire(format!("{PREFIX}k"), TTL).await {
+                Ok(guard) => {
+                    assert!(guard.token().get() > last, "{} after {last}", guard.token());
+                    last = guard.token().get();
+                    let _ = guard.release().await;
+                }
+                Err(NotAcquired::CountersApart | NotAcquired::NoQuorum { .. }) => denied += 1,
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        assert!(denied < 15, "with all members there it is not denied for long");
+    }
+    stop.send(true).unwrap();
+    for task in hostile {
+        assert!(task.await.unwrap() > 0);
+    }
+    program.close(TTL).await.unwrap();
+    quorum.is_empty().await;
+}
+
+#[tokio::test]
+async fn a_client_cannot_lower_delete_read_or_overflow_the_counter() {
+    let quorum = Quorum::of(1).await;
+    let value = fresh_value();
+    let before = quorum.granted("k", &value).await.token;
+    quorum.release("k", &value).await;
+    let mut connection = quorum.servers[0].connect_as(client().name()).await;
+    for command in [
+        "SET @ 1",
+        "SET @ 9007199254740991",
+        "SET @ 1 NX",
+        "DEL @",
+        "GET @",
+        "PTTL @",
+        "EXPIRE @ 1",
+        "PEXPIRE @ 1",
+        "INCRBY @ 9007199254740991",
+        "INCRBYFLOAT @ 0.5",
+        "DECR @",
+        "HINCRBY @ f 1",
+        "EXISTS @",
+        "WATCH @",
+        "GETDEL @",
+        "RENAME @ other",
+        "APPEND @ 0",
+        "EVAL return(redis.call('set',KEYS[1],'1')) 1 @",
+        "EVAL return(redis.call('incr',KEYS[1])) 1 @",
+        "EVAL return(redis.call('set','@','1')) 0",
+        "EVAL return(redis.call('incrby','@',9)) 0",
+        "EVAL return(redis.call('del','@')) 0",
+    ] {
+        let command = command.replace('@', TOKEN_KEY);
+        let mut words = command.split(' ');
+        let mut cmd = redis::cmd(words.next().unwrap());
+        words.for_each(|word| {
+            cmd.arg(word);
+        });
+        let answer = cmd.query_async::<redis::Value>(&mut connection).await;
+        let refused = answer.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        assert!(
+            refused.contains("NOPERM") || refused.contains("ACL") || refused.contains("can't run"),
+            "{command}: {answer:?}"
+        );
+    }
+    let value = fresh_value();
+    assert_eq!(quorum.granted("k", &value).await.token.get(), before.get() + 1, "it has not moved");
+    quorum.release("k", &value).await;
 }

@@ -1,296 +1,206 @@
-//! `make bench`: this client against the floor, on the same redis-server processes, in interleaved rounds. Ratios count: absolute
+//! `make bench`: this client, a floor and rslock on the same redis-server processes, in interleaved rounds. Ratios count: absolute
 //! times are those of the machine.
 #![allow(clippy::unwrap_used, reason = "a program for people")]
 
+mod callers;
 mod floor;
+mod measure;
 mod servers;
+mod table;
 
-use floor::Floor;
-use redlock_client::time::{Boottime, Clock, SystemClock};
+use callers::{TTL, contend, rslock, run_clients, run_floor, run_rslock};
+use measure::{Measured, describe, now, quantile, rate, ratio};
 use redlock_client::{Client, NotAcquired};
 use servers::Servers;
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 use std::time::Duration;
+use table::Table;
 
 const MEMBERS: usize = 5;
 const ROUNDS: usize = 3;
-const TTL: Duration = Duration::from_secs(10);
-/// The hold of the contention row.
-const HOLD: Duration = Duration::from_millis(5);
-
-/// How many cycles in how long, and how long single operations took.
-#[derive(Clone, Default)]
-struct Measured {
-    cycles: u64,
-    elapsed: Duration,
-    acquires: Vec<Duration>,
-    releases: Vec<Duration>,
-    cpu_client: f64,
-    cpu_servers: f64,
-}
-
-impl Measured {
-    fn per_cycle(&self) -> f64 {
-        self.elapsed.as_secs_f64() * 1e6 / self.cycles.max(1) as f64
-    }
-
-    fn rate(&self) -> f64 {
-        self.cycles as f64 / self.elapsed.as_secs_f64()
-    }
-}
-
-fn now() -> Boottime {
-    SystemClock.boottime()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-fn quantile(values: &[Duration], part: f64) -> Duration {
-    let mut values = values.to_vec();
-    values.sort_unstable();
-    let index = ((values.len() as f64 * part) as usize).min(values.len().saturating_sub(1));
-    values.get(index).copied().unwrap_or_default()
-}
-
-struct Meter<'a> {
-    servers: &'a Servers,
-    started: Boottime,
-    own: u64,
-    theirs: u64,
-}
-
-impl<'a> Meter<'a> {
-    fn start(servers: &'a Servers) -> Self {
-        Self { servers, started: now(), own: servers::cpu_ticks("self"), theirs: servers.cpu_ticks() }
-    }
-
-    fn stop(self, mut measured: Measured) -> Measured {
-        measured.elapsed = now().since(self.started);
-        // A tick is a hundredth of a second.
-        let per_cycle = |ticks: u64| ticks as f64 * 10_000.0 / measured.cycles.max(1) as f64;
-        let (client, servers) = (servers::cpu_ticks("self") - self.own, self.servers.cpu_ticks() - self.theirs);
-        (measured.cpu_client, measured.cpu_servers) = (per_cycle(client), per_cycle(servers));
-        measured
-    }
-}
-
-fn run_floor(servers: &Servers, workers: usize, time: Duration) -> io::Result<Measured> {
-    let mut floor = Floor::connect(&servers.ports)?;
-    let meter = Meter::start(servers);
-    let until = now() + time;
-    let cycles = floor.run(workers, || now() >= until)?;
-    Ok(meter.stop(Measured { cycles, ..Measured::default() }))
-}
-
-/// Cycles of one caller, until the time has passed.
-async fn cycles(client: Client, key: String, until: Boottime) -> Measured {
-    let mut measured = Measured::default();
-    while now() < until {
-        let started = now();
-        match client.try_acquire(key.as_str(), TTL).await {
-            Ok(guard) => {
-                let held = now();
-                let _ = guard.release().await;
-                measured.acquires.push(held.since(started));
-                measured.releases.push(now().since(held));
-                measured.cycles += 1;
-            }
-            Err(error) => eprintln!("not acquired: {error}: {error:?}"),
-        }
-    }
-    measured
-}
-
-async fn run_client(servers: &Servers, client: &Client, workers: usize, time: Duration) -> Measured {
-    let meter = Meter::start(servers);
-    let until = now() + time;
-    let tasks: Vec<_> = (0..workers).map(|n| tokio::spawn(cycles(client.clone(), format!("key{n}"), until))).collect();
-    let mut all = Measured::default();
-    for task in tasks {
-        let one = task.await.unwrap();
-        all.cycles += one.cycles;
-        all.acquires.extend(one.acquires);
-        all.releases.extend(one.releases);
-    }
-    meter.stop(all)
-}
-
-/// How often eight contenders for one key get it, per second, and the most successful against the least.
-async fn contend(client: Option<&Client>, time: Duration) -> (f64, f64) {
-    let until = now() + time;
-    let one_at_a_time = Arc::new(tokio::sync::Mutex::new(()));
-    let counts: Vec<_> = (0..8).map(|_| Arc::new(AtomicU64::new(0))).collect();
-    let started = now();
-    let tasks: Vec<_> = counts
-        .iter()
-        .map(|count| {
-            let (client, count, alone) = (client.cloned(), Arc::clone(count), Arc::clone(&one_at_a_time));
-            tokio::spawn(async move {
-                while now() < until {
-                    if let Some(client) = &client {
-                        let Ok(guard) = client.acquire("contended", TTL, TTL).await else { continue };
-                        tokio::time::sleep(HOLD).await;
-                        let _ = guard.release().await;
-                    } else {
-                        let _held = alone.lock().await;
-                        tokio::time::sleep(HOLD).await;
-                    }
-                    count.fetch_add(1, Ordering::Relaxed);
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    let counts: Vec<_> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-    let all: u64 = counts.iter().sum();
-    let (most, least) = (counts.iter().max().copied().unwrap_or(0), counts.iter().min().copied().unwrap_or(0));
-    (all as f64 / now().since(started).as_secs_f64(), most as f64 / least.max(1) as f64)
-}
 
 async fn client(servers: &Servers, tokens: bool) -> Client {
     let builder = Client::admit_at_once(servers.urls());
     let builder = if tokens { builder } else { builder.without_token() };
     let client = builder.connect().await.unwrap();
+    voting(&client).await;
+    client
+}
+
+async fn voting(client: &Client) {
     for _ in 0..500 {
         if client.voters() == MEMBERS {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    client
 }
 
-/// One line of the table: what, the figure, the bound, and whether it holds.
-struct Verdicts {
-    passed: usize,
-    failed: usize,
-}
-
-impl Verdicts {
-    fn at_most(&mut self, what: &str, figure: f64, bound: f64) {
-        self.judge(what, figure, "at most", bound, figure <= bound);
-    }
-
-    fn at_least(&mut self, what: &str, figure: f64, bound: f64) {
-        self.judge(what, figure, "at least", bound, figure >= bound);
-    }
-
-    fn judge(&mut self, what: &str, figure: f64, relation: &str, bound: f64, holds: bool) {
-        let verdict = if holds { "passed" } else { "FAILED" };
-        println!("| {what} | {figure:.2} | {relation} {bound} | {verdict} |");
-        if holds { self.passed += 1 } else { self.failed += 1 }
-    }
-}
-
-/// Floor and client in turn.
-async fn interleaved(
-    servers: &Servers,
-    client: &Client,
-    workers: usize,
+/// The programs of a run.
+struct Bench {
+    servers: Servers,
+    client: Client,
+    without_token: Client,
+    rslock: rslock::LockManager,
     time: Duration,
-) -> (Vec<Measured>, Vec<Measured>) {
-    let (mut floors, mut ours) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        floors.push(tokio::task::block_in_place(|| run_floor(servers, workers, time)).unwrap());
-        ours.push(run_client(servers, client, workers, time).await);
+    table: Table,
+}
+
+/// One row, round by round: floor, this client, the same without tokens, and rslock.
+struct Row {
+    floor: Vec<Measured>,
+    ours: Vec<Measured>,
+    untokened: Vec<Measured>,
+    rslock: Vec<Measured>,
+}
+
+impl Bench {
+    async fn new(time: Duration) -> Self {
+        let servers = Servers::start(MEMBERS).unwrap();
+        let (ours, without_token) = (client(&servers, true).await, client(&servers, false).await);
+        let rslock = rslock(&servers);
+        Self { servers, client: ours, without_token, rslock, time, table: Table::default() }
     }
-    (floors, ours)
-}
 
-fn per_cycle(measured: &[Measured]) -> f64 {
-    median(measured.iter().map(Measured::per_cycle).collect())
-}
-
-fn rate(measured: &[Measured]) -> f64 {
-    median(measured.iter().map(Measured::rate).collect())
-}
-
-fn describe(what: &str, measured: &[Measured]) {
-    let cpu = |of: fn(&Measured) -> f64| median(measured.iter().map(of).collect());
-    println!(
-        "{what}: {:.0} us per cycle, {:.0} cycles/s, CPU per cycle: client {:.0} us, servers {:.0} us",
-        per_cycle(measured),
-        rate(measured),
-        cpu(|one| one.cpu_client),
-        cpu(|one| one.cpu_servers)
-    );
-}
-
-fn all(measured: &[Measured], of: fn(&Measured) -> &Vec<Duration>) -> Vec<Duration> {
-    measured.iter().flat_map(|one| of(one).iter().copied()).collect()
-}
-
-async fn run(time: Duration) -> Verdicts {
-    let servers = Servers::start(MEMBERS).unwrap();
-    let client = client(&servers, true).await;
-    let plain = self::client(&servers, false).await;
-    let mut verdicts = Verdicts { passed: 0, failed: 0 };
-
-    let (floor, ours) = interleaved(&servers, &client, 1, time).await;
-    describe("sequential, floor", &floor);
-    describe("sequential, ours", &ours);
-    let (floor_64, ours_64) = interleaved(&servers, &client, 64, time).await;
-    describe("64 keys, floor", &floor_64);
-    describe("64 keys, ours", &ours_64);
-    let (_, untokened) = interleaved(&servers, &plain, 1, time).await;
-    describe("sequential, without token", &untokened);
-
-    for index in 0..2 {
-        servers.freeze(index, true).unwrap();
-        // The links to it are given up after two seconds; both states are measured.
-        let mut measured = Vec::new();
+    async fn row(&mut self, what: &str, workers: usize) -> Row {
+        let Self { servers, client, without_token, rslock, time, table } = self;
+        let mut row = Row { floor: Vec::new(), ours: Vec::new(), untokened: Vec::new(), rslock: Vec::new() };
         for _ in 0..ROUNDS {
-            measured.push(run_client(&servers, &client, 1, time).await);
+            row.floor.push(tokio::task::block_in_place(|| run_floor(servers, workers, *time)).unwrap());
+            row.ours.push(run_clients(servers, std::slice::from_ref(client), workers, *time).await);
+            row.untokened.push(run_clients(servers, std::slice::from_ref(without_token), workers, *time).await);
+            row.rslock.push(run_rslock(servers, rslock, workers, *time).await);
         }
-        describe(&format!("sequential, {} frozen", index + 1), &measured);
-        let name = |what: &str, p: &str| format!("{what} with {} of 5 frozen against healthy, {p}", index + 1);
-        println!("| what | figure | bound | verdict |\n|---|---|---|---|");
-        for (what, of) in
-            [("acquire", (|one| &one.acquires) as fn(&Measured) -> &Vec<Duration>), ("release", |one| &one.releases)]
-        {
-            let ratio = |part| {
-                quantile(&all(&measured, of), part).as_secs_f64() / quantile(&all(&ours, of), part).as_secs_f64()
-            };
-            verdicts.at_most(&name(what, "p50"), ratio(0.5), 1.2);
-            verdicts.at_most(&name(what, "p99"), ratio(0.99), 1.5);
+        table.cell(describe(&format!("{what}, floor"), &row.floor));
+        table.cell(describe(&format!("{what}, this client"), &row.ours));
+        table.cell(describe(&format!("{what}, this client without tokens"), &row.untokened));
+        table.cell(describe(&format!("{what}, rslock 0.10"), &row.rslock));
+        row
+    }
+
+    async fn cycles(&mut self) -> Row {
+        let one = self.row("sequential", 1).await;
+        let all = self.row("64 keys at once", 64).await;
+        let Self { table, .. } = self;
+        table.at_most("sequential, time against the floor", ratio(&one.ours, &one.floor, Measured::per_cycle), 1.3);
+        table.at_most("sequential, time against rslock", ratio(&one.ours, &one.rslock, Measured::per_cycle), 0.7);
+        table.at_least("64 keys at once, rate against the floor", ratio(&all.ours, &all.floor, Measured::rate), 0.65);
+        table.at_least("64 keys at once, rate against rslock", ratio(&all.ours, &all.rslock, Measured::rate), 1.7);
+        let tokened = |row: &Row| ratio(&row.ours, &row.untokened, Measured::per_cycle);
+        table.at_most("sequential, time with tokens against without", tokened(&one), 1.15);
+        table.at_most("64 keys at once, time with tokens against without", tokened(&all), 1.15);
+        one
+    }
+
+    /// Healthy rounds lie between those with frozen members, so that the machine is alike.
+    async fn frozen(&mut self) {
+        let Self { servers, client, time, table, .. } = self;
+        let clients = std::slice::from_ref(client);
+        for count in 1..=2 {
+            let (mut healthy, mut frozen) = (Vec::new(), Vec::new());
+            for _ in 0..ROUNDS {
+                healthy.push(run_clients(servers, clients, 1, *time).await);
+                (0..count).for_each(|index| servers.freeze(index, true).unwrap());
+                // Connections to them are given up after two seconds; both states are measured.
+                frozen.push(run_clients(servers, clients, 1, (*time).max(Duration::from_secs(3))).await);
+                (0..count).for_each(|index| servers.freeze(index, false).unwrap());
+                voting(client).await;
+            }
+            table.cell(describe(&format!("sequential, {count} of {MEMBERS} frozen, this client"), &frozen));
+            let operations: [(&str, fn(&Measured) -> &Vec<Duration>); 2] =
+                [("acquire", |one| &one.acquires), ("release", |one| &one.releases)];
+            for (what, of) in operations {
+                for (name, part, bound) in [("p50", 0.5, 1.2), ("p99", 0.99, 1.5)] {
+                    let what = format!("{what} with {count} of {MEMBERS} frozen against healthy, {name}");
+                    table.at_most(&what, quantile(&frozen, of, part) / quantile(&healthy, of, part), bound);
+                }
+            }
         }
     }
-    for index in 0..2 {
-        servers.freeze(index, false).unwrap();
+
+    /// Three clients, each with connections of its own, as three processes are: members see their requests in different orders.
+    async fn second_rounds(&mut self) {
+        let Self { servers, time, table, .. } = self;
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            clients.push(client(servers, true).await);
+        }
+        for (what, workers) in [("one lock at a time each", 3), ("24 keys", 24)] {
+            let measured = run_clients(servers, &clients, workers, *time).await;
+            // Each cycle releases by a script on all members; a second round raises a majority by one.
+            let raised = (measured.scripts - MEMBERS as f64).max(0.0) / (MEMBERS / 2 + 1) as f64;
+            table.at_most(&format!("three clients, {what}: acquisitions with a second round, %"), raised * 100.0, 5.0);
+        }
+        for client in clients {
+            let _ = client.close(Duration::from_secs(5)).await;
+        }
     }
-    let (alone, _) = contend(None, time).await;
-    let (together, spread) = contend(Some(&client), time).await;
-    println!("8 contenders, 5 ms hold: {together:.0}/s, without a lock {alone:.0}/s");
-    println!("| what | figure | bound | verdict |\n|---|---|---|---|");
-    verdicts.at_most("sequential acquire + release against the floor", per_cycle(&ours) / per_cycle(&floor), 1.3);
-    verdicts.at_least("64 keys at once, rate against the floor", rate(&ours_64) / rate(&floor_64), 0.65);
-    verdicts.at_most("with the token against without", per_cycle(&ours) / per_cycle(&untokened), 1.15);
-    verdicts.at_least("8 contenders, rate against no lock", together / alone, 0.9);
-    verdicts.at_most("8 contenders, most against least", spread, 1.2);
-    let drained = client.close(Duration::from_secs(5)).await;
-    if let Err(error) = drained {
-        println!("close: {error}");
+
+    async fn contention(&mut self) {
+        let Self { client, time, table, .. } = self;
+        let (alone, _) = contend(None, *time).await;
+        let (together, spread) = contend(Some(client), *time).await;
+        table.cell(format!("8 contenders, 5 ms hold: {together:.0}/s, without a lock {alone:.0}/s"));
+        table.at_least("8 contenders, rate against the same program without a lock", together / alone, 0.9);
+        table.at_most("8 contenders, most against least", spread, 1.2);
     }
-    verdicts.at_most("keys left after drain and after SIGCONT", servers.keys_left().unwrap() as f64, 0.0);
-    let refused = client.try_acquire("late", TTL).await;
-    assert!(matches!(refused, Err(NotAcquired::Closed)), "{refused:?}");
-    verdicts
+
+    async fn drain(&mut self) {
+        let Self { servers, client, without_token, table, .. } = self;
+        for client in [&*client, without_token] {
+            if let Err(error) = client.close(Duration::from_secs(10)).await {
+                println!("close: {error}");
+            }
+        }
+        let left = servers.keys_left().unwrap();
+        table.at_most("keys left after a drain and after SIGCONT", left as f64, 0.0);
+        let refused = client.try_acquire("late", TTL).await;
+        assert!(matches!(refused, Err(NotAcquired::Closed)), "{refused:?}");
+    }
+}
+
+async fn run(time: Duration) -> Table {
+    let mut bench = Bench::new(time).await;
+    let _ = bench.cycles().await;
+    bench.contention().await;
+    bench.second_rounds().await;
+    bench.frozen().await;
+    // What the floor and rslock may have left runs out, so that only this client's keys are counted.
+    bench.drain().await;
+    bench.table
+}
+
+fn machine(time: Duration) -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpu = read("/proc/cpuinfo");
+    let model =
+        cpu.lines().find_map(|line| line.strip_prefix("model name")?.split(':').nth(1)).unwrap_or("unknown CPU");
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let load = read("/proc/loadavg");
+    let load = load.split_whitespace().next().unwrap_or("unknown");
+    format!(
+        "{MEMBERS} processes of {} on loopback; {}, {cores} cores, load {load} at the end of the run; {ROUNDS} rounds of {:.0} s for each cell.",
+        servers::version(),
+        model.trim(),
+        time.as_secs_f64()
+    )
 }
 
 fn main() {
     let seconds = std::env::var("SECONDS_PER_CELL").ok().and_then(|text| text.parse().ok()).unwrap_or(3.0);
+    let time = Duration::from_secs_f64(seconds);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let task = runtime.spawn(run(Duration::from_secs_f64(seconds)));
-    let verdicts = runtime.block_on(task).unwrap();
-    println!("\n{} passed, {} failed", verdicts.passed, verdicts.failed);
-    if verdicts.failed > 0 {
+    let began = now();
+    let task = runtime.spawn(run(time));
+    let table = runtime.block_on(task).unwrap();
+    table.print();
+    println!("{} s", now().since(began).as_secs());
+    if std::env::var("WRITE").is_ok_and(|write| write == "1") {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance.md");
+        table.write(&page, &machine(time)).unwrap();
+    }
+    println!("{} passed, {} failed", table.passed, table.failed);
+    if table.failed > 0 {
         std::process::exit(1);
     }
 }

@@ -5,6 +5,16 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// What all servers together have done.
+#[derive(Default)]
+pub(crate) struct Totals {
+    pub(crate) commands: u64,
+    /// Reads from connections.
+    pub(crate) reads: u64,
+    /// Calls of scripts.
+    pub(crate) scripts: u64,
+}
+
 pub(crate) struct Servers {
     children: Vec<Child>,
     pub(crate) ports: Vec<u16>,
@@ -42,6 +52,22 @@ impl Servers {
         self.children.iter().map(|child| cpu_ticks(&child.id().to_string())).sum()
     }
 
+    /// What the servers have done so far.
+    pub(crate) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for port in &self.ports {
+            let Ok(stats) = stats(*port) else { continue };
+            let number = |begin: &str| {
+                let line = stats.lines().find_map(|line| line.strip_prefix(begin));
+                line.and_then(|text| text.split(',').next()?.parse::<u64>().ok()).unwrap_or(0)
+            };
+            totals.commands += number("total_commands_processed:");
+            totals.reads += number("total_reads_processed:");
+            totals.scripts += number("cmdstat_evalsha:calls=");
+        }
+        totals
+    }
+
     /// Keys that are left, but for the counter.
     pub(crate) fn keys_left(&self) -> io::Result<usize> {
         let mut left = 0;
@@ -56,6 +82,24 @@ impl Servers {
         }
         Ok(left)
     }
+}
+
+fn stats(port: u16) -> io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_millis(200)))?;
+    stream.write_all(b"INFO stats commandstats\r\n")?;
+    let mut answer = [0; 32_768];
+    let length = stream.read(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
+}
+
+/// The server's name and version.
+pub(crate) fn version() -> String {
+    let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+    let output = Command::new(program).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
+    let text = String::from_utf8_lossy(&output).into_owned();
+    let version = text.split_whitespace().find_map(|word| word.strip_prefix("v=")).unwrap_or("unknown version");
+    format!("Redis {version}")
 }
 
 /// User and system time of a process, in clock ticks.

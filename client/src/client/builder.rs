@@ -2,6 +2,7 @@ use super::Client;
 use super::admission::Admission;
 use super::endpoints::{Trust, endpoints, parsed};
 use super::error::BuildError;
+use super::event::{Event, Observer};
 use super::members::Member;
 use super::secret::Described;
 use super::url::MemberUrl;
@@ -29,6 +30,7 @@ pub struct Builder {
     retry: Duration,
     margin: Duration,
     tokens: bool,
+    observer: Observer,
     trust: Trust,
 }
 
@@ -52,6 +54,7 @@ pub(super) struct Parts {
     pub(super) retry: Duration,
     pub(super) margin: Duration,
     pub(super) tokens: bool,
+    pub(super) observer: Observer,
     pub(super) longest_ttl: Duration,
     pub(super) token_reach: Option<u32>,
     pub(super) restores: bool,
@@ -68,6 +71,7 @@ impl Builder {
             retry: Duration::from_millis(100),
             margin: Duration::from_millis(10),
             tokens: true,
+            observer: Observer::default(),
             trust: Trust::default(),
         }
     }
@@ -113,6 +117,12 @@ impl Builder {
     /// Locks without tokens, for masters where the user may not INCR the counter `#token`. Every token is then zero.
     pub const fn without_token(mut self) -> Self {
         self.tokens = false;
+        self
+    }
+
+    /// Tells of what happens to locks, for metrics. It is called where that happens, so it must return soon and may not block.
+    pub fn on_event(mut self, observe: impl Fn(Event<'_>) + Send + Sync + 'static) -> Self {
+        self.observer = Observer::new(observe);
         self
     }
 
@@ -186,6 +196,7 @@ impl Builder {
             retry: self.retry,
             margin: self.margin,
             tokens: self.tokens,
+            observer: self.observer,
             longest_ttl,
             token_reach: is_direct.then_some(CLIENTS_REACH),
             restores: self.tokens && !is_direct,

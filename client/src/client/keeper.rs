@@ -1,5 +1,6 @@
 //! Holds that are renewed by themselves: one task for all of a client.
 
+use super::event::{Event, Observer};
 use super::members::Members;
 use crate::redlock::{Extend, ExtendRequest, FencingToken, Grant, LockKey, LockValue, Redlock};
 use crate::time::{Boottime, Clock};
@@ -95,11 +96,12 @@ pub(super) struct Keeper {
     table: Mutex<Table>,
     earlier: Notify,
     clock: Arc<dyn Clock>,
+    observer: Observer,
 }
 
 impl Keeper {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { table: Mutex::default(), earlier: Notify::new(), clock }
+    pub(super) fn new(clock: Arc<dyn Clock>, observer: Observer) -> Self {
+        Self { table: Mutex::default(), earlier: Notify::new(), clock, observer }
     }
 
     /// Takes up a hold.
@@ -141,6 +143,12 @@ impl Keeper {
         if let Some((_, due)) = table.holds.remove(&hold.number) {
             table.due.remove(&(due, hold.number));
         }
+    }
+
+    fn lose(&self, hold: &Hold) {
+        hold.lose();
+        self.drop_hold(hold);
+        self.observer.tell_with(|| Event::Lost { key: &hold.key });
     }
 
     /// Takes all holds.
@@ -201,8 +209,7 @@ impl Keeper {
         let now = self.clock.boottime();
         let (due, ended): (Vec<_>, Vec<_>) = due.into_iter().partition(|hold| hold.valid_until() > now);
         for hold in ended {
-            hold.lose();
-            self.drop_hold(&hold);
+            self.lose(&hold);
         }
         if due.is_empty() {
             return;
@@ -218,6 +225,7 @@ impl Keeper {
             match outcome {
                 Extend::Renewed { started, valid_until, .. } => {
                     hold.set_valid_until(valid_until);
+                    self.observer.tell_with(|| Event::Renewed { key: &hold.key });
                     self.again(hold, started + hold.ttl / RENEW_AFTER);
                 }
                 Extend::NoQuorum { .. } => {
@@ -226,8 +234,7 @@ impl Keeper {
                 }
                 Extend::Refused { .. } | Extend::TooLate => {
                     tracing::warn!(token = %hold.token, "a lock was lost: it could not be renewed");
-                    hold.lose();
-                    self.drop_hold(hold);
+                    self.lose(hold);
                 }
             }
         }

@@ -1,9 +1,10 @@
 use super::answers::{Answers, BoxFuture, MemberError};
-use super::slot::Slot;
+use super::slot::{Expiry, Slot};
 use super::{FencingToken, LockKey, LockValue, MemberName};
 use crate::time::UnixMicros;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// One Redis master as the engine sees it.
 pub trait LockMember: Send + Sync {
@@ -19,6 +20,12 @@ pub trait LockMember: Send + Sync {
     /// The same, with the answer put into `slot`. What is submitted need not be on its way before [`LockMember::flush`].
     fn submit(&self, commands: &Arc<[Command]>, slot: Slot) {
         slot.answer_later(self.send(commands.to_vec()));
+    }
+
+    /// Takes over to wake a round at its deadline, which spares it a timer. `false`: the round sees to it.
+    fn watch(&self, deadline: Instant, expiry: &Expiry) -> bool {
+        let _ = (deadline, expiry);
+        false
     }
 
     /// Sends what was submitted, to this member and to those that share its task.

@@ -4,7 +4,8 @@ use super::answers::{Answers, BoxFuture, MemberError};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 /// What came of asking one member.
@@ -20,17 +21,65 @@ struct State {
     waker: Option<Waker>,
     /// Answers that members give as futures of their own.
     later: Vec<(usize, BoxFuture<'static, Answer>)>,
+    /// Nobody sees to the deadline any more.
+    is_unwatched: bool,
+}
+
+/// Wakes whoever waits for a round, at its deadline.
+#[derive(Clone)]
+pub struct Expiry(Weak<Shared>);
+
+impl Expiry {
+    /// Whether nobody waits any more.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.0.upgrade().is_none_or(|shared| shared.is_over.load(Ordering::Acquire))
+    }
+
+    /// The deadline is now.
+    pub fn wake(&self) {
+        self.wake_after(|_| {});
+    }
+
+    /// Nobody will call [`Expiry::wake`]: whoever waits has to see to the deadline.
+    pub fn give_up(&self) {
+        self.wake_after(|state| state.is_unwatched = true);
+    }
+
+    fn wake_after(&self, change: impl FnOnce(&mut State)) {
+        let Some(shared) = self.0.upgrade() else { return };
+        let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut state);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl fmt::Debug for Expiry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Expiry").field("is_over", &self.is_over()).finish()
+    }
 }
 
 /// The answers to one round.
 #[derive(Clone)]
-pub(crate) struct Collected(Arc<Mutex<State>>);
+pub(crate) struct Collected(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Nobody waits for the round any more.
+    is_over: AtomicBool,
+}
 
 impl Collected {
     /// Of so many members at most. Nobody is woken before `wake_at` of them have answered.
     pub(crate) fn of(members: usize, wake_at: usize) -> Self {
         let arrived = VecDeque::with_capacity(members);
-        Self(Arc::new(Mutex::new(State { arrived, wake_at, ..State::default() })))
+        let state = Mutex::new(State { arrived, wake_at, ..State::default() });
+        Self(Arc::new(Shared { state, is_over: AtomicBool::new(false) }))
     }
 
     /// For the member with this index.
@@ -39,8 +88,23 @@ impl Collected {
         Slot { collected: self.clone(), index, is_open: true }
     }
 
+    /// For who sees to the deadline.
+    pub(crate) fn expiry(&self) -> Expiry {
+        Expiry(Arc::downgrade(&self.0))
+    }
+
+    /// Whether who saw to the deadline has given that up.
+    pub(crate) fn is_unwatched(&self) -> bool {
+        self.state().is_unwatched
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody waits any more.
+    pub(crate) fn leave(&self) {
+        self.0.is_over.store(true, Ordering::Release);
     }
 
     /// The next answer; `None` when there is none to come.
@@ -163,7 +227,7 @@ fn gone() -> MemberError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
     struct Wakes(AtomicUsize);

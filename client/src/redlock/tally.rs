@@ -86,18 +86,10 @@ impl Tally {
     /// What is certain by now.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        let counts = || self.layout.lists.iter().map(|list| self.count(list));
-        if counts().all(|count| count.yes >= count.quorum) {
-            return Progress::Won;
+        match self.layout.lists.as_slice() {
+            [list] => progress(&[self.count(list)]),
+            lists => progress(&lists.iter().map(|list| self.count(list)).collect::<Vec<_>>()),
         }
-        if counts().any(|count| count.no > count.members - count.quorum) {
-            return Progress::Lost(Loss::Refused);
-        }
-        if counts().all(|count| count.at_most_yes >= count.quorum) {
-            return Progress::Pending;
-        }
-        let refusal_possible = counts().any(|count| count.no + count.pending > count.members - count.quorum);
-        Progress::Lost(if refusal_possible { Loss::Open } else { Loss::NoQuorum })
     }
 
     /// Whether the elector at `index` has voted, or cannot.
@@ -149,10 +141,16 @@ impl Tally {
     }
 
     fn count(&self, list: &List) -> Count {
-        let voters = |vote| self.voters(list.seats.iter().copied(), vote);
-        let (yes, no) = (voters(Ballot::Yes), voters(Ballot::No));
-        let silent = list.seats.iter().filter(|seat| self.votes[**seat].is_none() && !self.closed);
-        let pending = silent.fold(0, |processes, seat| processes | self.layout.seats[*seat].process);
+        let (mut yes, mut no, mut pending) = (0, 0, 0);
+        for seat in &list.seats {
+            let process = self.layout.seats[*seat].process;
+            match self.votes[*seat] {
+                Some(Ballot::Yes) => yes |= process,
+                Some(Ballot::No) => no |= process,
+                None if !self.closed => pending |= process,
+                Some(Ballot::Missing) | None => {}
+            }
+        }
         Count {
             members: list.members,
             quorum: list.quorum(),
@@ -162,6 +160,21 @@ impl Tally {
             at_most_yes: size(yes | pending),
         }
     }
+}
+
+/// What the votes in all lists make certain.
+fn progress(counts: &[Count]) -> Progress {
+    if counts.iter().all(|count| count.yes >= count.quorum) {
+        return Progress::Won;
+    }
+    if counts.iter().any(|count| count.no > count.members - count.quorum) {
+        return Progress::Lost(Loss::Refused);
+    }
+    if counts.iter().all(|count| count.at_most_yes >= count.quorum) {
+        return Progress::Pending;
+    }
+    let refusal_possible = counts.iter().any(|count| count.no + count.pending > count.members - count.quorum);
+    Progress::Lost(if refusal_possible { Loss::Open } else { Loss::NoQuorum })
 }
 
 /// The votes within one list, by process.

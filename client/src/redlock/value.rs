@@ -7,11 +7,12 @@ const HALF: usize = 10;
 
 fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(2 * bytes.len());
+    let mut text = Vec::with_capacity(2 * bytes.len());
     for byte in bytes {
-        text.extend([byte >> 4, byte & 15].map(|digit| char::from(DIGITS[usize::from(digit)])));
+        text.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
-    text
+    // Nothing but ASCII is in it.
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// Exactly [`HALF`] bytes of lower-case hex, as [`to_hex`] writes them.

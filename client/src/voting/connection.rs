@@ -1,5 +1,6 @@
 //! One connection, from its first command to its end: bytes in, bytes and answers out. It does no IO and knows no timer.
 
+use super::copies::Copies;
 use super::due::{Due, Look, Pending, Set, raised};
 use super::job::{Job, Link};
 use super::owed::Owed;
@@ -75,7 +76,7 @@ impl Connection {
 
     /// Writes everything behind all that was written before. Until the process is known, it is asked who it is first: the first votes
     /// after the member was opened count already.
-    pub(super) fn write(&mut self, jobs: impl IntoIterator<Item = Job>, owed: Vec<Command>) {
+    pub(super) fn write(&mut self, jobs: impl IntoIterator<Item = Job>, owed: Vec<Command>, copies: &mut Copies) {
         let sent = self.clock.boottime();
         let before = self.due.len();
         if self.run_id.is_none() || std::mem::take(&mut self.loads_again) {
@@ -87,7 +88,7 @@ impl Connection {
         }
         let mut is_timed = false;
         for job in jobs {
-            is_timed |= self.write_job(job, sent);
+            is_timed |= self.write_job(job, sent, copies);
         }
         if is_timed && self.rights.allow_time() {
             resp::command(&mut self.out, &["TIME"]);
@@ -120,7 +121,7 @@ impl Connection {
     }
 
     /// Whether TIME has to stand at the end of the batch.
-    fn write_job(&mut self, job: Job, sent: Boottime) -> bool {
+    fn write_job(&mut self, job: Job, sent: Boottime, copies: &mut Copies) -> bool {
         let commands = Arc::clone(&job.commands);
         let pending = Pending { sent, replies: Vec::with_capacity(commands.len()), job };
         match &*commands {
@@ -129,7 +130,9 @@ impl Connection {
                 self.due.push_back(Due::Alive(pending));
             }
             [Command::Acquire { key, value, ttl, token }] if self.plain => {
-                wire::plain_acquire(&mut self.out, key, value.expose(), *ttl, *token);
+                copies.write(&mut self.out, &commands, true, |out| {
+                    wire::plain_acquire(out, key, value.expose(), *ttl, *token);
+                });
                 self.due.push_back(Due::Set(pending));
                 return true;
             }
@@ -143,8 +146,10 @@ impl Connection {
                 let (stored, at_once) = (token.get(), *behind == 0);
                 self.due.push_back(if at_once { Due::Look(pending, Ok(stored)) } else { Due::Raised(pending) });
             }
-            commands => {
-                commands.iter().for_each(|command| wire::encode(&mut self.out, command, &self.rights));
+            scripts => {
+                copies.write(&mut self.out, &commands, false, |out| {
+                    scripts.iter().for_each(|command| wire::encode(out, command, &self.rights));
+                });
                 self.due.push_back(Due::Script(pending));
             }
         }
@@ -364,7 +369,7 @@ impl Connection {
 
     pub(super) fn speak(&mut self) {
         let refused = self.refused.take();
-        self.write(Vec::new(), refused);
+        self.write([], refused, &mut Copies::default());
     }
 
     /// What was never answered: owed releases, and jobs.

@@ -1,5 +1,7 @@
 //! One task for the connections of all members of a quorum.
 
+use super::copies::Copies;
+use super::deadlines::Alarm;
 use super::inbox::Hub;
 use super::line::Line;
 use std::future::Future;
@@ -16,12 +18,20 @@ pub(super) struct Driver {
     hub: Arc<Hub>,
     lines: Vec<Line>,
     has_yielded: bool,
+    copies: Copies,
+    alarm: Alarm,
 }
 
 impl Driver {
     pub(super) fn run(hub: Arc<Hub>, lines: Vec<Line>) -> impl Future<Output = ()> + Send {
         // Tokio's budget for a task must not hold up a vote. What is done per poll is bounded by the lines.
-        tokio::task::unconstrained(Self { hub, lines, has_yielded: false })
+        tokio::task::unconstrained(Self {
+            hub,
+            lines,
+            has_yielded: false,
+            copies: Copies::default(),
+            alarm: Alarm::default(),
+        })
     }
 }
 
@@ -38,7 +48,19 @@ impl Future for Driver {
             return Poll::Pending;
         }
         this.has_yielded = false;
-        this.lines.retain_mut(|line| line.poll_outgoing(cx).is_pending());
-        if this.lines.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        let Self { hub, lines, copies, alarm, .. } = this;
+        lines.retain_mut(|line| {
+            copies.rewind();
+            line.poll_outgoing(cx, copies).is_pending()
+        });
+        copies.clear();
+        alarm.poll(hub.deadlines(), cx);
+        if lines.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.hub.deadlines().end();
     }
 }

@@ -1,6 +1,7 @@
 //! What callers put for the task of their members, and how they wake it.
 
 use super::Endpoint;
+use super::deadlines::Deadlines;
 use super::job::Job;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,9 +18,15 @@ pub(super) struct Hub {
     /// Jobs were put somewhere and the task was not woken for them yet.
     pending: AtomicBool,
     task: Mutex<Option<Waker>>,
+    deadlines: Deadlines,
 }
 
 impl Hub {
+    /// When rounds end that wait for members of this task.
+    pub(super) const fn deadlines(&self) -> &Deadlines {
+        &self.deadlines
+    }
+
     /// Wakes the task once for all that was put.
     pub(super) fn wake(&self) {
         if self.pending.swap(false, Ordering::AcqRel) {
@@ -117,10 +124,11 @@ impl Inbox {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    pub(super) fn take(&self) -> VecDeque<Job> {
+    /// All jobs, in exchange for an empty queue.
+    pub(super) fn take(&self, jobs: &mut VecDeque<Job>) {
         let mut state = locked(&self.state);
         self.waiting.store(0, Ordering::Release);
-        std::mem::take(&mut state.jobs)
+        std::mem::swap(&mut state.jobs, jobs);
     }
 
     pub(super) fn set_in_flight(&self, replies: usize) {

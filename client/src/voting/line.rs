@@ -2,13 +2,15 @@
 
 use super::connect::Stream;
 use super::connection::Connection;
+use super::copies::Copies;
 use super::endpoint::login;
 use super::inbox::{Inbox, Notice};
 use super::job::{Job, Link};
 use super::owed::Owed;
 use super::wire::Rights;
 use super::{Endpoint, Machine};
-use crate::redlock::{BoxFuture, MemberError, MemberName, RunId};
+use crate::redlock::{BoxFuture, Command, MemberError, MemberName, RunId};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -60,6 +62,9 @@ struct Open {
     ticks: Interval,
     silent_ticks: u32,
     idle_ticks: u32,
+    /// Releases that were owed to the member, to be delivered once more. What an earlier connection has left in the buffers of a
+    /// process that was frozen may be executed after what this one says first.
+    again: Vec<Command>,
 }
 
 pub(super) struct Line {
@@ -73,6 +78,8 @@ pub(super) struct Line {
     state: State,
     /// The member was dropped. What is on its way, releases among it, is waited for.
     is_closing: bool,
+    /// Room for jobs, kept from one batch to the next.
+    jobs: VecDeque<Job>,
 }
 
 impl Line {
@@ -94,6 +101,7 @@ impl Line {
             backoff: FIRST_BACKOFF,
             state,
             is_closing: false,
+            jobs: VecDeque::new(),
         }
     }
 
@@ -102,7 +110,7 @@ impl Line {
     }
 
     pub(super) fn in_flight(&self) -> usize {
-        if let State::Open(open) = &self.state { open.connection.in_flight() } else { 0 }
+        if let State::Open(open) = &self.state { open.connection.in_flight() + open.again.len() } else { 0 }
     }
 
     /// Takes what the member has said, and what the owner wants.
@@ -135,13 +143,15 @@ impl Line {
     }
 
     /// Writes what there is to write. Ready when the member was dropped, and nothing is outstanding or can be waited for.
-    pub(super) fn poll_outgoing(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_outgoing(&mut self, cx: &mut Context<'_>, copies: &mut Copies) -> Poll<()> {
         if self.inbox.has_jobs() {
-            let jobs = self.inbox.take();
+            let mut jobs = std::mem::take(&mut self.jobs);
+            self.inbox.take(&mut jobs);
             match &mut self.state {
-                State::Open(open) if open.unsent() < MOST_UNSENT => open.write(jobs),
-                _ => jobs.into_iter().for_each(|job| self.fail(job)),
+                State::Open(open) if open.unsent() < MOST_UNSENT => open.write(jobs.drain(..), copies),
+                _ => jobs.drain(..).for_each(|job| self.fail(job)),
             }
+            self.jobs = jobs;
         }
         if let State::Open(open) = &mut self.state
             && let Some(error) = ready_or(open.poll_write(cx))
@@ -176,7 +186,8 @@ impl Line {
         let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
         let alias = RunId::new(format!("connection {number} to {}", self.name));
         let mut connection = Connection::new(Arc::clone(&self.machine.clock), self.rights.clone(), alias);
-        connection.write([], self.owed.take());
+        let owed = self.owed.take();
+        connection.write([], owed.clone(), &mut Copies::default());
         let mut ticks = interval(TICK);
         // After a suspend the ticks that were missed are no sign of silence.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -191,6 +202,7 @@ impl Line {
             ticks,
             silent_ticks: 0,
             idle_ticks: 0,
+            again: owed,
         }));
     }
 
@@ -215,6 +227,7 @@ impl Line {
                 self.backoff = FIRST_BACKOFF;
             }
             let (owed, jobs) = open.connection.into_unanswered();
+            self.owed.keep(open.again);
             self.owed.keep(owed);
             jobs.into_iter().for_each(|job| self.fail(job));
         }
@@ -259,11 +272,11 @@ impl Open {
         self.connection.out.len() - self.written
     }
 
-    fn write(&mut self, jobs: impl IntoIterator<Item = Job>) {
+    fn write(&mut self, jobs: impl IntoIterator<Item = Job>, copies: &mut Copies) {
         if !self.connection.is_busy() {
             self.silent_ticks = 0;
         }
-        self.connection.write(jobs, Vec::new());
+        self.connection.write(jobs, Vec::new(), copies);
     }
 
     /// Ready with the reason when the connection has ended.
@@ -317,6 +330,9 @@ impl Open {
 
     /// Looks after the connection: gives up a silent one, keeps an idle one under watch.
     fn tick(&mut self) -> Result<(), MemberError> {
+        if self.connection.was_answered() && !self.again.is_empty() {
+            self.connection.write([], std::mem::take(&mut self.again), &mut Copies::default());
+        }
         if self.connection.is_busy() {
             self.silent_ticks += 1;
             let is_dead = self.silent_ticks >= SILENT_TICKS;

@@ -4,11 +4,12 @@ use super::job::{Job, Link};
 use super::line::Line;
 use super::wire::Rights;
 use super::{Endpoint, Guard, Machine};
-use crate::redlock::{Answers, BoxFuture, Command, LockMember, MemberError, MemberName, Slot};
+use crate::redlock::{Answers, BoxFuture, Command, Expiry, LockMember, MemberError, MemberName, Slot};
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// What the user of a connection may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +119,10 @@ impl LockMember for RedisMember {
             return;
         }
         self.inbox.put(Job { commands: Arc::clone(commands), slot });
+    }
+
+    fn watch(&self, deadline: Instant, expiry: &Expiry) -> bool {
+        !self.has_ended() && self.inbox.hub().deadlines().add(deadline, expiry)
     }
 
     fn flush(&self) {

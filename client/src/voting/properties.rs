@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::connection::Connection;
+use super::copies::Copies;
 use super::job::Job;
 use super::resp::Value;
 use super::wire;
@@ -72,10 +73,10 @@ proptest! {
     #[test]
     fn any_bytes_end_a_connection_or_are_read(bytes in vec(prop_oneof![any::<u8>(), prop::sample::select(b"+-:$*0123\r\n".to_vec())], 0..80)) {
         let clock = std::sync::Arc::new(crate::time::SystemClock);
-        for rights in [wire::Rights::Full, wire::Rights::Direct] {
+        for rights in [wire::Rights::Full, wire::Rights::Direct, wire::Rights::Reader] {
             let mut connection = Connection::new(clock.clone(), rights, "alias".into());
             let jobs = commands().map(|command| Job { commands: [command].into(), slot: Slot::of_nobody() });
-            connection.write(jobs, Vec::new());
+            connection.write(jobs, Vec::new(), &mut Copies::default());
             if let Ok(used) = connection.read(&bytes) {
                 prop_assert!(used <= bytes.len());
             }

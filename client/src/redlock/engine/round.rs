@@ -5,12 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 /// One request to many members, and their answers as they come. What is not waited for is executed all the same.
 pub(super) struct Round {
     answers: Collected,
-    deadline: Pin<Box<Sleep>>,
+    deadline: Instant,
+    /// Unless the members' task sees to the deadline.
+    timer: Option<Pin<Box<Sleep>>>,
     has_grace: bool,
 }
 
@@ -37,18 +39,35 @@ impl Round {
         for (index, elector) in asked {
             elector.member.submit(&commands(index), answers.slot(index));
         }
+        let electors = electorate.electors();
+        let (deadline, expiry) = (sleep(timeout).deadline(), answers.expiry());
+        let is_watched = electors.iter().any(|elector| elector.member.watch(deadline, &expiry));
         // Woken once for all that was put.
-        electorate.electors().iter().for_each(|elector| elector.member.flush());
-        Self { answers, deadline: Box::pin(sleep(timeout)), has_grace: false }
+        electors.iter().for_each(|elector| elector.member.flush());
+        let timer = (!is_watched).then(|| Box::pin(sleep_until(deadline)));
+        Self { answers, deadline, timer, has_grace: false }
     }
 
     /// The next answer; `None` when all have answered or the time has passed.
     pub(super) async fn next(&mut self) -> Option<(usize, Answer)> {
         poll_fn(|cx| match self.answers.poll_next(cx) {
-            Poll::Pending => self.deadline.as_mut().poll(cx).map(|()| None),
+            Poll::Pending => self.poll_deadline(cx).map(|()| None),
             ready => ready,
         })
         .await
+    }
+
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.timer.is_none() {
+            if Instant::now() >= self.deadline {
+                return Poll::Ready(());
+            }
+            if !self.answers.is_unwatched() {
+                return Poll::Pending;
+            }
+        }
+        let deadline = self.deadline;
+        self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline))).as_mut().poll(cx)
     }
 
     /// The next answer if it is there already.
@@ -65,8 +84,15 @@ impl Round {
             return;
         }
         let end = sleep(grace).deadline();
-        if end < self.deadline.deadline() {
-            self.deadline.as_mut().reset(end);
+        if end < self.deadline {
+            self.deadline = end;
+            self.timer = Some(Box::pin(sleep_until(end)));
         }
+    }
+}
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        self.answers.leave();
     }
 }

@@ -15,7 +15,7 @@ fn connection(rights: Rights) -> Connection {
 /// One that has learned who its process is.
 fn open() -> Connection {
     let mut connection = connection(Rights::Full);
-    connection.write([], Vec::new());
+    connection.write([], Vec::new(), &mut Copies::default());
     let loaded = "$4\r\nsha1\r\n".repeat(8);
     let replies = format!("{loaded}$10\r\nrun_id:abc\r\n+OK\r\n");
     assert_eq!(connection.read(replies.as_bytes()), Ok(replies.len()));
@@ -52,7 +52,7 @@ fn a_vote_in_plain_commands_counts_with_the_time_behind_it() {
     let mut connection = open();
     let (first, mut answer) = job(vec![acquire()]);
     let (second, mut other) = job(vec![acquire()]);
-    connection.write([first, second], Vec::new());
+    connection.write([first, second], Vec::new(), &mut Copies::default());
     let written = String::from_utf8(connection.out.clone()).unwrap();
     let order = ["SET", "INCR", "SET", "INCR", "TIME"];
     let words: Vec<_> = written.split("\r\n").filter(|word| order.contains(word)).collect();
@@ -70,7 +70,7 @@ fn a_vote_in_plain_commands_counts_with_the_time_behind_it() {
 fn the_number_behind_a_refused_set_counts_for_nothing() {
     let mut connection = open();
     let (asked, mut answer) = job(vec![acquire()]);
-    connection.write([asked], Vec::new());
+    connection.write([asked], Vec::new(), &mut Copies::default());
     connection.read(format!("$-1\r\n:9\r\n{TIME}").as_bytes()).unwrap();
     assert!(answered(&mut answer).is_none(), "what is there is looked at");
     connection.read(format!("*3\r\n$6\r\nstring\r\n$1\r\nw\r\n:500\r\n{TIME}").as_bytes()).unwrap();
@@ -85,7 +85,7 @@ fn the_number_behind_a_refused_set_counts_for_nothing() {
 fn a_user_that_may_not_incr_votes_by_script_from_then_on() {
     let mut connection = open();
     let (asked, mut answer) = job(vec![acquire()]);
-    connection.write([asked], Vec::new());
+    connection.write([asked], Vec::new(), &mut Copies::default());
     connection.out.clear();
     connection.read(format!("+OK\r\n-NOPERM no\r\n{TIME}").as_bytes()).unwrap();
     // The key is ours already: it is released before the script tries.
@@ -95,7 +95,7 @@ fn a_user_that_may_not_incr_votes_by_script_from_then_on() {
     assert!(matches!(replies(&mut answer)[..], [Reply::Acquired { time: Some(_), .. }]));
     connection.out.clear();
     let (asked, _answer) = job(vec![acquire()]);
-    connection.write([asked], Vec::new());
+    connection.write([asked], Vec::new(), &mut Copies::default());
     assert!(String::from_utf8(connection.out.clone()).unwrap().contains("EVALSHA"));
 }
 
@@ -103,7 +103,7 @@ fn a_user_that_may_not_incr_votes_by_script_from_then_on() {
 fn a_set_without_its_number_is_no_vote() {
     let mut connection = open();
     let (asked, mut answer) = job(vec![acquire()]);
-    connection.write([asked], Vec::new());
+    connection.write([asked], Vec::new(), &mut Copies::default());
     connection.read(format!("+OK\r\n-OOM no\r\n{TIME}").as_bytes()).unwrap();
     assert_eq!(replies(&mut answer), [Reply::Failed(MemberError::OutOfMemory)]);
 }
@@ -112,7 +112,7 @@ fn a_set_without_its_number_is_no_vote() {
 fn no_answer_counts_before_the_process_is_known() {
     let mut connection = connection(Rights::Full);
     let (asked, mut answer) = job(vec![acquire()]);
-    connection.write([asked], Vec::new());
+    connection.write([asked], Vec::new(), &mut Copies::default());
     let fenced = "-NOPERM no\r\n".repeat(13);
     assert_eq!(connection.read(fenced.as_bytes()), Ok(fenced.len()));
     assert_eq!(answered(&mut answer), Some(Err(MemberError::Fenced)));
@@ -123,7 +123,7 @@ fn no_answer_counts_before_the_process_is_known() {
 fn a_job_without_commands_is_answered_too_and_what_was_not_asked_for_ends_the_connection() {
     let mut connection = open();
     let (asked, mut answer) = job(Vec::new());
-    connection.write([asked], Vec::new());
+    connection.write([asked], Vec::new(), &mut Copies::default());
     connection.read(b"+PONG\r\n").unwrap();
     assert_eq!(replies(&mut answer), []);
     assert!(connection.read(b"+OK\r\n").is_err());
@@ -134,7 +134,7 @@ fn releases_that_were_not_answered_are_given_back() {
     let mut connection = open();
     let release = Command::Release { key: "k".into(), value: LockValue::from_text("v") };
     let (asked, mut answer) = job(vec![acquire()]);
-    connection.write([asked], vec![release.clone()]);
+    connection.write([asked], vec![release.clone()], &mut Copies::default());
     let (owed, jobs) = connection.into_unanswered();
     assert_eq!((owed, jobs.len()), (vec![release], 1));
     drop(jobs);

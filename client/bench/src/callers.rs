@@ -1,0 +1,130 @@
+//! Programs that lock as fast as they can: the floor, this client, and rslock. Callers are spawned tasks, those of the rival, too.
+
+use crate::floor::Floor;
+use crate::measure::{Measured, Meter, now};
+use crate::servers::Servers;
+use redlock_client::Client;
+use redlock_client::time::Boottime;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+pub(crate) const TTL: Duration = Duration::from_secs(10);
+/// The hold of the contention row.
+const HOLD: Duration = Duration::from_millis(5);
+const CONTENDERS: usize = 8;
+
+pub(crate) fn run_floor(servers: &Servers, workers: usize, time: Duration) -> io::Result<Measured> {
+    let mut floor = Floor::connect(&servers.ports)?;
+    let meter = Meter::start(servers);
+    let until = now() + time;
+    let cycles = floor.run(workers, || now() >= until)?;
+    Ok(meter.stop(Measured { cycles, ..Measured::default() }))
+}
+
+/// Cycles of one caller of this client, until the time has passed.
+async fn cycles(client: Client, key: String, until: Boottime) -> Measured {
+    let mut measured = Measured::default();
+    while now() < until {
+        let started = now();
+        let Ok(guard) = client.try_acquire(key.as_str(), TTL).await else {
+            measured.failed += 1;
+            continue;
+        };
+        let held = now();
+        let _ = guard.release().await;
+        measured.acquires.push(held.since(started));
+        measured.releases.push(now().since(held));
+        measured.cycles += 1;
+    }
+    measured
+}
+
+/// The same with rslock, which tries once.
+async fn rslock_cycles(manager: rslock::LockManager, key: String, until: Boottime) -> Measured {
+    let mut measured = Measured::default();
+    while now() < until {
+        let started = now();
+        let Ok(lock) = manager.lock(key.as_str(), TTL).await else {
+            measured.failed += 1;
+            continue;
+        };
+        let held = now();
+        manager.unlock(&lock).await;
+        measured.acquires.push(held.since(started));
+        measured.releases.push(now().since(held));
+        measured.cycles += 1;
+    }
+    measured
+}
+
+/// Callers as tasks of their own.
+async fn spawned<F: Future<Output = Measured> + Send + 'static>(
+    servers: &Servers,
+    callers: impl Iterator<Item = F>,
+) -> Measured {
+    let meter = Meter::start(servers);
+    let tasks: Vec<_> = callers.map(tokio::spawn).collect();
+    let mut all = Measured::default();
+    for task in tasks {
+        all.add(task.await.unwrap());
+    }
+    meter.stop(all)
+}
+
+/// `workers` callers, shared among the clients.
+pub(crate) async fn run_clients(servers: &Servers, clients: &[Client], workers: usize, time: Duration) -> Measured {
+    let until = now() + time;
+    let caller = |n: usize| cycles(clients[n % clients.len()].clone(), format!("key{n}"), until);
+    spawned(servers, (0..workers).map(caller)).await
+}
+
+pub(crate) async fn run_rslock(
+    servers: &Servers,
+    manager: &rslock::LockManager,
+    workers: usize,
+    time: Duration,
+) -> Measured {
+    let until = now() + time;
+    spawned(servers, (0..workers).map(|n| rslock_cycles(manager.clone(), format!("key{n}"), until))).await
+}
+
+pub(crate) fn rslock(servers: &Servers) -> rslock::LockManager {
+    let mut manager = rslock::LockManager::new(servers.urls());
+    manager.set_retry(0, Duration::from_millis(1));
+    manager
+}
+
+/// How often eight contenders for one key get it, per second, and the most successful against the least. Without a client they take
+/// turns in this process: hold times are measured, not assumed.
+pub(crate) async fn contend(client: Option<&Client>, time: Duration) -> (f64, f64) {
+    let until = now() + time;
+    let one_at_a_time = Arc::new(tokio::sync::Mutex::new(()));
+    let counts: Vec<_> = (0..CONTENDERS).map(|_| Arc::new(AtomicU64::new(0))).collect();
+    let started = now();
+    let contender = |count: &Arc<AtomicU64>| {
+        let (client, count, alone) = (client.cloned(), Arc::clone(count), Arc::clone(&one_at_a_time));
+        tokio::spawn(async move {
+            while now() < until {
+                if let Some(client) = &client {
+                    let Ok(guard) = client.acquire("contended", TTL, TTL).await else { continue };
+                    tokio::time::sleep(HOLD).await;
+                    let _ = guard.release().await;
+                } else {
+                    let _held = alone.lock().await;
+                    tokio::time::sleep(HOLD).await;
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    };
+    for task in counts.iter().map(contender).collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    let counts: Vec<_> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+    let all: u64 = counts.iter().sum();
+    let (most, least) = (counts.iter().max().copied().unwrap_or(0), counts.iter().min().copied().unwrap_or(0));
+    (all as f64 / now().since(started).as_secs_f64(), most as f64 / least.max(1) as f64)
+}

@@ -1,0 +1,113 @@
+//! What is measured, and how figures are made of it.
+
+use crate::servers::{self, Servers, Totals};
+use redlock_client::time::{Boottime, Clock, SystemClock};
+use std::time::Duration;
+
+/// How many cycles in how long, and how long single operations took.
+#[derive(Clone, Default)]
+pub(crate) struct Measured {
+    pub(crate) cycles: u64,
+    /// Attempts that were not granted, for whatever reason.
+    pub(crate) failed: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) acquires: Vec<Duration>,
+    pub(crate) releases: Vec<Duration>,
+    /// Microseconds per cycle.
+    cpu_client: f64,
+    cpu_servers: f64,
+    /// Of all servers, per cycle.
+    commands: f64,
+    reads: f64,
+    pub(crate) scripts: f64,
+}
+
+impl Measured {
+    pub(crate) fn per_cycle(&self) -> f64 {
+        self.elapsed.as_secs_f64() * 1e6 / self.cycles.max(1) as f64
+    }
+
+    pub(crate) fn rate(&self) -> f64 {
+        self.cycles as f64 / self.elapsed.as_secs_f64()
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.cycles += other.cycles;
+        self.failed += other.failed;
+        self.acquires.extend(other.acquires);
+        self.releases.extend(other.releases);
+    }
+}
+
+pub(crate) fn now() -> Boottime {
+    SystemClock.boottime()
+}
+
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+pub(crate) fn quantile(measured: &[Measured], of: fn(&Measured) -> &Vec<Duration>, part: f64) -> f64 {
+    let mut values: Vec<Duration> = measured.iter().flat_map(|one| of(one).iter().copied()).collect();
+    values.sort_unstable();
+    let index = ((values.len() as f64 * part) as usize).min(values.len().saturating_sub(1));
+    values.get(index).copied().unwrap_or_default().as_secs_f64()
+}
+
+pub(crate) fn per_cycle(measured: &[Measured]) -> f64 {
+    median(measured.iter().map(Measured::per_cycle).collect())
+}
+
+pub(crate) fn rate(measured: &[Measured]) -> f64 {
+    median(measured.iter().map(Measured::rate).collect())
+}
+
+/// The median of the ratios of two programs, round by round: the machine is most alike within a round.
+pub(crate) fn ratio(these: &[Measured], those: &[Measured], of: fn(&Measured) -> f64) -> f64 {
+    median(these.iter().zip(those).map(|(this, that)| of(this) / of(that)).collect())
+}
+
+/// One line about a cell.
+pub(crate) fn describe(what: &str, measured: &[Measured]) -> String {
+    let each = |of: fn(&Measured) -> f64| median(measured.iter().map(of).collect());
+    let failed: u64 = measured.iter().map(|one| one.failed).sum();
+    let failed = if failed > 0 { format!("; {failed} not granted") } else { String::new() };
+    format!(
+        "{what}: {:.0} µs per cycle, {:.0} cycles/s; CPU per cycle: client {:.0} µs, servers {:.0} µs; {:.1} commands in {:.2} reads{failed}",
+        per_cycle(measured),
+        rate(measured),
+        each(|one| one.cpu_client),
+        each(|one| one.cpu_servers),
+        each(|one| one.commands),
+        each(|one| one.reads),
+    )
+}
+
+pub(crate) struct Meter<'a> {
+    servers: &'a Servers,
+    started: Boottime,
+    own: u64,
+    theirs: u64,
+    totals: Totals,
+}
+
+impl<'a> Meter<'a> {
+    pub(crate) fn start(servers: &'a Servers) -> Self {
+        let totals = servers.totals();
+        Self { servers, started: now(), own: servers::cpu_ticks("self"), theirs: servers.cpu_ticks(), totals }
+    }
+
+    pub(crate) fn stop(self, mut measured: Measured) -> Measured {
+        measured.elapsed = now().since(self.started);
+        let each = |total: u64| total as f64 / measured.cycles.max(1) as f64;
+        // A tick is a hundredth of a second.
+        let cpu_client = each(servers::cpu_ticks("self") - self.own) * 10_000.0;
+        let cpu_servers = each(self.servers.cpu_ticks() - self.theirs) * 10_000.0;
+        let totals = self.servers.totals();
+        let commands = each(totals.commands.saturating_sub(self.totals.commands));
+        let reads = each(totals.reads.saturating_sub(self.totals.reads));
+        let scripts = each(totals.scripts.saturating_sub(self.totals.scripts));
+        Measured { cpu_client, cpu_servers, commands, reads, scripts, ..measured }
+    }
+}

@@ -1,0 +1,64 @@
+//! What happens to a client's locks, for metrics and logs.
+
+use super::error::NotAcquired;
+use crate::redlock::{FencingToken, LockKey};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Something that has happened to a lock of this client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// An attempt was granted.
+    Acquired {
+        /// The lock's key.
+        key: &'a LockKey,
+        /// Zero without tokens.
+        token: FencingToken,
+        /// From the first request to the decision.
+        took: Duration,
+    },
+    /// An attempt was not granted.
+    NotAcquired {
+        /// The lock's key.
+        key: &'a LockKey,
+        /// Why.
+        error: &'a NotAcquired,
+        /// From the first request to the decision.
+        took: Duration,
+    },
+    /// A lock with a guard was renewed.
+    Renewed {
+        /// The lock's key.
+        key: &'a LockKey,
+    },
+    /// A lock with a guard was lost.
+    Lost {
+        /// The lock's key.
+        key: &'a LockKey,
+    },
+}
+
+/// Who is told of events. Nobody by default.
+#[derive(Clone, Default)]
+pub(super) struct Observer(Option<Arc<dyn Fn(Event<'_>) + Send + Sync>>);
+
+impl Observer {
+    pub(super) fn new(observe: impl Fn(Event<'_>) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(observe)))
+    }
+
+    /// Nothing is made of an event that nobody hears of.
+    pub(super) fn tell_with<'a>(&self, event: impl FnOnce() -> Event<'a>) {
+        if let Some(observe) = &self.0 {
+            observe(event());
+        }
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Observer").field(&self.0.is_some()).finish()
+    }
+}
