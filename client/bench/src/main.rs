@@ -9,7 +9,7 @@ mod servers;
 mod table;
 
 use callers::{TTL, contend, rslock, run_clients, run_floor, run_rslock};
-use measure::{Measured, describe, now, quantile, rate, ratio};
+use measure::{Measured, describe, now, quantile, ratio};
 use redlock_client::{Client, NotAcquired};
 use servers::Servers;
 use std::path::Path;

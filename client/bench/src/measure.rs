@@ -14,11 +14,11 @@ pub(crate) struct Measured {
     pub(crate) acquires: Vec<Duration>,
     pub(crate) releases: Vec<Duration>,
     /// Microseconds per cycle.
-    cpu_client: f64,
-    cpu_servers: f64,
+    pub(crate) cpu_client: f64,
+    pub(crate) cpu_servers: f64,
     /// Of all servers, per cycle.
-    commands: f64,
-    reads: f64,
+    pub(crate) commands: f64,
+    pub(crate) reads: f64,
     pub(crate) scripts: f64,
 }
 
