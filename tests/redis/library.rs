@@ -246,11 +246,8 @@ async fn a_client_cannot_lower_delete_read_or_overflow_the_counter() {
             cmd.arg(word);
         });
         let answer = cmd.query_async::<redis::Value>(&mut connection).await;
-        let refused = answer.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        assert!(
-            refused.contains("NOPERM") || refused.contains("ACL") || refused.contains("can't run"),
-            "{command}: {answer:?}"
-        );
+        let refused = answer.as_ref().err().map(|error| error.to_string().to_lowercase()).unwrap_or_default();
+        assert!(refused.contains("noperm") || refused.contains("can't"), "{command}: {answer:?}");
     }
     let value = fresh_value();
     assert_eq!(quorum.granted("k", &value).await.token.get(), before.get() + 1, "it has not moved");
