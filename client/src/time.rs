@@ -77,6 +77,12 @@ impl UnixMicros {
     }
 }
 
+/// Now, on the clock that tokio's timers go by. For deadlines of requests, never for a validity.
+#[expect(clippy::disallowed_methods, reason = "timers go by this clock, also where a test holds it still")]
+pub(crate) fn timers_now() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}
+
 /// Where the core gets its time from.
 pub trait Clock: Send + Sync + 'static {
     /// `CLOCK_BOOTTIME`.

@@ -36,6 +36,9 @@ async fn voting(client: &Client) {
     }
 }
 
+/// One kind of durations among those that were measured.
+type Durations = fn(&Measured) -> &Vec<Duration>;
+
 /// The programs of a run.
 struct Bench {
     servers: Servers,
@@ -107,7 +110,7 @@ impl Bench {
                 voting(client).await;
             }
             table.cell(describe(&format!("sequential, {count} of {MEMBERS} frozen, this client"), &frozen));
-            let operations: [(&str, fn(&Measured) -> &Vec<Duration>); 2] =
+            let operations: [(&str, Durations); 2] =
                 [("acquire", |one| &one.acquires), ("release", |one| &one.releases)];
             for (what, of) in operations {
                 for (name, part, bound) in [("p50", 0.5, 1.2), ("p99", 0.99, 1.5)] {

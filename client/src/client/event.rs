@@ -40,9 +40,11 @@ pub enum Event<'a> {
     },
 }
 
+type Observe = dyn Fn(Event<'_>) + Send + Sync;
+
 /// Who is told of events. Nobody by default.
 #[derive(Clone, Default)]
-pub(super) struct Observer(Option<Arc<dyn Fn(Event<'_>) + Send + Sync>>);
+pub(super) struct Observer(Option<Arc<Observe>>);
 
 impl Observer {
     pub(super) fn new(observe: impl Fn(Event<'_>) + Send + Sync + 'static) -> Self {

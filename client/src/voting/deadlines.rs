@@ -2,6 +2,7 @@
 //! made and dropped thirty thousand times a second wakes the runtime as often.
 
 use crate::redlock::Expiry;
+use crate::time::timers_now;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::future::Future;
@@ -90,9 +91,9 @@ pub(super) struct Alarm(Option<Pin<Box<Sleep>>>);
 
 impl Alarm {
     /// Wakes rounds whose time has come, and sees to it that the task is polled when the next one is due. It rings too early rather
-    /// than being set anew for each round.
+    /// than being set again for each round.
     pub(super) fn poll(&mut self, deadlines: &Deadlines, cx: &mut Context<'_>) {
-        while let Some(next) = deadlines.expire(Instant::now()) {
+        while let Some(next) = deadlines.expire(timers_now()) {
             let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(next)));
             if timer.is_elapsed() || timer.deadline() > next {
                 timer.as_mut().reset(next);
@@ -115,7 +116,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn rounds_are_woken_at_their_deadlines_in_whatever_order_they_came() {
-        let (deadlines, begin) = (Deadlines::default(), Instant::now());
+        let (deadlines, begin) = (Deadlines::default(), timers_now());
         let wait = async |millis: u64, is_over: bool| {
             let collected = Collected::of(1, 1);
             let _slot = collected.slot(0);
@@ -126,7 +127,7 @@ mod tests {
             }
             let woken = |cx: &mut Context<'_>| {
                 let is_pending = collected.poll_next(cx).is_pending();
-                if is_pending && Instant::now() < deadline { Poll::Pending } else { Poll::Ready(()) }
+                if is_pending && timers_now() < deadline { Poll::Pending } else { Poll::Ready(()) }
             };
             poll_fn(woken).await;
             begin.elapsed().as_millis()
@@ -145,9 +146,9 @@ mod tests {
     fn rounds_are_told_when_the_task_ends() {
         let deadlines = Deadlines::default();
         let collected = Collected::of(1, 1);
-        assert!(deadlines.add(Instant::now(), &collected.expiry()));
+        assert!(deadlines.add(timers_now(), &collected.expiry()));
         deadlines.end();
         assert!(collected.is_unwatched());
-        assert!(!deadlines.add(Instant::now(), &collected.expiry()));
+        assert!(!deadlines.add(timers_now(), &collected.expiry()));
     }
 }

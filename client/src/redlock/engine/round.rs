@@ -1,5 +1,6 @@
 use crate::redlock::slot::{Answer, Collected};
 use crate::redlock::{Command, Elector, Electorate};
+use crate::time::timers_now;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ impl Round {
 
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.timer.is_none() {
-            if Instant::now() >= self.deadline {
+            if timers_now() >= self.deadline {
                 return Poll::Ready(());
             }
             if !self.answers.is_unwatched() {
