@@ -96,6 +96,9 @@ pub struct View<'a> {
     /// Scripts have kept the process busy for so long that only its end helps.
     /// It is also this member's turn: members are restarted for this one at a time.
     pub stuck: bool,
+    /// No status of its pod will tell in which container the process runs that is seen.
+    /// So nobody could tell later when it has ended.
+    pub untold: bool,
     /// Where the process that is seen runs, as far as that is known now. `None` leaves the record as it is.
     pub seen: Option<&'a Process>,
 }
@@ -261,7 +264,7 @@ fn waiting(view: &View<'_>, sight: &Sight) -> FenceStep {
     if !recorded {
         return fenced(first_or_restarted(view.record), Some(may_vote_at), false);
     }
-    if is_to_end(view.record, sight) {
+    if is_to_end(view.record, sight) || view.untold {
         return FenceStep::RestartProcess;
     }
     if view.clock_jumped {

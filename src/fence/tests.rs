@@ -69,6 +69,7 @@ fn view<'a>(
         epoch_raised: true,
         clock_jumped: false,
         stuck: false,
+        untold: false,
         seen: None,
     }
 }

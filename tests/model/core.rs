@@ -66,6 +66,7 @@ pub(crate) fn admits(seen_for: u8, delay: u8) -> bool {
         epoch_raised: true,
         clock_jumped: false,
         stuck: false,
+        untold: false,
         seen: None,
     });
     step == FenceStep::Admit

@@ -117,6 +117,7 @@ impl Quorum {
                     epoch_raised: true,
                     clock_jumped: false,
                     stuck: false,
+                    untold: false,
                     seen: None,
                 });
                 if matches!(step, FenceStep::Nothing | FenceStep::Wait { .. }) {

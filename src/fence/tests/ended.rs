@@ -48,6 +48,25 @@ fn a_process_that_a_script_keeps_busy_is_recorded_and_ended_and_its_successor_wa
 }
 
 #[test]
+fn a_process_of_which_nobody_could_tell_later_when_it_has_ended_is_ended_before_it_votes() {
+    let step = |record: &Record, users, untold| {
+        decide(&View { untold, ..view(90_000, record, &seen("a", 0, users), &Verdict::None, None) })
+    };
+    let fenced = record(State::Fenced, "a");
+    assert_eq!(step(&fenced, Users::Closed, true), FenceStep::RestartProcess);
+    assert_eq!(step(&fenced, Users::Closed, false), FenceStep::Admit);
+    assert_eq!(
+        step(&record(State::Admitted, "a"), Users::Open, true),
+        FenceStep::Nothing,
+        "it votes, and was told apart"
+    );
+    // It is recorded and closed first.
+    for users in [Users::Open, Users::Closed] {
+        assert!(matches!(step(&record(State::Fenced, "b"), users, true), FenceStep::WriteFenced { .. }));
+    }
+}
+
+#[test]
 fn a_process_whose_clock_was_stepped_is_fenced_and_ended_and_never_admitted_again() {
     let admitted = record(State::Admitted, "a");
     let jumped = |record: &Record, reach: &Reach, clock_jumped, now| {
@@ -61,6 +80,7 @@ fn a_process_whose_clock_was_stepped_is_fenced_and_ended_and_never_admitted_agai
             epoch_raised: true,
             clock_jumped,
             stuck: false,
+            untold: false,
             seen: None,
         })
     };

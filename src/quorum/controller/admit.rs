@@ -17,6 +17,7 @@ use crate::api::{MilliTime, RedisQuorum};
 use crate::fence::{FenceStep, Reason};
 use crate::quorum::model::effective;
 use crate::quorum::model::events::QuorumEvent;
+use crate::quorum::model::facts::Shown;
 use crate::quorum::model::lists::{Lists, meets_every_majority};
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::record::{Stamps, admitted_run_id, publish_named};
@@ -54,7 +55,7 @@ pub(super) async fn admit(observer: &Observer<'_>, cluster: &Cluster<'_>, look: 
         return Ok(());
     }
     // Its death could not be told from its successor's life later.
-    if !external && (!again.is_shown || process.node_name.is_none()) {
+    if !external && (again.shown != Shown::Running || process.node_name.is_none()) {
         return Err(ActError::Unfit("its pod status does not show its container running yet").into());
     }
     let counter = restored_counter(session, observer.plan, &quorum, name, cluster.api_now()).await;

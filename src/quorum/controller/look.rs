@@ -16,7 +16,7 @@ use crate::fence::external::{ExternalView, decide_external, predecessor};
 use crate::fence::predecessor::{Facts, judge};
 use crate::fence::{Evidence, FenceStep, Process, Reach, Record, Verdict, View, decide};
 use crate::quorum::model::effective;
-use crate::quorum::model::facts::{self, Whereabouts};
+use crate::quorum::model::facts::{self, Shown, Whereabouts};
 use crate::quorum::model::plan::Plan;
 use crate::quorum::model::record::{member_named, record_named};
 use crate::quorum::model::status::{has_forgotten, memory, unfit};
@@ -51,8 +51,8 @@ pub(super) struct Look {
     pub(super) reach: Reach,
     /// The process that answers, and where it runs.
     pub(super) seen: Option<Process>,
-    /// The pod shows the very container running that `seen` is in, as far as is known.
-    pub(super) is_shown: bool,
+    /// Whether the pod shows the container of `seen`.
+    pub(super) shown: Shown,
     /// What is known of the process that `seen` has to wait for.
     pub(super) verdict: Verdict,
     epoch_raised: bool,
@@ -93,7 +93,7 @@ impl<'a> Sights<'a> {
     pub(super) async fn look(&self, link: &Arc<MemberLink>, quorum: Arc<RedisQuorum>) -> Result<Look, Error> {
         let (now, view, name) = (self.context.clock.monotonic(), link.view(), link.name().as_str());
         let record = record_named(quorum.status.as_ref(), name);
-        let (reach, seen, is_shown, verdict) = match link.plan().is_external() {
+        let (reach, seen, shown, verdict) = match link.plan().is_external() {
             true => self.at_external(&record, &view, now),
             false => self.at_pod(link, &quorum, &record, &view, now).await?,
         };
@@ -109,13 +109,18 @@ impl<'a> Sights<'a> {
             view,
             reach,
             seen,
-            is_shown,
+            shown,
             verdict,
         })
     }
 
     /// Neither pod nor node tells of it.
-    fn at_external(&self, record: &Record, view: &LinkView, now: Monotonic) -> (Reach, Option<Process>, bool, Verdict) {
+    fn at_external(
+        &self,
+        record: &Record,
+        view: &LinkView,
+        now: Monotonic,
+    ) -> (Reach, Option<Process>, Shown, Verdict) {
         let reach = view.processes.reach(true, now);
         let seen = match &reach {
             Reach::Seen(sight) => Some(Process {
@@ -128,7 +133,7 @@ impl<'a> Sights<'a> {
             _ => None,
         };
         let verdict = predecessor(record, seen.as_ref().map(|seen| &seen.run_id));
-        (reach, seen, true, verdict)
+        (reach, seen, Shown::Running, verdict)
     }
 
     async fn at_pod(
@@ -138,7 +143,7 @@ impl<'a> Sights<'a> {
         record: &Record,
         view: &LinkView,
         now: Monotonic,
-    ) -> Result<(Reach, Option<Process>, bool, Verdict), Error> {
+    ) -> Result<(Reach, Option<Process>, Shown, Verdict), Error> {
         let pod = self.pod_of(link, quorum);
         // The link has not followed to a new pod yet: the process that it saw is not in this one.
         let elsewhere = pod.as_ref().is_some_and(|pod| view.pod_uid.is_some() && view.pod_uid != pod.uid());
@@ -148,15 +153,16 @@ impl<'a> Sights<'a> {
             Reach::Seen(_) | Reach::Lost { .. } if elsewhere => Reach::Connecting { since: now },
             reach => reach,
         };
-        let seen = match &reach {
-            Reach::Seen(sight) => Some(self.whereabouts(link, view, &sight.run_id, pod.as_deref(), record)),
-            _ => None,
+        let (seen, shown) = match &reach {
+            Reach::Seen(sight) => {
+                let (process, shown) = self.whereabouts(link, view, &sight.run_id, pod.as_deref(), record);
+                (Some(process), shown)
+            }
+            _ => (None, Shown::NotYet),
         };
-        let shown = pod.as_deref().and_then(facts::running_container);
-        let is_shown = shown.is_some() && seen.as_ref().and_then(|seen| seen.container_id.as_deref()) == shown;
         let threat = record.threat_to(seen.as_ref().map(|seen| &seen.run_id));
         let verdict = self.verdict(quorum, threat, pod.as_deref()).await?;
-        Ok((reach, seen, is_shown, verdict))
+        Ok((reach, seen, shown, verdict))
     }
 
     pub(super) fn pod_of(&self, link: &MemberLink, quorum: &RedisQuorum) -> Option<Arc<Pod>> {
@@ -171,7 +177,7 @@ impl<'a> Sights<'a> {
         run_id: &RunId,
         pod: Option<&Pod>,
         record: &Record,
-    ) -> Process {
+    ) -> (Process, Shown) {
         let pod_uid = view.pod_uid.as_deref().unwrap_or_default();
         let gone = self.context.pods.departed(pod_uid);
         let asked = view.observation.as_ref().map(|answer| answer.clock.sent);
@@ -263,6 +269,7 @@ impl Look {
                 epoch_raised: self.epoch_raised,
                 clock_jumped: self.clock_jumped,
                 stuck: self.stuck,
+                untold: self.shown == Shown::Never,
                 seen: self.seen.as_ref(),
             });
         }

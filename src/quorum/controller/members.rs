@@ -139,7 +139,8 @@ async fn keep_memory(cluster: &Cluster<'_>, look: &Look) -> Result<(), Error> {
 /// Deletes the pod of a process that must end.
 ///
 /// Its clock was stepped, so its keys end at wrong moments and must go, and the operator's Redis user cannot shut a
-/// process down. Or a script keeps it busy. The pod is deleted by its UID, so that no later pod is meant.
+/// process down. Or a script keeps it busy. Or nobody could tell later when it has ended, since no status of its pod will show its
+/// container. The pod is deleted by its UID, so that no later pod is meant.
 async fn restart_process(observer: &Observer<'_>, cluster: &Cluster<'_>, look: &Look) -> Result<(), Error> {
     let Some(process) = look.seen.as_ref().or_else(|| look.record.may_be_open()) else { return Ok(()) };
     let pod = observer.sights.pod_of(&look.link, &look.quorum);

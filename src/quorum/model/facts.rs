@@ -64,12 +64,26 @@ pub struct Whereabouts<'a> {
     pub record: &'a Record,
 }
 
-/// Where a process runs. `node` tells what is known of the node with a name; `is_shared` whether IDs are shown by several.
+/// Whether the pod's status shows the container of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// It shows the container, running.
+    Running,
+    /// A later status may show it.
+    NotYet,
+    /// No later status can. The pod shows another container, and does not say that the recorded one has ended: it restarted twice
+    /// between two statuses, or the runtime has lost sight of a container.
+    Never,
+}
+
+/// Where a process runs, and whether its pod shows that.
+///
+/// `node` tells what is known of the node with a name; `is_shared` whether IDs are shown by several.
 pub fn process(
     of: &Whereabouts<'_>,
     node: impl Fn(&str) -> Option<NodeIdentity>,
     is_shared: impl Fn(&Machine) -> bool,
-) -> Process {
+) -> (Process, Shown) {
     let recorded = of.record.process.as_ref().filter(|known| known.run_id == *of.run_id && known.pod_uid == of.pod_uid);
     // A container that another process of the pod was in has ended with that one.
     let others = [&of.record.process, &of.record.predecessor].into_iter().flatten();
@@ -82,23 +96,29 @@ pub fn process(
     // what was recorded stays until that container is known to have ended, and of a process that is new nothing is recorded where such
     // a container may be its own.
     let known = recorded.and_then(|recorded| recorded.container_id.as_deref());
-    let may_be_lost = || taken.is_empty() && its_pod.is_some_and(has_lost_a_container);
     let may_be_in_shown = match known {
         Some(known) => its_pod.is_some_and(|pod| container_state(pod, known) == ContainerEvidence::Dead),
-        None => !may_be_lost(),
+        None => !taken.is_empty() || !its_pod.is_some_and(has_lost_a_container),
     };
-    let shown = of.container.filter(|id| may_be_in_shown && !taken.contains(id));
+    let container = of.container.filter(|id| may_be_in_shown && !taken.contains(id)).or(known);
+    let present = its_pod.filter(|its_pod| of.pods[0].is_some_and(|present| present.uid() == its_pod.uid()));
+    let shown = match present.and_then(running_container) {
+        Some(running) if container == Some(running) => Shown::Running,
+        Some(_) if !may_be_in_shown => Shown::Never,
+        _ => Shown::NotYet,
+    };
     let node_name = its_pod.and_then(node_name).or_else(|| recorded?.node_name.clone());
     // Once it is recorded it stays: another machine may come under the name while the process runs on.
     let known = recorded.and_then(|recorded| recorded.node.clone());
     let node = known.or_else(|| node(node_name.as_deref()?)).map(|node| told_apart(node, is_shared));
-    Process {
+    let process = Process {
         run_id: of.run_id.clone(),
-        container_id: shown.map(str::to_owned).or_else(|| recorded?.container_id.clone()),
+        container_id: container.map(str::to_owned),
         node_name,
         node,
         pod_uid: of.pod_uid.to_owned(),
-    }
+    };
+    (process, shown)
 }
 
 /// Whether the kubelet does not know what became of the redis container before the present one.

@@ -154,6 +154,7 @@ impl Admission {
             epoch_raised: replica.raised == Some(sight.process),
             clock_jumped: false,
             stuck: false,
+            untold: false,
             seen: None,
         });
         let next = real.after(step, Some(&process(world, sight.process)), &verdict);

@@ -33,7 +33,14 @@ fn known(name: &str) -> Option<NodeIdentity> {
 /// Process `run_id` of pod-1.
 fn located(run_id: &str, pods: [Option<&Pod>; 2], container: Option<&str>, record: &Record) -> Process {
     let whereabouts = Whereabouts { run_id: &RunId::new(run_id), pod_uid: "pod-1", pods, container, record };
-    process(&whereabouts, known, |_| false)
+    process(&whereabouts, known, |_| false).0
+}
+
+/// Whether pod-1 shows the container of process `r`.
+fn shown(pod: &Pod, container: Option<&str>, record: &Record) -> Shown {
+    let whereabouts =
+        Whereabouts { run_id: &RunId::new("r"), pod_uid: "pod-1", pods: [Some(pod), None], container, record };
+    process(&whereabouts, known, |_| false).1
 }
 
 fn recorded(process: Process) -> Record {
@@ -62,10 +69,10 @@ fn a_process_whose_pod_is_gone_is_still_known_by_its_node() {
         record: &recorded(whole.clone()),
     };
     let other = |_: &str| Some(NodeIdentity { uid: "n2".into(), machine: None });
-    assert_eq!(process(&of, other, |_| false).node, Some(machine()));
+    assert_eq!(process(&of, other, |_| false).0.node, Some(machine()));
     // Its IDs turn out to be those of several: the UID is left.
     let node = NodeIdentity { machine: None, ..machine() };
-    assert_eq!(process(&of, other, |_| true).node, Some(node));
+    assert_eq!(process(&of, other, |_| true).0.node, Some(node));
 }
 
 #[test]
@@ -101,6 +108,28 @@ fn a_process_whose_container_the_runtime_has_lost_sight_of_is_not_taken_for_that
     assert_eq!(located("s", [Some(&next), None], Some("b"), &Record::default()).container_id, None);
     let before = Record { predecessor: Some(first), ..Record::default() };
     assert_eq!(located("s", [Some(&next), None], Some("b"), &before).container_id.as_deref(), Some("b"));
+}
+
+#[test]
+fn whether_a_status_will_tell_of_a_container() {
+    let running = |id: &str, last: Value| pod(redis(id, json!({"running": {}}), last));
+    let (a, b) = (running("a", json!({})), running("b", terminated("a")));
+    let in_a = recorded(located("r", [Some(&a), None], Some("a"), &Record::default()));
+    assert_eq!(shown(&a, Some("a"), &in_a), Shown::Running);
+    // It was asked before the pod showed the next container.
+    assert_eq!(shown(&b, None, &in_a), Shown::NotYet);
+    assert_eq!(shown(&b, Some("b"), &in_a), Shown::Running);
+    assert_eq!(shown(&pod(redis("a", terminated("a"), json!({}))), None, &in_a), Shown::NotYet);
+    // The container restarted twice between two statuses.
+    assert_eq!(shown(&running("c", terminated("b")), Some("c"), &in_a), Shown::Never);
+    // The runtime lost sight of the container before.
+    let lost = json!({"terminated": {"exitCode": 137, "containerID": "a", "reason": "ContainerStatusUnknown"}});
+    assert_eq!(shown(&running("b", lost.clone()), Some("b"), &in_a), Shown::Never);
+    assert_eq!(shown(&running("b", lost), Some("b"), &Record::default()), Shown::Never);
+    // The pod still shows the container of the process before.
+    let of_another =
+        Record { predecessor: Some(Process { run_id: RunId::new("q"), ..in_a.process.unwrap() }), ..Record::default() };
+    assert_eq!(shown(&a, Some("a"), &of_another), Shown::NotYet);
 }
 
 #[test]
