@@ -135,6 +135,8 @@ mod tests {
         let mut alarm = Alarm::default();
         let rounds = async { tokio::join!(wait(50, false), wait(20, false), wait(80, false), wait(50, false)) };
         let (early, (first, second, third, fourth)) = tokio::select! {
+            // The task is woken after each round that has been added.
+            biased;
             all = async { tokio::join!(timeout(Duration::from_millis(70), wait(10, true)), rounds) } => all,
             () = poll_fn(|cx| { alarm.poll(&deadlines, cx); Poll::Pending }) => unreachable!(),
         };
