@@ -28,10 +28,10 @@ pub struct GoDuration(Duration);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseDurationError {
     /// The text is not a sequence of whole numbers with units.
-    #[error("`{0}` is no duration: write whole numbers with the units ms, s, m or h, e.g. 50ms, 10s or 1m30s")]
+    #[error("`{0}` is no duration: use whole numbers with the units ms, s, m or h, e.g. 50ms, 10s or 1m30s")]
     Malformed(String),
     /// The text is well formed, the number does not fit.
-    #[error("`{0}` is too long: write less than 292 years")]
+    #[error("`{0}` is too long: use less than 292 years")]
     TooLong(String),
 }
 
@@ -205,7 +205,7 @@ impl<'de> Deserialize<'de> for MilliTime {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<'de, str>::deserialize(deserializer)?;
         text.parse().map_err(|_| {
-            de::Error::custom(format_args!("`{text}` is no time: write RFC 3339, e.g. 2026-01-01T00:00:31.250Z"))
+            de::Error::custom(format_args!("`{text}` is no time: use RFC 3339, e.g. 2026-01-01T00:00:31.250Z"))
         })
     }
 }
@@ -260,7 +260,7 @@ mod tests {
             assert_eq!(text.parse::<GoDuration>(), Err(ParseDurationError::Malformed(text.into())), "{text}");
         }
         let error = serde_json::from_str::<GoDuration>("\"10\"").unwrap_err().to_string();
-        assert!(error.contains("write whole numbers with the units ms, s, m or h"), "{error}");
+        assert!(error.contains("use whole numbers with the units ms, s, m or h"), "{error}");
     }
 
     #[test]
@@ -294,7 +294,7 @@ mod tests {
             assert_eq!(shown.parse::<MilliTime>().unwrap(), time, "a written time reads back as the same value");
         }
         let error = serde_json::from_str::<MilliTime>("\"yesterday\"").unwrap_err().to_string();
-        assert!(error.contains("write RFC 3339"), "{error}");
+        assert!(error.contains("use RFC 3339"), "{error}");
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub const DEFAULT_IMAGE: &str = "docker.io/library/redis:7.0.15";
     ),
     validation = (
         "size(self.metadata.name) <= 40 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-        "the name becomes part of Service names: write at most 40 of a-z, 0-9 and -, beginning with a letter"
+        "the name becomes part of Service names: use at most 40 of a-z, 0-9 and -, beginning with a letter"
     )
 )]
 #[serde(rename_all = "camelCase", default)]

@@ -59,7 +59,7 @@ pub(super) fn is_of_key_characters(text: &str) -> bool {
 fn malformed(text: &str) -> Problem {
     Problem::new(
         format!("{text:?} names no lock"),
-        "Write <namespace>/<key>, or <key> with -n <namespace>, or dlock/<name> for one object.",
+        "Use <namespace>/<key>, or <key> with -n <namespace>, or dlock/<name> for one object.",
     )
 }
 

@@ -63,7 +63,7 @@ impl FromStr for Wanted {
             ("gone", _) => Ok(Self::Gone),
             (_, Some(("holder", who))) if !who.is_empty() => Ok(Self::Holder(who.to_owned())),
             (_, Some(("reason", reason))) if !reason.is_empty() => Ok(Self::Reason(reason.to_owned())),
-            _ => Err("write held, free, finished, gone, holder=<identity> or reason=<reason>".into()),
+            _ => Err("use held, free, finished, gone, holder=<identity> or reason=<reason>".into()),
         }
     }
 }

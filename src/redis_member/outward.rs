@@ -54,7 +54,7 @@ impl Connect for Outward {
 
 /// The operator connects to no such address. Which one it was is not said: the names of the network are not for every user to know.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the address leads to a network that the operator refuses (docs/external.md): write another address")]
+#[error("the address leads to a network that the operator refuses (docs/external.md): set another address")]
 struct Refused;
 
 impl From<Refused> for io::Error {
@@ -76,7 +76,7 @@ pub struct NotANetwork;
 
 impl fmt::Display for NotANetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("write a range of addresses such as 10.0.0.0/8 or 2001:db8::/32")
+        f.write_str("use a range of addresses such as 10.0.0.0/8 or 2001:db8::/32")
     }
 }
 

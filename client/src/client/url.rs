@@ -21,7 +21,7 @@ pub enum UrlError {
     Scheme,
     /// A local socket.
     #[error(
-        "a member behind a local socket is not supported: independent masters run on machines of their own, write redis://host:port"
+        "a member behind a local socket is not supported: independent masters run on machines of their own: use redis://host:port"
     )]
     UnixSocket,
     /// Sentinel moves a master from one process to another, which would take a lock from its holder.
@@ -38,7 +38,7 @@ pub enum UrlError {
     #[error("databases other than 0 are not supported: leave /{0} out")]
     Database(u32),
     /// No host, a port that is none, a broken escape, or something behind the address.
-    #[error("write redis://[user:password@]host[:port]")]
+    #[error("use redis://[user:password@]host[:port]")]
     Malformed,
 }
 

@@ -15,14 +15,14 @@ fn own() -> [Rule; 6] {
         rule(
             ".members",
             "(self.members + (has(self.external) ? size(self.external) : 0)) in [1, 3, 5, 7, 9]",
-            "members and external must be an odd number together, so that a majority is clear: write 1, 3, 5, 7 or 9",
+            "members and external must be an odd number together, so that a majority is clear: set 1, 3, 5, 7 or 9 in total",
         ),
-        between("maxTTL", "1s", "1h", "write a maxTTL from 1s to 1h, e.g. 30s"),
-        between("nodeTimeout", "5ms", "5s", "write a nodeTimeout from 5ms to 5s, e.g. 50ms"),
+        between("maxTTL", "1s", "1h", "set a maxTTL from 1s to 1h, e.g. 30s"),
+        between("nodeTimeout", "5ms", "5s", "set a nodeTimeout from 5ms to 5s, e.g. 50ms"),
         rule(
             ".clockDrift",
             "duration(self.clockDrift.floor) <= duration('1s')",
-            "write a clockDrift.floor of at most 1s, e.g. 2ms",
+            "set a clockDrift.floor of at most 1s, e.g. 2ms",
         ),
         rule(
             ".keys",
@@ -32,7 +32,7 @@ fn own() -> [Rule; 6] {
         rule(
             ".allowedNamespaces",
             "(self.allowedNamespaces.from == 'Selector') == has(self.allowedNamespaces.selector)",
-            "write from: Selector together with a selector, and a selector with from: Selector only",
+            "set from: Selector together with a selector, and a selector with from: Selector only",
         ),
     ]
 }
@@ -54,7 +54,7 @@ fn clients() -> [Rule; 5] {
         rule(
             ".external",
             "!has(self.external) || self.external.all(e, self.external.exists_one(other, other.address == e.address))",
-            "two external members have the same address: write it once",
+            "two external members have the same address: list it once",
         ),
         rule(
             ".external",
@@ -77,18 +77,18 @@ fn outside() -> [Rule; 3] {
         rule(
             ".expose",
             "self.expose.type == 'None' || self.tls.mode != 'Disabled'",
-            "members that are reachable from outside need TLS: write tls: {mode: Managed} as well",
+            "members that are reachable from outside need TLS: set tls: {mode: Managed} as well",
         ),
         rule(
             ".expose",
             "self.expose.type != 'None' || \
                  (!has(self.expose.addresses) && !has(self.expose.annotations) && !has(self.expose.sourceRanges))",
-            "addresses, annotations and sourceRanges are for Services: write type: NodePort or type: LoadBalancer as well",
+            "addresses, annotations and sourceRanges are for Services: set type: NodePort or type: LoadBalancer as well",
         ),
         rule(
             ".tls",
             "(self.tls.mode == 'Secret') == has(self.tls.secretRef)",
-            "write mode: Secret together with secretRef: {name: ...}, and secretRef with mode: Secret only",
+            "set mode: Secret together with secretRef: {name: ...}, and secretRef with mode: Secret only",
         ),
     ]
 }

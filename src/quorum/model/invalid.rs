@@ -7,7 +7,7 @@ pub enum Invalid {
     #[error("the object has no {0}")]
     Incomplete(&'static str),
     /// An even number, or outside 1 to 9.
-    #[error("members and external are {0} together: write 1, 3, 5, 7 or 9")]
+    #[error("members and external are {0} together: set 1, 3, 5, 7 or 9 in total")]
     Members(i32),
     /// Two members of one name or address, or an external one named like one of the operator's own.
     #[error("external[{0}]: {1}")]
@@ -27,10 +27,10 @@ pub enum Invalid {
     #[error("clients[{0}].name may hold a-z, 0-9 and '-', and no name of the operator's own users")]
     ClientName(String),
     /// An address that is none.
-    #[error("expose.addresses: {0:?} is no address: write a host, or host:port")]
+    #[error("expose.addresses: {0:?} is no address: set a host, or host:port")]
     Address(String),
     /// A range of addresses that is none.
-    #[error("expose.sourceRanges: {0:?} is no network: write one such as 192.0.2.0/24 or 2001:db8::/32")]
+    #[error("expose.sourceRanges: {0:?} is no network: set one such as 192.0.2.0/24 or 2001:db8::/32")]
     SourceRange(String),
     /// Out of its range.
     #[error("{0} is out of range")]

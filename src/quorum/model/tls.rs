@@ -70,13 +70,13 @@ pub struct Certificate {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Unfit {
     /// A key of the Secret is missing or empty.
-    #[error("it has no {0}: write tls.crt, tls.key and ca.crt, all in PEM, as cert-manager does")]
+    #[error("it has no {0}: set tls.crt, tls.key and ca.crt, all in PEM, as cert-manager does")]
     Missing(&'static str),
     /// Something else stands there.
     #[error("its {0} is not in PEM, or not of a known kind")]
     Unreadable(&'static str),
     /// Certificate and key do not belong together.
-    #[error("its tls.key is not the key of its tls.crt: write both from one and the same issuance")]
+    #[error("its tls.key is not the key of its tls.crt: set both from one and the same issuance")]
     OtherKey,
     /// The certificate does not prove a name that it has to.
     #[error(

@@ -60,7 +60,7 @@ async fn read(
     let user = match &external.secret {
         None => (String::new(), Secret::new("")),
         Some(name) => user(&get(api, name).await?)
-            .ok_or_else(|| format!("Secret {name} has no username and password: write both, and not empty"))?,
+            .ok_or_else(|| format!("Secret {name} has no username and password: set both, and not empty"))?,
     };
     let tls = match &external.tls {
         None => None,
@@ -100,8 +100,8 @@ fn tls(
         None => Authorities::of_the_system().map_err(|error| format!("TLS: {error}"))?,
         Some((name, secret)) => {
             let text = secret.data.as_ref().and_then(|data| data.get(AUTHORITIES_KEY));
-            let text =
-                text.ok_or_else(|| format!("Secret {name} has no {AUTHORITIES_KEY}: write the authorities in PEM"))?;
+            let text = text
+                .ok_or_else(|| format!("Secret {name} has no {AUTHORITIES_KEY}: set it to the authorities in PEM"))?;
             Authorities::from_pem(&text.0).map_err(|error| format!("{AUTHORITIES_KEY} of Secret {name}: {error}"))?
         }
     };

@@ -41,9 +41,9 @@ const MALFORMED: &[Case] = &[
         "set a waitTimeout above 0s, and only with a claim",
     ),
     ("DistributedLock", "{key: k, tll: 5s, claim: {identity: a}}", "unknown field \"spec.tll\""),
-    ("RedisQuorum", "{members: 2}", "write 1, 3, 5, 7 or 9"),
-    ("RedisQuorum", "{maxTTL: 2h}", "write a maxTTL from 1s to 1h, e.g. 30s"),
-    ("RedisQuorum", "{nodeTimeout: 1ms}", "write a nodeTimeout from 5ms to 5s, e.g. 50ms"),
+    ("RedisQuorum", "{members: 2}", "set 1, 3, 5, 7 or 9 in total"),
+    ("RedisQuorum", "{maxTTL: 2h}", "set a maxTTL from 1s to 1h, e.g. 30s"),
+    ("RedisQuorum", "{nodeTimeout: 1ms}", "set a nodeTimeout from 5ms to 5s, e.g. 50ms"),
     (
         "RedisQuorum",
         "{clients: [{name: a, namespace: shop, keyPrefix: 'shop* ~*/'}]}",
@@ -54,8 +54,8 @@ const MALFORMED: &[Case] = &[
         "{clients: [{name: a, namespace: shop, keyPrefix: other/}]}",
         "a client's keyPrefix begins with its namespace",
     ),
-    ("RedisQuorum", "{allowedNamespaces: {from: Selector}}", "write from: Selector together with a selector"),
-    ("RedisQuorum", "{tls: {mode: Secret}}", "write mode: Secret together with secretRef"),
+    ("RedisQuorum", "{allowedNamespaces: {from: Selector}}", "set from: Selector together with a selector"),
+    ("RedisQuorum", "{tls: {mode: Secret}}", "set mode: Secret together with secretRef"),
     (
         "RedisQuorum",
         "{expose: {type: NodePort}, tls: {mode: Disabled}}",
@@ -68,7 +68,7 @@ const MALFORMED: &[Case] = &[
     ),
     ("RedisQuorum", "{clients: [{name: locker, namespace: a, keyPrefix: a/}]}", "give the client another name"),
     ("RedisQuorum", "{members: 2, external: [{name: a, address: 'no port'}]}", "spec.external[0].address"),
-    ("RedisQuorum", "{members: 3, external: [{name: a, address: 'a:6379'}]}", "write 1, 3, 5, 7 or 9"),
+    ("RedisQuorum", "{members: 3, external: [{name: a, address: 'a:6379'}]}", "set 1, 3, 5, 7 or 9 in total"),
     (
         "RedisQuorum",
         "{members: 2, external: [{name: bad-23-0, address: 'a:6379'}]}",

@@ -124,8 +124,8 @@ pub(super) fn check(quorum: &RedisQuorum) -> Result<(), Invalid> {
         for known in quorum.status.iter().flat_map(|status| &status.members) {
             let Some(external) = &known.external else { continue };
             match (known.name == member.name, external.address == member.address) {
-                (true, false) => return refuse("a master at another address has this name: write another one"),
-                (false, true) => return refuse("this master has another name until it has left: write that one"),
+                (true, false) => return refuse("a master at another address has this name: set another name"),
+                (false, true) => return refuse("this master has another name until it has left: set that name"),
                 _ => {}
             }
         }
