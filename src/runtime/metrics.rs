@@ -158,38 +158,42 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("redlock");
         let r = &mut registry;
         let metrics = Self {
-            acquisitions: Counts::by("outcome", r, ("acquisitions", "Attempts to acquire a lock")),
+            acquisitions: Counts::by("outcome", r, ("acquisitions", "Attempts to acquire a lock, by outcome")),
             acquire_duration: add_seconds(
                 r,
-                ("acquire_duration", "From the first request of an attempt to its decision"),
+                ("acquire_duration", "Time from the first request of an attempt to its decision"),
                 seconds(&[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0]),
             ),
-            renewals: Counts::by("outcome", r, ("renewals", "Renewals of held locks")),
+            renewals: Counts::by("outcome", r, ("renewals", "Renewals of held locks, by outcome")),
             renewal_lateness: add_seconds(
                 r,
-                ("renewal_lateness", "How long after it was due a renewal began"),
+                ("renewal_lateness", "Time from the moment at which a renewal was due to its start"),
                 seconds(&[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5]),
             ),
             publication_lateness: add_seconds(
                 r,
-                ("publication_lateness", "How long less than a quarter of the ttl was left of a published validity"),
+                ("publication_lateness", "Time for which a published validity had less than a quarter of the ttl left"),
                 seconds(&[0.01, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]),
             ),
-            ended: Counts::by("reason", r, ("holds_ended", "Holds that ended, by reason; Expired are losses")),
+            ended: Counts::by(
+                "reason",
+                r,
+                ("holds_ended", "Holds that ended, by reason; Expired means that the lock was lost"),
+            ),
             member_latency: add_seconds(
                 r,
-                ("member_latency", "From a command to a member to its answer"),
+                ("member_latency", "Time from a command to its answer, by member"),
                 Latencies::new_with_constructor(|| {
                     seconds(&[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5])
                 }),
             ),
-            api_writes: Counts::by("outcome", r, ("api_writes", "Writes of locks to the API server")),
+            api_writes: Counts::by("outcome", r, ("api_writes", "Writes of locks to the API server, by outcome")),
             reconcile_errors: Counts::by(
                 "controller",
                 r,
-                ("reconcile_errors", "Reconciles that failed, by controller"),
+                ("reconcile_errors", "Failed reconciliations, by controller"),
             ),
-            panics: Counts::by("task", r, ("panics", "Panics that were caught, by what was being done")),
+            panics: Counts::by("task", r, ("panics", "Panics that the operator caught, by task")),
             seen: Seen::new(r),
             registry: Mutex::new(registry),
         };
@@ -245,12 +249,12 @@ impl Metrics {
 
 impl Seen {
     fn new(r: &mut Registry) -> Self {
-        let refused = "1 where this replica would lead if the Lease had an epoch left for another term";
-        let unreadable = "Objects that this version of the operator cannot read, and leaves out";
-        let errors = "Times that a list or a watch of a kind failed or was interrupted, and was begun again";
-        let remaining = "Until a fenced member may vote again";
+        let refused = "1 if this replica would have to lead, but the Lease has no epoch left for another term";
+        let unreadable = "Objects that this version of the operator cannot read and therefore ignores, by kind";
+        let errors = "Lists and watches that failed or were interrupted and began again, by kind";
+        let remaining = "Time until a fenced member may vote again";
         Self {
-            leader: add(r, ("leader", "1 on the replica that leads"), Gauge::default()),
+            leader: add(r, ("leader", "1 if this replica leads"), Gauge::default()),
             refuses_to_lead: add(r, ("leadership_refused", refused), Gauge::default()),
             held: add(r, ("locks_held", "Locks whose status names a holder"), Gauge::default()),
             waiting: add(r, ("locks_waiting", "Locks without a holder, by reason"), Family::default()),
