@@ -149,7 +149,13 @@ impl Line {
             self.inbox.take(&mut jobs);
             match &mut self.state {
                 State::Open(open) if open.unsent() < MOST_UNSENT => open.write(jobs.drain(..), copies),
-                _ => jobs.drain(..).for_each(|job| self.fail(job)),
+                State::Open(_) => jobs.drain(..).for_each(|job| self.fail(job)),
+                State::Connecting(..) | State::Waiting(_) => {
+                    for job in jobs.drain(..) {
+                        self.owed.keep_unsent(&job.commands);
+                        self.refuse(job);
+                    }
+                }
             }
             self.jobs = jobs;
         }
@@ -235,11 +241,15 @@ impl Line {
 
     /// Jobs are not kept for later, since a late `SET` would take the lock for nobody.
     fn fail(&mut self, job: Job) {
+        self.owed.keep(job.commands.iter().cloned());
+        self.refuse(job);
+    }
+
+    fn refuse(&self, job: Job) {
         let error = match &*self.link.borrow() {
             Link::Down(error) => error.clone(),
             _ => MemberError::Unreachable("connection closed".to_owned()),
         };
-        self.owed.keep(job.commands.iter().cloned());
         job.slot.answer(Err(error));
     }
 }

@@ -1,5 +1,5 @@
-use crate::redlock::{Command, MemberError};
-use std::collections::VecDeque;
+use crate::redlock::{Command, LockValue, MemberError};
+use std::collections::{HashSet, VecDeque};
 
 /// More than this many are not worth their memory: the keys run out by themselves.
 const MOST: usize = 4096;
@@ -8,13 +8,31 @@ const MOST: usize = 4096;
 /// connection, so that a member which was cut off for a moment does not refuse the next holder for a whole TTL.
 /// Harmless however late: a value is used for one attempt only, so it deletes that attempt's key or nothing.
 #[derive(Default)]
-pub(super) struct Owed(VecDeque<Command>);
+pub(super) struct Owed {
+    releases: VecDeque<Command>,
+    /// Values of attempts that the member never heard of: there has been no connection since. Without them a member that is away under
+    /// full load would be owed a release for each lock that was taken meanwhile, in place of those whose keys it has.
+    unheard: HashSet<LockValue>,
+}
 
 impl Owed {
     pub(super) fn keep(&mut self, commands: impl IntoIterator<Item = Command>) {
-        self.0.extend(commands.into_iter().filter(|command| matches!(command, Command::Release { .. })));
-        let excess = self.0.len().saturating_sub(MOST);
-        self.0.drain(..excess);
+        self.releases.extend(commands.into_iter().filter(|command| matches!(command, Command::Release { .. })));
+        let excess = self.releases.len().saturating_sub(MOST);
+        self.releases.drain(..excess);
+    }
+
+    /// Keeps what is owed of commands that are not sent, since there is no connection.
+    pub(super) fn keep_unsent(&mut self, commands: &[Command]) {
+        for command in commands {
+            match command {
+                Command::Acquire { value, .. } if self.unheard.len() < MOST => {
+                    self.unheard.insert(value.clone());
+                }
+                Command::Release { value, .. } if self.unheard.remove(value) => {}
+                other => self.keep([other.clone()]),
+            }
+        }
     }
 
     /// A busy member gets its releases again; a fenced one has no votes, and will have forgotten its keys when it votes
@@ -26,11 +44,13 @@ impl Owed {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.releases.is_empty()
     }
 
+    /// What is owed, for the next connection. On that one a key may be set again, whatever the member has heard before.
     pub(super) fn take(&mut self) -> Vec<Command> {
-        self.0.drain(..).collect()
+        self.unheard.clear();
+        self.releases.drain(..).collect()
     }
 }
 
@@ -51,6 +71,30 @@ mod tests {
         let kept = owed.take();
         assert_eq!((kept.len(), kept.first()), (MOST, Some(&release(3))));
         assert_eq!(owed.take(), []);
+    }
+
+    #[test]
+    fn nothing_is_owed_for_an_attempt_that_the_member_never_heard_of() {
+        let value = |text: &str| LockValue::from_text(text);
+        let acquire =
+            |v: &str| Command::Acquire { key: "k".into(), value: value(v), ttl: Duration::from_secs(1), token: true };
+        let release = |v: &str| Command::Release { key: "k".into(), value: value(v) };
+        let mut owed = Owed::default();
+        owed.keep_unsent(&[acquire("a")]);
+        owed.keep_unsent(&[release("before"), release("a")]);
+        assert_eq!(owed.take(), [release("before")]);
+        // There was a connection, and on it the key may have been repaired.
+        owed.keep_unsent(&[acquire("b")]);
+        assert_eq!(owed.take(), []);
+        owed.keep_unsent(&[release("b")]);
+        assert_eq!(owed.take(), [release("b")]);
+        // However long the member is away.
+        owed.keep([release("before")]);
+        for n in 0..2 * MOST {
+            owed.keep_unsent(&[acquire(&n.to_string())]);
+            owed.keep_unsent(&[release(&n.to_string())]);
+        }
+        assert_eq!(owed.take(), [release("before")]);
     }
 
     /// A script that has written cannot be killed, so a member may refuse for hours, while locks are taken and released on the others.
