@@ -51,7 +51,7 @@ pub(crate) async fn endless_scripts_that_have_written_harm_nobody_else(bench: Be
 
 pub(crate) async fn a_hundred_endless_scripts_at_once_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
     let does = r#"for i in {1..100}; do say "EVAL 'while true do end' 0"; done; sleep 3"#;
-    suffer(&bench, Attack { name: "100 endless scripts at once", does, reported: Some("client outside") }).await
+    suffer(&bench, Attack { name: "100 endless scripts at once", does, reported: Some("Client outside") }).await
 }
 
 pub(crate) async fn scripts_that_build_long_texts_harm_nobody_else(bench: Bench) -> anyhow::Result<()> {
@@ -90,7 +90,7 @@ pub(crate) async fn five_hundred_idle_connections_to_every_member_harm_nobody_el
     let does = r#"
         for i in {1..500}; do exec {fd}<>"/dev/tcp/$address/6379" && printf '%s\r\n' "$login" >&$fd; done
         sleep 10"#;
-    suffer(&bench, Attack { name: "500 idle connections to every member", does, reported: Some("client outside") })
+    suffer(&bench, Attack { name: "500 idle connections to every member", does, reported: Some("Client outside") })
         .await
 }
 
