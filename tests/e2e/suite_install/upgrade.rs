@@ -45,15 +45,19 @@ async fn upgrade(bench: &Bench) -> anyhow::Result<()> {
     bench.cluster.deploy().await?;
     operators::all_available(&bench.cluster).await?;
     ensure!(knows_labels_of_pods(bench).await?, "the kinds were not upgraded");
-    for (lock, before) in locks.iter().zip(tokens) {
-        // By the new operator, of which a replica leads: the first write may be one that the old one had begun.
-        for _ in 0..2 {
-            let mark = lock.recorder.mark();
-            let renewed = lock.recorder.until_after(mark, TTL, "renewed", |version| is_held(&version.object)).await?;
-            ensure!(token(&renewed.object)? == before, "{}: another token", lock.name);
-        }
-        check_never_lost(&lock.recorder.versions())?;
-        ensure!(status(&lock.recorder.last()?.object).transitions == 1, "{} was granted again", lock.name);
+    try_join_all(locks.iter().zip(tokens).map(|(lock, before)| is_kept(lock, before))).await?;
+    Ok(())
+}
+
+/// Whether the new operator, of which a replica leads, renews the hold that it has found.
+async fn is_kept(lock: &Lock, before: i64) -> anyhow::Result<()> {
+    // The first write may be one that the old operator had begun.
+    for _ in 0..2 {
+        let mark = lock.recorder.mark();
+        let renewed = lock.recorder.until_after(mark, TTL, "renewed", |version| is_held(&version.object)).await?;
+        ensure!(token(&renewed.object)? == before, "{}: another token", lock.name);
     }
+    check_never_lost(&lock.recorder.versions())?;
+    ensure!(status(&lock.recorder.last()?.object).transitions == 1, "{} was granted again", lock.name);
     Ok(())
 }
