@@ -88,8 +88,9 @@ async fn record_admission(
 ) -> Result<(), Error> {
     let record = look.record.after(FenceStep::Admit, look.seen.as_ref(), &look.verdict);
     let external = look.link.plan().is_external();
+    let admitted_at = publish::not_before_announced(cluster, look);
     let stamps = Stamps {
-        admitted_at: MilliTime::from_millis(cluster.api_now().0),
+        admitted_at: MilliTime::from_millis(admitted_at),
         operator_epoch: Some(observer.sights.epoch),
         // Which epochs are over on a master that others run is what its record says, and not known by an admission.
         epoch: (!external).then_some(observer.plan.lists.epoch),

@@ -109,10 +109,22 @@ fn announce_counts(status: &mut RedisQuorumStatus, cluster: &Cluster<'_>, observ
 /// This replica may know the API server's clock better now than when it announced the time, and users compare by that
 /// clock.
 pub(super) fn announced_later(cluster: &Cluster<'_>, look: &Look) -> Option<Monotonic> {
+    let left = until_announced(cluster, look).and_then(|left| u64::try_from(left).ok())?;
+    (left > 0).then(|| cluster.now() + Duration::from_millis(left))
+}
+
+/// The time of an admission that is decided, in milliseconds of Unix time.
+///
+/// The announced time has passed by then. Answers of the API server may move what is known of its clock back since.
+pub(super) fn not_before_announced(cluster: &Cluster<'_>, look: &Look) -> i64 {
+    cluster.api_now().0 + until_announced(cluster, look).map_or(0, |left| left.max(0))
+}
+
+/// Milliseconds until the announced time. `None` without one, and where a wrong clock has announced it.
+fn until_announced(cluster: &Cluster<'_>, look: &Look) -> Option<i64> {
     let published = member_named(look.quorum.status.as_ref(), look.name())?;
     let left = published.rejoin_at?.as_millis() - cluster.api_now().0;
-    let left = u64::try_from(left).ok().filter(|left| (1..=ANNOUNCED_WITHIN.unsigned_abs()).contains(left))?;
-    Some(cluster.now() + Duration::from_millis(left))
+    (left <= ANNOUNCED_WITHIN).then_some(left)
 }
 
 fn basics(status: &mut RedisQuorumStatus, plan: &Plan) {
