@@ -3,12 +3,12 @@ package redlock
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -54,7 +54,11 @@ type claim struct {
 
 func claimOf(object *unstructured.Unstructured) (*claim, error) {
 	read := &claim{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, read); err != nil {
+	text, err := object.MarshalJSON()
+	if err == nil {
+		err = json.Unmarshal(text, read)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("DistributedLock %s/%s: %w", object.GetNamespace(), object.GetName(), err)
 	}
 	return read, nil

@@ -21,8 +21,8 @@ func status(t *testing.T, status string) *claim {
 		t.Fatal(err)
 	}
 	read, err := claimOf(object)
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || read.Metadata.UID != "u" {
+		t.Fatal(read, err)
 	}
 	return read
 }
