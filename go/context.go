@@ -15,7 +15,8 @@ type bound struct {
 
 // NewContext gives the lock to all code that runs with the context or one made from it, for [TokenFromContext].
 //
-// It is for controller-runtime: give the result to Manager.Start. With client-go use [Lock.Leading].
+// It is for controller-runtime: return the result from BaseContext in the Options of the manager. With client-go use
+// [Lock.Leading].
 func NewContext(ctx context.Context, lock *Lock) context.Context {
 	return context.WithValue(ctx, contextKey{}, bound{lock: lock})
 }

@@ -38,6 +38,8 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(func() int {
+		// Go keeps the result of a test until a file of the module or a variable that it reads changes. The kinds are elsewhere.
+		_ = os.Getenv("REDLOCK_KINDS")
 		if os.Getenv(servers.Program) != "" {
 			var err error
 			if alone, err = servers.Start("../crds"); err != nil {
@@ -204,6 +206,7 @@ func (p *process) signal(t *testing.T, signal syscall.Signal) {
 func check(t *testing.T, operator *servers.Operator, processes ...*process) {
 	t.Helper()
 	grants := operator.Grants()
+	t.Logf("granted: %+v", grants)
 	byToken := map[int64]servers.Grant{}
 	for index, grant := range grants {
 		byToken[grant.Token] = grant
@@ -263,17 +266,17 @@ func TestTheNextProcessFollowsAKilledLeaderAndAReleaseIsTheHoldersWord(t *testin
 	killed.signal(t, syscall.SIGKILL)
 	_, second := leader(t, token, other)
 	third := start(t, "failover")
-	time.Sleep(time.Second)
-	stopped := time.Now()
+	eventually(t, "the third one waits", func() (waits bool) {
+		third.read(func() { waits = len(third.follows) > 0 })
+		return waits
+	})
 	other.signal(t, syscall.SIGTERM)
-	_, _ = leader(t, second, third)
-	if took := time.Since(stopped); took > ttl/2 {
-		t.Errorf("a release takes %s", took)
-	}
+	leader(t, second, third)
 	<-other.done
 	check(t, operator, one, two, third)
-	if grants := operator.Grants(); grants[0].Ended != "HeartbeatLost" || grants[1].Ended != "Released" {
-		t.Errorf("%+v", grants)
+	grants := operator.Grants()
+	if grants[0].Ended != "HeartbeatLost" || grants[1].Ended != "Released" || !grants[2].From.Before(grants[1].Until) {
+		t.Error("the first hold ends with its heartbeat, and the second one by its release before its validity has ended")
 	}
 }
 
@@ -306,13 +309,15 @@ func TestALeaderWhoseHoldIsBrokenStopsWhileItIsStillValid(t *testing.T) {
 	operator := alone.Operate(t, "broken", ttl)
 	one := start(t, "broken")
 	_, token := leader(t, 0, one)
-	broken := time.Now()
 	operator.Break.Store(token)
 	<-one.done
-	if took := time.Since(broken); took > ttl/2 {
-		t.Errorf("it leads on for %s", took)
-	}
 	check(t, operator, one)
+	one.read(func() {
+		if until := operator.Grants()[0].Until; !one.stopped.Before(until) {
+			t.Errorf("stopped at %s, valid until %s", one.stopped, until)
+		}
+	})
+	eventually(t, "the hold has run out", func() bool { return operator.Grants()[0].Ended != "" })
 	if ended := operator.Grants()[0].Ended; ended == "Released" {
 		t.Error("a hold that was lost is not the process's to release")
 	}

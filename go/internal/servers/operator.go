@@ -119,7 +119,8 @@ func (o *Operator) pass(ctx context.Context) error {
 // tend renews a hold or ends it.
 func (o *Operator) tend(ctx context.Context, lock *unstructured.Unstructured, grant Grant) error {
 	if lock == nil {
-		return o.record(grant, "Deleted")
+		o.record(grant, "Deleted")
+		return nil
 	}
 	if word := lock.GetAnnotations()[releaseAnnotation]; word != "" {
 		if word != fmt.Sprint(grant.Token) {
@@ -166,10 +167,8 @@ func (o *Operator) publish(ctx context.Context, lock *unstructured.Unstructured,
 	if uid != "" {
 		holder["podUID"] = uid
 	}
-	// Before it is written: who sees it may act on it.
-	if err := o.record(grant, ""); err != nil {
-		return err
-	}
+	// Before it is written: a process that sees it may act on it.
+	o.record(grant, "")
 	return o.status(ctx, lock, map[string]any{
 		"holder": holder, "fencingToken": grant.Token, "validUntil": stamp(until), "conditions": conditions("True", "Held", "False"),
 	})
@@ -182,7 +181,8 @@ func (o *Operator) finish(ctx context.Context, lock *unstructured.Unstructured, 
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	return o.record(grant, why)
+	o.record(grant, why)
+	return nil
 }
 
 func (o *Operator) last() *Grant {
@@ -192,7 +192,7 @@ func (o *Operator) last() *Grant {
 	return nil
 }
 
-func (o *Operator) record(grant Grant, ended string) error {
+func (o *Operator) record(grant Grant, ended string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	grant.Ended = ended
@@ -201,7 +201,6 @@ func (o *Operator) record(grant Grant, ended string) error {
 	} else {
 		o.grants = append(o.grants, grant)
 	}
-	return nil
 }
 
 func (o *Operator) status(ctx context.Context, lock *unstructured.Unstructured, status map[string]any) error {

@@ -63,7 +63,7 @@ func (s *Servers) start(crds string) error {
 		return err
 	}
 	client, peer, secure := "http://127.0.0.1:"+ports[0], "http://127.0.0.1:"+ports[1], ports[2]
-	etcd, err := s.run("etcd", "etcd", "--data-dir", filepath.Join(s.folder, "etcd"), "--unsafe-no-fsync", "--log-level=error",
+	_, err = s.run("etcd", "etcd", "--data-dir", filepath.Join(s.folder, "etcd"), "--unsafe-no-fsync", "--log-level=error",
 		"--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer)
 	if err != nil {
 		return err
@@ -89,10 +89,9 @@ func (s *Servers) start(crds string) error {
 		return err
 	}
 	s.APIServer = server.Process
-	_ = etcd
 	s.Config = &rest.Config{
 		Host: "https://127.0.0.1:" + secure, BearerToken: "administrator", TLSClientConfig: rest.TLSClientConfig{Insecure: true},
-		QPS: 500, Burst: 500, Timeout: 0,
+		QPS: 500, Burst: 500,
 	}
 	if err := s.writeKubeconfig(); err != nil {
 		return err
@@ -118,7 +117,7 @@ func (s *Servers) run(name, program string, arguments ...string) (*exec.Cmd, err
 
 func freePorts(count int) ([]string, error) {
 	var ports []string
-	for range make([]struct{}, count) {
+	for range count {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
