@@ -64,6 +64,7 @@ PACKAGING=${PACKAGING:-0}
 prepare() {
   if [[ ${CLUSTER:-local} == local ]]; then
     if ((PACKAGING)); then "$ROOT/local/setup.sh" oldest; else "$ROOT/local/setup.sh"; fi
+    "$ROOT/local/go.sh" build
     if ! command -v shellcheck >/dev/null; then
       step "Installing shellcheck"
       DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends shellcheck
@@ -146,6 +147,11 @@ if command -v shellcheck >/dev/null; then
   run "shell scripts" shell_scripts
 else
   skip "shell scripts" "there is no shellcheck here"
+fi
+if command -v go >/dev/null; then
+  run "module for Go" "$ROOT/local/go.sh"
+else
+  skip "module for Go" "there is no Go here"
 fi
 run "licences, bans and sources" deny
 run "unit, Redis and generated-file tests" tests
