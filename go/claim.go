@@ -23,6 +23,8 @@ const (
 	waitTimeout = "10m"
 	// A finished claim shows its end for so long.
 	ttlAfterFinished = "10m"
+	// Instead of a condition that is not there.
+	silence = "the operator has not answered"
 	// Of a name that the API server completes with five characters.
 	longestPrefix = 57
 )
@@ -76,9 +78,12 @@ type seen struct {
 	held *published
 	// Why the claim will not hold the lock, or not any more. Empty while it waits.
 	ended string
-	// Why it waits.
-	waits string
+	// What keeps it from waiting its turn: the operator refuses it, or has not answered.
+	trouble string
 }
+
+// timedOut: it has left the queue, as a claim of a process that is gone would have to.
+func (s seen) timedOut() bool { return strings.HasPrefix(s.ended, "False, WaitTimeout:") }
 
 // read judges a claim. `identity` or `podUID` is its holder's, and `nonce` that of the hold that is known already.
 func (c *claim) read(identity, podUID, nonce string) seen {
@@ -92,7 +97,7 @@ func (c *claim) read(identity, podUID, nonce string) seen {
 	case strings.HasPrefix(finished, "True"), nonce != "" && strings.HasPrefix(held, "False"):
 		return seen{ended: held}
 	case !strings.HasPrefix(held, "True") || status.Holder == nil || status.FencingToken == 0:
-		return seen{waits: held}
+		return seen{trouble: c.trouble()}
 	case podUID == "" && status.Holder.Identity != identity, podUID != "" && status.Holder.PodUID != podUID:
 		return seen{ended: "it is held by " + status.Holder.Identity}
 	case nonce != "" && status.Holder.Nonce != nonce:
@@ -100,9 +105,19 @@ func (c *claim) read(identity, podUID, nonce string) seen {
 	}
 	validUntil, err := time.Parse(time.RFC3339, status.ValidUntil)
 	if err != nil {
-		return seen{waits: "it has no validity yet"}
+		return seen{} // it has no validity yet
 	}
 	return seen{held: &published{status.Holder.Nonce, status.FencingToken, validUntil}}
+}
+
+func (c *claim) trouble() string {
+	if accepted := c.condition("Accepted"); strings.HasPrefix(accepted, "False") {
+		return accepted
+	}
+	if held := c.condition("Held"); held == silence {
+		return held
+	}
+	return ""
 }
 
 // condition is the status, the reason and the message of a condition.
@@ -112,7 +127,7 @@ func (c *claim) condition(kind string) string {
 			return fmt.Sprintf("%s, %s: %s", condition.Status, condition.Reason, condition.Message)
 		}
 	}
-	return "the operator has not answered"
+	return silence
 }
 
 // label of all claims with this key.

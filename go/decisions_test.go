@@ -52,13 +52,21 @@ func TestOnlyAHeldClaimWithThisHolderIsHeld(t *testing.T) {
 			t.Errorf("%s: %+v", name, ended)
 		}
 	}
+	refused := status(t, `{"conditions": [{"type": "Accepted", "status": "False", "reason": "TTLTooLong", "message": "too long"}]}`).read("me", "", "")
+	if refused.ended != "" || refused.trouble != "False, TTLTooLong: too long" || status(t, `{}`).read("me", "", "").trouble != silence {
+		t.Errorf("%+v", refused)
+	}
+	late := status(t, `{"conditions": [{"type": "Held", "status": "False", "reason": "WaitTimeout"}, {"type": "Finished", "status": "True"}]}`)
+	if seen := late.read("me", "", ""); !seen.timedOut() {
+		t.Errorf("%+v", seen)
+	}
 	for name, waits := range map[string]seen{
 		"no answer":   status(t, `{}`).read("me", "", ""),
 		"queued":      status(t, `{"conditions": [{"type": "Held", "status": "False", "reason": "Queued", "message": "x"}]}`).read("me", "", ""),
 		"no validity": status(t, strings.Replace(heldStatus, `"2026-01-01T00:00:10.500Z"`, "null", 1)+"}").read("me", "", "n1"),
 		"no token":    status(t, strings.Replace(heldStatus, "1795284168033127", "0", 1)+"}").read("me", "", ""),
 	} {
-		if waits.ended != "" || waits.held != nil {
+		if waits.ended != "" || waits.held != nil || (waits.trouble != "") != (name == "no answer") {
 			t.Errorf("%s: %+v", name, waits)
 		}
 	}
@@ -81,6 +89,13 @@ func TestAnElectorStopsBeforeAQuarterOfTheTTLIsUsedUp(t *testing.T) {
 		}
 		if timing.LeaseDuration < time.Second || timing.LeaseDuration <= timing.RenewDeadline {
 			t.Errorf("ttl %s: client-go refuses %+v", ttl, timing)
+		}
+	}
+	// docs/go.md: the least that is published, until the elector does not find enough, and then what it tries for.
+	for ttl, outage := range map[time.Duration]time.Duration{15: 1300, 30: 4000, 60: 11000} {
+		timing, _ := timing(ttl*time.Second, skew)
+		if goesOn := ttl*time.Second/4 - skew - publication - timing.needed() + timing.RenewDeadline; goesOn < outage*time.Millisecond {
+			t.Errorf("ttl %ds: without an API server it goes on for %s", ttl, goesOn)
 		}
 	}
 	if _, err := timing(9*time.Second, skew); err == nil || !strings.Contains(err.Error(), "10s or more") {

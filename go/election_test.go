@@ -1,12 +1,9 @@
 package redlock_test
 
 import (
-	"bufio"
 	"context"
-	"fmt"
+	"errors"
 	"os"
-	"os/exec"
-	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,8 +12,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection"
 
 	redlock "github.com/redlock-operator/redlock-operator/go"
@@ -30,176 +27,24 @@ const (
 	contender = "REDLOCK_TEST_CONTENDER"
 )
 
-var alone *servers.Servers
+var (
+	alone   *servers.Servers
+	started = sync.OnceValue(func() (err error) {
+		alone, err = servers.Start("../crds")
+		return err
+	})
+)
 
 func TestMain(m *testing.M) {
 	if key := os.Getenv(contender); key != "" {
 		contend(key)
 		return
 	}
-	os.Exit(func() int {
-		// Go keeps the result of a test until a file of the module or a variable that it reads changes. The kinds are elsewhere.
-		_ = os.Getenv("REDLOCK_KINDS")
-		if os.Getenv(servers.Program) != "" {
-			var err error
-			if alone, err = servers.Start("../crds"); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				return 1
-			}
-			defer alone.Stop()
-		}
-		return m.Run()
-	}())
-}
-
-// contend runs client-go's loop as it is. While it leads it prints its token and the time, and in the end how it ended.
-func contend(key string) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
-	fatal(err)
-	lock, err := redlock.New(ctx, config, redlock.Options{Namespace: servers.Namespace, Key: key, TTL: ttl})
-	fatal(err)
-	timing := lock.Timing()
-	lead := func(ctx context.Context) {
-		for ctx.Err() == nil {
-			// The time is read before the token: what is printed was true then.
-			now := time.Now()
-			if token, err := redlock.TokenFromContext(ctx); err == nil {
-				fmt.Println("leads", token, now.UnixMicro())
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+	code := m.Run()
+	if alone != nil {
+		alone.Stop()
 	}
-	leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
-		Lock: lock, LeaseDuration: timing.LeaseDuration, RenewDeadline: timing.RenewDeadline, RetryPeriod: timing.RetryPeriod,
-		ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{
-			// The context is the elector's own here, so that these tests see when the unmodified loop ends it.
-			OnStartedLeading: func(ctx context.Context) { lead(redlock.NewContext(ctx, lock)) },
-			OnStoppedLeading: func() { fmt.Println("stopped", 0, time.Now().UnixMicro()) },
-			OnNewLeader:      func(identity string) { fmt.Println("follows", 0, time.Now().UnixMicro(), identity) },
-		},
-	})
-}
-
-func fatal(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
-// process is one contender.
-type process struct {
-	*exec.Cmd
-	mu            sync.Mutex
-	first, last   map[int64]time.Time
-	stopped       time.Time
-	leads         int64
-	follows, said []string
-	done          chan struct{}
-}
-
-func start(t *testing.T, key string) *process {
-	t.Helper()
-	command := exec.Command(os.Args[0])
-	command.Env = append(os.Environ(), contender+"="+key, "KUBECONFIG="+alone.Kubeconfig)
-	output, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	errors, err := command.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &process{Cmd: command, first: map[int64]time.Time{}, last: map[int64]time.Time{}, done: make(chan struct{})}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var reading sync.WaitGroup
-	reading.Add(2)
-	go func() {
-		defer reading.Done()
-		for lines := bufio.NewScanner(errors); lines.Scan(); {
-			p.mu.Lock()
-			p.said = append(p.said, lines.Text())
-			p.mu.Unlock()
-		}
-	}()
-	go func() {
-		defer reading.Done()
-		for lines := bufio.NewScanner(output); lines.Scan(); {
-			p.hear(lines.Text())
-		}
-	}()
-	go func() { reading.Wait(); _ = command.Wait(); close(p.done) }()
-	t.Cleanup(func() {
-		_ = command.Process.Kill()
-		<-p.done
-		if t.Failed() {
-			t.Logf("process %d:\n%s", command.Process.Pid, strings.Join(p.said, "\n"))
-		}
-	})
-	return p
-}
-
-func (p *process) hear(line string) {
-	var what, more string
-	var token, micros int64
-	_, _ = fmt.Sscan(line, &what, &token, &micros, &more)
-	at := time.UnixMicro(micros)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch what {
-	case "leads":
-		if _, ok := p.first[token]; !ok {
-			p.first[token] = at
-		}
-		p.last[token], p.leads = at, token
-	case "stopped":
-		p.stopped = at
-	case "follows":
-		p.follows = append(p.follows, more)
-	}
-}
-
-func (p *process) read(read func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	read()
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(soon + ttl); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
-// leader waits until one of the processes leads with a token above `than`.
-func leader(t *testing.T, than int64, processes ...*process) (leads *process, token int64) {
-	t.Helper()
-	eventually(t, "one leads", func() bool {
-		for _, p := range processes {
-			p.read(func() {
-				if p.leads > than {
-					leads, token = p, p.leads
-				}
-			})
-		}
-		return leads != nil
-	})
-	return leads, token
-}
-
-func (p *process) signal(t *testing.T, signal syscall.Signal) {
-	t.Helper()
-	if err := p.Process.Signal(signal); err != nil {
-		t.Fatal(err)
-	}
+	os.Exit(code)
 }
 
 // check holds what the processes believed against what was granted.
@@ -237,10 +82,16 @@ func check(t *testing.T, operator *servers.Operator, processes ...*process) {
 	}
 }
 
+// need starts an API server for all tests that need one.
 func need(t *testing.T) {
 	t.Helper()
-	if alone == nil {
+	// Go keeps the result of a test until a file of the module or a variable that it reads changes. The kinds are elsewhere.
+	_ = os.Getenv("REDLOCK_KINDS")
+	if os.Getenv(servers.Program) == "" {
 		t.Skipf("set %s to a kube-apiserver", servers.Program)
+	}
+	if err := started(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -340,30 +191,69 @@ func TestAProcessThatWasStoppedDoesNotLeadWhenItGoesOn(t *testing.T) {
 func TestAProcessThatStopsToWaitTakesItsClaimBack(t *testing.T) {
 	need(t)
 	t.Parallel()
-	operator := alone.Operate(t, "waits", ttl)
-	operator.Silent.Store(true)
 	one := start(t, "waits")
+	eventually(t, "it queues", func() bool { return len(claimsOf(t, "waits")) == 1 })
+	one.signal(t, syscall.SIGTERM)
+	<-one.done
+	eventually(t, "its claim is gone", func() bool { return len(claimsOf(t, "waits")) == 0 })
+}
+
+func claims(t *testing.T) dynamic.ResourceInterface {
+	t.Helper()
 	client, err := dynamic.NewForConfig(alone.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims := client.Resource(schema.GroupVersionResource{Group: "redlock-operator.io", Version: "v1alpha1", Resource: "distributedlocks"})
-	count := func() (count int) {
-		list, err := claims.Namespace(servers.Namespace).List(context.Background(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, claim := range list.Items {
-			if strings.HasPrefix(claim.GetName(), "waits-") {
-				count++
-			}
-		}
-		return count
+	kind := schema.GroupVersionResource{Group: "redlock-operator.io", Version: "v1alpha1", Resource: "distributedlocks"}
+	return client.Resource(kind).Namespace(servers.Namespace)
+}
+
+// claimsOf are the names of the claims on a key.
+func claimsOf(t *testing.T, key string) (names []string) {
+	t.Helper()
+	list, err := claims(t).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	eventually(t, "it queues", func() bool { return count() == 1 })
-	one.signal(t, syscall.SIGTERM)
-	<-one.done
-	eventually(t, "its claim is gone", func() bool { return count() == 0 })
+	for _, claim := range list.Items {
+		if strings.HasPrefix(claim.GetName(), key+"-") {
+			names = append(names, claim.GetName())
+		}
+	}
+	return names
+}
+
+func TestAnElectorHearsWhyItsClaimIsNotServed(t *testing.T) {
+	need(t)
+	t.Parallel()
+	lock, err := redlock.New(context.Background(), alone.Config, redlock.Options{Namespace: servers.Namespace, Key: "refused"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	said := make(chan error, 2)
+	go func() {
+		for range 2 {
+			_, _, err := lock.Get(ctx)
+			said <- err
+		}
+	}()
+	eventually(t, "it queues", func() bool { return len(claimsOf(t, "refused")) == 1 })
+	refusal := `{"status": {"conditions": [{"type": "Accepted", "status": "False", "reason": "TTLTooLong", "message": "set a ttl of at most 10s",
+		"lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`
+	_, err = claims(t).Patch(ctx, claimsOf(t, "refused")[0], types.MergePatchType, []byte(refusal), metav1.PatchOptions{}, "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-said; err == nil || !strings.Contains(err.Error(), "set a ttl of at most 10s") {
+		t.Error(err)
+	}
+	// The same is not said twice: the second call waits until its elector ends.
+	cancel()
+	if err := <-said; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 }
 
 // This one comes after the parallel ones have begun to wait, and runs before them: tests of Go do so.

@@ -34,7 +34,7 @@ type Options struct {
 	Namespace, Key string
 	// TTL is the time that the lock lives without a renewal. Default: 30s.
 	//
-	// With 30s a leader outlives 2.5 s without an API server in every case, with 60s 10 s. See docs/go.md.
+	// With 30s a leader outlives 4 s without an API server in every case, with 60s 11 s. See docs/go.md.
 	TTL time.Duration
 	// Skew is how far the clocks of the quorum, of the API server and of this machine may be apart. Default: 1s.
 	Skew time.Duration
@@ -55,8 +55,9 @@ type Lock struct {
 
 	// Only the elector's goroutine uses these.
 	claim            *claim
-	reported         string
-	lastLook, beaten time.Duration
+	reported, told   string
+	made, lastLook   time.Duration
+	beaten           time.Duration
 	hasBeaten, swept bool
 	failing          bool
 
@@ -194,13 +195,22 @@ func (l *Lock) wait(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 				return nil, nil, err
 			}
 			// No one leads yet: this makes the elector write its record, which begins the term.
-			l.reported = ""
+			l.reported, l.told = "", ""
 			return l.record("")
 		}
 		if seen.ended != "" {
 			name := l.claim.Metadata.Name
 			l.claim = nil
+			if seen.timedOut() {
+				continue
+			}
 			return nil, nil, fmt.Errorf("claim %s of lock %s has ended, and another one is made: %s", name, l.Describe(), seen.ended)
+		}
+		// Once for each cause: the elector logs it.
+		if seen.trouble != l.told && (seen.trouble != silence || boottime()-l.made > glance) {
+			if l.told = seen.trouble; l.told != "" {
+				return nil, nil, fmt.Errorf("claim %s of lock %s waits: %s", l.claim.Metadata.Name, l.Describe(), l.told)
+			}
 		}
 		if leader := l.leader(ctx); leader != "" && leader != l.reported {
 			l.reported = leader

@@ -51,7 +51,7 @@ func (l *Lock) create(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("no claim was made in namespace %s: %w", l.options.Namespace, err)
 	}
-	l.hasBeaten = false
+	l.hasBeaten, l.made = false, boottime()
 	l.claim, err = claimOf(object)
 	return err
 }
