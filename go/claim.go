@@ -78,7 +78,9 @@ type seen struct {
 	held *published
 	// Why the claim will not hold the lock, or not any more. Empty while it waits.
 	ended string
-	// What keeps it from waiting its turn: the operator refuses it, or has not answered.
+	// The hold has ended and not run out yet. After that the claim is finished, or queues again.
+	runsOut bool
+	// What keeps it from waiting its turn: the operator refuses it, finds no pod for it, or has not answered.
 	trouble string
 }
 
@@ -93,7 +95,7 @@ func (c *claim) read(identity, podUID, nonce string) seen {
 	case c.Metadata.DeletionTimestamp != nil:
 		return seen{ended: "it is being deleted"}
 	case status.Ending != nil:
-		return seen{ended: fmt.Sprintf("%s (%s)", status.Ending.Message, status.Ending.Reason)}
+		return seen{ended: fmt.Sprintf("%s (%s)", status.Ending.Message, status.Ending.Reason), runsOut: true}
 	case strings.HasPrefix(finished, "True"), nonce != "" && strings.HasPrefix(held, "False"):
 		return seen{ended: held}
 	case !strings.HasPrefix(held, "True") || status.Holder == nil || status.FencingToken == 0:
@@ -114,10 +116,16 @@ func (c *claim) trouble() string {
 	if accepted := c.condition("Accepted"); strings.HasPrefix(accepted, "False") {
 		return accepted
 	}
-	if held := c.condition("Held"); held == silence {
-		return held
+	held := c.condition("Held")
+	if strings.HasPrefix(held, "True,") {
+		return ""
 	}
-	return ""
+	for _, turn := range []string{"Queued", "HeldByOther", "LockDelay"} {
+		if strings.HasPrefix(held, "False, "+turn+":") {
+			return ""
+		}
+	}
+	return held
 }
 
 // condition is the status, the reason and the message of a condition.

@@ -273,6 +273,67 @@ func TestALeaderStopsInTimeWhenTheAPIServerIsFrozen(t *testing.T) {
 	endedInTime(t, operator, one)
 }
 
+func TestTheNextTermOfAProcessHasAnotherHoldWithALargerToken(t *testing.T) {
+	need(t)
+	t.Parallel()
+	operator := alone.Operate(t, "again", ttl)
+	operator.Requeue.Store(true)
+	lock, err := redlock.New(context.Background(), alone.Config, redlock.Options{Namespace: servers.Namespace, Key: "again", TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	timing := lock.Timing()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	tokens, done := make(chan int64, 10), make(chan struct{})
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, LeaseDuration: timing.LeaseDuration, RenewDeadline: timing.RenewDeadline, RetryPeriod: timing.RetryPeriod, ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: lock.Leading(func(ctx context.Context) {
+				token, _ := redlock.TokenFromContext(ctx)
+				tokens <- token
+				<-ctx.Done()
+				if _, err := redlock.TokenFromContext(ctx); err == nil && token == operator.Break.Load() {
+					t.Error("the token outlives its term")
+				}
+			}),
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			elector.Run(ctx)
+		}
+	}()
+	next := func() (token int64) {
+		t.Helper()
+		eventually(t, "it leads", func() bool {
+			select {
+			case token = <-tokens:
+			default:
+			}
+			return token != 0
+		})
+		return token
+	}
+	first := next()
+	operator.Break.Store(first)
+	if second := next(); second <= first {
+		t.Errorf("token %d after %d", second, first)
+	}
+	// It leads by the claim that has queued again, and left none behind that no one leads by.
+	if claims := claimsOf(t, "again"); len(claims) != 1 {
+		t.Errorf("%v", claims)
+	}
+	cancel()
+	<-done
+	eventually(t, "the release", func() bool { return operator.Grants()[1].Ended == "Released" })
+}
+
 func TestAnElectorWithClientGosDefaultsIsRefusedBeforeItLeads(t *testing.T) {
 	need(t)
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,6 +57,7 @@ type Lock struct {
 	// Only the elector's goroutine uses these.
 	claim            *claim
 	reported, told   string
+	former           string
 	made, lastLook   time.Duration
 	beaten           time.Duration
 	hasBeaten, swept bool
@@ -166,7 +168,8 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 			defer l.mu.Unlock()
 			return nil, nil, l.hold.lost
 		}
-		l.hold, l.claim = nil, nil
+		// The claim stays in use: it may queue again. Under the hold that was lost it does not lead again.
+		l.former, l.hold = l.hold.nonce, nil
 	}
 	leads := l.hold != nil
 	l.mu.Unlock()
@@ -190,7 +193,7 @@ func (l *Lock) wait(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 			return nil, nil, l.ended(ctx, err)
 		}
 		seen := l.claim.read(l.identity, l.podUID(), "")
-		if seen.held != nil {
+		if seen.held != nil && seen.held.nonce != l.former {
 			if err := l.clock.checkWall(l.options.Skew); err != nil {
 				return nil, nil, err
 			}
@@ -198,7 +201,7 @@ func (l *Lock) wait(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 			l.reported, l.told = "", ""
 			return l.record("")
 		}
-		if seen.ended != "" {
+		if seen.ended != "" && !seen.runsOut {
 			name := l.claim.Metadata.Name
 			l.claim = nil
 			if seen.timedOut() {
@@ -206,10 +209,10 @@ func (l *Lock) wait(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 			}
 			return nil, nil, fmt.Errorf("claim %s of lock %s has ended, and another one is made: %s", name, l.Describe(), seen.ended)
 		}
-		// Once for each cause: the elector logs it.
-		if seen.trouble != l.told && (seen.trouble != silence || boottime()-l.made > glance) {
-			if l.told = seen.trouble; l.told != "" {
-				return nil, nil, fmt.Errorf("claim %s of lock %s waits: %s", l.claim.Metadata.Name, l.Describe(), l.told)
+		// Once for each cause, which is what stands before the message: the elector logs it.
+		if cause, _, _ := strings.Cut(seen.trouble, ":"); cause != l.told && (cause != silence || boottime()-l.made > glance) {
+			if l.told = cause; cause != "" {
+				return nil, nil, fmt.Errorf("claim %s of lock %s waits: %s", l.claim.Metadata.Name, l.Describe(), seen.trouble)
 			}
 		}
 		if leader := l.leader(ctx); leader != "" && leader != l.reported {
@@ -227,11 +230,15 @@ func (l *Lock) ended(ctx context.Context, err error) error {
 	if ctx.Err() == nil || l.claim == nil {
 		return err
 	}
+	gone := l.claim
+	l.claim = nil
+	// To delete a claim is the holder's word. The hold of an earlier term runs out.
+	if holder := gone.Status.Holder; holder != nil && holder.Nonce == l.former {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	// It was perhaps granted just now. No one has led under it, so that is as good as a release.
-	gone := l.claim
-	l.claim = nil
 	return errors.Join(err, l.delete(ctx, gone, false))
 }
 
@@ -269,6 +276,7 @@ func (l *Lock) take(seen seen) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
+	case l.hold == nil && seen.held != nil && seen.held.nonce == l.former:
 	case l.hold == nil && seen.held != nil:
 		l.hold = &hold{}
 		fallthrough

@@ -64,12 +64,12 @@ PACKAGING=${PACKAGING:-0}
 prepare() {
   if [[ ${CLUSTER:-local} == local ]]; then
     if ((PACKAGING)); then "$ROOT/local/setup.sh" oldest; else "$ROOT/local/setup.sh"; fi
-    "$ROOT/local/go.sh" build
     if ! command -v shellcheck >/dev/null; then
       step "Installing shellcheck"
       DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends shellcheck
     fi
   fi
+  if command -v go >/dev/null; then "$ROOT/local/go.sh" build; fi
   if [[ $("$DENY" --version 2>/dev/null) != "cargo-deny $DENY_VERSION" ]]; then
     step "Building cargo-deny $DENY_VERSION (some minutes the first time)"
     cargo install --quiet --debug --locked --version "=$DENY_VERSION" --root "$LOCAL" cargo-deny

@@ -43,6 +43,8 @@ type Operator struct {
 	Silent atomic.Bool
 	// Break: the hold with this token ends.
 	Break atomic.Int64
+	// Requeue: a claim whose hold has ended is not finished, as after a loss of the members.
+	Requeue atomic.Bool
 
 	t      testing.TB
 	client dynamic.Interface
@@ -99,7 +101,7 @@ func (o *Operator) pass(ctx context.Context) error {
 		isFinished := condition(lock, "Finished") == "True"
 		switch {
 		case key != o.key || isFinished:
-		case last != nil && last.Claim == lock.GetName():
+		case last != nil && last.Claim == lock.GetName() && last.Ended == "":
 			held = lock
 		case waiting == nil || lock.GetCreationTimestamp().Time.Before(waiting.GetCreationTimestamp().Time):
 			waiting = lock
@@ -175,8 +177,12 @@ func (o *Operator) publish(ctx context.Context, lock *unstructured.Unstructured,
 }
 
 func (o *Operator) finish(ctx context.Context, lock *unstructured.Unstructured, grant Grant, why string) error {
+	finished := "True"
+	if o.Requeue.Load() {
+		finished = "False"
+	}
 	err := o.status(ctx, lock, map[string]any{
-		"holder": nil, "fencingToken": nil, "validUntil": nil, "ending": nil, "conditions": conditions("False", why, "True"),
+		"holder": nil, "fencingToken": nil, "validUntil": nil, "ending": nil, "conditions": conditions("False", why, finished),
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
