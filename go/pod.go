@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+// Where the kubelet puts it. Tests have one of their own.
+var serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 // pod is the pod that this process runs in.
 type pod struct{ namespace, name, uid string }

@@ -24,6 +24,9 @@ import (
 func contend(key string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	if token := os.Getenv(inPod); token != "" {
+		redlock.SetServiceAccountToken(token)
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	fatal(err)
 	lock, err := redlock.New(ctx, config, redlock.Options{Namespace: servers.Namespace, Key: key, TTL: ttl})
@@ -69,10 +72,10 @@ type process struct {
 	done          chan struct{}
 }
 
-func start(t *testing.T, key string) *process {
+func start(t *testing.T, key string, environment ...string) *process {
 	t.Helper()
 	command := exec.Command(os.Args[0])
-	command.Env = append(os.Environ(), contender+"="+key, "KUBECONFIG="+alone.Kubeconfig)
+	command.Env = append(append(os.Environ(), contender+"="+key, "KUBECONFIG="+alone.Kubeconfig), environment...)
 	output, err := command.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
