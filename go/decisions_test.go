@@ -208,6 +208,16 @@ func TestAHoldThatIsLostOnceStaysLost(t *testing.T) {
 	if err := lock.Update(ctx, resourcelock.LeaderElectionRecord{}); !errors.Is(err, ErrNotHeld) {
 		t.Fatalf("what was lost is not released: %v", err)
 	}
+	// The next term has another hold, also if the status still shows the former one.
+	lock.former, lock.hold = lock.hold.nonce, nil
+	lock.take(valid(20 * time.Second))
+	if _, err := lock.Token(); err == nil {
+		t.Fatal("it leads again under the hold that it has lost")
+	}
+	lock.take(seen{held: &published{nonce: "n2", token: 8, validUntil: time.Now().Add(20 * time.Second)}})
+	if token, err := lock.Token(); token != 8 || err != nil {
+		t.Fatal(token, err)
+	}
 }
 
 func TestAHoldEndsWithItsValidityOrWithTheMachinesClock(t *testing.T) {
