@@ -126,7 +126,7 @@ func New(ctx context.Context, config *rest.Config, options Options) (*Lock, erro
 	return lock, nil
 }
 
-// Timing is what the LeaderElector has to be configured with. The lock refuses an elector with other durations.
+// Timing is what the LeaderElector has to be configured with. The lock refuses an elector that would stop later.
 func (l *Lock) Timing() Timing { return l.timing }
 
 // Identity names this process. No other one has the same.
