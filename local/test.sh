@@ -69,6 +69,7 @@ prepare() {
       DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends shellcheck
     fi
   fi
+  if command -v go >/dev/null; then "$ROOT/local/go.sh" build; fi
   if [[ $("$DENY" --version 2>/dev/null) != "cargo-deny $DENY_VERSION" ]]; then
     step "Building cargo-deny $DENY_VERSION (some minutes the first time)"
     cargo install --quiet --debug --locked --version "=$DENY_VERSION" --root "$LOCAL" cargo-deny
@@ -146,6 +147,11 @@ if command -v shellcheck >/dev/null; then
   run "shell scripts" shell_scripts
 else
   skip "shell scripts" "there is no shellcheck here"
+fi
+if command -v go >/dev/null; then
+  run "module for Go" "$ROOT/local/go.sh"
+else
+  skip "module for Go" "there is no Go here"
 fi
 run "licences, bans and sources" deny
 run "unit, Redis and generated-file tests" tests

@@ -1,6 +1,7 @@
 //! The command `redlock`, as people and scripts run it, against the cluster.
 
 mod acting;
+mod go;
 mod running;
 mod seeing;
 mod setting_up;
@@ -32,4 +33,5 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere running::a_pod_runs_its_command_with_the_holder_role_alone,
     anywhere steps::a_lock_is_acquired_in_one_step_and_released_in_another,
     anywhere steps::a_lock_is_held_until_the_command_is_stopped,
+    anywhere go::controllers_in_go_lead_one_after_the_other,
 ];

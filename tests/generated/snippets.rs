@@ -1,12 +1,13 @@
-//! The code in docs/clients.md is that of the programs that the end-to-end tests run (tests/clients): what stands there
-//! between lines with `[snippet]` and `[end]`.
+//! The code in docs/clients.md is that of the programs that the end-to-end tests run (tests/clients), and the code in docs/go.md is
+//! compiled by the tests of the module for Go: what stands there between lines with `[snippet]` and `[end]`.
 
 use std::fs;
 use std::path::Path;
 
 use crate::{check, root};
 
-const DOCUMENT: &str = "docs/clients.md";
+/// With the number of their blocks: one for each library, and one.
+const DOCUMENTS: [(&str, usize); 2] = [("docs/clients.md", 6), ("docs/go.md", 1)];
 const SOURCE: &str = "<!-- Code from ";
 
 /// The part of a program that is for readers.
@@ -20,7 +21,7 @@ fn snippet(path: &str) -> String {
 }
 
 /// The document with the code of every block that has a source above it.
-fn with_snippets(document: &str) -> String {
+fn with_snippets(name: &str, document: &str, expected: usize) -> String {
     let (mut text, mut lines, mut blocks) = (String::new(), document.lines(), 0);
     while let Some(line) = lines.next() {
         text += &format!("{line}\n");
@@ -28,15 +29,17 @@ fn with_snippets(document: &str) -> String {
         let fence =
             lines.next().filter(|line| line.starts_with("```")).expect("a fence follows the source of its code");
         text += &format!("{fence}\n{}\n```\n", snippet(path));
-        assert!(lines.any(|line| line == "```"), "{DOCUMENT}: the code from {path} does not end");
+        assert!(lines.any(|line| line == "```"), "{name}: the code from {path} does not end");
         blocks += 1;
     }
-    assert_eq!(blocks, 6, "{DOCUMENT}: one block of code for each library");
+    assert_eq!(blocks, expected, "{name}: blocks of code that have a source");
     text
 }
 
 #[test]
 fn the_code_in_the_documentation_is_what_the_tests_run() {
-    let document = fs::read_to_string(root().join(DOCUMENT)).unwrap();
-    check(Path::new(DOCUMENT), &with_snippets(&document));
+    for (name, blocks) in DOCUMENTS {
+        let document = fs::read_to_string(root().join(name)).unwrap();
+        check(Path::new(name), &with_snippets(name, &document, blocks));
+    }
 }

@@ -1,0 +1,217 @@
+package redlock
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const (
+	group = "redlock-operator.io"
+	// The holder's word, with the token of the hold that it ends.
+	releaseAnnotation = group + "/release"
+	// On every claim of this package: who made it, and a label by which the claims of one key are found.
+	identityAnnotation = group + "/go-identity"
+	keyLabel           = group + "/go-key"
+	// A claim of a process that is gone leaves the queue after this time. One that lives makes another.
+	waitTimeout = "10m"
+	// A finished claim shows its end for so long.
+	ttlAfterFinished = "10m"
+	// Instead of a condition that is not there.
+	silence = "the operator has not answered"
+	// Of a name that the API server completes with five characters.
+	longestPrefix = 57
+)
+
+var (
+	claimResource = schema.GroupVersionResource{Group: group, Version: "v1alpha1", Resource: "distributedlocks"}
+	leaseResource = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+)
+
+// claim is what this package reads of a DistributedLock.
+type claim struct {
+	Metadata struct {
+		Name, UID, ResourceVersion string
+		DeletionTimestamp          *string
+		Annotations                map[string]string
+	}
+	Spec struct {
+		Claim struct{ PodUID, Container string }
+	}
+	Status struct {
+		Holder *struct{ Identity, Nonce, PodUID string }
+		Ending *struct{ Reason, Message string }
+
+		FencingToken int64
+		ValidUntil   string
+		Conditions   []struct{ Type, Status, Reason, Message string }
+	}
+}
+
+func claimOf(object *unstructured.Unstructured) (*claim, error) {
+	read := &claim{}
+	text, err := object.MarshalJSON()
+	if err == nil {
+		err = json.Unmarshal(text, read)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("DistributedLock %s/%s: %w", object.GetNamespace(), object.GetName(), err)
+	}
+	return read, nil
+}
+
+// published is a hold as a status shows it.
+type published struct {
+	nonce      string
+	token      int64
+	validUntil time.Time
+}
+
+// seen is what a status says to the process that made the claim.
+type seen struct {
+	held *published
+	// Why the claim will not hold the lock, or not any more. Empty while it waits.
+	ended string
+	// The hold has ended and not run out yet. After that the claim is finished, or queues again.
+	runsOut bool
+	// What keeps it from waiting its turn: the operator refuses it, finds no pod for it, or has not answered.
+	trouble string
+}
+
+// timedOut: it has left the queue, as a claim of a process that is gone would have to.
+func (s seen) timedOut() bool { return strings.HasPrefix(s.ended, "False, WaitTimeout:") }
+
+// read judges a claim. `identity` or `podUID` is its holder's, and `nonce` that of the hold that is known already.
+func (c *claim) read(identity, podUID, nonce string) seen {
+	status := &c.Status
+	held, finished := c.condition("Held"), c.condition("Finished")
+	switch {
+	case c.Metadata.DeletionTimestamp != nil:
+		return seen{ended: "it is being deleted"}
+	case status.Ending != nil:
+		return seen{ended: fmt.Sprintf("%s (%s)", status.Ending.Message, status.Ending.Reason), runsOut: true}
+	case strings.HasPrefix(finished, "True"), nonce != "" && strings.HasPrefix(held, "False"):
+		return seen{ended: held}
+	case !strings.HasPrefix(held, "True") || status.Holder == nil || status.FencingToken == 0:
+		return seen{trouble: c.trouble()}
+	case podUID == "" && status.Holder.Identity != identity, podUID != "" && status.Holder.PodUID != podUID:
+		return seen{ended: "it is held by " + status.Holder.Identity}
+	case nonce != "" && status.Holder.Nonce != nonce:
+		return seen{ended: "it has another hold now"}
+	}
+	validUntil, err := time.Parse(time.RFC3339, status.ValidUntil)
+	if err != nil {
+		return seen{} // it has no validity yet
+	}
+	return seen{held: &published{status.Holder.Nonce, status.FencingToken, validUntil}}
+}
+
+func (c *claim) trouble() string {
+	if accepted := c.condition("Accepted"); strings.HasPrefix(accepted, "False") {
+		return accepted
+	}
+	held := c.condition("Held")
+	if strings.HasPrefix(held, "True,") {
+		return ""
+	}
+	for _, turn := range []string{"Queued", "HeldByOther", "LockDelay"} {
+		if strings.HasPrefix(held, "False, "+turn+":") {
+			return ""
+		}
+	}
+	return held
+}
+
+// condition is the status, the reason and the message of a condition.
+func (c *claim) condition(kind string) string {
+	for _, condition := range c.Status.Conditions {
+		if condition.Type == kind {
+			return fmt.Sprintf("%s, %s: %s", condition.Status, condition.Reason, condition.Message)
+		}
+	}
+	return silence
+}
+
+// label of all claims with this key.
+func label(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
+}
+
+// namePrefix makes a key the beginning of an object's name.
+func namePrefix(key string) string {
+	plain := func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}
+	text := strings.Map(plain, strings.ToLower(key))
+	text = strings.Trim(text[:min(len(text), longestPrefix)], "-")
+	if text == "" {
+		return "lock-"
+	}
+	return text + "-"
+}
+
+// newClaim is the claim of this process. In a pod of the namespace the pod holds the lock, elsewhere the identity.
+func newClaim(options *Options, identity string, own *pod) *unstructured.Unstructured {
+	holder := map[string]any{"heartbeat": milliseconds(options.TTL / 2)}
+	metadata := map[string]any{
+		"generateName": namePrefix(options.Key),
+		"labels":       map[string]any{keyLabel: label(options.Key)},
+		"annotations":  map[string]any{identityAnnotation: identity},
+	}
+	if own == nil {
+		holder["identity"] = identity
+	} else {
+		holder["podName"], holder["podUID"] = own.name, own.uid
+		if options.Container != "" {
+			holder["container"] = options.Container
+		}
+		metadata["ownerReferences"] = []any{reference("v1", "Pod", own.name, own.uid)}
+	}
+	spec := map[string]any{
+		"key": options.Key, "ttl": milliseconds(options.TTL), "claim": holder, "waitTimeout": waitTimeout,
+		"ttlAfterFinished": ttlAfterFinished,
+	}
+	if options.Quorum != "" {
+		quorum := map[string]any{"name": options.Quorum}
+		if namespace, name, ok := strings.Cut(options.Quorum, "/"); ok {
+			quorum = map[string]any{"namespace": namespace, "name": name}
+		}
+		spec["quorumRef"] = quorum
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": group + "/v1alpha1", "kind": "DistributedLock", "metadata": metadata, "spec": spec,
+	}}
+}
+
+// newLease is the heartbeat of a claim. The operator looks for changes of it, and reads no time in it.
+func newLease(owner *claim, ttl time.Duration, now time.Time) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+		"metadata": map[string]any{
+			"name":            owner.Metadata.Name,
+			"ownerReferences": []any{reference(group+"/v1alpha1", "DistributedLock", owner.Metadata.Name, owner.Metadata.UID)},
+		},
+		"spec": map[string]any{
+			"holderIdentity": owner.Metadata.Name, "leaseDurationSeconds": int64(ttl / time.Second),
+			"renewTime": now.UTC().Format("2006-01-02T15:04:05.000000Z"),
+		},
+	}}
+}
+
+func reference(apiVersion, kind, name, uid string) map[string]any {
+	return map[string]any{"apiVersion": apiVersion, "kind": kind, "name": name, "uid": uid}
+}
+
+func milliseconds(d time.Duration) string {
+	return fmt.Sprintf("%dms", d.Milliseconds())
+}

@@ -1,0 +1,112 @@
+package redlock
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// How far the API server's clock and ours run apart. An interval is widened by it with its age.
+const driftPPM = 500
+
+// span says what has to be added to the boot-time clock to give the API server's time since 1970, as of `at`.
+type span struct{ least, most, at time.Duration }
+
+// spanOf reads one answer. Its Date is cut to seconds, and was written between the two times of the boot-time clock.
+func spanOf(date time.Time, sent, received time.Duration) span {
+	unix := time.Duration(date.UnixNano())
+	return span{least: unix - received, most: unix + time.Second - sent, at: received}
+}
+
+func (s span) aged(now time.Duration) span {
+	by := (now - s.at) * driftPPM / 1_000_000
+	return span{least: s.least - by, most: s.most + by, at: now}
+}
+
+// narrowed takes a newer answer into account. Where they contradict each other a clock was set, and the newer one counts.
+func (s span) narrowed(newer span) span {
+	old := s.aged(newer.at)
+	both := span{least: max(old.least, newer.least), most: min(old.most, newer.most), at: newer.at}
+	if both.least > both.most {
+		return newer
+	}
+	return both
+}
+
+// until is the boot-time moment at which a published validity certainly has not ended yet.
+//
+// No hold lasts longer than one ttl from when its validity is first seen, whatever clocks say.
+func (s span) until(validUntil time.Time, now, ttl, skew time.Duration) time.Duration {
+	until := time.Duration(validUntil.UnixNano()) - s.aged(now).most
+	return min(until, now+ttl) - skew
+}
+
+// apart is how far a wall clock certainly is from the API server's.
+func (s span) apart(wall time.Time, now time.Duration) time.Duration {
+	offset, aged := time.Duration(wall.UnixNano())-now, s.aged(now)
+	return max(aged.least-offset, offset-aged.most, 0)
+}
+
+// apiClock learns the API server's time from the answers that pass through it.
+type apiClock struct {
+	mu    sync.Mutex
+	known *span
+	// The wall clock less the boot-time clock when it was last compared with the API server's.
+	wallAtBoot time.Duration
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+func (c *apiClock) observe(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		sent := boottime()
+		response, err := next.RoundTrip(request)
+		// An error of the server may come from a proxy before it.
+		if err == nil && response.StatusCode < http.StatusInternalServerError {
+			if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+				c.learn(spanOf(date, sent, boottime()))
+			}
+		}
+		return response, err
+	})
+}
+
+func (c *apiClock) learn(newer span) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known != nil {
+		newer = c.known.narrowed(newer)
+	}
+	c.known = &newer
+}
+
+func (c *apiClock) now() (span, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil {
+		return span{}, false
+	}
+	return *c.known, true
+}
+
+// checkWall refuses a machine whose clock is certainly wrong, and remembers how the clock stands.
+func (c *apiClock) checkWall(skew time.Duration) error {
+	known, ok := c.now()
+	if !ok {
+		return fmt.Errorf("the API server does not tell the time")
+	}
+	now, wall := boottime(), time.Now()
+	if apart := known.apart(wall, now); apart > skew {
+		return fmt.Errorf("the clock of this machine and that of the API server are at least %s apart, and Skew is %s: set the clock", apart, skew)
+	}
+	c.wallAtBoot = time.Duration(wall.UnixNano()) - now
+	return nil
+}
+
+// stepped is by how much the wall clock was set since then.
+func (c *apiClock) stepped() time.Duration {
+	return (time.Duration(time.Now().UnixNano()) - boottime() - c.wallAtBoot).Abs()
+}

@@ -1,0 +1,70 @@
+package redlock
+
+import (
+	"context"
+	"time"
+)
+
+type contextKey struct{}
+
+// bound is a lock in a context. A token of 0 means whatever hold the lock has.
+type bound struct {
+	lock  *Lock
+	token int64
+}
+
+// NewContext gives the lock to all code that runs with the context or one made from it, for [TokenFromContext].
+//
+// It is for controller-runtime: return the result from BaseContext in the Options of the manager. With client-go use
+// [Lock.Leading].
+func NewContext(ctx context.Context, lock *Lock) context.Context {
+	return context.WithValue(ctx, contextKey{}, bound{lock: lock})
+}
+
+// TokenFromContext is the fencing token of the hold under which this code runs.
+//
+// It fails with [ErrNotHeld] when the lock is not certain at this moment, and when the context has no lock.
+func TokenFromContext(ctx context.Context) (int64, error) {
+	found, ok := ctx.Value(contextKey{}).(bound)
+	if !ok {
+		return 0, ErrNotHeld
+	}
+	token, _, err := found.lock.certain(boottime())
+	if err != nil || found.token != 0 && token != found.token {
+		return 0, ErrNotHeld
+	}
+	return token, nil
+}
+
+// Leading wraps an OnStartedLeading.
+//
+// The context that it gets carries the token of this term. It ends with the term of the elector, and also as soon as this
+// process knows that the hold has ended. It is not called if the hold has ended already.
+func (l *Lock) Leading(lead func(context.Context)) func(context.Context) {
+	return func(ctx context.Context) {
+		token, err := l.Token()
+		if err != nil {
+			return
+		}
+		ctx, cancel := context.WithCancelCause(context.WithValue(ctx, contextKey{}, bound{l, token}))
+		defer cancel(nil)
+		go l.endWith(ctx, cancel)
+		lead(ctx)
+	}
+}
+
+// endWith ends a context when its hold is not certain any more.
+func (l *Lock) endWith(ctx context.Context, cancel context.CancelCauseFunc) {
+	for {
+		if _, err := TokenFromContext(ctx); err != nil {
+			cancel(err)
+			return
+		}
+		_, left, _ := l.certain(boottime())
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(min(left, l.timing.RetryPeriod)):
+		}
+	}
+}

@@ -1,0 +1,310 @@
+package redlock
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+func status(t *testing.T, status string) *claim {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	text := `{"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "a", "uid": "u"}, "status": ` + status + `}`
+	if err := object.UnmarshalJSON([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	read, err := claimOf(object)
+	if err != nil || read.Metadata.UID != "u" {
+		t.Fatal(read, err)
+	}
+	return read
+}
+
+const heldStatus = `{
+	"holder": {"identity": "me", "nonce": "n1", "quorum": {"name": "q"}}, "fencingToken": 1795284168033127, "validUntil": "2026-01-01T00:00:10.500Z",
+	"conditions": [{"type": "Held", "status": "True", "reason": "Held", "message": ""}]`
+
+func TestOnlyAHeldClaimWithThisHolderIsHeld(t *testing.T) {
+	held := status(t, heldStatus+"}")
+	if seen := held.read("me", "", ""); seen.held == nil || seen.held.token != 1795284168033127 || seen.held.validUntil.UnixMilli()%60000 != 10500 {
+		t.Fatalf("%+v", seen)
+	}
+	if seen := held.read("me", "", "n1"); seen.held == nil {
+		t.Fatalf("the known hold: %+v", seen)
+	}
+	for name, ended := range map[string]seen{
+		"another hold":     held.read("me", "", "n0"),
+		"another identity": held.read("other", "", ""),
+		"another pod":      held.read("", "uid", ""),
+		"ending":           status(t, heldStatus+`, "ending": {"reason": "Broken", "message": "by alice"}}`).read("me", "", "n1"),
+		"finished":         status(t, `{"conditions": [{"type": "Finished", "status": "True"}]}`).read("me", "", ""),
+		"not held any more": status(t, `{"conditions": [{"type": "Held", "status": "False", "reason": "Queued", "message": "x"}]}`).
+			read("me", "", "n1"),
+	} {
+		if ended.ended == "" || ended.held != nil {
+			t.Errorf("%s: %+v", name, ended)
+		}
+	}
+	refused := status(t, `{"conditions": [{"type": "Accepted", "status": "False", "reason": "TTLTooLong", "message": "too long"}]}`).read("me", "", "")
+	if refused.ended != "" || refused.trouble != "False, TTLTooLong: too long" || status(t, `{}`).read("me", "", "").trouble != silence {
+		t.Errorf("%+v", refused)
+	}
+	late := status(t, `{"conditions": [{"type": "Held", "status": "False", "reason": "WaitTimeout"}, {"type": "Finished", "status": "True"}]}`)
+	if seen := late.read("me", "", ""); !seen.timedOut() {
+		t.Errorf("%+v", seen)
+	}
+	for name, waits := range map[string]seen{
+		"no answer":   status(t, `{}`).read("me", "", ""),
+		"queued":      status(t, `{"conditions": [{"type": "Held", "status": "False", "reason": "Queued", "message": "x"}]}`).read("me", "", ""),
+		"no validity": status(t, strings.Replace(heldStatus, `"2026-01-01T00:00:10.500Z"`, "null", 1)+"}").read("me", "", "n1"),
+		"no token":    status(t, strings.Replace(heldStatus, "1795284168033127", "0", 1)+"}").read("me", "", ""),
+	} {
+		if waits.ended != "" || waits.held != nil || (waits.trouble != "") != (name == "no answer") {
+			t.Errorf("%s: %+v", name, waits)
+		}
+	}
+}
+
+func TestAnElectorStopsBeforeAQuarterOfTheTTLIsUsedUp(t *testing.T) {
+	skew := time.Second
+	for _, ttl := range []time.Duration{10 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, time.Hour} {
+		timing, err := timing(ttl, skew)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if most := ttl/4 - skew - publication; timing.needed() > most {
+			t.Errorf("ttl %s: %s needed, and %s may be left between publications", ttl, timing.needed(), most)
+		}
+		// The longest RetryPeriod that the elector takes.
+		retry := time.Duration(float64(timing.RenewDeadline) / 1.2)
+		if timing.RetryPeriod >= retry || retry+timing.RenewDeadline >= timing.needed() {
+			t.Errorf("ttl %s: %+v", ttl, timing)
+		}
+		if timing.LeaseDuration < time.Second || timing.LeaseDuration <= timing.RenewDeadline {
+			t.Errorf("ttl %s: client-go refuses %+v", ttl, timing)
+		}
+	}
+	// docs/go.md: the least that is published, until the elector does not find enough, and then what it tries for.
+	for ttl, outage := range map[time.Duration]time.Duration{15: 1300, 30: 4000, 60: 11000} {
+		timing, _ := timing(ttl*time.Second, skew)
+		if goesOn := ttl*time.Second/4 - skew - publication - timing.needed() + timing.RenewDeadline; goesOn < outage*time.Millisecond {
+			t.Errorf("ttl %ds: without an API server it goes on for %s", ttl, goesOn)
+		}
+	}
+	if _, err := timing(9*time.Second, skew); err == nil || !strings.Contains(err.Error(), "10s or more") {
+		t.Error(err)
+	}
+}
+
+func TestAnElectorWithOtherDurationsIsRefused(t *testing.T) {
+	timing, _ := timing(30*time.Second, time.Second)
+	if err := timing.check(context.Background(), resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 15}, false); err == nil {
+		t.Error("client-go's default of 15 s")
+	}
+	fits := resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 30}
+	for left, refused := range map[time.Duration]bool{timing.RenewDeadline: false, 10 * time.Second: true} {
+		ctx, cancel := context.WithTimeout(context.Background(), left)
+		defer cancel()
+		if err := timing.check(ctx, fits, true); (err != nil) != refused {
+			t.Errorf("a RenewDeadline of %s: %v", left, err)
+		}
+	}
+}
+
+// at is a moment of a boot-time clock, and year one of the API server's.
+func at(millis int) time.Duration { return time.Duration(millis) * time.Millisecond }
+
+func server(millis int) time.Time { return time.UnixMilli(1_700_000_000_000 + int64(millis)) }
+
+func TestTheRemainingValidityIsNeverTakenForLongerThanItIs(t *testing.T) {
+	const ttl, skew = 10 * time.Second, time.Second
+	// The server's clock is 5 s ahead of the boot-time clock. One answer leaves a second of doubt.
+	first := spanOf(server(5_000), at(400), at(500))
+	if until := first.until(server(14_000), at(500), ttl, skew); until > at(8_000) || until < at(6_900) {
+		t.Errorf("%s", until)
+	}
+	// A second one shortly before the server's second ends narrows it.
+	both := first.narrowed(spanOf(server(5_000), at(900), at(950)))
+	if width := both.most - both.least; width > at(601) || both.most < at(5_000)+server(0).Sub(time.Unix(0, 0)) {
+		t.Errorf("%s", width)
+	}
+	// With its age it widens again.
+	if later := both.aged(at(950) + 1000*time.Second); later.most-both.most != 500*time.Millisecond {
+		t.Errorf("%s", later.most-both.most)
+	}
+	// No hold lasts longer than a ttl after it was seen, also if the server's clock was set back.
+	if until := both.until(server(3_600_000), at(1_000), ttl, skew); until != at(10_000) {
+		t.Errorf("%s", until)
+	}
+	// An answer that contradicts what is known counts alone.
+	set := spanOf(server(65_000), at(2_000), at(2_100))
+	if both.narrowed(set) != set {
+		t.Error("the clock was set, and the old time is believed")
+	}
+}
+
+func TestAWallClockIsWrongOnlyIfItCertainlyIs(t *testing.T) {
+	known := spanOf(server(5_000), at(0), at(100))
+	for millis, least := range map[int]time.Duration{5_500: 0, 4_500: 0, 7_100: time.Second, 2_000: 2900 * time.Millisecond, 3_700_000: time.Hour} {
+		if apart := known.apart(server(millis), at(100)); apart < least || least == 0 && apart != 0 && apart > at(500) {
+			t.Errorf("%d: %s", millis, apart)
+		}
+	}
+}
+
+func TestAHoldThatIsLostOnceStaysLost(t *testing.T) {
+	now := boottime()
+	lock := &Lock{options: Options{TTL: 30 * time.Second, Skew: time.Second}, identity: "me"}
+	lock.timing, _ = timing(lock.options.TTL, lock.options.Skew)
+	lock.clock.learn(spanOf(time.Now(), now, now))
+	if err := lock.clock.checkWall(time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.decide(now); !errors.Is(err, ErrNotHeld) {
+		t.Fatalf("nothing is held: %v", err)
+	}
+	valid := func(left time.Duration) seen {
+		return seen{held: &published{nonce: "n", token: 7, validUntil: time.Now().Add(left)}}
+	}
+	lock.take(valid(20 * time.Second))
+	if err := lock.decide(boottime()); err != nil {
+		t.Fatal(err)
+	}
+	// Too little is left to stop in time, until the next publication.
+	lock.take(valid(lock.timing.needed()))
+	if err := lock.decide(boottime()); err == nil || errors.Is(err, ErrNotHeld) {
+		t.Fatalf("%v", err)
+	}
+	if token, err := lock.Token(); token != 7 || err != nil {
+		t.Fatalf("it is held all the same: %v", err)
+	}
+	lock.take(valid(20 * time.Second))
+	if err := lock.decide(boottime()); err != nil {
+		t.Fatal(err)
+	}
+	lock.take(seen{ended: "by alice (Broken)"})
+	for _, next := range []seen{{}, valid(20 * time.Second)} {
+		lock.take(next)
+		if err := lock.decide(boottime()); !errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "by alice") {
+			t.Fatalf("%v", err)
+		}
+		if _, err := lock.Token(); !errors.Is(err, ErrNotHeld) {
+			t.Fatalf("%v", err)
+		}
+	}
+	// The rounds of a term have a deadline: in these the elector hears of the loss, and makes no other claim.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, _, err := lock.Get(ctx); !errors.Is(err, ErrNotHeld) {
+		t.Fatalf("%v", err)
+	}
+	if err := lock.Update(ctx, resourcelock.LeaderElectionRecord{}); !errors.Is(err, ErrNotHeld) {
+		t.Fatalf("what was lost is not released: %v", err)
+	}
+	// The next term has another hold, also if the status still shows the former one.
+	lock.former, lock.hold = lock.hold.nonce, nil
+	lock.take(valid(20 * time.Second))
+	if _, err := lock.Token(); err == nil {
+		t.Fatal("it leads again under the hold that it has lost")
+	}
+	lock.take(seen{held: &published{nonce: "n2", token: 8, validUntil: time.Now().Add(20 * time.Second)}})
+	if token, err := lock.Token(); token != 8 || err != nil {
+		t.Fatal(token, err)
+	}
+}
+
+func TestAHoldEndsWithItsValidityOrWithTheMachinesClock(t *testing.T) {
+	for name, spoil := range map[string]func(*Lock){
+		"validity": func(l *Lock) { l.hold.until = boottime() - 1 },
+		"clock":    func(l *Lock) { l.clock.wallAtBoot -= time.Hour },
+	} {
+		now := boottime()
+		lock := &Lock{options: Options{TTL: 30 * time.Second, Skew: time.Second}}
+		lock.timing, _ = timing(lock.options.TTL, lock.options.Skew)
+		lock.clock.learn(spanOf(time.Now(), now, now))
+		if err := lock.clock.checkWall(time.Second); err != nil {
+			t.Fatal(err)
+		}
+		lock.take(seen{held: &published{nonce: "n", token: 7, validUntil: time.Now().Add(20 * time.Second)}})
+		spoil(lock)
+		if err := lock.decide(boottime()); !errors.Is(err, ErrNotHeld) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := lock.Token(); err == nil {
+			t.Errorf("%s: it has a token", name)
+		}
+	}
+}
+
+func TestTheTokenInAContextIsThatOfItsTerm(t *testing.T) {
+	lock := &Lock{hold: &hold{published: published{token: 7}, until: boottime() + time.Hour}}
+	lock.timing.RetryPeriod = time.Millisecond
+	if token, err := TokenFromContext(NewContext(context.Background(), lock)); token != 7 || err != nil {
+		t.Fatal(token, err)
+	}
+	if _, err := TokenFromContext(context.Background()); !errors.Is(err, ErrNotHeld) {
+		t.Fatal(err)
+	}
+	called := false
+	lock.Leading(func(ctx context.Context) {
+		called = true
+		if token, err := TokenFromContext(ctx); token != 7 || err != nil {
+			t.Error(token, err)
+		}
+		lock.mu.Lock()
+		lock.hold = &hold{published: published{token: 8}, until: boottime() + time.Hour}
+		lock.mu.Unlock()
+		<-ctx.Done()
+		if _, err := TokenFromContext(ctx); !errors.Is(err, ErrNotHeld) || context.Cause(ctx) != ErrNotHeld {
+			t.Error("the next term's token reaches the last term's code")
+		}
+	})(context.Background())
+	if !called {
+		t.Fatal("not called")
+	}
+	lock.hold.lose("a test")
+	lock.Leading(func(context.Context) { t.Error("called without a hold") })(context.Background())
+}
+
+func TestAPodIsReadFromItsToken(t *testing.T) {
+	payload, _ := json.Marshal(map[string]any{
+		"kubernetes.io": map[string]any{"namespace": "shop", "pod": map[string]any{"name": "a-1", "uid": "u-1"}},
+	})
+	own := podOf("x." + base64.RawURLEncoding.EncodeToString(payload) + ".y\n")
+	if own == nil || *own != (pod{"shop", "a-1", "u-1"}) {
+		t.Fatalf("%+v", own)
+	}
+	for _, token := range []string{"", "a.b", "a.b.c", "a." + base64.RawURLEncoding.EncodeToString([]byte(`{}`)) + ".c"} {
+		if podOf(token) != nil {
+			t.Errorf("%q", token)
+		}
+	}
+}
+
+func TestAClaimNamesThePodOrTheProcess(t *testing.T) {
+	options := &Options{Namespace: "shop", Key: "Jobs/re.index", TTL: 30 * time.Second, Quorum: "redis/q", Container: "main"}
+	spec := func(own *pod) map[string]any {
+		claim := newClaim(options, "me", own)
+		if claim.GetGenerateName() != "jobs-re-index-" || (own != nil) != (len(claim.GetOwnerReferences()) == 1) {
+			t.Errorf("%v", claim.Object["metadata"])
+		}
+		found, _, _ := unstructured.NestedMap(claim.Object, "spec", "claim")
+		return found
+	}
+	if of := spec(&pod{"shop", "a-1", "u-1"}); of["podName"] != "a-1" || of["podUID"] != "u-1" || of["container"] != "main" || of["identity"] != nil {
+		t.Errorf("%v", of)
+	}
+	if of := spec(nil); of["identity"] != "me" || of["podName"] != nil || of["heartbeat"] != "15000ms" {
+		t.Errorf("%v", of)
+	}
+	if namePrefix("///") != "lock-" || len(namePrefix(strings.Repeat("a", 200))) != longestPrefix+1 {
+		t.Error(namePrefix("///"))
+	}
+}

@@ -1,0 +1,4 @@
+package redlock
+
+// SetServiceAccountToken makes a test's process one of a pod.
+func SetServiceAccountToken(path string) { serviceAccountToken = path }

@@ -1,0 +1,353 @@
+package redlock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// ErrNotHeld says that this process has no certain hold of the lock at this moment.
+var ErrNotHeld = errors.New("the lock is not held")
+
+const (
+	// For a request while nothing is held.
+	patience = 5 * time.Second
+	// A claim that waits is looked at again after this time, also if nothing was heard of it.
+	glance = 10 * time.Second
+)
+
+// Options say which lock is taken, and how.
+type Options struct {
+	// Namespace and Key name the lock.
+	Namespace, Key string
+	// TTL is the time that the lock lives without a renewal. Default: 30s.
+	//
+	// With 30s a leader outlives 4 s without an API server in every case, with 60s 11 s. See docs/go.md.
+	TTL time.Duration
+	// Skew is how far the clocks of the quorum, of the API server and of this machine may be apart. Default: 1s.
+	Skew time.Duration
+	// Quorum is "name" or "namespace/name" of a RedisQuorum. Default: the operator's default quorum.
+	Quorum string
+	// Container names the container that leads, in a pod with several.
+	Container string
+}
+
+// Lock is a resourcelock.Interface on a claim. One LeaderElector uses it.
+type Lock struct {
+	options        Options
+	timing         Timing
+	identity       string
+	pod            *pod
+	claims, leases dynamic.ResourceInterface
+	clock          apiClock
+
+	// Only the elector's goroutine uses these.
+	claim            *claim
+	reported, told   string
+	former           string
+	made, lastLook   time.Duration
+	beaten           time.Duration
+	hasBeaten, swept bool
+	failing          bool
+
+	mu   sync.Mutex
+	hold *hold
+}
+
+// hold is the hold of one term.
+type hold struct {
+	published
+	// The boot-time clock until which it is certain.
+	until time.Duration
+	// Why it is lost. A hold that was lost once stays lost.
+	lost error
+}
+
+var _ resourcelock.Interface = (*Lock)(nil)
+
+// New makes a lock that takes part when a LeaderElector runs with it.
+//
+// It asks the API server for the time, and fails if that and the clock of this machine are too far apart.
+func New(ctx context.Context, config *rest.Config, options Options) (*Lock, error) {
+	if options.TTL == 0 {
+		options.TTL = 30 * time.Second
+	}
+	if options.Skew == 0 {
+		options.Skew = time.Second
+	}
+	if options.Namespace == "" || options.Key == "" {
+		return nil, errors.New("set Namespace and Key of the lock")
+	}
+	durations, err := timing(options.TTL, options.Skew)
+	if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	// Never a name that a restarted process would have again: an elector compares nothing but identities.
+	lock := &Lock{options: options, timing: durations, identity: host + "_" + string(uuid.NewUUID())}
+	if own := ownPod(); own != nil && own.namespace == options.Namespace {
+		lock.pod = own
+	}
+	config = rest.CopyConfig(config)
+	config.Timeout, config.RateLimiter, config.QPS, config.Burst = 0, nil, 20, 40
+	// A connection that has gone silent is given up with the request that waits on it.
+	config.NextProtos = []string{"http/1.1"}
+	config.Wrap(lock.clock.observe)
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	lock.claims = client.Resource(claimResource).Namespace(options.Namespace)
+	lock.leases = client.Resource(leaseResource).Namespace(options.Namespace)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err := lock.claims.List(ctx, metav1.ListOptions{LabelSelector: keyLabel + "=" + label(options.Key), Limit: 1}); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", lock.Describe(), err)
+	}
+	if err := lock.clock.checkWall(options.Skew); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", lock.Describe(), err)
+	}
+	return lock, nil
+}
+
+// Timing is what the LeaderElector has to be configured with. The lock refuses an elector that would stop later.
+func (l *Lock) Timing() Timing { return l.timing }
+
+// Identity names this process. No other one has the same.
+func (l *Lock) Identity() string { return l.identity }
+
+// Describe names the lock.
+func (l *Lock) Describe() string { return l.options.Namespace + "/" + l.options.Key }
+
+// RecordEvent does nothing. The operator keeps the history of the lock in the status of the claim.
+func (l *Lock) RecordEvent(string) {}
+
+// Create is never needed: Get makes the claim.
+func (l *Lock) Create(context.Context, resourcelock.LeaderElectionRecord) error {
+	return errors.New("the claim is there already")
+}
+
+// Token is the fencing token of the hold. It fails with [ErrNotHeld] when the lock is not certain at this moment.
+func (l *Lock) Token() (int64, error) {
+	token, _, err := l.certain(boottime())
+	return token, err
+}
+
+// certain is the token and the time that is left.
+func (l *Lock) certain(now time.Duration) (int64, time.Duration, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hold == nil || l.hold.lost != nil || now >= l.hold.until {
+		return 0, 0, ErrNotHeld
+	}
+	return l.hold.token, l.hold.until - now, nil
+}
+
+// Get makes a claim and waits until it is held, or until there is another leader to report.
+func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	l.mu.Lock()
+	if l.hold != nil && l.hold.lost != nil {
+		// The elector gives the rounds of a term a deadline, and none while it acquires. A term must not go on with another hold.
+		if _, inTerm := ctx.Deadline(); inTerm {
+			defer l.mu.Unlock()
+			return nil, nil, l.hold.lost
+		}
+		// The claim stays in use: it may queue again. Under the hold that was lost it does not lead again.
+		l.former, l.hold = l.hold.nonce, nil
+	}
+	leads := l.hold != nil
+	l.mu.Unlock()
+	if leads {
+		return l.record(l.identity)
+	}
+	return l.wait(ctx)
+}
+
+func (l *Lock) record(holder string) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record := &resourcelock.LeaderElectionRecord{
+		HolderIdentity: holder, LeaseDurationSeconds: int(l.timing.LeaseDuration / time.Second), RenewTime: metav1.Now(),
+	}
+	raw, err := json.Marshal(record)
+	return record, raw, err
+}
+
+func (l *Lock) wait(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	for {
+		if err := l.look(ctx); err != nil {
+			return nil, nil, l.ended(ctx, err)
+		}
+		seen := l.claim.read(l.identity, l.podUID(), "")
+		if seen.held != nil && seen.held.nonce != l.former {
+			if err := l.clock.checkWall(l.options.Skew); err != nil {
+				return nil, nil, err
+			}
+			// No one leads yet: this makes the elector write its record, which begins the term.
+			l.reported, l.told = "", ""
+			return l.record("")
+		}
+		if seen.ended != "" && !seen.runsOut {
+			name := l.claim.Metadata.Name
+			l.claim = nil
+			if seen.timedOut() {
+				continue
+			}
+			return nil, nil, fmt.Errorf("claim %s of lock %s has ended, and another one is made: %s", name, l.Describe(), seen.ended)
+		}
+		// Once for each cause, which is what stands before the message: the elector logs it.
+		if cause, _, _ := strings.Cut(seen.trouble, ":"); cause != l.told && (cause != silence || boottime()-l.made > glance) {
+			if l.told = cause; cause != "" {
+				return nil, nil, fmt.Errorf("claim %s of lock %s waits: %s", l.claim.Metadata.Name, l.Describe(), seen.trouble)
+			}
+		}
+		if leader := l.leader(ctx); leader != "" && leader != l.reported {
+			l.reported = leader
+			return l.record(leader)
+		}
+		if err := l.heard(ctx); err != nil {
+			return nil, nil, l.ended(ctx, err)
+		}
+	}
+}
+
+// ended takes a claim back that still waits when its elector does not any more.
+func (l *Lock) ended(ctx context.Context, err error) error {
+	if ctx.Err() == nil || l.claim == nil {
+		return err
+	}
+	gone := l.claim
+	l.claim = nil
+	// To delete a claim is the holder's word. The hold of an earlier term runs out.
+	if holder := gone.Status.Holder; holder != nil && holder.Nonce == l.former {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	// It was perhaps granted just now. No one has led under it, so that is as good as a release.
+	return errors.Join(err, l.delete(ctx, gone, false))
+}
+
+// Update renews, or releases if the record names no holder.
+func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity == "" {
+		return l.release(ctx)
+	}
+	err := l.renew(ctx, record)
+	l.failing = err != nil
+	return err
+}
+
+func (l *Lock) renew(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	_, left, err := l.certain(boottime())
+	if err := l.timing.check(ctx, record, err == nil); err != nil {
+		return err
+	}
+	// What is known may be enough without a request. Where little is left, a new validity is due.
+	if err != nil || left < l.timing.needed()+l.options.TTL/4 || boottime()-l.lastLook > l.options.TTL/10 {
+		// An API server that does not answer leaves what is known as it is.
+		if err := l.look(ctx); err == nil {
+			l.take(l.claim.read(l.identity, l.podUID(), l.nonce()))
+		}
+	}
+	if err := l.beat(ctx); err != nil {
+		return err
+	}
+	return l.decide(boottime())
+}
+
+// take adopts what a status says of the hold.
+func (l *Lock) take(seen seen) {
+	known, ok := l.clock.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.hold == nil && seen.held != nil && seen.held.nonce == l.former:
+	case l.hold == nil && seen.held != nil:
+		l.hold = &hold{}
+		fallthrough
+	case l.hold != nil && seen.held != nil && ok && !seen.held.validUntil.Equal(l.hold.validUntil):
+		l.hold.published = *seen.held
+		l.hold.until = known.until(seen.held.validUntil, boottime(), l.options.TTL, l.options.Skew)
+	case l.hold != nil && seen.ended != "":
+		l.hold.lose("it was taken away: " + seen.ended)
+	}
+}
+
+func (h *hold) lose(why string) {
+	if h.lost == nil {
+		h.lost = fmt.Errorf("%w any more: %s", ErrNotHeld, why)
+	}
+}
+
+// decide says whether the elector may lead until its next renewal has failed.
+func (l *Lock) decide(now time.Duration) error {
+	stepped := l.clock.stepped()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hold == nil {
+		return ErrNotHeld
+	}
+	if stepped > l.options.Skew {
+		l.hold.lose(fmt.Sprintf("the clock of this machine was set by %s, more than Skew %s", stepped, l.options.Skew))
+	}
+	left := l.hold.until - now
+	if left <= 0 {
+		l.hold.lose("its validity has ended")
+	}
+	if l.hold.lost == nil && left < l.timing.needed() {
+		return fmt.Errorf("no renewal of lock %s was published in time: %s are left", l.Describe(), left)
+	}
+	return l.hold.lost
+}
+
+// release says the holder's word, but only if nothing has failed: the elector also calls it while code may still run.
+func (l *Lock) release(ctx context.Context) error {
+	token, _, err := l.certain(boottime())
+	if err != nil || l.failing {
+		return fmt.Errorf("lock %s is not released, and runs out: %w", l.Describe(), ErrNotHeld)
+	}
+	l.mu.Lock()
+	// Before the word is said, so that no one takes the token for valid afterwards.
+	l.hold.lose("it was released")
+	l.mu.Unlock()
+	word := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:"%d"}}}`, l.claim.Metadata.UID, releaseAnnotation, token)
+	_, err = l.claims.Patch(ctx, l.claim.Metadata.Name, types.MergePatchType, []byte(word), metav1.PatchOptions{})
+	if apierrors.IsForbidden(err) && l.pod == nil {
+		return l.delete(ctx, l.claim, false)
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (l *Lock) nonce() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hold == nil {
+		return ""
+	}
+	return l.hold.nonce
+}
+
+func (l *Lock) podUID() string {
+	if l.pod == nil {
+		return ""
+	}
+	return l.pod.uid
+}

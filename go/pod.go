@@ -1,0 +1,45 @@
+package redlock
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"strings"
+)
+
+// Where the kubelet puts it. Tests have one of their own.
+var serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+
+// pod is the pod that this process runs in.
+type pod struct{ namespace, name, uid string }
+
+// ownPod is nil outside of pods, and in pods without a token.
+func ownPod() *pod {
+	token, err := os.ReadFile(serviceAccountToken)
+	if err != nil {
+		return nil
+	}
+	return podOf(string(token))
+}
+
+// podOf reads the pod that the kubelet has bound a token to. The API server verifies the token when it is used.
+func podOf(token string) *pod {
+	parts := strings.Split(strings.TrimSpace(token), ".")
+	if len(parts) != 3 {
+		return nil
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return nil
+	}
+	var claims struct {
+		Kubernetes struct {
+			Namespace string
+			Pod       struct{ Name, UID string }
+		} `json:"kubernetes.io"`
+	}
+	if json.Unmarshal(payload, &claims) != nil || claims.Kubernetes.Pod.UID == "" {
+		return nil
+	}
+	return &pod{claims.Kubernetes.Namespace, claims.Kubernetes.Pod.Name, claims.Kubernetes.Pod.UID}
+}

@@ -1,0 +1,175 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// within bounds a request: while a lock is held, two of them fit into one round of the elector.
+func (l *Lock) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if l.nonce() != "" {
+		return context.WithTimeout(ctx, l.timing.RenewDeadline/3)
+	}
+	return context.WithTimeout(ctx, patience)
+}
+
+// look reads the claim, and makes it if there is none.
+func (l *Lock) look(ctx context.Context) error {
+	ctx, cancel := l.within(ctx)
+	defer cancel()
+	if l.claim == nil {
+		return l.create(ctx)
+	}
+	object, err := l.claims.Get(ctx, l.claim.Metadata.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && string(object.GetUID()) != l.claim.Metadata.UID {
+		gone := "it is gone"
+		l.claim.Metadata.DeletionTimestamp = &gone
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.lastLook = boottime()
+	l.claim, err = claimOf(object)
+	return err
+}
+
+func (l *Lock) create(ctx context.Context) error {
+	if err := l.clock.checkWall(l.options.Skew); err != nil {
+		return err
+	}
+	if err := l.sweep(ctx); err != nil {
+		return err
+	}
+	object, err := l.claims.Create(ctx, newClaim(&l.options, l.identity, l.pod), metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("no claim was made in namespace %s: %w", l.options.Namespace, err)
+	}
+	l.hasBeaten, l.made = false, boottime()
+	l.claim, err = claimOf(object)
+	return err
+}
+
+// sweep deletes what an earlier process of this container has left in the queue. The lock would go to it for one ttl.
+func (l *Lock) sweep(ctx context.Context) error {
+	if l.pod == nil || l.swept {
+		return nil
+	}
+	claims, err := l.ofKey(ctx)
+	if err != nil {
+		return err
+	}
+	for _, other := range claims {
+		of := other.Spec.Claim
+		if of.PodUID == l.pod.uid && of.Container == l.options.Container && other.Status.Holder == nil {
+			if err := l.delete(ctx, other, true); err != nil {
+				return err
+			}
+		}
+	}
+	l.swept = true
+	return nil
+}
+
+// delete deletes this very claim, and if told so only as it was seen.
+func (l *Lock) delete(ctx context.Context, claim *claim, asSeen bool) error {
+	uid := types.UID(claim.Metadata.UID)
+	only := &metav1.Preconditions{UID: &uid}
+	if asSeen {
+		only.ResourceVersion = &claim.Metadata.ResourceVersion
+	}
+	err := l.claims.Delete(ctx, claim.Metadata.Name, metav1.DeleteOptions{Preconditions: only})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// ofKey lists the claims that this package has made on this key.
+func (l *Lock) ofKey(ctx context.Context) ([]*claim, error) {
+	list, err := l.claims.List(ctx, metav1.ListOptions{LabelSelector: keyLabel + "=" + label(l.options.Key)})
+	if err != nil {
+		return nil, err
+	}
+	claims := make([]*claim, 0, len(list.Items))
+	for index := range list.Items {
+		claim, err := claimOf(&list.Items[index])
+		if err != nil {
+			return nil, err
+		}
+		claims = append(claims, claim)
+	}
+	return claims, nil
+}
+
+// leader is who has the lock now, if this package knows. It is for OnNewLeader, and decides nothing.
+func (l *Lock) leader(ctx context.Context) string {
+	ctx, cancel := l.within(ctx)
+	defer cancel()
+	claims, err := l.ofKey(ctx)
+	if err != nil {
+		return ""
+	}
+	for _, other := range claims {
+		if other.Status.Holder != nil && other.Metadata.UID != l.claim.Metadata.UID {
+			return other.Metadata.Annotations[identityAnnotation]
+		}
+	}
+	return ""
+}
+
+// heard waits for a change of the claim.
+func (l *Lock) heard(ctx context.Context) error {
+	watching, cancel := context.WithTimeout(ctx, glance)
+	defer cancel()
+	one := fields.OneTermEqualSelector("metadata.name", l.claim.Metadata.Name).String()
+	watch, err := l.claims.Watch(watching, metav1.ListOptions{FieldSelector: one, ResourceVersion: l.claim.Metadata.ResourceVersion})
+	if err != nil {
+		return err
+	}
+	defer watch.Stop()
+	select {
+	case <-watch.ResultChan():
+	case <-watching.Done():
+	}
+	return ctx.Err()
+}
+
+// beat shows the operator that this process lives, three times per heartbeat of the claim.
+func (l *Lock) beat(ctx context.Context) error {
+	if l.nonce() == "" || l.hasBeaten && boottime()-l.beaten < l.options.TTL/6 {
+		return nil
+	}
+	ctx, cancel := l.within(ctx)
+	defer cancel()
+	begun := boottime()
+	lease := newLease(l.claim, l.options.TTL, time.Now())
+	patch, err := lease.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	if l.hasBeaten {
+		_, err = l.leases.Patch(ctx, lease.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+	} else {
+		_, err = l.leases.Create(ctx, lease, metav1.CreateOptions{})
+	}
+	switch {
+	case err == nil:
+		l.hasBeaten, l.beaten = true, begun
+	case apierrors.IsAlreadyExists(err): // an answer was lost
+		l.hasBeaten, l.beaten = true, 0
+	case apierrors.IsNotFound(err):
+		l.hasBeaten = false
+	}
+	// Without this right the lock would be lost one ttl later. Everything else is tried again.
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("no heartbeat can be sent, which the ClusterRole of holders allows: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+const (
+	// Until a published validity is read.
+	publication = 500 * time.Millisecond
+	// What has to be left of a quarter of the ttl: a request to the API server has to fit several times.
+	leastBudget = time.Second
+	// More would not help: while the API server does not answer, a known validity carries the leader.
+	longestRenewDeadline = 2 * time.Second
+)
+
+// Timing is what a LeaderElector has to be configured with, so that it stops before the lock ends.
+type Timing struct {
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+}
+
+// timing derives the durations of the elector. The operator keeps at least a quarter of the ttl published.
+func timing(ttl, skew time.Duration) (Timing, error) {
+	budget := ttl/4 - skew - publication
+	if budget < leastBudget {
+		least := 4 * (leastBudget + skew + publication)
+		return Timing{}, fmt.Errorf("ttl %s is too short to stop in time when clocks may be %s apart: set TTL to %s or more", ttl, skew, least)
+	}
+	renew := min(budget*3/8, longestRenewDeadline)
+	return Timing{LeaseDuration: ttl, RenewDeadline: renew, RetryPeriod: renew / 3}, nil
+}
+
+// needed is how much validity a renewal must find.
+//
+// After a success the elector pauses for RetryPeriod, tries for RenewDeadline, and then stops. It accepts no RetryPeriod
+// above RenewDeadline/1.2, so this covers every one.
+func (t Timing) needed() time.Duration {
+	return 2 * t.RenewDeadline
+}
+
+// check refuses an elector that would stop too late.
+func (t Timing) check(ctx context.Context, record resourcelock.LeaderElectionRecord, leads bool) error {
+	if record.LeaseDurationSeconds != int(t.LeaseDuration/time.Second) {
+		return fmt.Errorf("the LeaderElector has LeaseDuration %ds: give it the durations of Lock.Timing: %s, %s and %s",
+			record.LeaseDurationSeconds, t.LeaseDuration, t.RenewDeadline, t.RetryPeriod)
+	}
+	// The elector gives each round of renewals a deadline, which is RenewDeadline away at the first try.
+	if deadline, ok := ctx.Deadline(); leads && ok && time.Until(deadline) > t.RenewDeadline {
+		return fmt.Errorf("the LeaderElector has a RenewDeadline above %s: give it the durations of Lock.Timing", t.RenewDeadline)
+	}
+	return nil
+}
