@@ -135,7 +135,8 @@ pub(crate) async fn a_reader_sees_a_held_lock_through_changes_of_members_and_pas
     with_client(&bench, Some("ReadWrite")).await?;
     let refused = async || Ok(in_pod(&bench, &ping).await?.contains("WRONGPASS").then_some(()));
     poll::until(SOON, "the user that only looks is refused", refused).await?;
-    with_client(&bench, None).await?;
     let secret = bench.record::<Secret>("q-client-look").await?;
+    secret.until(SOON, "the client has a Secret", |version| !version.gone).await?;
+    with_client(&bench, None).await?;
     secret.until(SOON, "the Secret of a removed client goes", |version| version.gone).await.map(drop)
 }
