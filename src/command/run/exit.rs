@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use super::held::{End, NotHeld};
+use super::super::holding::{End, NotHeld};
 use super::line::Status;
 
 /// The lock was not acquired.

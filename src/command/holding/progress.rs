@@ -2,6 +2,8 @@
 
 use std::io::{IsTerminal, Write, stderr};
 
+use tokio::sync::watch;
+
 use super::arguments::LockName;
 
 /// One line on the error output: replaced on a terminal, repeated elsewhere when it changes.
@@ -10,6 +12,8 @@ pub(in crate::command) struct Progress {
     lock: String,
     last: String,
     is_terminal: bool,
+    /// Who else wants to know.
+    told: Option<watch::Sender<String>>,
 }
 
 /// Moves to the start of the line and clears it.
@@ -17,7 +21,12 @@ const AGAIN: &str = "\r\x1b[K";
 
 impl Progress {
     pub(in crate::command) fn new(lock: &LockName) -> Self {
-        Self { lock: lock.to_string(), last: String::new(), is_terminal: stderr().is_terminal() }
+        Self { lock: lock.to_string(), last: String::new(), is_terminal: stderr().is_terminal(), told: None }
+    }
+
+    /// The same for a program, which hears it, too.
+    pub(in crate::command) fn heard_by(lock: &LockName, told: watch::Sender<String>) -> Self {
+        Self { lock: lock.to_string(), last: String::new(), is_terminal: false, told: Some(told) }
     }
 
     /// Says why the lock is waited for.
@@ -26,6 +35,9 @@ impl Progress {
             return;
         }
         why.clone_into(&mut self.last);
+        if let Some(told) = &self.told {
+            told.send_replace(why.to_owned());
+        }
         let line = format!("waiting for lock {}: {why}", self.lock);
         // A closed error output stops nothing.
         let _ =
