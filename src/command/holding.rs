@@ -18,7 +18,7 @@ pub use arguments::{DirectArgs, LockArgs, LockName};
 pub(super) use claim::{Holding, Look, Trust, check_wall_clock, own_pod, say_release, take_detached};
 pub(super) use held::{End, Held, Keeper, LONGEST_SLEEP, NotHeld, Source, Validity, reserve};
 pub(super) use identity::of_process;
-pub(super) use progress::Progress;
+pub(super) use progress::{Progress, Reason};
 pub(super) use signals::Signals;
 
 /// How locks are taken.

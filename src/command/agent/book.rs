@@ -32,8 +32,8 @@ enum Known {
 enum Floor {
     /// Those above this one.
     Above(i64),
-    /// None: what was granted before the instance registered is still to be read.
-    Unread,
+    /// None yet: of those above this one some may have been granted before the instance registered, which is still to be read.
+    Unread(i64),
 }
 
 /// Who asks.
@@ -97,20 +97,20 @@ impl Book {
 
     /// An instance registers: no token that is known by now is ever its own.
     pub(super) fn register(&mut self, reads_first: bool) {
-        self.floor = if reads_first { Floor::Unread } else { Floor::Above(self.largest) };
+        self.floor = if reads_first { Floor::Unread(self.largest) } else { Floor::Above(self.largest) };
         self.sequence += 1;
     }
 
     /// Everything that was granted before the registration is known now.
     pub(super) fn has_read(&mut self) {
-        if self.floor == Floor::Unread {
+        if self.reads_first() {
             self.floor = Floor::Above(self.largest);
             self.sequence += 1;
         }
     }
 
     pub(super) fn reads_first(&self) -> bool {
-        self.floor == Floor::Unread
+        matches!(self.floor, Floor::Unread(_))
     }
 
     /// The lock is held until a time that is less what is kept back of the validity: a new hold, or a renewal.
@@ -157,6 +157,11 @@ impl Book {
         (!hold.lapsed && hold.deadline > now).then_some(hold)
     }
 
+    /// Whether it was not renewed in time.
+    pub(super) const fn has_lapsed(&self) -> bool {
+        matches!(&self.known, Known::Held(hold) if hold.lapsed)
+    }
+
     fn is_of_instance(&self, token: i64) -> bool {
         matches!(self.floor, Floor::Above(floor) if token > floor)
     }
@@ -174,9 +179,18 @@ impl Book {
             }
             Who::Served => {}
         }
-        let Some(hold) = self.live(now).cloned() else { return self.word_without_hold() };
+        let unread = match self.floor {
+            Floor::Unread(known) => Some(known),
+            Floor::Above(_) => None,
+        };
+        let Some(hold) = self.live(now).cloned() else {
+            return if unread.is_some() { Word::unread() } else { self.word_without_hold() };
+        };
         if !hold.is_own {
             return does_not(No::HeldByOther, &format!("{} holds the lock", hold.holder));
+        }
+        if unread.is_some_and(|known| hold.token > known) {
+            return Word::unread();
         }
         if !self.is_of_instance(hold.token) {
             let why = format!("token {} was known before this instance registered", hold.token);
@@ -258,6 +272,12 @@ impl Book {
             _ => None,
         };
         of_hold.into_iter().chain([self.told]).filter(|at| *at > now).min().map(|at| at.since(now))
+    }
+}
+
+impl Word {
+    fn unread() -> Self {
+        Self::Unknown { why: "what was granted before this instance registered is still to be read".to_owned() }
     }
 }
 
@@ -354,8 +374,9 @@ mod tests {
     fn what_was_granted_before_the_registration_and_is_heard_of_later_does_not_count() {
         let mut book = Book::new();
         book.register(true);
+        assert!(matches!(book.word(Who::Served, at(0)), Word::Unknown { .. }));
         book.learns_hold(&hold(7, 3_000), at(0));
-        assert_eq!(no(&mut book, Who::Served, 1), No::HeldBefore);
+        assert!(matches!(book.word(Who::Served, at(1)), Word::Unknown { .. }), "it may be either's");
         assert_eq!(book.to_be_released(at(1)), None, "it may yet be this instance's");
         book.has_read();
         assert_eq!(no(&mut book, Who::Served, 1), No::HeldBefore);
@@ -365,6 +386,9 @@ mod tests {
         assert_eq!(no(&mut book, Who::Served, 2), No::HeldBefore);
         book.learns_hold(&hold(8, 9_000), at(3));
         assert!(leads(&mut book, 4).is_some());
+        // What was known is certainly not the next one's, read or not.
+        book.register(true);
+        assert_eq!(no(&mut book, Who::Served, 5), No::HeldBefore);
     }
 
     #[test]

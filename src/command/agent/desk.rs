@@ -196,7 +196,7 @@ impl Desk {
     /// The same of one that nobody wants in general.
     pub(super) fn has_failed(&self, name: &str) {
         if let Some(lock) = self.state.lock().locks.get_mut(name) {
-            lock.is_wanted = lock.is_standing;
+            lock.is_wanted &= lock.is_standing;
         }
         self.tell();
     }

@@ -88,6 +88,8 @@ pub(super) struct Follower {
     ttl: Duration,
     /// Of the object that was seen last. A watch can be behind a request.
     version: u64,
+    /// The list that a watch begins with has shown it.
+    is_listed: bool,
 }
 
 /// The way to the API server.
@@ -100,7 +102,7 @@ struct Line {
 impl Follower {
     pub(super) fn new(desk: Arc<Desk>, election: Election, members: Option<Members>, skew: Duration) -> Self {
         let ttl = Duration::from_secs(1);
-        Self { desk, election, members, skew, begun: now(), followed: None, ttl, version: 0 }
+        Self { desk, election, members, skew, begun: now(), followed: None, ttl, version: 0, is_listed: false }
     }
 
     fn nothing(&self, why: &str) {
@@ -156,10 +158,13 @@ impl Follower {
 
     async fn hears(&mut self, event: Option<Result<watcher::Event<DistributedLock>, watcher::Error>>, line: &Line) {
         match event {
-            Some(Ok(watcher::Event::Apply(lock) | watcher::Event::InitApply(lock))) => self.sees(&lock, line).await,
-            Some(Ok(watcher::Event::Delete(_))) => self.is_gone(),
-            // A list without the object.
-            Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => {}
+            Some(Ok(watcher::Event::Apply(lock) | watcher::Event::InitApply(lock))) => {
+                self.is_listed = true;
+                self.sees(&lock, line).await;
+            }
+            Some(Ok(watcher::Event::Init)) => self.is_listed = false,
+            Some(Ok(watcher::Event::InitDone)) if self.is_listed => {}
+            Some(Ok(watcher::Event::InitDone | watcher::Event::Delete(_))) => self.is_gone(),
             // The deadline of what is held stands.
             Some(Err(error)) if self.followed.is_none() => {
                 self.nothing(&format!("the API server does not tell who leads: {error}"));

@@ -7,7 +7,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::super::holding::{End, Held, LONGEST_SLEEP, LockArgs, NotHeld, Progress, Signals, Way, reserve};
+use super::super::holding::{
+    End, Held, LONGEST_SLEEP, LockArgs, NotHeld, Progress, Reason, Signals, Validity, Way, reserve,
+};
 use super::book::Hold;
 use super::desk::{Desk, Order, now};
 
@@ -32,7 +34,8 @@ pub(super) async fn keep(desk: Arc<Desk>, way: Arc<Way>, lock: String) {
                 desk.learns(&lock, |book, _| book.learns_not_held("the application does not ask for it"));
                 continue;
             }
-            Err(NotHeld::NotAcquired(why)) => desk.learns(&lock, |book, _| book.learns_not_held(&why)),
+            Err(NotHeld::NotAcquired(why)) => learns(&desk, &lock, &Reason { why, is_known: true }),
+            Err(NotHeld::NotAnswered(why)) => learns(&desk, &lock, &Reason { why, is_known: false }),
             Err(NotHeld::Failed(error)) => {
                 eprintln!("redlock: lock {lock}: {error:#}");
                 desk.learns(&lock, |book, _| book.learns_nothing(&format!("{error:#}")));
@@ -42,6 +45,10 @@ pub(super) async fn keep(desk: Arc<Desk>, way: Arc<Way>, lock: String) {
         wait(&desk, pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+fn learns(desk: &Desk, lock: &str, Reason { why, is_known }: &Reason) {
+    desk.learns(lock, |book, _| if *is_known { book.learns_not_held(why) } else { book.learns_nothing(why) });
 }
 
 /// How the lock is wanted, as soon as it is. `None`: the agent does not care for it any more.
@@ -67,7 +74,7 @@ async fn wait(desk: &Desk, longest: Duration) {
 /// Takes the lock, or gives up when it is not wanted any more.
 async fn campaign(desk: &Desk, way: &Way, lock: &str, args: &LockArgs) -> Result<Held, NotHeld> {
     let (cancel, mut signals) = Signals::of_one_wait();
-    let (told, mut said) = watch::channel(String::new());
+    let (told, mut said) = watch::channel(Reason::default());
     let mut progress = Progress::heard_by(&args.lock, told);
     let mut taking = pin!(way.take(args, &mut signals, &mut progress));
     let mut changes = desk.changes();
@@ -77,8 +84,8 @@ async fn campaign(desk: &Desk, way: &Way, lock: &str, args: &LockArgs) -> Result
             biased;
             taken = &mut taking => return taken,
             Ok(()) = said.changed() => {
-                let why = said.borrow_and_update().clone();
-                desk.learns(lock, |book, _| book.learns_not_held(&why));
+                let reason = said.borrow_and_update().clone();
+                learns(desk, lock, &reason);
             }
             () = desk.pause(lock, &mut changes), if !is_cancelled => {
                 if !desk.is_wanted(lock) {
@@ -96,30 +103,33 @@ async fn follow(desk: &Desk, lock: &str, order: &Order, held: Held) {
     let mut validity = held.validity.clone();
     let mut changes = desk.changes();
     let mut is_known = true;
-    let why = loop {
-        let known = validity.borrow_and_update().clone();
-        if let Some(end) = known.end {
-            break text(&end);
+    let known = |why: String| Reason { why, is_known: true };
+    let reason = loop {
+        let Validity { until, end } = validity.borrow_and_update().clone();
+        if let Some(end) = end {
+            break known(text(&end));
         }
-        let hold = Hold::new(held.token, held.holder.clone(), true, known.until, kept_back);
+        let hold = Hold::new(held.token, held.holder.clone(), true, until, kept_back);
         desk.learns(lock, |book, now| book.learns_hold(&hold, now));
         if most.is_some_and(|most| most <= now()) {
-            break text(&End::MaxHold);
+            break known(text(&End::MaxHold));
         }
         if !desk.is_wanted(lock) {
-            break "the application does not want it any more, or does not ask".to_owned();
+            break known("the application does not want it any more, or does not ask".to_owned());
         }
         if !desk.look(lock, |book, now| book.serves(now)).unwrap_or(false) {
-            break format!("token {} is not this instance's, or was not renewed in time", held.token);
+            let is_late = desk.look(lock, |book, _| book.has_lapsed()).unwrap_or(false);
+            let why = if is_late { "it was not renewed in time" } else { "another instance has registered since" };
+            break Reason { why: why.to_owned(), is_known: !is_late };
         }
         tokio::select! {
             changed = validity.changed(), if is_known => is_known = changed.is_ok(),
             () = desk.pause(lock, &mut changes) => {}
         }
     };
-    eprintln!("redlock: lock {lock}: token {} is given back: {why}", held.token);
+    eprintln!("redlock: lock {lock}: token {} is given back: {}", held.token, reason.why);
     // From here on it is not told any more; what was told before is waited for.
-    desk.learns(lock, |book, _| book.learns_not_held(&why));
+    learns(desk, lock, &reason);
     desk.has_failed(lock);
     until_free(desk, lock, order).await;
     if let Err(error) = held.release_one().await {

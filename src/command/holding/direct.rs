@@ -90,7 +90,7 @@ fn not_held(args: &LockArgs, error: NotAcquired) -> NotHeld {
         NotAcquired::NoQuorum { ref failures } => {
             let failures: Vec<_> = failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect();
             let failures = failures.join("; ");
-            NotHeld::NotAcquired(format!("lock {} was not acquired: {error} ({failures})", args.lock))
+            NotHeld::NotAnswered(format!("lock {} was not acquired: {error} ({failures})", args.lock))
         }
         NotAcquired::Expired | NotAcquired::CountersApart | NotAcquired::Waiting { .. } => {
             NotHeld::NotAcquired(format!("lock {} was not acquired: {error}", args.lock))
@@ -117,8 +117,10 @@ async fn acquire(client: &Client, args: &LockArgs, progress: &mut Progress) -> R
         Wait::For(wait) => wait,
         Wait::Forever => WITHOUT_END,
     };
-    if matches!(error, NotAcquired::HeldByOther { .. } | NotAcquired::NoQuorum { .. }) {
-        progress.say(&error.to_string());
+    match error {
+        NotAcquired::HeldByOther { .. } => progress.say(&error.to_string()),
+        NotAcquired::NoQuorum { .. } => progress.say_unknown(&error.to_string()),
+        _ => {}
     }
     client.acquire(key, ttl, wait).await
 }

@@ -36,6 +36,8 @@ pub(in crate::command) enum End {
 pub(in crate::command) enum NotHeld {
     /// It is taken, or was not granted in time.
     NotAcquired(String),
+    /// No majority of the members has said whether it is taken.
+    NotAnswered(String),
     /// A signal ended the wait.
     Signal(i32),
     /// Something else is wrong.

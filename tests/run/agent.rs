@@ -1,0 +1,5 @@
+//! `redlock agent` over HTTP.
+
+mod client;
+mod direct;
+mod follows;
