@@ -64,7 +64,9 @@ impl FromStr for Listen {
         if address.ip().is_loopback() {
             return Ok(Self::Loopback(address));
         }
-        Err("the agent listens on loopback only, for example 127.0.0.1:4040: whoever reaches it can release the lock")
+        Err(
+            "the agent listens on loopback only, for example 127.0.0.1:4040: a program that reaches it can release the lock",
+        )
     }
 }
 

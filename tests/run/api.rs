@@ -228,6 +228,11 @@ impl World {
         });
     }
 
+    fn one(&self) -> (StatusCode, Value) {
+        let gone = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+        self.claim.clone().map_or((StatusCode::NOT_FOUND, gone), |claim| (StatusCode::OK, claim))
+    }
+
     fn release(&mut self) {
         self.released = true;
         self.renews = false;
@@ -282,13 +287,10 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
             respond(StatusCode::CREATED, Body::from(claim.to_string()))
         }
         Method::GET if is_lock && watches => respond(StatusCode::OK, world.watched()),
-        Method::GET if is_lock && !path.ends_with("/distributedlocks") => match &world.claim {
-            Some(lock) => respond(StatusCode::OK, Body::from(lock.to_string())),
-            None => {
-                let gone = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
-                respond(StatusCode::NOT_FOUND, Body::from(gone.to_string()))
-            }
-        },
+        Method::GET if is_lock && !path.ends_with("/distributedlocks") => {
+            let (code, lock) = world.one();
+            respond(code, Body::from(lock.to_string()))
+        }
         Method::GET if is_lock => {
             let items: Vec<_> = world.claim.iter().collect();
             let list = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLockList",

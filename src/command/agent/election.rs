@@ -64,7 +64,7 @@ fn sight(lock: &DistributedLock, pod_uid: &str) -> Sight {
         return Sight::Held { holding, is_own };
     }
     let held = find_condition(&status.conditions, LockCondition::Held);
-    let why = held.map_or("nobody leads", |held| if held.message.is_empty() { &held.reason } else { &held.message });
+    let why = held.map_or("no pod leads", |held| if held.message.is_empty() { &held.reason } else { &held.message });
     Sight::NotHeld { why: why.to_owned() }
 }
 
@@ -223,8 +223,11 @@ impl Follower {
                 self.followed = Some(Followed { holding: holding.clone(), is_own, trust, is_lost: false });
             }
         }
-        let look = self.followed.as_ref().map_or(Look::Unknown, |followed| followed.trust.published(&holding));
-        self.learns(look);
+        match self.followed.as_ref().map_or(Look::Unknown, |followed| followed.trust.published(&holding)) {
+            // The members are asked at once.
+            Look::Unknown => self.looks(false).await,
+            look => self.learns(look),
+        }
         Ok(())
     }
 
@@ -271,7 +274,7 @@ impl Follower {
 
     /// Says the holder's word where nobody relies on the hold.
     async fn releases(&self, line: &Line) {
-        let Some(token) = self.desk.look(&self.desk.elected, |book, now| book.to_be_released(now)).flatten() else {
+        let Some(token) = self.desk.look(&self.desk.elected, |book, now| book.releasable(now)).flatten() else {
             return;
         };
         let Ok(lock) = request(line.locks.get(&self.election.name)).await else { return };
@@ -319,7 +322,7 @@ mod tests {
         let mut status = held("u-1");
         status["ending"] = json!({"since": "2026-01-01T00:00:01Z", "reason": "Broken", "message": "by alice"});
         assert_eq!(seen(&status), Sight::NotHeld { why: "by alice (Broken)".into() });
-        assert_eq!(seen(&json!({})), Sight::NotHeld { why: "nobody leads".into() });
+        assert_eq!(seen(&json!({})), Sight::NotHeld { why: "no pod leads".into() });
     }
 
     #[test]
