@@ -20,6 +20,7 @@ pub mod holding;
 pub mod installation;
 pub mod line;
 pub mod list;
+pub mod loopback;
 pub mod output;
 pub mod quorum;
 pub mod release;

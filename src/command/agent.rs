@@ -9,6 +9,7 @@
 mod book;
 mod desk;
 mod election;
+mod hooks;
 mod http;
 mod instances;
 mod keeper;
@@ -17,17 +18,16 @@ mod route;
 mod say;
 
 use std::fs;
-use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use desk::{Desk, Order};
 use election::{Election, Follower};
+use hooks::HookArgs;
 use http::{Face, router};
 use orders::Orders;
 use tokio::net::{TcpListener, UnixListener};
@@ -35,6 +35,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::holding::{DirectArgs, LockArgs, LockName, Signals, Way, block_on, environment, of_process, own_pod};
+use super::loopback::Place;
 use super::run::exit::OWN_ERROR;
 use crate::api::GoDuration;
 
@@ -42,33 +43,6 @@ use crate::api::GoDuration;
 const LEAST_PATIENCE: Duration = Duration::from_secs(10);
 /// For the last answers to be sent.
 const GOODBYE: Duration = Duration::from_secs(1);
-
-/// Where the agent listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listen {
-    /// On this machine only.
-    Loopback(SocketAddr),
-    /// A socket file.
-    Unix(PathBuf),
-}
-
-impl FromStr for Listen {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-            return Ok(Self::Unix(path.into()));
-        }
-        let address: SocketAddr =
-            text.parse().map_err(|_| "write an address with a port, for example 127.0.0.1:4040, or unix:<path>")?;
-        if address.ip().is_loopback() {
-            return Ok(Self::Loopback(address));
-        }
-        Err(
-            "the agent listens on loopback only, for example 127.0.0.1:4040: a program that reaches it can release the lock",
-        )
-    }
-}
 
 /// The lock, the application and where it asks.
 #[derive(Clone, Debug, clap::Args)]
@@ -78,12 +52,12 @@ pub struct AgentArgs {
     /// The lock that the application holds when it leads: `<namespace>/<key>`.
     #[arg(long, value_name = "LOCK")]
     lock: Option<LockName>,
-    /// A DistributedLock with an election among pods, `<name>` or `<namespace>/<name>`: the operator picks the leader.
+    /// An election among pods, in which the operator picks the leader: `<name>` or `<namespace>/<name>`.
     #[arg(long, value_name = "NAME", conflicts_with = "direct")]
     election: Option<String>,
     /// Where to listen: an address on loopback, or `unix:<path>`. Can be given several times.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4040")]
-    listen: Vec<Listen>,
+    listen: Vec<Place>,
     /// How long the lock outlives this agent at most. With --lock.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     ttl: GoDuration,
@@ -111,6 +85,8 @@ pub struct AgentArgs {
     /// How far the clock of this machine and those of the cluster may be apart. Without --members-secret only.
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     skew: GoDuration,
+    #[command(flatten)]
+    hooks: HookArgs,
     #[command(flatten)]
     direct: DirectArgs,
 }
@@ -194,6 +170,7 @@ async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
         let members = args.direct.members(environment());
         tokio::spawn(Follower::new(Arc::clone(&desk), election, members, args.skew.get()).run())
     });
+    let teller = (!args.hooks.is_empty()).then(|| tokio::spawn(hooks::tell(Arc::clone(&desk), args.hooks.clone())));
     orders.keep(lock.to_string());
     tokio::select! {
         _ = signals.ending() => {}
@@ -202,6 +179,9 @@ async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
     // What was promised is waited for, and answered until then.
     desk.stop();
     orders.ended().await;
+    if let Some(teller) = teller {
+        teller.await?;
+    }
     ended.cancel();
     if let Some(follower) = follower {
         follower.abort();
@@ -212,7 +192,7 @@ async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
 }
 
 async fn listen(
-    places: &[Listen],
+    places: &[Place],
     desk: &Arc<Desk>,
     orders: &Arc<Orders>,
     ended: &CancellationToken,
@@ -222,14 +202,14 @@ async fn listen(
         let face = |checks_host| Face { desk: Arc::clone(desk), orders: Arc::clone(orders), checks_host };
         let stopped = ended.clone().cancelled_owned();
         match place {
-            Listen::Loopback(address) => {
+            Place::Loopback(address) => {
                 let listener =
                     TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
                 eprintln!("redlock: lock {}: the agent listens on http://{}", desk.elected, listener.local_addr()?);
                 let served = axum::serve(listener, router(face(true))).with_graceful_shutdown(stopped);
                 servers.spawn(async move { served.await });
             }
-            Listen::Unix(path) => {
+            Place::Unix(path) => {
                 let listener = bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
                 eprintln!("redlock: lock {}: the agent listens on unix:{}", desk.elected, path.display());
                 let served = axum::serve(listener, router(face(false))).with_graceful_shutdown(stopped);
@@ -279,16 +259,6 @@ mod tests {
         let args = parsed(&["--election", "shop/b", "--pod-uid", "u-1"]).unwrap();
         let wanted = Election { namespace: "shop".into(), name: "b".into(), pod_uid: "u-1".into() };
         assert_eq!(args.election("shop/b").unwrap(), wanted);
-    }
-
-    #[test]
-    fn it_listens_where_only_this_machine_reaches_it() {
-        assert_eq!("127.0.0.1:4040".parse(), Ok(Listen::Loopback(([127, 0, 0, 1], 4040).into())));
-        assert!("[::1]:0".parse::<Listen>().is_ok());
-        assert_eq!("unix:/run/a".parse(), Ok(Listen::Unix("/run/a".into())));
-        for wrong in ["0.0.0.0:4040", "10.0.0.1:1", "4040", "unix:", "localhost:4040"] {
-            assert!(wrong.parse::<Listen>().is_err(), "{wrong}");
-        }
     }
 
     #[test]

@@ -13,8 +13,8 @@ mod signals;
 
 pub(super) use answer::Answer;
 use anyhow::Context as _;
-pub(super) use arguments::Members;
 pub use arguments::{DirectArgs, LockArgs, LockName};
+pub(super) use arguments::{Members, Wait};
 pub(super) use claim::{Holding, Look, Trust, check_wall_clock, own_pod, say_release, take_detached};
 pub(super) use held::{End, Held, Keeper, LONGEST_SLEEP, NotHeld, Source, Validity, reserve};
 pub(super) use identity::of_process;

@@ -3,6 +3,7 @@
 //! Three processes: `run` has the lock and the network, the `guard` has a deadline, the `stage` becomes the command. Each of them can
 //! be killed or stopped, and the command ends before the lock does. The lock is released when nothing of the command is left.
 
+mod agent;
 pub(super) mod exit;
 mod guard;
 mod limits;
@@ -33,6 +34,7 @@ pub use terminal::ForegroundArgs;
 use tokio::time::sleep;
 
 use super::holding::{End, Held, LockArgs, Signals, Validity, block_on, expected_source, take};
+use super::loopback::Place;
 use crate::api::GoDuration;
 use crate::time::{Boottime, Clock, SystemClock};
 
@@ -56,6 +58,9 @@ pub struct RunArgs {
     /// Exit code when the lock was not acquired, for example 0 in a cron job.
     #[arg(long, value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
     not_acquired_exit_code: u8,
+    /// Where a `redlock agent` listens that holds the lock for the command: 127.0.0.1:<port> or `unix:<path>`.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["direct", "members", "members_secret"])]
+    agent: Option<Place>,
     /// The command and its arguments, after --.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -85,13 +90,14 @@ pub fn take_terminal(args: ForegroundArgs) -> ExitCode {
 async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
     let mut signals = Signals::new()?;
     let outer = outer::socket(&args.lock.lock.to_string());
-    if outer.is_none() {
+    if outer.is_none() && args.agent.is_none() {
         // Before anything is taken.
         Limits::new(args.grace, args.lock.ttl, expected_source(&args.lock))?;
     }
-    let taken = match outer {
-        Some(socket) => outer::take(socket, args.lock.lock.to_string()).await,
-        None => take(&args.lock, &mut signals).await,
+    let taken = match (outer, &args.agent) {
+        (Some(socket), _) => outer::take(socket, args.lock.lock.to_string()).await,
+        (None, Some(place)) => agent::take(place, &args.lock, &mut signals).await,
+        (None, None) => take(&args.lock, &mut signals).await,
     };
     let held = match taken {
         Ok(held) => held,

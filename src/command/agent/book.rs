@@ -32,7 +32,7 @@ enum Known {
 enum Floor {
     /// Those above this one.
     Above(i64),
-    /// None yet: of those above this one some may have been granted before the instance registered, which is still to be read.
+    /// None yet. Some of those above this one may be from before the registration, which is still to be read.
     Unread(i64),
 }
 
@@ -113,7 +113,7 @@ impl Book {
         matches!(self.floor, Floor::Unread(_))
     }
 
-    /// The lock is held until a time that is less what is kept back of the validity: a new hold, or a renewal.
+    /// The lock is held: a new hold, or a renewal.
     pub(super) fn learns_hold(&mut self, new: &Hold, now: Boottime) {
         match &mut self.known {
             Known::Held(hold) if hold.token == new.token => {
@@ -210,7 +210,7 @@ impl Book {
         }
     }
 
-    /// The leader's name, as leader-elector says it: nothing unless somebody certainly leads.
+    /// The leader's name, as leader-elector says it: nothing unless a holder certainly leads.
     pub(super) fn name(&mut self, now: Boottime) -> Option<String> {
         let hold = self.live(now)?.clone();
         if hold.is_own {
@@ -235,7 +235,7 @@ impl Book {
     }
 
     /// Whether nothing that was promised is valid any more.
-    pub(super) fn relied_on_by_nobody(&self, now: Boottime) -> bool {
+    pub(super) fn is_out_of_use(&self, now: Boottime) -> bool {
         self.told <= now
     }
 
@@ -250,11 +250,12 @@ impl Book {
         is_held
     }
 
-    /// The token of a hold that the holder's word has to be said for, since nobody relies on it: the application has given it back, or it
-    /// is that of an earlier instance.
+    /// The token of a hold that the operator has to be told to end.
+    ///
+    /// The application has given it back, or it is that of an earlier instance. No promise of it is valid any more.
     pub(super) fn releasable(&mut self, now: Boottime) -> Option<i64> {
         let token = self.given_back.or_else(|| self.left_over(now))?;
-        self.relied_on_by_nobody(now).then_some(token)
+        self.is_out_of_use(now).then_some(token)
     }
 
     /// The word has been said.

@@ -122,13 +122,20 @@ impl Desk {
         Some((book.word(who, now), book.sequence()))
     }
 
+    /// What the instance that is served would be told. `None`: there is none.
+    pub(super) fn served_word(&self) -> Option<Word> {
+        let mut state = self.state.lock();
+        let now = now();
+        state.instances.is_present(now, self.patience).then_some(())?;
+        Some(state.locks.get_mut(&self.elected)?.book.word(Who::Served, now))
+    }
+
     /// The leader's name, for programs that know nothing of instances.
-    pub(super) fn name(&self) -> (Option<String>, u64) {
+    pub(super) fn name(&self) -> Option<String> {
         let mut state = self.state.lock();
         let now = now();
         let _ = state.instances.asks(None, now);
-        let Some(lock) = state.locks.get_mut(&self.elected) else { return (None, 0) };
-        (lock.book.name(now), lock.book.sequence())
+        state.locks.get_mut(&self.elected)?.book.name(now)
     }
 
     /// The instance wants a lock. Whether the agent has not cared for this lock before.

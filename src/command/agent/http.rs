@@ -26,7 +26,7 @@ use crate::time::{Boottime, Clock, SystemClock};
 const OPENAPI: &str = include_str!("openapi.json");
 /// What every change asks for, so that no page in a browser makes one.
 const HEADER: &str = "x-redlock";
-/// An event that says nothing new comes at least so often: a client that hears nothing for longer than its validity has lost.
+/// An event comes at least so often. A client that hears nothing for longer than its validity has lost.
 const REPEAT: Duration = Duration::from_secs(2);
 
 /// What requests are answered from.
@@ -55,7 +55,7 @@ async fn answer(State(face): State<Face>, request: Request) -> Response {
         Err(detail) => return Said::problem(StatusCode::BAD_REQUEST, "BadParameter", &detail).response(),
     };
     match route {
-        Route::Name => Said::ok(name(&face.desk).0).response(),
+        Route::Name => Said::ok(name(&face.desk)).response(),
         Route::Names => events(Names { desk: face.desk, told: None }),
         Route::Watch => events(Leads { desk: face.desk, instance: query.instance, told: None }),
         Route::OpenApi => typed("application/json", Body::from(OPENAPI)),
@@ -68,7 +68,7 @@ async fn answer(State(face): State<Face>, request: Request) -> Response {
     }
 }
 
-/// Requests that somebody else makes a program on this machine send.
+/// Requests that others make a program on this machine send.
 fn refused(face: &Face, request: &Request) -> Option<Said> {
     let text = |name| request.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     if face.checks_host && !is_loopback(text(HOST.as_str())) {
@@ -89,11 +89,11 @@ fn typed(kind: &'static str, body: Body) -> Response {
     response
 }
 
-/// As leader-elector and its successors say it: the name is empty unless somebody certainly leads.
-fn name(desk: &Desk) -> (Value, u64) {
-    let (name, sequence) = desk.name();
+/// As leader-elector and its successors say it: the name is empty unless a holder certainly leads.
+fn name(desk: &Desk) -> Value {
+    let name = desk.name();
     let at = jiff::Timestamp::from_millisecond(SystemClock.wall().0).unwrap_or_default();
-    (json!({"name": name.unwrap_or_default(), "last_update": format!("{at:.3}")}), sequence)
+    json!({"name": name.unwrap_or_default(), "last_update": format!("{at:.3}")})
 }
 
 fn register(face: &Face) -> Said {
@@ -161,15 +161,15 @@ fn release(face: &Face, lock: &LockName, query: &Query) -> Said {
 trait Tell: Send + 'static {
     fn desk(&self) -> &Arc<Desk>;
     /// The event now, and what makes it another one.
-    fn event(&mut self) -> (String, (u64, u16));
-    fn told(&mut self) -> &mut Option<((u64, u16), Boottime)>;
+    fn event(&mut self) -> (String, String);
+    fn told(&mut self) -> &mut Option<(String, Boottime)>;
 }
 
 /// Whether one instance leads.
 struct Leads {
     desk: Arc<Desk>,
     instance: Option<String>,
-    told: Option<((u64, u16), Boottime)>,
+    told: Option<(String, Boottime)>,
 }
 
 impl Tell for Leads {
@@ -177,10 +177,10 @@ impl Tell for Leads {
         &self.desk
     }
 
-    fn event(&mut self) -> (String, (u64, u16)) {
+    fn event(&mut self) -> (String, String) {
         let lock = &self.desk.elected;
         let Some((word, sequence)) = self.desk.word(lock, self.instance.as_deref()) else {
-            return (String::new(), (0, 0));
+            return (String::new(), String::new());
         };
         let kind = match word {
             Word::Leads { .. } => "leader",
@@ -188,10 +188,10 @@ impl Tell for Leads {
             Word::Unknown { .. } => "unknown",
         };
         let said = of_word(lock, word, now());
-        (format!("event: {kind}\nid: {sequence}\ndata: {}\n\n", said.body), (sequence, said.status.as_u16()))
+        (format!("event: {kind}\nid: {sequence}\ndata: {}\n\n", said.body), format!("{sequence} {kind}"))
     }
 
-    fn told(&mut self) -> &mut Option<((u64, u16), Boottime)> {
+    fn told(&mut self) -> &mut Option<(String, Boottime)> {
         &mut self.told
     }
 }
@@ -199,7 +199,7 @@ impl Tell for Leads {
 /// Who leads, for programs that know nothing of instances.
 struct Names {
     desk: Arc<Desk>,
-    told: Option<((u64, u16), Boottime)>,
+    told: Option<(String, Boottime)>,
 }
 
 impl Tell for Names {
@@ -207,13 +207,12 @@ impl Tell for Names {
         &self.desk
     }
 
-    fn event(&mut self) -> (String, (u64, u16)) {
-        let (body, sequence) = name(&self.desk);
-        let is_named = body["name"] != "";
-        (format!("data: {body}\n\n"), (sequence, u16::from(is_named)))
+    fn event(&mut self) -> (String, String) {
+        let body = name(&self.desk);
+        (format!("data: {body}\n\n"), body["name"].to_string())
     }
 
-    fn told(&mut self) -> &mut Option<((u64, u16), Boottime)> {
+    fn told(&mut self) -> &mut Option<(String, Boottime)> {
         &mut self.told
     }
 }

@@ -140,7 +140,7 @@ async fn follow(desk: &Desk, lock: &str, order: &Order, held: Held) {
 /// Until no promise is valid any more, and the shortest time to hold has passed.
 async fn until_free(desk: &Desk, lock: &str, order: &Order) {
     loop {
-        let is_relied_on = desk.look(lock, |book, now| !book.relied_on_by_nobody(now)).unwrap_or(false);
+        let is_relied_on = desk.look(lock, |book, now| !book.is_out_of_use(now)).unwrap_or(false);
         let left = order.not_before.map(|least| least.since(now())).filter(|left| !left.is_zero());
         if !is_relied_on && left.is_none() {
             return;

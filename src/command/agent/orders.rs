@@ -107,7 +107,8 @@ impl Orders {
         args.ttl = query.ttl.unwrap_or(args.ttl);
         args.wait = query.wait.filter(|wait| !wait.is_zero()).map(Into::into);
         args.try_once = args.wait.is_none();
-        args.min_hold = query.min_hold.filter(|_| !is_direct);
+        let min_hold = query.min_hold.filter(|least| !least.get().is_zero());
+        args.min_hold = min_hold.filter(|_| !is_direct);
         args.max_hold = query.hold_for.map(Into::into);
         let begun = now();
         Order {
@@ -115,7 +116,7 @@ impl Orders {
             request: query.request.clone(),
             until: query.hold_for.map(|hold_for| begun + hold_for),
             // The operator remembers it with a claim.
-            not_before: query.min_hold.filter(|_| is_direct).map(|least| begun + least.get()),
+            not_before: min_hold.filter(|_| is_direct).map(|least| begun + least.get()),
         }
     }
 }

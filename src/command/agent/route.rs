@@ -137,8 +137,10 @@ impl Query {
     }
 }
 
-/// Whether a request over TCP comes from a program on this machine that means this agent: a page in a browser, or an application
-/// that fetches what others tell it to, can send requests to loopback, but under the name of another host.
+/// Whether a request over TCP is meant for this machine.
+///
+/// A page in a browser, or an application that fetches what others tell it to, can send requests to loopback, but under the name of
+/// another host.
 pub(super) fn is_loopback(host: Option<&str>) -> bool {
     let Some(host) = host else { return false };
     let name = match host.strip_prefix('[') {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -57,7 +58,7 @@ pub(in crate::command) enum Source {
     Members,
     /// From `status.validUntil`, less this.
     Status { skew: Duration },
-    /// From an outer `run`, which had so much left.
+    /// From an outer `run` or an agent, which had so much left.
     Outer { left: Duration },
 }
 
@@ -77,6 +78,11 @@ pub(in crate::command) enum Keeper {
     Claim(Box<ClaimHold>),
     /// An outer `run`.
     Outer(JoinHandle<()>),
+    /// An agent, which is told when the lock is to be released.
+    Agent {
+        task: JoinHandle<()>,
+        release: BoxFuture<'static, anyhow::Result<()>>,
+    },
 }
 
 impl Held {
@@ -102,6 +108,10 @@ impl Held {
             Keeper::Outer(task) => {
                 task.abort();
                 Ok(())
+            }
+            Keeper::Agent { task, release } => {
+                task.abort();
+                release.await
             }
         }
     }

@@ -24,7 +24,9 @@ pub(super) enum LimitError {
          Secret of a client with access Read by --members-secret"
     )]
     Ttl { ttl: GoDuration, skew: GoDuration, least: GoDuration },
-    #[error("the outer `redlock run` has only {left} left, and --grace {asked} needs twice as much")]
+    #[error(
+        "what holds the lock outside this `redlock run` has only {left} left, and --grace {asked} needs twice as much"
+    )]
     Outer { left: GoDuration, asked: GoDuration },
 }
 

@@ -123,6 +123,15 @@ impl Agent {
         BufReader::new(stream).lines().map_while(Result::ok)
     }
 
+    /// For programs that ask it.
+    pub(super) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(super) fn signal(&self, name: &str) {
         signal(self.child.id(), name);
     }

@@ -103,13 +103,13 @@ fn what_was_granted_before_the_registration_and_is_heard_of_later_does_not_count
 fn a_hold_is_relied_on_until_the_last_promise_has_passed() {
     let mut book = Book::new();
     book.learns_hold(&hold(7, 3_000), at(0));
-    assert!(book.relied_on_by_nobody(at(0)), "nobody was told yet");
+    assert!(book.is_out_of_use(at(0)), "nobody was told yet");
     assert!(leads(&mut book, 10).is_some());
     book.register(false);
     book.learns_hold(&hold(7, 5_000), at(20));
     assert_eq!(leads(&mut book, 30), None);
-    assert!(!book.serves(at(30)) && !book.relied_on_by_nobody(at(2_799)));
-    assert!(book.relied_on_by_nobody(at(2_800)), "the renewal was not told");
+    assert!(!book.serves(at(30)) && !book.is_out_of_use(at(2_799)));
+    assert!(book.is_out_of_use(at(2_800)), "the renewal was not told");
     assert_eq!((book.releasable(at(2_799)), book.releasable(at(2_800))), (None, Some(7)));
 }
 
@@ -132,7 +132,7 @@ fn a_name_is_a_promise_too() {
     let mut book = Book::new();
     book.learns_hold(&hold(7, 3_000), at(0));
     assert_eq!(book.name(at(1)).as_deref(), Some("pod-a"));
-    assert!(!book.relied_on_by_nobody(at(2_799)));
+    assert!(!book.is_out_of_use(at(2_799)));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn another_leader_is_named_and_the_instance_does_not_lead() {
     assert_eq!(book.name(at(1)).as_deref(), Some("pod-b"));
     book.register(false);
     assert_eq!(book.name(at(1)).as_deref(), Some("pod-b"), "this is no instance's of this pod");
-    assert!(book.relied_on_by_nobody(at(1)), "who leads elsewhere hears it elsewhere");
+    assert!(book.is_out_of_use(at(1)), "who leads elsewhere hears it elsewhere");
     assert_eq!(book.name(at(3_000)), None);
     let renewed = Hold::new(7, "pod-b".into(), false, at(5_000), Duration::ZERO);
     book.learns_hold(&renewed, at(3_500));
@@ -160,7 +160,7 @@ fn a_lost_hold_is_lost_at_once() {
     book.learns_not_held("by alice (Broken)");
     assert!(book.sequence() > before);
     assert_eq!(no(&mut book, Who::Served, 2), No::NotHeld);
-    assert!(!book.relied_on_by_nobody(at(2)), "the promise stands");
+    assert!(!book.is_out_of_use(at(2)), "the promise stands");
     book.learns_hold(&hold(7, 9_000), at(3));
     assert_eq!(no(&mut book, Who::Served, 4), No::NotHeld, "a late word does not bring it back");
 }
