@@ -533,7 +533,7 @@ node_number() { [[ ${1:-} =~ ^[0-9]+$ && $1 -ge 1 && $1 -le $NODES ]] || die "wh
 signal_container() {
   local signal=$1 namespace=$2 pod=$3 container=$4 node id pid pids
   read -r node id < <(kubectl_local -n "$namespace" get pod "$pod" -o \
-    jsonpath="{.spec.nodeName} {.status.containerStatuses[?(@.name==\"$container\")].containerID}{'\\n'}") ||
+    jsonpath="{.spec.nodeName} {.status.initContainerStatuses[?(@.name==\"$container\")].containerID}{.status.containerStatuses[?(@.name==\"$container\")].containerID}{'\\n'}") ||
     die "$namespace/$pod: no such pod"
   [[ $id == containerd://* ]] || die "$namespace/$pod has no running container named $container"
   id=${id#containerd://}

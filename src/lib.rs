@@ -19,6 +19,7 @@
 //! - **leader**: the replica of the operator that writes. **term**: the time for which it leads; **epoch** of the leader: its number.
 //! - **membership epoch**: the number of a member list. **joint**: while a change needs majorities of two lists.
 //! - **installation**: the replicas of the operator that share one Lease.
+//! - **agent**: a process that tells an application whether it leads. **instance**: one start of that application, which registers.
 
 // What the library `redlock-client` brings, under its names here.
 pub mod redlock;

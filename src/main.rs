@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use redlock_operator::api;
-use redlock_operator::command::{self, UserCommand, acquire, hold, release, run};
+use redlock_operator::command::{self, UserCommand, acquire, agent, hold, release, run};
 use redlock_operator::operator::args::OperatorArgs;
 use redlock_operator::operator::lock_check::{self, LockCheckArgs};
 use redlock_operator::operator::uninstall::{self, UninstallArgs};
@@ -43,6 +43,8 @@ enum Command {
     Acquire(Box<acquire::AcquireArgs>),
     /// Release a lock by its token.
     Release(release::ReleaseArgs),
+    /// Tell an application on this machine whether it leads, over HTTP.
+    Agent(Box<agent::AgentArgs>),
     /// Between `run` and its command.
     #[command(hide = true)]
     Guard(run::GuardArgs),
@@ -66,6 +68,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Hold(args) => return Ok(hold::run(&args)),
         Command::Acquire(args) => return Ok(acquire::run(&args)),
         Command::Release(args) => return Ok(release::run(&args)),
+        Command::Agent(args) => return Ok(agent::run(&args)),
         Command::Guard(args) => return Ok(run::guard(&args)),
         Command::Become(args) => return Ok(run::become_command(args)),
         Command::TakeTerminal(args) => return Ok(run::take_terminal(args)),

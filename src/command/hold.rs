@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use super::holding::{LockArgs, Signals, block_on, take};
 use super::run::exit::{self, Outcome};
-use super::run::{LockArgs, Signals, block_on, take};
 
 /// The lock that is held.
 #[derive(Clone, Debug, clap::Args)]
@@ -41,7 +41,7 @@ async fn hold(args: &HoldArgs) -> anyhow::Result<Option<Outcome>> {
         biased;
         end = held.lost() => Some(end),
         _ = signals.ending() => None,
-        () = max_hold => Some(super::run::End::MaxHold),
+        () = max_hold => Some(super::holding::End::MaxHold),
     };
     let released = held.release().await;
     match ended {

@@ -3,21 +3,15 @@
 //! Three processes: `run` has the lock and the network, the `guard` has a deadline, the `stage` becomes the command. Each of them can
 //! be killed or stopped, and the command ends before the lock does. The lock is released when nothing of the command is left.
 
-mod arguments;
-mod claim;
-mod direct;
+mod agent;
 pub(super) mod exit;
 mod guard;
-mod held;
-mod identity;
 mod limits;
 mod line;
 mod outer;
 mod plan;
-mod progress;
 mod share;
 mod signal_name;
-mod signals;
 mod stage;
 mod supervise;
 mod terminal;
@@ -28,21 +22,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-pub use arguments::{DirectArgs, LockArgs, LockName};
-pub(super) use claim::{say_release, take_detached};
 use exit::Outcome;
 pub use guard::GuardArgs;
-pub(super) use held::{End, Held, NotHeld};
-use limits::{Limits, Source};
+use limits::Limits;
 use line::{Order, Report};
 use share::Share;
 pub use signal_name::SignalName;
-pub(super) use signals::Signals;
 pub use stage::StageArgs;
 use supervise::{Guard, Task};
 pub use terminal::ForegroundArgs;
 use tokio::time::sleep;
 
+use super::holding::{End, Held, LockArgs, Signals, Validity, block_on, expected_source, take};
+use super::loopback::Place;
 use crate::api::GoDuration;
 use crate::time::{Boottime, Clock, SystemClock};
 
@@ -66,6 +58,9 @@ pub struct RunArgs {
     /// Exit code when the lock was not acquired, for example 0 in a cron job.
     #[arg(long, value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
     not_acquired_exit_code: u8,
+    /// Where a `redlock agent` listens that holds the lock for the command: 127.0.0.1:<port> or `unix:<path>`.
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["direct", "members", "members_secret"])]
+    agent: Option<Place>,
     /// The command and its arguments, after --.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -92,25 +87,17 @@ pub fn take_terminal(args: ForegroundArgs) -> ExitCode {
     terminal::set_foreground(args)
 }
 
-/// On this thread: the guard has to be started by one that lives as long as the process.
-pub(super) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let result = runtime.block_on(future);
-    // A name that is being looked up is not waited for.
-    runtime.shutdown_background();
-    result
-}
-
 async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
     let mut signals = Signals::new()?;
     let outer = outer::socket(&args.lock.lock.to_string());
-    if outer.is_none() {
+    if outer.is_none() && args.agent.is_none() {
         // Before anything is taken.
         Limits::new(args.grace, args.lock.ttl, expected_source(&args.lock))?;
     }
-    let taken = match outer {
-        Some(socket) => outer::take(socket, args.lock.lock.to_string()).await,
-        None => take(&args.lock, &mut signals).await,
+    let taken = match (outer, &args.agent) {
+        (Some(socket), _) => outer::take(socket, args.lock.lock.to_string()).await,
+        (None, Some(place)) => agent::take(place, &args.lock, &mut signals).await,
+        (None, None) => take(&args.lock, &mut signals).await,
     };
     let held = match taken {
         Ok(held) => held,
@@ -124,30 +111,6 @@ async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
         eprintln!("redlock: lock {}: {error:#}", args.lock.lock);
     }
     Ok(outcome)
-}
-
-/// Takes the lock from the operator or from the members.
-pub(super) async fn take(args: &LockArgs, signals: &mut Signals) -> Result<Held, NotHeld> {
-    let members = args.direct.members(environment());
-    if args.direct.direct {
-        args.refuse_queue()?;
-        let members = members.context(
-            "--direct needs the members: --members URL,URL,URL, or the Secret of a client by --members-secret DIRECTORY",
-        )?;
-        return direct::take(args, members, signals).await;
-    }
-    claim::take(args, members, signals).await
-}
-
-/// What the remaining validity will come from.
-fn expected_source(args: &LockArgs) -> Source {
-    let has_members = args.direct.direct || args.direct.members(environment()).is_some();
-    if has_members { Source::Members } else { Source::Status { skew: args.skew.get() } }
-}
-
-/// Variables that are no text name no members.
-fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 /// Runs the command until nothing of it is left.
@@ -225,7 +188,7 @@ impl Course {
     }
 
     /// Something new about the hold.
-    async fn learns(&mut self, known: held::Validity) {
+    async fn learns(&mut self, known: Validity) {
         let (ask, kill) = self.limits.deadlines(known.until);
         if let Some(end) = known.end {
             self.end(end).await;

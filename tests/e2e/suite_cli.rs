@@ -1,6 +1,7 @@
 //! The command `redlock`, as people and scripts run it, against the cluster.
 
 mod acting;
+mod agents;
 mod go;
 mod running;
 mod seeing;
@@ -31,6 +32,9 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere running::a_killed_run_loses_its_claim_soon_after_its_last_heartbeat,
     anywhere running::a_broken_lock_ends_its_command_while_it_is_still_valid,
     anywhere running::a_pod_runs_its_command_with_the_holder_role_alone,
+    local agents::an_application_that_is_killed_gets_a_token_of_its_own,
+    local agents::an_application_leads_on_without_an_api_server_and_its_successor_does_not,
+    local agents::an_application_outlives_its_agent_and_leads_again,
     anywhere steps::a_lock_is_acquired_in_one_step_and_released_in_another,
     anywhere steps::a_lock_is_held_until_the_command_is_stopped,
     anywhere go::controllers_in_go_lead_one_after_the_other,

@@ -33,6 +33,7 @@ fn the_version_is_the_same_everywhere() {
         "docs/quickstart.md",
         "docs/installation.md",
         "docs/run.md",
+        "docs/agent.md",
         "manifests/install.yaml",
         "Dockerfile",
     ] {

@@ -44,6 +44,10 @@ struct World {
     /// Added to the clock of the API server, in seconds.
     ahead: i64,
     claim: Option<Value>,
+    /// Of the next grant.
+    token: i64,
+    /// Nothing is answered, and watches are silent.
+    is_away: bool,
     version: u64,
     watchers: Vec<mpsc::UnboundedSender<Bytes>>,
     renews: bool,
@@ -69,6 +73,8 @@ impl ApiServer {
             operator,
             ahead,
             claim: None,
+            token: TOKEN,
+            is_away: false,
             version: 1,
             watchers: Vec::new(),
             renews: true,
@@ -117,6 +123,28 @@ impl ApiServer {
         self.world.lock().unwrap().released
     }
 
+    /// The API server does not answer from now on, or answers again.
+    pub(crate) fn set_away(&self, is_away: bool) {
+        self.world.lock().unwrap().is_away = is_away;
+    }
+
+    /// The operator has elected a pod.
+    pub(crate) fn elect(&self, pod: &str, pod_uid: &str, token: i64) {
+        let mut world = self.world.lock().unwrap();
+        let until = text(now() + TTL);
+        let election = json!({
+            "apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "reindex", "namespace": "shop", "uid": "u-lock"},
+            "spec": {"ttl": "8s", "election": {"selector": {"matchLabels": {"app": "reindex"}}}},
+            "status": {"holder": {"identity": pod, "podUID": pod_uid, "nonce": format!("{token:020x}"), "key": "shop/reindex"},
+                "fencingToken": token, "validUntil": until, "conditions": condition("True", "Held")},
+        });
+        world.token = token;
+        world.claim = Some(election);
+        world.renews = true;
+        world.change(|_| ());
+    }
+
     /// From now on nothing is published any more.
     pub(crate) fn stop_renewing(&self) {
         self.world.lock().unwrap().renews = false;
@@ -146,6 +174,11 @@ fn now() -> Timestamp {
 
 fn text(at: Timestamp) -> String {
     format!("{at:.3}")
+}
+
+fn condition(status: &str, reason: &str) -> Value {
+    json!([{"type": "Held", "status": status, "reason": reason,
+        "message": "another claim holds it", "lastTransitionTime": "2026-01-01T00:00:00Z"}])
 }
 
 impl World {
@@ -180,17 +213,14 @@ impl World {
     }
 
     fn grant(&mut self) {
-        let condition = |status: &str, reason: &str| {
-            json!([{"type": "Held", "status": status, "reason": reason,
-            "message": "another claim holds it", "lastTransitionTime": "2026-01-01T00:00:00Z"}])
-        };
+        let token = self.token;
         let grants = self.operator == Operator::Grants;
         let until = text(now() + TTL);
         self.change(|claim| {
             claim["status"] = if grants {
                 json!({
                     "holder": {"identity": "test", "nonce": NONCE, "key": "shop/reindex"},
-                    "fencingToken": TOKEN, "validUntil": until, "conditions": condition("True", "Held"),
+                    "fencingToken": token, "validUntil": until, "conditions": condition("True", "Held"),
                 })
             } else {
                 json!({"queuePosition": 1, "conditions": condition("False", "Queued")})
@@ -198,9 +228,15 @@ impl World {
         });
     }
 
+    fn one(&self) -> (StatusCode, Value) {
+        let gone = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+        self.claim.clone().map_or((StatusCode::NOT_FOUND, gone), |claim| (StatusCode::OK, claim))
+    }
+
     fn release(&mut self) {
         self.released = true;
         self.renews = false;
+        self.token += 1;
         self.change(|claim| {
             claim["status"] = json!({"conditions": [
                 {"type": "Held", "status": "False", "reason": "Released", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
@@ -229,6 +265,9 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
     let path = parts.uri.path().to_owned();
     let watches = parts.uri.query().is_some_and(|query| query.contains("watch=true"));
     let is_lock = path.contains("/distributedlocks");
+    while world.lock().unwrap().is_away {
+        sleep(Duration::from_millis(20)).await;
+    }
     let mut world = world.lock().unwrap();
     let date = now() + jiff::SignedDuration::from_secs(world.ahead);
     let respond = |code: StatusCode, body: Body| {
@@ -243,10 +282,15 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
             claim["metadata"]["namespace"] = json!("shop");
             claim["metadata"]["uid"] = json!("u-1");
             world.claim = Some(claim.clone());
+            world.renews = true;
             world.grant();
             respond(StatusCode::CREATED, Body::from(claim.to_string()))
         }
         Method::GET if is_lock && watches => respond(StatusCode::OK, world.watched()),
+        Method::GET if is_lock && !path.ends_with("/distributedlocks") => {
+            let (code, lock) = world.one();
+            respond(code, Body::from(lock.to_string()))
+        }
         Method::GET if is_lock => {
             let items: Vec<_> = world.claim.iter().collect();
             let list = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLockList",
@@ -255,7 +299,7 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
         }
         Method::PATCH if is_lock => {
             let token = &body["metadata"]["annotations"]["redlock-operator.io/release"];
-            if *token == json!(TOKEN.to_string()) {
+            if *token == json!(world.token.to_string()) {
                 world.release();
             }
             respond(StatusCode::OK, Body::from(world.claim.clone().unwrap_or_default().to_string()))

@@ -74,7 +74,7 @@ fn a_claim_that_has_to_wait_is_given_up_and_deleted() {
 }
 
 /// A client's Secret as a pod mounts it.
-fn secret(place: &Place, servers: &Servers) -> String {
+pub(crate) fn secret(place: &Place, servers: &Servers) -> String {
     let folder = place.folder.join("secret");
     std::fs::create_dir(&folder).unwrap();
     let urls = servers.urls().replace(',', "\n");

@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use super::held::{End, NotHeld};
+use super::super::holding::{End, NotHeld};
 use super::line::Status;
 
 /// The lock was not acquired.
@@ -36,7 +36,7 @@ pub(in crate::command) enum Outcome {
 impl From<NotHeld> for Outcome {
     fn from(not_held: NotHeld) -> Self {
         match not_held {
-            NotHeld::NotAcquired(why) => Self::NotAcquired(why),
+            NotHeld::NotAcquired(why) | NotHeld::NotAnswered(why) => Self::NotAcquired(why),
             NotHeld::Signal(signal) => Self::Signal(signal),
             NotHeld::Failed(error) => Self::Failed(error),
         }

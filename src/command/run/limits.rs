@@ -2,27 +2,14 @@
 
 use std::time::Duration;
 
+use super::super::holding::{Source, reserve};
 use crate::api::GoDuration;
 use crate::time::Boottime;
 
-/// The bounds of what is kept back to kill all processes and to hear that they are gone.
-const LEAST_RESERVE: Duration = Duration::from_millis(200);
-const MOST_RESERVE: Duration = Duration::from_secs(1);
 /// Until a published validity is read.
 const PUBLICATION: Duration = Duration::from_millis(500);
 /// A `ttl` has to be so many times the skew where only published validities are known.
 const SKEWS_PER_TTL: u32 = 8;
-
-/// Where the remaining validity comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// From the members, counted on this machine's clock from before the question.
-    Members,
-    /// From `status.validUntil`, less this.
-    Status { skew: Duration },
-    /// From an outer `run`, which had so much left.
-    Outer { left: Duration },
-}
 
 /// Why a command cannot be ended in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +24,9 @@ pub(super) enum LimitError {
          Secret of a client with access Read by --members-secret"
     )]
     Ttl { ttl: GoDuration, skew: GoDuration, least: GoDuration },
-    #[error("the outer `redlock run` has only {left} left, and --grace {asked} needs twice as much")]
+    #[error(
+        "what holds the lock outside this `redlock run` has only {left} left, and --grace {asked} needs twice as much"
+    )]
     Outer { left: GoDuration, asked: GoDuration },
 }
 
@@ -54,7 +43,7 @@ impl Limits {
     /// # Errors
     /// If the grace or the `ttl` does not allow it; says with which numbers it does.
     pub(super) fn new(asked: Option<GoDuration>, ttl: GoDuration, source: Source) -> Result<Self, LimitError> {
-        let reserve = (ttl.get() / 20).clamp(LEAST_RESERVE, MOST_RESERVE);
+        let reserve = reserve(ttl.get());
         let most = match source {
             Source::Members => ttl.get() / 2,
             Source::Status { skew } => {

@@ -9,9 +9,8 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::held::{End, Held, Keeper, LONGEST_SLEEP, NotHeld, Validity};
-use super::limits::Source;
-use super::share::{Answer, LOCK, SOCKET};
+use super::super::holding::{Answer, End, Held, Keeper, LONGEST_SLEEP, NotHeld, Source, Validity};
+use super::share::{LOCK, SOCKET};
 use crate::time::{Boottime, Clock, SystemClock};
 
 /// For the first answer.

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::super::holding::Answer;
 use crate::time::{Boottime, Clock, SystemClock};
 
 /// Environment of the command.
@@ -26,31 +26,6 @@ pub(super) const FILE: &str = "REDLOCK_FILE";
 
 /// For an answer to be written.
 const ANSWER: Duration = Duration::from_secs(1);
-
-/// The answer of the socket, and the content of the file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Answer {
-    pub(super) lock: String,
-    pub(super) holder: String,
-    pub(super) fencing_token: i64,
-    /// How long the command may still run if the lock is not renewed any more.
-    pub(super) valid_for_ms: u64,
-    /// The same as a reading of CLOCK_BOOTTIME.
-    pub(super) deadline_boottime_ms: u64,
-}
-
-impl Answer {
-    fn at(mut self, deadline: Boottime, now: Boottime) -> Self {
-        self.valid_for_ms = millis(deadline.since(now));
-        self.deadline_boottime_ms = millis(deadline.since_boot());
-        self
-    }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
 
 /// Socket and file, which end with this.
 #[derive(Debug)]
@@ -67,7 +42,7 @@ impl Share {
         let directory = own_directory().context(
             "no directory for REDLOCK_SOCKET and REDLOCK_FILE could be made: set XDG_RUNTIME_DIR to one, or mount an emptyDir at /tmp",
         )?;
-        let answer = Answer { lock, holder, fencing_token: token, valid_for_ms: 0, deadline_boottime_ms: 0 };
+        let answer = Answer::new(lock, holder, token);
         let listener = UnixListener::bind(directory.join("socket")).context("REDLOCK_SOCKET could not be made")?;
         let (deadline, seen) = watch::channel(Boottime::default());
         let server = tokio::spawn(serve(listener, answer.clone(), seen));
@@ -84,7 +59,7 @@ impl Share {
     fn write(&self, deadline: Boottime) -> io::Result<()> {
         let answer = self.answer.clone().at(deadline, SystemClock.boottime());
         let new = self.directory.join("new");
-        fs::write(&new, line(&answer))?;
+        fs::write(&new, answer.line())?;
         fs::rename(new, self.file())
     }
 
@@ -120,12 +95,6 @@ pub(super) fn remove_what_is_left() {
     }
 }
 
-fn line(answer: &Answer) -> String {
-    let mut line = serde_json::to_string(answer).unwrap_or_default();
-    line.push('\n');
-    line
-}
-
 async fn serve(listener: UnixListener, answer: Answer, deadline: watch::Receiver<Boottime>) {
     loop {
         let Ok((mut stream, _)) = listener.accept().await else { return };
@@ -133,7 +102,7 @@ async fn serve(listener: UnixListener, answer: Answer, deadline: watch::Receiver
         tokio::spawn(async move {
             // Computed when it is sent. The one who asks counts from before the question, which is safe whatever the delay.
             let answer = answer.at(*deadline.borrow(), SystemClock.boottime());
-            let _ = timeout(ANSWER, stream.write_all(line(&answer).as_bytes())).await;
+            let _ = timeout(ANSWER, stream.write_all(answer.line().as_bytes())).await;
         });
     }
 }
@@ -156,25 +125,4 @@ fn make(place: &Path, name: &str) -> io::Result<PathBuf> {
     let directory = place.join(name);
     DirBuilder::new().mode(0o700).create(&directory)?;
     Ok(directory)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_answer_has_the_promised_names() {
-        let answer = Answer {
-            lock: "shop/reindex".into(),
-            holder: "me".into(),
-            fencing_token: 7,
-            valid_for_ms: 0,
-            deadline_boottime_ms: 0,
-        };
-        let at = |millis| Boottime::new(Duration::from_millis(millis));
-        assert_eq!(
-            line(&answer.at(at(9_500), at(1_000))),
-            "{\"lock\":\"shop/reindex\",\"holder\":\"me\",\"fencingToken\":7,\"validForMs\":8500,\"deadlineBoottimeMs\":9500}\n"
-        );
-    }
 }

@@ -8,14 +8,14 @@ const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// A pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OwnPod {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) uid: String,
+pub(in crate::command) struct OwnPod {
+    pub(in crate::command) namespace: String,
+    pub(in crate::command) name: String,
+    pub(in crate::command) uid: String,
 }
 
 /// `None` outside of pods, and in pods without a token.
-pub(super) fn own() -> Option<OwnPod> {
+pub(in crate::command) fn own() -> Option<OwnPod> {
     of_token(fs::read_to_string(TOKEN).ok()?.trim())
 }
 

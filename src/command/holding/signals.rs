@@ -40,6 +40,12 @@ impl Signals {
         Ok(Self(receiver))
     }
 
+    /// Not those of the system: the number of a signal that is sent here ends one wait.
+    pub(in crate::command) fn of_one_wait() -> (mpsc::Sender<i32>, Self) {
+        let (sender, receiver) = mpsc::channel(1);
+        (sender, Self(receiver))
+    }
+
     /// The next one.
     ///
     /// # Cancel safety

@@ -10,8 +10,8 @@ use tokio::time::sleep;
 
 use super::super::arguments::Members;
 use super::super::direct::trusted;
-use super::super::held::LONGEST_SLEEP;
-use super::super::limits::Source;
+use super::super::held::{LONGEST_SLEEP, Source};
+
 use super::status::Holding;
 use crate::api::GoDuration;
 use crate::runtime::api_time::ApiTime;
@@ -20,9 +20,11 @@ use crate::time::{Boottime, Clock, SystemClock, UnixMicros};
 /// Between two questions while members do not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
+const NO_NONCE: &str = "the status names no hold that members can show";
+
 /// What a look brings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(in crate::command) enum Look {
     /// Held until then.
     Until(Boottime),
     /// Nothing new.
@@ -32,7 +34,7 @@ pub(super) enum Look {
 }
 
 /// Who is believed.
-pub(super) enum Trust {
+pub(in crate::command) enum Trust {
     /// The members. The value is known after the first look.
     Members { members: Members, reader: Box<Reader>, key: String, whose: Whose },
     /// The status, by the API server's clock.
@@ -41,7 +43,7 @@ pub(super) enum Trust {
 
 impl Trust {
     /// The members, if there is a way to them.
-    pub(super) async fn new(
+    pub(in crate::command) async fn new(
         members: Option<Members>,
         api_time: Arc<ApiTime>,
         skew: Duration,
@@ -55,7 +57,7 @@ impl Trust {
 
     /// Reads with the Secret of a client.
     async fn members(members: Members, holding: &Holding) -> anyhow::Result<Self> {
-        let nonce: Nonce = holding.nonce.parse().context("the status names no hold that members can show")?;
+        let nonce: Nonce = holding.nonce.parse().context(NO_NONCE)?;
         let data =
             members.secret()?.context("--members needs --direct: give the Secret of a client with access Read")?;
         let mut builder = Reader::from_secret(&data)?;
@@ -66,7 +68,19 @@ impl Trust {
         Ok(Self::Members { members, reader, key: holding.key.clone(), whose: Whose::Nonce(nonce) })
     }
 
-    pub(super) const fn source(&self) -> Source {
+    /// From now on another hold is looked for.
+    ///
+    /// # Errors
+    /// If the status does not name it as members can show it.
+    pub(in crate::command) fn turn_to(&mut self, holding: &Holding) -> anyhow::Result<()> {
+        if let Self::Members { key, whose, .. } = self {
+            let nonce: Nonce = holding.nonce.parse().context(NO_NONCE)?;
+            (*key, *whose) = (holding.key.clone(), Whose::Nonce(nonce));
+        }
+        Ok(())
+    }
+
+    pub(in crate::command) const fn source(&self) -> Source {
         match self {
             Self::Members { .. } => Source::Members,
             Self::Status { skew, .. } => Source::Status { skew: *skew },
@@ -74,7 +88,7 @@ impl Trust {
     }
 
     /// The first validity. Members that do not show the hold yet are asked again.
-    pub(super) async fn first(&mut self, holding: &Holding, ttl: Duration) -> anyhow::Result<Boottime> {
+    pub(in crate::command) async fn first(&mut self, holding: &Holding, ttl: Duration) -> anyhow::Result<Boottime> {
         let begun = SystemClock.boottime();
         loop {
             let look = match self.published(holding) {
@@ -95,7 +109,7 @@ impl Trust {
     }
 
     /// What a status brings.
-    pub(super) fn published(&self, holding: &Holding) -> Look {
+    pub(in crate::command) fn published(&self, holding: &Holding) -> Look {
         let Self::Status { api_time, skew, .. } = self else { return Look::Unknown };
         let now = SystemClock.boottime();
         // The latest that the API server's clock may show now: so much less is left.
@@ -104,7 +118,7 @@ impl Trust {
     }
 
     /// What this process sees by itself.
-    pub(super) async fn look(&mut self) -> Look {
+    pub(in crate::command) async fn look(&mut self) -> Look {
         match self {
             Self::Status { skew, wall, .. } => {
                 let by = wall.stepped(&SystemClock);
@@ -128,7 +142,7 @@ impl Trust {
     }
 
     /// The members may have changed, or their passwords.
-    pub(super) fn refresh(&self) {
+    pub(in crate::command) fn refresh(&self) {
         if let Self::Members { members, reader, .. } = self
             && let Ok(Some(data)) = members.secret()
         {
@@ -138,7 +152,7 @@ impl Trust {
     }
 
     /// Between two looks.
-    pub(super) fn pause(&self, ttl: Duration) -> Duration {
+    pub(in crate::command) fn pause(&self, ttl: Duration) -> Duration {
         match self {
             Self::Members { .. } => ttl / 10,
             Self::Status { .. } => LONGEST_SLEEP,
@@ -153,17 +167,17 @@ fn left(valid_until: i64, now: UnixMicros) -> Duration {
 
 /// This machine's wall clock against its boot-time clock: they run alike unless one is set.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct WallClock {
+pub(in crate::command) struct WallClock {
     at_boot: i64,
 }
 
 impl WallClock {
-    pub(super) fn new(clock: &dyn Clock) -> Self {
+    pub(in crate::command) fn new(clock: &dyn Clock) -> Self {
         Self { at_boot: at_boot(clock) }
     }
 
     /// By how much the wall clock was set since.
-    pub(super) fn stepped(self, clock: &dyn Clock) -> Duration {
+    pub(in crate::command) fn stepped(self, clock: &dyn Clock) -> Duration {
         Duration::from_millis(at_boot(clock).abs_diff(self.at_boot))
     }
 }
@@ -175,7 +189,11 @@ fn at_boot(clock: &dyn Clock) -> i64 {
 }
 
 /// Refuses to rely on the status when this machine's clock is certainly wrong.
-pub(super) fn check_wall_clock(api_time: &ApiTime, clock: &dyn Clock, skew: Duration) -> anyhow::Result<()> {
+pub(in crate::command) fn check_wall_clock(
+    api_time: &ApiTime,
+    clock: &dyn Clock,
+    skew: Duration,
+) -> anyhow::Result<()> {
     let Some(span) = api_time.at(clock.boottime()) else {
         bail!(
             "the API server does not tell the time: give the Secret of a client with access Read by --members-secret"

@@ -3,7 +3,7 @@
 use std::fs;
 
 /// `<user>@<host>/<process ID>`: for people, and no two processes of one machine have the same.
-pub(super) fn of_process() -> String {
+pub(in crate::command) fn of_process() -> String {
     let user = std::env::var("USER").ok().filter(|user| !user.is_empty()).unwrap_or_else(|| "redlock".to_owned());
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "localhost" } else { host.trim() };

@@ -14,13 +14,15 @@ use anyhow::{Context as _, bail};
 use follow::{Follower, Watched};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-pub(in crate::command) use object::Purpose;
+use object::Purpose;
+pub(in crate::command) use pod::own as own_pod;
 use serde_json::json;
-use status::{Holding, Seen};
+pub(in crate::command) use status::Holding;
+use status::Seen;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use trust::Trust;
+pub(in crate::command) use trust::{Look, Trust, check_wall_clock};
 
 use super::arguments::{LockArgs, Members, Wait};
 use super::held::{Held, Keeper, NotHeld, Validity};
@@ -40,7 +42,7 @@ const RELEASE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(500);
 
 /// A claim that the operator renews for this process.
-pub(super) struct ClaimHold {
+pub(in crate::command) struct ClaimHold {
     word: Word,
     /// Ends the follower, which gives the watch back.
     stop: oneshot::Sender<()>,
@@ -49,8 +51,14 @@ pub(super) struct ClaimHold {
 }
 
 /// Takes the lock for as long as this process lives.
-pub(super) async fn take(args: &LockArgs, members: Option<Members>, signals: &mut Signals) -> Result<Held, NotHeld> {
-    let taken = grant(args, Purpose::Attended, signals, members.is_none()).await?;
+pub(super) async fn take(
+    args: &LockArgs,
+    members: Option<Members>,
+    signals: &mut Signals,
+    progress: &mut Progress,
+) -> Result<Held, NotHeld> {
+    let wish = Wish { args, purpose: Purpose::Attended, needs_clock: members.is_none() };
+    let taken = grant(wish, signals, progress).await?;
     let Taken { client, claim, holding, watched, api_time } = taken;
     let heartbeat = tokio::spawn(heartbeat::beat(client.clone(), claim.clone()));
     let word = Word { client, claim, token: holding.token };
@@ -87,8 +95,17 @@ struct Taken {
     api_time: Arc<ApiTime>,
 }
 
+/// What is asked for.
+struct Wish<'a> {
+    args: &'a LockArgs,
+    purpose: Purpose,
+    /// The remaining validity will come from the status.
+    needs_clock: bool,
+}
+
 /// Creates a claim and waits until it holds the lock. A claim that does not is deleted.
-async fn grant(args: &LockArgs, purpose: Purpose, signals: &mut Signals, needs_clock: bool) -> Result<Taken, NotHeld> {
+async fn grant(wish: Wish<'_>, signals: &mut Signals, progress: &mut Progress) -> Result<Taken, NotHeld> {
+    let Wish { args, purpose, needs_clock } = wish;
     let (namespace, key) = args.lock.in_cluster()?;
     let pod = pod::own();
     let wanted = object::claim(args, key, &object::owner(args, purpose, namespace, pod), purpose);
@@ -99,7 +116,7 @@ async fn grant(args: &LockArgs, purpose: Purpose, signals: &mut Signals, needs_c
     let client = api_time.observe(client);
     if needs_clock {
         request(client.apiserver_version()).await.context("the API server does not answer")?;
-        trust::check_wall_clock(&api_time, &SystemClock, args.skew.get())?;
+        check_wall_clock(&api_time, &SystemClock, args.skew.get())?;
     }
     let locks: Api<DistributedLock> = Api::namespaced(client.clone(), namespace);
     let created = request(locks.create(&PostParams::default(), &wanted)).await;
@@ -108,7 +125,7 @@ async fn grant(args: &LockArgs, purpose: Purpose, signals: &mut Signals, needs_c
     let held = tokio::select! {
         biased;
         signal = signals.ending() => Err(NotHeld::Signal(signal)),
-        held = until_held(&mut watched, args) => held,
+        held = until_held(&mut watched, args, progress) => held,
     };
     match held {
         Ok(holding) => Ok(Taken { client, claim, holding, watched, api_time }),
@@ -130,14 +147,13 @@ fn refused(error: &RequestError, namespace: &str) -> anyhow::Error {
     anyhow::anyhow!("the claim in namespace {namespace} was not created: {said}")
 }
 
-async fn until_held(watched: &mut Watched, args: &LockArgs) -> Result<Holding, NotHeld> {
+async fn until_held(watched: &mut Watched, args: &LockArgs, progress: &mut Progress) -> Result<Holding, NotHeld> {
     let begun = SystemClock.boottime();
     let longest = match args.wait() {
         Wait::Never => Some(TRY),
         Wait::For(wait) => Some(wait + WAIT_MARGIN),
         Wait::Forever => None,
     };
-    let mut progress = Progress::new(&args.lock);
     let mut last = "the operator has not answered".to_owned();
     loop {
         let left = longest.map_or(Duration::MAX, |longest| (begun + longest).since(SystemClock.boottime()));
@@ -159,7 +175,7 @@ async fn until_held(watched: &mut Watched, args: &LockArgs) -> Result<Holding, N
 
 impl ClaimHold {
     /// Says the holder's word, and waits until the operator has carried it out.
-    pub(super) async fn release(self) -> anyhow::Result<()> {
+    pub(in crate::command) async fn release(self) -> anyhow::Result<()> {
         // An error says that the follower has ended, which gives the watch back all the same.
         let _ = self.stop.send(());
         let result = self.word.say(self.follower.await?).await;
@@ -228,6 +244,7 @@ pub(in crate::command) async fn take_detached(
     args: &LockArgs,
     signals: &mut Signals,
 ) -> Result<(String, i64), NotHeld> {
-    let taken = grant(args, Purpose::Detached, signals, false).await?;
+    let wish = Wish { args, purpose: Purpose::Detached, needs_clock: false };
+    let taken = grant(wish, signals, &mut Progress::new(&args.lock)).await?;
     Ok((taken.claim.name_any(), taken.holding.token))
 }

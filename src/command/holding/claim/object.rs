@@ -17,7 +17,7 @@ const LONGEST_NAME: usize = 58;
 
 /// What the lock is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::command) enum Purpose {
+pub(super) enum Purpose {
     /// This process holds it, and shows that it lives.
     Attended,
     /// It is given back by its token, by whatever process.

@@ -132,7 +132,7 @@ pub(in crate::command) enum Wait {
 
 /// How the members are reached.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Members {
+pub(in crate::command) enum Members {
     /// The Secret that an operator gives to a client, mounted.
     Directory(PathBuf),
     /// Its entries.
@@ -145,7 +145,7 @@ impl Members {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub(super) fn secret(&self) -> anyhow::Result<Option<BTreeMap<String, Vec<u8>>>> {
+    pub(in crate::command) fn secret(&self) -> anyhow::Result<Option<BTreeMap<String, Vec<u8>>>> {
         match self {
             Self::Directory(directory) => secret_of_directory(directory).map(Some),
             Self::Entries(entries) => Ok(Some(entries.clone())),
@@ -167,7 +167,7 @@ impl LockArgs {
     ///
     /// # Errors
     /// If one of it is asked for in direct mode.
-    pub(super) fn refuse_queue(&self) -> anyhow::Result<()> {
+    pub(in crate::command) fn refuse_queue(&self) -> anyhow::Result<()> {
         let asked = [
             ("--min-hold", self.min_hold.is_some()),
             ("--slots", self.slots.is_some()),
@@ -184,7 +184,7 @@ impl LockArgs {
 
 impl DirectArgs {
     /// How the members are reached, from options and environment.
-    pub(super) fn members(&self, environment: impl Iterator<Item = (String, String)>) -> Option<Members> {
+    pub(in crate::command) fn members(&self, environment: impl Iterator<Item = (String, String)>) -> Option<Members> {
         if let Some(directory) = &self.members_secret {
             return Some(Members::Directory(directory.clone()));
         }

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::claim::ClaimHold;
 use super::direct::DirectHold;
-use super::limits::Source;
 use crate::time::{Boottime, Clock, SystemClock};
+
+/// The bounds of [`reserve`].
+const LEAST_RESERVE: Duration = Duration::from_millis(200);
+const MOST_RESERVE: Duration = Duration::from_secs(1);
 
 /// What is known of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +37,8 @@ pub(in crate::command) enum End {
 pub(in crate::command) enum NotHeld {
     /// It is taken, or was not granted in time.
     NotAcquired(String),
+    /// No majority of the members has said whether it is taken.
+    NotAnswered(String),
     /// A signal ended the wait.
     Signal(i32),
     /// Something else is wrong.
@@ -45,22 +51,38 @@ impl<E: Into<anyhow::Error>> From<E> for NotHeld {
     }
 }
 
+/// Where the remaining validity comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::command) enum Source {
+    /// From the members, counted on this machine's clock from before the question.
+    Members,
+    /// From `status.validUntil`, less this.
+    Status { skew: Duration },
+    /// From an outer `run` or an agent, which had so much left.
+    Outer { left: Duration },
+}
+
 /// A lock that is held and renewed.
 pub(in crate::command) struct Held {
     pub(in crate::command) lock: String,
     pub(in crate::command) token: i64,
     pub(in crate::command) holder: String,
     pub(in crate::command) validity: watch::Receiver<Validity>,
-    pub(super) source: Source,
-    pub(super) keeper: Keeper,
+    pub(in crate::command) source: Source,
+    pub(in crate::command) keeper: Keeper,
 }
 
 /// What renews the hold.
-pub(super) enum Keeper {
+pub(in crate::command) enum Keeper {
     Direct(DirectHold),
     Claim(Box<ClaimHold>),
     /// An outer `run`.
     Outer(JoinHandle<()>),
+    /// An agent, which is told when the lock is to be released.
+    Agent {
+        task: JoinHandle<()>,
+        release: BoxFuture<'static, anyhow::Result<()>>,
+    },
 }
 
 impl Held {
@@ -70,11 +92,26 @@ impl Held {
     /// If it is not certain that it is free; the message says when it will be.
     pub(in crate::command) async fn release(self) -> anyhow::Result<()> {
         match self.keeper {
+            Keeper::Direct(hold) => hold.release_and_close().await,
+            keeper => Self { keeper, ..self }.release_one().await,
+        }
+    }
+
+    /// Gives the lock back, and keeps the way to others.
+    ///
+    /// # Errors
+    /// As [`Self::release`].
+    pub(in crate::command) async fn release_one(self) -> anyhow::Result<()> {
+        match self.keeper {
             Keeper::Direct(hold) => hold.release().await,
             Keeper::Claim(hold) => hold.release().await,
             Keeper::Outer(task) => {
                 task.abort();
                 Ok(())
+            }
+            Keeper::Agent { task, release } => {
+                task.abort();
+                release.await
             }
         }
     }
@@ -96,4 +133,9 @@ impl Held {
 }
 
 /// Tokio's clock stands still while the machine is suspended.
-pub(super) const LONGEST_SLEEP: Duration = Duration::from_millis(250);
+pub(in crate::command) const LONGEST_SLEEP: Duration = Duration::from_millis(250);
+
+/// What is kept back of a validity, for an application to hear that it has ended, or to be killed.
+pub(in crate::command) fn reserve(ttl: Duration) -> Duration {
+    (ttl / 20).clamp(LEAST_RESERVE, MOST_RESERVE)
+}

@@ -6,19 +6,19 @@ use crate::api::conditions::{HeldReason, LockCondition, Status, find_condition, 
 
 /// What a claim holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Holding {
-    pub(super) nonce: String,
-    pub(super) token: i64,
-    pub(super) identity: String,
+pub(in crate::command) struct Holding {
+    pub(in crate::command) nonce: String,
+    pub(in crate::command) token: i64,
+    pub(in crate::command) identity: String,
     /// The key in Redis.
-    pub(super) key: String,
+    pub(in crate::command) key: String,
     /// Milliseconds since 1970 of the quorum's clock.
-    pub(super) valid_until: i64,
+    pub(in crate::command) valid_until: i64,
 }
 
 /// What is to be made of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(in crate::command) enum Seen {
     Held(Holding),
     /// It does not hold the lock yet; whether another holder is the reason.
     Waiting {
@@ -33,7 +33,7 @@ pub(super) enum Seen {
 }
 
 /// Reads a claim; `None` if it is gone. `nonce`: of the hold that is known.
-pub(super) fn read(lock: Option<&DistributedLock>, nonce: Option<&str>) -> Seen {
+pub(in crate::command) fn read(lock: Option<&DistributedLock>, nonce: Option<&str>) -> Seen {
     let Some(lock) = lock else { return lost("its claim was deleted".to_owned()) };
     if lock.metadata.deletion_timestamp.is_some() {
         return lost("its claim is being deleted".to_owned());

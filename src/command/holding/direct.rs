@@ -16,9 +16,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::arguments::{LockArgs, Members, Wait};
-use super::held::{End, Held, Keeper, LONGEST_SLEEP, NotHeld, Validity};
+use super::held::{End, Held, Keeper, LONGEST_SLEEP, NotHeld, Source, Validity};
 use super::identity;
-use super::limits::Source;
 use super::progress::Progress;
 use super::signals::Signals;
 use crate::time::{Boottime, Clock, SystemClock};
@@ -32,42 +31,56 @@ const WITHOUT_END: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// A hold that a client of the members renews.
 #[derive(Debug)]
-pub(super) struct DirectHold {
+pub(in crate::command) struct DirectHold {
     client: Client,
     release: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
 impl DirectHold {
+    /// Gives the lock back. Whether that has reached all members is not waited for.
     pub(super) async fn release(self) -> anyhow::Result<()> {
         // An error says that the task has ended: the lock was lost.
         let _ = self.release.send(());
-        self.task.await?;
-        Ok(self.client.close(CLOSE).await?)
+        Ok(self.task.await?)
+    }
+
+    /// The same, for a process that takes no other lock.
+    pub(super) async fn release_and_close(self) -> anyhow::Result<()> {
+        let client = self.client.clone();
+        self.release().await?;
+        Ok(client.close(CLOSE).await?)
     }
 }
 
+/// A client of the members.
+pub(super) async fn connect(args: &LockArgs, members: &Members) -> anyhow::Result<Client> {
+    Ok(builder(args, members)?.connect().await?)
+}
+
+/// Waits until what was released has reached the members.
+pub(super) async fn close(client: &Client) {
+    let _ = client.close(CLOSE).await;
+}
+
 /// Takes the lock from the members.
-pub(super) async fn take(args: &LockArgs, members: Members, signals: &mut Signals) -> Result<Held, NotHeld> {
-    let client = builder(args, &members)?.connect().await?;
-    let acquired = tokio::select! {
+pub(super) async fn take(
+    client: &Client,
+    args: &LockArgs,
+    signals: &mut Signals,
+    progress: &mut Progress,
+) -> Result<Held, NotHeld> {
+    let guard = tokio::select! {
         biased;
-        signal = signals.ending() => Err(NotHeld::Signal(signal)),
-        acquired = acquire(&client, args) => acquired.map_err(|error| not_held(args, error)),
-    };
-    let guard = match acquired {
-        Ok(guard) => guard,
-        Err(error) => {
-            let _ = client.close(CLOSE).await;
-            return Err(error);
-        }
+        signal = signals.ending() => return Err(NotHeld::Signal(signal)),
+        acquired = acquire(client, args, progress) => acquired.map_err(|error| not_held(args, error))?,
     };
     let holder = args.identity.clone().unwrap_or_else(identity::of_process);
     let token = guard.token().get();
     let (published, validity) = watch::channel(Validity { until: valid_until(&guard), end: None });
     let (release, released) = oneshot::channel();
     let task = tokio::spawn(keep(guard, published, released, args.ttl.get()));
-    let keeper = Keeper::Direct(DirectHold { client, release, task });
+    let keeper = Keeper::Direct(DirectHold { client: client.clone(), release, task });
     Ok(Held { lock: args.lock.to_string(), token, holder, validity, source: Source::Members, keeper })
 }
 
@@ -77,7 +90,7 @@ fn not_held(args: &LockArgs, error: NotAcquired) -> NotHeld {
         NotAcquired::NoQuorum { ref failures } => {
             let failures: Vec<_> = failures.iter().map(|(member, failure)| format!("{member}: {failure}")).collect();
             let failures = failures.join("; ");
-            NotHeld::NotAcquired(format!("lock {} was not acquired: {error} ({failures})", args.lock))
+            NotHeld::NotAnswered(format!("lock {} was not acquired: {error} ({failures})", args.lock))
         }
         NotAcquired::Expired | NotAcquired::CountersApart | NotAcquired::Waiting { .. } => {
             NotHeld::NotAcquired(format!("lock {} was not acquired: {error}", args.lock))
@@ -86,9 +99,8 @@ fn not_held(args: &LockArgs, error: NotAcquired) -> NotHeld {
     }
 }
 
-async fn acquire(client: &Client, args: &LockArgs) -> Result<Guard, NotAcquired> {
+async fn acquire(client: &Client, args: &LockArgs, progress: &mut Progress) -> Result<Guard, NotAcquired> {
     let (key, ttl) = (args.lock.to_string(), args.ttl.get());
-    let mut progress = Progress::new(&args.lock);
     let error = loop {
         match client.try_acquire(key.clone(), ttl).await {
             Ok(guard) => return Ok(guard),
@@ -105,8 +117,10 @@ async fn acquire(client: &Client, args: &LockArgs) -> Result<Guard, NotAcquired>
         Wait::For(wait) => wait,
         Wait::Forever => WITHOUT_END,
     };
-    if matches!(error, NotAcquired::HeldByOther { .. } | NotAcquired::NoQuorum { .. }) {
-        progress.say(&error.to_string());
+    match error {
+        NotAcquired::HeldByOther { .. } => progress.say(&error.to_string()),
+        NotAcquired::NoQuorum { .. } => progress.say_unknown(&error.to_string()),
+        _ => {}
     }
     client.acquire(key, ttl, wait).await
 }
@@ -176,7 +190,7 @@ fn builder(args: &LockArgs, members: &Members) -> anyhow::Result<Builder> {
 }
 
 /// Trusts what this certificate authority has signed, and nothing else.
-pub(super) fn trusted(ca: &[u8]) -> anyhow::Result<ClientConfig> {
+pub(in crate::command) fn trusted(ca: &[u8]) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca) {
         roots.add(certificate.context("ca.crt holds no certificate that can be read")?)?;
@@ -187,7 +201,7 @@ pub(super) fn trusted(ca: &[u8]) -> anyhow::Result<ClientConfig> {
 }
 
 /// The entries of a Secret that is mounted as a directory.
-pub(super) fn secret_of_directory(directory: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+pub(in crate::command) fn secret_of_directory(directory: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let mut data = BTreeMap::new();
     let entries = fs::read_dir(directory).with_context(|| format!("{} cannot be read", directory.display()))?;
     for entry in entries {

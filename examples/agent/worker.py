@@ -1,0 +1,25 @@
+"""Works while this instance leads. Its argument is the agent: http://127.0.0.1:4040"""
+import json, sys, time, urllib.error, urllib.request
+
+
+def ask(method, path):
+    request = urllib.request.Request(sys.argv[1] + path, method=method, headers={"X-Redlock": "1"})
+    try:
+        with urllib.request.urlopen(request, timeout=2) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as refused:
+        return json.load(refused)
+    except OSError:
+        return {}  # there is no agent
+
+
+instance = "none"
+while True:
+    asked = time.clock_gettime(time.CLOCK_BOOTTIME)  # before the question: safe, whatever the delay
+    answer = ask("GET", f"/leader?instance={instance}")
+    deadline = asked + answer.get("validForMs", 0) / 1000
+    if answer.get("reason") == "NotServed":  # the application or the agent has just started
+        instance = ask("POST", "/register").get("instance")
+    elif time.clock_gettime(time.CLOCK_BOOTTIME) < deadline:
+        print("works with token", answer["fencingToken"], flush=True)  # until the deadline
+    time.sleep(0.2)

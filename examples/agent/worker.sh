@@ -1,0 +1,17 @@
+#!/bin/sh
+# Works while this instance leads. Needs curl and jq. Its argument is the agent: http://127.0.0.1:4040
+agent=$1 instance=none
+ask() { curl -s -m 2 -H 'X-Redlock: 1' -X "$1" "$agent$2"; }
+uptime_ms() { read -r up _ </proc/uptime && echo "${up%.*}${up#*.}0"; }
+while :; do
+  answer=$(ask GET "/leader?instance=$instance")
+  deadline=$(echo "$answer" | jq -r '.deadlineBoottimeMs // 0')
+  if [ "$(echo "$answer" | jq -r .reason)" = NotServed ]; then
+    # The application or the agent has just started.
+    instance=$(ask POST /register | jq -r .instance)
+  elif [ "${deadline:-0}" -gt "$(uptime_ms)" ]; then
+    # The work has to end before the deadline, and gives the token to what it writes to.
+    echo "works with token $(echo "$answer" | jq -r .fencingToken)"
+  fi
+  sleep 0.2
+done

@@ -1,0 +1,271 @@
+//! `redlock agent`: tells an application on this machine, over HTTP, whether it leads.
+//!
+//! The tasks that take locks (`keeper`) or follow an election (`election`) write what they learn to the `desk`. Requests are answered
+//! from there. What is answered to whom at which time is decided in `book` and `instances`, which are pure.
+//!
+//! No promise outlives its validity, and nothing is given back before the last promise has passed: an application that has ended or
+//! hangs keeps nobody out for longer, and one that lives is never overtaken.
+
+mod book;
+mod desk;
+mod election;
+mod hooks;
+mod http;
+mod instances;
+mod keeper;
+mod orders;
+mod route;
+mod say;
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use desk::{Desk, Order};
+use election::{Election, Follower};
+use hooks::HookArgs;
+use http::{Face, router};
+use orders::Orders;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::holding::{DirectArgs, LockArgs, LockName, Signals, Way, block_on, environment, of_process, own_pod};
+use super::loopback::Place;
+use super::run::exit::OWN_ERROR;
+use crate::api::GoDuration;
+
+/// An application that has not asked for so long, or for one ttl, counts as gone.
+const LEAST_PATIENCE: Duration = Duration::from_secs(10);
+/// For the last answers to be sent.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// The lock, the application and where it asks.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Example: redlock agent --lock shop/reindex --listen 127.0.0.1:4040")]
+#[group(id = "what", required = true, multiple = false, args = ["lock", "election"])]
+pub struct AgentArgs {
+    /// The lock that the application holds when it leads: `<namespace>/<key>`.
+    #[arg(long, value_name = "LOCK")]
+    lock: Option<LockName>,
+    /// An election among pods, in which the operator picks the leader: `<name>` or `<namespace>/<name>`.
+    #[arg(long, value_name = "NAME", conflicts_with = "direct")]
+    election: Option<String>,
+    /// Where to listen: an address on loopback, or `unix:<path>`. Can be given several times.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4040")]
+    listen: Vec<Place>,
+    /// How long the lock outlives this agent at most. With --lock.
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    ttl: GoDuration,
+    /// Longest time to lead without a break. With --lock.
+    #[arg(long, value_name = "DURATION")]
+    max_hold: Option<GoDuration>,
+    /// Place in the queue: higher numbers first, then older claims. With --lock.
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// The RedisQuorum, as `<name>` or `<namespace>/<name>`. Default: the default quorum of the operator. With --lock.
+    #[arg(long, value_name = "QUORUM")]
+    quorum: Option<String>,
+    /// Names the holder. Default: the own pod, or `<user>@<host>`. With --lock.
+    #[arg(long, value_name = "NAME")]
+    identity: Option<String>,
+    /// The UID of the pod that the application runs in. Default: the own pod, by its service account token. With --election.
+    #[arg(long, value_name = "UID", env = "REDLOCK_POD_UID")]
+    pod_uid: Option<String>,
+    /// Without a request of the application for so long the lock is given back. Default: the ttl, at least 10s. With --lock.
+    #[arg(long, value_name = "DURATION")]
+    patience: Option<GoDuration>,
+    /// The application does not register: a restarted one takes over what its predecessor held.
+    #[arg(long)]
+    without_registration: bool,
+    /// How far the clock of this machine and those of the cluster may be apart. Without --members-secret only.
+    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    skew: GoDuration,
+    #[command(flatten)]
+    hooks: HookArgs,
+    #[command(flatten)]
+    direct: DirectArgs,
+}
+
+/// Serves one application until it is stopped.
+pub fn run(args: &AgentArgs) -> ExitCode {
+    match block_on(serve(args)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("redlock: {error:#}");
+            ExitCode::from(OWN_ERROR)
+        }
+    }
+}
+
+impl AgentArgs {
+    /// What locks are taken with.
+    fn template(&self, lock: LockName) -> LockArgs {
+        let pod_name = || own_pod().map(|pod| pod.name);
+        LockArgs {
+            lock,
+            ttl: self.ttl,
+            wait: None,
+            try_once: false,
+            max_hold: self.max_hold,
+            min_hold: None,
+            slots: None,
+            priority: self.priority,
+            quorum: self.quorum.clone(),
+            identity: Some(self.identity.clone().or_else(pod_name).unwrap_or_else(of_process)),
+            container: None,
+            skew: self.skew,
+            direct: self.direct.clone(),
+        }
+    }
+
+    fn election(&self, name: &str) -> anyhow::Result<Election> {
+        let own = own_pod();
+        let pod_uid = self.pod_uid.clone().or_else(|| own.as_ref().map(|pod| pod.uid.clone())).context(
+            "--election needs a pod: run in one with a service account token, or give --pod-uid (fieldRef metadata.uid)",
+        )?;
+        let (namespace, name) = match name.split_once('/') {
+            Some((namespace, name)) => (namespace.to_owned(), name.to_owned()),
+            None => {
+                let own = own.context("--election names no namespace: write <namespace>/<name>")?;
+                (own.namespace, name.to_owned())
+            }
+        };
+        Ok(Election { namespace, name, pod_uid })
+    }
+}
+
+async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
+    let mut signals = Signals::new()?;
+    if args.direct.without_token {
+        bail!("the agent tells instances of the application apart by the token: leave --without-token out");
+    }
+    let election = args.election.as_deref().map(|name| args.election(name)).transpose()?;
+    let lock: LockName = match (&args.lock, &election) {
+        (Some(lock), _) => lock.clone(),
+        (None, Some(Election { namespace, name, .. })) => {
+            format!("{namespace}/{name}").parse().map_err(anyhow::Error::msg)?
+        }
+        (None, None) => bail!("give --lock or --election"),
+    };
+    if args.lock.is_some() && !args.direct.direct {
+        lock.in_cluster()?;
+    }
+    let template = args.template(lock.clone());
+    let patience = args.patience.map_or_else(|| args.ttl.get().max(LEAST_PATIENCE), GoDuration::get);
+    let order = Order { args: template.clone(), request: None, until: None, not_before: None };
+    let desk = Arc::new(Desk::new(lock.to_string(), order, patience, args.without_registration));
+    let way = match election {
+        Some(_) => None,
+        None => Some(Arc::new(Way::new(&template).await?)),
+    };
+    let orders = Arc::new(Orders::new(Arc::clone(&desk), way, template));
+    let ended = CancellationToken::new();
+    let mut servers = listen(&args.listen, &desk, &orders, &ended).await?;
+    let follower = election.map(|election| {
+        let members = args.direct.members(environment());
+        tokio::spawn(Follower::new(Arc::clone(&desk), election, members, args.skew.get()).run())
+    });
+    let teller = (!args.hooks.is_empty()).then(|| tokio::spawn(hooks::tell(Arc::clone(&desk), args.hooks.clone())));
+    orders.keep(lock.to_string());
+    tokio::select! {
+        _ = signals.ending() => {}
+        Some(failed) = servers.join_next() => failed??,
+    }
+    // What was promised is waited for, and answered until then.
+    desk.stop();
+    orders.ended().await;
+    if let Some(teller) = teller {
+        teller.await?;
+    }
+    ended.cancel();
+    if let Some(follower) = follower {
+        follower.abort();
+    }
+    let goodbye = async { while servers.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(GOODBYE, goodbye).await;
+    Ok(())
+}
+
+async fn listen(
+    places: &[Place],
+    desk: &Arc<Desk>,
+    orders: &Arc<Orders>,
+    ended: &CancellationToken,
+) -> anyhow::Result<JoinSet<std::io::Result<()>>> {
+    let mut servers = JoinSet::new();
+    for place in places {
+        let face = |checks_host| Face { desk: Arc::clone(desk), orders: Arc::clone(orders), checks_host };
+        let stopped = ended.clone().cancelled_owned();
+        match place {
+            Place::Loopback(address) => {
+                let listener =
+                    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+                eprintln!("redlock: lock {}: the agent listens on http://{}", desk.elected, listener.local_addr()?);
+                let served = axum::serve(listener, router(face(true))).with_graceful_shutdown(stopped);
+                servers.spawn(async move { served.await });
+            }
+            Place::Unix(path) => {
+                let listener = bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
+                eprintln!("redlock: lock {}: the agent listens on unix:{}", desk.elected, path.display());
+                let served = axum::serve(listener, router(face(false))).with_graceful_shutdown(stopped);
+                servers.spawn(async move { served.await });
+            }
+        }
+    }
+    Ok(servers)
+}
+
+/// A socket file. One that an agent before this has left is replaced.
+fn bind(path: &Path) -> std::io::Result<UnixListener> {
+    let is_left = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+        && std::os::unix::net::UnixStream::connect(path).is_err();
+    if is_left {
+        fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    // The containers of a pod run as different users, and only they see the directory.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+    Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        agent: AgentArgs,
+    }
+
+    fn parsed(args: &[&str]) -> Result<AgentArgs, clap::Error> {
+        Cli::try_parse_from(["test"].iter().chain(args)).map(|cli| cli.agent)
+    }
+
+    #[test]
+    fn it_serves_one_lock_or_one_election() {
+        assert!(parsed(&["--lock", "shop/a"]).is_ok());
+        assert!(parsed(&["--election", "shop/scheduler"]).is_ok());
+        assert!(parsed(&[]).is_err());
+        assert!(parsed(&["--lock", "shop/a", "--election", "b"]).is_err());
+        assert!(parsed(&["--election", "b", "--direct"]).is_err());
+        let args = parsed(&["--election", "shop/b", "--pod-uid", "u-1"]).unwrap();
+        let wanted = Election { namespace: "shop".into(), name: "b".into(), pod_uid: "u-1".into() };
+        assert_eq!(args.election("shop/b").unwrap(), wanted);
+    }
+
+    #[test]
+    fn the_holder_is_named_in_free_text_so_that_no_container_ends_the_hold_before_its_validity() {
+        let args = parsed(&["--lock", "shop/a", "--identity", "me"]).unwrap();
+        let template = args.template("shop/a".parse().unwrap());
+        assert_eq!((template.identity.as_deref(), template.container), (Some("me"), None));
+        assert!(args.template("shop/a".parse().unwrap()).identity.is_some());
+    }
+}

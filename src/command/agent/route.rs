@@ -1,0 +1,215 @@
+//! Pure: what a request asks for.
+
+use std::time::Duration;
+
+use axum::http::Method;
+
+use super::super::holding::LockName;
+use crate::api::GoDuration;
+
+/// The longest wait of one request.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// As long as an instance or a request may call itself.
+const LONGEST_ID: usize = 128;
+
+/// An endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    Name,
+    Names,
+    Health,
+    Leader,
+    Watch,
+    Register,
+    OpenApi,
+    Lock(LockName),
+    Acquire(LockName),
+    Renew(LockName),
+    Release(LockName),
+}
+
+/// All of them, as /openapi.json has them.
+#[cfg(test)]
+pub(super) const ALL: [(&str, &str); 11] = [
+    ("get", "/"),
+    ("get", "/sse"),
+    ("get", "/healthz"),
+    ("get", "/leader"),
+    ("get", "/watch"),
+    ("post", "/register"),
+    ("get", "/openapi.json"),
+    ("get", "/locks/{lock}"),
+    ("post", "/locks/{lock}/acquire"),
+    ("post", "/locks/{lock}/renew"),
+    ("post", "/locks/{lock}/release"),
+];
+
+/// Why a request has no endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoRoute {
+    NotFound,
+    Method,
+    Lock,
+}
+
+impl Route {
+    /// In paths a `/` of a lock is written %2F.
+    pub(super) fn of(method: &Method, path: &str) -> Result<Self, NoRoute> {
+        let parts: Vec<_> = path.split('/').skip(1).collect();
+        let (is_read, route) = match parts[..] {
+            [""] => (true, Self::Name),
+            ["sse"] => (true, Self::Names),
+            ["healthz"] => (true, Self::Health),
+            ["leader"] => (true, Self::Leader),
+            ["watch"] => (true, Self::Watch),
+            ["register"] => (false, Self::Register),
+            ["openapi.json"] => (true, Self::OpenApi),
+            ["locks", lock] => (true, Self::Lock(named(lock)?)),
+            ["locks", lock, "acquire"] => (false, Self::Acquire(named(lock)?)),
+            ["locks", lock, "renew"] => (false, Self::Renew(named(lock)?)),
+            ["locks", lock, "release"] => (false, Self::Release(named(lock)?)),
+            _ => return Err(NoRoute::NotFound),
+        };
+        let fits = if is_read { method == Method::GET } else { method == Method::POST };
+        if fits { Ok(route) } else { Err(NoRoute::Method) }
+    }
+}
+
+fn named(part: &str) -> Result<LockName, NoRoute> {
+    decoded(part).and_then(|lock| lock.parse().ok()).ok_or(NoRoute::Lock)
+}
+
+/// %2F is a slash.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                u8::try_from(digit(rest.next()?)? * 16 + digit(rest.next()?)?).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// What stands behind the question mark.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Query {
+    /// The instance that asks.
+    pub(super) instance: Option<String>,
+    /// Names one request to acquire, which may be repeated.
+    pub(super) request: Option<String>,
+    pub(super) token: Option<i64>,
+    /// Longest wait for the lock.
+    pub(super) wait: Option<Duration>,
+    pub(super) ttl: Option<GoDuration>,
+    /// Hold the lock so long without being asked, and no longer.
+    pub(super) hold_for: Option<Duration>,
+    pub(super) min_hold: Option<GoDuration>,
+}
+
+impl Query {
+    /// # Errors
+    /// A sentence that says which parameter cannot be read.
+    pub(super) fn of(text: Option<&str>) -> Result<Self, String> {
+        let mut query = Self::default();
+        for part in text.unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let wrong = |what: &str| format!("The parameter {name} is {what}.");
+            let value = decoded(value).ok_or_else(|| wrong("no text"))?;
+            let duration = || value.parse::<GoDuration>().map_err(|_| wrong("no duration, for example 10s or 1m30s"));
+            let id = || if value.len() <= LONGEST_ID { Ok(value.clone()) } else { Err(wrong("too long")) };
+            match name {
+                "instance" => query.instance = Some(id()?),
+                "request" => query.request = Some(id()?),
+                "token" => query.token = Some(value.parse().map_err(|_| wrong("no fencing token"))?),
+                "wait" => query.wait = Some(duration()?.get().min(LONGEST_WAIT)),
+                "ttl" => query.ttl = Some(duration()?),
+                "holdFor" => query.hold_for = Some(duration()?.get()),
+                "minHold" => query.min_hold = Some(duration()?),
+                _ => return Err(format!("There is no parameter {name}.")),
+            }
+        }
+        Ok(query)
+    }
+}
+
+/// Whether a request over TCP is meant for this machine.
+///
+/// A page in a browser, or an application that fetches what others tell it to, can send requests to loopback, but under the name of
+/// another host.
+pub(super) fn is_loopback(host: Option<&str>) -> bool {
+    let Some(host) = host else { return false };
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_slash_of_a_lock_is_escaped_in_paths() {
+        let lock: LockName = "shop/jobs/acquire".parse().unwrap();
+        assert_eq!(Route::of(&Method::GET, "/locks/shop%2Fjobs%2facquire"), Ok(Route::Lock(lock.clone())));
+        assert_eq!(Route::of(&Method::POST, "/locks/shop%2Fjobs%2Facquire/acquire"), Ok(Route::Acquire(lock)));
+        for path in ["/locks/shop%2", "/locks/shop%zz", "/locks/%2Fa", "/locks/", "/locks/%ff"] {
+            assert_eq!(Route::of(&Method::GET, path), Err(NoRoute::Lock), "{path}");
+        }
+        for path in ["/nothing", "/locks/shop/jobs/acquire", "/locks", "//leader", "/leader/"] {
+            assert_eq!(Route::of(&Method::GET, path), Err(NoRoute::NotFound), "{path}");
+        }
+        assert_eq!(Route::of(&Method::GET, "/register"), Err(NoRoute::Method));
+        assert_eq!(Route::of(&Method::POST, "/leader"), Err(NoRoute::Method));
+    }
+
+    #[test]
+    fn parameters_are_read_or_named() {
+        let query = Query::of(Some("instance=a%2Bb&token=7&wait=90s&holdFor=5m&ttl=2s")).unwrap();
+        assert_eq!((query.instance.as_deref(), query.token), (Some("a+b"), Some(7)));
+        assert_eq!((query.wait, query.hold_for), (Some(LONGEST_WAIT), Some(Duration::from_secs(300))));
+        assert_eq!(Query::of(None), Ok(Query::default()));
+        let refused = |text| Query::of(Some(text)).unwrap_err();
+        assert_eq!(refused("tll=2s"), "There is no parameter tll.");
+        assert_eq!(refused("ttl=2"), "The parameter ttl is no duration, for example 10s or 1m30s.");
+        assert_eq!(refused("token="), "The parameter token is no fencing token.");
+        assert!(Query::of(Some(&format!("instance={}", "a".repeat(129)))).is_err());
+    }
+
+    #[test]
+    fn only_requests_for_this_machine_are_answered() {
+        for host in ["localhost", "127.0.0.1:4040", "[::1]:4040", "127.9.9.9", "LocalHost:1"] {
+            assert!(is_loopback(Some(host)), "{host}");
+        }
+        for host in ["example.com", "10.0.0.1:4040", "127.0.0.1.example.com", "", "[fe80::1]:1"] {
+            assert!(!is_loopback(Some(host)), "{host}");
+        }
+        assert!(!is_loopback(None));
+    }
+
+    #[test]
+    fn the_description_has_exactly_these_endpoints() {
+        let described: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+        let paths = described["paths"].as_object().unwrap();
+        let methods = paths.iter().flat_map(|(path, methods)| {
+            methods.as_object().unwrap().keys().map(move |method| (method.clone(), path.clone()))
+        });
+        let described: BTreeSet<_> = methods.collect();
+        assert_eq!(described, ALL.map(|(method, path)| (method.to_owned(), path.to_owned())).into());
+        for (method, path) in ALL {
+            let (method, path) = (method.to_uppercase().parse().unwrap(), path.replace("{lock}", "shop%2Fa"));
+            assert!(Route::of(&method, &path).is_ok(), "{method} {path}");
+        }
+    }
+}

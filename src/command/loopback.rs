@@ -1,0 +1,120 @@
+//! HTTP between programs of one machine: over loopback, or over a socket file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::body::Bytes;
+use axum::http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+
+/// Of an answer.
+const LONGEST: usize = 64 * 1024;
+
+/// Where a program listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On this machine only.
+    Loopback(SocketAddr),
+    /// A socket file.
+    Unix(PathBuf),
+}
+
+impl FromStr for Place {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+            return Ok(Self::Unix(path.into()));
+        }
+        let address: SocketAddr =
+            text.parse().map_err(|_| "write an address with a port, for example 127.0.0.1:4040, or unix:<path>")?;
+        if address.ip().is_loopback() {
+            return Ok(Self::Loopback(address));
+        }
+        Err("only loopback is safe, for example 127.0.0.1:4040: a program that reaches an agent can release the lock")
+    }
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    pub(super) method: Method,
+    /// Path and query.
+    pub(super) target: String,
+    /// JSON, or nothing.
+    pub(super) body: String,
+}
+
+impl Question {
+    pub(super) const fn get(target: String) -> Self {
+        Self { method: Method::GET, target, body: String::new() }
+    }
+
+    pub(super) const fn post(target: String, body: String) -> Self {
+        Self { method: Method::POST, target, body }
+    }
+}
+
+impl Place {
+    /// Asks once, for so long.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub(super) async fn ask(&self, question: Question, longest: Duration) -> anyhow::Result<(StatusCode, Bytes)> {
+        let asked = async {
+            match self {
+                Self::Loopback(address) => exchange(TcpStream::connect(address).await?, question).await,
+                Self::Unix(path) => exchange(UnixStream::connect(path).await?, question).await,
+            }
+        };
+        timeout(longest, asked).await.context("no answer in time")?
+    }
+}
+
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    question: Question,
+) -> anyhow::Result<(StatusCode, Bytes)> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let request = Request::builder()
+        .method(question.method)
+        .uri(question.target)
+        .header("host", "localhost")
+        .header("x-redlock", "1")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(question.body)))?;
+    let answered = async {
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        let body =
+            Limited::new(response.into_body(), LONGEST).collect().await.map_err(|error| anyhow::anyhow!(error))?;
+        Ok((status, body.to_bytes()))
+    };
+    let answer = answered.await;
+    connection.abort();
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_one_that_only_this_machine_reaches() {
+        assert_eq!("127.0.0.1:4040".parse(), Ok(Place::Loopback(([127, 0, 0, 1], 4040).into())));
+        assert!("[::1]:0".parse::<Place>().is_ok());
+        assert_eq!("unix:/run/a".parse(), Ok(Place::Unix("/run/a".into())));
+        for wrong in ["0.0.0.0:4040", "10.0.0.1:1", "4040", "unix:", "localhost:4040"] {
+            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! `redlock agent` as a native sidecar, with an application that asks it all the time and writes down what it hears.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::{
+    bench::Bench,
+    operators, pods, poll,
+    quorums::{Quorum, manifest},
+};
+
+const TTL: Duration = Duration::from_secs(4);
+const LONG: Duration = Duration::from_secs(90);
+/// Several ttls: without the members nothing would be known any more.
+const AWAY: Duration = Duration::from_secs(15);
+const POD: &str = "app";
+const AGENT: &str = "redlock";
+const MAIN: &str = "main";
+
+/// Each line: the boot-time clock before the question, the instance, and what was answered. After an agent that was not there it
+/// registers again, as an application does that lives on.
+const APPLICATION: &str = r#"
+url=http://127.0.0.1:4040
+register() { wget -q -T 2 -O - --header 'X-Redlock: 1' --post-data '' $url/register 2>/dev/null | sed -n 's/.*"instance":"\([0-9a-f]*\)".*/\1/p'; }
+id=
+while :; do
+  [ -n "$id" ] || id=$(register)
+  read up rest </proc/uptime
+  if said=$(wget -q -T 2 -O - "$url/leader?instance=$id" 2>&1); then
+    echo "$up ${id:-none} $said"
+  else
+    echo "$up ${id:-none} no"
+    case $said in *409*|*503*) ;; *) id= ;; esac
+  fi
+  # The test cannot kill it while the API server is away.
+  [ "${up%.*}" -lt "$(cat /tmp/end 2>/dev/null || echo 999999999)" ] || exit 1
+  sleep 0.1
+done"#;
+
+/// What the application heard at one time.
+#[derive(Clone, Debug)]
+struct Heard {
+    /// Milliseconds since boot, before it asked.
+    asked: u64,
+    instance: String,
+    /// The token, and until when the application may work.
+    leads: Option<(i64, u64)>,
+}
+
+fn heard(line: &str) -> Option<Heard> {
+    let (up, rest) = line.split_once(' ')?;
+    let (instance, said) = rest.split_once(' ')?;
+    let asked = up.replace('.', "").parse::<u64>().ok()? * 10;
+    let leads = serde_json::from_str::<Value>(said)
+        .ok()
+        .and_then(|said| Some((said["fencingToken"].as_i64()?, asked + said["validForMs"].as_u64()?)));
+    Some(Heard { asked, instance: instance.to_owned(), leads })
+}
+
+/// The application's pod.
+struct Application(Bench);
+
+impl Application {
+    async fn start(bench: &Bench) -> anyhow::Result<Self> {
+        let mut quorum = manifest(bench, "q", TTL);
+        let prefix = format!("{}/", bench.namespace);
+        let reader = json!({"name": "look", "namespace": bench.namespace, "keyPrefix": prefix, "access": "Read"});
+        quorum["spec"]["clients"].as_array_mut().context("no clients")?.push(reader);
+        let _quorum = Quorum::ready_as(bench, quorum, TTL).await?;
+        bench.kubectl(&["create", "serviceaccount", POD]).await?;
+        let subject = format!("--serviceaccount={}:{POD}", bench.namespace);
+        let role = format!("--clusterrole={}-holder", operators::NAME);
+        bench.kubectl(&["create", "rolebinding", POD, &role, &subject]).await?;
+        bench.create::<Pod>(pod(bench).await?).await?;
+        Ok(Self(bench.clone()))
+    }
+
+    /// What the application of now has heard; `before`: the one that was killed.
+    async fn log(&self, before: bool) -> anyhow::Result<Vec<Heard>> {
+        let mut arguments = vec!["logs", POD, "-c", MAIN];
+        if before {
+            arguments.push("--previous");
+        }
+        // A container that has not started yet has no log.
+        let text = self.0.kubectl(&arguments).await.unwrap_or_default();
+        Ok(text.lines().filter_map(heard).collect())
+    }
+
+    /// Waits until the application leads with a token above this one.
+    async fn until_leads(&self, above: i64) -> anyhow::Result<Heard> {
+        let leads = async || {
+            let log = self.log(false).await?;
+            Ok(log.into_iter().find(|heard| heard.leads.is_some_and(|(token, _)| token > above)))
+        };
+        poll::until(LONG, "the application leads", leads).await
+    }
+
+    async fn restarts(&self, container: &str) -> anyhow::Result<i32> {
+        let pods: Api<Pod> = self.0.api();
+        let status = pods.get(POD).await?.status.unwrap_or_default();
+        let all = status.container_statuses.into_iter().chain(status.init_container_statuses).flatten();
+        Ok(all.filter(|status| status.name == container).map(|status| status.restart_count).sum())
+    }
+
+    async fn kill(&self, container: &str) -> anyhow::Result<()> {
+        self.0.cluster.faults.kill_container(&self.0.namespace, POD, container).await
+    }
+}
+
+/// The agent as a native sidecar, and an application with a shell and nothing else.
+async fn pod(bench: &Bench) -> anyhow::Result<Value> {
+    let operator = ["-n", &bench.cluster.operator_namespace, "get", "deployment", operators::NAME];
+    let path = "-o=jsonpath={.spec.template.spec.containers[0].image}";
+    let image = bench.cluster.kubectl(&[&operator[..], &[path]].concat()).await?;
+    let lock = format!("{}/reindex", bench.namespace);
+    let ttl = format!("{}s", TTL.as_secs());
+    let arguments = ["agent", "--lock", &lock, "--ttl", &ttl, "--quorum", "q", "--members-secret", "/client"];
+    Ok(json!({
+        "metadata": {"name": POD},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "serviceAccountName": POD,
+            "securityContext": pods::pod_security(),
+            "volumes": [{"name": "client", "secret": {"secretName": "q-client-look"}}],
+            "initContainers": [{
+                "name": AGENT, "image": image.trim(), "imagePullPolicy": "IfNotPresent", "restartPolicy": "Always",
+                "command": ["/usr/local/bin/redlock"], "args": arguments,
+                "volumeMounts": [{"name": "client", "mountPath": "/client"}],
+                "securityContext": pods::container_security(),
+            }],
+            "containers": [{
+                "name": MAIN, "image": bench.cluster.redis_image, "imagePullPolicy": "IfNotPresent",
+                "command": ["sh", "-c", APPLICATION], "securityContext": pods::container_security(),
+            }],
+        },
+    }))
+}
+
+/// The second instance has leads of its own, all of them after what the first one was promised.
+fn check_successor(before: &[Heard], after: &[Heard]) -> anyhow::Result<i64> {
+    let promises = || before.iter().filter_map(|heard| heard.leads);
+    let (largest, end) = (promises().map(|(token, _)| token).max(), promises().map(|(_, until)| until).max());
+    let (largest, end) = (largest.context("it never led")?, end.unwrap_or_default());
+    let first = after.iter().find(|heard| heard.leads.is_some()).context("the second instance never led")?;
+    let tokens: Vec<_> = after.iter().filter_map(|heard| Some(heard.leads?.0)).collect();
+    ensure!(tokens.iter().all(|token| *token > largest), "tokens {tokens:?} after {largest}");
+    // The agent keeps the promise by its own clock, and the client counts from before it asked: a reading of /proc/uptime is 10 ms.
+    ensure!(first.asked + 1_000 >= end, "it leads at {} though the one before may work until {end}", first.asked);
+    Ok(largest)
+}
+
+/// No answer promises more than one ttl, and an instance never hears of an earlier token again.
+fn check_promises(log: &[Heard]) -> anyhow::Result<()> {
+    let ttl = u64::try_from(TTL.as_millis())?;
+    let mut largest = 0;
+    for (heard, (token, until)) in log.iter().filter_map(|heard| Some((heard, heard.leads?))) {
+        ensure!(until <= heard.asked + ttl, "{heard:?} promises more than one ttl");
+        ensure!(token >= largest, "{heard:?} comes after token {largest}");
+        largest = token;
+    }
+    Ok(())
+}
+
+pub(crate) async fn an_application_that_is_killed_gets_a_token_of_its_own(bench: Bench) -> anyhow::Result<()> {
+    let application = Application::start(&bench).await?;
+    let first = application.until_leads(0).await?;
+    let token = first.leads.map_or(0, |(token, _)| token);
+    application.kill(MAIN).await?;
+    let second = application.until_leads(token).await?;
+    ensure!(second.instance != first.instance, "the same instance");
+    let (before, after) = (application.log(true).await?, application.log(false).await?);
+    check_promises(&before)?;
+    check_promises(&after)?;
+    check_successor(&before, &after)?;
+    ensure!(application.restarts(AGENT).await? == 0, "the agent lives on");
+    Ok(())
+}
+
+pub(crate) async fn an_application_leads_on_without_an_api_server_and_its_successor_does_not(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    let application = Application::start(&bench).await?;
+    let first = application.until_leads(0).await?;
+    let token = first.leads.map_or(0, |(token, _)| token);
+    let end = format!("read up rest </proc/uptime; echo $((${{up%.*}} + {})) >/tmp/end", AWAY.as_secs());
+    bench.kubectl(&["exec", POD, "-c", MAIN, "--", "sh", "-c", &end]).await?;
+    bench.cluster.faults.stop_api_server().await?;
+    // The outage itself: there is nothing to wait for.
+    sleep(AWAY * 2).await;
+    bench.cluster.faults.start_api_server().await?;
+    let second = application.until_leads(token).await?;
+    ensure!(second.instance != first.instance, "the same instance");
+    let (before, after) = (application.log(true).await?, application.log(false).await?);
+    check_promises(&before)?;
+    check_successor(&before, &after)?;
+    let last = before.last().map_or(0, |heard| heard.asked);
+    let gaps: Vec<_> = before.iter().filter(|heard| heard.asked > first.asked && heard.leads.is_none()).collect();
+    ensure!(gaps.is_empty(), "it did not lead {} times before {last}, such as {:?}", gaps.len(), gaps.first());
+    let led = last.saturating_sub(first.asked);
+    ensure!(u128::from(led) > (2 * TTL).as_millis(), "it led for {led} ms, and the outage was longer");
+    Ok(())
+}
+
+pub(crate) async fn an_application_outlives_its_agent_and_leads_again(bench: Bench) -> anyhow::Result<()> {
+    let application = Application::start(&bench).await?;
+    let first = application.until_leads(0).await?;
+    let token = first.leads.map_or(0, |(token, _)| token);
+    application.kill(AGENT).await?;
+    let second = application.until_leads(token).await?;
+    ensure!(second.instance != first.instance, "an agent that has started does not know earlier instances");
+    let log = application.log(false).await?;
+    check_promises(&log)?;
+    let (before, after): (Vec<_>, Vec<_>) = log.into_iter().partition(|heard| heard.instance == first.instance);
+    check_successor(&before, &after)?;
+    ensure!(application.restarts(MAIN).await? == 0, "the application lives on");
+    Ok(())
+}

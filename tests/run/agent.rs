@@ -1,0 +1,7 @@
+//! `redlock agent` over HTTP.
+
+mod client;
+mod commands;
+mod direct;
+mod examples;
+mod follows;

@@ -1,0 +1,167 @@
+//! An agent, and an application that asks it.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    os::unix::net::UnixStream,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use redlock_operator::time::Boottime;
+use serde_json::Value;
+
+use crate::processes::{LOCK, Place, TTL, now, signal, until};
+use crate::servers::Servers;
+
+/// For an answer that does not wait for anything.
+const ANSWER: Duration = Duration::from_secs(90);
+
+/// What the agent answered.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) status: u16,
+    pub(super) body: Value,
+    /// Before it was asked.
+    asked: Boottime,
+}
+
+impl Said {
+    pub(super) fn reason(&self) -> &str {
+        self.body["reason"].as_str().unwrap_or_default()
+    }
+
+    pub(super) fn token(&self) -> i64 {
+        self.body["fencingToken"].as_i64().unwrap()
+    }
+
+    /// Until when an application may work that counts from before it asked.
+    pub(super) fn end(&self) -> Boottime {
+        self.asked + Duration::from_millis(self.body["validForMs"].as_u64().unwrap())
+    }
+}
+
+pub(super) struct Agent {
+    child: Child,
+    port: u16,
+}
+
+impl Agent {
+    /// For the lock of these tests, straight from the members.
+    pub(super) fn direct(place: &Place, servers: &Servers, options: &[&str]) -> Self {
+        let urls = servers.urls();
+        let direct = ["--direct", "--admit-at-once", "--members", &urls, "--lock", LOCK, "--ttl", TTL];
+        Self::start(&mut place.redlock(&[&["agent", "--identity", "me"][..], &direct, options].concat()))
+    }
+
+    pub(super) fn start(command: &mut Command) -> Self {
+        let command = command.args(["--listen", "127.0.0.1:0"]).stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let port = loop {
+            let mut line = String::new();
+            assert!(said.read_line(&mut line).unwrap() > 0, "the agent has ended");
+            if let Some((_, port)) = line.split_once("http://127.0.0.1:") {
+                break port.trim().parse().unwrap();
+            }
+        };
+        // Nobody waits for a full pipe.
+        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::stderr()));
+        Self { child, port }
+    }
+
+    fn stream(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(ANSWER)).unwrap();
+        stream
+    }
+
+    pub(super) fn get(&self, path: &str) -> Said {
+        ask(self.stream(), "GET", path, "Host: localhost\r\n")
+    }
+
+    pub(super) fn post(&self, path: &str) -> Said {
+        ask(self.stream(), "POST", path, "Host: localhost\r\nX-Redlock: 1\r\n")
+    }
+
+    /// A request with these headers.
+    pub(super) fn ask(&self, method: &str, path: &str, headers: &str) -> Said {
+        ask(self.stream(), method, path, headers)
+    }
+
+    /// The instance that it serves from now on.
+    pub(super) fn register(&self) -> String {
+        let said = self.post("/register");
+        assert_eq!(said.status, 201, "{said:?}");
+        said.body["instance"].as_str().unwrap().to_owned()
+    }
+
+    pub(super) fn leader(&self, instance: &str) -> Said {
+        self.get(&format!("/leader?instance={instance}"))
+    }
+
+    /// The name that programs of leader-elector read.
+    pub(super) fn name(&self) -> String {
+        self.get("/").body["name"].as_str().unwrap().to_owned()
+    }
+
+    /// The first answer that says that this instance leads.
+    pub(super) fn until_leads(&self, instance: &str) -> Said {
+        let mut last = None;
+        until("the instance leads", || {
+            last = Some(self.leader(instance)).filter(|said| said.status == 200);
+            last.is_some()
+        });
+        last.unwrap()
+    }
+
+    /// The lines of a stream of events.
+    pub(super) fn events(&self, path: &str) -> impl Iterator<Item = String> + use<> {
+        let mut stream = self.stream();
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).unwrap();
+        BufReader::new(stream).lines().map_while(Result::ok)
+    }
+
+    /// For programs that ask it.
+    pub(super) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
+    /// Its exit code.
+    pub(super) fn end(mut self) -> Option<i32> {
+        until("the agent has ended", || self.child.try_wait().unwrap().is_some());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Over a socket file.
+pub(super) fn get_unix(path: &Path, target: &str) -> Said {
+    ask(UnixStream::connect(path).unwrap(), "GET", target, "Host: anything\r\n")
+}
+
+fn ask(mut stream: impl Read + Write, method: &str, target: &str, headers: &str) -> Said {
+    let asked = now();
+    let request = format!("{method} {target} HTTP/1.1\r\n{headers}Content-Length: 0\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let status = text.split(' ').nth(1).unwrap_or_else(|| panic!("{target}: {text:?}")).parse().unwrap();
+    let (_, body) = text.split_once("\r\n\r\n").unwrap();
+    Said { status, body: serde_json::from_str(body).unwrap_or_default(), asked }
+}

@@ -1,0 +1,208 @@
+//! An agent that takes locks from the members, without Kubernetes.
+
+use std::time::Duration;
+
+use super::client::{Agent, get_unix};
+use crate::processes::{LOCK, Place, now, signal, until};
+use crate::servers::Servers;
+
+/// That of the agents, which is `TTL` of the tests.
+const TTL: Duration = Duration::from_secs(3);
+
+#[test]
+fn an_instance_that_has_registered_leads() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let agent = Agent::direct(&place, &servers, &[]);
+    assert_eq!((agent.leader("x").reason(), agent.get("/leader").reason()), ("NotServed", "NotRegistered"));
+    assert_eq!((agent.name().as_str(), servers.with(LOCK)), ("", 0), "nobody asked for the lock");
+    let instance = agent.register();
+    let said = agent.until_leads(&instance);
+    assert_eq!((&said.body["lock"], &said.body["holder"]), (&LOCK.into(), &"me".into()));
+    assert!(said.body["validForMs"].as_u64().unwrap() <= 3_000, "{said:?}");
+    assert!(servers.have_majority(LOCK));
+    assert_eq!((agent.name().as_str(), agent.get("/leader").status), ("me", 409));
+    // Longer than one ttl: it is renewed, and nothing changes.
+    let begun = now();
+    while now().since(begun) < TTL + Duration::from_secs(1) {
+        let again = agent.leader(&instance);
+        assert_eq!((again.status, again.body["fencingToken"].as_i64()), (200, Some(said.token())), "{again:?}");
+    }
+}
+
+#[test]
+fn an_instance_that_registers_gets_a_token_of_its_own_after_the_promise_to_the_one_before() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let agent = Agent::direct(&place, &servers, &[]);
+    let first = agent.register();
+    let promise = agent.until_leads(&first);
+    let second = agent.register();
+    assert_eq!(agent.leader(&first).reason(), "NotServed");
+    let refused = agent.leader(&second);
+    assert_eq!(refused.status, 409, "{refused:?}");
+    let said = agent.until_leads(&second);
+    assert!(said.token() > promise.token());
+    // Counted as strictly as the agent does, which reads the clock after it was asked.
+    let earliest = Duration::from_millis(promise.body["deadlineBoottimeMs"].as_u64().unwrap());
+    assert!(now().since_boot() >= earliest, "the first one might still work");
+}
+
+#[test]
+fn no_answer_outlives_the_lock() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let agent = Agent::direct(&place, &servers, &[]);
+    let instance = agent.register();
+    let _ = agent.until_leads(&instance);
+    let mut events = agent.events(&format!("/watch?instance={instance}"));
+    assert!(events.any(|line| line == "event: leader"));
+    servers.freeze();
+    let end = now() + TTL;
+    let mut last = agent.leader(&instance);
+    until("it is not known any more who leads", || {
+        if last.status == 200 {
+            assert!(last.end() <= end, "{last:?}");
+        }
+        last = agent.leader(&instance);
+        last.status == 503
+    });
+    assert_eq!((last.reason(), agent.name().as_str()), ("Unknown", ""));
+    assert!(events.any(|line| line == "event: unknown"));
+    assert_eq!(agent.get("/healthz").status, 200);
+}
+
+#[test]
+fn a_lock_that_was_taken_away_is_told_and_taken_again() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let agent = Agent::direct(&place, &servers, &[]);
+    let instance = agent.register();
+    let token = agent.until_leads(&instance).token();
+    servers.delete(LOCK);
+    until("the instance is told", || agent.leader(&instance).status == 409);
+    assert!(agent.until_leads(&instance).token() > token);
+}
+
+#[test]
+fn an_application_that_does_not_ask_any_more_keeps_nobody_out() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let agent = Agent::direct(&place, &servers, &["--patience", "1s"]);
+    let instance = agent.register();
+    let promise = agent.until_leads(&instance);
+    // Another holder gets it, and not before the promise has passed.
+    let output = place.output(&servers, &["--wait", "20s"], &["true"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(now().since_boot() >= Duration::from_millis(promise.body["deadlineBoottimeMs"].as_u64().unwrap()));
+    // It was only slow, and takes part again.
+    assert!(agent.until_leads(&instance).token() > promise.token());
+}
+
+#[test]
+fn a_release_is_carried_out_at_once_and_is_no_new_wish() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let agent = Agent::direct(&place, &servers, &[]);
+    let instance = agent.register();
+    let token = agent.until_leads(&instance).token();
+    let path = "/locks/shop%2Freindex";
+    assert_eq!(agent.post(&format!("{path}/release?instance={instance}&token=7")).reason(), "OtherToken");
+    let released = agent.post(&format!("{path}/release?instance={instance}&token={token}"));
+    assert_eq!(released.status, 200, "{released:?}");
+    let output = place.output(&servers, &["--wait", "2s"], &["true"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(agent.leader(&instance).status, 409);
+    let again = agent.post(&format!("{path}/acquire?instance={instance}&wait=20s"));
+    assert!(again.status == 200 && again.token() > token, "{again:?}");
+    assert_eq!(agent.leader(&instance).token(), again.token());
+}
+
+#[test]
+fn locks_are_acquired_renewed_and_released() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let (one, two) = (Agent::direct(&place, &servers, &[]), Agent::direct(&place, &servers, &["--patience", "1m"]));
+    let (a, b) = (one.register(), two.register());
+    let path = "/locks/shop%2Fjobs%2Facquire";
+    assert_eq!(one.get(&format!("{path}?instance={a}")).status, 404);
+    assert_eq!(one.post(&format!("{path}/acquire")).reason(), "NotRegistered");
+    let held = one.post(&format!("{path}/acquire?instance={a}&request=r1"));
+    assert_eq!((held.status, &held.body["lock"]), (200, &"shop/jobs/acquire".into()), "{held:?}");
+    assert_eq!(one.post(&format!("{path}/acquire?instance={a}&request=r1")).token(), held.token(), "repeated");
+    assert_eq!(one.post(&format!("{path}/acquire?instance={a}&request=r2")).reason(), "Taken");
+    let refused = two.post(&format!("{path}/acquire?instance={b}"));
+    assert_eq!((refused.status, refused.reason()), (409, "NotHeld"), "{refused:?}");
+    let renewed = one.post(&format!("{path}/renew?instance={a}&token={}", held.token()));
+    assert_eq!(renewed.status, 200, "{renewed:?}");
+    assert_eq!(one.post(&format!("{path}/renew?instance={a}&token=7")).reason(), "OtherToken");
+    let released = one.post(&format!("{path}/release?instance={a}&token={}", held.token()));
+    assert_eq!(released.status, 200, "{released:?}");
+    let next = two.post(&format!("{path}/acquire?instance={b}&wait=10s&holdFor=1s"));
+    assert!(next.status == 200 && next.token() > held.token(), "{next:?}");
+    until("it is held no longer than it was asked for", || servers.with("shop/jobs/acquire") == 0);
+}
+
+#[test]
+fn requests_that_others_have_a_program_send_are_refused() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let agent = Agent::direct(&place, &servers, &[]);
+    assert_eq!(agent.ask("POST", "/register", "Host: localhost\r\n").reason(), "NoHeader");
+    assert_eq!(agent.ask("GET", "/leader", "Host: example.com\r\n").reason(), "NotLoopback");
+    assert_eq!(agent.get("/nothing").status, 404);
+    assert_eq!(agent.get("/register").status, 405);
+    assert_eq!(agent.get("/leader?instanc=x").reason(), "BadParameter");
+    assert_eq!(agent.get("/openapi.json").body["openapi"], "3.1.0");
+}
+
+#[test]
+fn a_socket_file_serves_the_same_and_one_that_is_left_is_replaced() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let path = place.folder.join("agent.sock");
+    let listen = format!("unix:{}", path.display());
+    for _ in 0..2 {
+        let agent = Agent::direct(&place, &servers, &["--listen", &listen]);
+        let instance = agent.register();
+        let _ = agent.until_leads(&instance);
+        let said = get_unix(&path, &format!("/leader?instance={instance}&wait=5s"));
+        assert_eq!(said.status, 200, "{said:?}");
+        // Its file stays.
+        agent.signal("KILL");
+        let _ = agent.end();
+        until("the lock has run out", || servers.with(LOCK) == 0);
+    }
+}
+
+#[test]
+fn an_application_that_does_not_register_reads_names() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let agent = Agent::direct(&place, &servers, &["--without-registration"]);
+    until("it leads", || agent.name() == "me");
+    assert_eq!(agent.get("/leader").status, 200);
+    let named = agent.events("/sse").find(|line| line.starts_with("data: ")).unwrap();
+    assert!(named.starts_with("data: {\"last_update\":\"") && named.ends_with("\"name\":\"me\"}"), "{named}");
+}
+
+#[test]
+fn an_agent_that_is_stopped_gives_the_lock_back_when_its_promise_has_passed() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let agent = Agent::direct(&place, &servers, &[]);
+    let instance = agent.register();
+    let promise = agent.until_leads(&instance);
+    agent.signal("TERM");
+    until("it is told that the agent ends", || agent.leader(&instance).status == 409);
+    assert_eq!(agent.end(), Some(0));
+    assert!(now().since_boot() >= Duration::from_millis(promise.body["deadlineBoottimeMs"].as_u64().unwrap()));
+    assert_eq!(servers.with(LOCK), 0, "released");
+}
+
+/// Frozen between reading its clock and answering, or before.
+#[test]
+fn an_agent_that_was_frozen_does_not_promise_what_has_passed() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let agent = Agent::direct(&place, &servers, &[]);
+    let instance = agent.register();
+    let token = agent.until_leads(&instance).token();
+    agent.signal("STOP");
+    until("the lock has run out", || servers.with(LOCK) == 0);
+    let other = place.start(&servers, &[], "touch ready; while :; do sleep 0.05; done");
+    agent.signal("CONT");
+    let said = agent.leader(&instance);
+    assert_ne!(said.status, 200, "{said:?}");
+    signal(other.pid(), "TERM");
+    let _ = other.end();
+    assert!(agent.until_leads(&instance).token() > token);
+}

@@ -1,0 +1,193 @@
+//! An agent of an operator, which the test plays: by claims, and in an election.
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::client::Agent;
+use crate::{
+    api::{ApiServer, NONCE, Operator, TOKEN, TTL},
+    claims::secret,
+    processes::{LOCK, Place, now, until},
+    servers::Servers,
+};
+
+fn agent(place: &Place, server: &ApiServer, options: &[&str]) -> Command {
+    let mut agent = place.redlock(&[&["agent"][..], options].concat());
+    agent.env("KUBECONFIG", server.kubeconfig(&place.folder));
+    agent
+}
+
+fn claiming(place: &Place, server: &ApiServer, options: &[&str]) -> Agent {
+    Agent::start(&mut agent(place, server, &[&["--lock", LOCK, "--identity", "me"][..], options].concat()))
+}
+
+fn elected(place: &Place, server: &ApiServer) -> Agent {
+    Agent::start(&mut agent(place, server, &["--election", "shop/reindex", "--pod-uid", "u-1"]))
+}
+
+#[test]
+fn a_claim_is_made_for_an_instance_and_ends_with_its_promise() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    let agent = claiming(&place, &server, &["--ttl", "8s"]);
+    assert_eq!(agent.get("/leader").status, 409);
+    assert!(server.claim().is_none(), "nobody asked for the lock");
+    let instance = agent.register();
+    assert_eq!(agent.until_leads(&instance).token(), TOKEN);
+    let claim = server.claim().unwrap();
+    assert_eq!(
+        (&claim["spec"]["claim"]["identity"], &claim["spec"]["claim"]["heartbeat"]),
+        (&json!("me"), &json!("4s"))
+    );
+    let second = agent.register();
+    assert_eq!(agent.until_leads(&second).token(), TOKEN + 1, "by a claim of its own");
+    assert!(server.was_released() && server.heartbeats() > 0);
+}
+
+#[test]
+fn a_hold_that_the_operator_ends_is_told_at_once() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    let agent = claiming(&place, &server, &["--ttl", "8s"]);
+    let instance = agent.register();
+    let _ = agent.until_leads(&instance);
+    server.end_hold();
+    let ended = now();
+    until("the instance is told", || agent.leader(&instance).status == 409);
+    assert!(now().since(ended) < TTL / 2, "long before the validity ends");
+    assert!(agent.leader(&instance).body["detail"].as_str().unwrap().contains("alice"));
+}
+
+#[test]
+fn a_claim_that_waits_is_no_lead() {
+    let (server, place) = (ApiServer::start(Operator::Queues, 0), Place::new());
+    let agent = claiming(&place, &server, &[]);
+    let instance = agent.register();
+    until("the place in the queue is told", || {
+        let said = agent.leader(&instance);
+        said.status == 409 && said.body["detail"].as_str().unwrap().contains("lace 1 in the queue")
+    });
+    assert_eq!(agent.name(), "");
+    agent.signal("TERM");
+    assert_eq!(agent.end(), Some(0));
+    assert!(server.claim().is_none(), "the claim does not get the lock later");
+}
+
+#[test]
+fn without_an_api_server_it_is_not_known_who_leads() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    server.set_away(true);
+    let agent = claiming(&place, &server, &[]);
+    let instance = agent.register();
+    until("it is not known", || agent.leader(&instance).status == 503);
+    server.set_away(false);
+    let _ = agent.until_leads(&instance);
+}
+
+/// The clocks of the API server and of this machine are 30 s apart, and then the API server is away.
+#[test]
+fn the_members_tell_what_is_left_without_an_api_server_and_whatever_clocks_say() {
+    let (server, servers, place) = (ApiServer::start(Operator::Grants, 30), Servers::start(3), Place::new());
+    let ttl = Duration::from_secs(4);
+    let renew = || servers.set(LOCK, &format!("{NONCE}{}", "f".repeat(20)), 4_000);
+    renew();
+    let secret = secret(&place, &servers);
+    let agent = claiming(&place, &server, &["--ttl", "4s", "--members-secret", &secret]);
+    let instance = agent.register();
+    let _ = agent.until_leads(&instance);
+    server.set_away(true);
+    let begun = now();
+    let mut renewed = now();
+    until("it leads for longer than what was published", || {
+        renew();
+        renewed = now();
+        let said = agent.leader(&instance);
+        assert!(said.status == 200 && said.end() <= now() + ttl, "{said:?}");
+        now().since(begun) > TTL
+    });
+    until("it is not known any more", || {
+        let said = agent.leader(&instance);
+        assert!(said.status != 200 || said.end() <= renewed + ttl, "{said:?}");
+        said.status == 503 || said.status == 409
+    });
+}
+
+#[test]
+fn a_machine_whose_clock_is_wrong_leads_nothing() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 30), Place::new());
+    let agent = claiming(&place, &server, &[]);
+    let instance = agent.register();
+    until("it says why", || {
+        let said = agent.leader(&instance);
+        said.status == 503 && said.body["detail"].as_str().unwrap().contains("--skew is 1s")
+    });
+    assert!(server.claim().is_none());
+}
+
+#[test]
+fn the_elected_pod_leads_with_tokens_from_after_its_registration() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    server.elect("pod-a", "u-1", TOKEN);
+    let agent = elected(&place, &server);
+    until("the leader is named", || agent.name() == "pod-a");
+    let instance = agent.register();
+    until("what was granted before is known", || agent.leader(&instance).reason() == "HeldBefore");
+    until("the hold of before is given back", || server.was_released());
+    assert_eq!(agent.name(), "", "a program that has just started may ask for the name, too");
+    server.elect("pod-a", "u-1", TOKEN + 1);
+    assert_eq!(agent.until_leads(&instance).token(), TOKEN + 1);
+    assert_eq!(agent.name(), "pod-a");
+    server.elect("pod-b", "u-2", TOKEN + 2);
+    until("another pod leads", || agent.leader(&instance).reason() == "HeldByOther");
+    assert_eq!(agent.name(), "pod-b");
+    assert_eq!(agent.post(&format!("/locks/shop%2Freindex/acquire?instance={instance}")).reason(), "Election");
+}
+
+/// The application's container was killed while the API server is away.
+#[test]
+fn an_instance_that_starts_in_an_outage_is_not_told_of_what_came_before() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    let agent = elected(&place, &server);
+    let first = agent.register();
+    until("there is no such election", || agent.leader(&first).status == 409);
+    server.elect("pod-a", "u-1", TOKEN);
+    let _ = agent.until_leads(&first);
+    server.set_away(true);
+    let second = agent.register();
+    assert_eq!((agent.leader(&first).reason(), agent.leader(&second).status), ("NotServed", 409));
+    server.set_away(false);
+    until("the hold of before is given back", || server.was_released());
+    server.elect("pod-a", "u-1", TOKEN + 2);
+    assert_eq!(agent.until_leads(&second).token(), TOKEN + 2);
+}
+
+#[test]
+fn a_leader_that_steps_down_says_so() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    let agent = elected(&place, &server);
+    let instance = agent.register();
+    until("nobody leads", || agent.leader(&instance).status == 409);
+    server.elect("pod-a", "u-1", TOKEN);
+    let token = agent.until_leads(&instance).token();
+    let said = agent.post(&format!("/locks/shop%2Freindex/release?instance={instance}&token={token}"));
+    assert_eq!((said.status, agent.leader(&instance).status), (200, 409));
+    until("the operator is told", || server.was_released());
+}
+
+#[test]
+fn a_validity_that_is_not_published_again_ends() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    let agent = elected(&place, &server);
+    let instance = agent.register();
+    until("nobody leads", || agent.leader(&instance).status == 409);
+    server.elect("pod-a", "u-1", TOKEN);
+    server.stop_renewing();
+    let end = now() + TTL;
+    let _ = agent.until_leads(&instance);
+    until("it is not known any more", || {
+        let said = agent.leader(&instance);
+        assert!(said.status != 200 || said.end() <= end, "{said:?}");
+        said.status == 503
+    });
+    assert_eq!(agent.name(), "");
+}
