@@ -12,7 +12,11 @@ pub(crate) struct Servers(Vec<(Child, u16)>);
 
 impl Servers {
     pub(crate) fn start(count: usize) -> Self {
-        let servers = Self((0..count).map(|_| start()).collect());
+        // All are reserved before the first one is given away, so that no two are the same.
+        let reserved: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let ports: Vec<_> = reserved.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
+        drop(reserved);
+        let servers = Self(ports.into_iter().map(start).collect());
         for (_, port) in &servers.0 {
             until("redis-server answers", || ask(*port, "PING").as_deref() == Some("+PONG"));
         }
@@ -75,8 +79,7 @@ impl Drop for Servers {
     }
 }
 
-fn start() -> (Child, u16) {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+fn start(port: u16) -> (Child, u16) {
     let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
     let mut command = Command::new(program);
     command.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", &port.to_string()]);

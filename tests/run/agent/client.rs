@@ -59,10 +59,10 @@ impl Agent {
         let command = command.args(["--listen", "127.0.0.1:0"]).stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut text = String::new();
         let port = loop {
-            let mut line = String::new();
-            assert!(said.read_line(&mut line).unwrap() > 0, "the agent has ended");
-            if let Some((_, port)) = line.split_once("http://127.0.0.1:") {
+            assert!(said.read_line(&mut text).unwrap() > 0, "the agent has ended: {text}");
+            if let Some((_, port)) = text.split_once("http://127.0.0.1:") {
                 break port.trim().parse().unwrap();
             }
         };
