@@ -53,7 +53,7 @@ authorities=$(grep -c 'BEGIN CERTIFICATE' "$IMAGE/etc/ssl/certs/ca-certificates.
 ((authorities > 50)) || die "the image has $authorities certificates of authorities"
 # In an empty world, as the user of the image.
 run=(env -i "$IMAGE/usr/local/bin/redlock")
-if ((EUID == 0)); then run=(env -i chroot --userspec=65532:65532 "$IMAGE" /usr/local/bin/redlock); fi
+if ((EUID == 0)); then run=(env -i "$(type -P chroot)" --userspec=65532:65532 "$IMAGE" /usr/local/bin/redlock); fi
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml" | head -n 1)
 said=$("${run[@]}" --version)
 [[ $said == "redlock $version" ]] || die "the program says $said, and Cargo.toml $version"
