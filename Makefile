@@ -32,6 +32,8 @@ help: ## List the targets
 	@echo
 	@echo "  CLUSTER=kind       use a cluster that kind makes with Docker, instead of a local one"
 	@echo "  CLUSTER=external   use the cluster of KUBECONFIG instead of a local one (IMAGE=repository:tag)"
+	@echo "  ONLY=core          bench without the lock clients in other languages (SECONDS_PER_CELL=3)"
+	@echo "  WRITE=1            bench writes its figures into docs/performance.md"
 
 up: deploy ## Start the cluster, build and install the operator
 ifeq ($(CLUSTER),local)
@@ -105,7 +107,11 @@ prove: ## Models, simulation, odd input, faults on the cluster (MINUTES=30)
 release: ## Everything that a release publishes, in dist/
 	@packaging/release.sh
 
-bench: ## Measure the library against a floor program (SECONDS_PER_CELL=3)
+# A lock client that cannot be installed here is left out: the program says which.
+bench: ## Measure the library against a floor and the lock clients of others (ONLY=core)
+ifneq ($(ONLY),core)
+	@for name in redsync node-redlock pottery redisson; do local/clients.sh $$name || :; done
+endif
 	cargo run --release --locked --package redlock-bench
 
 clean: ## down, and remove .local; leaves target/ (see distclean)

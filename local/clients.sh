@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the foreign lock clients of the suite `clients`, each in its own language, under .local/clients: the programs of
-# tests/clients with the library that they are about, in the versions that their lock files pin. What is there and
-# unchanged is left alone, so a second run takes a moment.
+# Installs the foreign lock clients of the suite `clients` and of `make bench`, each in its own language, under .local/clients: the
+# programs of tests/clients with the library that they are about, in the versions that their lock files pin. What is there and
+# unchanged is left alone, so a second run takes a moment. `clients.sh NAME...` installs those only.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -67,15 +67,22 @@ java() {
   starts "$1" "$(type -P java)" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$1/classes:$1/lib/*" Client
 }
 
+# chosen NAME
+chosen() {
+  case $1 in
+    redlock-py | pottery) client "$1" python ;;
+    node-redlock) client "$1" node ;;
+    redsync) client "$1" go ;;
+    rslock) client "$1" rust ;;
+    redisson) client "$1" java ;;
+    *) die "usage: clients.sh [NAME...]" ;;
+  esac
+}
+
 case ${1:-} in
-  '')
-    client redlock-py python
-    client pottery python
-    client node-redlock node
-    client redsync go
-    client rslock rust
-    client redisson java
-    ;;
   python | node | go | rust | java) "$@" ;;
-  *) die "usage: clients.sh" ;;
+  *)
+    if [[ $# == 0 ]]; then set -- redlock-py pottery node-redlock redsync rslock redisson; fi
+    for name in "$@"; do chosen "$name"; done
+    ;;
 esac

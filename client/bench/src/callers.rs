@@ -10,14 +10,16 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::time::timeout_at;
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 /// The hold of the contention row.
 const HOLD: Duration = Duration::from_millis(5);
 const CONTENDERS: usize = 8;
+/// No cell takes longer, whatever a rival waits for.
+pub(crate) const LONGEST: Duration = Duration::from_secs(10);
 
-pub(crate) fn run_floor(servers: &Servers, workers: usize, time: Duration) -> io::Result<Measured> {
-    let mut floor = Floor::connect(&servers.ports)?;
+pub(crate) fn run_floor(servers: &Servers, mut floor: Floor, workers: usize, time: Duration) -> io::Result<Measured> {
     let meter = Meter::start(servers);
     let until = now() + time;
     let cycles = floor.run(workers, || now() >= until)?;
@@ -42,17 +44,25 @@ async fn cycles(client: Client, key: String, until: Boottime) -> Measured {
     measured
 }
 
-/// The same with rslock, which tries once.
+/// The same with rslock, which tries once. It waits for all members, also for those that do not answer.
 async fn rslock_cycles(manager: rslock::LockManager, key: String, until: Boottime) -> Measured {
     let mut measured = Measured::default();
+    let end = tokio::time::Instant::now() + LONGEST;
     while now() < until {
         let started = now();
-        let Ok(lock) = manager.lock(key.as_str(), TTL).await else {
+        let Ok(answer) = timeout_at(end, manager.lock(key.as_str(), TTL)).await else {
+            measured.failed += 1;
+            break;
+        };
+        let Ok(lock) = answer else {
             measured.failed += 1;
             continue;
         };
         let held = now();
-        manager.unlock(&lock).await;
+        if timeout_at(end, manager.unlock(&lock)).await.is_err() {
+            measured.failed += 1;
+            break;
+        }
         measured.acquires.push(held.since(started));
         measured.releases.push(now().since(held));
         measured.cycles += 1;
@@ -88,35 +98,59 @@ pub(crate) async fn run_rslock(
     time: Duration,
 ) -> Measured {
     let until = now() + time;
-    spawned(servers, (0..workers).map(|n| rslock_cycles(manager.clone(), format!("key{n}"), until))).await
+    spawned(servers, (0..workers).map(|n| rslock_cycles(manager.clone(), format!("rslock{n}"), until))).await
 }
 
-pub(crate) fn rslock(servers: &Servers) -> rslock::LockManager {
+pub(crate) fn rslock(servers: &Servers, retries: u32) -> rslock::LockManager {
     let mut manager = rslock::LockManager::new(servers.urls());
-    manager.set_retry(0, Duration::from_millis(1));
+    manager.set_retry(retries, HOLD);
     manager
 }
 
-/// How often eight contenders for one key get it, per second, and the most successful against the least. Without a client they take
-/// turns in this process: hold times are measured, not assumed.
-pub(crate) async fn contend(client: Option<&Client>, time: Duration) -> (f64, f64) {
+/// Those who contend for one key, all in the same way.
+#[derive(Clone)]
+pub(crate) enum Contender {
+    /// Without a lock: they take turns in this process. Hold times are measured, not assumed.
+    Alone(Arc<tokio::sync::Mutex<()>>),
+    Client(Client),
+    Rslock(rslock::LockManager),
+}
+
+impl Contender {
+    /// Holds the key once, and tells whether it got it.
+    async fn hold(&self) -> bool {
+        match self {
+            Self::Alone(turn) => {
+                let _held = turn.lock().await;
+                tokio::time::sleep(HOLD).await;
+            }
+            Self::Client(client) => {
+                let Ok(guard) = client.acquire("contended", TTL, TTL).await else { return false };
+                tokio::time::sleep(HOLD).await;
+                let _ = guard.release().await;
+            }
+            Self::Rslock(manager) => {
+                let Ok(lock) = manager.lock("rslock-contended", TTL).await else { return false };
+                tokio::time::sleep(HOLD).await;
+                manager.unlock(&lock).await;
+            }
+        }
+        true
+    }
+}
+
+/// How often eight contenders for one key get it, per second, and the most successful against the least.
+pub(crate) async fn contend(how: &Contender, time: Duration) -> (f64, f64) {
     let until = now() + time;
-    let one_at_a_time = Arc::new(tokio::sync::Mutex::new(()));
     let counts: Vec<_> = (0..CONTENDERS).map(|_| Arc::new(AtomicU64::new(0))).collect();
     let started = now();
     let contender = |count: &Arc<AtomicU64>| {
-        let (client, count, alone) = (client.cloned(), Arc::clone(count), Arc::clone(&one_at_a_time));
+        let (how, count) = (how.clone(), Arc::clone(count));
         tokio::spawn(async move {
             while now() < until {
-                if let Some(client) = &client {
-                    let Ok(guard) = client.acquire("contended", TTL, TTL).await else { continue };
-                    tokio::time::sleep(HOLD).await;
-                    let _ = guard.release().await;
-                } else {
-                    let _held = alone.lock().await;
-                    tokio::time::sleep(HOLD).await;
+                if how.hold().await {
+                    count.fetch_add(1, Ordering::Relaxed);
                 }
-                count.fetch_add(1, Ordering::Relaxed);
             }
         })
     };

@@ -1,16 +1,70 @@
 //! The floor: one thread with raw sockets and pipelined commands, and no more than Redlock asks for. `SET NX PX` on all, decided at the
 //! majority; compare-and-delete on all, decided at the majority. No token, no drift, no retries, no errors.
 
+use crate::tls::SERVER_NAME;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 const RELEASE: &str = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<rustls::StreamOwned<rustls::ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    fn connect(port: u16, tls: Option<&Arc<rustls::ClientConfig>>) -> io::Result<Self> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        let Some(config) = tls else { return Ok(Self::Plain(stream)) };
+        let name = SERVER_NAME.try_into().map_err(io::Error::other)?;
+        let connection = rustls::ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
+        Ok(Self::Tls(Box::new(rustls::StreamOwned::new(connection, stream))))
+    }
+
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => &stream.sock,
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket().as_fd()
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 struct Link {
-    stream: TcpStream,
+    stream: Stream,
     out: Vec<u8>,
     input: Vec<u8>,
     /// Which worker each reply is for, and of which of its rounds.
@@ -30,18 +84,18 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    pub(crate) fn connect(ports: &[u16]) -> io::Result<Self> {
+    /// With a configuration it speaks TLS, by rustls.
+    pub(crate) fn connect(ports: &[u16], tls: Option<&Arc<rustls::ClientConfig>>) -> io::Result<Self> {
         let mut links = Vec::new();
         let mut sha1 = String::new();
         for port in ports {
-            let mut stream = TcpStream::connect(("127.0.0.1", *port))?;
-            stream.set_nodelay(true)?;
+            let mut stream = Stream::connect(*port, tls)?;
             let load = format!("*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n${}\r\n{RELEASE}\r\n", RELEASE.len());
             stream.write_all(load.as_bytes())?;
             let mut answer = [0; 47];
             stream.read_exact(&mut answer)?;
             sha1 = String::from_utf8_lossy(&answer[5..45]).into_owned();
-            stream.set_nonblocking(true)?;
+            stream.socket().set_nonblocking(true)?;
             links.push(Link { stream, out: Vec::new(), input: Vec::new(), due: VecDeque::new() });
         }
         Ok(Self { links, sha1 })
@@ -85,7 +139,7 @@ impl Floor {
 
     fn begin(&mut self, worker: usize, state: &mut Worker) {
         (state.round, state.replies) = (state.round + 1, 0);
-        let key = format!("key{worker}");
+        let key = format!("floor{worker}");
         let value = format!("{worker:020}{:020}", state.round | 1);
         let held = format!("{worker:020}{:020}", (state.round - 1) | 1);
         let command = if state.holds {

@@ -1,26 +1,35 @@
-//! `make bench`: this client, a floor and rslock on the same redis-server processes, in interleaved rounds. Ratios count: absolute
-//! times are those of the machine.
+//! `make bench`: this client, a floor, rslock and lock clients in other languages on the same redis-server processes, in interleaved
+//! rounds. Ratios count: absolute times are those of the machine.
 #![allow(clippy::unwrap_used, reason = "a program for people")]
 
+mod allocations;
 mod callers;
 mod floor;
 mod measure;
+mod rivals;
 mod servers;
 mod table;
+mod tls;
 
-use callers::{TTL, contend, rslock, run_clients, run_floor, run_rslock};
-use measure::{Measured, describe, now, quantile, ratio};
+use callers::{Contender, TTL, contend, rslock, run_clients, run_floor, run_rslock};
+use floor::Floor;
+use measure::{Measured, describe, median, now, quantile, ratio};
 use redlock_client::{Client, NotAcquired};
+use rivals::Rival;
 use servers::Servers;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
+use tls::Certificate;
 
 const MEMBERS: usize = 5;
 const ROUNDS: usize = 3;
+/// Connections to frozen members are given up after two seconds; both states are measured.
+const FROZEN: Duration = Duration::from_secs(3);
 
-async fn client(servers: &Servers, tokens: bool) -> Client {
-    let builder = Client::admit_at_once(servers.urls());
+pub(crate) async fn client_of(urls: Vec<String>, tokens: bool) -> Client {
+    let builder = Client::admit_at_once(urls);
     let builder = if tokens { builder } else { builder.without_token() };
     let client = builder.connect().await.unwrap();
     voting(&client).await;
@@ -39,83 +48,133 @@ async fn voting(client: &Client) {
 /// One kind of durations among those that were measured.
 type Durations = fn(&Measured) -> &Vec<Duration>;
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Program {
+    Floor,
+    Ours,
+    /// This client with all members, in a row where some are frozen.
+    Healthy,
+    Untokened,
+    Rslock,
+    Rival(usize),
+}
+
+/// One row: the programs, and what was measured of each, round by round.
+struct Row(Vec<(Program, Vec<Measured>)>);
+
+impl Row {
+    fn of(&self, program: Program) -> &[Measured] {
+        self.0.iter().find(|(known, _)| *known == program).map_or(&[], |(_, measured)| measured)
+    }
+
+    fn ratio(&self, these: Program, those: Program, of: fn(&Measured) -> f64) -> f64 {
+        ratio(self.of(these), self.of(those), of)
+    }
+}
+
 /// The programs of a run.
 struct Bench {
     servers: Servers,
     client: Client,
     without_token: Client,
     rslock: rslock::LockManager,
+    rivals: Vec<Rival>,
     time: Duration,
     table: Table,
 }
 
-/// One row, round by round: floor, this client, the same without tokens, and rslock.
-struct Row {
-    floor: Vec<Measured>,
-    ours: Vec<Measured>,
-    untokened: Vec<Measured>,
-    rslock: Vec<Measured>,
-}
-
 impl Bench {
-    async fn new(time: Duration) -> Self {
-        let servers = Servers::start(MEMBERS).unwrap();
-        let (ours, without_token) = (client(&servers, true).await, client(&servers, false).await);
-        let rslock = rslock(&servers);
-        Self { servers, client: ours, without_token, rslock, time, table: Table::default() }
+    async fn new(time: Duration, is_core: bool) -> Self {
+        let servers = Servers::start(MEMBERS, None).unwrap();
+        let (client, without_token) = (client_of(servers.urls(), true).await, client_of(servers.urls(), false).await);
+        let rslock = rslock(&servers, 0);
+        let rivals = if is_core { Vec::new() } else { tokio::task::block_in_place(|| rivals::start(&servers)) };
+        Self { servers, client, without_token, rslock, rivals, time, table: Table::default() }
     }
 
-    async fn row(&mut self, what: &str, workers: usize) -> Row {
-        let Self { servers, client, without_token, rslock, time, table } = self;
-        let mut row = Row { floor: Vec::new(), ours: Vec::new(), untokened: Vec::new(), rslock: Vec::new() };
-        for _ in 0..ROUNDS {
-            row.floor.push(tokio::task::block_in_place(|| run_floor(servers, workers, *time)).unwrap());
-            row.ours.push(run_clients(servers, std::slice::from_ref(client), workers, *time).await);
-            row.untokened.push(run_clients(servers, std::slice::from_ref(without_token), workers, *time).await);
-            row.rslock.push(run_rslock(servers, rslock, workers, *time).await);
+    fn name(&self, program: Program) -> &'static str {
+        match program {
+            Program::Floor => "floor",
+            Program::Ours => "this client",
+            Program::Healthy => "this client, none frozen",
+            Program::Untokened => "this client without tokens",
+            Program::Rslock => "rslock 0.10",
+            Program::Rival(index) => self.rivals[index].name,
         }
-        table.cell(describe(&format!("{what}, floor"), &row.floor));
-        table.cell(describe(&format!("{what}, this client"), &row.ours));
-        table.cell(describe(&format!("{what}, this client without tokens"), &row.untokened));
-        table.cell(describe(&format!("{what}, rslock 0.10"), &row.rslock));
+    }
+
+    /// One cell, the first `frozen` members being frozen.
+    async fn cell(&mut self, program: Program, workers: usize, frozen: usize) -> Option<Measured> {
+        let Self { servers, client, without_token, rslock, rivals, .. } = self;
+        let frozen = if program == Program::Healthy { 0 } else { frozen };
+        let time = if frozen > 0 { self.time.max(FROZEN) } else { self.time };
+        let floor = Floor::connect(&servers.ports, None).unwrap();
+        (0..frozen).for_each(|index| servers.freeze(index, true).unwrap());
+        let measured = match program {
+            Program::Floor => Ok(tokio::task::block_in_place(|| run_floor(servers, floor, workers, time)).unwrap()),
+            Program::Ours | Program::Healthy => {
+                Ok(run_clients(servers, std::slice::from_ref(client), workers, time).await)
+            }
+            Program::Untokened => Ok(run_clients(servers, std::slice::from_ref(without_token), workers, time).await),
+            Program::Rslock => Ok(run_rslock(servers, rslock, workers, time).await),
+            Program::Rival(index) => tokio::task::block_in_place(|| rivals[index].run(servers, workers, time)),
+        };
+        (0..frozen).for_each(|index| servers.freeze(index, false).unwrap());
+        if frozen > 0 {
+            servers.answer().unwrap();
+            voting(client).await;
+            voting(without_token).await;
+        }
+        measured.inspect_err(|error| println!("{}: {error}", self.name(program))).ok()
+    }
+
+    async fn row(&mut self, what: &str, programs: &[Program], workers: usize, frozen: usize) -> Row {
+        let rivals = (0..self.rivals.len()).map(Program::Rival);
+        let mut row = Row(programs.iter().copied().chain(rivals).map(|program| (program, Vec::new())).collect());
+        for _ in 0..ROUNDS {
+            for (program, measured) in &mut row.0 {
+                measured.extend(self.cell(*program, workers, frozen).await);
+            }
+        }
+        for (program, measured) in &row.0 {
+            self.table.cell(describe(&format!("{what}, {}", self.name(*program)), measured));
+        }
+        let others = row.0.iter().map(|(program, _)| *program);
+        let others = others.filter(|program| !matches!(program, Program::Ours | Program::Healthy | Program::Untokened));
+        let against = |program| (self.name(program), row.ratio(program, Program::Ours, Measured::per_cycle));
+        let against = others.map(against).collect();
+        self.table.compare(what, against);
         row
     }
 
-    async fn cycles(&mut self) -> Row {
-        let one = self.row("sequential", 1).await;
-        let all = self.row("64 keys at once", 64).await;
+    async fn cycles(&mut self) {
+        use Program::{Floor, Ours, Rslock, Untokened};
+        let programs = [Floor, Ours, Untokened, Rslock];
+        let one = self.row("sequential", &programs, 1, 0).await;
+        let all = self.row("64 keys at once", &programs, 64, 0).await;
         let Self { table, .. } = self;
-        table.at_most("sequential, time against the floor", ratio(&one.ours, &one.floor, Measured::per_cycle), 1.3);
-        table.at_most("sequential, time against rslock", ratio(&one.ours, &one.rslock, Measured::per_cycle), 0.7);
-        table.at_least("64 keys at once, rate against the floor", ratio(&all.ours, &all.floor, Measured::rate), 0.65);
-        table.at_least("64 keys at once, rate against rslock", ratio(&all.ours, &all.rslock, Measured::rate), 1.7);
-        let tokened = |row: &Row| ratio(&row.ours, &row.untokened, Measured::per_cycle);
-        table.at_most("sequential, time with tokens against without", tokened(&one), 1.15);
-        table.at_most("64 keys at once, time with tokens against without", tokened(&all), 1.15);
-        one
+        let (per_cycle, rate) = (Measured::per_cycle, Measured::rate);
+        table.at_most("sequential, time against the floor", one.ratio(Ours, Floor, per_cycle), 1.3);
+        table.at_most("sequential, time against rslock", one.ratio(Ours, Rslock, per_cycle), 0.7);
+        table.at_least("64 keys at once, rate against the floor", all.ratio(Ours, Floor, rate), 0.65);
+        table.at_least("64 keys at once, rate against rslock", all.ratio(Ours, Rslock, rate), 1.7);
+        table.at_most("sequential, time with tokens against without", one.ratio(Ours, Untokened, per_cycle), 1.15);
+        table.at_most("64 keys at once, time with tokens against without", all.ratio(Ours, Untokened, per_cycle), 1.15);
     }
 
-    /// Healthy rounds lie between those with frozen members, so that the machine is alike.
+    /// A healthy cell lies before each of those with frozen members, so that the machine is alike.
     async fn frozen(&mut self) {
-        let Self { servers, client, time, table, .. } = self;
-        let clients = std::slice::from_ref(client);
+        use Program::{Floor, Healthy, Ours, Rslock};
         for count in 1..=2 {
-            let (mut healthy, mut frozen) = (Vec::new(), Vec::new());
-            for _ in 0..ROUNDS {
-                healthy.push(run_clients(servers, clients, 1, *time).await);
-                (0..count).for_each(|index| servers.freeze(index, true).unwrap());
-                // Connections to them are given up after two seconds; both states are measured.
-                frozen.push(run_clients(servers, clients, 1, (*time).max(Duration::from_secs(3))).await);
-                (0..count).for_each(|index| servers.freeze(index, false).unwrap());
-                voting(client).await;
-            }
-            table.cell(describe(&format!("sequential, {count} of {MEMBERS} frozen, this client"), &frozen));
+            let what = format!("sequential, {count} of {MEMBERS} frozen");
+            let row = self.row(&what, &[Floor, Healthy, Ours, Rslock], 1, count).await;
             let operations: [(&str, Durations); 2] =
                 [("acquire", |one| &one.acquires), ("release", |one| &one.releases)];
             for (what, of) in operations {
                 for (name, part, bound) in [("p50", 0.5, 1.2), ("p99", 0.99, 1.5)] {
                     let what = format!("{what} with {count} of {MEMBERS} frozen against healthy, {name}");
-                    table.at_most(&what, quantile(&frozen, of, part) / quantile(&healthy, of, part), bound);
+                    let figure = quantile(row.of(Ours), of, part) / quantile(row.of(Healthy), of, part);
+                    self.table.at_most(&what, figure, bound);
                 }
             }
         }
@@ -126,13 +185,17 @@ impl Bench {
         let Self { servers, time, table, .. } = self;
         let mut clients = Vec::new();
         for _ in 0..3 {
-            clients.push(client(servers, true).await);
+            clients.push(client_of(servers.urls(), true).await);
         }
         for (what, workers) in [("one lock at a time each", 3), ("24 keys", 24)] {
-            let measured = run_clients(servers, &clients, workers, *time).await;
-            // Each cycle releases by a script on all members; a second round raises a majority by one.
-            let raised = (measured.scripts - MEMBERS as f64).max(0.0) / (MEMBERS / 2 + 1) as f64;
-            table.at_most(&format!("three clients, {what}: acquisitions with a second round, %"), raised * 100.0, 5.0);
+            let mut raised = Vec::new();
+            for _ in 0..ROUNDS {
+                let measured = run_clients(servers, &clients, workers, *time).await;
+                // Each cycle releases by a script on all members; a second round raises a majority by one.
+                raised.push((measured.scripts - MEMBERS as f64).max(0.0) / (MEMBERS / 2 + 1) as f64 * 100.0);
+            }
+            let what = format!("three clients, {what}: acquisitions with a second round, %");
+            table.at_most(&what, median(raised), 5.0);
         }
         for client in clients {
             let _ = client.close(Duration::from_secs(5)).await;
@@ -140,12 +203,55 @@ impl Bench {
     }
 
     async fn contention(&mut self) {
-        let Self { client, time, table, .. } = self;
-        let (alone, _) = contend(None, *time).await;
-        let (together, spread) = contend(Some(client), *time).await;
-        table.cell(format!("8 contenders, 5 ms hold: {together:.0}/s, without a lock {alone:.0}/s"));
-        table.at_least("8 contenders, rate against the same program without a lock", together / alone, 0.9);
+        let Self { client, servers, time, table, .. } = self;
+        let ways = [
+            Contender::Alone(Arc::default()),
+            Contender::Client(client.clone()),
+            Contender::Rslock(rslock(servers, 1000)),
+        ];
+        let mut rates = [(); 3].map(|()| Vec::new());
+        let mut spreads = rates.clone();
+        for _ in 0..ROUNDS {
+            for (index, how) in ways.iter().enumerate() {
+                let (rate, spread) = contend(how, *time).await;
+                rates[index].push(rate);
+                spreads[index].push(spread);
+            }
+        }
+        let ratio = median(rates[1].iter().zip(&rates[0]).map(|(ours, alone)| ours / alone).collect());
+        let [alone, ours, rslock] = rates.map(median);
+        let [_, spread, theirs] = spreads.map(median);
+        table.cell(format!(
+            "8 contenders, 5 ms hold: {ours:.0}/s, without a lock {alone:.0}/s, rslock {rslock:.0}/s with most against least {theirs:.1}"
+        ));
+        table.at_least("8 contenders, rate against the same program without a lock", ratio, 0.9);
         table.at_most("8 contenders, most against least", spread, 1.2);
+    }
+
+    /// Servers of its own, which speak TLS.
+    async fn tls(&mut self) {
+        let certificate = Certificate::new().unwrap();
+        let servers = Servers::start(MEMBERS, Some(&certificate)).unwrap();
+        let config = certificate.trusting().unwrap();
+        let client = Client::admit_at_once(servers.tls_urls()).tls(Arc::clone(&config)).connect().await.unwrap();
+        voting(&client).await;
+        let (mut floor, mut ours) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let connected = Floor::connect(&servers.tls_ports, Some(&config)).unwrap();
+            floor.push(tokio::task::block_in_place(|| run_floor(&servers, connected, 1, self.time)).unwrap());
+            ours.push(run_clients(&servers, std::slice::from_ref(&client), 1, self.time).await);
+        }
+        let table = &mut self.table;
+        table.cell(describe("sequential over TLS, floor over rustls", &floor));
+        table.cell(describe("sequential over TLS, this client", &ours));
+        let figure = ratio(&ours, &floor, Measured::per_cycle);
+        table.at_most("sequential over TLS, time against a floor over rustls", figure, 1.3);
+        let _ = client.close(Duration::from_secs(5)).await;
+    }
+
+    fn allocations(&mut self) {
+        let (allocations, bytes) = tokio::task::block_in_place(|| allocations::per_cycle(&self.servers));
+        self.table.cell(format!("this client: {allocations:.1} allocations of {bytes:.0} bytes in all per cycle"));
     }
 
     async fn drain(&mut self) {
@@ -162,13 +268,15 @@ impl Bench {
     }
 }
 
-async fn run(time: Duration) -> Table {
-    let mut bench = Bench::new(time).await;
-    let _ = bench.cycles().await;
+async fn run(time: Duration, is_core: bool) -> Table {
+    let mut bench = Bench::new(time, is_core).await;
+    bench.cycles().await;
     bench.contention().await;
     bench.second_rounds().await;
+    bench.tls().await;
     bench.frozen().await;
-    // What the floor and rslock may have left runs out, so that only this client's keys are counted.
+    bench.allocations();
+    // Keys of the other programs have other names, so that only this client's are counted.
     bench.drain().await;
     bench.table
 }
@@ -194,7 +302,8 @@ fn main() {
     let time = Duration::from_secs_f64(seconds);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let began = now();
-    let task = runtime.spawn(run(time));
+    let is_core = std::env::var("ONLY").is_ok_and(|only| only == "core");
+    let task = runtime.spawn(run(time, is_core));
     let table = runtime.block_on(task).unwrap();
     table.print();
     println!("{} s", now().since(began).as_secs());

@@ -4,6 +4,9 @@ use crate::servers::{self, Servers, Totals};
 use redlock_client::time::{Boottime, Clock, SystemClock};
 use std::time::Duration;
 
+/// p50 and p99 of acquire, p50 and p99 of release, in microseconds.
+pub(crate) type Times = [f64; 4];
+
 /// How many cycles in how long, and how long single operations took.
 #[derive(Clone, Default)]
 pub(crate) struct Measured {
@@ -13,6 +16,8 @@ pub(crate) struct Measured {
     pub(crate) elapsed: Duration,
     pub(crate) acquires: Vec<Duration>,
     pub(crate) releases: Vec<Duration>,
+    /// What a program of its own has said about them.
+    pub(crate) times: Option<Times>,
     /// Microseconds per cycle.
     pub(crate) cpu_client: f64,
     pub(crate) cpu_servers: f64,
@@ -37,6 +42,18 @@ impl Measured {
         self.acquires.extend(other.acquires);
         self.releases.extend(other.releases);
     }
+}
+
+/// p50 and p99 of acquire and of release, those of the floor unknown.
+fn times(measured: &Measured) -> Option<Times> {
+    let one = std::slice::from_ref(measured);
+    let of = |what, part| quantile(one, what, part) * 1e6;
+    let own = || {
+        let acquires: fn(&Measured) -> &Vec<Duration> = |one| &one.acquires;
+        let releases: fn(&Measured) -> &Vec<Duration> = |one| &one.releases;
+        [of(acquires, 0.5), of(acquires, 0.99), of(releases, 0.5), of(releases, 0.99)]
+    };
+    measured.times.or_else(|| (!measured.acquires.is_empty()).then(own))
 }
 
 pub(crate) fn now() -> Boottime {
@@ -73,8 +90,15 @@ pub(crate) fn describe(what: &str, measured: &[Measured]) -> String {
     let each = |of: fn(&Measured) -> f64| median(measured.iter().map(of).collect());
     let failed: u64 = measured.iter().map(|one| one.failed).sum();
     let failed = if failed > 0 { format!("; {failed} not granted") } else { String::new() };
+    let all: Vec<Times> = measured.iter().filter_map(times).collect();
+    let of = |index: usize| median(all.iter().map(|times| times[index]).collect());
+    let times = if all.is_empty() {
+        String::new()
+    } else {
+        format!("; acquire {:.0} µs, p99 {:.0} µs, release {:.0} µs, p99 {:.0} µs", of(0), of(1), of(2), of(3))
+    };
     format!(
-        "{what}: {:.0} µs per cycle, {:.0} cycles/s; CPU per cycle: client {:.0} µs, servers {:.0} µs; {:.1} commands in {:.2} reads{failed}",
+        "{what}: {:.0} µs per cycle, {:.0} cycles/s{times}; CPU per cycle: client {:.0} µs, servers {:.0} µs; {:.1} commands in {:.2} reads{failed}",
         per_cycle(measured),
         rate(measured),
         each(|one| one.cpu_client),
@@ -86,6 +110,8 @@ pub(crate) fn describe(what: &str, measured: &[Measured]) -> String {
 
 pub(crate) struct Meter<'a> {
     servers: &'a Servers,
+    /// The number of the process whose CPU is counted as the client's, or "self".
+    client: String,
     started: Boottime,
     own: u64,
     theirs: u64,
@@ -94,15 +120,21 @@ pub(crate) struct Meter<'a> {
 
 impl<'a> Meter<'a> {
     pub(crate) fn start(servers: &'a Servers) -> Self {
+        Self::of(servers, "self".to_owned())
+    }
+
+    /// For a client in another process.
+    pub(crate) fn of(servers: &'a Servers, client: String) -> Self {
         let totals = servers.totals();
-        Self { servers, started: now(), own: servers::cpu_ticks("self"), theirs: servers.cpu_ticks(), totals }
+        let (own, theirs) = (servers::cpu_ticks(&client), servers.cpu_ticks());
+        Self { servers, client, started: now(), own, theirs, totals }
     }
 
     pub(crate) fn stop(self, mut measured: Measured) -> Measured {
         measured.elapsed = now().since(self.started);
         let each = |total: u64| total as f64 / measured.cycles.max(1) as f64;
         // A tick is a hundredth of a second.
-        let cpu_client = each(servers::cpu_ticks("self") - self.own) * 10_000.0;
+        let cpu_client = each(servers::cpu_ticks(&self.client) - self.own) * 10_000.0;
         let cpu_servers = each(self.servers.cpu_ticks() - self.theirs) * 10_000.0;
         let totals = self.servers.totals();
         let commands = each(totals.commands.saturating_sub(self.totals.commands));

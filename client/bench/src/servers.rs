@@ -1,5 +1,6 @@
 //! Masters for one run: `redis-server` processes on loopback, without persistence.
 
+use crate::tls::Certificate;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -18,26 +19,51 @@ pub(crate) struct Totals {
 pub(crate) struct Servers {
     children: Vec<Child>,
     pub(crate) ports: Vec<u16>,
+    /// Where they speak TLS, if they do.
+    pub(crate) tls_ports: Vec<u16>,
+}
+
+/// Free at this moment; the server binds it next.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 impl Servers {
-    pub(crate) fn start(count: usize) -> io::Result<Self> {
+    pub(crate) fn start(count: usize, certificate: Option<&Certificate>) -> io::Result<Self> {
         let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
-        let mut servers = Self { children: Vec::new(), ports: Vec::new() };
+        let mut servers = Self { children: Vec::new(), ports: Vec::new(), tls_ports: Vec::new() };
         for _ in 0..count {
-            // Free at this moment; the server binds it next.
-            let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+            let port = free_port()?;
             let mut command = Command::new(&program);
             command.args(["--save", "", "--appendonly", "no", "--port", &port.to_string(), "--bind", "127.0.0.1"]);
+            if let Some(certificate) = certificate {
+                let port = free_port()?;
+                command.args(["--tls-port", &port.to_string(), "--tls-auth-clients", "no"]);
+                command
+                    .arg("--tls-cert-file")
+                    .arg(certificate.file())
+                    .arg("--tls-key-file")
+                    .arg(certificate.key_file());
+                servers.tls_ports.push(port);
+            }
             servers.children.push(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
             servers.ports.push(port);
         }
-        servers.ports.iter().try_for_each(|port| answers(*port))?;
+        servers.answer()?;
         Ok(servers)
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {
         self.ports.iter().map(|port| format!("redis://127.0.0.1:{port}")).collect()
+    }
+
+    pub(crate) fn tls_urls(&self) -> Vec<String> {
+        self.tls_ports.iter().map(|port| format!("rediss://127.0.0.1:{port}")).collect()
+    }
+
+    /// Waits until all have worked off what was sent to them.
+    pub(crate) fn answer(&self) -> io::Result<()> {
+        self.ports.iter().try_for_each(|port| answers(*port))
     }
 
     /// Stops one of them where it is, or lets it go on.

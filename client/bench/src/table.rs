@@ -11,6 +11,8 @@ const END: &str = "<!-- end of what make bench has written -->";
 pub(crate) struct Table {
     rows: String,
     cells: Vec<String>,
+    /// Per row, how much longer programs take for a cycle than this client.
+    comparisons: Vec<(String, Vec<(&'static str, f64)>)>,
     pub(crate) passed: usize,
     pub(crate) failed: usize,
 }
@@ -36,8 +38,36 @@ impl Table {
         self.cells.push(line);
     }
 
+    pub(crate) fn compare(&mut self, row: &str, programs: Vec<(&'static str, f64)>) {
+        self.comparisons.push((row.to_owned(), programs));
+    }
+
+    /// One column per program.
+    fn comparison(&self) -> String {
+        let Some((_, first)) = self.comparisons.first() else { return String::new() };
+        let names: Vec<_> = first.iter().map(|(name, _)| *name).collect();
+        let mut text = format!(
+            "| time per cycle against this client | {} |\n|---|{}\n",
+            names.join(" | "),
+            "---|".repeat(names.len())
+        );
+        for (row, programs) in &self.comparisons {
+            let figure = |name: &&str| {
+                let found = programs.iter().find(|(other, _)| other == name).filter(|(_, ratio)| ratio.is_finite());
+                found.map_or_else(|| "no cycle".to_owned(), |(_, ratio)| format!("{ratio:.2}"))
+            };
+            let figures: Vec<_> = names.iter().map(figure).collect();
+            let _ = writeln!(text, "| {row} | {} |", figures.join(" | "));
+        }
+        text
+    }
+
+    fn tables(&self) -> String {
+        format!("| what | figure | bound | verdict |\n|---|---|---|---|\n{}\n{}", self.rows, self.comparison())
+    }
+
     pub(crate) fn print(&self) {
-        println!("\n| what | figure | bound | verdict |\n|---|---|---|---|\n{}", self.rows);
+        println!("\n{}", self.tables());
     }
 
     /// Writes the section of the last run.
@@ -48,8 +78,10 @@ impl Table {
         };
         let cells: String = self.cells.iter().map(|cell| format!("- {cell}\n")).collect();
         let section = format!(
-            "{BEGIN}\n{machine}\n\n| what | figure | bound | verdict |\n|---|---|---|---|\n{}\n{} passed, {} failed. The cells, medians of the rounds:\n\n{cells}",
-            self.rows, self.passed, self.failed
+            "{BEGIN}\n{machine}\n\n{}\n{} passed, {} failed. The cells, medians of the rounds:\n\n{cells}",
+            self.tables(),
+            self.passed,
+            self.failed
         );
         fs::write(page, format!("{}{section}{}", &text[..begin], &text[end..]))
     }

@@ -41,11 +41,43 @@ let lock;
 
 const held = () => (lock.expiration > Date.now() ? `held ${Date.now()} ${lock.expiration}` : "refused");
 
+/** Takes and releases a key of its own, as often as it can. */
+async function work(key, until, measured) {
+  while (performance.now() < until) {
+    const began = performance.now();
+    const mine = await redlock.acquire([key], 10_000).catch(() => undefined);
+    if (!mine) {
+      measured.failed++;
+      continue;
+    }
+    const held = performance.now();
+    await mine.release().catch(() => {});
+    measured.acquires.push(held - began);
+    measured.releases.push(performance.now() - held);
+  }
+}
+
+function quantiles(times) {
+  times.sort((a, b) => a - b);
+  const at = (part) => Math.round((times[Math.floor((times.length - 1) * part)] ?? 0) * 1000);
+  return `${at(0.5)} ${at(0.99)}`;
+}
+
+async function cycles(workers, milliseconds) {
+  const measured = { failed: 0, acquires: [], releases: [] };
+  const until = performance.now() + milliseconds;
+  await Promise.all(Array.from({ length: workers }, (_, n) => work(`node-redlock${n}`, until, measured)));
+  const { failed, acquires, releases } = measured;
+  return `cycles ${acquires.length} ${failed} ${quantiles(acquires)} ${quantiles(releases)}`;
+}
+
 async function answer(command, ...words) {
   switch (command) {
     case "acquire":
       lock = await redlock.acquire([words[0]], Number(words[1]));
       return held();
+    case "cycles":
+      return cycles(Number(words[0]), Number(words[1]));
     case "example":
       return String(await reindex(redlock, words[0]));
     case "extend":

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 
 # [snippet]
@@ -55,6 +56,44 @@ def held(lock):
     return f"held {now()} {asked + remaining}" if remaining else "refused"
 
 
+def work(masters, key, until, measured):
+    """Takes and releases a key of its own, as often as it can."""
+    failed, acquires, releases = measured
+    while time.perf_counter() < until:
+        lock = PlainRedlock(key=key, masters=masters, auto_release_time=10)
+        began = time.perf_counter()
+        try:
+            taken = lock.acquire(blocking=False)
+        except Exception:  # counts as a failure, whatever it is
+            taken = False
+        if not taken:
+            failed.append(began)
+            continue
+        locked = time.perf_counter()
+        try:
+            lock.release()
+        except Exception:  # the cycle is over all the same
+            pass
+        acquires.append(locked - began)
+        releases.append(time.perf_counter() - locked)
+
+
+def quantiles(times):
+    ordered = sorted(times) or [0]
+    return " ".join(str(round(ordered[int((len(ordered) - 1) * part)] * 1e6)) for part in (0.5, 0.99))
+
+
+def cycles(masters, workers, milliseconds):
+    measured = failed, acquires, releases = [], [], []
+    until = time.perf_counter() + milliseconds / 1000
+    threads = [threading.Thread(target=work, args=(masters, f"pottery{n}", until, measured)) for n in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return f"cycles {len(acquires)} {len(failed)} {quantiles(acquires)} {quantiles(releases)}"
+
+
 def answer(masters, state, command, *words):
     if command == "acquire":
         ttl = int(words[1]) / 1000
@@ -63,6 +102,8 @@ def answer(masters, state, command, *words):
             return "refused"
         state["lock"] = lock
         return held(lock)
+    if command == "cycles":
+        return cycles(masters, int(words[0]), int(words[1]))
     if command == "example":
         return str(reindex(masters, words[0])).lower()
     if command == "extend":

@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.ArrayList;
+import java.util.Collections;
 // [snippet]
 import java.io.FileInputStream;
 import java.net.URI;
@@ -20,14 +21,16 @@ class Locks {
     /** One client per member: Redisson knows Redlock as a lock over the locks of several clients. */
     static RedissonClient connect(String url, String ca) throws Exception {
         URI uri = URI.create(url);
-        String[] login = uri.getUserInfo().split(":", 2);
         Config config = new Config();
         config.setLazyInitialization(true); // starts although a member is away
         SingleServerConfig server = config.useSingleServer();
         server.setAddress(uri.getScheme() + "://" + uri.getHost() + ":" + uri.getPort());
-        server.setUsername(login[0]).setPassword(login[1]);
+        if (uri.getUserInfo() != null) {
+            String[] login = uri.getUserInfo().split(":", 2);
+            server.setUsername(login[0]).setPassword(login[1]);
+        }
         server.setTimeout(300).setConnectTimeout(500).setRetryAttempts(0);
-        server.setConnectionMinimumIdleSize(1).setConnectionPoolSize(4);
+        server.setConnectionMinimumIdleSize(1);
         server.setSubscriptionConnectionMinimumIdleSize(1);
         if (ca != null) {
             KeyStore store = KeyStore.getInstance(KeyStore.getDefaultType());
@@ -63,6 +66,70 @@ class Locks {
 public class Client {
     private static RedissonRedLock lock;
 
+    /** What the workers have measured, in nanoseconds. */
+    private static class Measured {
+        int failed;
+        final List<Long> acquires = new ArrayList<>(), releases = new ArrayList<>();
+
+        synchronized void add(Measured other) {
+            failed += other.failed;
+            acquires.addAll(other.acquires);
+            releases.addAll(other.releases);
+        }
+
+        static String quantiles(List<Long> times) {
+            if (times.isEmpty()) {
+                return "0 0";
+            }
+            Collections.sort(times);
+            int last = times.size() - 1;
+            return times.get(last / 2) / 1_000 + " " + times.get((int) (last * 0.99)) / 1_000;
+        }
+    }
+
+    /** Takes and releases a key of its own, as often as it can. */
+    private static Measured work(List<RedissonClient> members, String key, long until) {
+        Measured measured = new Measured();
+        while (System.nanoTime() - until < 0) {
+            RedissonRedLock mine = Locks.lock(members, key);
+            long began = System.nanoTime();
+            boolean taken = false;
+            try {
+                taken = mine.tryLock(0, 10_000, TimeUnit.MILLISECONDS);
+            } catch (Exception error) { // counts as a failure, whatever it is
+            }
+            if (!taken) {
+                measured.failed++;
+                continue;
+            }
+            long held = System.nanoTime();
+            try {
+                mine.unlock();
+            } catch (Exception error) { // the cycle is over all the same
+            }
+            measured.acquires.add(held - began);
+            measured.releases.add(System.nanoTime() - held);
+        }
+        return measured;
+    }
+
+    private static String cycles(List<RedissonClient> members, int workers, long milliseconds) throws Exception {
+        long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(milliseconds);
+        Measured all = new Measured();
+        List<Thread> threads = new ArrayList<>();
+        for (int n = 0; n < workers; n++) {
+            String key = "redisson" + n;
+            Thread thread = new Thread(() -> all.add(work(members, key, until)));
+            thread.start();
+            threads.add(thread);
+        }
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        return "cycles " + all.acquires.size() + " " + all.failed + " " + Measured.quantiles(all.acquires) + " "
+                + Measured.quantiles(all.releases);
+    }
+
     private static String answer(List<RedissonClient> members, String[] words) throws Exception {
         switch (words[0]) {
             case "acquire": {
@@ -75,6 +142,8 @@ public class Client {
                 long now = System.currentTimeMillis(), until = start + ttl - ttl / 100 - 2;
                 return now < until ? "held " + now + " " + until : "refused";
             }
+            case "cycles":
+                return cycles(members, Integer.parseInt(words[1]), Long.parseLong(words[2]));
             case "example":
                 return String.valueOf(Locks.reindex(members, words[1]));
             case "release":

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"sync"
 )
 
 // [snippet]
@@ -79,6 +81,54 @@ func (c *client) held() string {
 	return fmt.Sprintf("held %d %d", now.UnixMilli(), c.lock.Until().UnixMilli())
 }
 
+// What one worker has measured.
+type measured struct {
+	failed             int
+	acquires, releases []time.Duration
+}
+
+// Takes and releases a key of its own, as often as it can.
+func work(locks *redsync.Redsync, key string, until time.Time) (m measured) {
+	for time.Now().Before(until) {
+		lock := locks.NewMutex(key, redsync.WithExpiry(10*time.Second), redsync.WithTries(1))
+		began := time.Now()
+		if lock.Lock() != nil {
+			m.failed++
+			continue
+		}
+		held := time.Now()
+		lock.Unlock()
+		m.acquires = append(m.acquires, held.Sub(began))
+		m.releases = append(m.releases, time.Since(held))
+	}
+	return m
+}
+
+func quantiles(times []time.Duration) string {
+	if len(times) == 0 {
+		return "0 0"
+	}
+	slices.Sort(times)
+	at := func(part float64) int64 { return times[int(float64(len(times)-1)*part)].Microseconds() }
+	return fmt.Sprint(at(0.5), " ", at(0.99))
+}
+
+func cycles(locks *redsync.Redsync, workers, milliseconds int) string {
+	until := time.Now().Add(time.Duration(milliseconds) * time.Millisecond)
+	each := make([]measured, workers)
+	var running sync.WaitGroup
+	for n := range workers {
+		running.Go(func() { each[n] = work(locks, fmt.Sprint("redsync", n), until) })
+	}
+	running.Wait()
+	var all measured
+	for _, m := range each {
+		all.failed += m.failed
+		all.acquires, all.releases = append(all.acquires, m.acquires...), append(all.releases, m.releases...)
+	}
+	return fmt.Sprint("cycles ", len(all.acquires), " ", all.failed, " ", quantiles(all.acquires), " ", quantiles(all.releases))
+}
+
 func (c *client) answer(words []string) (string, error) {
 	ctx := context.Background()
 	switch words[0] {
@@ -93,6 +143,13 @@ func (c *client) answer(words []string) (string, error) {
 			return "refused", nil
 		}
 		return c.held(), nil
+	case "cycles":
+		workers, first := strconv.Atoi(words[1])
+		milliseconds, second := strconv.Atoi(words[2])
+		if err := errors.Join(first, second); err != nil {
+			return "", err
+		}
+		return cycles(c.locks, workers, milliseconds), nil
 	case "example":
 		return fmt.Sprint(reindex(c.locks, words[1])), nil
 	case "extend":
