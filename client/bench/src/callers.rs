@@ -10,7 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::time::timeout_at;
+use tokio::time::timeout;
 
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 /// The hold of the contention row.
@@ -47,10 +47,10 @@ async fn cycles(client: Client, key: String, until: Boottime) -> Measured {
 /// The same with rslock, which tries once. It waits for all members, also for those that do not answer.
 async fn rslock_cycles(manager: rslock::LockManager, key: String, until: Boottime) -> Measured {
     let mut measured = Measured::default();
-    let end = tokio::time::Instant::now() + LONGEST;
+    let end = now() + LONGEST;
     while now() < until {
         let started = now();
-        let Ok(answer) = timeout_at(end, manager.lock(key.as_str(), TTL)).await else {
+        let Ok(answer) = timeout(end.since(now()), manager.lock(key.as_str(), TTL)).await else {
             measured.failed += 1;
             break;
         };
@@ -59,7 +59,7 @@ async fn rslock_cycles(manager: rslock::LockManager, key: String, until: Boottim
             continue;
         };
         let held = now();
-        if timeout_at(end, manager.unlock(&lock)).await.is_err() {
+        if timeout(end.since(now()), manager.unlock(&lock)).await.is_err() {
             measured.failed += 1;
             break;
         }
