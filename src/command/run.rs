@@ -58,7 +58,7 @@ pub struct RunArgs {
     /// Exit code when the lock was not acquired, for example 0 in a cron job.
     #[arg(long, value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
     not_acquired_exit_code: u8,
-    /// Where a `redlock agent` listens that has the lock: 127.0.0.1:<port> or `unix:<path>`.
+    /// Where a `redlock agent` listens that has the lock: `127.0.0.1:<port>` or `unix:<path>`.
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["direct", "members", "members_secret"])]
     agent: Option<Place>,
     /// The command and its arguments, after --.
