@@ -12,7 +12,7 @@ use super::progress::Progress;
 use crate::api::conditions::HeldReason;
 use crate::api::{Claim, DistributedLock, Election};
 use crate::lock::model::candidate::{self, Candidate, Ineligible};
-use crate::lock::model::decide::Contender;
+use crate::lock::model::decide::{Contender, NoContender};
 use crate::lock::model::said::Said;
 use crate::lock::replica::liveness::{self, Asked};
 use crate::runtime::context::Context;
@@ -35,40 +35,42 @@ impl Candidates {
     }
 
     /// Who would hold the lock if it were acquired now.
-    pub(super) fn contender(&self, lock: &DistributedLock) -> Result<Contender, String> {
+    pub(super) fn contender(&self, lock: &DistributedLock) -> Result<Contender, NoContender> {
         let namespace = lock.namespace().unwrap_or_default();
         match (&lock.spec.claim, &lock.spec.election) {
             (Some(Claim { identity: Some(identity), .. }), _) => Ok(Contender::Identity(identity.clone())),
             (Some(Claim { pod_name: Some(pod_name), pod_uid, container, .. }), _) => {
                 let pod = self.context.pods.named(&namespace, pod_name);
                 let name = || format!("{namespace}/{pod_name}");
-                let pod = pod.ok_or_else(|| Ineligible::NoPod { pod: name() }.to_string())?;
+                let pod = pod.ok_or_else(|| Ineligible::NoPod { pod: name() })?;
                 if pod_uid.is_some() && *pod_uid != pod.uid() {
-                    return Err(Ineligible::OtherPod { pod: name() }.to_string());
+                    return Err(Ineligible::OtherPod { pod: name() }.into());
                 }
-                let candidate = candidate::bound(&pod, container.as_deref()).map_err(|why| why.to_string())?;
+                let candidate = candidate::bound(&pod, container.as_deref())?;
                 Ok(Contender::Instance(Box::new(candidate)))
             }
             (_, Some(election)) => self.elect(lock, &namespace, election),
-            _ => Err("the spec has neither claim nor election".into()),
+            _ => Err("the spec has neither claim nor election".to_owned().into()),
         }
     }
 
-    fn elect(&self, lock: &DistributedLock, namespace: &str, election: &Election) -> Result<Contender, String> {
+    fn elect(&self, lock: &DistributedLock, namespace: &str, election: &Election) -> Result<Contender, NoContender> {
         let pods = self.context.pods.under(&keys::namespace(namespace));
-        let (candidates, others) =
-            candidate::of_election(election, &pods, &self.context.nodes.all()).map_err(|why| why.to_string())?;
+        let (candidates, others) = candidate::of_election(election, &pods, &self.context.nodes.all())?;
         let mut reasons: Vec<_> = others.iter().map(Ineligible::to_string).collect();
         let any = !candidates.is_empty();
         let candidates = self.without_excluded(lock, candidates);
         match candidate::prefer(&candidates, election.preference) {
             Some(best) => Ok(Contender::Instance(Box::new(best.clone()))),
-            None if any => Err(Ineligible::JustReleased.to_string()),
-            None if reasons.is_empty() => Err(Ineligible::NoMatch { namespace: namespace.to_owned() }.to_string()),
+            None if any => {
+                let until = last_released(lock).and_then(|(_, again)| left_until(again, self.context.api_now()));
+                Err(NoContender { why: Ineligible::JustReleased.to_string(), until })
+            }
+            None if reasons.is_empty() => Err(Ineligible::NoMatch { namespace: namespace.to_owned() }.into()),
             None => {
                 reasons.sort();
                 reasons.truncate(5);
-                Err(reasons.join("; "))
+                Err(reasons.join("; ").into())
             }
         }
     }
@@ -141,9 +143,19 @@ fn was_asked_to_go(lock: &DistributedLock, pod_name: &str) -> bool {
 /// Whether this pod gave the lock back less than one ttl ago. If it is the only candidate, it would get a token that it does not
 /// want at once. `now` is the API server's time, by which the end of the hold was written.
 fn has_just_released(lock: &DistributedLock, pod_name: &str, now: UnixMillis) -> bool {
-    let Some(last) = lock.status.as_ref().and_then(|status| status.history.first()) else { return false };
-    let ago = u128::try_from(now.0.saturating_sub(last.to.as_millis())).unwrap_or(0);
-    last.identity == pod_name && last.reason == HeldReason::Released.as_str() && ago < lock.spec.ttl.get().as_millis()
+    last_released(lock).is_some_and(|(pod, again)| pod == pod_name && left_until(again, now).is_some())
+}
+
+/// The pod that gave the lock back last, if that ended the last hold, and when it may lead again.
+fn last_released(lock: &DistributedLock) -> Option<(&str, UnixMillis)> {
+    let last = lock.status.as_ref()?.history.first().filter(|last| last.reason == HeldReason::Released.as_str())?;
+    let ttl = i64::try_from(lock.spec.ttl.get().as_millis()).unwrap_or(i64::MAX);
+    Some((&last.identity, UnixMillis(last.to.as_millis().saturating_add(ttl))))
+}
+
+/// The time that is left until a moment, if it has not come.
+fn left_until(moment: UnixMillis, now: UnixMillis) -> Option<Duration> {
+    u64::try_from(moment.0.saturating_sub(now.0)).ok().filter(|left| *left > 0).map(Duration::from_millis)
 }
 
 /// By lock and container instance, until when.
@@ -189,6 +201,8 @@ mod tests {
         let lock: DistributedLock = serde_json::from_value(object).unwrap();
         let released = |pod, now| has_just_released(&lock, pod, UnixMillis(now));
         assert!(released("a-0", 14_999) && !released("a-0", 15_000) && !released("a-1", 11_000));
+        let left = |now| last_released(&lock).and_then(|(_, again)| left_until(again, UnixMillis(now)));
+        assert_eq!((left(14_999), left(15_000)), (Some(Duration::from_millis(1)), None));
         assert!(was_asked_to_go(&lock, "a-0"));
     }
 

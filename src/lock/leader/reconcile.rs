@@ -117,7 +117,7 @@ fn observe<'a>(parts: &Parts, lock: &'a DistributedLock, access: &Result<Access,
     let now = members.now();
     let held = view::held(context, members, memory, reachability.began(), lock);
     let (contender, place, elsewhere) = match &held {
-        Some(_) => (Err("already held".to_owned()), Ok(Place::First), None),
+        Some(_) => (Err("already held".to_owned().into()), Ok(Place::First), None),
         None => view::prospect(peers, candidates, memory, now, lock, access),
     };
     let quorum = held.as_ref().and_then(|held| Some(held.hold.as_ref()?.terms.quorum.reference()));

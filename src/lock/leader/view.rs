@@ -7,7 +7,7 @@ use super::members::Members;
 use super::memory::Memory;
 use super::peers::Peers;
 use crate::api::DistributedLock;
-use crate::lock::model::decide::{Contender, Held, LetGoView};
+use crate::lock::model::decide::{Contender, Held, LetGoView, NoContender};
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::queue::Place;
 use crate::lock::model::refusal::Refusal;
@@ -61,7 +61,7 @@ pub(super) fn prospect(
     now: Boottime,
     lock: &DistributedLock,
     access: &Result<Access, Refusal>,
-) -> (Result<Contender, String>, Result<Place, Refusal>, Option<String>) {
+) -> (Result<Contender, NoContender>, Result<Place, Refusal>, Option<String>) {
     let eligible = |other: &DistributedLock| is_eligible(candidates, memory, now, other);
     let place = access.as_ref().map_err(Clone::clone).and_then(|access| peers.place(lock, access, &eligible));
     let elsewhere = access.as_ref().ok().and_then(|access| peers.held_elsewhere(lock, access));

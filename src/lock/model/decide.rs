@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kube::runtime::reflector::ObjectRef;
 
-use super::candidate::Candidate;
+use super::candidate::{Candidate, Ineligible};
 use super::hold::{Hold, Sighting};
 use super::publications::Urgency;
 use super::queue::Place;
@@ -99,6 +99,27 @@ pub struct LetGoView {
     pub sealing: Sealing,
 }
 
+/// Why nobody would hold a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoContender {
+    /// For people.
+    pub why: String,
+    /// Time alone changes that, after so long. `None`: something has to happen first.
+    pub until: Option<Duration>,
+}
+
+impl From<String> for NoContender {
+    fn from(why: String) -> Self {
+        Self { why, until: None }
+    }
+}
+
+impl From<Ineligible> for NoContender {
+    fn from(why: Ineligible) -> Self {
+        why.to_string().into()
+    }
+}
+
 /// Everything that a decision depends on.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
@@ -111,7 +132,7 @@ pub struct View<'a> {
     /// Whether its spec can be served.
     pub refusal: Option<Refusal>,
     /// Who would hold it, or why there is no candidate.
-    pub contender: Result<Contender, String>,
+    pub contender: Result<Contender, NoContender>,
     /// Why the key counts as held on another quorum, if it does.
     /// That happens when the default quorum was moved while locks were held.
     pub elsewhere: Option<String>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{Contender, REQUESTS, Sealing, Step, View, rest};
+use super::{Contender, NoContender, REQUESTS, Sealing, Step, View, rest};
 use crate::api::LOCK_FINALIZER;
 use crate::api::conditions::{HeldReason, LockCondition, is_true};
 use crate::lock::model::queue::Place;
@@ -62,7 +62,10 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
     }
     match &view.contender {
         Ok(contender) => in_queue(view, draft, patience, contender, has_finalizer),
-        Err(why) => rest(draft.says(&Said::NoCandidate { why: why.clone() }, None), patience),
+        Err(NoContender { why, until }) => {
+            let wake = [patience, *until].into_iter().flatten().min();
+            rest(draft.says(&Said::NoCandidate { why: why.clone() }, None), wake)
+        }
     }
 }
 

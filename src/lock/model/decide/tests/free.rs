@@ -10,6 +10,18 @@ fn the_head_of_the_queue_acquires_once_its_object_cannot_vanish() {
 }
 
 #[test]
+fn a_lock_without_candidate_looks_again_when_time_alone_brings_one() {
+    let plain = lock(json!({}));
+    let wake = |until| {
+        let contender = Err(NoContender { why: "it has just released the lock".into(), until });
+        let Step::Rest(rest) = decide(&View { contender, ..view(&plain) }) else { panic!() };
+        rest.wake
+    };
+    assert_eq!(wake(None), None, "a pod has to change");
+    assert_eq!(wake(Some(Duration::from_secs(4))), Some(Duration::from_secs(4)));
+}
+
+#[test]
 fn what_a_lock_waits_for_is_told_with_its_position_unless_that_is_far_back() {
     let (plain, patient) = (lock(json!({})), lock(json!({"spec": {"waitTimeout": "1m"}})));
     let suspended = lock(json!({"spec": {"waitTimeout": "1m", "suspend": true}}));
