@@ -105,9 +105,9 @@ kinds() {
   quorum '{"pod": {"labels": {"team": "a"}, "annotations": {"sidecar.istio.io/inject": "false"}, "securityContext": {},
     "serviceAccountName": "redis", "runtimeClassName": "sandbox", "extraContainers": [{"name": "agent", "image": "agent:1",
     "env": {"A": "b"}, "ports": {"metrics": 9121}, "resources": {"limits": {"memory": "16Mi"}}}]}}' | taken "settings of pods"
-  quorum '{"members": 2}' | refused "write 1, 3, 5, 7 or 9"
-  quorum '{"maxTTL": "2h"}' | refused "write a maxTTL from 1s to 1h"
-  quorum '{"tls": {"mode": "Secret"}}' | refused "write mode: Secret together with secretRef"
+  quorum '{"members": 2}' | refused "set 1, 3, 5, 7 or 9 in total"
+  quorum '{"maxTTL": "2h"}' | refused "set a maxTTL from 1s to 1h"
+  quorum '{"tls": {"mode": "Secret"}}' | refused "set mode: Secret together with secretRef"
   quorum '{"expose": {"type": "NodePort"}, "tls": {"mode": "Disabled"}}' | refused "need TLS"
   quorum '{"clients": [{"name": "a", "namespace": "shop", "keyPrefix": "other/"}]}' | refused "keyPrefix begins with its namespace"
   quorum '{"pod": {"labels": {"redlock-operator.io/member": "x"}}}' | refused "give yours another prefix"
