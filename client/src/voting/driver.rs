@@ -5,17 +5,22 @@ use super::deadlines::Alarm;
 use super::inbox::Hub;
 use super::line::Line;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
+use tokio::task::yield_now;
 
 /// With more operations in flight the task lets the callers that it has just woken go first, so that their next requests are
 /// written together. Never when less is going on: then it would only cost time.
 const FEW: usize = 4;
+/// So often the task looks once more because something has happened meanwhile. Then others have their turn.
+const MOST_LOOKS: usize = 16;
 
 /// The task. It polls all its lines whenever one of them may have something to do: they are few, and a look costs little.
 pub(super) struct Driver {
     hub: Arc<Hub>,
+    /// The hub, as connections and timers know it.
+    waker: Waker,
     lines: Vec<Line>,
     has_yielded: bool,
     copies: Copies,
@@ -26,12 +31,32 @@ impl Driver {
     pub(super) fn run(hub: Arc<Hub>, lines: Vec<Line>) -> impl Future<Output = ()> + Send {
         // Tokio's budget for a task must not hold up a vote. What is done per poll is bounded by the lines.
         tokio::task::unconstrained(Self {
+            waker: Waker::from(Arc::clone(&hub)),
             hub,
             lines,
             has_yielded: false,
             copies: Copies::default(),
             alarm: Alarm::default(),
         })
+    }
+
+    /// Reads, and writes unless callers go first: then `true`.
+    fn look(&mut self) -> bool {
+        let Self { hub, waker, lines, has_yielded, copies, alarm } = self;
+        let cx = &mut Context::from_waker(waker);
+        lines.iter_mut().for_each(|line| line.poll_incoming(cx));
+        let is_busy = lines.iter().any(|line| line.in_flight() > FEW) && lines.iter().any(Line::has_jobs);
+        if is_busy && !std::mem::replace(has_yielded, true) {
+            return true;
+        }
+        *has_yielded = false;
+        lines.retain_mut(|line| {
+            copies.rewind();
+            line.poll_outgoing(cx, copies).is_pending()
+        });
+        copies.clear();
+        alarm.poll(hub.deadlines(), cx);
+        false
     }
 }
 
@@ -40,22 +65,23 @@ impl Future for Driver {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        this.hub.register(cx.waker());
-        this.lines.iter_mut().for_each(|line| line.poll_incoming(cx));
-        let is_busy = this.lines.iter().any(|line| line.in_flight() > FEW) && this.lines.iter().any(Line::has_jobs);
-        if is_busy && !std::mem::replace(&mut this.has_yielded, true) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
+        this.hub.begin(cx.waker());
+        for _ in 0..MOST_LOOKS {
+            let callers_first = this.look();
+            if this.lines.is_empty() {
+                return Poll::Ready(());
+            }
+            if callers_first {
+                break;
+            }
+            if this.hub.sleep() {
+                return Poll::Pending;
+            }
+            this.hub.look();
         }
-        this.has_yielded = false;
-        let Self { hub, lines, copies, alarm, .. } = this;
-        lines.retain_mut(|line| {
-            copies.rewind();
-            line.poll_outgoing(cx, copies).is_pending()
-        });
-        copies.clear();
-        alarm.poll(hub.deadlines(), cx);
-        if lines.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        // Behind all tasks that can run now, and without waking another thread, which waking itself would do.
+        let _ = pin!(yield_now()).poll(cx);
+        Poll::Pending
     }
 }
 

@@ -4,19 +4,31 @@ use super::Endpoint;
 use super::deadlines::Deadlines;
 use super::job::Job;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Wake, Waker};
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What callers and the task share: whether there is something to do.
+/// The task waits to be woken.
+const ASLEEP: u8 = 0;
+/// The task looks at its lines.
+const RUNNING: u8 = 1;
+/// The task has been woken, or has to look once more.
+const AGAIN: u8 = 2;
+
+/// What callers, connections and the task share: whether there is something to do.
+///
+/// It is the waker of all that the task waits for. What happens while the task runs makes it look once more before it ends. If the
+/// runtime were told instead, it would schedule the task again and wake another thread for it, at each answer that comes a moment
+/// after the one before.
 #[derive(Default)]
 pub(super) struct Hub {
     /// Jobs were put somewhere and the task was not woken for them yet.
     pending: AtomicBool,
+    state: AtomicU8,
     task: Mutex<Option<Waker>>,
     deadlines: Deadlines,
 }
@@ -28,8 +40,14 @@ impl Hub {
     }
 
     /// Wakes the task once for all that was put.
-    pub(super) fn wake(&self) {
+    pub(super) fn flush(&self) {
         if self.pending.swap(false, Ordering::AcqRel) {
+            self.notify();
+        }
+    }
+
+    fn notify(&self) {
+        if self.state.swap(AGAIN, Ordering::AcqRel) == ASLEEP {
             let waker = locked(&self.task).clone();
             if let Some(waker) = waker {
                 waker.wake();
@@ -37,16 +55,34 @@ impl Hub {
         }
     }
 
-    fn wake_for(&self) {
-        self.pending.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    pub(super) fn register(&self, waker: &Waker) {
+    /// The task begins to look, and is woken by `waker` from now on.
+    pub(super) fn begin(&self, waker: &Waker) {
         let mut task = locked(&self.task);
         if !task.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *task = Some(waker.clone());
         }
+        drop(task);
+        self.look();
+    }
+
+    /// The task looks: what happened before is seen.
+    pub(super) fn look(&self) {
+        self.state.swap(RUNNING, Ordering::AcqRel);
+    }
+
+    /// The task goes to sleep: `false` if something has happened since it began to look.
+    pub(super) fn sleep(&self) -> bool {
+        self.state.compare_exchange(RUNNING, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+impl Wake for Hub {
+    fn wake(self: Arc<Self>) {
+        self.notify();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.notify();
     }
 }
 
@@ -83,7 +119,7 @@ impl Inbox {
         &self.hub
     }
 
-    /// Enqueued here and now. The task is woken by [`Hub::wake`].
+    /// Enqueued here and now. The task is woken by [`Hub::flush`].
     pub(super) fn put(&self, job: Job) {
         let mut state = locked(&self.state);
         state.jobs.push_back(job);
@@ -97,13 +133,13 @@ impl Inbox {
         if state.endpoint != endpoint {
             (state.endpoint, state.has_changed) = (endpoint, true);
             drop(state);
-            self.hub.wake_for();
+            self.hub.notify();
         }
     }
 
     pub(super) fn close(&self) {
         locked(&self.state).is_closed = true;
-        self.hub.wake_for();
+        self.hub.notify();
     }
 
     pub(super) fn endpoint(&self) -> Endpoint {

@@ -126,7 +126,7 @@ impl LockMember for RedisMember {
     }
 
     fn flush(&self) {
-        self.inbox.hub().wake();
+        self.inbox.hub().flush();
     }
 }
 
