@@ -336,10 +336,7 @@ impl Inner {
         if ttl < Duration::from_millis(1) || ttl > self.longest_ttl {
             return Err(NotAcquired::Ttl { most: self.longest_ttl });
         }
-        let electorate = self.members.electorate();
-        if let Some(obstacle) = self.members.obstacle() {
-            return Err(obstacle);
-        }
+        let electorate = self.members.voters()?;
         let request = AcquireRequest { key: key.clone(), value: value.clone(), ttl, token: self.tokens };
         match self.redlock.acquire(&electorate, request).await {
             Acquire::Granted(grant) => Ok(grant),

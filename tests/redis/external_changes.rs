@@ -18,7 +18,7 @@ async fn voter(master: &Master, uid: &str, epoch: i64) -> Arc<RedisMember> {
 }
 
 async fn ask(member: &RedisMember, commands: Vec<Command>) -> Vec<Reply> {
-    member.send(commands).await.unwrap().replies
+    member.send(commands).await.unwrap().replies.to_vec()
 }
 
 fn acquire(key: &str, value: &LockValue) -> Command {

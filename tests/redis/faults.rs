@@ -3,7 +3,8 @@ use crate::server::wait_until;
 use crate::{net, quorum};
 use redlock_operator::redis_member::Link;
 use redlock_operator::redlock::{
-    Acquire, Command, Electorate, Extend, ExtendRequest, FencingToken, LockMember, MemberError, MemberFailure, Votes,
+    Acquire, Command, Electorate, Extend, ExtendRequest, FencingToken, LockKey, LockMember, LockValue, MemberError,
+    MemberFailure, Votes,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -240,4 +241,60 @@ async fn a_flood_of_attempts_on_a_frozen_member_leaves_no_key() {
     quorum.is_empty().await;
     let counter = quorum.servers[0].admin().await.observe(&[]).await.unwrap().counter;
     assert_eq!(counter.map(FencingToken::get), Some(500), "every SET was executed, and every release");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_attempts_on_a_member_that_is_given_up_leaves_no_key() {
+    let quorum = Arc::new(Quorum::of(3).await);
+    quorum.servers[0].freeze();
+    let link = quorum.members[0].link();
+    let workers = (0..20).map(|worker| {
+        let (quorum, link) = (Arc::clone(&quorum), link.clone());
+        tokio::spawn(async move {
+            // Some attempts begin with the connection and end without it, some begin without it.
+            let mut without_connection = 0;
+            while without_connection < 5 {
+                let (key, value) = (format!("k{worker}"), fresh_value());
+                quorum.granted(&key, &value).await;
+                assert!(quorum.release(&key, &value).await >= 2);
+                without_connection += usize::from(matches!(*link.borrow(), Link::Down(_)));
+            }
+        })
+    });
+    futures::future::join_all(workers).await.into_iter().for_each(|worker| worker.unwrap());
+    quorum.servers[0].thaw();
+    connected(&quorum.members[0]).await;
+    quorum.is_empty().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_took_no_more_is_owed_the_releases_when_it_goes_on() {
+    const ATTEMPTS: usize = 50_000;
+    let quorum = Quorum::of(1).await;
+    let member = &quorum.members[0];
+    quorum.servers[0].freeze();
+    let attempts: Vec<_> = (0..ATTEMPTS).map(|n| (LockKey::from(format!("k{n}")), fresh_value())).collect();
+    let acquire = |(key, value): &(LockKey, LockValue)| Command::Acquire {
+        key: key.clone(),
+        value: value.clone(),
+        ttl: Duration::from_secs(60),
+        token: false,
+    };
+    let release = |(key, value): &(LockKey, LockValue)| Command::Release { key: key.clone(), value: value.clone() };
+    let mut answers = Vec::with_capacity(2 * ATTEMPTS);
+    let commands = attempts.iter().map(acquire).chain(attempts.iter().map(release));
+    for (n, command) in commands.enumerate() {
+        answers.push(member.send(vec![command]));
+        if n % 1000 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert!(member.outstanding() < ATTEMPTS, "the connection takes no more: {}", member.outstanding());
+    quorum.servers[0].thaw();
+    wait_until("every answer has come", async || member.outstanding() == 0).await;
+    quorum.is_empty().await;
+    let given_up = matches!(*member.link().borrow(), Link::Down(_));
+    assert!(!given_up, "it is the same connection");
+    let answered = futures::future::join_all(answers).await.into_iter().filter(Result::is_ok).count();
+    assert!(answered > 1000 && answered < ATTEMPTS, "{answered}");
 }

@@ -129,7 +129,7 @@ impl<C: Clock> Wire<C> {
         let (delay, clock) = (self.rng.millis(0, weather.slowest), self.clock.clone());
         tokio::spawn(async move {
             sleep(delay).await;
-            let answers = Answers { run_id, sent: job.sent, received: clock.boottime(), replies };
+            let answers = Answers { run_id, sent: job.sent, received: clock.boottime(), replies: replies.into() };
             let _ = job.answer.send(Ok(answers));
         });
     }

@@ -39,6 +39,8 @@ struct State {
     links: Vec<watch::Receiver<Link>>,
     processes: Vec<Option<Process>>,
     electorate: Arc<Electorate>,
+    /// So many of the electorate may vote.
+    admitted: usize,
     /// When the next process may vote.
     due: Option<Monotonic>,
     is_stale: bool,
@@ -59,6 +61,7 @@ impl Members {
             links: members.iter().map(|member| member.link.clone()).collect(),
             processes: vec![None; members.len()],
             electorate: Arc::new(Electorate::single(Vec::new())),
+            admitted: 0,
             due: None,
             is_stale: true,
         };
@@ -75,6 +78,22 @@ impl Members {
 
     /// Who may vote now.
     pub(super) fn electorate(&self) -> Arc<Electorate> {
+        Arc::clone(&self.current().electorate)
+    }
+
+    /// Who may vote now, if a majority may; or if it may not for want of connections, which an attempt finds out.
+    ///
+    /// # Errors
+    /// Why no majority may vote.
+    pub(super) fn voters(&self) -> Result<Arc<Electorate>, NotAcquired> {
+        let state = self.current();
+        match self.obstacle_in(&state) {
+            None => Ok(Arc::clone(&state.electorate)),
+            Some(obstacle) => Err(obstacle),
+        }
+    }
+
+    fn current(&self) -> MutexGuard<'_, State> {
         let mut state = self.state();
         let changed = state.links.iter().any(|link| link.has_changed().unwrap_or(true));
         // Looked at only while somebody waits: a clock is not read for nothing.
@@ -82,7 +101,7 @@ impl Members {
         if state.is_stale || changed || is_due() {
             self.refresh(&mut state);
         }
-        Arc::clone(&state.electorate)
+        state
     }
 
     fn refresh(&self, state: &mut State) {
@@ -100,7 +119,8 @@ impl Members {
             member: Arc::clone(&member.member),
             admitted: process.as_ref().filter(votes).map(|process| process.run_id.clone()),
         };
-        let electors = self.members.iter().zip(&state.processes).map(elector).collect();
+        let electors: Vec<_> = self.members.iter().zip(&state.processes).map(elector).collect();
+        state.admitted = electors.iter().filter(|elector| elector.admitted.is_some()).count();
         state.due = state.processes.iter().flatten().map(opens).filter(|at| *at > now).min();
         state.electorate = Arc::new(Electorate::single(electors));
         state.is_stale = false;
@@ -108,9 +128,11 @@ impl Members {
 
     /// Why no majority may vote, if that is so and not for want of connections.
     pub(super) fn obstacle(&self) -> Option<NotAcquired> {
-        let state = self.state();
-        let admitted = state.electorate.electors().iter().filter(|elector| elector.admitted.is_some()).count();
-        if admitted >= self.quorum() {
+        self.obstacle_in(&self.state())
+    }
+
+    fn obstacle_in(&self, state: &State) -> Option<NotAcquired> {
+        if state.admitted >= self.quorum() {
             return None;
         }
         let now = self.clock.monotonic();
@@ -132,7 +154,7 @@ impl Members {
 
     /// So many members may vote.
     pub(super) fn admitted(&self) -> usize {
-        self.electorate().electors().iter().filter(|elector| elector.admitted.is_some()).count()
+        self.current().admitted
     }
 
     /// Follows the members: takes note of their processes early, since waiting counts from then, and gives them back their counters.

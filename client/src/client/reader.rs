@@ -247,7 +247,7 @@ impl Reader {
 
 /// What a member said of the key. One without a time to live is no lock.
 fn read(answers: Answers) -> Result<Shown, MemberError> {
-    match answers.replies.into_iter().next() {
+    match answers.replies.into_first() {
         Some(Reply::State(KeyState::String { value, remaining: Some(remaining) })) => {
             Ok(Shown::Value(value, remaining))
         }

@@ -1,6 +1,7 @@
 use super::{FencingToken, RunId};
 use crate::time::{Boottime, UnixMicros};
 use std::fmt;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -17,7 +18,65 @@ pub struct Answers {
     /// After the answers were read.
     pub received: Boottime,
     /// One per command, in their order.
-    pub replies: Vec<Reply>,
+    pub replies: Replies,
+}
+
+/// Answers to commands, in their order. That of a single command, which most requests are, takes no memory of its own.
+#[derive(Clone, Debug)]
+pub struct Replies(Count);
+
+#[derive(Clone, Debug)]
+enum Count {
+    One(Reply),
+    Many(Vec<Reply>),
+}
+
+impl From<Reply> for Replies {
+    fn from(reply: Reply) -> Self {
+        Self(Count::One(reply))
+    }
+}
+
+impl From<Vec<Reply>> for Replies {
+    fn from(replies: Vec<Reply>) -> Self {
+        Self(Count::Many(replies))
+    }
+}
+
+impl Replies {
+    /// The first, if there is one.
+    #[must_use]
+    pub fn into_first(self) -> Option<Reply> {
+        match self.0 {
+            Count::One(reply) => Some(reply),
+            Count::Many(replies) => replies.into_iter().next(),
+        }
+    }
+}
+
+impl Deref for Replies {
+    type Target = [Reply];
+
+    fn deref(&self) -> &[Reply] {
+        match &self.0 {
+            Count::One(reply) => std::slice::from_ref(reply),
+            Count::Many(replies) => replies,
+        }
+    }
+}
+
+impl PartialEq for Replies {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Replies {}
+
+impl<const N: usize> PartialEq<[Reply; N]> for Replies {
+    fn eq(&self, other: &[Reply; N]) -> bool {
+        **self == *other
+    }
 }
 
 /// The answer to one [`Command`](super::Command).

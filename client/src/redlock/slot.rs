@@ -75,16 +75,15 @@ struct Shared {
 }
 
 impl Collected {
-    /// Of so many members at most. Nobody is woken before `wake_at` of them have answered.
-    pub(crate) fn of(members: usize, wake_at: usize) -> Self {
-        let arrived = VecDeque::with_capacity(members);
-        let state = Mutex::new(State { arrived, wake_at, ..State::default() });
+    /// Of so many slots, each of which has to be made. Nobody is woken before `wake_at` of them have an answer.
+    pub(crate) fn of(slots: usize, wake_at: usize) -> Self {
+        let arrived = VecDeque::with_capacity(slots);
+        let state = Mutex::new(State { arrived, open: slots, wake_at, ..State::default() });
         Self(Arc::new(Shared { state, is_over: AtomicBool::new(false) }))
     }
 
     /// For the member with this index.
     pub(crate) fn slot(&self, index: usize) -> Slot {
-        self.state().open += 1;
         Slot { collected: self.clone(), index, is_open: true }
     }
 
@@ -168,7 +167,7 @@ impl Slot {
 
     /// For an answer that nobody waits for.
     pub(crate) fn of_nobody() -> Self {
-        Collected::of(0, 0).slot(0)
+        Collected::of(1, 1).slot(0)
     }
 
     /// The member's answer.

@@ -3,12 +3,12 @@ use super::{Electorate, RunId};
 use std::sync::Arc;
 
 /// One member's say in one round.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Vote {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vote<'a> {
     /// Yes, from this process.
-    Yes(RunId),
+    Yes(&'a RunId),
     /// No, from this process.
-    No(RunId),
+    No(&'a RunId),
     /// None: it failed, or its vote must not count.
     Missing,
 }
@@ -65,12 +65,12 @@ impl Tally {
 
     /// Takes the vote of the elector at `index`. Only the first counts, only before [`Tally::close`], and only from the
     /// admitted process.
-    pub fn on_vote(&mut self, index: usize, vote: Vote) -> Progress {
+    pub fn on_vote(&mut self, index: usize, vote: Vote<'_>) -> Progress {
         let open = self.votes.get_mut(index).filter(|vote| vote.is_none() && !self.closed);
         if let (Some(open), Some(seat)) = (open, self.layout.seats.get(index)) {
             *open = Some(match vote {
-                Vote::Yes(run_id) if seat.admitted.as_ref() == Some(&run_id) => Ballot::Yes,
-                Vote::No(run_id) if seat.admitted.as_ref() == Some(&run_id) => Ballot::No,
+                Vote::Yes(run_id) if seat.admitted.as_ref() == Some(run_id) => Ballot::Yes,
+                Vote::No(run_id) if seat.admitted.as_ref() == Some(run_id) => Ballot::No,
                 _ => Ballot::Missing,
             });
         }

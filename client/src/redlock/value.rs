@@ -7,12 +7,8 @@ const HALF: usize = 10;
 
 fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = Vec::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        text.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-    }
-    // Nothing but ASCII is in it.
-    String::from_utf8(text).unwrap_or_default()
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
 /// Exactly [`HALF`] bytes of lower-case hex, as [`to_hex`] writes them.

@@ -6,7 +6,7 @@ use super::job::{Job, Link};
 use super::owed::Owed;
 use super::resp::{self, Value};
 use super::wire::{self, Rights};
-use crate::redlock::{Answers, Command, FencingToken, KeyState, MemberError, Reply, RunId};
+use crate::redlock::{Answers, Command, FencingToken, KeyState, MemberError, Replies, Reply, RunId};
 use crate::time::{Boottime, Clock, UnixMicros};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) struct Connection {
     alias: RunId,
     due: VecDeque<Due>,
     /// Plain votes of the batch that is being read. They count with its time only.
-    untimed: Vec<Pending>,
+    untimed: Vec<(Pending, Reply)>,
     /// Bytes to be written.
     pub(super) out: Vec<u8>,
     /// Releases that the member has refused for the moment.
@@ -123,7 +123,7 @@ impl Connection {
     /// Whether TIME has to stand at the end of the batch.
     fn write_job(&mut self, job: Job, sent: Boottime, copies: &mut Copies) -> bool {
         let commands = Arc::clone(&job.commands);
-        let pending = Pending { sent, replies: Vec::with_capacity(commands.len()), job };
+        let pending = Pending { sent, replies: Vec::new(), job };
         match &*commands {
             [] => {
                 resp::command(&mut self.out, &["PING"]);
@@ -174,7 +174,7 @@ impl Connection {
     fn on_reply(&mut self, due: Due, value: &Value<'_>, received: Boottime) {
         match due {
             Due::Ignored => {}
-            Due::Alive(pending) => self.answer(pending, received),
+            Due::Alive(Pending { job, sent, replies }) => self.answer(job, sent, replies.into(), received),
             Due::Loaded => {
                 if let Value::Error(line) = value {
                     self.not_loaded = Some(wire::error(line));
@@ -234,11 +234,11 @@ impl Connection {
         let reply = wire::decode(command, value);
         let command = command.clone();
         self.look_at(&command, &reply);
-        pending.replies.push(reply);
-        if pending.replies.len() < pending.job.commands.len() {
+        if pending.replies.len() + 1 < pending.job.commands.len() {
+            pending.replies.push(reply);
             self.due.push_front(Due::Script(pending));
         } else {
-            self.answer(pending, received);
+            self.finish(pending, reply, received);
         }
     }
 
@@ -265,7 +265,7 @@ impl Connection {
         self.on_vote(pending, set, number, received);
     }
 
-    fn on_vote(&mut self, mut pending: Pending, set: Set, number: Result<i64, MemberError>, received: Boottime) {
+    fn on_vote(&mut self, pending: Pending, set: Set, number: Result<i64, MemberError>, received: Boottime) {
         let reply = match (set, number) {
             (Set::Done, Ok(number)) => match FencingToken::new(number) {
                 Some(token) => Reply::Acquired { token, time: None },
@@ -278,8 +278,7 @@ impl Connection {
             (Set::Taken, _) => return self.look(pending),
         };
         if self.rights.allow_time() && matches!(reply, Reply::Acquired { .. }) {
-            pending.replies.push(reply);
-            self.untimed.push(pending);
+            self.untimed.push((pending, reply));
         } else {
             self.finish(pending, reply, received);
         }
@@ -314,36 +313,39 @@ impl Connection {
         self.due.push_back(Due::Time);
     }
 
-    fn on_holder(&mut self, mut pending: Pending, value: &Value<'_>, received: Boottime) {
+    fn on_holder(&mut self, pending: Pending, value: &Value<'_>, received: Boottime) {
         let Some((key, _)) = pending.lock() else { return };
         match wire::decode(&Command::Inspect { key }, value) {
             Reply::State(holder) => {
-                pending.replies.push(Reply::Refused { holder, time: None });
-                self.untimed.push(pending);
+                self.untimed.push((pending, Reply::Refused { holder, time: None }));
             }
             failed => self.finish(pending, failed, received),
         }
     }
 
     fn on_time(&mut self, time: Option<UnixMicros>, received: Boottime) {
-        for mut pending in std::mem::take(&mut self.untimed) {
-            for reply in &mut pending.replies {
-                match (reply, time) {
-                    (Reply::Acquired { time, .. } | Reply::Refused { time, .. }, Some(now)) => *time = Some(now),
-                    (reply, _) => *reply = Reply::Failed(wire::unexpected()),
-                }
+        for (pending, mut reply) in std::mem::take(&mut self.untimed) {
+            match (&mut reply, time) {
+                (Reply::Acquired { time, .. } | Reply::Refused { time, .. }, Some(now)) => *time = Some(now),
+                (reply, _) => *reply = Reply::Failed(wire::unexpected()),
             }
-            self.answer(pending, received);
+            self.finish(pending, reply, received);
         }
     }
 
-    fn finish(&mut self, mut pending: Pending, reply: Reply, received: Boottime) {
-        pending.replies.push(reply);
-        self.answer(pending, received);
+    /// The last reply of a job.
+    fn finish(&mut self, pending: Pending, reply: Reply, received: Boottime) {
+        let Pending { job, sent, mut replies } = pending;
+        let replies = if replies.is_empty() {
+            Replies::from(reply)
+        } else {
+            replies.push(reply);
+            Replies::from(replies)
+        };
+        self.answer(job, sent, replies, received);
     }
 
-    fn answer(&mut self, pending: Pending, received: Boottime) {
-        let Pending { job, sent, replies } = pending;
+    fn answer(&self, job: Job, sent: Boottime, replies: Replies, received: Boottime) {
         job.slot.answer(match &self.run_id {
             Some(run_id) => Ok(Answers { run_id: run_id.clone(), sent, received, replies }),
             // Without the process's name no answer is a vote.
@@ -375,7 +377,7 @@ impl Connection {
     /// What was never answered: owed releases, and jobs.
     pub(super) fn into_unanswered(mut self) -> (Vec<Command>, Vec<Job>) {
         let mut owed = self.refused.take();
-        let mut jobs: Vec<Job> = self.untimed.into_iter().map(|pending| pending.job).collect();
+        let mut jobs: Vec<Job> = self.untimed.into_iter().map(|(pending, _)| pending.job).collect();
         for (release, job) in self.due.into_iter().map(Due::into_unanswered) {
             owed.extend(release);
             jobs.extend(job);

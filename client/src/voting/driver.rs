@@ -5,10 +5,9 @@ use super::deadlines::Alarm;
 use super::inbox::Hub;
 use super::line::Line;
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use tokio::task::yield_now;
 
 /// With more operations in flight the task lets the callers that it has just woken go first, so that their next requests are
 /// written together. Never when less is going on: then it would only cost time.
@@ -79,8 +78,8 @@ impl Future for Driver {
             }
             this.hub.look();
         }
-        // Behind all tasks that can run now, and without waking another thread, which waking itself would do.
-        let _ = pin!(yield_now()).poll(cx);
+        // Behind all tasks that can run now.
+        cx.waker().wake_by_ref();
         Poll::Pending
     }
 }

@@ -104,6 +104,7 @@ pub(super) enum Set {
 pub(super) struct Pending {
     pub(super) job: Job,
     pub(super) sent: Boottime,
+    /// Those before the last one.
     pub(super) replies: Vec<Reply>,
 }
 

@@ -38,6 +38,8 @@ const READS: usize = 4;
 const BUFFER: usize = 16 << 10;
 /// Bytes that wait for a member that does not take them. Beyond that, jobs fail at once.
 const MOST_UNSENT: usize = 1 << 20;
+/// Replies that are outstanding. Beyond that jobs fail at once, so that what has to be remembered of a frozen member has an end.
+pub(super) const MOST_IN_FLIGHT: usize = 1 << 15;
 
 /// Numbers of connections, for processes that may not be asked who they are.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
@@ -147,18 +149,20 @@ impl Line {
         if self.inbox.has_jobs() {
             let mut jobs = std::mem::take(&mut self.jobs);
             self.inbox.take(&mut jobs);
-            match &mut self.state {
-                State::Open(open) if open.unsent() < MOST_UNSENT => open.write(jobs.drain(..), copies),
-                State::Open(_) => jobs.drain(..).for_each(|job| self.fail(job)),
-                State::Connecting(..) | State::Waiting(_) => {
-                    for job in jobs.drain(..) {
-                        self.owed.keep_unsent(&job.commands);
-                        self.refuse(job);
-                    }
+            if let State::Open(open) = &mut self.state {
+                let room = open.room().min(jobs.len());
+                if room > 0 {
+                    jobs.range(..room).for_each(|job| self.owed.on_sent(&job.commands));
+                    open.write(jobs.drain(..room), copies);
                 }
+            }
+            for job in jobs.drain(..) {
+                self.owed.keep_unsent(&job.commands);
+                self.refuse(job);
             }
             self.jobs = jobs;
         }
+        self.deliver_owed();
         if let State::Open(open) = &mut self.state
             && let Some(error) = ready_or(open.poll_write(cx))
         {
@@ -168,6 +172,16 @@ impl Line {
         }
         self.inbox.set_in_flight(self.in_flight());
         if self.is_closing && self.in_flight() == 0 { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// What is owed since the connection took no more, and now it does.
+    fn deliver_owed(&mut self) {
+        if let State::Open(open) = &mut self.state
+            && !self.owed.is_empty()
+            && open.room() > 0
+        {
+            open.connection.write([], self.owed.take(), &mut Copies::default());
+        }
     }
 
     /// What a connection has proved stays proved: a new password is for the next one.
@@ -278,8 +292,10 @@ fn connecting(inbox: &Inbox, machine: &Machine) -> State {
 }
 
 impl Open {
-    fn unsent(&self) -> usize {
-        self.connection.out.len() - self.written
+    /// So many jobs may be written.
+    fn room(&self) -> usize {
+        let unsent = self.connection.out.len() - self.written;
+        if unsent < MOST_UNSENT { MOST_IN_FLIGHT.saturating_sub(self.connection.in_flight()) } else { 0 }
     }
 
     fn write(&mut self, jobs: impl IntoIterator<Item = Job>, copies: &mut Copies) {

@@ -1,8 +1,10 @@
+use super::line::MOST_IN_FLIGHT;
 use crate::redlock::{Command, LockValue, MemberError};
 use std::collections::{HashSet, VecDeque};
 
-/// More than this many are not worth their memory: the keys run out by themselves.
-const MOST: usize = 4096;
+/// Twice what may be outstanding on a connection: what a member that froze under full load has not confirmed is all owed to it.
+/// Beyond that they are not worth their memory, and the keys run out by themselves.
+const MOST: usize = 2 * MOST_IN_FLIGHT;
 
 /// Releases that a member could not be given, or whose delivery is unknown. They are delivered with the next
 /// connection, so that a member which was cut off for a moment does not refuse the next holder for a whole TTL.
@@ -10,7 +12,7 @@ const MOST: usize = 4096;
 #[derive(Default)]
 pub(super) struct Owed {
     releases: VecDeque<Command>,
-    /// Values of attempts that the member never heard of: there has been no connection since. Without them a member that is away under
+    /// Values of attempts that the member never heard of. Without them a member that is away under
     /// full load would be owed a release for each lock that was taken meanwhile, in place of those whose keys it has.
     unheard: HashSet<LockValue>,
 }
@@ -22,7 +24,18 @@ impl Owed {
         self.releases.drain(..excess);
     }
 
-    /// Keeps what is owed of commands that are not sent, since there is no connection.
+    /// Commands go to the member. A key may be set again by a repair, whatever the member has heard before.
+    pub(super) fn on_sent(&mut self, commands: &[Command]) {
+        if !self.unheard.is_empty() {
+            for command in commands {
+                if let Command::Repair { value, .. } = command {
+                    self.unheard.remove(value);
+                }
+            }
+        }
+    }
+
+    /// Keeps what is owed of commands that are not sent, since there is no connection or it takes no more.
     pub(super) fn keep_unsent(&mut self, commands: &[Command]) {
         for command in commands {
             match command {

@@ -268,14 +268,18 @@ pub(super) fn time_of(answer: &Value<'_>) -> Option<UnixMicros> {
 
 /// `TIME`: seconds and microseconds, as text.
 fn time(seconds: &Value<'_>, micros: &Value<'_>) -> Option<UnixMicros> {
-    let number = |value| text(value)?.parse::<i64>().ok();
+    let number = |value: &Value<'_>| str::from_utf8(bytes(value)?).ok()?.parse::<i64>().ok();
     Some(UnixMicros(number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)?))
 }
 
 /// A string, whatever bytes another client has put there.
 fn text(value: &Value<'_>) -> Option<String> {
+    Some(String::from_utf8_lossy(bytes(value)?).into_owned())
+}
+
+const fn bytes<'a>(value: &Value<'a>) -> Option<&'a [u8]> {
     match value {
-        Value::Bulk(bytes) | Value::Simple(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::Bulk(bytes) | Value::Simple(bytes) => Some(bytes),
         _ => None,
     }
 }

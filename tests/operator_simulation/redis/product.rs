@@ -35,7 +35,7 @@ async fn open(world: &World) -> RunId {
 
 async fn one(member: &RedisMember, command: Command) -> Reply {
     let answers = member.send(vec![command]).await.unwrap();
-    answers.replies.into_iter().next().unwrap()
+    answers.replies.into_first().unwrap()
 }
 
 fn acquire(key: &str, text: &str) -> Command {

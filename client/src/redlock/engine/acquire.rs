@@ -149,7 +149,11 @@ impl<C: Clock + ?Sized> Redlock<C> {
 
     /// As [`Self::acquire`], with what is still to be heard of a grant after it was decided.
     pub async fn attempt<'a>(&self, electorate: &'a Electorate, request: AcquireRequest) -> (Acquire, LateVotes<'a>) {
-        let mut set = SetRound { ballot: Ballot::new(electorate), numbers: Vec::new(), seen: Vec::new() };
+        let mut set = SetRound {
+            ballot: Ballot::new(electorate),
+            numbers: Vec::with_capacity(electorate.electors().len()),
+            seen: Vec::new(),
+        };
         match self.decide_attempt(electorate, &mut set, request).await {
             Decided::Won(grant, round) => (Acquire::Granted(grant), LateVotes(Some((set, round)))),
             Decided::Lost(outcome) => (outcome, LateVotes(None)),
@@ -219,11 +223,11 @@ impl<C: Clock + ?Sized> Redlock<C> {
     ) -> Result<FencingToken, Acquire> {
         if let Some(token) = set.token() {
             // Votes that are there already are reported, but the token is that of the majority that decided.
-            let numbers = set.numbers.clone();
+            let decided = set.numbers.len();
             while let Some(answer) = round.ready() {
                 set.on_answer(answer);
             }
-            set.numbers = numbers;
+            set.numbers.truncate(decided);
             return Ok(token);
         }
         round.wait_at_most(self.clock.boottime().since(started).max(LEAST_GRACE));

@@ -6,7 +6,7 @@ use crate::time::UnixMicros;
 use std::collections::BTreeMap;
 
 /// The electors whose votes can count at all.
-pub(super) fn admitted(electorate: &Electorate) -> impl Iterator<Item = (usize, &Elector)> {
+pub(super) fn admitted(electorate: &Electorate) -> impl Iterator<Item = (usize, &Elector)> + Clone {
     electorate.electors().iter().enumerate().filter(|(_, elector)| elector.admitted.is_some())
 }
 
@@ -54,7 +54,7 @@ impl<'a> Ballot<'a> {
             self.fail(index, MemberFailure::ClockStepped);
             return false;
         }
-        let run_id = answers.run_id.clone();
+        let run_id = &answers.run_id;
         self.tally.on_vote(index, if yes { Vote::Yes(run_id) } else { Vote::No(run_id) });
         true
     }

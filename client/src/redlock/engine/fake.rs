@@ -62,9 +62,10 @@ impl Fake {
                 due.await;
                 frozen.wait_for(|frozen| !frozen).await.unwrap();
                 let Some(fake) = member.upgrade() else { return };
-                let replies = commands.iter().map(|command| fake.execute(command)).collect();
+                let replies: Vec<_> = commands.iter().map(|command| fake.execute(command)).collect();
                 let run_id = fake.state().run_id.clone();
-                let _ = answer.send(Ok(Answers { run_id, sent, received: fake.clock.boottime(), replies }));
+                let _ =
+                    answer.send(Ok(Answers { run_id, sent, received: fake.clock.boottime(), replies: replies.into() }));
             }
         });
         fake

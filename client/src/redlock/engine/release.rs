@@ -44,10 +44,10 @@ impl<C: Clock + ?Sized> Redlock<C> {
         let mut confirmed = Tally::new(electorate);
         while let Some((index, answer)) = round.next().await {
             let name = || electors[index].member.name().clone();
-            match answer.map(|answers| (answers.replies.into_iter().next(), answers.run_id)) {
+            match answer.map(|answers| (answers.replies.into_first(), answers.run_id)) {
                 Ok((Some(Reply::Done(deleted)), run_id)) => {
                     released.deleted += usize::from(deleted);
-                    confirmed.on_vote(index, Vote::Yes(run_id));
+                    confirmed.on_vote(index, Vote::Yes(&run_id));
                 }
                 Ok((Some(Reply::Failed(error)), _)) | Err(error) => released.failures.push((name(), error.into())),
                 Ok(_) => released.failures.push((name(), MemberError::Other("unexpected answer".to_owned()).into())),
@@ -93,7 +93,7 @@ impl<C: Clock + ?Sized> Redlock<C> {
         while let Some((index, answer)) = round.next().await {
             replies[index] = answer.and_then(|answers| {
                 let admitted = electors[index].admitted.as_ref() == Some(&answers.run_id);
-                match answers.replies.into_iter().next() {
+                match answers.replies.into_first() {
                     Some(Reply::Failed(error)) => Err(error),
                     Some(reply) => Ok((reply, admitted)),
                     None => Err(MemberError::Other("no answer".to_owned())),

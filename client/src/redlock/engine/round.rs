@@ -21,7 +21,7 @@ impl Round {
     /// Enqueues the same commands at each of the electors, before it returns, and gives them `timeout` from now on.
     pub(super) fn send<'a>(
         electorate: &Electorate,
-        asked: impl IntoIterator<Item = (usize, &'a Elector)>,
+        asked: impl Iterator<Item = (usize, &'a Elector)> + Clone,
         timeout: Duration,
         commands: impl Into<Arc<[Command]>>,
     ) -> Self {
@@ -32,11 +32,11 @@ impl Round {
     /// The same, with commands for each.
     pub(super) fn send_each<'a>(
         electorate: &Electorate,
-        asked: impl IntoIterator<Item = (usize, &'a Elector)>,
+        asked: impl Iterator<Item = (usize, &'a Elector)> + Clone,
         timeout: Duration,
         commands: impl Fn(usize) -> Arc<[Command]>,
     ) -> Self {
-        let answers = Collected::of(electorate.electors().len(), electorate.fewest_to_decide());
+        let answers = Collected::of(asked.clone().count(), electorate.fewest_to_decide());
         for (index, elector) in asked {
             elector.member.submit(&commands(index), answers.slot(index));
         }

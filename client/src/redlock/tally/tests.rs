@@ -50,9 +50,9 @@ fn cast(tally: &mut Tally, processes: &[Option<u8>], votes: &str) -> Progress {
     for (seat, vote) in votes.chars().enumerate() {
         let run_id = process(processes[seat].unwrap_or(99));
         progress = match vote {
-            'y' => tally.on_vote(seat, Vote::Yes(run_id)),
-            'n' => tally.on_vote(seat, Vote::No(run_id)),
-            'x' => tally.on_vote(seat, Vote::Yes(process(77))),
+            'y' => tally.on_vote(seat, Vote::Yes(&run_id)),
+            'n' => tally.on_vote(seat, Vote::No(&run_id)),
+            'x' => tally.on_vote(seat, Vote::Yes(&process(77))),
             'f' => tally.on_vote(seat, Vote::Missing),
             '.' => progress,
             other => panic!("{other}"),
@@ -101,8 +101,8 @@ fn a_deadline_leaves_nothing_open() {
         cast(&mut tally, &processes, votes);
         assert_eq!(tally.close(), expected, "{votes:?}");
         // What comes later is not counted.
-        assert_eq!(tally.on_vote(2, Vote::Yes(process(2))), expected, "{votes:?}");
-        assert_eq!(tally.on_vote(1, Vote::Yes(process(1))), expected, "{votes:?}");
+        assert_eq!(tally.on_vote(2, Vote::Yes(&process(2))), expected, "{votes:?}");
+        assert_eq!(tally.on_vote(1, Vote::Yes(&process(1))), expected, "{votes:?}");
     }
 }
 

@@ -42,7 +42,7 @@ fn answered(answer: &mut Answer) -> Option<Result<Answers, MemberError>> {
 }
 
 fn replies(answer: &mut Answer) -> Vec<Reply> {
-    answered(answer).unwrap().unwrap().replies
+    answered(answer).unwrap().unwrap().replies.to_vec()
 }
 
 const TIME: &str = "*2\r\n$2\r\n12\r\n$2\r\n34\r\n";
