@@ -122,9 +122,6 @@ deny() { "$DENY" --log-level warn --workspace --all-features check --hide-inclus
 # As `make release`, but from the development build and for this machine's architecture.
 release() { PROFILE=dev ARCHITECTURES=$(dpkg --print-architecture) DIST=$LOCAL/release "$ROOT/packaging/release.sh"; }
 
-# The static program of the image, as the Dockerfile builds it.
-image() { "$ROOT/local/dockerfile.sh"; }
-
 up() { make --no-print-directory up >"$LOGS/up.log" 2>&1 || { tail -n 40 "$LOGS/up.log" && return 1; }; }
 
 for program in cargo make git; do command -v $program >/dev/null || die "$program is needed"; done
@@ -153,7 +150,7 @@ fi
 run "licences, bans and sources" deny
 run "unit, Redis and generated-file tests" tests
 if ((PACKAGING)); then
-  run "image, by the Dockerfile's steps" image
+  run "image, by the Dockerfile's steps" "$ROOT/local/dockerfile.sh"
   run "release folder" release
   if [[ ${CLUSTER:-local} == local ]]; then
     run "API servers, oldest and newest" "$ROOT/local/api-servers.sh"

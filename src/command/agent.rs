@@ -131,7 +131,7 @@ impl AgentArgs {
         let (namespace, name) = match name.split_once('/') {
             Some((namespace, name)) => (namespace.to_owned(), name.to_owned()),
             None => {
-                let own = own.context("--election names no namespace: write <namespace>/<name>")?;
+                let own = own.context("--election names no namespace: use <namespace>/<name>")?;
                 (own.namespace, name.to_owned())
             }
         };

@@ -35,7 +35,7 @@ impl FromStr for Place {
             return Ok(Self::Unix(path.into()));
         }
         let address: SocketAddr =
-            text.parse().map_err(|_| "write an address with a port, for example 127.0.0.1:4040, or unix:<path>")?;
+            text.parse().map_err(|_| "use an address with a port, for example 127.0.0.1:4040, or unix:<path>")?;
         if address.ip().is_loopback() {
             return Ok(Self::Loopback(address));
         }

@@ -34,7 +34,7 @@ impl FromStr for Hook {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const WRONG: &str =
-            "write a URL on loopback, for example http://127.0.0.1:8080/elected, or the path of a program";
+            "use a URL on loopback, for example http://127.0.0.1:8080/elected, or the path of a program";
         let Some(rest) = text.strip_prefix("http://") else {
             return if text.starts_with('/') { Ok(Self::Program(text.into())) } else { Err(WRONG) };
         };

@@ -26,12 +26,12 @@ const MAIN: &str = "main";
 /// registers again, as an application does that lives on.
 const APPLICATION: &str = r#"
 url=http://127.0.0.1:4040
-register() { wget -q -T 2 -O - --header 'X-Redlock: 1' --post-data '' $url/register 2>/dev/null | sed -n 's/.*"instance":"\([0-9a-f]*\)".*/\1/p'; }
+register() { wget -q -O - --header 'X-Redlock: 1' --post-data '' $url/register 2>/dev/null | sed -n 's/.*"instance":"\([0-9a-f]*\)".*/\1/p'; }
 id=
 while :; do
   [ -n "$id" ] || id=$(register)
   read up rest </proc/uptime
-  if said=$(wget -q -T 2 -O - "$url/leader?instance=$id" 2>&1); then
+  if said=$(wget -q -O - "$url/leader?instance=$id" 2>&1); then
     echo "$up ${id:-none} $said"
   else
     echo "$up ${id:-none} no"
@@ -66,7 +66,8 @@ fn heard(line: &str) -> Option<Heard> {
 struct Application(Bench);
 
 impl Application {
-    async fn start(bench: &Bench) -> anyhow::Result<Self> {
+    /// It leads, with what it has heard then, and the token.
+    async fn leading(bench: &Bench) -> anyhow::Result<(Self, Heard, i64)> {
         let mut quorum = manifest(bench, "q", TTL);
         let prefix = format!("{}/", bench.namespace);
         let reader = json!({"name": "look", "namespace": bench.namespace, "keyPrefix": prefix, "access": "Read"});
@@ -77,7 +78,10 @@ impl Application {
         let role = format!("--clusterrole={}-holder", operators::NAME);
         bench.kubectl(&["create", "rolebinding", POD, &role, &subject]).await?;
         bench.create::<Pod>(pod(bench).await?).await?;
-        Ok(Self(bench.clone()))
+        let application = Self(bench.clone());
+        let first = application.until_leads(0).await?;
+        let token = first.leads.map_or(0, |(token, _)| token);
+        Ok((application, first, token))
     }
 
     /// What the application of now has heard; `before`: the one that was killed.
@@ -167,9 +171,7 @@ fn check_promises(log: &[Heard]) -> anyhow::Result<()> {
 }
 
 pub(crate) async fn an_application_that_is_killed_gets_a_token_of_its_own(bench: Bench) -> anyhow::Result<()> {
-    let application = Application::start(&bench).await?;
-    let first = application.until_leads(0).await?;
-    let token = first.leads.map_or(0, |(token, _)| token);
+    let (application, first, token) = Application::leading(&bench).await?;
     application.kill(MAIN).await?;
     let second = application.until_leads(token).await?;
     ensure!(second.instance != first.instance, "the same instance");
@@ -184,9 +186,7 @@ pub(crate) async fn an_application_that_is_killed_gets_a_token_of_its_own(bench:
 pub(crate) async fn an_application_leads_on_without_an_api_server_and_its_successor_does_not(
     bench: Bench,
 ) -> anyhow::Result<()> {
-    let application = Application::start(&bench).await?;
-    let first = application.until_leads(0).await?;
-    let token = first.leads.map_or(0, |(token, _)| token);
+    let (application, first, token) = Application::leading(&bench).await?;
     let end = format!("read up rest </proc/uptime; echo $((${{up%.*}} + {})) >/tmp/end", AWAY.as_secs());
     bench.kubectl(&["exec", POD, "-c", MAIN, "--", "sh", "-c", &end]).await?;
     bench.cluster.faults.stop_api_server().await?;
@@ -207,9 +207,7 @@ pub(crate) async fn an_application_leads_on_without_an_api_server_and_its_succes
 }
 
 pub(crate) async fn an_application_outlives_its_agent_and_leads_again(bench: Bench) -> anyhow::Result<()> {
-    let application = Application::start(&bench).await?;
-    let first = application.until_leads(0).await?;
-    let token = first.leads.map_or(0, |(token, _)| token);
+    let (application, first, token) = Application::leading(&bench).await?;
     application.kill(AGENT).await?;
     let second = application.until_leads(token).await?;
     ensure!(second.instance != first.instance, "an agent that has started does not know earlier instances");
