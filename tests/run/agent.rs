@@ -1,6 +1,6 @@
 //! `redlock agent` over HTTP.
 
-mod client;
+pub(crate) mod client;
 mod commands;
 mod direct;
 mod examples;

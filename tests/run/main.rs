@@ -6,6 +6,7 @@ mod agent;
 mod api;
 mod claims;
 mod faults;
+mod losses;
 mod processes;
 mod servers;
 mod usage;

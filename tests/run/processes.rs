@@ -78,7 +78,11 @@ impl Place {
 
     /// Starts a shell script under the lock, and waits until it has written the file `ready`.
     pub(crate) fn start(&self, servers: &Servers, options: &[&str], script: &str) -> Running<'_> {
-        let mut command = self.command(servers, options, &["sh", "-c", script]);
+        self.started(self.command(servers, options, &["sh", "-c", script]))
+    }
+
+    /// The same with this command, which is a `redlock run`.
+    pub(crate) fn started(&self, mut command: Command) -> Running<'_> {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let running = Running { place: self, child };
         until("the command is ready", || self.folder.join("ready").exists());

@@ -4,9 +4,15 @@ use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
-use crate::processes::{signal, until};
+use redlock_operator::time::Boottime;
+
+use crate::processes::{now, signal, until};
+
+/// For an answer that waits for nothing.
+const ANSWER: Duration = Duration::from_secs(1);
 
 pub(crate) struct Servers(Vec<(Child, u16)>);
 
@@ -44,6 +50,28 @@ impl Servers {
         self.0.iter().filter_map(|(_, port)| left(*port)).max().unwrap_or(0)
     }
 
+    /// Until when a majority has the key, as things are now.
+    pub(crate) fn end(&self, key: &str) -> Boottime {
+        self.end_after(key, "")
+    }
+
+    /// The same, and from that moment on no member does anything: nothing is renewed any more.
+    pub(crate) fn silence(&self, key: &str) -> Boottime {
+        self.end_after(key, "CLIENT PAUSE 60000 ALL\r\n")
+    }
+
+    fn end_after(&self, key: &str, then: &str) -> Boottime {
+        let end = |port: u16| {
+            // Both are executed before anything that others have sent meanwhile.
+            let said = ask(port, &format!("PTTL {key}\r\n{then}"))?;
+            let left: i64 = said.strip_prefix(':')?.parse().ok()?;
+            Some(now() + Duration::from_millis(u64::try_from(left).unwrap_or(0)))
+        };
+        let mut ends: Vec<_> = self.0.iter().filter_map(|(_, port)| end(*port)).collect();
+        ends.sort_unstable_by(|one, other| other.cmp(one));
+        ends.get(self.0.len() / 2).copied().unwrap_or_else(now)
+    }
+
     /// As the operator sets or renews a key.
     pub(crate) fn set(&self, key: &str, value: &str, millis: u64) {
         for (_, port) in &self.0 {
@@ -58,7 +86,11 @@ impl Servers {
     }
 
     pub(crate) fn freeze(&self) {
-        for (child, _) in &self.0 {
+        self.freeze_some(self.0.len());
+    }
+
+    pub(crate) fn freeze_some(&self, count: usize) {
+        for (child, _) in self.0.iter().take(count) {
             signal(child.id(), "STOP");
         }
     }
@@ -87,9 +119,10 @@ fn start(port: u16) -> (Child, u16) {
     (child, port)
 }
 
-/// The first line of the answer to an inline command.
+/// The first line of the answer to an inline command; `None` from a member that is frozen.
 fn ask(port: u16, command: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(ANSWER)).ok()?;
     stream.write_all(format!("{command}\r\n").as_bytes()).ok()?;
     let mut answer = [0; 256];
     let read = stream.read(&mut answer).ok()?;

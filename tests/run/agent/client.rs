@@ -20,42 +20,51 @@ const ANSWER: Duration = Duration::from_secs(90);
 
 /// What the agent answered.
 #[derive(Debug)]
-pub(super) struct Said {
-    pub(super) status: u16,
-    pub(super) body: Value,
+pub(crate) struct Said {
+    pub(crate) status: u16,
+    pub(crate) body: Value,
     /// Before it was asked.
     asked: Boottime,
 }
 
 impl Said {
-    pub(super) fn reason(&self) -> &str {
+    pub(crate) fn reason(&self) -> &str {
         self.body["reason"].as_str().unwrap_or_default()
     }
 
-    pub(super) fn token(&self) -> i64 {
+    pub(crate) fn token(&self) -> i64 {
         self.body["fencingToken"].as_i64().unwrap()
     }
 
     /// Until when an application may work that counts from before it asked.
-    pub(super) fn end(&self) -> Boottime {
+    pub(crate) fn end(&self) -> Boottime {
         self.asked + Duration::from_millis(self.body["validForMs"].as_u64().unwrap())
     }
 }
 
-pub(super) struct Agent {
+pub(crate) struct Agent {
     child: Child,
     port: u16,
 }
 
 impl Agent {
     /// For the lock of these tests, straight from the members.
-    pub(super) fn direct(place: &Place, servers: &Servers, options: &[&str]) -> Self {
+    pub(crate) fn direct(place: &Place, servers: &Servers, options: &[&str]) -> Self {
         let urls = servers.urls();
         let direct = ["--direct", "--admit-at-once", "--members", &urls, "--lock", LOCK, "--ttl", TTL];
         Self::start(&mut place.redlock(&[&["agent", "--identity", "me"][..], &direct, options].concat()))
     }
 
-    pub(super) fn start(command: &mut Command) -> Self {
+    /// `redlock run --agent` with a shell script.
+    pub(crate) fn run(&self, place: &Place, script: &str) -> Command {
+        let listens = self.url().replace("http://", "");
+        let options = ["run", "--agent", &listens, "--lock", LOCK, "--ttl", TTL, "--", "sh", "-c", script];
+        let mut run = place.redlock(&options);
+        run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        run
+    }
+
+    pub(crate) fn start(command: &mut Command) -> Self {
         let command = command.args(["--listen", "127.0.0.1:0"]).stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
@@ -77,37 +86,37 @@ impl Agent {
         stream
     }
 
-    pub(super) fn get(&self, path: &str) -> Said {
+    pub(crate) fn get(&self, path: &str) -> Said {
         ask(self.stream(), "GET", path, "Host: localhost\r\n")
     }
 
-    pub(super) fn post(&self, path: &str) -> Said {
+    pub(crate) fn post(&self, path: &str) -> Said {
         ask(self.stream(), "POST", path, "Host: localhost\r\nX-Redlock: 1\r\n")
     }
 
     /// A request with these headers.
-    pub(super) fn ask(&self, method: &str, path: &str, headers: &str) -> Said {
+    pub(crate) fn ask(&self, method: &str, path: &str, headers: &str) -> Said {
         ask(self.stream(), method, path, headers)
     }
 
     /// The instance that it serves from now on.
-    pub(super) fn register(&self) -> String {
+    pub(crate) fn register(&self) -> String {
         let said = self.post("/register");
         assert_eq!(said.status, 201, "{said:?}");
         said.body["instance"].as_str().unwrap().to_owned()
     }
 
-    pub(super) fn leader(&self, instance: &str) -> Said {
+    pub(crate) fn leader(&self, instance: &str) -> Said {
         self.get(&format!("/leader?instance={instance}"))
     }
 
     /// The name that programs of leader-elector read.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.get("/").body["name"].as_str().unwrap().to_owned()
     }
 
     /// The first answer that says that this instance leads.
-    pub(super) fn until_leads(&self, instance: &str) -> Said {
+    pub(crate) fn until_leads(&self, instance: &str) -> Said {
         let mut last = None;
         until("the instance leads", || {
             last = Some(self.leader(instance)).filter(|said| said.status == 200);
@@ -117,27 +126,27 @@ impl Agent {
     }
 
     /// The lines of a stream of events.
-    pub(super) fn events(&self, path: &str) -> impl Iterator<Item = String> + use<> {
+    pub(crate) fn events(&self, path: &str) -> impl Iterator<Item = String> + use<> {
         let mut stream = self.stream();
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).unwrap();
         BufReader::new(stream).lines().map_while(Result::ok)
     }
 
     /// For programs that ask it.
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub(super) fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         signal(self.child.id(), name);
     }
 
     /// Its exit code.
-    pub(super) fn end(mut self) -> Option<i32> {
+    pub(crate) fn end(mut self) -> Option<i32> {
         until("the agent has ended", || self.child.try_wait().unwrap().is_some());
         self.child.wait().unwrap().code()
     }
@@ -151,7 +160,7 @@ impl Drop for Agent {
 }
 
 /// Over a socket file.
-pub(super) fn get_unix(path: &Path, target: &str) -> Said {
+pub(crate) fn get_unix(path: &Path, target: &str) -> Said {
     ask(UnixStream::connect(path).unwrap(), "GET", target, "Host: anything\r\n")
 }
 

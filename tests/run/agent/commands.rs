@@ -3,31 +3,24 @@
 use std::{
     io::{Read, Write},
     net::TcpListener,
-    process::{Command, Stdio},
+    process::Command,
     sync::mpsc,
     time::Duration,
 };
 
 use super::client::Agent;
-use crate::processes::{LOCK, Place, TTL, now, signal, until};
+use crate::processes::{LOCK, Place, now, signal, until};
 use crate::servers::Servers;
 
 /// That of the agents.
 const LONGEST: Duration = Duration::from_secs(3);
-
-fn run(place: &Place, agent: &Agent, script: &str) -> Command {
-    let listens = agent.url().replace("http://", "");
-    let mut run = place.redlock(&["run", "--agent", &listens, "--lock", LOCK, "--ttl", TTL, "--", "sh", "-c", script]);
-    run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    run
-}
 
 #[test]
 fn a_command_runs_while_the_agent_leads_and_then_the_lock_is_free() {
     let (servers, place) = (Servers::start(3), Place::new());
     let agent = Agent::direct(&place, &servers, &[]);
     // Longer than one ttl.
-    let output = run(&place, &agent, "echo $REDLOCK_TOKEN; sleep 4; cat $REDLOCK_FILE; exit 5").output().unwrap();
+    let output = agent.run(&place, "echo $REDLOCK_TOKEN; sleep 4; cat $REDLOCK_FILE; exit 5").output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     let said = String::from_utf8(output.stdout).unwrap();
     let (token, file) = said.split_once('\n').unwrap();
@@ -35,7 +28,7 @@ fn a_command_runs_while_the_agent_leads_and_then_the_lock_is_free() {
     assert_eq!((file["fencingToken"].to_string().as_str(), &file["holder"]), (token, &"me".into()));
     until("released", || servers.with(LOCK) == 0);
     // The next one is another instance, with a token of its own.
-    let output = run(&place, &agent, "echo $REDLOCK_TOKEN").output().unwrap();
+    let output = agent.run(&place, "echo $REDLOCK_TOKEN").output().unwrap();
     let next: i64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
     assert!(next > token.parse().unwrap());
 }
@@ -45,7 +38,7 @@ fn a_command_ends_before_the_lock_of_its_agent_does() {
     let (servers, place) = (Servers::start(3), Place::new());
     let agent = Agent::direct(&place, &servers, &[]);
     let script = "trap '' TERM; touch ready; while :; do sleep 0.05; done";
-    let mut child = run(&place, &agent, script).spawn().unwrap();
+    let mut child = agent.run(&place, script).spawn().unwrap();
     until("the command is ready", || place.folder.join("ready").exists());
     servers.freeze();
     place.ends_before(now() + LONGEST);
@@ -57,7 +50,7 @@ fn a_command_whose_agent_is_killed_ends_in_time() {
     let (servers, place) = (Servers::start(3), Place::new());
     let agent = Agent::direct(&place, &servers, &[]);
     let script = "trap '' TERM; touch ready; while :; do sleep 0.05; done";
-    let mut child = run(&place, &agent, script).spawn().unwrap();
+    let mut child = agent.run(&place, script).spawn().unwrap();
     until("the command is ready", || place.folder.join("ready").exists());
     agent.signal("KILL");
     place.ends_before_the_lock(&servers);
