@@ -4,13 +4,15 @@
 #
 # usage: packaging/image.sh amd64|arm64 DIRECTORY
 #
-#   PROFILE=dev   builds with Cargo's profile `dev` (default: release)
+#   PROFILE=dev   builds with Cargo's profile `dev` (default: dist)
 #
 # It needs Rust, and a C compiler for musl (Debian: musl-tools). For the other architecture than this machine's it needs a cross compiler
 # instead (Debian: gcc-aarch64-linux-gnu or gcc-x86-64-linux-gnu, with the C library's headers).
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+# Every pod that uses a lock may carry the program.
+LARGEST=$((25 * 1000 * 1000))
 AUTHORITIES=(/etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem)
 
 die() {
@@ -39,7 +41,7 @@ is_static() { ! readelf --program-headers --dynamic --wide "$1" | grep -qE 'INTE
 
 # build ARCHITECTURE TARGET: prints where the program is.
 build() {
-  local architecture=$1 target=$2 profile=${PROFILE:-release} program
+  local architecture=$1 target=$2 profile=${PROFILE:-dist} program
   if command -v rustup >/dev/null; then rustup target add "$target" >&2; fi
   compiler "$architecture" "$target"
   cargo build --locked --manifest-path "$ROOT/Cargo.toml" --package redlock-operator --bin redlock \
@@ -47,6 +49,9 @@ build() {
   if [[ $profile == dev ]]; then profile=debug; fi
   program=${CARGO_TARGET_DIR:-$ROOT/target}/$target/$profile/redlock
   is_static "$program" || die "$program is not static"
+  if [[ $profile == dist ]]; then
+    (($(stat --printf %s "$program") <= LARGEST)) || die "$program is larger than $LARGEST bytes"
+  fi
   printf '%s\n' "$program"
 }
 

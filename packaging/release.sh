@@ -5,7 +5,7 @@
 # usage: packaging/release.sh; with
 #   DIST=folder              where to (default: dist)
 #   ARCHITECTURES="amd64 arm64"
-#   PROFILE=dev              Cargo's profile of the programs (default: release)
+#   PROFILE=dev              Cargo's profile of the programs (default: dist)
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -14,7 +14,7 @@ DIST=$(realpath -m "${DIST:-dist}")
 read -ra architectures <<<"${ARCHITECTURES:-amd64 arm64}"
 TOOLS=$ROOT/.local
 CYCLONEDX_VERSION=0.5.9
-export PATH=$TOOLS/bin:$PATH PROFILE=${PROFILE:-release}
+export PATH=$TOOLS/bin:$PATH PROFILE=${PROFILE:-dist}
 
 die() {
   printf 'error: %s\n' "$*" >&2

@@ -206,3 +206,20 @@ fn an_agent_that_was_frozen_does_not_promise_what_has_passed() {
     let _ = other.end();
     assert!(agent.until_leads(&instance).token() > token);
 }
+
+/// What a container is charged for beyond the program itself, which is the same memory for all containers of a node.
+#[test]
+fn an_agent_stays_small() {
+    const MOST_KB: u64 = 15_000;
+    let (servers, place) = (Servers::start(3), Place::new());
+    let agent = Agent::direct(&place, &servers, &[]);
+    let instance = agent.register();
+    agent.until_leads(&instance);
+    for _ in 0..2_000 {
+        agent.leader(&instance);
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
+    let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("RssAnon");
+    let kilobytes: u64 = own.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kilobytes < MOST_KB, "{kilobytes} kB");
+}
