@@ -105,71 +105,30 @@ fn the_example_in_go_works_while_it_leads() {
     }
 }
 
-/// What ShedLock has of the types that the provider uses, and a scheduler that runs one task twice.
-const SHEDLOCK: [(&str, &str); 4] = [
-    (
-        "net/javacrumbs/shedlock/core/LockProvider.java",
-        "package net.javacrumbs.shedlock.core;
-         public interface LockProvider { java.util.Optional<SimpleLock> lock(LockConfiguration configuration); }",
-    ),
-    (
-        "net/javacrumbs/shedlock/core/SimpleLock.java",
-        "package net.javacrumbs.shedlock.core; public interface SimpleLock { void unlock(); }",
-    ),
-    (
-        "net/javacrumbs/shedlock/core/LockConfiguration.java",
-        "package net.javacrumbs.shedlock.core; import java.time.Duration;
-         public class LockConfiguration {
-           public String getName() { return \"nightly\"; }
-           public Duration getLockAtMostFor() { return Duration.ofMinutes(1); }
-           public Duration getLockAtLeastFor() { return Duration.ZERO; }
-         }",
-    ),
-    (
-        "Tasks.java",
-        "import net.javacrumbs.shedlock.core.*;
-         public class Tasks {
-           public static void main(String[] agents) throws Exception {
-             var one = new AgentLockProvider(agents[0], \"shop\");
-             var two = new AgentLockProvider(agents[1], \"shop\");
-             var config = new LockConfiguration();
-             var held = one.lock(config).orElseThrow();
-             if (two.lock(config).isPresent() || one.lock(config).isPresent()) throw new Error(\"two holders\");
-             Thread.sleep(5000);
-             if (two.lock(config).isPresent()) throw new Error(\"two holders after a ttl\");
-             held.unlock();
-             for (int tries = 0; ; tries++) {
-               var next = two.lock(config);
-               if (next.isPresent()) { next.get().unlock(); break; }
-               if (tries == 50) throw new Error(\"not released\");
-               Thread.sleep(100);
-             }
-             System.out.println(\"done\");
-           }
-         }",
-    ),
-];
-
 #[test]
 fn the_shedlock_provider_lets_one_task_run_at_a_time() {
-    if !has(&["java", "javac"]) {
+    if !has(&["java", "javac", "mvn"]) {
         return;
     }
     let (servers, place) = (Servers::start(3), Place::new());
+    let tasks = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/clients/shedlock");
+    let (jars, classes) = (place.folder.join("lib"), place.folder.join("classes"));
+    let mut fetch = Command::new("mvn");
+    fetch.args(["--quiet", "--batch-mode", "-f"]).arg(tasks.join("pom.xml"));
+    fetch.arg("org.apache.maven.plugins:maven-dependency-plugin:3.7.0:copy-dependencies");
+    fetch.arg(format!("-DoutputDirectory={}", jars.display()));
+    let library = jars.join("*");
     let mut compile = Command::new("javac");
-    compile.arg("-d").arg(place.folder.join("classes")).arg(example("AgentLockProvider.java"));
-    for (name, text) in SHEDLOCK {
-        let path = place.folder.join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, text).unwrap();
-        compile.arg(path);
+    compile.arg("-cp").arg(&library).arg("-d").arg(&classes);
+    compile.args([example("AgentLockProvider.java"), tasks.join("Tasks.java")]);
+    for step in [&mut fetch, &mut compile] {
+        let done = step.output().unwrap();
+        assert!(done.status.success(), "{done:?}");
     }
-    let compiled = compile.output().unwrap();
-    assert!(compiled.status.success(), "{compiled:?}");
     let agents = [Agent::direct(&place, &servers, &[]), Agent::direct(&place, &servers, &[])];
-    let mut tasks = Command::new("java");
-    tasks.arg("-cp").arg(place.folder.join("classes")).arg("Tasks").args(agents.iter().map(Agent::url));
-    let ran = tasks.output().unwrap();
+    let mut run = Command::new("java");
+    run.arg("-cp").arg(format!("{}:{}", classes.display(), library.display())).arg("Tasks");
+    let ran = run.args(agents.iter().map(Agent::url)).output().unwrap();
     assert!(ran.status.success() && ran.stdout == b"done\n", "{ran:?}");
 }
 
