@@ -117,6 +117,15 @@ tests() {
 
 docs() { RUSTDOCFLAGS='-D warnings' cargo doc --workspace --locked --quiet --no-deps --document-private-items; }
 
+# For macOS and Windows. Where their standard libraries cannot be fetched this is left out.
+targets() {
+  if "$ROOT/local/targets.sh" fetch; then
+    run "compiles for macOS and Windows" "$ROOT/local/targets.sh"
+  else
+    skip "compiles for macOS and Windows" "rustup cannot fetch their standard libraries here"
+  fi
+}
+
 deny() { "$DENY" --log-level warn --workspace --all-features check --hide-inclusion-graph bans licenses sources; }
 
 # As `make release`, but from the development build and for this machine's architecture.
@@ -135,6 +144,7 @@ prepare >"$LOGS/prepare.log" 2>&1 &
 PREPARE=$!
 run "clippy" lints
 run "library builds alone" library
+targets
 run "documentation" docs
 run "tools and programs of the cluster" prepared
 if command -v shellcheck >/dev/null; then

@@ -3,6 +3,8 @@
 //! They look at locks and quorums, act on them through the API server, and run other commands under a lock. They stand on top of
 //! everything: they use the API's types and the library, never what decides about locks and quorums.
 //!
+//! `run` and `agent` need Linux and refuse elsewhere. The program compiles for macOS and Windows (`local/targets.sh`).
+//!
 //! What a command decides and what it prints are pure functions of the objects and the time. IO is in `run` of each, and in [`cluster`].
 
 use std::process::ExitCode;
@@ -10,21 +12,29 @@ use std::process::ExitCode;
 pub mod acquire;
 pub mod act;
 pub mod advice;
+#[cfg(target_os = "linux")]
 pub mod agent;
 pub mod audit;
 pub mod cluster;
 pub mod doctor;
+#[cfg(any(test, not(target_os = "linux")))]
+pub mod elsewhere;
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "what only `run` needs"))]
+mod exit;
 pub mod explain;
 pub mod hold;
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, unused_imports, reason = "what only `run` and the agent need"))]
 pub mod holding;
 pub mod installation;
 pub mod line;
 pub mod list;
+#[cfg(target_os = "linux")]
 pub mod loopback;
 pub mod output;
 pub mod quorum;
 pub mod release;
 pub mod report;
+#[cfg(target_os = "linux")]
 pub mod run;
 pub mod seen;
 pub mod shell;
@@ -33,6 +43,9 @@ pub mod target;
 pub mod top;
 pub mod wait;
 pub mod words;
+
+#[cfg(not(target_os = "linux"))]
+pub use elsewhere::{agent, run};
 
 /// The answer is no: the time of a wait has passed, or doctor has found something to mend.
 const NO: u8 = 1;

@@ -46,12 +46,15 @@ enum Command {
     /// Tell an application on this machine whether it leads, over HTTP.
     Agent(Box<agent::AgentArgs>),
     /// Between `run` and its command.
+    #[cfg(target_os = "linux")]
     #[command(hide = true)]
     Guard(run::GuardArgs),
     /// Prepares and becomes the command of `run`.
+    #[cfg(target_os = "linux")]
     #[command(hide = true)]
     Become(run::StageArgs),
     /// Gives the terminal back to `run`.
+    #[cfg(target_os = "linux")]
     #[command(hide = true)]
     TakeTerminal(run::ForegroundArgs),
 }
@@ -69,8 +72,11 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Acquire(args) => return Ok(acquire::run(&args)),
         Command::Release(args) => return Ok(release::run(&args)),
         Command::Agent(args) => return Ok(agent::run(&args)),
+        #[cfg(target_os = "linux")]
         Command::Guard(args) => return Ok(run::guard(&args)),
+        #[cfg(target_os = "linux")]
         Command::Become(args) => return Ok(run::become_command(args)),
+        #[cfg(target_os = "linux")]
         Command::TakeTerminal(args) => return Ok(run::take_terminal(args)),
     }?;
     Ok(ExitCode::SUCCESS)

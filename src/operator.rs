@@ -19,6 +19,7 @@ use anyhow::Context as _;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
+#[cfg(unix)]
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -72,6 +73,7 @@ pub async fn run(args: OperatorArgs) -> anyhow::Result<()> {
 }
 
 /// Cancelled by SIGTERM and SIGINT.
+#[cfg(unix)]
 fn terminated() -> anyhow::Result<CancellationToken> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let terminated = CancellationToken::new();
@@ -81,6 +83,19 @@ fn terminated() -> anyhow::Result<CancellationToken> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+        tell.cancel();
+    });
+    Ok(terminated)
+}
+
+/// Cancelled by Ctrl-C.
+#[cfg(windows)]
+fn terminated() -> anyhow::Result<CancellationToken> {
+    let mut interrupt = tokio::signal::windows::ctrl_c()?;
+    let terminated = CancellationToken::new();
+    let tell = terminated.clone();
+    tokio::spawn(async move {
+        interrupt.recv().await;
         tell.cancel();
     });
     Ok(terminated)

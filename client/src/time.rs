@@ -5,17 +5,21 @@
 //! meanwhile, so a fence delay counted on it can only end late, which is the safe side.
 
 mod offset;
+mod system;
+mod tokio_clock;
 
 pub use offset::{ClockOffset, time_at};
+pub use system::SystemClock;
+pub use tokio_clock::TokioClock;
 
 use std::ops::Add;
 use std::time::Duration;
 
-/// A reading of `CLOCK_BOOTTIME`: time since boot, suspend included. For validities.
+/// A reading of a clock that runs on in suspend, on Linux `CLOCK_BOOTTIME`. For validities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Boottime(Duration);
 
-/// A reading of `CLOCK_MONOTONIC`: time since boot, suspend left out. For fence delays, where late is safe.
+/// A reading of a clock that may stand still in suspend, on Linux `CLOCK_MONOTONIC`. For fence delays, where late is safe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Monotonic(Duration);
 
@@ -85,131 +89,12 @@ pub(crate) fn timers_now() -> tokio::time::Instant {
 
 /// Where the core gets its time from.
 pub trait Clock: Send + Sync + 'static {
-    /// `CLOCK_BOOTTIME`.
+    /// Runs on in suspend: `CLOCK_BOOTTIME`.
     fn boottime(&self) -> Boottime;
-    /// `CLOCK_MONOTONIC`.
+    /// May stand still in suspend: `CLOCK_MONOTONIC`.
     fn monotonic(&self) -> Monotonic;
-    /// `CLOCK_REALTIME`.
+    /// For people and other machines: `CLOCK_REALTIME`.
     fn wall(&self) -> UnixMillis;
-}
-
-pub use clocks::{SystemClock, TokioClock};
-
-mod clocks {
-    use super::{Boottime, Clock, Monotonic, UnixMillis};
-    use std::time::Duration;
-
-    /// The machine's clocks. The one for validities runs on while the machine is suspended: `CLOCK_BOOTTIME` on Linux, `CLOCK_MONOTONIC`
-    /// on macOS, the performance counter on Windows. Other systems may have none; there it is `CLOCK_MONOTONIC`.
-    #[derive(Clone, Copy, Debug, Default)]
-    pub struct SystemClock;
-
-    #[cfg(not(windows))]
-    mod unix {
-        use super::{Boottime, Clock, Duration, Monotonic, SystemClock, UnixMillis};
-        use rustix::time::{ClockId, Timespec, clock_gettime};
-
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        const THROUGH_SUSPEND: ClockId = ClockId::Boottime;
-        #[cfg(not(any(target_os = "linux", target_os = "android")))]
-        const THROUGH_SUSPEND: ClockId = ClockId::Monotonic;
-
-        /// A reading since boot. These clocks start at zero, so the fallbacks are never taken.
-        fn since_boot(now: Timespec) -> Duration {
-            Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
-        }
-
-        impl Clock for SystemClock {
-            fn boottime(&self) -> Boottime {
-                Boottime::new(since_boot(clock_gettime(THROUGH_SUSPEND)))
-            }
-
-            fn monotonic(&self) -> Monotonic {
-                Monotonic::new(since_boot(clock_gettime(ClockId::Monotonic)))
-            }
-
-            fn wall(&self) -> UnixMillis {
-                let now = clock_gettime(ClockId::Realtime);
-                UnixMillis(now.tv_sec.saturating_mul(1_000).saturating_add(now.tv_nsec / 1_000_000))
-            }
-        }
-    }
-
-    #[cfg(windows)]
-    mod windows {
-        use super::{Boottime, Clock, Duration, Monotonic, SystemClock, UnixMillis};
-        use std::sync::OnceLock;
-        use std::time::{Instant, SystemTime, UNIX_EPOCH};
-
-        /// Since the first reading of this process; the counter behind it runs on in sleep.
-        #[allow(clippy::disallowed_methods, reason = "this is where a Clock reads its time")]
-        fn since_start() -> Duration {
-            static START: OnceLock<Instant> = OnceLock::new();
-            Instant::now().saturating_duration_since(*START.get_or_init(Instant::now))
-        }
-
-        impl Clock for SystemClock {
-            fn boottime(&self) -> Boottime {
-                Boottime::new(since_start())
-            }
-
-            fn monotonic(&self) -> Monotonic {
-                Monotonic::new(since_start())
-            }
-
-            #[allow(clippy::disallowed_methods, reason = "this is where a Clock reads its time")]
-            fn wall(&self) -> UnixMillis {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                UnixMillis(i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
-            }
-        }
-    }
-
-    /// Follows tokio's clock, which a test may pause: all three clocks advance together, from an arbitrary but fixed
-    /// start. For tests and simulations; in a running process tokio's clock stands still during suspend, which a
-    /// validity must not.
-    #[derive(Clone, Copy, Debug)]
-    pub struct TokioClock {
-        start: tokio::time::Instant,
-    }
-
-    /// Boot of a `TokioClock`, so that "before now" exists from the start.
-    const UPTIME: Duration = Duration::from_secs(1_000_000);
-    /// 2026-01-01T00:00:00Z.
-    const WALL_START: i64 = 1_767_225_600_000;
-
-    impl TokioClock {
-        /// Starts now. Call it inside the runtime whose clock is meant.
-        #[must_use]
-        #[allow(clippy::disallowed_methods, reason = "this is where a Clock reads its time")]
-        pub fn new() -> Self {
-            Self { start: tokio::time::Instant::now() }
-        }
-
-        fn since_start(&self) -> Duration {
-            self.start.elapsed()
-        }
-    }
-
-    impl Default for TokioClock {
-        fn default() -> Self {
-            Self::new()
-        }
-    }
-
-    impl Clock for TokioClock {
-        fn boottime(&self) -> Boottime {
-            Boottime::new(UPTIME + self.since_start())
-        }
-
-        fn monotonic(&self) -> Monotonic {
-            Monotonic::new(UPTIME + self.since_start())
-        }
-
-        fn wall(&self) -> UnixMillis {
-            UnixMillis(WALL_START.saturating_add(i64::try_from(self.since_start().as_millis()).unwrap_or(i64::MAX)))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 
+use super::exit::{self, Outcome};
 use super::holding::{LockArgs, Signals, block_on, take_detached};
-use super::run::exit::{self, Outcome};
 
 /// The lock that is taken.
 #[derive(Clone, Debug, clap::Args)]

@@ -34,9 +34,9 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::exit::OWN_ERROR;
 use super::holding::{DirectArgs, LockArgs, LockName, Signals, Way, block_on, environment, of_process, own_pod};
 use super::loopback::Place;
-use super::run::exit::OWN_ERROR;
 use crate::api::GoDuration;
 
 /// An application that has not asked for so long, or for one ttl, counts as gone.

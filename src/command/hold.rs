@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use super::exit::{self, Outcome};
 use super::holding::{LockArgs, Signals, block_on, take};
-use super::run::exit::{self, Outcome};
 
 /// The lock that is held.
 #[derive(Clone, Debug, clap::Args)]

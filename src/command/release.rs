@@ -8,8 +8,8 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
 use tokio::time::timeout;
 
+use super::exit::OWN_ERROR;
 use super::holding::{LockName, block_on, say_release};
-use super::run::exit::OWN_ERROR;
 use crate::api::DistributedLock;
 use crate::runtime::requests::request;
 

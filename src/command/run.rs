@@ -4,7 +4,6 @@
 //! be killed or stopped, and the command ends before the lock does. The lock is released when nothing of the command is left.
 
 mod agent;
-pub(super) mod exit;
 mod guard;
 mod limits;
 mod line;
@@ -22,7 +21,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use exit::Outcome;
 pub use guard::GuardArgs;
 use limits::Limits;
 use line::{Order, Report};
@@ -33,6 +31,7 @@ use supervise::{Guard, Task};
 pub use terminal::ForegroundArgs;
 use tokio::time::sleep;
 
+use super::exit::{self, Outcome};
 use super::holding::{End, Held, LockArgs, Signals, Validity, block_on, expected_source, take};
 use super::loopback::Place;
 use crate::api::GoDuration;
@@ -141,7 +140,7 @@ struct Course {
     kill: Boottime,
     /// Why the command is being ended.
     why: Option<End>,
-    status: Option<line::Status>,
+    status: Option<exit::Status>,
 }
 
 impl Course {

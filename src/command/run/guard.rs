@@ -21,10 +21,11 @@ use rustix::process::{
 };
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
+use super::super::exit;
 use super::line::{Order, Report};
 use super::plan::{Act, Event, Plan};
 use super::supervise::SELF;
-use super::{exit, share, terminal, tree};
+use super::{share, terminal, tree};
 use crate::time::{Boottime, Clock, SystemClock};
 
 /// Between two looks at processes that get SIGKILL.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::super::exit::Status;
 use crate::time::Boottime;
 
 /// From `run` to the guard.
@@ -28,15 +29,6 @@ pub(super) enum Report {
     Ended(Status),
     /// Nothing runs any more that the command has started.
     Empty,
-}
-
-/// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::command) enum Status {
-    /// With this exit code.
-    Code(i32),
-    /// By this signal.
-    Signal(i32),
 }
 
 impl fmt::Display for Order {

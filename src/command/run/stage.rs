@@ -7,7 +7,8 @@ use std::process::{Command, ExitCode};
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid};
 
-use super::{exit, terminal};
+use super::super::exit;
+use super::terminal;
 
 /// Becomes a command that ends with the guard.
 #[derive(Clone, Debug, clap::Args)]

@@ -9,7 +9,7 @@ use std::{fs, io};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, set_child_subreaper, waitid};
 
-use super::line::Status;
+use super::super::exit::Status;
 
 /// Makes orphans below this process its children.
 pub(super) fn adopt_orphans() -> io::Result<()> {

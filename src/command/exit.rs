@@ -1,26 +1,34 @@
-//! The exit codes of `redlock run`, which are part of its interface.
+//! The exit codes of the commands that hold a lock, which are part of their interface.
 
 use std::io;
 use std::process::ExitCode;
 
-use super::super::holding::{End, NotHeld};
-use super::line::Status;
+use super::holding::{End, NotHeld};
 
 /// The lock was not acquired.
-pub(in crate::command) const NOT_ACQUIRED: u8 = 122;
+pub(super) const NOT_ACQUIRED: u8 = 122;
 /// The lock was lost, and the command was ended.
-pub(in crate::command) const LOST: u8 = 123;
+pub(super) const LOST: u8 = 123;
 /// `--max-hold` was reached, and the command was ended.
-pub(in crate::command) const MAX_HOLD: u8 = 124;
+pub(super) const MAX_HOLD: u8 = 124;
 /// An error of `redlock` itself.
-pub(in crate::command) const OWN_ERROR: u8 = 125;
+pub(super) const OWN_ERROR: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 const SIGNAL: i32 = 128;
 
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    /// With this exit code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
 /// How `redlock run` ended.
 #[derive(Debug)]
-pub(in crate::command) enum Outcome {
+pub(super) enum Outcome {
     /// The command ended by itself.
     Command(Status),
     /// The lock was not acquired, with the reason.
@@ -56,7 +64,7 @@ impl Outcome {
     }
 
     /// Says in one line what happened, unless the command can be heard by itself.
-    pub(in crate::command) fn told(self, lock: &str, not_acquired: u8) -> ExitCode {
+    pub(super) fn told(self, lock: &str, not_acquired: u8) -> ExitCode {
         let (code, line) = match self {
             Self::Command(status) => (of_command(status), None),
             Self::Signal(signal) => (of_signal(signal), None),
@@ -91,7 +99,7 @@ pub(super) fn of_command(status: Status) -> u8 {
 }
 
 /// After a signal that ended `redlock` itself before a command ran.
-pub(in crate::command) fn of_signal(signal: i32) -> u8 {
+pub(super) fn of_signal(signal: i32) -> u8 {
     of_command(Status::Signal(signal))
 }
 

@@ -1,0 +1,88 @@
+//! The clocks of this machine, by the names that its system has for them.
+
+use super::{Boottime, Clock, Monotonic, UnixMillis};
+
+/// The machine's clocks.
+///
+/// | system | [`Clock::boottime`], which runs on while the machine is suspended | [`Clock::monotonic`] |
+/// |---|---|---|
+/// | Linux, Android | `CLOCK_BOOTTIME` | `CLOCK_MONOTONIC`, which stands still |
+/// | macOS, iOS | `CLOCK_MONOTONIC` | `CLOCK_UPTIME_RAW`, which stands still |
+/// | Windows | the performance counter | the same |
+/// | others | `CLOCK_MONOTONIC`: whether it runs on, the system's manual says | the same |
+///
+/// A delay that is counted on a clock that runs on ends when it should, one that stands still ends later. Both are safe.
+/// Linux is tested; for macOS and Windows it is checked that the crate compiles.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+/// `std`'s clock since its first reading in this process: `CLOCK_UPTIME_RAW` on macOS, the performance counter on Windows.
+#[cfg(any(windows, target_vendor = "apple"))]
+#[allow(clippy::disallowed_methods, reason = "this is where a Clock reads its time")]
+fn since_start() -> std::time::Duration {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static START: OnceLock<Instant> = OnceLock::new();
+    let start = *START.get_or_init(Instant::now);
+    Instant::now().saturating_duration_since(start)
+}
+
+#[cfg(not(windows))]
+mod unix {
+    use super::{Boottime, Clock, Monotonic, SystemClock, UnixMillis};
+    use rustix::time::{ClockId, Timespec, clock_gettime};
+    use std::time::Duration;
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const THROUGH_SUSPEND: ClockId = ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const THROUGH_SUSPEND: ClockId = ClockId::Monotonic;
+
+    /// A reading since boot. These clocks start at zero, so the fallbacks are never taken.
+    fn since_boot(now: Timespec) -> Duration {
+        Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+    }
+
+    impl Clock for SystemClock {
+        fn boottime(&self) -> Boottime {
+            Boottime::new(since_boot(clock_gettime(THROUGH_SUSPEND)))
+        }
+
+        #[cfg(not(target_vendor = "apple"))]
+        fn monotonic(&self) -> Monotonic {
+            Monotonic::new(since_boot(clock_gettime(ClockId::Monotonic)))
+        }
+
+        #[cfg(target_vendor = "apple")]
+        fn monotonic(&self) -> Monotonic {
+            Monotonic::new(super::since_start())
+        }
+
+        fn wall(&self) -> UnixMillis {
+            let now = clock_gettime(ClockId::Realtime);
+            UnixMillis(now.tv_sec.saturating_mul(1_000).saturating_add(now.tv_nsec / 1_000_000))
+        }
+    }
+}
+
+#[cfg(windows)]
+mod windows {
+    use super::{Boottime, Clock, Monotonic, SystemClock, UnixMillis, since_start};
+    use std::time::{SystemTime, UNIX_EPOCH};
+
+    impl Clock for SystemClock {
+        fn boottime(&self) -> Boottime {
+            Boottime::new(since_start())
+        }
+
+        fn monotonic(&self) -> Monotonic {
+            Monotonic::new(since_start())
+        }
+
+        #[allow(clippy::disallowed_methods, reason = "this is where a Clock reads its time")]
+        fn wall(&self) -> UnixMillis {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            UnixMillis(i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
+        }
+    }
+}
