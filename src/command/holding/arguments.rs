@@ -201,7 +201,7 @@ impl DirectArgs {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use clap::Parser;
 
     use super::*;
@@ -212,7 +212,8 @@ mod tests {
         lock: LockArgs,
     }
 
-    fn parsed(args: &[&str]) -> LockArgs {
+    /// What was given on the command line.
+    pub(in crate::command::holding) fn parsed(args: &[&str]) -> LockArgs {
         Cli::try_parse_from(["test"].iter().chain(args)).unwrap().lock
     }
 

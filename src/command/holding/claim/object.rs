@@ -108,18 +108,11 @@ fn name_prefix(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Cli {
-        #[command(flatten)]
-        lock: LockArgs,
-    }
+    use crate::command::holding::arguments::tests::parsed;
 
     fn args(more: &[&str]) -> LockArgs {
-        Cli::try_parse_from(["test", "--lock", "shop/Jobs/re.index"].iter().chain(more)).unwrap().lock
+        parsed(&[&["--lock", "shop/Jobs/re.index"], more].concat())
     }
 
     fn own(namespace: &str) -> OwnPod {
