@@ -262,7 +262,7 @@ impl Line {
     fn refuse(&self, job: Job) {
         let error = match &*self.link.borrow() {
             Link::Down(error) => error.clone(),
-            _ => MemberError::Unreachable("connection closed".to_owned()),
+            Link::Open(_) | Link::Fenced => MemberError::Unreachable("too many requests are outstanding".to_owned()),
         };
         job.slot.answer(Err(error));
     }
