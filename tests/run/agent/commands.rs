@@ -114,3 +114,20 @@ fn an_application_is_told_when_it_leads_and_when_it_does_not_any_more() {
     signal(agent.pid(), "TERM");
     assert_eq!(agent.end(), Some(0));
 }
+
+#[test]
+fn the_main_process_gets_a_signal_when_it_does_not_lead_any_more() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let script =
+        "trap 'echo lost > lost; exit' TERM; echo $$ > app.new; mv app.new app.pid; while :; do sleep 0.05; done";
+    let mut application = Command::new("sh").args(["-c", script]).current_dir(&place.folder).spawn().unwrap();
+    until("its number is known", || place.folder.join("app.pid").exists());
+    let hook = format!("signal:TERM:{}", place.folder.join("app.pid").display());
+    let agent = Agent::direct(&place, &servers, &["--on-lost", &hook]);
+    let instance = agent.register();
+    agent.until_leads(&instance);
+    assert_eq!(application.try_wait().unwrap(), None);
+    servers.delete(LOCK);
+    until("it has ended", || application.try_wait().unwrap().is_some());
+    assert_eq!(place.read("lost"), "lost");
+}
