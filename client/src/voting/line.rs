@@ -6,7 +6,7 @@ use super::copies::Copies;
 use super::endpoint::login;
 use super::inbox::{Inbox, Notice};
 use super::job::{Job, Link};
-use super::owed::Owed;
+use super::owed::{MOST_IN_FLIGHT, Owed};
 use super::wire::Rights;
 use super::{Endpoint, Machine};
 use crate::redlock::{BoxFuture, Command, MemberError, MemberName, RunId};
@@ -38,8 +38,6 @@ const READS: usize = 4;
 const BUFFER: usize = 16 << 10;
 /// Bytes that wait for a member that does not take them. Beyond that, jobs fail at once.
 const MOST_UNSENT: usize = 1 << 20;
-/// Replies that are outstanding. Beyond that jobs fail at once, so that what has to be remembered of a frozen member has an end.
-pub(super) const MOST_IN_FLIGHT: usize = 1 << 15;
 
 /// Numbers of connections, for processes that may not be asked who they are.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);

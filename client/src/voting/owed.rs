@@ -1,7 +1,9 @@
-use super::line::MOST_IN_FLIGHT;
 use crate::redlock::{Command, LockValue, MemberError};
 use std::collections::{HashSet, VecDeque};
 
+/// Replies that may be outstanding on a connection. Beyond that jobs fail at once, so that what has to be remembered of a frozen
+/// member has an end.
+pub(super) const MOST_IN_FLIGHT: usize = 1 << 15;
 /// Twice what may be outstanding on a connection: what a member that froze under full load has not confirmed is all owed to it.
 /// Beyond that they are not worth their memory, and the keys run out by themselves.
 const MOST: usize = 2 * MOST_IN_FLIGHT;
