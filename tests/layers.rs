@@ -21,8 +21,8 @@ struct Package {
 const PACKAGES: [Package; 2] = [
     Package {
         sources: "client/src",
-        order: &["time", "redlock", "voting", "client", "blocking", ""],
-        without_circles: &["redlock", "voting", "client"],
+        order: &["time", "redlock", "voting", "client", "blocking", "test_util", ""],
+        without_circles: &["redlock", "voting", "client", "test_util"],
         at_least: 30,
     },
     Package {

@@ -8,11 +8,14 @@
 //! - [`voting`]: Redis masters as members.
 //! - `blocking` (with the feature of that name): the same for programs without a runtime.
 //! - [`client`]: locks for programs. Begin with [`Client`].
+//! - `test_util` (with the feature `test-util`): fake masters, for tests of programs that take locks.
 
 #[cfg(feature = "blocking")]
 pub mod blocking;
 pub mod client;
 pub mod redlock;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 pub mod time;
 pub mod voting;
 

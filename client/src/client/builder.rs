@@ -141,7 +141,18 @@ impl Builder {
     /// # Cancel safety
     /// Dropping the future drops the client.
     pub async fn connect(self) -> Result<Client, BuildError> {
-        let client = self.build()?;
+        self.connect_on(Machine::from(Arc::new(SystemClock))).await
+    }
+
+    /// The same with another clock and another network than this machine's, for tests.
+    ///
+    /// # Errors
+    /// As [`Builder::connect`].
+    ///
+    /// # Cancel safety
+    /// As [`Builder::connect`].
+    pub async fn connect_on(self, machine: Machine) -> Result<Client, BuildError> {
+        let client = self.build_on(machine)?;
         client.reach_majority(CONNECT).await;
         Ok(client)
     }

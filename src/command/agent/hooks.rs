@@ -57,7 +57,7 @@ impl FromStr for Hook {
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct HookArgs {
     /// Called when the application begins to lead. A URL on loopback (POST), a program in the agent's image, or
-    /// signal:<name>:<file> for the process whose number the application has written into that file.
+    /// a signal, as signal:TERM:/shared/app.pid, for the process whose number the application has written into that file.
     #[arg(long, value_name = "URL|PROGRAM|SIGNAL")]
     on_elected: Option<Hook>,
     /// Called when the application does not lead any more.

@@ -1,0 +1,218 @@
+//! Fake masters for tests of programs that take locks (feature `test-util`).
+//!
+//! [`FakeMembers`] are Redis masters in this process. A [`Client`](crate::Client) reaches them as it reaches real ones: what it sends is
+//! the bytes that Redis would get, so connections, admission, votes, tokens and renewals are those of production. Their time is
+//! tokio's: in a test with `start_paused = true` a lock of an hour runs out at once, and nothing depends on how busy the machine is.
+//!
+//! A member can be frozen, killed, restarted and emptied, each while a lock is held:
+//!
+//! ```
+//! use redlock_client::test_util::FakeMembers;
+//! use redlock_client::{Client, NotAcquired};
+//! use std::time::Duration;
+//!
+//! const TTL: Duration = Duration::from_secs(10);
+//! const WAIT: Duration = Duration::from_secs(60);
+//!
+//! // What is to be tested: it writes a report unless another machine does.
+//! async fn report(client: &Client) -> Result<&'static str, NotAcquired> {
+//!     let guard = client.try_acquire("report", TTL).await?;
+//!     let written = guard.run_while_held(async { "written" }).await.unwrap_or("lost");
+//!     let _ = guard.release().await;
+//!     Ok(written)
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(async {
+//! let members = FakeMembers::start(3);
+//! let client = Client::admit_at_once(members.urls()).connect_on(members.machine()).await.unwrap();
+//! assert_eq!(report(&client).await.unwrap(), "written");
+//!
+//! // Another machine has the lock, on a majority.
+//! for member in &members[..2] {
+//!     member.set("report", "another machine", TTL);
+//! }
+//! assert!(matches!(report(&client).await, Err(NotAcquired::HeldByOther { .. })));
+//! // It dies: its lock runs out, which takes no time here.
+//! let guard = client.acquire("report", TTL, WAIT).await.unwrap();
+//! assert_eq!(members.holders("report"), 3);
+//!
+//! // The network goes away: the holder hears of it before its lock ends.
+//! members[0].freeze();
+//! members[1].kill();
+//! guard.lost().await;
+//! assert!(guard.run_while_held(std::future::pending::<()>()).await.is_err());
+//! # });
+//! ```
+//!
+//! A member does what the client asks of Redis, and no more: SET NX PX, INCR, GET, PTTL, DEL, TIME, INFO, PING, and the scripts of this
+//! crate by what they do. Tests compare its answers with those of a real `redis-server`. It knows no users: every password is right, and
+//! nobody is fenced. With real masters, test once that yours let the client do what it needs.
+
+mod commands;
+mod server;
+mod store;
+mod words;
+
+use crate::time::{Boottime, Clock, TokioClock};
+use crate::voting::Machine;
+use server::{Life, Network};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use store::Store;
+use tokio::sync::watch;
+
+/// Redis masters in this process, which begin empty and running. Clones are the same ones.
+#[derive(Clone, Debug)]
+pub struct FakeMembers {
+    members: Arc<[FakeMember]>,
+    clock: Arc<TokioClock>,
+}
+
+impl FakeMembers {
+    /// Starts so many.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, whose clock they go by.
+    #[must_use]
+    pub fn start(count: usize) -> Self {
+        let clock = Arc::new(TokioClock::new());
+        Self { members: (0..count).map(|index| FakeMember::new(index, Arc::clone(&clock))).collect(), clock }
+    }
+
+    /// Their URLs, for one of the constructors of [`Client`](crate::Client) or [`Reader`](crate::Reader).
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.members.iter().map(|member| format!("redis://{}", member.address())).collect()
+    }
+
+    /// The machine that reaches them, for [`Builder::connect_on`](crate::Builder::connect_on) and
+    /// [`Builder::build_on`](crate::Builder::build_on).
+    #[must_use]
+    pub fn machine(&self) -> Machine {
+        Machine {
+            clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
+            network: Arc::new(Network(Arc::clone(&self.members))),
+        }
+    }
+
+    /// How many have the key.
+    #[must_use]
+    pub fn holders(&self, key: &str) -> usize {
+        self.members.iter().filter(|member| member.get(key).is_some()).count()
+    }
+}
+
+/// The single members, in the order of the URLs.
+impl Deref for FakeMembers {
+    type Target = [FakeMember];
+
+    fn deref(&self) -> &[FakeMember] {
+        &self.members
+    }
+}
+
+/// One fake master. Its keys can be looked at in any state; a killed one has none.
+pub struct FakeMember {
+    index: usize,
+    clock: Arc<TokioClock>,
+    state: Mutex<State>,
+    life: watch::Sender<Life>,
+}
+
+struct State {
+    store: Store,
+    latency: Duration,
+}
+
+impl FakeMember {
+    fn new(index: usize, clock: Arc<TokioClock>) -> Self {
+        let state = Mutex::new(State { store: Store::default(), latency: Duration::ZERO });
+        Self { index, clock, state, life: watch::channel(Life::begun()).0 }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Boottime {
+        self.clock.boottime()
+    }
+
+    fn address(&self) -> String {
+        format!("member-{}.test:6379", self.index)
+    }
+
+    /// Stops answering, as a process does that gets SIGSTOP: connections stay, and what is sent is executed after
+    /// [`FakeMember::thaw`]. Keys run out meanwhile.
+    pub fn freeze(&self) {
+        self.life.send_modify(Life::freeze);
+    }
+
+    /// Answers again, all that has come in meanwhile first.
+    pub fn thaw(&self) {
+        self.life.send_modify(Life::thaw);
+    }
+
+    /// Ends the process: its connections break, nobody can connect, and all keys are forgotten.
+    pub fn kill(&self) {
+        self.life.send_modify(Life::end);
+        self.empty();
+    }
+
+    /// Ends the process if there is one, and starts another, which has forgotten everything.
+    pub fn restart(&self) {
+        self.kill();
+        self.life.send_modify(Life::begin);
+    }
+
+    /// Forgets all keys, the token counter too, and stays the same process, as after FLUSHALL: a client does not notice.
+    pub fn empty(&self) {
+        self.state().store = Store::default();
+    }
+
+    /// Waits so long before each batch of commands; zero at first.
+    pub fn set_latency(&self, latency: Duration) {
+        self.state().latency = latency;
+    }
+
+    /// What a key holds.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<String> {
+        self.state().store.get(key, self.now()).map(str::to_owned)
+    }
+
+    /// How long a key lives on; `None` without one, or if it lives for ever.
+    #[must_use]
+    pub fn ttl(&self, key: &str) -> Option<Duration> {
+        self.state().store.until(key, self.now()).map(|until| until.since(self.now()))
+    }
+
+    /// Sets a key whatever it holds: another holder's lock, for example.
+    pub fn set(&self, key: &str, value: &str, ttl: Duration) {
+        let until = self.now() + ttl;
+        self.state().store.set(key, value, Some(until));
+    }
+
+    /// Deletes a key.
+    pub fn delete(&self, key: &str) {
+        self.state().store.delete(key, self.now());
+    }
+
+    /// All keys, the counter of tokens (`#token`) among them.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        self.state().store.keys(self.now())
+    }
+}
+
+impl fmt::Debug for FakeMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FakeMember")
+            .field("address", &self.address())
+            .field("life", &*self.life.borrow())
+            .field("keys", &self.keys())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,80 @@
+//! The part of Redis' protocol that a fake master needs: commands as arrays of strings, and replies.
+
+/// A reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    Ok,
+    Pong,
+    Int(i64),
+    Text(String),
+    Nil,
+    Parts(Vec<Self>),
+    Error(String),
+}
+
+impl Reply {
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let line = match self {
+            Self::Ok => "+OK".to_owned(),
+            Self::Pong => "+PONG".to_owned(),
+            Self::Int(number) => format!(":{number}"),
+            Self::Text(text) => format!("${}\r\n{text}", text.len()),
+            Self::Nil => "$-1".to_owned(),
+            Self::Parts(parts) => {
+                out.extend_from_slice(format!("*{}\r\n", parts.len()).as_bytes());
+                return parts.iter().for_each(|part| part.write(out));
+            }
+            Self::Error(why) => format!("-{why}"),
+        };
+        out.extend_from_slice(line.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// What is no command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// Takes the first command from the buffer; `None` while it is not complete.
+pub(super) fn take(buffer: &mut Vec<u8>) -> Result<Option<Vec<String>>, Malformed> {
+    let Some((count, mut at)) = length(buffer, 0, b'*')? else { return Ok(None) };
+    let mut words = Vec::new();
+    for _ in 0..count {
+        let Some((length, start)) = length(buffer, at, b'$')? else { return Ok(None) };
+        let Some(word) = buffer.get(start..start + length) else { return Ok(None) };
+        words.push(String::from_utf8_lossy(word).into_owned());
+        at = start + length + 2;
+    }
+    if buffer.len() < at {
+        return Ok(None);
+    }
+    buffer.drain(..at);
+    Ok(Some(words))
+}
+
+/// The number in a line that begins with `kind`, and where the next one begins.
+fn length(buffer: &[u8], at: usize, kind: u8) -> Result<Option<(usize, usize)>, Malformed> {
+    let rest = buffer.get(at..).unwrap_or_default();
+    let Some(end) = rest.windows(2).position(|bytes| bytes == b"\r\n") else { return Ok(None) };
+    let number = rest[..end].strip_prefix(&[kind]).and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    Ok(Some((number.ok_or(Malformed)?, at + end + 2)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_taken_one_by_one_and_only_when_they_are_complete() {
+        let all = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n$4\r\nPING\r\n";
+        let mut buffer = Vec::new();
+        let mut taken = Vec::new();
+        for byte in all {
+            buffer.push(*byte);
+            taken.extend(take(&mut buffer).unwrap());
+        }
+        assert_eq!(taken, [vec!["GET", "k"], vec!["PING"]]);
+        assert!(buffer.is_empty());
+        assert_eq!(take(&mut b"PING\r\n".to_vec()), Err(Malformed));
+    }
+}
