@@ -2,6 +2,8 @@
 //! `REDIS_SERVER`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
+mod fakes;
+
 use redlock_client::{Client, Event, FencingToken, Guard, NotAcquired, Release};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
