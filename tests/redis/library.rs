@@ -63,7 +63,9 @@ async fn a_program_locks_with_the_secret_of_its_client() {
         last = guard.token().get();
         let refused = quorum.acquire(&key, &fresh_value()).await;
         assert!(matches!(refused, redlock_operator::redlock::Acquire::HeldByOther { .. }), "{refused:?}");
-        assert!(guard.release().await.deleted() >= 2);
+        // A majority has confirmed. Where the other attempt came first, there was nothing to delete.
+        let release = guard.release().await;
+        assert!(release.deleted() >= 1 && release.failures().is_empty(), "{release:?}");
     }
     // The tokens of the operator's locks are of the same sequence.
     let value = fresh_value();
