@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 RELEASE=redlock-operator NAMESPACE=redlock-system
-arguments=()
+arguments=(--set jobs.enabled=true)
 image=${IMAGE:-}
 if [[ ${CLUSTER:-local} == local ]]; then
   export KUBECONFIG=$KUBECONFIG_LOCAL

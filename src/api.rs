@@ -137,6 +137,65 @@ pub const BREAK_BY_ANNOTATION: &str = "redlock-operator.io/break-by";
 /// Value: the fencing token of the hold.
 pub const RELEASE_ANNOTATION: &str = "redlock-operator.io/release";
 
+/// It makes the operator take this lock for the Job, and start the Job when it has it. Needs the chart's value `jobs.enabled`.
+///
+/// On: a Job that is created with `suspend: true`; of a CronJob, its `jobTemplate`.
+///
+/// Value: the key. `{job}` in it stands for the name of the Job.
+pub const JOB_LOCK_ANNOTATION: &str = "redlock-operator.io/lock";
+/// The `ttl` of the Job's claim.
+///
+/// On: a Job with the annotation `lock`.
+///
+/// Value: a duration; `10s` without it.
+pub const JOB_TTL_ANNOTATION: &str = "redlock-operator.io/ttl";
+/// The `waitTimeout` of the Job's claim.
+///
+/// On: a Job with the annotation `lock`.
+///
+/// Value: a duration; no limit without it.
+pub const JOB_WAIT_TIMEOUT_ANNOTATION: &str = "redlock-operator.io/wait-timeout";
+/// What becomes of a Job that did not get its lock within `wait-timeout`. Without it the Job stays suspended.
+///
+/// On: a Job with the annotation `lock`.
+///
+/// Value: `Delete` or `Suspend`.
+pub const JOB_ON_WAIT_TIMEOUT_ANNOTATION: &str = "redlock-operator.io/on-wait-timeout";
+/// The `minHold` of the Job's claim.
+///
+/// On: a Job with the annotation `lock`.
+///
+/// Value: a duration.
+pub const JOB_MIN_HOLD_ANNOTATION: &str = "redlock-operator.io/min-hold";
+/// The `maxHold` of the Job's claim.
+///
+/// On: a Job with the annotation `lock`.
+///
+/// Value: a duration.
+pub const JOB_MAX_HOLD_ANNOTATION: &str = "redlock-operator.io/max-hold";
+/// The quorum of the Job's claim.
+///
+/// On: a Job with the annotation `lock`.
+///
+/// Value: `<name>` of a RedisQuorum in the namespace of the Job, or `<namespace>/<name>`; the default quorum without it.
+pub const JOB_QUORUM_ANNOTATION: &str = "redlock-operator.io/quorum";
+/// The fencing token that a Job runs with. The downward API makes an environment variable of it.
+///
+/// On: the pod template of a Job that a claim names, and so the pods of the Job.
+///
+/// Value: the token.
+///
+/// Set by: the operator.
+pub const JOB_TOKEN_ANNOTATION: &str = "redlock-operator.io/token";
+/// It says that the operator has suspended the Job, because the hold with this token ends.
+///
+/// On: a Job that a claim names.
+///
+/// Value: the token.
+///
+/// Set by: the operator.
+pub const JOB_STOPPING_ANNOTATION: &str = "redlock-operator.io/stopping";
+
 /// Finalizer of a DistributedLock: its key is released or has expired.
 pub const LOCK_FINALIZER: &str = "redlock-operator.io/release";
 /// Finalizer of a RedisQuorum: none of its members can answer any more.

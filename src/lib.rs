@@ -10,7 +10,7 @@
 //! - **lock**: a DistributedLock. **claim**: a lock for one holder. **election**: a lock for one of several pods.
 //! - **holder**: who has the lock. **candidate**: a container that may get it.
 //! - **hold**: one period of one holder, named by its **nonce**. **validity**: the time until which a hold is certain.
-//! - **verdict**: whether a holder keeps its lock, releases it, or lets it expire.
+//! - **verdict**: whether a holder keeps its lock, is stopped first, releases it, or lets it expire.
 //! - **seal**: replace the value of a key so that no replica can extend it. **repair**: set the key again on a member that lost it.
 //! - **orphan**: a value in Redis that no status names. **adopt**: take up the renewal of a hold that another replica published.
 //! - **fencing token**: a number that rises with each hold of a key.
@@ -34,6 +34,7 @@ pub mod redis_member;
 // Kubernetes. The order of the rooms is in tests/layers.rs.
 pub mod api;
 pub mod evidence;
+pub mod job;
 pub mod lock;
 pub mod operator;
 pub mod quorum;

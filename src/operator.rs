@@ -29,6 +29,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::args::OperatorArgs;
 use self::http::Health;
 use self::surroundings::Seen;
+use crate::job;
 use crate::lock::replica::holds::Holds;
 use crate::lock::replica::renewal::Renewal;
 use crate::lock::{self};
@@ -243,8 +244,9 @@ async fn lead(
             let quorums = quorum::controller::run(context.clone(), sessions.clone(), term.clone()).boxed();
             let locks =
                 lock::leader::controller::run(context.clone(), sessions.clone(), holds.clone(), term.clone()).boxed();
+            let jobs = job::controller::run(context.clone(), term.clone()).boxed();
             let unreadable = unreadable::tell(context.clone(), term.clone());
-            tokio::join!(create_default_quorum(&context, &args, &term), quorums, locks, unreadable);
+            tokio::join!(create_default_quorum(&context, &args, &term), quorums, locks, jobs, unreadable);
         } else if leadership.changed().await.is_err() {
             return;
         }

@@ -198,7 +198,7 @@ impl Default for Retry {
     }
 }
 
-/// A named holder. Set exactly one of `identity` and `podName`.
+/// A named holder. Set exactly one of `identity`, `podName` and `jobName`.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = claim_rules)]
@@ -221,6 +221,16 @@ pub struct Claim {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub container: Option<String>,
+    /// A Job in the namespace of the lock that was created with `suspend: true`. The operator starts the Job when it has the lock, and
+    /// suspends the Job before the lock ends. When the Job has finished and its pods have ended, the lock is released. Needs the chart's
+    /// value `jobs.enabled`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub job_name: Option<String>,
+    /// UID of the Job. A later Job of the same name then does not get the lock.
+    #[serde(rename = "jobUID", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub job_uid: Option<String>,
     /// The holder must renew a coordination.k8s.io Lease with the name of the claim at least this often, from 1s to half of `ttl`. If it
     /// stops, it loses the lock one `ttl` after its last renewal. Renew the Lease three times as often as this.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,6 @@
 //! Pure: what is decided about a lock, and the words in which it is told.
 //!
-//! Is the holder's container alive ([`instance`], [`verdict`])? Who may hold ([`candidate`], [`nodes`]), and whose turn is it
+//! Is the holder's container alive ([`instance`], [`job`], [`verdict`])? Who may hold ([`candidate`], [`nodes`]), and whose turn is it
 //! ([`queue`], [`contention`])? What did a dead leader leave behind ([`orphans`])? What is next ([`decide`])? What does the status say
 //! ([`status`], [`readiness`]), and when ([`publications`])?
 
@@ -13,6 +13,7 @@ pub mod foreign;
 pub mod heartbeat;
 pub mod hold;
 pub mod instance;
+pub mod job;
 pub mod nodes;
 pub mod orphans;
 pub mod publications;

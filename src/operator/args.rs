@@ -83,6 +83,9 @@ pub struct OperatorArgs {
     /// Quorums of one namespace that are served. 0: any number.
     #[arg(long, env = "REDLOCK_MAX_QUORUMS_PER_NAMESPACE", default_value_t = 20)]
     pub max_quorums_per_namespace: usize,
+    /// Whether it takes locks for Jobs, starts them, and suspends them.
+    #[arg(long, env = "REDLOCK_JOBS", action = clap::ArgAction::Set, default_value_t = false)]
+    pub jobs: bool,
     /// Log filter, e.g. "info" or "info,redlock_operator=debug".
     #[arg(long, env = "REDLOCK_LOG", default_value = "info")]
     pub log: String,
@@ -100,6 +103,7 @@ impl OperatorArgs {
             installation: format!("{}/{}", self.namespace, self.lease),
             locks: self.scopes.locks(),
             quorums: self.scopes.quorums(),
+            jobs: self.jobs,
             limits: Limits::new(self.max_locks_per_namespace, self.max_quorums_per_namespace),
         }
     }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use futures::future::OptionFuture;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodSpec};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -57,6 +59,8 @@ pub struct Context {
     pub quorums: Cache<RedisQuorum>,
     /// All locks.
     pub locks: Cache<DistributedLock>,
+    /// All Jobs where locks are looked after, if the operator looks after Jobs.
+    pub jobs: Option<Cache<Job>>,
     reporter: Reporter,
     /// Remembers its Events for some minutes, and counts repetitions on the first one.
     repeated: Recorder,
@@ -83,10 +87,16 @@ impl Context {
         let (quorums, follow_quorums) =
             Cache::scoped(&client, quorums, any(), Shape { keys: keys::of_quorum, ..Shape::whole() });
         let (locks, follow_locks) =
-            Cache::scoped(&client, locks, served, Shape { keys: keys::of_lock, ..Shape::whole() });
+            Cache::scoped(&client, locks, served.clone(), Shape { keys: keys::of_lock, ..Shape::whole() });
+        let jobs = replica.settings.jobs.then(|| {
+            let shape = Shape { slim: slim_job, ..Shape::whole() };
+            Cache::scoped(&client, &replica.settings.locks, served, shape)
+        });
+        let (jobs, follow_jobs) = jobs.unzip();
         let reporter = Reporter { controller: "redlock-operator".into(), instance: Some(replica.pod_name.clone()) };
         let follow = async move {
-            tokio::join!(follow_pods, follow_nodes, follow_namespaces, follow_quorums, follow_locks);
+            let follow_jobs = OptionFuture::from(follow_jobs);
+            tokio::join!(follow_pods, follow_nodes, follow_namespaces, follow_quorums, follow_locks, follow_jobs);
         };
         let repeated = Recorder::new(client.clone(), reporter.clone());
         let context = Self {
@@ -102,6 +112,7 @@ impl Context {
             namespaces,
             quorums,
             locks,
+            jobs,
             reporter,
             repeated,
         };
@@ -138,14 +149,16 @@ impl Context {
 
     /// Resolves when every cache has been filled once.
     pub async fn synced(&self) -> bool {
-        let (pods, nodes, namespaces, quorums, locks) = tokio::join!(
+        let jobs = async { OptionFuture::from(self.jobs.as_ref().map(Cache::ready)).await.unwrap_or(true) };
+        let (pods, nodes, namespaces, quorums, locks, jobs) = tokio::join!(
             self.pods.ready(),
             self.nodes.ready(),
             self.namespaces.ready(),
             self.quorums.ready(),
-            self.locks.ready()
+            self.locks.ready(),
+            jobs
         );
-        pods && nodes && namespaces && quorums && locks
+        pods && nodes && namespaces && quorums && locks && jobs
     }
 
     /// Keeps looking at all nodes, on every replica, until dropped.
@@ -220,6 +233,15 @@ fn slim_pod(pod: &mut Pod) {
             container.command = None;
             container.volume_mounts = None;
         }
+    }
+}
+
+/// Drops what decides nothing: of the pods of a Job only their annotations and their grace period matter.
+fn slim_job(job: &mut Job) {
+    job.metadata.managed_fields = None;
+    if let Some(pod) = job.spec.as_mut().and_then(|spec| spec.template.spec.as_mut()) {
+        let termination_grace_period_seconds = pod.termination_grace_period_seconds;
+        *pod = PodSpec { termination_grace_period_seconds, ..PodSpec::default() };
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Settings {
     pub locks: Scope,
     /// Whose quorums it looks after.
     pub quorums: Scope,
+    /// Whether it takes locks for Jobs, and starts and suspends them.
+    pub jobs: bool,
     /// How many of them it serves in one namespace.
     pub limits: Limits,
 }

@@ -2,7 +2,9 @@
 
 mod acting;
 mod agents;
+mod clusters;
 mod go;
+mod jobs;
 mod running;
 mod seeing;
 mod setting_up;
@@ -37,5 +39,14 @@ pub(crate) const TESTS: &[Test] = tests![
     local agents::an_application_outlives_its_agent_and_leads_again,
     anywhere steps::a_lock_is_acquired_in_one_step_and_released_in_another,
     anywhere steps::a_lock_is_held_until_the_command_is_stopped,
+    anywhere jobs::jobs_on_one_key_run_one_after_the_other,
+    anywhere jobs::a_claim_that_names_a_job_starts_it,
+    anywhere jobs::a_job_whose_pod_is_in_doubt_runs_again_with_a_larger_token,
+    anywhere jobs::a_job_is_stopped_at_its_max_hold_and_keeps_the_lock_until_its_pod_has_ended,
+    anywhere jobs::a_job_that_waits_in_vain_is_deleted_if_it_asks_for_that,
+    anywhere jobs::a_job_that_others_manage_is_left_alone,
+    anywhere jobs::a_job_that_another_client_suspends_is_left_alone,
+    anywhere jobs::the_operator_may_change_nothing_else_of_jobs,
+    local clusters::a_cron_job_in_two_clusters_runs_in_one_of_them,
     anywhere go::controllers_in_go_lead_one_after_the_other,
 ];

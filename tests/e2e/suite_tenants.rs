@@ -3,7 +3,7 @@
 
 mod holders;
 mod hostile;
-mod installations;
+pub(crate) mod installations;
 mod members;
 mod requests;
 mod rights;

@@ -156,6 +156,17 @@ fn namespaces_that_are_named_are_the_only_ones_in_which_anything_is_granted() {
 }
 
 #[test]
+fn jobs_are_touched_only_where_the_chart_says_so() {
+    let with = granted(&rendered(&["jobs.enabled=true"]));
+    let more: BTreeSet<_> = with.difference(&granted(&rendered(&[]))).cloned().collect();
+    assert_eq!(more, documented(2));
+    let narrow = granted(&rendered(&["jobs.enabled=true", "watchNamespaces={shop}"]));
+    let places: BTreeSet<_> =
+        narrow.into_iter().filter(|right| right.what.starts_with("jobs")).map(|right| right.place).collect();
+    assert_eq!(places, ["shop".to_owned()].into());
+}
+
+#[test]
 fn user_roles_are_added_to_those_of_the_cluster_by_switch() {
     let aggregated_with = |settings: &[&str]| -> BTreeSet<String> {
         let objects = rendered(settings);

@@ -96,6 +96,10 @@ names! {
         ///
         /// To do: delete locks that are not needed, or ask the administrator of the operator for a higher limit.
         TooManyLocks,
+        /// The claim names a Job, and the operator is not set up to start and suspend Jobs.
+        ///
+        /// To do: set the chart's value `jobs.enabled`.
+        JobsNotServed,
         /// This version of the operator cannot read the object. Other objects are served.
         ///
         /// By itself: the operator does not grant the lock, and lets a hold run out.
@@ -117,7 +121,7 @@ names! {
     HeldReason {
         /// The lock is held, and the operator renews it. The holder has it at least until `status.validUntil`.
         Held,
-        /// The lock is held, and the operator no longer renews it.
+        /// The lock is held, and the hold ends: the operator stops its Job (`status.stopping`), or no longer renews the hold (`status.ending`).
         ///
         /// By itself: the lock is free at the time that the message names, or when the holder's container terminates.
         ///
@@ -142,11 +146,11 @@ names! {
         ///
         /// To do: if it lasts, look at the RedisQuorum.
         NoQuorum,
-        /// No pod can hold the lock. The message says why, for up to five pods.
+        /// No pod can hold the lock, or the Job cannot be started. The message says why, for up to five pods.
         ///
-        /// By itself: the operator grants the lock when a pod can hold it.
+        /// By itself: the operator grants the lock when a pod or the Job can hold it.
         ///
-        /// To do: correct what the message says of the pods.
+        /// To do: correct what the message says of the pods, or of the Job.
         NoCandidate,
         /// The last holder did not release the lock.
         ///

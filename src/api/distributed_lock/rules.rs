@@ -127,18 +127,34 @@ fn if_readable(field: &str, rule: &str) -> String {
 }
 
 /// Rules of `spec.claim`.
-pub(super) fn claim() -> [Rule; 4] {
+pub(super) fn claim() -> [Rule; 7] {
     [
         rule(
             ".identity",
-            "has(self.identity) != has(self.podName)",
-            "set exactly one of identity (free text) and podName (a pod in this namespace)",
+            "[has(self.identity), has(self.podName), has(self.jobName)].exists_one(given, given)",
+            "set exactly one of identity (free text), podName (a pod in this namespace) and jobName (a suspended Job in this namespace)",
         ),
         rule(
             ".identity",
             "has(self.identity) == has(oldSelf.identity) && (!has(self.identity) || self.identity == oldSelf.identity) && \
-             has(self.podName) == has(oldSelf.podName) && (!has(self.podName) || self.podName == oldSelf.podName)",
+             has(self.podName) == has(oldSelf.podName) && (!has(self.podName) || self.podName == oldSelf.podName) && \
+             has(self.jobName) == has(oldSelf.jobName) && (!has(self.jobName) || self.jobName == oldSelf.jobName)",
             "the holder that a claim names cannot be changed: create another DistributedLock with the same key",
+        ),
+        rule(
+            ".jobUID",
+            "has(self.jobName) || !has(self.jobUID)",
+            "jobUID needs jobName: set jobName, or remove jobUID",
+        ),
+        rule(
+            ".jobUID",
+            "has(self.jobUID) == has(oldSelf.jobUID) && (!has(self.jobUID) || self.jobUID == oldSelf.jobUID)",
+            "jobUID cannot be changed: create another DistributedLock with the same key",
+        ),
+        rule(
+            ".heartbeat",
+            "!has(self.heartbeat) || !has(self.jobName)",
+            "the end of a Job is seen without a heartbeat: remove heartbeat",
         ),
         rule(
             ".podUID",

@@ -55,6 +55,9 @@ pub struct DistributedLockStatus {
     pub queue_position: Option<i32>,
     /// Number of times that the lock has been acquired.
     pub transitions: i64,
+    /// Set while the operator stops the Job that holds the lock. The hold is still renewed, until the pods of the Job have ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopping: Option<Stopping>,
     /// Set while the operator ends a hold that the holder has not released. The hold is no longer renewed and expires at `until`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
@@ -98,6 +101,14 @@ pub struct LockHolder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub node_name: Option<String>,
+    /// The Job that holds the lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub job_name: Option<String>,
+    /// UID of the Job.
+    #[serde(rename = "jobUID", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub job_uid: Option<String>,
     /// Identifies the attempt that took the lock. The value of the key in Redis is derived from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
@@ -167,6 +178,21 @@ pub struct LetGo {
     /// The key in Redis.
     #[schemars(length(max = 300))]
     pub key: String,
+}
+
+/// A hold whose Job is being stopped.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Stopping {
+    /// When the operator suspended the Job.
+    pub since: MilliTime,
+    /// Why the hold ends afterwards: a reason of the condition Held, for example `HolderGone`.
+    #[schemars(length(min = 1, max = 64))]
+    pub reason: String,
+    /// More about why the hold ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub message: Option<String>,
 }
 
 /// A hold that the operator is ending.

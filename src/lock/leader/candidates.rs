@@ -13,7 +13,9 @@ use crate::api::conditions::HeldReason;
 use crate::api::{Claim, DistributedLock, Election};
 use crate::lock::model::candidate::{self, Candidate, Ineligible};
 use crate::lock::model::decide::{Contender, NoContender};
+use crate::lock::model::job::{self, UnfitJob};
 use crate::lock::model::said::Said;
+use crate::lock::replica::holder;
 use crate::lock::replica::liveness::{self, Asked};
 use crate::runtime::context::Context;
 use crate::runtime::keys;
@@ -49,9 +51,20 @@ impl Candidates {
                 let candidate = candidate::bound(&pod, container.as_deref())?;
                 Ok(Contender::Instance(Box::new(candidate)))
             }
+            (Some(Claim { job_name: Some(name), job_uid, .. }), _) => {
+                self.job(&namespace, name, job_uid.as_deref()).map_err(|unfit| unfit.to_string().into())
+            }
             (_, Some(election)) => self.elect(lock, &namespace, election),
             _ => Err("the spec has neither claim nor election".to_owned().into()),
         }
+    }
+
+    fn job(&self, namespace: &str, name: &str, asked: Option<&str>) -> Result<Contender, UnfitJob> {
+        let job = self.context.jobs.as_ref().and_then(|jobs| jobs.named(namespace, name));
+        let uid = job.as_ref().and_then(|job| job.uid()).unwrap_or_default();
+        let running = holder::job_pods(&self.context, namespace, &uid, 0).running;
+        job::fit(job.as_deref(), &format!("{namespace}/{name}"), asked, running)?;
+        Ok(Contender::Job { name: name.to_owned(), uid })
     }
 
     fn elect(&self, lock: &DistributedLock, namespace: &str, election: &Election) -> Result<Contender, NoContender> {

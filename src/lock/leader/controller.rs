@@ -166,6 +166,7 @@ fn triggers(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedLock>
     stream::select_all([
         lock_changes(parts).boxed(),
         pod_changes(parts).boxed(),
+        job_changes(parts).boxed(),
         context.nodes.news().flat_map(move |change| stream::iter(nodes.index.node_changed(&change))).boxed(),
         lost_nodes.flat_map(move |()| stream::iter(lost.index.bound())).boxed(),
         context.quorums.news().flat_map(move |change| stream::iter(quorums.of_quorum(change.object()))).boxed(),
@@ -198,6 +199,14 @@ fn lock_changes(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedL
         }
         stream::iter(concerned)
     })
+}
+
+/// The locks that a change of a Job concerns.
+fn job_changes(parts: &Arc<Parts>) -> impl Stream<Item = ObjectRef<DistributedLock>> + Send + 'static {
+    let news = parts.context.jobs.as_ref().map(|jobs| jobs.news().boxed());
+    let peers = parts.peers.clone();
+    news.unwrap_or_else(|| stream::pending().boxed())
+        .flat_map(move |change| stream::iter(peers.index.job_changed(change.object())))
 }
 
 /// The locks that a change of a pod concerns. A replica of the operator that has started is told every validity.

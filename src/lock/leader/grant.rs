@@ -219,6 +219,7 @@ impl Attempt<'_> {
         match &self.bid.contender {
             Contender::Identity(identity) => identity,
             Contender::Instance(candidate) => &candidate.pod_name,
+            Contender::Job { name, .. } => name,
         }
     }
 
@@ -239,6 +240,12 @@ impl Attempt<'_> {
         };
         match &self.bid.contender {
             Contender::Identity(identity) => LockHolder { identity: identity.clone(), ..recorded },
+            Contender::Job { name, uid } => LockHolder {
+                identity: name.clone(),
+                job_name: Some(name.clone()),
+                job_uid: Some(uid.clone()),
+                ..recorded
+            },
             Contender::Instance(candidate) => LockHolder {
                 identity: candidate.pod_name.clone(),
                 pod_name: Some(candidate.pod_name.clone()),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 use parking_lot::Mutex;
@@ -36,6 +37,8 @@ struct Inner {
 enum Bond {
     /// The one of this namespace and name.
     Pod(String, String),
+    /// Those of the Job of this namespace and name.
+    Job(String, String),
     /// Any in this namespace.
     Namespace(String),
 }
@@ -44,6 +47,9 @@ impl Bond {
     fn of(lock: &DistributedLock) -> Option<Self> {
         let namespace = lock.namespace().unwrap_or_default();
         let claim = lock.spec.claim.as_ref();
+        if let Some(job) = claim.and_then(|claim| claim.job_name.clone()) {
+            return Some(Self::Job(namespace, job));
+        }
         let owned_by = |kind: &str| lock.owner_references().iter().find(|owner| owner.kind == kind);
         if lock.spec.election.is_some() || owned_by("Job").is_some() {
             return Some(Self::Namespace(namespace));
@@ -194,8 +200,16 @@ impl Index {
     /// The locks that depend on this pod.
     pub(super) fn pod_changed(&self, pod: &Pod) -> Vec<LockRef> {
         let (namespace, inner) = (pod.namespace().unwrap_or_default(), self.0.lock());
+        let owner = pod.owner_references().iter().find(|owner| owner.kind == "Job");
+        let job = owner.map(|owner| Bond::Job(namespace.clone(), owner.name.clone()));
         let bonds = [Bond::Pod(namespace.clone(), pod.name_any()), Bond::Namespace(namespace)];
-        bonds.iter().flat_map(|bond| inner.bound_to.under(bond)).collect()
+        bonds.iter().chain(&job).flat_map(|bond| inner.bound_to.under(bond)).collect()
+    }
+
+    /// The locks that depend on this Job.
+    pub(super) fn job_changed(&self, job: &Job) -> Vec<LockRef> {
+        let bond = Bond::Job(job.namespace().unwrap_or_default(), job.name_any());
+        self.0.lock().bound_to.under(&bond)
     }
 
     /// The locks that depend on pods, if the node's readiness changed (its heartbeats do not matter). All of them: how many nodes

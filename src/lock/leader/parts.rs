@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 
 use super::candidates::Candidates;
+use super::jobs::Jobs;
 use super::labels::Labels;
 use super::members::Members;
 use super::memory::{Looks, Memory};
@@ -42,6 +43,8 @@ pub(super) struct Parts {
     pub(super) peers: Arc<Peers>,
     /// Who could hold a lock.
     pub(super) candidates: Candidates,
+    /// The Jobs that hold locks.
+    pub(super) jobs: Jobs,
     /// The leader labels.
     pub(super) labels: Labels,
     /// Failed attempts, and what the members said about ends.
@@ -67,6 +70,7 @@ impl Parts {
             reachability: Reachability::new(term, context.clock.boottime()),
             members: Members::new(context.clone(), sessions, holds),
             candidates: Candidates::new(context.clone()),
+            jobs: Jobs::new(&context),
             labels: Labels::new(&context),
             memory: Memory::default(),
             turns: Turns::default(),

@@ -138,7 +138,7 @@ fn observe<'a>(parts: &Parts, lock: &'a DistributedLock, access: &Result<Access,
 
 /// Carries out the one next step.
 async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, Refusal>, step: Step) -> Stepped {
-    let Parts { store, members, memory, labels, .. } = parts;
+    let Parts { store, members, memory, labels, jobs, .. } = parts;
     match step {
         Step::AddFinalizer => publication::add_finalizer(store, lock).await,
         Step::RemoveFinalizer => {
@@ -160,6 +160,7 @@ async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, 
             parts.reachability.hand_over(&quorum, &why, true, members.now());
             Ok(Progress::Done(Action::requeue(AWAITING_SUCCESSOR)))
         }
+        Step::StopJob(reason, why) => release::stop_job(store, lock, reason, &why).await,
         Step::RunOut(reason, why) => release::run_out(store, members, lock, (reason, &why)).await,
         Step::Seal => Ok(seal::held(members, memory, lock).await),
         Step::LetGo(reason, why) => release::let_go_of(store, members, lock, (reason, &why)).await,
@@ -168,11 +169,13 @@ async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, 
         Step::Keep(rest) => {
             let lock = status::publish_renewal(store, members, &parts.publications, lock, &rest).await?;
             labels.ensure(&lock).await?;
+            jobs.ensure(&lock).await?;
             Ok(Progress::Done(wake(rest.wake)))
         }
         Step::Rest(rest) => {
             let lock = status::publish(store, lock, &rest.status).await?;
             labels.ensure_none(&lock).await?;
+            jobs.ensure_none(&lock).await?;
             Ok(Progress::Done(wake(rest.wake)))
         }
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt};
 
+use super::jobs::{self, Stopped};
 use super::labels;
 use super::members::Members;
 use super::progress::{Error, Progress, Stepped};
@@ -64,6 +65,14 @@ pub(super) async fn lose(store: &Store, members: &Members, lock: &DistributedLoc
     Ok(Progress::News(freed))
 }
 
+/// Suspends the Job that holds the lock, and says in the status that its hold ends. It is renewed until the pods of the Job have ended.
+pub(super) async fn stop_job(store: &Store, lock: &DistributedLock, reason: HeldReason, why: &str) -> Stepped {
+    jobs::stop(store.client(), lock).await?;
+    let why = &attributed(lock, reason, why.to_owned());
+    let stopping = Draft::of(lock, store.api_now()).stopping(reason, why).finish();
+    Ok(Progress::Next(store.replace_status(lock, stopping).await?))
+}
+
 /// Starts to let a hold run out. Every replica stops renewing when it sees the status; the seal stops those that do not.
 pub(super) async fn run_out(
     store: &Store,
@@ -71,6 +80,8 @@ pub(super) async fn run_out(
     lock: &DistributedLock,
     (reason, why): (HeldReason, &str),
 ) -> Stepped {
+    // As early as may be: its pods need time to end.
+    jobs::stop(store.client(), lock).await?;
     let uid = lock.uid().unwrap_or_default();
     let hold = members.holds.get(&uid);
     let record = members.record(lock);
@@ -176,12 +187,15 @@ async fn unpublish(
     if lock.spec.election.is_some() {
         labels::clear(store.client(), &labels::name_of(lock), None).await?;
     }
+    // What a Job does after it has said that it needs the lock no more is its own affair.
+    let job = if reason == HeldReason::Released { None } else { jobs::stop(store.client(), lock).await? };
     let api_now = store.api_now();
     // One clock for both ends of a hold: with two of them its history would overlap that of the next holder.
     let quorum_now = members.quorum_time(lock).unwrap_or(api_now);
     let ended = Draft::of(lock, api_now).ended(reason, why, quorum_now).let_go(let_go);
-    // A claim ends once. Only a suspended one queues again when it is resumed.
-    let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended;
+    // A claim ends once. Only a suspended one queues again when it is resumed, and one whose Job has to be run again.
+    let is_lost = matches!(reason, HeldReason::Expired | HeldReason::HolderGone) && job == Some(Stopped::Suspended);
+    let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended && !is_lost;
     let status = if finishes { ended.finished(reason, why) } else { ended }.finish();
     let written = store.replace_status(lock, status).await?;
     members.holds.forget(&lock.uid().unwrap_or_default());

@@ -36,6 +36,13 @@ pub enum Contender {
     Identity(String),
     /// A container instance.
     Instance(Box<Candidate>),
+    /// A Job, which is started when the lock is held.
+    Job {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
 }
 
 /// Why no attempt is made before `until`: the last one's answer.
@@ -170,6 +177,8 @@ pub enum Step {
     Lose(String),
     /// Let another replica lead, which may reach the quorum and have renewed what this one could not.
     HandOver(ObjectRef<RedisQuorum>, String),
+    /// Suspend the Job that holds it, and say so in the status. The hold is still renewed.
+    StopJob(HeldReason, String),
     /// Say in the status that the hold ends, stop renewing it and seal it.
     RunOut(HeldReason, String),
     /// Seal it (again), until a majority has confirmed it.

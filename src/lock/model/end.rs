@@ -35,6 +35,20 @@ pub enum End {
     Terminated,
     /// The holder may be gone: {doubt}
     InDoubt { doubt: String },
+    /// The Job has finished, and its pods have ended
+    JobFinished,
+    /// The Job has finished, and it may have pods that the operator has not seen
+    JobFinishedUnseen,
+    /// The Job does not exist any more, and it may have pods that the operator has not seen
+    JobGone,
+    /// Another client has suspended the Job. The operator leaves the Job alone until you delete this claim
+    JobSuspended,
+    /// The operator has suspended the Job, and did not come to say why
+    JobHalted,
+    /// {why}; the Job is suspended, and no pod of it is known to run
+    JobStopped { why: String },
+    /// {why}; the Job is suspended, and pods of it were not seen to end within their grace period and one ttl
+    JobOverdue { why: String },
     /// The hold was not renewed before its validity ran out: {trouble}
     NotRenewed { trouble: String },
     /// A majority of the members no longer has the key: {trouble}
@@ -56,7 +70,10 @@ impl End {
             Self::DeletedWithOwner { .. } | Self::UnknownOwner { .. } | Self::NamespaceEnds => HeldReason::Released,
             Self::Suspended => HeldReason::Suspended,
             Self::MaxHold => HeldReason::MaxHoldReached,
-            Self::Terminated | Self::InDoubt { .. } => HeldReason::HolderGone,
+            Self::Terminated | Self::InDoubt { .. } | Self::JobGone | Self::JobHalted => HeldReason::HolderGone,
+            Self::JobFinished | Self::JobFinishedUnseen | Self::JobSuspended => HeldReason::Released,
+            // The reason is that for which the Job was stopped.
+            Self::JobStopped { .. } | Self::JobOverdue { .. } => HeldReason::Ending,
             Self::NotRenewed { .. } | Self::Refused { .. } | Self::Unproven | Self::QuorumGone => HeldReason::Expired,
         }
     }

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::decide::{Contender, Held, Pause, Sealing, Step, View, decide};
 use super::hold::Sighting;
 use super::instance::Instance;
+use super::job::{JobEvidence, JobState};
 use super::record::HoldRecord;
 use super::unreadable::{Raw, ended, ending, locate, told};
 use super::verdict::{self, Evidence, Liveness, Verdict};
@@ -27,6 +28,16 @@ fn liveness() -> impl Strategy<Value = Liveness> {
         Just(Liveness::Owned(Instance::Terminated)),
         Just(Liveness::Bound(Instance::Terminated)),
         Just(Liveness::Bound(Instance::Doubt("why".into()))),
+        (any::<bool>(), any::<bool>(), 0_u64..u64::MAX).prop_map(|(complete, running, grace)| {
+            let state =
+                if running { JobState::Stopped { acknowledged: complete } } else { JobState::Finished { complete } };
+            Liveness::Job(JobEvidence {
+                state,
+                running,
+                doubt: complete.then(|| "why".into()),
+                grace: Duration::from_secs(grace),
+            })
+        }),
     ]
 }
 
@@ -58,7 +69,7 @@ proptest! {
         let _both = (queue::free_slots(&lock, &peers), queue::shape_conflict(&lock, &peers, others.first()));
         let place = queue::place(&lock, &peers, others.len());
         let (now, wall) = (Boottime::new(Duration::from_secs(9)), UnixMillis(wall));
-        let evidence = Evidence { liveness, namespace_ends: paused, cordon: None, quorum_now: clock.then_some(wall) };
+        let evidence = Evidence { liveness, namespace_ends: paused, cordon: None, api_now: wall, quorum_now: clock.then_some(wall) };
         let verdict = verdict::judge(&lock, &evidence);
         let is_held = lock.status.as_ref().is_some_and(|status| status.holder.is_some());
         let held = is_held.then(|| Held {

@@ -43,6 +43,9 @@ pub enum Refusal {
     /// DistributedLock {other} is older and waits for the key with slots: {slots}. The operator serves this lock when
     /// that one is gone. To share the key now, create the lock again with slots: {slots}
     OlderWithOtherSlots { other: String, slots: i32 },
+    /// This operator does not look after Jobs. Set the chart's value jobs.enabled, or take the lock with redlock run in the
+    /// Job's pod
+    NoJobs,
     /// Namespace {namespace} has {limit} older DistributedLocks, as many as the operator serves there. It serves this
     /// one when one of them is gone. Delete finished claims (set ttlAfterFinished), or ask for a larger
     /// limits.locksPerNamespace
@@ -62,6 +65,7 @@ impl Refusal {
                 AcceptedReason::QuorumNotReady
             }
             Self::HeldWithOtherSlots { .. } | Self::OlderWithOtherSlots { .. } => AcceptedReason::KeyShapeConflict,
+            Self::NoJobs => AcceptedReason::JobsNotServed,
             Self::TooManyLocks { .. } => AcceptedReason::TooManyLocks,
         }
     }

@@ -10,6 +10,9 @@ use crate::redlock::{FencingToken, Votes};
 pub enum Said {
     /// {holder} holds key {key} with fencing token {token}
     Held { holder: String, key: String, token: FencingToken },
+    /// {why}. The operator has suspended the Job, and renews the hold until the pods of the Job have ended, for their grace
+    /// period and one ttl at most
+    Stopping { why: String },
     /// {why}. The operator no longer renews the hold. The holder has the lock until {until}, or until its container
     /// terminates if that is earlier
     Ending { why: String, until: MilliTime },
@@ -45,7 +48,7 @@ pub enum Said {
     Waiting { position: usize },
     /// Ten or more locks are before this one in the queue. It gets its turn by itself
     FarBack,
-    /// {why}. The operator grants the lock when a pod can hold it
+    /// {why}. The operator grants the lock when a pod or Job can hold it
     NoCandidate { why: String },
     /// Pod {pod} fails the check in spec.liveness: {why}. The operator asks again by itself
     Unwell { pod: String, why: String },
@@ -76,7 +79,9 @@ impl Said {
     pub const fn reason(&self) -> HeldReason {
         match self {
             Self::Held { .. } => HeldReason::Held,
-            Self::Ending { .. } | Self::RunsOut { .. } | Self::RunOut { .. } => HeldReason::Ending,
+            Self::Stopping { .. } | Self::Ending { .. } | Self::RunsOut { .. } | Self::RunOut { .. } => {
+                HeldReason::Ending
+            }
             Self::Lost { .. } => HeldReason::Expired,
             Self::Suspended => HeldReason::Suspended,
             Self::WaitTimeout => HeldReason::WaitTimeout,

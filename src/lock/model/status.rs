@@ -12,7 +12,7 @@ use super::record::HoldRecord;
 use super::refusal::Refusal;
 use super::said::{Noted, Said};
 use crate::api::conditions::{AcceptedReason, CommonReason, HeldReason, LockCondition, Status, set_condition};
-use crate::api::{DistributedLock, DistributedLockStatus, Ending, LetGo, LockHolder, MilliTime, PastHold};
+use crate::api::{DistributedLock, DistributedLockStatus, Ending, LetGo, LockHolder, MilliTime, PastHold, Stopping};
 use crate::redlock::{FencingToken, Votes};
 use crate::time::UnixMillis;
 
@@ -142,6 +142,7 @@ impl Draft {
         self.status.holder = Some(grant.holder);
         self.status.fencing_token = Some(grant.token.get());
         self.status.acquired_at = MilliTime::from_millis(grant.acquired_at.0);
+        self.status.stopping = None;
         self.status.ending = None;
         self.status.let_go = None;
         self.status.queue_position = Some(0);
@@ -202,6 +203,16 @@ impl Draft {
         self
     }
 
+    /// Its Job is suspended, and it is still renewed until the pods of the Job have ended.
+    #[must_use]
+    pub fn stopping(mut self, reason: HeldReason, why: &str) -> Self {
+        let since = MilliTime::from(self.now);
+        self.status.stopping = Some(Stopping { since, reason: reason.to_string(), message: shortened(why) });
+        let said = Said::Stopping { why: why.to_owned() };
+        self.set(LockCondition::Held, true, said.reason(), said.to_string());
+        self
+    }
+
     /// No longer renewed: it ends when its validity has run out, or before if its container terminates. `until`: when that is, by
     /// the quorum's clock.
     #[must_use]
@@ -248,6 +259,7 @@ impl Draft {
         self.status.votes = None;
         self.status.votes_granted = None;
         self.status.member_count = None;
+        self.status.stopping = None;
         self.status.ending = None;
         self.status.conditions.retain(|condition| condition.type_ != LockCondition::PublicationDelayed.as_str());
         self.waiting(reason, why, None)

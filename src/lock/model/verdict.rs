@@ -10,9 +10,11 @@ use kube::ResourceExt;
 
 use super::end::{Doubt, End};
 use super::instance::Instance;
+use super::job::{JobEvidence, JobState};
 use crate::api::conditions::HeldReason;
 use crate::api::{
     BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, Ending, RELEASE_ANNOTATION, STEP_DOWN_ANNOTATION,
+    Stopping,
 };
 use crate::runtime::keys::JOB_UID_LABEL;
 use crate::time::UnixMillis;
@@ -22,6 +24,8 @@ use crate::time::UnixMillis;
 pub enum Verdict {
     /// It is renewed.
     Keep,
+    /// It is renewed until its Job has been suspended and the Job's pods have ended. Then it runs out.
+    Stop(HeldReason, String),
     /// It ends at once: the holder said so, or is known to have ended.
     Release(HeldReason, String),
     /// It is not renewed any more; it is sealed and runs out, or goes when the container has terminated.
@@ -36,6 +40,10 @@ impl Verdict {
     fn let_expire(end: &End) -> Self {
         Self::LetExpire(end.reason(), end.to_string())
     }
+
+    fn stop(end: &End) -> Self {
+        Self::Stop(end.reason(), end.to_string())
+    }
 }
 
 /// What is known about the holder's processes.
@@ -47,6 +55,8 @@ pub enum Liveness {
     Owned(Instance),
     /// A holder that is bound to a container instance.
     Bound(Instance),
+    /// A Job.
+    Job(JobEvidence),
 }
 
 /// Everything outside the lock object that its verdict depends on.
@@ -58,6 +68,8 @@ pub struct Evidence {
     pub namespace_ends: bool,
     /// The holder's node was cordoned, and another candidate is ready on a node that is not.
     pub cordon: Option<Cordon>,
+    /// The API server's time, for what counts from a time that it or a controller wrote.
+    pub api_now: UnixMillis,
     /// The quorum's clock, if it is known.
     /// `maxHold` and `minHold` count from a time on this clock that the holder was given.
     pub quorum_now: Option<UnixMillis>,
@@ -88,6 +100,7 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
         return Verdict::release(&End::Released);
     }
     match &evidence.liveness {
+        Liveness::Job(job) => judge_job(lock, evidence, job),
         Liveness::Bound(Instance::Terminated) => Verdict::release(&End::Terminated),
         Liveness::Bound(Instance::Doubt(why)) => Verdict::let_expire(&End::InDoubt { doubt: why.clone() }),
         Liveness::Owned(Instance::Doubt(why)) => Verdict::let_expire(&End::DeletedWithOwner { doubt: why.clone() }),
@@ -98,6 +111,55 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     }
 }
 
+/// The hold of a Job is not ended before the Job is stopped: its pods may work through their grace period. Known death alone ends it at once,
+/// and only when each pod that the Job counts is known.
+fn judge_job(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence) -> Verdict {
+    if let Some(stopping) = lock.status.as_ref().and_then(|status| status.stopping.as_ref()) {
+        return judge_stopping(lock, evidence, job, stopping);
+    }
+    let goes = matches!(job.state, JobState::Gone | JobState::Finished { .. });
+    match (job.state, &job.doubt) {
+        // Whatever is in doubt, a pod that runs keeps the hold of a Job that needs no stopping.
+        _ if goes && job.running => stop_first(asked(lock, evidence)),
+        (_, Some(doubt)) if goes => Verdict::let_expire(&End::InDoubt { doubt: doubt.clone() }),
+        (_, Some(doubt)) => Verdict::stop(&End::InDoubt { doubt: doubt.clone() }),
+        (JobState::Gone, None) => Verdict::let_expire(&End::JobGone),
+        (JobState::Finished { complete: true }, None) => Verdict::release(&End::JobFinished),
+        (JobState::Finished { complete: false }, None) => Verdict::let_expire(&End::JobFinishedUnseen),
+        (JobState::SuspendedByOther { .. }, None) => Verdict::stop(&End::JobSuspended),
+        // The write of the status that was to follow did not happen.
+        (JobState::Stopped { .. }, None) => Verdict::stop(&End::JobHalted),
+        (JobState::Waiting | JobState::Running, None) => stop_first(asked(lock, evidence)),
+    }
+}
+
+/// A Job is asked to end while its hold is still renewed.
+fn stop_first(verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::LetExpire(reason, why) => Verdict::Stop(reason, why),
+        verdict => verdict,
+    }
+}
+
+/// The pods of a suspended Job have their grace period and one ttl to end. Then the hold runs out, whatever is known of them.
+fn judge_stopping(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence, stopping: &Stopping) -> Verdict {
+    let since = evidence.api_now.0.saturating_sub(stopping.since.as_millis());
+    let longest = i64::try_from(job.grace.saturating_add(lock.spec.ttl.get()).as_millis()).unwrap_or(i64::MAX);
+    let why = stopping.message.clone().unwrap_or_default();
+    let end = match () {
+        () if job.is_settled() => End::JobStopped { why },
+        () if since >= longest => End::JobOverdue { why },
+        () => return Verdict::Keep,
+    };
+    Verdict::LetExpire(reason_named(&stopping.reason), end.to_string())
+}
+
+/// The reason that a status names.
+fn reason_named(name: &str) -> HeldReason {
+    let reason = HeldReason::ALL.iter().find(|reason| reason.as_str() == name);
+    reason.copied().unwrap_or(HeldReason::Ending)
+}
+
 /// An end that has begun goes on, also when its cause is gone. Only known death or the holder's word make it quicker.
 fn judge_ending(lock: &DistributedLock, evidence: &Evidence, ending: &Ending) -> Verdict {
     if evidence.liveness == Liveness::Bound(Instance::Terminated) {
@@ -106,9 +168,8 @@ fn judge_ending(lock: &DistributedLock, evidence: &Evidence, ending: &Ending) ->
     if is_released(lock) {
         return Verdict::release(&End::Released);
     }
-    let reason = HeldReason::ALL.iter().find(|reason| reason.as_str() == ending.reason);
     let why = ending.message.clone().unwrap_or_default();
-    Verdict::LetExpire(reason.copied().unwrap_or(HeldReason::Ending), why)
+    Verdict::LetExpire(reason_named(&ending.reason), why)
 }
 
 /// The verdict on a claim with a free identity that is being deleted.

@@ -47,6 +47,10 @@ pub fn renew_interval(lock: &DistributedLock, ttl: Duration) -> Duration {
 
 /// Finds the quorum and checks the lock against it.
 pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> {
+    let names_job = lock.spec.claim.as_ref().is_some_and(|claim| claim.job_name.is_some());
+    if names_job && context.jobs.is_none() {
+        return Err(Refusal::NoJobs);
+    }
     let namespace = lock.namespace().unwrap_or_default();
     let namespace = context.namespaces.cluster_named(&namespace);
     let default = context.replica.settings.default_quorum.as_ref();

@@ -1,12 +1,15 @@
 //! What the caches show about the holder that a status names, and how its hold stands by that.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use crate::api::DistributedLock;
 use crate::api::conditions::HeldReason;
+use crate::api::{DistributedLock, JOB_TOKEN_ANNOTATION};
 use crate::lock::model::candidate::{self, Candidate};
-use crate::lock::model::instance::{self, Sight};
+use crate::lock::model::instance::{self, Instance, Sight};
+use crate::lock::model::job::{self, JobEvidence, JobPods};
 use crate::lock::model::nodes;
 use crate::lock::model::verdict::{
     Cordon, Evidence, Liveness, Verdict, all_of, belongs_to, is_deleting, is_ending, is_expected_to_be_well,
@@ -30,6 +33,7 @@ pub fn verdict(
         liveness: liveness(context, lock),
         namespace_ends: namespace.is_some_and(|namespace| is_ending(&namespace)),
         cordon: cordon(context, lock),
+        api_now: context.api_now(),
         quorum_now,
     };
     match (judge(lock, &evidence), unwell) {
@@ -55,6 +59,12 @@ fn cordon(context: &Context, lock: &DistributedLock) -> Option<Cordon> {
 fn liveness(context: &Context, lock: &DistributedLock) -> Liveness {
     let Some(holder) = lock.status.as_ref().and_then(|status| status.holder.as_ref()) else { return Liveness::Unbound };
     let namespace = lock.namespace().unwrap_or_default();
+    if let (Some(name), Some(uid)) = (&holder.job_name, &holder.job_uid) {
+        let token = lock.status.as_ref().and_then(|status| status.fencing_token).unwrap_or_default();
+        let job = context.jobs.as_ref().and_then(|jobs| jobs.named(&namespace, name));
+        let job = job.filter(|job| job.uid().as_deref() == Some(uid));
+        return Liveness::Job(JobEvidence::of(job.as_deref(), job_pods(context, &namespace, uid, token), token));
+    }
     let (Some(pod_name), Some(pod_uid)) = (&holder.pod_name, &holder.pod_uid) else {
         return owner_liveness(context, lock, &namespace);
     };
@@ -84,19 +94,39 @@ fn owner_liveness(context: &Context, lock: &DistributedLock, namespace: &str) ->
     }
     let is_owned =
         |pod: &Pod| pod.namespace().as_deref() == Some(namespace) && owners.iter().any(|owner| belongs_to(pod, owner));
-    let (now, node) = (context.api_now(), |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
-    let present = owners.iter().flat_map(|owner| context.pods.under(&keys::owner(&owner.uid)));
-    let present = present.filter(|pod| is_owned(pod));
-    let mut seen: Vec<_> = present
-        .map(|pod| {
-            let node_is_lost = is_lost(context, node(&pod).as_deref());
-            instance::judge_owner(Sight { pod: Some(&pod), departed: None, node_is_lost }, now)
-        })
-        .collect();
-    let departed = context.pods.departed_where(is_owned);
-    seen.extend(
-        departed.iter().map(|pod| instance::judge_owner(Sight { departed: Some(pod), ..Sight::default() }, now)),
-    );
+    let uids: Vec<_> = owners.iter().map(|owner| owner.uid.as_str()).collect();
+    let seen = pods_of(context, &uids, is_owned).into_iter().map(|(_, instance)| instance).collect();
     let complete = owners.iter().all(|owner| owner.kind == "Pod");
     Liveness::Owned(all_of(seen, complete))
+}
+
+/// What is known of the pods of a Job, for the hold with this token.
+pub fn job_pods(context: &Context, namespace: &str, uid: &str, token: i64) -> JobPods {
+    let is_of_it = |pod: &Pod| {
+        pod.namespace().as_deref() == Some(namespace)
+            && pod.labels().get(keys::JOB_UID_LABEL).is_some_and(|of| of == uid)
+    };
+    let seen = pods_of(context, &[uid], is_of_it);
+    job::pods(seen.iter().map(|(pod, instance)| (made_with(pod), instance.clone())), token)
+}
+
+/// The token of the hold under which a pod of a Job was made.
+fn made_with(pod: &Pod) -> Option<i64> {
+    pod.annotations().get(JOB_TOKEN_ANNOTATION)?.parse().ok()
+}
+
+/// The pods that these UIDs own, present and deleted, and what is known of each.
+fn pods_of(context: &Context, owners: &[&str], is_owned: impl Fn(&Pod) -> bool) -> Vec<(Arc<Pod>, Instance)> {
+    let (now, node) = (context.api_now(), |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
+    let present = owners.iter().flat_map(|owner| context.pods.under(&keys::owner(owner)));
+    let present = present.filter(|pod| is_owned(pod)).map(|pod| {
+        let node_is_lost = is_lost(context, node(&pod).as_deref());
+        let instance = instance::judge_owner(Sight { pod: Some(&pod), departed: None, node_is_lost }, now);
+        (pod, instance)
+    });
+    let departed = context.pods.departed_where(&is_owned).into_iter().map(|pod| {
+        let instance = instance::judge_owner(Sight { departed: Some(&pod), ..Sight::default() }, now);
+        (pod, instance)
+    });
+    present.chain(departed).collect()
 }

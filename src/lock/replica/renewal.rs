@@ -130,7 +130,9 @@ impl Renewal {
         // A grant of this replica that is being published is not in the cached status yet.
         let quorum_now =
             || location::session(&self.sessions, &hold.terms.quorum)?.quorum_time(self.context.clock.boottime());
-        let good = || holder::verdict(&self.context, &lock, quorum_now(), None) == Verdict::Keep;
+        // A Job that is to stop has its hold until its pods have ended.
+        let verdict = || holder::verdict(&self.context, &lock, quorum_now(), None);
+        let good = || matches!(verdict(), Verdict::Keep | Verdict::Stop(..));
         (same && (!hold.published || good())).then_some(lock)
     }
 

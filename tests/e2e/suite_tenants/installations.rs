@@ -46,7 +46,8 @@ async fn helm(bench: &Bench, arguments: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn install(bench: &Bench) -> anyhow::Result<()> {
+/// Installs a second operator, for the locks and quorums of the test's namespace only, with these values besides.
+pub(crate) async fn install(bench: &Bench, more: &[&str]) -> anyhow::Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(bench.cluster.client.clone(), &bench.cluster.operator_namespace);
     let pod = deployments.get(operators::NAME).await?.spec.and_then(|spec| spec.template.spec).context("no pod")?;
     let image = pod.containers.first().and_then(|container| container.image.clone()).context("no image")?;
@@ -59,17 +60,18 @@ async fn install(bench: &Bench) -> anyhow::Result<()> {
         format!("watchNamespaces={{{namespace}}}"),
         format!("quorumNamespaces={{{namespace}}}"),
         "defaultQuorum.name=q".to_owned(),
-        "defaultQuorum.spec.maxTTL=6s".to_owned(),
         "crds.install=false".to_owned(),
         "userRoles.create=false".to_owned(),
     ];
     let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/redlock-operator");
     let mut arguments = vec!["install", RELEASE, chart, "--wait", "--timeout", "2m"];
-    values.iter().for_each(|value| arguments.extend(["--set", value.as_str()]));
+    let values = values.iter().map(String::as_str).chain(more.iter().copied());
+    values.for_each(|value| arguments.extend(["--set", value]));
     helm(bench, &arguments).await
 }
 
-async fn uninstall(bench: &Bench) -> anyhow::Result<()> {
+/// Removes it.
+pub(crate) async fn uninstall(bench: &Bench) -> anyhow::Result<()> {
     helm(bench, &["uninstall", RELEASE, "--wait"]).await
 }
 
@@ -99,7 +101,7 @@ async fn beside(bench: &Bench) -> anyhow::Result<()> {
     let platform = format!("{}/{}", cluster.operator_namespace, operators::NAME);
     let team = format!("{}/{}", bench.namespace, operators::NAME);
     let theirs = bench.record::<RedisQuorum>("q").await?;
-    install(bench).await?;
+    install(bench, &["defaultQuorum.spec.maxTTL=6s"]).await?;
     theirs.until(START_LIMIT, "Ready", is_ready).await?;
     let system = Api::<RedisQuorum>::namespaced(cluster.client.clone(), &cluster.operator_namespace);
     let default = Recorder::of(system, "main").await?;

@@ -9,6 +9,7 @@ use super::{
 
 const REASONS: &str = "src/api/conditions/reasons.rs";
 const LOCK_EVENTS: (&str, &str) = ("src/lock/model/events.rs", "LockEvent");
+const JOB_EVENTS: (&str, &str) = ("src/job/model.rs", "JobEvent");
 const QUORUM_EVENTS: (&str, &str) = ("src/quorum/model/events.rs", "QuorumEvent");
 
 /// An enum whose messages belong to conditions of a lock, and which of them.
@@ -22,8 +23,9 @@ const OF_LOCKS: [(&str, &str, &[&str]); 6] = [
 ];
 
 /// Enums that are parts of messages, under the name of their placeholder.
-const PARTS: [(&str, &str, &str, &str); 11] = [
+const PARTS: [(&str, &str, &str, &str); 12] = [
     ("why", "with the reason NoCandidate: why a pod cannot hold the lock", "src/lock/model/candidate.rs", "Ineligible"),
+    ("why", "with the reason NoCandidate: why a Job cannot be started", "src/lock/model/job.rs", "UnfitJob"),
     ("doubt", "why it is not known whether the holder runs", "src/lock/model/end.rs", "Doubt"),
     ("counts>`, `<waits>`, `<clocks", "what each member waits for", "src/quorum/model/status/said.rs", "MemberWaits"),
     ("doing>`, `<loss", "what is under way", "src/quorum/model/doing.rs", "Doing"),
@@ -258,11 +260,12 @@ fn events_are_on_one_page() {
 What `kubectl events` shows of locks and quorums. Events are for people and are lost after an hour: programs read [conditions](conditions.md). Of \
 claims the operator publishes Warnings only, since the history in the status says the rest.";
     let body = format!(
-        "## DistributedLock\n\n{}\n## RedisQuorum\n\n{}\n## Any watched object\n\n\
+        "## DistributedLock\n\n{}\n## RedisQuorum\n\n{}\n## Job\n\n{}\n## Any watched object\n\n\
          | reason | type | message | when | to do |\n|---|---|---|---|---|\n\
          | `Unreadable` | Warning | `{}` | This version of the operator cannot read the object. | Change the field that the message names, or delete the object. |\n",
         events(LOCK_EVENTS),
         events(QUORUM_EVENTS),
+        events(JOB_EVENTS),
         shown(
             &items(&read("src/operator/unreadable.rs"))
                 .into_iter()
@@ -279,7 +282,7 @@ claims the operator publishes Warnings only, since the history in the status say
 fn every_enum_of_messages_is_on_a_page() {
     let known: Vec<&str> =
         OF_LOCKS.iter().map(|(_, name, _)| *name).chain(PARTS.iter().map(|(.., name)| *name)).collect();
-    let rest = ["Trouble", "Problem", "LockEvent", "QuorumEvent", "Unread"];
+    let rest = ["Trouble", "Problem", "LockEvent", "JobEvent", "QuorumEvent", "Unread"];
     let mut folders = vec![crate::root().join("src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {

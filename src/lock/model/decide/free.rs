@@ -6,7 +6,7 @@ use kube::ResourceExt;
 
 use super::{Contender, NoContender, REQUESTS, Sealing, Step, View, rest};
 use crate::api::LOCK_FINALIZER;
-use crate::api::conditions::{HeldReason, LockCondition, is_true};
+use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
 use crate::lock::model::queue::Place;
 use crate::lock::model::said::Said;
 use crate::lock::model::status::{Draft, LAST_POSITION, remaining_after_finish};
@@ -106,7 +106,11 @@ fn in_queue(
 fn patience(view: &View<'_>) -> Option<Duration> {
     let timeout = view.lock.spec.wait_timeout?.get();
     let created = view.lock.metadata.creation_timestamp.as_ref()?.0.as_millisecond();
-    let waited = u64::try_from(view.api_now.0.saturating_sub(created)).unwrap_or(0);
+    // The claim of a Job queues again after a loss, and waits anew from then on.
+    let status = view.lock.status.as_ref().filter(|status| status.transitions > 0);
+    let lost = status.and_then(|status| find_condition(&status.conditions, LockCondition::Held));
+    let since = lost.map_or(created, |held| held.last_transition_time.0.as_millisecond().max(created));
+    let waited = u64::try_from(view.api_now.0.saturating_sub(since)).unwrap_or(0);
     Some(timeout.saturating_sub(Duration::from_millis(waited)))
 }
 

@@ -28,6 +28,7 @@ pub(super) fn decide(view: &View<'_>, held: &Held) -> Step {
             None => Step::RunOut(*reason, why.clone()),
             Some(ending) => decide_ending(view, held, ending, (*reason, why)),
         },
+        Verdict::Stop(reason, why) => Step::StopJob(*reason, why.clone()),
         Verdict::Keep => decide_good(view, held),
     }
 }

@@ -2,6 +2,8 @@ use serde_json::json;
 
 use super::*;
 
+mod jobs;
+
 const NOW: UnixMillis = UnixMillis(1_767_225_660_000); // 2026-01-01T00:01:00Z
 
 fn lock(spec: serde_json::Value, deleting: bool) -> DistributedLock {
@@ -29,14 +31,20 @@ fn election() -> serde_json::Value {
 }
 
 fn judge(lock: &DistributedLock, liveness: &Liveness) -> Verdict {
-    let evidence = Evidence { liveness: liveness.clone(), namespace_ends: false, cordon: None, quorum_now: Some(NOW) };
+    let evidence = Evidence {
+        liveness: liveness.clone(),
+        namespace_ends: false,
+        cordon: None,
+        api_now: NOW,
+        quorum_now: Some(NOW),
+    };
     super::judge(lock, &evidence)
 }
 
 fn reason(verdict: &Verdict) -> Option<HeldReason> {
     match verdict {
         Verdict::Keep => None,
-        Verdict::Release(reason, _) | Verdict::LetExpire(reason, _) => Some(*reason),
+        Verdict::Stop(reason, _) | Verdict::Release(reason, _) | Verdict::LetExpire(reason, _) => Some(*reason),
     }
 }
 
@@ -163,7 +171,13 @@ fn a_forced_break_ends_what_a_running_owner_keeps() {
 #[test]
 fn a_claim_that_goes_with_its_namespace_or_a_foreign_owner_runs_out() {
     let claim = lock(free_claim(json!({"minHold": "2m"})), true);
-    let evidence = Evidence { liveness: Liveness::Unbound, namespace_ends: true, cordon: None, quorum_now: Some(NOW) };
+    let evidence = Evidence {
+        liveness: Liveness::Unbound,
+        namespace_ends: true,
+        cordon: None,
+        api_now: NOW,
+        quorum_now: Some(NOW),
+    };
     assert!(matches!(super::judge(&claim, &evidence), Verdict::LetExpire(HeldReason::Released, _)));
     let mut workflow = lock(free_claim(json!({})), true);
     owned(&mut workflow, "argoproj.io/v1alpha1", "Workflow");
@@ -218,7 +232,7 @@ fn a_leader_steps_down_once_for_each_cordon_of_its_node() {
     let judged = |at: Option<i64>| {
         let cordon = at.map(|at| Cordon { node: "n1".into(), at: UnixMillis(at) });
         let liveness = Liveness::Bound(Instance::Running);
-        let evidence = Evidence { liveness, namespace_ends: false, cordon, quorum_now: Some(NOW) };
+        let evidence = Evidence { liveness, namespace_ends: false, cordon, api_now: NOW, quorum_now: Some(NOW) };
         super::judge(&lock(election(), false), &evidence)
     };
     let Verdict::LetExpire(HeldReason::SteppedDown, why) = judged(Some(acquired + 1_000)) else { panic!() };

@@ -1,0 +1,127 @@
+//! Creates the claims that Jobs ask for, and says on the Job what is the matter with them. Runs on the leader only.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt, future, stream};
+use k8s_openapi::api::batch::v1::Job;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{Config, Controller};
+use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
+
+use super::model::{JobEvent, Step, claim_name, decide};
+use crate::api::DistributedLock;
+use crate::runtime::cache::{Cache, Change};
+use crate::runtime::context::Context;
+use crate::runtime::leader::Term;
+use crate::runtime::panics::caught;
+use crate::runtime::requests::{self, RequestError, as_operator, request};
+
+/// So many Jobs are looked at side by side.
+const AT_ONCE: u16 = 8;
+/// After an error.
+const RETRY: Duration = Duration::from_secs(1);
+/// After a claim that the API server refused: people have to change something.
+const REFUSED: Duration = Duration::from_secs(30);
+
+/// Why a Job is looked at again.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error("handling this Job panicked")]
+    Panicked,
+}
+
+struct Parts {
+    context: Context,
+    /// What was told of each Job last, by UID.
+    told: Mutex<HashMap<String, JobEvent>>,
+}
+
+/// Runs until the term ends. Without a view of Jobs there is nothing to do.
+pub async fn run(context: Context, term: Term) {
+    let Some(jobs) = context.jobs.clone() else { return };
+    let clock = context.clock.clone();
+    let parts = Arc::new(Parts { context, told: Mutex::default() });
+    let controller = Controller::for_shared_stream(stream::pending(), jobs.store())
+        .with_config(Config::default().concurrency(AT_ONCE))
+        .reconcile_on(triggers(&parts, &jobs))
+        .run(handle, |_job, _error, _parts| Action::requeue(RETRY), parts.clone());
+    term.bound(&*clock, controller.for_each(|_outcome| future::ready(()))).await;
+}
+
+/// The Jobs that changed, and those whose claim did.
+fn triggers(parts: &Arc<Parts>, jobs: &Cache<Job>) -> impl Stream<Item = ObjectRef<Job>> + Send + 'static {
+    let claims = parts.context.locks.changes();
+    let of_claims = claims.filter_map(|change| future::ready(job_of(change.object())));
+    let parts = parts.clone();
+    let of_jobs = jobs.changes().filter_map(move |change| {
+        future::ready(match change {
+            Change::Applied(job) => Some(ObjectRef::from_obj(&*job)),
+            Change::Deleted(job) | Change::Vanished(job) => {
+                parts.told.lock().remove(&job.uid().unwrap_or_default());
+                None
+            }
+        })
+    });
+    stream::select(of_jobs.boxed(), of_claims.boxed())
+}
+
+/// The Job that a claim names.
+fn job_of(lock: &DistributedLock) -> Option<ObjectRef<Job>> {
+    let name = lock.spec.claim.as_ref()?.job_name.as_deref()?;
+    Some(ObjectRef::new(name).within(&lock.namespace().unwrap_or_default()))
+}
+
+/// A panic while one Job is handled harms only that Job.
+async fn handle(job: Arc<Job>, parts: Arc<Parts>) -> Result<Action, Error> {
+    caught(reconcile(&parts, &job)).await.unwrap_or(Err(Error::Panicked))
+}
+
+async fn reconcile(parts: &Parts, job: &Arc<Job>) -> Result<Action, Error> {
+    let namespace = job.namespace().unwrap_or_default();
+    let claim = parts.context.locks.named(&namespace, &claim_name(job));
+    match decide(job, claim.as_deref()) {
+        Step::Nothing => {}
+        Step::Create(claim) => return create(parts, job, &claim).await,
+        Step::Delete => {
+            parts.tell(job, JobEvent::Deleted { claim: claim_name(job) }).await;
+            requests::delete(&parts.context.client, &**job).await?;
+        }
+        Step::Tell(event) => parts.tell(job, event).await,
+    }
+    Ok(Action::await_change())
+}
+
+async fn create(parts: &Parts, job: &Arc<Job>, claim: &DistributedLock) -> Result<Action, Error> {
+    let api: Api<DistributedLock> = Api::namespaced(parts.context.client.clone(), &job.namespace().unwrap_or_default());
+    match request(api.create(&as_operator(), claim)).await {
+        // The watch shows it, if another replica has created it before this one led.
+        Ok(_) | Err(RequestError::Conflict) => Ok(Action::await_change()),
+        Err(RequestError::Refused(error)) => {
+            let why = match *error {
+                kube::Error::Api(status) => status.message,
+                error => error.to_string(),
+            };
+            parts.tell(job, JobEvent::ClaimRefused { claim: claim.name_any(), why }).await;
+            Ok(Action::requeue(REFUSED))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Parts {
+    /// Publishes an Event about the Job, unless it was the last that this leader has told.
+    async fn tell(&self, job: &Arc<Job>, event: JobEvent) {
+        let uid = job.uid().unwrap_or_default();
+        if self.told.lock().insert(uid, event.clone()).as_ref() == Some(&event) {
+            return;
+        }
+        tracing::info!(job = %ObjectRef::from_obj(&**job), event = event.reason(), %event, "told");
+        self.context.event(&**job, event.kind(), event.reason(), event.to_string()).await;
+    }
+}

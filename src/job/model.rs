@@ -1,0 +1,230 @@
+//! Pure: what claim a Job asks for by its annotations, and what becomes of the Job when that claim has ended.
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::ResourceExt;
+use kube::runtime::events::EventType;
+
+use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
+use crate::api::{
+    Claim, DistributedLock, DistributedLockSpec, GoDuration, JOB_LOCK_ANNOTATION, JOB_MAX_HOLD_ANNOTATION,
+    JOB_MIN_HOLD_ANNOTATION, JOB_ON_WAIT_TIMEOUT_ANNOTATION, JOB_QUORUM_ANNOTATION, JOB_TTL_ANNOTATION,
+    JOB_WAIT_TIMEOUT_ANNOTATION, QuorumRef,
+};
+use crate::lock::model::job::{UnfitJob, is_finished, is_suspended, may_be_started, template_token};
+
+/// In a key it stands for the name of the Job.
+const JOB_PLACEHOLDER: &str = "{job}";
+/// So much of the UID of a Job makes the name of its claim another one than that of an earlier Job of the same name.
+const UID_IN_NAME: usize = 8;
+
+/// What to do about a Job.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Nothing, until it or its claim changes.
+    Nothing,
+    /// Create its claim.
+    Create(Box<DistributedLock>),
+    /// Delete the Job, which did not get its lock in time.
+    Delete,
+    /// Tell in an Event what is the matter.
+    Tell(JobEvent),
+}
+
+/// Events of a Job.
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+#[ignore_extra_doc_attributes]
+#[expect(missing_docs, reason = "a message shows what its fields are")]
+pub enum JobEvent {
+    /// {why}
+    ///
+    /// When: A Job has the annotation `lock`, and the operator may not start it.
+    ///
+    /// To do: do what the message says, and create the Job again.
+    NotStarted { why: String },
+    /// Annotation {annotation}: {why}
+    ///
+    /// When: An annotation of a Job cannot be read.
+    ///
+    /// To do: correct the annotation.
+    Invalid { annotation: &'static str, why: String },
+    /// The API server refused claim {claim} of the Job: {why}
+    ///
+    /// When: The claim that the annotations ask for is not valid, or may not be created in this namespace.
+    ///
+    /// To do: correct what the message says.
+    ClaimRefused { claim: String, why: String },
+    /// DistributedLock {claim} is not of this Job. Delete it, and the operator creates the claim of the Job
+    ///
+    /// When: The name of the claim is taken.
+    ///
+    /// To do: do what the message says.
+    NameTaken { claim: String },
+    /// DistributedLock {claim} of the Job is not accepted: {why}
+    ///
+    /// When: The operator cannot serve the claim of the Job.
+    ///
+    /// To do: correct what the message says.
+    NotAccepted { claim: String, why: String },
+    /// The Job did not get lock {claim} within its wait-timeout, and stays suspended. Delete the claim, and the Job waits
+    /// again
+    ///
+    /// When: The wait of a Job has ended, and its annotation `on-wait-timeout` is not `Delete`.
+    ///
+    /// To do: delete the Job or its claim. A suspended Job keeps a CronJob with `concurrencyPolicy: Forbid` from its next Job.
+    WaitTimeout { claim: String },
+    /// The Job did not get lock {claim} within its wait-timeout, and the operator deletes it
+    ///
+    /// When: The wait of a Job has ended, and its annotation `on-wait-timeout` is `Delete`.
+    ///
+    /// To do: nothing.
+    Deleted { claim: String },
+    /// The hold of DistributedLock {claim} has ended: {why}. The Job stays suspended. Delete the claim, and the Job waits for
+    /// the lock again
+    ///
+    /// When: A person or `max-hold` has ended the hold of a Job that has not finished.
+    ///
+    /// To do: delete the Job or its claim.
+    Ended { claim: String, why: String },
+}
+
+impl JobEvent {
+    /// The reason of the Event.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NotStarted { .. } => "LockNotStarted",
+            Self::Invalid { .. } => "LockAnnotationInvalid",
+            Self::ClaimRefused { .. } | Self::NameTaken { .. } => "LockClaimRefused",
+            Self::NotAccepted { .. } => "LockNotAccepted",
+            Self::WaitTimeout { .. } | Self::Deleted { .. } => "LockWaitTimeout",
+            Self::Ended { .. } => "LockEnded",
+        }
+    }
+
+    /// The type of the Event.
+    pub const fn kind(&self) -> EventType {
+        match self {
+            Self::Deleted { .. } => EventType::Normal,
+            Self::NotStarted { .. } | Self::Invalid { .. } | Self::ClaimRefused { .. } => EventType::Warning,
+            Self::NameTaken { .. } | Self::NotAccepted { .. } => EventType::Warning,
+            Self::WaitTimeout { .. } | Self::Ended { .. } => EventType::Warning,
+        }
+    }
+}
+
+/// Decides. `claim` is the lock with the name of the Job's claim, if there is one.
+#[must_use]
+pub fn decide(job: &Job, claim: Option<&DistributedLock>) -> Step {
+    let asks = job.annotations().contains_key(JOB_LOCK_ANNOTATION);
+    if !asks || job.metadata.deletion_timestamp.is_some() || is_finished(job) {
+        return Step::Nothing;
+    }
+    match claim {
+        Some(claim) => with_claim(job, claim),
+        None => without_claim(job),
+    }
+}
+
+fn without_claim(job: &Job) -> Step {
+    let name = format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
+    if let Err(unfit) = may_be_started(job, &name) {
+        return Step::Tell(JobEvent::NotStarted { why: unfit.to_string() });
+    }
+    if !is_suspended(job) {
+        // One that was started under its lock and has given it back works on.
+        let why = UnfitJob::NotSuspended { job: name }.to_string();
+        return if template_token(job).is_some() { Step::Nothing } else { Step::Tell(JobEvent::NotStarted { why }) };
+    }
+    match claim_of(job) {
+        Ok(claim) => Step::Create(Box::new(claim)),
+        Err(event) => Step::Tell(event),
+    }
+}
+
+fn with_claim(job: &Job, lock: &DistributedLock) -> Step {
+    let name = lock.name_any();
+    let is_of_it = lock.spec.claim.as_ref().is_some_and(|claim| claim.job_uid == job.metadata.uid);
+    if !is_of_it {
+        return Step::Tell(JobEvent::NameTaken { claim: name });
+    }
+    let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let said = |condition| find_condition(conditions, condition).map(|it| it.message.clone()).unwrap_or_default();
+    if let Some(finished) = find_condition(conditions, LockCondition::Finished).filter(|it| it.status == "True") {
+        let timed_out = finished.reason == HeldReason::WaitTimeout.as_str();
+        return match () {
+            () if !is_suspended(job) || lock.metadata.deletion_timestamp.is_some() => Step::Nothing,
+            () if timed_out && is_to_be_deleted(job) => Step::Delete,
+            () if timed_out => Step::Tell(JobEvent::WaitTimeout { claim: name }),
+            () => Step::Tell(JobEvent::Ended { claim: name, why: finished.message.clone() }),
+        };
+    }
+    let refused = find_condition(conditions, LockCondition::Accepted).is_some_and(|it| it.status == "False");
+    let is_held = is_true(conditions, LockCondition::Held);
+    if refused && !is_held {
+        return Step::Tell(JobEvent::NotAccepted { claim: name, why: said(LockCondition::Accepted) });
+    }
+    Step::Nothing
+}
+
+/// Whether its annotation asks for that.
+fn is_to_be_deleted(job: &Job) -> bool {
+    job.annotations().get(JOB_ON_WAIT_TIMEOUT_ANNOTATION).is_some_and(|value| value == "Delete")
+}
+
+/// The name of the claim of a Job.
+#[must_use]
+pub fn claim_name(job: &Job) -> String {
+    let uid: String = job.uid().unwrap_or_default().chars().take(UID_IN_NAME).collect();
+    format!("{}-{uid}", job.name_any())
+}
+
+/// The claim that a Job asks for. The API server checks what it says: key, durations and bounds.
+fn claim_of(job: &Job) -> Result<DistributedLock, JobEvent> {
+    let text = |annotation: &'static str| job.annotations().get(annotation).map(|text| text.trim());
+    let duration = |annotation: &'static str| -> Result<Option<GoDuration>, JobEvent> {
+        let parsed = text(annotation).map(str::parse::<GoDuration>).transpose();
+        parsed.map_err(|error| JobEvent::Invalid { annotation, why: error.to_string() })
+    };
+    if let Some(value) = text(JOB_ON_WAIT_TIMEOUT_ANNOTATION).filter(|value| !["Delete", "Suspend"].contains(value)) {
+        let why = format!("{value:?} is neither Delete nor Suspend");
+        return Err(JobEvent::Invalid { annotation: JOB_ON_WAIT_TIMEOUT_ANNOTATION, why });
+    }
+    let key = text(JOB_LOCK_ANNOTATION).unwrap_or_default().replace(JOB_PLACEHOLDER, &job.name_any());
+    let claim = Claim { job_name: Some(job.name_any()), job_uid: job.uid(), ..Claim::default() };
+    let spec = DistributedLockSpec {
+        key: Some(key),
+        quorum_ref: text(JOB_QUORUM_ANNOTATION).map(quorum_named),
+        ttl: duration(JOB_TTL_ANNOTATION)?.unwrap_or(DistributedLockSpec::default().ttl),
+        wait_timeout: duration(JOB_WAIT_TIMEOUT_ANNOTATION)?,
+        min_hold: duration(JOB_MIN_HOLD_ANNOTATION)?,
+        max_hold: duration(JOB_MAX_HOLD_ANNOTATION)?,
+        claim: Some(claim),
+        ..DistributedLockSpec::default()
+    };
+    let owner = OwnerReference {
+        api_version: "batch/v1".to_owned(),
+        kind: "Job".to_owned(),
+        name: job.name_any(),
+        uid: job.uid().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    };
+    let metadata = ObjectMeta {
+        name: Some(claim_name(job)),
+        namespace: job.namespace(),
+        owner_references: Some(vec![owner]),
+        ..ObjectMeta::default()
+    };
+    Ok(DistributedLock { metadata, spec, status: None })
+}
+
+/// `name`, or `namespace/name`.
+fn quorum_named(text: &str) -> QuorumRef {
+    match text.split_once('/') {
+        Some((namespace, name)) => QuorumRef { name: name.to_owned(), namespace: Some(namespace.to_owned()) },
+        None => QuorumRef { name: text.to_owned(), namespace: None },
+    }
+}
+
+#[cfg(test)]
+mod tests;

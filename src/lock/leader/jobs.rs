@@ -1,0 +1,178 @@
+//! The Job that holds a lock: it is started after the status names it, and suspended before the status lets it go.
+//!
+//! Order of writes, as for the leader label: status, then the Job. At the end: the Job, then the status without its holder, then the key. Each
+//! write carries the resourceVersion of the Job that it was decided on, and a hold ends with a write to its Job. So a start that a frozen leader
+//! decided on under an earlier hold never lands.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::api::conditions::HeldReason;
+use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION, LockHolder};
+use crate::lock::model::job::{is_at_rest, is_finished, is_suspended, stopping_token, template_token};
+use crate::lock::model::status::full_name;
+use crate::runtime::cache::Cache;
+use crate::runtime::context::Context;
+use crate::runtime::requests::{RequestError, request};
+
+/// So many times a Job is read again that another client changes at the same moment.
+const ATTEMPTS: usize = 5;
+
+/// What became of a Job that is to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// It is suspended, and bears the mark of the hold that ends.
+    Suspended,
+    /// There is nothing to stop: it has finished, or does not exist any more.
+    Ended,
+    /// The API server does not let the operator change it.
+    Refused,
+}
+
+/// The hold of a Job, as the status names it.
+struct Held<'a> {
+    namespace: String,
+    name: &'a str,
+    uid: &'a str,
+    token: i64,
+}
+
+impl<'a> Held<'a> {
+    fn of(lock: &'a DistributedLock) -> Option<Self> {
+        let status = lock.status.as_ref()?;
+        let holder = status.holder.as_ref()?;
+        let (name, uid) = (holder.job_name.as_deref()?, holder.job_uid.as_deref()?);
+        Some(Self { namespace: lock.namespace().unwrap_or_default(), name, uid, token: status.fencing_token? })
+    }
+
+    fn is(&self, job: &Job) -> bool {
+        job.uid().as_deref() == Some(self.uid)
+    }
+}
+
+/// The Jobs as the watch shows them, and the way to change them.
+pub(super) struct Jobs {
+    client: Client,
+    jobs: Option<Cache<Job>>,
+}
+
+impl Jobs {
+    /// Of this operator, which may look after none.
+    pub(super) fn new(context: &Context) -> Self {
+        Self { client: context.client.clone(), jobs: context.jobs.clone() }
+    }
+
+    /// The Job runs under the hold that the status names, or is suspended if that hold is to end, unless the cache shows that already.
+    pub(super) async fn ensure(&self, lock: &DistributedLock) -> Result<(), RequestError> {
+        let Some(held) = Held::of(lock) else { return self.ensure_none(lock).await };
+        let Some(job) = self.cached(&held.namespace, held.name).filter(|job| held.is(job)) else { return Ok(()) };
+        if lock.status.as_ref().is_some_and(|status| status.stopping.is_some()) {
+            let is_stopped = is_suspended(&job) && stopping_token(&job) == Some(held.token);
+            return if is_stopped { Ok(()) } else { stop(&self.client, lock).await.map(drop) };
+        }
+        let is_new = template_token(&job) != Some(held.token) && stopping_token(&job) != Some(held.token);
+        // Without the Job controller's word the API server may refuse another template. The watch shows when it comes.
+        if is_new && is_at_rest(&job) && !is_finished(&job) {
+            start(&self.client, lock, &held, &job).await
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A Job that was started under a hold that has ended is suspended, if no write has done so. This is for a start whose outcome nobody knew.
+    pub(super) async fn ensure_none(&self, lock: &DistributedLock) -> Result<(), RequestError> {
+        let Some(claim) = lock.spec.claim.as_ref() else { return Ok(()) };
+        let (Some(name), None) = (claim.job_name.as_deref(), holder(lock)) else { return Ok(()) };
+        let namespace = lock.namespace().unwrap_or_default();
+        let Some(job) = self.cached(&namespace, name) else { return Ok(()) };
+        // After a release the Job works on without the lock, at its own word.
+        let past = lock.status.as_ref().and_then(|status| status.history.first());
+        let past = past.filter(|past| past.reason != HeldReason::Released.as_str());
+        let last = past.and_then(|past| past.fencing_token);
+        let is_ours = last.is_some() && template_token(&job) == last && stopping_token(&job) != last;
+        if !is_ours || is_suspended(&job) || is_finished(&job) {
+            return Ok(());
+        }
+        let (uid, token) = (job.uid().unwrap_or_default(), last.unwrap_or_default());
+        let held = Held { namespace, name, uid: &uid, token };
+        suspend(&self.client, lock, &held).await.map(drop)
+    }
+
+    fn cached(&self, namespace: &str, name: &str) -> Option<Arc<Job>> {
+        self.jobs.as_ref()?.named(namespace, name)
+    }
+}
+
+fn holder(lock: &DistributedLock) -> Option<&LockHolder> {
+    lock.status.as_ref()?.holder.as_ref()
+}
+
+/// Suspends the Job of the hold that the status names. `None`: the holder is no Job.
+pub(super) async fn stop(client: &Client, lock: &DistributedLock) -> Result<Option<Stopped>, RequestError> {
+    let Some(held) = Held::of(lock) else { return Ok(None) };
+    suspend(client, lock, &held).await.map(Some)
+}
+
+/// Reads the Job from the API server, not from a cache, and suspends it with the mark of this hold.
+async fn suspend(client: &Client, lock: &DistributedLock, held: &Held<'_>) -> Result<Stopped, RequestError> {
+    let jobs: Api<Job> = Api::namespaced(client.clone(), &held.namespace);
+    for _ in 0..ATTEMPTS {
+        let job = match request(jobs.get_opt(held.name)).await {
+            Ok(Some(job)) if held.is(&job) && !is_finished(&job) => job,
+            Ok(_) => return Ok(Stopped::Ended),
+            Err(RequestError::Refused(error)) => return Ok(refused(lock, &error)),
+            Err(error) => return Err(error),
+        };
+        if is_suspended(&job) && stopping_token(&job) == Some(held.token) {
+            return Ok(Stopped::Suspended);
+        }
+        let annotations = json!({JOB_STOPPING_ANNOTATION: held.token.to_string()});
+        match patch(&jobs, &job, annotations, json!({"suspend": true})).await {
+            Ok(_) => {
+                tracing::info!(lock = %full_name(lock), job = held.name, "Job suspended, its hold ends");
+                return Ok(Stopped::Suspended);
+            }
+            Err(RequestError::Conflict) => {}
+            Err(RequestError::Gone) => return Ok(Stopped::Ended),
+            Err(RequestError::Refused(error)) => return Ok(refused(lock, &error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(RequestError::Conflict)
+}
+
+/// A lock is not kept for ever because its Job cannot be changed: the hold ends as one without a Job does.
+fn refused(lock: &DistributedLock, error: &kube::Error) -> Stopped {
+    tracing::warn!(lock = %full_name(lock), %error, "the API server does not let the operator suspend the Job of this lock");
+    Stopped::Refused
+}
+
+/// Starts the Job under this hold, with its token on the pod template.
+async fn start(client: &Client, lock: &DistributedLock, held: &Held<'_>, job: &Job) -> Result<(), RequestError> {
+    let jobs: Api<Job> = Api::namespaced(client.clone(), &held.namespace);
+    let mut version = job.metadata.clone();
+    // Before Kubernetes 1.36 the template of a Job that has run may only be changed when its start time is taken off.
+    if job.status.as_ref().is_some_and(|status| status.start_time.is_some()) {
+        let body = json!({"metadata": {"resourceVersion": job.resource_version(), "uid": held.uid}, "status": {"startTime": null}});
+        let params = PatchParams::default();
+        version = request(jobs.patch_status(held.name, &params, &Patch::Merge(body))).await?.metadata;
+    }
+    let template = json!({"metadata": {"annotations": {JOB_TOKEN_ANNOTATION: held.token.to_string()}}});
+    // Pods that replace others wait until those have ended.
+    let spec = json!({"suspend": false, "podReplacementPolicy": "Failed", "template": template});
+    let base = Job { metadata: version, ..Job::default() };
+    patch(&jobs, &base, json!({JOB_STOPPING_ANNOTATION: null}), spec).await?;
+    tracing::info!(lock = %full_name(lock), job = held.name, token = held.token, "Job started under its lock");
+    Ok(())
+}
+
+/// Patches exactly this version of the Job.
+async fn patch(jobs: &Api<Job>, job: &Job, annotations: Value, spec: Value) -> Result<Job, RequestError> {
+    let metadata = json!({"resourceVersion": job.resource_version(), "uid": job.uid(), "annotations": annotations});
+    let body = json!({"metadata": metadata, "spec": spec});
+    request(jobs.patch(&job.name_any(), &PatchParams::default(), &Patch::Merge(body))).await
+}

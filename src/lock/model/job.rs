@@ -1,0 +1,239 @@
+//! Pure: what a Job and its pods show about the hold of a claim that names the Job.
+//!
+//! A Job is started after its claim is held, and suspended before the hold ends. The fencing token of the hold is on the pod template, so
+//! each pod tells under which hold it was made. The mark `stopping` with this token tells that the operator has suspended the Job for the
+//! end of this hold; without the mark another client has.
+
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt;
+
+use super::instance::Instance;
+use crate::api::{JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION};
+
+/// The grace period of pods that name none.
+const DEFAULT_GRACE: Duration = Duration::from_secs(30);
+/// Without another controller's name here, the Job controller of Kubernetes looks after a Job.
+const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
+/// Labels by which a queueing system takes a Job over.
+const QUEUE_LABELS: [&str; 2] = ["kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/prebuilt-workload-name"];
+
+/// How far a Job is under one hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobState {
+    /// It does not exist any more, or is being deleted.
+    Gone,
+    /// It is suspended, and was not started under this hold yet.
+    Waiting,
+    /// It is not suspended.
+    Running,
+    /// The operator has suspended it for the end of this hold.
+    Stopped {
+        /// The Job controller says so, too: it starts no more pods.
+        acknowledged: bool,
+    },
+    /// Another client has suspended it after it was started under this hold.
+    SuspendedByOther {
+        /// The Job controller says so, too.
+        acknowledged: bool,
+    },
+    /// It is complete, or has failed.
+    Finished {
+        /// So many pods as it counts have been seen to end under this hold, so none is unknown.
+        complete: bool,
+    },
+}
+
+/// What is known of the pods of a Job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobPods {
+    /// One of them runs.
+    pub running: bool,
+    /// Why it is not known whether one of them runs.
+    pub doubt: Option<String>,
+    /// So many of this hold have ended.
+    pub ended: usize,
+}
+
+/// Everything about a Job that the verdict on its hold depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobEvidence {
+    /// The Job.
+    pub state: JobState,
+    /// One of its pods runs.
+    pub running: bool,
+    /// Why it is not known whether one of its pods runs.
+    pub doubt: Option<String>,
+    /// How long its pods may take to end.
+    pub grace: Duration,
+}
+
+impl JobEvidence {
+    /// Of this Job, which may be gone, under the hold with this token.
+    #[must_use]
+    pub fn of(job: Option<&Job>, pods: JobPods, token: i64) -> Self {
+        let grace = job.and_then(|job| job.spec.as_ref()).map_or(DEFAULT_GRACE, grace);
+        Self { state: state(job, token, pods.ended), running: pods.running, doubt: pods.doubt, grace }
+    }
+
+    /// Nothing more will be learned of its pods: none is known to run, and none is to come.
+    #[must_use]
+    pub const fn is_settled(&self) -> bool {
+        let starts_none = match self.state {
+            JobState::Gone | JobState::Finished { .. } => true,
+            JobState::Stopped { acknowledged } | JobState::SuspendedByOther { acknowledged } => acknowledged,
+            JobState::Waiting | JobState::Running => false,
+        };
+        starts_none && !self.running
+    }
+}
+
+/// Why a claim cannot have the lock for its Job.
+#[derive(Clone, Debug, PartialEq, Eq, displaydoc::Display)]
+#[expect(missing_docs, reason = "a message shows what its fields are")]
+pub enum UnfitJob {
+    /// Job {job} does not exist
+    NoJob { job: String },
+    /// Job {job} is another one than spec.claim.jobUID names. Create a claim for this one
+    OtherJob { job: String },
+    /// Job {job} is being deleted
+    Deleted { job: String },
+    /// Job {job} has finished
+    Finished { job: String },
+    /// Controller {by} manages Job {job} (spec.managedBy), so the operator does not start it
+    Managed { job: String, by: String },
+    /// A queueing system manages Job {job} (label {label}), so the operator does not start it. Remove the label or the
+    /// lock, or run the command under redlock run
+    Queued { job: String, label: String },
+    /// {kind} {name} controls Job {job}, so the operator does not start it. Only Jobs of CronJobs and Jobs without an
+    /// owner can be started by their lock
+    Owned { job: String, kind: String, name: String },
+    /// Job {job} is not suspended, so its pods run without the lock. The operator leaves it alone. Create the Job with
+    /// spec.suspend: true
+    NotSuspended { job: String },
+    /// Job {job} is suspended, and the Job controller has not confirmed that yet
+    NotConfirmed { job: String },
+    /// Pods of Job {job} still run. The lock can be granted when they have ended
+    PodsRun { job: String },
+}
+
+/// Whether the operator may start this Job at all. `name`: for messages.
+pub fn may_be_started(job: &Job, name: &str) -> Result<(), UnfitJob> {
+    let job_name = || name.to_owned();
+    let spec = job.spec.as_ref();
+    if let Some(by) = spec.and_then(|spec| spec.managed_by.as_ref()).filter(|by| *by != JOB_CONTROLLER) {
+        return Err(UnfitJob::Managed { job: job_name(), by: by.clone() });
+    }
+    if let Some(label) = QUEUE_LABELS.into_iter().find(|label| job.labels().contains_key(*label)) {
+        return Err(UnfitJob::Queued { job: job_name(), label: label.to_owned() });
+    }
+    let is_foreign = |owner: &&OwnerReference| owner.controller == Some(true) && owner.kind != "CronJob";
+    if let Some(owner) = job.owner_references().iter().find(is_foreign) {
+        return Err(UnfitJob::Owned { job: job_name(), kind: owner.kind.clone(), name: owner.name.clone() });
+    }
+    Ok(())
+}
+
+/// Whether the lock can be granted for this Job. `uid` is the one that the claim asks for; `running`: one of its pods runs.
+pub fn fit(job: Option<&Job>, name: &str, uid: Option<&str>, running: bool) -> Result<(), UnfitJob> {
+    let job_name = || name.to_owned();
+    let Some(job) = job else { return Err(UnfitJob::NoJob { job: job_name() }) };
+    if uid.is_some() && job.metadata.uid.as_deref() != uid {
+        return Err(UnfitJob::OtherJob { job: job_name() });
+    }
+    if job.metadata.deletion_timestamp.is_some() {
+        return Err(UnfitJob::Deleted { job: job_name() });
+    }
+    if is_finished(job) {
+        return Err(UnfitJob::Finished { job: job_name() });
+    }
+    may_be_started(job, name)?;
+    if !is_suspended(job) {
+        return Err(UnfitJob::NotSuspended { job: job_name() });
+    }
+    if !is_at_rest(job) {
+        return Err(UnfitJob::NotConfirmed { job: job_name() });
+    }
+    if running { Err(UnfitJob::PodsRun { job: job_name() }) } else { Ok(()) }
+}
+
+/// Puts together what is known of the pods of a Job, each with the token that it was made with. A pod in doubt that was made under another
+/// hold has had its time: that hold has run out.
+pub fn pods(seen: impl IntoIterator<Item = (Option<i64>, Instance)>, token: i64) -> JobPods {
+    let mut pods = JobPods::default();
+    for (made_with, instance) in seen {
+        match instance {
+            Instance::Running => pods.running = true,
+            Instance::Terminated => pods.ended += usize::from(made_with == Some(token)),
+            Instance::Doubt(why) if made_with.is_none_or(|made_with| made_with == token) => pods.doubt = Some(why),
+            Instance::Doubt(_) => {}
+        }
+    }
+    pods
+}
+
+/// Whether the Job is complete or has failed.
+#[must_use]
+pub fn is_finished(job: &Job) -> bool {
+    has_condition(job, "Complete") || has_condition(job, "Failed")
+}
+
+/// Whether its specification says so.
+#[must_use]
+pub fn is_suspended(job: &Job) -> bool {
+    job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true)
+}
+
+/// Whether the Job controller has seen that it is suspended, and counts no active pod. Then its template may be changed.
+#[must_use]
+pub fn is_at_rest(job: &Job) -> bool {
+    let active = job.status.as_ref().and_then(|status| status.active).unwrap_or(0);
+    is_suspended(job) && has_condition(job, "Suspended") && active == 0
+}
+
+/// The token on its pod template.
+#[must_use]
+pub fn template_token(job: &Job) -> Option<i64> {
+    let template = job.spec.as_ref()?.template.metadata.as_ref()?;
+    template.annotations.as_ref()?.get(JOB_TOKEN_ANNOTATION)?.parse().ok()
+}
+
+/// The token of the hold for whose end the operator has suspended it.
+#[must_use]
+pub fn stopping_token(job: &Job) -> Option<i64> {
+    job.annotations().get(JOB_STOPPING_ANNOTATION)?.parse().ok()
+}
+
+fn state(job: Option<&Job>, token: i64, ended: usize) -> JobState {
+    let Some(job) = job.filter(|job| job.metadata.deletion_timestamp.is_none()) else { return JobState::Gone };
+    let acknowledged = is_at_rest(job);
+    match () {
+        () if is_finished(job) => JobState::Finished { complete: counted(job.status.as_ref()) <= ended },
+        () if !is_suspended(job) => JobState::Running,
+        () if stopping_token(job) == Some(token) => JobState::Stopped { acknowledged },
+        () if template_token(job) == Some(token) => JobState::SuspendedByOther { acknowledged },
+        () => JobState::Waiting,
+    }
+}
+
+/// So many pods the Job has counted as ended, of all of its holds. It counts each pod once, also one that was deleted by force; those that
+/// it has deleted itself, because it was suspended, it does not count.
+fn counted(status: Option<&JobStatus>) -> usize {
+    let of = |count: Option<i32>| usize::try_from(count.unwrap_or(0)).unwrap_or(0);
+    status.map_or(0, |status| of(status.succeeded) + of(status.failed))
+}
+
+fn grace(spec: &JobSpec) -> Duration {
+    let seconds = spec.template.spec.as_ref().and_then(|pod| pod.termination_grace_period_seconds);
+    seconds.and_then(|seconds| u64::try_from(seconds).ok()).map_or(DEFAULT_GRACE, Duration::from_secs)
+}
+
+fn has_condition(job: &Job, wanted: &str) -> bool {
+    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == wanted && condition.status == "True")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A Job that holds the lock with token 7. `status` has its conditions that are true.
+fn job(suspend: bool, template: Option<&str>, stopping: Option<&str>, conditions: &[&str]) -> Job {
+    let annotations = |value: Option<&str>, name: &str| value.map(|value| json!({name: value}));
+    let conditions: Vec<_> = conditions.iter().map(|name| json!({"type": name, "status": "True"})).collect();
+    serde_json::from_value(json!({
+        "metadata": {"name": "j", "uid": "u", "annotations": annotations(stopping, JOB_STOPPING_ANNOTATION)},
+        "spec": {"suspend": suspend, "template": {"metadata": {"annotations": annotations(template, JOB_TOKEN_ANNOTATION)},
+            "spec": {"containers": [], "terminationGracePeriodSeconds": 5}}},
+        "status": {"conditions": conditions, "succeeded": 1, "failed": 1}
+    }))
+    .unwrap()
+}
+
+fn with(job: Job, extra: Value) -> Job {
+    let mut value = serde_json::to_value(job).unwrap();
+    for (part, fields) in extra.as_object().unwrap() {
+        for (name, field) in fields.as_object().unwrap() {
+            value[part][name] = field.clone();
+        }
+    }
+    serde_json::from_value(value).unwrap()
+}
+
+fn state_of(job: &Job, ended: usize) -> JobState {
+    JobEvidence::of(Some(job), JobPods { ended, ..JobPods::default() }, 7).state
+}
+
+#[test]
+fn who_has_suspended_a_job_is_told_by_its_marks() {
+    let (at_rest, none): (&[&str], &[&str]) = (&["Suspended"], &[]);
+    assert_eq!(state_of(&job(true, None, None, at_rest), 0), JobState::Waiting);
+    assert_eq!(state_of(&job(true, Some("6"), Some("6"), at_rest), 0), JobState::Waiting, "of an earlier hold");
+    assert_eq!(state_of(&job(false, Some("7"), None, none), 0), JobState::Running);
+    let stopped = |conditions| state_of(&job(true, Some("7"), Some("7"), conditions), 0);
+    assert_eq!(stopped(none), JobState::Stopped { acknowledged: false });
+    assert_eq!(stopped(at_rest), JobState::Stopped { acknowledged: true });
+    // Stopped before it was started: no late start can land, and the hold can end.
+    assert_eq!(state_of(&job(true, None, Some("7"), at_rest), 0), JobState::Stopped { acknowledged: true });
+    assert_eq!(state_of(&job(true, Some("7"), None, none), 0), JobState::SuspendedByOther { acknowledged: false });
+}
+
+#[test]
+fn a_finished_job_is_complete_when_as_many_pods_were_seen_to_end_as_it_counts() {
+    for condition in ["Complete", "Failed"] {
+        let finished = job(false, Some("7"), None, &[condition]);
+        assert_eq!(state_of(&finished, 2), JobState::Finished { complete: true });
+        assert_eq!(state_of(&finished, 1), JobState::Finished { complete: false }, "one that it counts is not known");
+    }
+    let deleted =
+        with(job(false, Some("7"), None, &[]), json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+    assert_eq!(state_of(&deleted, 9), JobState::Gone);
+    assert_eq!(JobEvidence::of(None, JobPods::default(), 7).state, JobState::Gone);
+}
+
+#[test]
+fn pods_of_an_earlier_hold_are_in_nobodys_way_unless_they_run() {
+    let doubt = || Instance::Doubt("lost".into());
+    let seen = |pods: Vec<(Option<i64>, Instance)>| super::pods(pods, 7);
+    assert_eq!(seen(vec![(Some(6), doubt())]), JobPods::default());
+    assert_eq!(seen(vec![(Some(7), doubt())]).doubt.as_deref(), Some("lost"));
+    assert_eq!(seen(vec![(None, doubt())]).doubt.as_deref(), Some("lost"), "it does not say of which hold it is");
+    assert!(seen(vec![(Some(6), Instance::Running)]).running);
+    let ended = vec![(Some(6), Instance::Terminated), (Some(7), Instance::Terminated), (None, Instance::Terminated)];
+    assert_eq!(seen(ended).ended, 1);
+}
+
+#[test]
+fn a_job_is_settled_when_no_pod_of_it_runs_and_none_is_to_come() {
+    let settled = |state, running| JobEvidence { state, running, doubt: None, grace: Duration::ZERO }.is_settled();
+    assert!(settled(JobState::Gone, false) && settled(JobState::Stopped { acknowledged: true }, false));
+    assert!(!settled(JobState::Gone, true) && !settled(JobState::Stopped { acknowledged: true }, true));
+    assert!(!settled(JobState::Stopped { acknowledged: false }, false), "the Job controller may still start one");
+    assert!(!settled(JobState::Running, false) && !settled(JobState::Waiting, false));
+}
+
+#[test]
+fn only_a_job_that_rests_and_that_no_other_controller_manages_is_started() {
+    let rests = || job(true, None, None, &["Suspended"]);
+    let check = |job: &Job| fit(Some(job), "ns/j", Some("u"), false);
+    assert_eq!(check(&rests()), Ok(()));
+    let said = |job: Job| check(&job).unwrap_err().to_string();
+    assert!(said(job(false, None, None, &[])).contains("suspend: true"));
+    assert!(said(job(true, None, None, &[])).contains("not confirmed"));
+    assert!(said(with(rests(), json!({"status": {"active": 1}}))).contains("not confirmed"));
+    assert!(said(job(true, None, None, &["Suspended", "Failed"])).contains("has finished"));
+    assert!(said(with(rests(), json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}))).contains("managedBy"));
+    assert_eq!(check(&with(rests(), json!({"spec": {"managedBy": JOB_CONTROLLER}}))), Ok(()));
+    assert!(
+        said(with(rests(), json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}}))).contains("queue-name")
+    );
+    let owner = |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "o", "uid": "o", "controller": true}]);
+    assert!(said(with(rests(), json!({"metadata": {"ownerReferences": owner("JobSet")}}))).contains("JobSet o"));
+    assert_eq!(check(&with(rests(), json!({"metadata": {"ownerReferences": owner("CronJob")}}))), Ok(()));
+    assert!(matches!(fit(Some(&rests()), "ns/j", Some("v"), false), Err(UnfitJob::OtherJob { .. })));
+    assert!(matches!(fit(Some(&rests()), "ns/j", None, true), Err(UnfitJob::PodsRun { .. })));
+    assert!(matches!(fit(None, "ns/j", None, false), Err(UnfitJob::NoJob { .. })));
+}

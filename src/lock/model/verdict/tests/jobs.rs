@@ -1,0 +1,98 @@
+//! The hold of a Job: it is stopped before its hold ends, and only death that is known ends a hold at once.
+
+use std::time::Duration;
+
+use super::*;
+use crate::lock::model::job::{JobEvidence, JobState};
+
+const RUNNING: JobState = JobState::Running;
+const GONE: JobState = JobState::Gone;
+
+fn job(state: JobState, running: bool, doubt: Option<&str>) -> Liveness {
+    let grace = Duration::from_secs(20);
+    Liveness::Job(JobEvidence { state, running, doubt: doubt.map(str::to_owned), grace })
+}
+
+fn claim(extra: serde_json::Value, status: serde_json::Value) -> DistributedLock {
+    let mut object = serde_json::to_value(lock(json!({"key": "k", "claim": {"jobName": "j"}}), false)).unwrap();
+    for (name, value) in extra.as_object().unwrap() {
+        object["spec"][name] = value.clone();
+    }
+    for (name, value) in status.as_object().unwrap() {
+        object["status"][name] = value.clone();
+    }
+    serde_json::from_value(object).unwrap()
+}
+
+fn held() -> DistributedLock {
+    claim(json!({}), json!({}))
+}
+
+/// Stopped `seconds` before now; its ttl is 10s, and the grace period of its pods 20s.
+fn stopping(seconds: u32) -> DistributedLock {
+    let since = format!("2026-01-01T00:00:{:02}.000Z", 60 - seconds);
+    claim(json!({}), json!({"stopping": {"since": since, "reason": "MaxHoldReached", "message": "too long"}}))
+}
+
+#[test]
+fn a_job_keeps_its_lock_while_it_may_have_pods() {
+    for (state, running) in [(RUNNING, false), (RUNNING, true), (JobState::Waiting, false), (GONE, true)] {
+        assert_eq!(judge(&held(), &job(state, running, None)), Verdict::Keep, "{state:?}");
+    }
+    assert_eq!(judge(&held(), &job(JobState::Finished { complete: false }, true, None)), Verdict::Keep);
+}
+
+#[test]
+fn a_finished_job_frees_its_lock_at_once_only_when_each_of_its_pods_is_known_to_have_ended() {
+    let judged = |complete| judge(&held(), &job(JobState::Finished { complete }, false, None));
+    assert!(matches!(judged(true), Verdict::Release(HeldReason::Released, _)));
+    assert!(matches!(judged(false), Verdict::LetExpire(HeldReason::Released, _)));
+    assert!(matches!(judge(&held(), &job(GONE, false, None)), Verdict::LetExpire(HeldReason::HolderGone, _)));
+    let in_doubt = job(JobState::Finished { complete: true }, false, Some("node away"));
+    assert!(matches!(judge(&held(), &in_doubt), Verdict::LetExpire(HeldReason::HolderGone, _)));
+}
+
+#[test]
+fn a_job_is_stopped_before_its_hold_runs_out() {
+    let judged = |lock: &DistributedLock, liveness| match judge(lock, &liveness) {
+        Verdict::Stop(reason, _) => reason,
+        verdict => panic!("{verdict:?}"),
+    };
+    assert_eq!(judged(&held(), job(RUNNING, true, Some("node away"))), HeldReason::HolderGone);
+    assert_eq!(
+        judged(&held(), job(JobState::SuspendedByOther { acknowledged: true }, true, None)),
+        HeldReason::Released
+    );
+    let halted = job(JobState::Stopped { acknowledged: true }, true, None);
+    assert_eq!(judged(&held(), halted), HeldReason::HolderGone, "the status write that was to follow is missing");
+    for (spec, reason) in [("maxHold", HeldReason::MaxHoldReached), ("suspend", HeldReason::Suspended)] {
+        let value = if spec == "maxHold" { json!("30s") } else { json!(true) };
+        let mut extra = json!({});
+        extra[spec] = value;
+        assert_eq!(judged(&claim(extra, json!({})), job(RUNNING, true, None)), reason);
+    }
+}
+
+#[test]
+fn a_stopped_job_has_its_lock_until_its_pods_have_ended_for_their_grace_period_and_one_ttl_at_most() {
+    let stopped = |running| job(JobState::Stopped { acknowledged: true }, running, None);
+    assert_eq!(judge(&stopping(29), &stopped(true)), Verdict::Keep);
+    assert!(matches!(judge(&stopping(30), &stopped(true)), Verdict::LetExpire(HeldReason::MaxHoldReached, _)));
+    assert!(matches!(judge(&stopping(1), &stopped(false)), Verdict::LetExpire(HeldReason::MaxHoldReached, _)));
+    let unconfirmed = job(JobState::Stopped { acknowledged: false }, false, None);
+    assert_eq!(judge(&stopping(1), &unconfirmed), Verdict::Keep, "the Job controller may still start a pod");
+    // The doubt for which it was stopped does not keep it from ending.
+    let in_doubt = job(JobState::Stopped { acknowledged: true }, false, Some("node away"));
+    assert!(matches!(judge(&stopping(1), &in_doubt), Verdict::LetExpire(..)));
+}
+
+#[test]
+fn min_hold_and_the_holders_word_mean_the_same_for_a_job() {
+    let finished = job(JobState::Finished { complete: true }, false, None);
+    assert_eq!(judge(&claim(json!({"minHold": "2m"}), json!({})), &finished), Verdict::Keep);
+    let in_doubt = job(RUNNING, true, Some("node away"));
+    assert_eq!(judge(&claim(json!({"minHold": "2m"}), json!({})), &in_doubt), Verdict::Keep);
+    let mut released = claim(json!({}), json!({"fencingToken": 7}));
+    released.metadata.annotations = Some([(RELEASE_ANNOTATION.to_owned(), "7".to_owned())].into());
+    assert!(matches!(judge(&released, &job(RUNNING, true, None)), Verdict::Release(HeldReason::Released, _)));
+}

@@ -1,0 +1,111 @@
+//! Jobs of one scheduled time in several clusters: two installations of the operator, each for one namespace, share masters.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use crate::{
+    bench::Bench,
+    masters::Masters,
+    operators,
+    pods::{container_security, pod_security},
+    poll, quorums,
+    record::Recorder,
+    suite_tenants::installations::{install, uninstall},
+};
+
+const MAX_TTL: Duration = Duration::from_secs(6);
+/// A scheduled time comes each minute. The first one may see only one of the CronJobs, and the wait of a Job comes on top.
+const LIMIT: Duration = Duration::from_secs(240);
+/// Jobs that have been seen, by name, and whether each was started.
+type Started = BTreeMap<String, bool>;
+
+pub(crate) async fn a_cron_job_in_two_clusters_runs_in_one_of_them(bench: Bench) -> anyhow::Result<()> {
+    bench.cluster.deploy_with(&[&format!("leaveOutNamespaces={{{}}}", bench.namespace)]).await?;
+    operators::all_available(&bench.cluster).await?;
+    let result = side_by_side(&bench).await;
+    // Whatever came of it, one installation looks after everything again.
+    let _gone = uninstall(&bench).await;
+    bench.cluster.deploy().await?;
+    operators::all_available(&bench.cluster).await?;
+    let ready = quorums::default_is_ready(&bench.cluster).await;
+    result.and(ready)
+}
+
+async fn side_by_side(bench: &Bench) -> anyhow::Result<()> {
+    install(bench, &["jobs.enabled=true", "defaultQuorum.create=false"]).await?;
+    let masters = Masters::start(bench, 3).await?;
+    let addresses: Vec<_> = (0..3).map(|index| masters.address(index)).collect();
+    bench
+        .beside("cluster", async |other| {
+            let (one, two) =
+                (masters.manifest("q", 0, &addresses, MAX_TTL), masters.manifest("q", 0, &addresses, MAX_TTL));
+            let _quorums = (masters.ready(bench, one).await?, masters.ready(other, two).await?);
+            let seen = [jobs_of(bench).await?, jobs_of(other).await?];
+            for cluster in [bench, other] {
+                cluster.create::<CronJob>(cron_job(cluster)).await?;
+            }
+            let (here, there) =
+                poll::until(LIMIT, "a scheduled time was dealt with in both clusters", async || both(&seen)).await?;
+            ensure!(here != there, "of one scheduled time: started here {here}, there {there}");
+            // In no minute both have run.
+            let (here, there) = (started(&seen[0]), started(&seen[1]));
+            let twice: Vec<_> = here.iter().filter(|(name, ran)| **ran && there.get(*name) == Some(&true)).collect();
+            ensure!(twice.is_empty(), "in both clusters: {twice:?}");
+            Ok(())
+        })
+        .await
+}
+
+async fn jobs_of(bench: &Bench) -> anyhow::Result<Recorder<Job>> {
+    Recorder::labelled(bench.api(), "app=nightly").await
+}
+
+/// Every minute, at most once in both clusters. What waited in vain goes.
+fn cron_job(bench: &Bench) -> Value {
+    json!({
+        "metadata": {"name": "nightly"},
+        "spec": {"schedule": "* * * * *", "concurrencyPolicy": "Allow", "jobTemplate": {
+            "metadata": {"labels": {"app": "nightly"}, "annotations": {
+                "redlock-operator.io/lock": "nightly/{job}", "redlock-operator.io/quorum": "q", "redlock-operator.io/ttl": "4s",
+                "redlock-operator.io/min-hold": "50s", "redlock-operator.io/wait-timeout": "15s",
+                "redlock-operator.io/on-wait-timeout": "Delete"}},
+            "spec": {"suspend": true, "template": {"spec": {
+                "restartPolicy": "Never", "automountServiceAccountToken": false, "securityContext": pod_security(),
+                "containers": [{"name": "main", "image": bench.cluster.redis_image, "imagePullPolicy": "IfNotPresent",
+                    "command": ["true"], "securityContext": container_security()}]}}}}},
+    })
+}
+
+/// Of each Job that was seen, whether it was ever started.
+fn started(seen: &Recorder<Job>) -> Started {
+    let mut jobs = Started::new();
+    for version in seen.versions() {
+        let runs = version.object.spec.as_ref().and_then(|spec| spec.suspend) != Some(true);
+        *jobs.entry(version.object.name_any()).or_default() |= runs;
+    }
+    jobs
+}
+
+/// Whether a Job has come to its end: complete, or gone.
+fn is_over(seen: &Recorder<Job>, name: &str) -> bool {
+    let versions = seen.versions();
+    let last = versions.iter().rfind(|version| version.object.name_any() == name);
+    last.is_some_and(|last| {
+        let conditions =
+            last.object.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        last.gone || conditions.iter().any(|it| it.type_ == "Complete" && it.status == "True")
+    })
+}
+
+/// The first scheduled time that both have seen to its end, and whether each has run its Job.
+fn both(seen: &[Recorder<Job>; 2]) -> anyhow::Result<Option<(bool, bool)>> {
+    let (here, there) = (started(&seen[0]), started(&seen[1]));
+    let name = here.keys().find(|name| there.contains_key(*name) && seen.iter().all(|seen| is_over(seen, name)));
+    let Some(name) = name else { return Ok(None) };
+    let of = |jobs: &Started| jobs.get(name).copied().context("it was there a moment ago");
+    Ok(Some((of(&here)?, of(&there)?)))
+}

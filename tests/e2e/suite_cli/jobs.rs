@@ -1,0 +1,375 @@
+//! Jobs that run under a lock by an annotation, or by a claim that names them.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use kube::{ResourceExt, api::ListParams};
+use redlock_operator::api::DistributedLock;
+use serde_json::{Value, json};
+
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, is_held, message_of, reason_of, status, token},
+    operators,
+    pods::{container_security, pod_security},
+    poll,
+    record::{Recorder, Version},
+};
+
+const TTL: Duration = Duration::from_secs(4);
+/// From the start of a Job to the end of its pod's work, with the pull of nothing.
+const JOB_LIMIT: Duration = Duration::from_secs(60);
+
+type JobVersion = Version<Job>;
+
+/// A suspended Job with these annotations below `redlock-operator.io/`, whose pod runs this script with its token in `TOKEN`.
+fn job(bench: &Bench, name: &str, annotations: &[(&str, &str)], script: &str) -> Value {
+    let annotations: serde_json::Map<_, _> =
+        annotations.iter().map(|(name, value)| (format!("redlock-operator.io/{name}"), json!(value))).collect();
+    let token = json!({"fieldRef": {"fieldPath": "metadata.annotations['redlock-operator.io/token']"}});
+    json!({
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"suspend": true, "backoffLimit": 4, "template": {"metadata": {"labels": {"job": name}}, "spec": {
+            "restartPolicy": "Never", "terminationGracePeriodSeconds": 6, "automountServiceAccountToken": false,
+            "securityContext": pod_security(),
+            "containers": [{"name": "main", "image": bench.cluster.redis_image, "imagePullPolicy": "IfNotPresent",
+                "command": ["sh", "-c", script], "env": [{"name": "TOKEN", "valueFrom": token}],
+                "securityContext": container_security()}]}}},
+    })
+}
+
+fn is_suspended(job: &Job) -> bool {
+    job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true)
+}
+
+fn has(job: &Job, condition: &str) -> bool {
+    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|it| it.type_ == condition && it.status == "True")
+}
+
+fn template_token(job: &Job) -> Option<i64> {
+    let metadata = job.spec.as_ref()?.template.metadata.as_ref()?;
+    metadata.annotations.as_ref()?.get("redlock-operator.io/token")?.parse().ok()
+}
+
+/// The claims of a Job.
+async fn claims(bench: &Bench, job: &str) -> anyhow::Result<Vec<DistributedLock>> {
+    let locks = bench.api::<DistributedLock>().list(&ListParams::default()).await?.items;
+    let is_of_it =
+        |lock: &DistributedLock| lock.spec.claim.as_ref().is_some_and(|claim| claim.job_name.as_deref() == Some(job));
+    Ok(locks.into_iter().filter(is_of_it).collect())
+}
+
+/// The claim of a Job, watched from its first sight.
+async fn claim_of(bench: &Bench, job: &str) -> anyhow::Result<Recorder<DistributedLock>> {
+    let found = async || Ok(claims(bench, job).await?.into_iter().next().map(|lock| lock.name_any()));
+    let name = poll::until(SOON, "the operator creates a claim for the Job", found).await?;
+    bench.record::<DistributedLock>(&name).await
+}
+
+async fn create(bench: &Bench, manifest: Value) -> anyhow::Result<Recorder<Job>> {
+    let name = manifest["metadata"]["name"].as_str().context("a Job without a name")?.to_owned();
+    bench.create::<Job>(manifest).await?;
+    bench.record::<Job>(&name).await
+}
+
+async fn pods_of(bench: &Bench, job: &str) -> anyhow::Result<Recorder<Pod>> {
+    Recorder::labelled(bench.api(), &format!("job={job}")).await
+}
+
+fn main_of(pod: &Pod) -> Option<&k8s_openapi::api::core::v1::ContainerState> {
+    pod.status.as_ref()?.container_statuses.as_ref()?.first()?.state.as_ref()
+}
+
+fn runs(version: &Version<Pod>) -> bool {
+    main_of(&version.object).is_some_and(|state| state.running.is_some())
+}
+
+/// Start and end of the container, by the kubelet, in seconds.
+fn times(pod: &Pod) -> Option<(i64, i64)> {
+    let ended = main_of(pod)?.terminated.as_ref()?;
+    Some((ended.started_at.as_ref()?.0.as_second(), ended.finished_at.as_ref()?.0.as_second()))
+}
+
+/// What the Events on a Job say, by their reason.
+async fn told(bench: &Bench, job: &str, reason: &str) -> anyhow::Result<String> {
+    let selector = format!("reportingComponent=redlock-operator,reason={reason}");
+    let arguments = [
+        "get",
+        "events",
+        "--field-selector",
+        &selector,
+        "-o",
+        "jsonpath={range .items[*]}{.involvedObject.name} {.message}\n{end}",
+    ];
+    let line = async || {
+        let text = bench.kubectl(&arguments).await?;
+        Ok(text.lines().find_map(|line| line.strip_prefix(&format!("{job} "))).map(str::to_owned))
+    };
+    poll::until(SOON, &format!("an Event {reason} about Job {job}"), line).await
+}
+
+pub(crate) async fn jobs_on_one_key_run_one_after_the_other(bench: Bench) -> anyhow::Result<()> {
+    let script = "echo token $TOKEN; sleep 4";
+    let annotations = [("lock", "reindex"), ("ttl", "4s")];
+    let mut jobs = Vec::new();
+    for name in ["first", "second", "third"] {
+        let pods = pods_of(&bench, name).await?;
+        let job = create(&bench, job(&bench, name, &annotations, script)).await?;
+        jobs.push((name, job, claim_of(&bench, name).await?, pods));
+    }
+    let (mut runs, mut tokens) = (Vec::new(), Vec::new());
+    for (name, job, claim, pods) in &jobs {
+        let complete = job.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await?;
+        let held = claim.versions().into_iter().find(|v| is_held(&v.object)).context("the claim was never held")?;
+        let token = token(&held.object)?;
+        ensure!(
+            template_token(&complete.object) == Some(token),
+            "{name}: {:?}, held with {token}",
+            template_token(&complete.object)
+        );
+        let started = pods.versions().first().context("no pod")?.at;
+        ensure!(started.since(held.at) < JOB_LIMIT && started > held.at, "{name}: a pod was there before the lock");
+        let said = bench.kubectl(&["logs", &format!("job/{name}")]).await?;
+        ensure!(said.trim() == format!("token {token}"), "{name} says {said:?}");
+        let freed = claim.until(SOON, "Finished", |v| reason_of(&v.object, "Finished") == Some("Released")).await?;
+        ensure!(status(&freed.object).holder.is_none(), "{name}: {:?}", freed.object.status);
+        bench.figures.add("Job complete: lock free after", freed.at.since(complete.at));
+        let ended = pods.versions().iter().rev().find_map(|v| times(&v.object)).context("no end of the pod")?;
+        runs.push(ended);
+        tokens.push(token);
+    }
+    ensure!(tokens.is_sorted() && tokens[0] < tokens[1] && tokens[1] < tokens[2], "{tokens:?}");
+    ensure!(runs.windows(2).all(|two| two[0].1 <= two[1].0), "the Jobs ran at the same time: {runs:?}");
+    Ok(())
+}
+
+pub(crate) async fn a_claim_that_names_a_job_starts_it(bench: Bench) -> anyhow::Result<()> {
+    let job = create(&bench, job(&bench, "by-hand", &[], "sleep 2")).await?;
+    let lock = Lock::create(
+        &bench,
+        json!({"metadata": {"name": "mine"},
+        "spec": {"key": "by-hand", "ttl": "4s", "claim": {"jobName": "by-hand"}}}),
+    )
+    .await?;
+    let held = lock.held(SOON).await?;
+    let holder = status(&held.object).holder.context("no holder")?;
+    ensure!(holder.job_name.as_deref() == Some("by-hand") && holder.identity == "by-hand", "{holder:?}");
+    job.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await?;
+    lock.recorder.until(SOON, "Finished", |v| reason_of(&v.object, "Finished") == Some("Released")).await?;
+    // One that has finished cannot be started again.
+    let again = Lock::create(
+        &bench,
+        json!({"metadata": {"name": "again"},
+        "spec": {"key": "by-hand", "ttl": "4s", "claim": {"jobName": "by-hand"}}}),
+    )
+    .await?;
+    let refused = again.reason("NoCandidate", SOON).await?;
+    ensure!(message_of(&refused.object, "Held").contains("has finished"), "{}", message_of(&refused.object, "Held"));
+    Ok(())
+}
+
+pub(crate) async fn a_job_whose_pod_is_in_doubt_runs_again_with_a_larger_token(bench: Bench) -> anyhow::Result<()> {
+    let pods = pods_of(&bench, "doubted").await?;
+    // Each pod works on until the second one has been seen: it then ends well.
+    let script = "trap 'exit 1' TERM; test -e /dev/null; i=0; while [ $i -lt 80 ]; do sleep 0.1; i=$((i+1)); done";
+    let job = create(&bench, job(&bench, "doubted", &[("lock", "doubted"), ("ttl", "4s")], script)).await?;
+    let claim = claim_of(&bench, "doubted").await?;
+    let first = claim.until(SOON, "Held", |v| is_held(&v.object)).await?;
+    let first_token = token(&first.object)?;
+    let pod = pods.until(JOB_LIMIT, "the pod runs", runs).await?;
+    let mark = claim.mark();
+    bench.kubectl(&["delete", "pod", &pod.object.name_any(), "--grace-period=0", "--force", "--wait=false"]).await?;
+    let is_stopping = |v: &Version<DistributedLock>| status(&v.object).stopping.is_some();
+    let stopping = claim.until_after(mark, SOON, "its Job is being stopped", is_stopping).await?;
+    ensure!(is_held(&stopping.object), "it is held until the Job is stopped");
+    job.until(SOON, "suspended", |v: &JobVersion| is_suspended(&v.object) && template_token(&v.object).is_some())
+        .await?;
+    let again = |v: &Version<DistributedLock>| token(&v.object).is_ok_and(|token| token > first_token);
+    let second = claim.until_after(mark, JOB_LIMIT, "held again with a larger token", again).await?;
+    let past = status(&second.object).history;
+    ensure!(past.first().is_some_and(|past| past.reason == "HolderGone"), "{past:?}");
+    ensure!(status(&second.object).transitions == 2, "{:?}", second.object.status);
+    let complete = job.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await?;
+    ensure!(template_token(&complete.object) == Some(token(&second.object)?), "another token");
+    claim.until(JOB_LIMIT, "Finished", |v| reason_of(&v.object, "Finished") == Some("Released")).await?;
+    // The pod that was in doubt has the first token only.
+    let tokens: Vec<_> = pods
+        .versions()
+        .iter()
+        .map(|v| (v.object.uid(), v.object.annotations().get("redlock-operator.io/token").cloned()))
+        .collect();
+    let of_first = tokens
+        .iter()
+        .filter(|(uid, _)| *uid == pod.object.uid())
+        .all(|(_, token)| *token == Some(first_token.to_string()));
+    let of_others = tokens
+        .iter()
+        .filter(|(uid, _)| *uid != pod.object.uid())
+        .all(|(_, token)| *token != Some(first_token.to_string()));
+    ensure!(of_first && of_others, "{tokens:?}");
+    Ok(())
+}
+
+pub(crate) async fn a_job_is_stopped_at_its_max_hold_and_keeps_the_lock_until_its_pod_has_ended(
+    bench: Bench,
+) -> anyhow::Result<()> {
+    let pods = pods_of(&bench, "long").await?;
+    // It works through four of its six seconds of grace.
+    let script = "trap 'sleep 4; exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+    let annotations = [("lock", "long"), ("ttl", "4s"), ("max-hold", "8s")];
+    let job_seen = create(&bench, job(&bench, "long", &annotations, script)).await?;
+    let claim = claim_of(&bench, "long").await?;
+    claim.until(SOON, "Held", |v| is_held(&v.object)).await?;
+    let next = create(&bench, job(&bench, "next", &[("lock", "long"), ("ttl", "4s")], "true")).await?;
+    pods.until(JOB_LIMIT, "the pod runs", runs).await?;
+    job_seen
+        .until(JOB_LIMIT, "suspended again", |v: &JobVersion| {
+            is_suspended(&v.object) && template_token(&v.object).is_some()
+        })
+        .await?;
+    let finished =
+        claim.until(JOB_LIMIT, "Finished", |v| reason_of(&v.object, "Finished") == Some("MaxHoldReached")).await?;
+    let ended = |v: &Version<Pod>| v.gone || main_of(&v.object).is_some_and(|state| state.terminated.is_some());
+    let ended = pods.until(SOON, "the container has ended", ended).await?;
+    ensure!(finished.at > ended.at, "the lock was free {:?} before the pod had ended", ended.at.since(finished.at));
+    // A validity was published for all of that time.
+    let held: Vec<_> = claim.versions().into_iter().filter(|v| is_held(&v.object)).collect();
+    let valid = held.last().and_then(|v| status(&v.object).valid_until).context("never held")?;
+    ensure!(valid.as_millis() >= held.last().map_or(0, |v| v.wall.0), "its validity ended while the pod worked");
+    next.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await?;
+    ensure!(told(&bench, "long", "LockEnded").await?.contains("stays suspended"), "the Event says what is next");
+    let last = job_seen.last()?.object;
+    ensure!(is_suspended(&last), "the Job was started again");
+    Ok(())
+}
+
+pub(crate) async fn a_job_that_waits_in_vain_is_deleted_if_it_asks_for_that(bench: Bench) -> anyhow::Result<()> {
+    let holder = Lock::create(
+        &bench,
+        json!({"metadata": {"name": "holder"},
+        "spec": {"key": "busy", "ttl": "4s", "claim": {"identity": "holder"}}}),
+    )
+    .await?;
+    holder.held(SOON).await?;
+    let waits = [("lock", "busy"), ("ttl", "4s"), ("wait-timeout", "2s")];
+    let stays = create(&bench, job(&bench, "stays", &waits, "true")).await?;
+    let goes =
+        create(&bench, job(&bench, "goes", &[&waits[..], &[("on-wait-timeout", "Delete")]].concat(), "true")).await?;
+    goes.until_gone(JOB_LIMIT).await?;
+    ensure!(told(&bench, "goes", "LockWaitTimeout").await?.contains("deletes it"), "the Event says that it is deleted");
+    ensure!(told(&bench, "stays", "LockWaitTimeout").await?.contains("stays suspended"), "the Event says what is next");
+    ensure!(is_suspended(&stays.last()?.object), "it was started without its lock");
+    // The claim of the deleted Job goes with it.
+    let none = async || Ok(claims(&bench, "goes").await?.is_empty().then_some(()));
+    poll::until(JOB_LIMIT, "the claim of the deleted Job is gone", none).await?;
+    // Without its claim the Job waits again.
+    let claim = claims(&bench, "stays").await?.pop().context("no claim")?.name_any();
+    holder.remove().await?;
+    bench.delete::<DistributedLock>(&claim).await?;
+    stays.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await.map(drop)
+}
+
+pub(crate) async fn a_job_that_others_manage_is_left_alone(bench: Bench) -> anyhow::Result<()> {
+    let annotations = [("lock", "theirs")];
+    let mut queued = job(&bench, "queued", &annotations, "true");
+    queued["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": "batch"});
+    let mut managed = job(&bench, "managed", &annotations, "true");
+    managed["spec"]["managedBy"] = json!("example.com/other");
+    let mut runs = job(&bench, "runs", &annotations, "sleep 3600");
+    runs["spec"]["suspend"] = json!(false);
+    for (name, manifest, word) in
+        [("queued", queued, "queue-name"), ("managed", managed, "managedBy"), ("runs", runs, "suspend: true")]
+    {
+        let seen = create(&bench, manifest).await?;
+        let said = told(&bench, name, "LockNotStarted").await?;
+        ensure!(said.contains(word), "{name}: {said}");
+        ensure!(claims(&bench, name).await?.is_empty(), "{name} has a claim");
+        let ours = seen.versions().into_iter().any(|v| {
+            v.object.annotations().contains_key("redlock-operator.io/stopping") || template_token(&v.object).is_some()
+        });
+        ensure!(!ours, "{name} was written to");
+    }
+    let wrong = create(&bench, job(&bench, "wrong", &[("lock", "theirs"), ("ttl", "ten")], "true")).await?;
+    ensure!(told(&bench, "wrong", "LockAnnotationInvalid").await?.contains("redlock-operator.io/ttl"), "which one");
+    bench.kubectl(&["annotate", "job", "wrong", "redlock-operator.io/ttl=4s", "--overwrite"]).await?;
+    wrong.until(JOB_LIMIT, "Complete", |v: &JobVersion| has(&v.object, "Complete")).await.map(drop)
+}
+
+pub(crate) async fn a_job_that_another_client_suspends_is_left_alone(bench: Bench) -> anyhow::Result<()> {
+    let pods = pods_of(&bench, "paused").await?;
+    let script = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+    let seen = create(&bench, job(&bench, "paused", &[("lock", "paused"), ("ttl", "4s")], script)).await?;
+    let claim = claim_of(&bench, "paused").await?;
+    pods.until(JOB_LIMIT, "the pod runs", runs).await?;
+    bench.patch("job", "paused", r#"{"spec":{"suspend":true}}"#).await?;
+    let finished = claim.until(JOB_LIMIT, "Finished", |v| reason_of(&v.object, "Finished") == Some("Released")).await?;
+    ensure!(
+        message_of(&finished.object, "Finished").contains("Another client"),
+        "{}",
+        message_of(&finished.object, "Finished")
+    );
+    ensure!(told(&bench, "paused", "LockEnded").await?.contains("Delete the claim"), "the Event says what is next");
+    ensure!(is_suspended(&seen.last()?.object), "it was started again");
+    // A person deletes the claim, and the Job runs again.
+    let mark = seen.mark();
+    bench.delete::<DistributedLock>(&finished.object.name_any()).await?;
+    let again =
+        |v: &JobVersion| !is_suspended(&v.object) && template_token(&v.object) > template_token(&finished_job(&seen));
+    seen.until_after(mark.saturating_sub(1), JOB_LIMIT, "runs again with a larger token", again).await.map(drop)
+}
+
+fn finished_job(seen: &Recorder<Job>) -> Job {
+    // The first version with a token.
+    let first = seen.versions().into_iter().find(|v| template_token(&v.object).is_some());
+    first.map(|v| v.object).unwrap_or_default()
+}
+
+pub(crate) async fn the_operator_may_change_nothing_else_of_jobs(bench: Bench) -> anyhow::Result<()> {
+    bench.create::<Job>(job(&bench, "theirs", &[("ttl", "4s")], "true")).await?;
+    let mut asks = job(&bench, "asks", &[("lock", "none"), ("on-wait-timeout", "Delete")], "true");
+    asks["spec"]["suspend"] = json!(false);
+    asks["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": "batch"});
+    bench.create::<Job>(asks).await?;
+    let operator = format!("--as=system:serviceaccount:{}:{}", bench.cluster.operator_namespace, operators::NAME);
+    let own = ["-n", bench.namespace.as_str(), operator.as_str()];
+    for (patch, expected) in [
+        (r#"{"spec":{"parallelism":3}}"#, "suspend and podReplacementPolicy"),
+        (r#"{"spec":{"backoffLimit":0}}"#, "suspend and podReplacementPolicy"),
+        (r#"{"spec":{"activeDeadlineSeconds":1}}"#, "suspend and podReplacementPolicy"),
+        (r#"{"spec":{"template":{"metadata":{"labels":{"a":"b"}}}}}"#, "pod template"),
+        (r#"{"spec":{"template":{"metadata":{"annotations":{"a":"b"}}}}}"#, "pod template"),
+        (r#"{"spec":{"template":{"spec":{"nodeSelector":{"a":"b"}}}}}"#, "pod template"),
+        (r#"{"metadata":{"annotations":{"redlock-operator.io/ttl":"9s"}}}"#, "redlock-operator.io/stopping"),
+        (r#"{"metadata":{"labels":{"a":"b"}}}"#, "labels, finalizers or owners"),
+        (r#"{"metadata":{"finalizers":["example.com/a"]}}"#, "labels, finalizers or owners"),
+    ] {
+        let arguments = [&own[..], &["patch", "job", "theirs", "--type=merge", "-p", patch]].concat();
+        let output = bench.cluster.kubectl_output(&arguments, "").await?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(!output.status.success() && said.contains(expected), "{patch}: {said}");
+    }
+    let status = r#"{"status":{"startTime":null,"failed":7}}"#;
+    let arguments =
+        [&own[..], &["patch", "job", "theirs", "--subresource=status", "--type=merge", "-p", status]].concat();
+    let output = bench.cluster.kubectl_output(&arguments, "").await?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success() && said.contains("startTime off"), "{said}");
+    for name in ["theirs", "asks"] {
+        let output = bench.cluster.kubectl_output(&[&own[..], &["delete", "job", name]].concat(), "").await?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(!output.status.success() && said.contains("may delete no Jobs"), "{name}: {said}");
+    }
+    let claim = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "x"},
+        "spec": {"key": "x", "claim": {"identity": "x"}}});
+    let output = bench.cluster.kubectl_output(&[&own[..], &["create", "-f", "-"]].concat(), &claim.to_string()).await?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success() && said.contains("claims of Jobs"), "{said}");
+    // What it needs it may do.
+    for patch in [r#"{"spec":{"suspend":false}}"#, r#"{"spec":{"suspend":true}}"#] {
+        let arguments = [&own[..], &["patch", "job", "theirs", "--type=merge", "-p", patch]].concat();
+        ensure!(bench.cluster.kubectl_output(&arguments, "").await?.status.success(), "{patch}");
+    }
+    Ok(())
+}
