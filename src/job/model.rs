@@ -15,7 +15,8 @@ use crate::lock::model::job::{UnfitJob, is_finished, is_suspended, may_be_starte
 
 /// In a key it stands for the name of the Job.
 const JOB_PLACEHOLDER: &str = "{job}";
-/// So much of the UID of a Job makes the name of its claim another one than that of an earlier Job of the same name.
+/// So many characters of the UID of a Job are in the name of its claim.
+/// An earlier Job of the same name may still have its own.
 const UID_IN_NAME: usize = 8;
 
 /// What to do about a Job.

@@ -97,16 +97,20 @@ impl<K> Shape<K> {
 struct Departed<K> {
     by_uid: HashMap<String, Arc<K>>,
     order: VecDeque<String>,
+    /// UIDs by the keys of [`Shape`].
+    lookup: Lookup<String, String>,
 }
 
 impl<K> Departed<K> {
-    fn remember(&mut self, uid: String, object: Arc<K>) {
+    fn remember(&mut self, uid: String, object: Arc<K>, keys: Vec<String>) {
+        self.lookup.set(uid.clone(), keys);
         if self.by_uid.insert(uid.clone(), object).is_none() {
             self.order.push_back(uid);
         }
         while self.order.len() > DEPARTED_CAPACITY {
             if let Some(oldest) = self.order.pop_front() {
                 self.by_uid.remove(&oldest);
+                self.lookup.set(oldest, Vec::new());
             }
         }
     }
@@ -171,7 +175,11 @@ impl<K: Kind> Cache<K> {
         let cache = Self {
             store: writer.as_reader(),
             unreadable: Arc::default(),
-            departed: Arc::new(Mutex::new(Departed { by_uid: HashMap::new(), order: VecDeque::new() })),
+            departed: Arc::new(Mutex::new(Departed {
+                by_uid: HashMap::new(),
+                order: VecDeque::new(),
+                lookup: Lookup::default(),
+            })),
             lookup: Arc::default(),
             changes: broadcast::channel(CHANGES_CAPACITY).0,
             interruptions: Arc::default(),
@@ -179,9 +187,9 @@ impl<K: Kind> Cache<K> {
         (cache.clone(), Follower::new(cache, writer, shape))
     }
 
-    fn remember_departed(&self, object: &Arc<K>) {
+    fn remember_departed(&self, object: &Arc<K>, keys: Vec<String>) {
         if let Some(uid) = object.meta().uid.clone() {
-            self.departed.lock().remember(uid, object.clone());
+            self.departed.lock().remember(uid, object.clone(), keys);
         }
     }
 
@@ -246,10 +254,11 @@ impl<K: Kind> Cache<K> {
         self.departed.lock().by_uid.get(uid).cloned()
     }
 
-    /// The last states of all objects that were seen to be deleted and that `is_meant` accepts.
-    pub fn departed_where(&self, is_meant: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+    /// The last states of the objects with this key that were seen to be deleted.
+    pub fn departed_under(&self, key: &str) -> Vec<Arc<K>> {
         let departed = self.departed.lock();
-        departed.by_uid.values().filter(|object| is_meant(object)).cloned().collect()
+        let found = departed.lookup.under(&key.to_owned());
+        found.iter().filter_map(|uid| departed.by_uid.get(uid)).cloned().collect()
     }
 
     /// Every object there is, then each change. A reader that falls behind is shown every object again.

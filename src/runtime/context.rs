@@ -236,7 +236,9 @@ fn slim_pod(pod: &mut Pod) {
     }
 }
 
-/// Drops what decides nothing: of the pods of a Job only their annotations and their grace period matter.
+/// Drops what decides nothing.
+///
+/// Of the pods of a Job only their annotations and their grace period matter.
 fn slim_job(job: &mut Job) {
     job.metadata.managed_fields = None;
     if let Some(pod) = job.spec.as_mut().and_then(|spec| spec.template.spec.as_mut()) {

@@ -86,6 +86,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let args = OperatorArgs {
         max_locks_per_namespace: 0,
         max_quorums_per_namespace: 0,
+        jobs: false,
         namespace,
         pod_name: name,
         listen: ([127, 0, 0, 1], 0).into(),

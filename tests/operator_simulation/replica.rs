@@ -38,6 +38,7 @@ fn arguments(name: &str) -> OperatorArgs {
     OperatorArgs {
         max_locks_per_namespace: 0,
         max_quorums_per_namespace: 0,
+        jobs: false,
         namespace: NAMESPACE.to_owned(),
         pod_name: name.to_owned(),
         listen: ([127, 0, 0, 1], 0).into(),

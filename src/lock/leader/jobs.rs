@@ -5,14 +5,17 @@
 //! decided on under an earlier hold never lands.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
+use super::store::Store;
 use crate::api::conditions::HeldReason;
 use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION, LockHolder};
+use crate::lock::model::events::LockEvent;
 use crate::lock::model::job::{is_at_rest, is_finished, is_suspended, stopping_token, template_token};
 use crate::lock::model::status::full_name;
 use crate::runtime::cache::Cache;
@@ -21,6 +24,8 @@ use crate::runtime::requests::{RequestError, request};
 
 /// So many times a Job is read again that another client changes at the same moment.
 const ATTEMPTS: usize = 5;
+/// Before the next attempt to start a Job that the API server refused to start.
+const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
 /// What became of a Job that is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +71,9 @@ impl Jobs {
         Self { client: context.client.clone(), jobs: context.jobs.clone() }
     }
 
-    /// The Job runs under the hold that the status names, or is suspended if that hold is to end, unless the cache shows that already.
+    /// Starts the Job under the hold that the status names, or suspends it if that hold is to end.
+    ///
+    /// Nothing is written if the cache shows that it is so already.
     pub(super) async fn ensure(&self, lock: &DistributedLock) -> Result<(), RequestError> {
         let Some(held) = Held::of(lock) else { return self.ensure_none(lock).await };
         let Some(job) = self.cached(&held.namespace, held.name).filter(|job| held.is(job)) else { return Ok(()) };
@@ -104,6 +111,27 @@ impl Jobs {
 
     fn cached(&self, namespace: &str, name: &str) -> Option<Arc<Job>> {
         self.jobs.as_ref()?.named(namespace, name)
+    }
+}
+
+/// Tells people that the API server does not let the operator start the Job. The claim keeps the lock, and the operator tries again after what is
+/// returned.
+pub(super) fn told(
+    store: &Store,
+    lock: &Arc<DistributedLock>,
+    started: Result<(), RequestError>,
+) -> Result<Option<Duration>, RequestError> {
+    match started {
+        Ok(()) => Ok(None),
+        Err(RequestError::Refused(error)) => {
+            let why = match *error {
+                kube::Error::Api(status) => status.message,
+                error => error.to_string(),
+            };
+            store.event(lock, LockEvent::JobNotStarted { why });
+            Ok(Some(AFTER_REFUSAL))
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -145,7 +173,7 @@ async fn suspend(client: &Client, lock: &DistributedLock, held: &Held<'_>) -> Re
     Err(RequestError::Conflict)
 }
 
-/// A lock is not kept for ever because its Job cannot be changed: the hold ends as one without a Job does.
+/// The hold of a Job that cannot be changed ends as one without a Job does.
 fn refused(lock: &DistributedLock, error: &kube::Error) -> Stopped {
     tracing::warn!(lock = %full_name(lock), %error, "the API server does not let the operator suspend the Job of this lock");
     Stopped::Refused

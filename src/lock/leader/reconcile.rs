@@ -14,7 +14,7 @@ use super::others::{self, Elsewhere};
 use super::parts::Parts;
 use super::progress::{Error, Progress, Stepped};
 use super::publication::{self, Published, SETTLE_PAUSE};
-use super::{release, seal, status, view};
+use super::{jobs, release, seal, status, view};
 use crate::api::{DistributedLock, HeldQuorum, RedisQuorum};
 use crate::lock::model::decide::{Contender, Step, View, decide};
 use crate::lock::model::orphans;
@@ -138,7 +138,7 @@ fn observe<'a>(parts: &Parts, lock: &'a DistributedLock, access: &Result<Access,
 
 /// Carries out the one next step.
 async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, Refusal>, step: Step) -> Stepped {
-    let Parts { store, members, memory, labels, jobs, .. } = parts;
+    let Parts { store, members, memory, labels, .. } = parts;
     match step {
         Step::AddFinalizer => publication::add_finalizer(store, lock).await,
         Step::RemoveFinalizer => {
@@ -169,13 +169,13 @@ async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, 
         Step::Keep(rest) => {
             let lock = status::publish_renewal(store, members, &parts.publications, lock, &rest).await?;
             labels.ensure(&lock).await?;
-            jobs.ensure(&lock).await?;
-            Ok(Progress::Done(wake(rest.wake)))
+            let started = parts.jobs.ensure(&lock).await;
+            Ok(Progress::Done(wake(jobs::told(store, &lock, started)?.or(rest.wake))))
         }
         Step::Rest(rest) => {
             let lock = status::publish(store, lock, &rest.status).await?;
             labels.ensure_none(&lock).await?;
-            jobs.ensure_none(&lock).await?;
+            parts.jobs.ensure_none(&lock).await?;
             Ok(Progress::Done(wake(rest.wake)))
         }
     }

@@ -194,8 +194,8 @@ async fn unpublish(
     let quorum_now = members.quorum_time(lock).unwrap_or(api_now);
     let ended = Draft::of(lock, api_now).ended(reason, why, quorum_now).let_go(let_go);
     // A claim ends once. Only a suspended one queues again when it is resumed, and one whose Job has to be run again.
-    let is_lost = matches!(reason, HeldReason::Expired | HeldReason::HolderGone) && job == Some(Stopped::Suspended);
-    let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended && !is_lost;
+    let runs_again = job == Some(Stopped::Suspended) && verdict::is_to_run_again(lock, reason);
+    let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended && !runs_again;
     let status = if finishes { ended.finished(reason, why) } else { ended }.finish();
     let written = store.replace_status(lock, status).await?;
     members.holds.forget(&lock.uid().unwrap_or_default());

@@ -59,6 +59,13 @@ pub enum LockEvent {
     ///
     /// To do: release with the token that the message names, if the present holder has ended its work.
     ReleaseRefused { token: i64 },
+    /// The API server did not let the operator start the Job that holds the lock: {why}. The operator tries again every 5
+    /// seconds
+    ///
+    /// When: A claim of a Job is held, and a policy or the API server refuses to start the Job.
+    ///
+    /// To do: correct what the message says, or delete the claim.
+    JobNotStarted { why: String },
     /// {message}
     ///
     /// When: The operator cannot serve the lock, for the first time for this reason.
@@ -76,6 +83,7 @@ impl LockEvent {
             Self::Ending { .. } | Self::Breaking { .. } => "LockEnding",
             Self::Lost { .. } => "LockLost",
             Self::ReleaseRefused { .. } => "ReleaseRefused",
+            Self::JobNotStarted { .. } => "JobNotStarted",
             Self::Refused { accepted, .. } => accepted,
         }
     }
@@ -85,7 +93,7 @@ impl LockEvent {
         match self {
             Self::Acquired { .. } | Self::Released { .. } | Self::Ending { .. } => EventType::Normal,
             Self::Broken { .. } | Self::LetGo { .. } | Self::Breaking { .. } | Self::Lost { .. } => EventType::Warning,
-            Self::ReleaseRefused { .. } | Self::Refused { .. } => EventType::Warning,
+            Self::ReleaseRefused { .. } | Self::JobNotStarted { .. } | Self::Refused { .. } => EventType::Warning,
         }
     }
 }

@@ -167,7 +167,10 @@ pub fn pods(seen: impl IntoIterator<Item = (Option<i64>, Instance)>, token: i64)
         match instance {
             Instance::Running => pods.running = true,
             Instance::Terminated => pods.ended += usize::from(made_with == Some(token)),
-            Instance::Doubt(why) if made_with.is_none_or(|made_with| made_with == token) => pods.doubt = Some(why),
+            // Of several reasons always the same one, so that the status stays as it is.
+            Instance::Doubt(why) if made_with.is_none_or(|made_with| made_with == token) => {
+                pods.doubt = Some(pods.doubt.map_or(why.clone(), |other| other.min(why)));
+            }
             Instance::Doubt(_) => {}
         }
     }

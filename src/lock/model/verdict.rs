@@ -111,8 +111,9 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     }
 }
 
-/// The hold of a Job is not ended before the Job is stopped: its pods may work through their grace period. Known death alone ends it at once,
-/// and only when each pod that the Job counts is known.
+/// The verdict on the hold of a Job, which is stopped before its hold ends.
+///
+/// Its pods may work through their grace period. Known death alone ends the hold at once, and only when each pod that the Job counts is known.
 fn judge_job(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence) -> Verdict {
     if let Some(stopping) = lock.status.as_ref().and_then(|status| status.stopping.as_ref()) {
         return judge_stopping(lock, evidence, job, stopping);
@@ -139,6 +140,16 @@ fn stop_first(verdict: Verdict) -> Verdict {
         Verdict::LetExpire(reason, why) => Verdict::Stop(reason, why),
         verdict => verdict,
     }
+}
+
+/// Whether a Job whose hold has ended for this reason waits for its lock again. What a person or a limit has ended, it does not, also if the hold
+/// was lost while the Job was being stopped.
+pub fn is_to_run_again(lock: &DistributedLock, reason: HeldReason) -> bool {
+    let is_loss = |reason: &str| {
+        [HeldReason::Expired, HeldReason::HolderGone, HeldReason::Suspended].iter().any(|loss| loss.as_str() == reason)
+    };
+    let stopping = lock.status.as_ref().and_then(|status| status.stopping.as_ref());
+    is_loss(reason.as_str()) && stopping.is_none_or(|stopping| is_loss(&stopping.reason))
 }
 
 /// The pods of a suspended Job have their grace period and one ttl to end. Then the hold runs out, whatever is known of them.

@@ -124,7 +124,8 @@ fn pods_of(context: &Context, owners: &[&str], is_owned: impl Fn(&Pod) -> bool) 
         let instance = instance::judge_owner(Sight { pod: Some(&pod), departed: None, node_is_lost }, now);
         (pod, instance)
     });
-    let departed = context.pods.departed_where(&is_owned).into_iter().map(|pod| {
+    let departed = owners.iter().flat_map(|owner| context.pods.departed_under(&keys::owner(owner)));
+    let departed = departed.filter(|pod| is_owned(pod)).map(|pod| {
         let instance = instance::judge_owner(Sight { departed: Some(&pod), ..Sight::default() }, now);
         (pod, instance)
     });

@@ -83,7 +83,8 @@ impl<K: Kind> Follower<K> {
         self.writer.apply_watcher_event(&Event::Delete(object.clone()));
         self.cache.lookup.lock().set(ObjectRef::from_obj(&object), Vec::new());
         let object = Arc::new(object);
-        self.cache.remember_departed(&object);
+        let keys = (self.shape.keys)(&object);
+        self.cache.remember_departed(&object, keys);
         self.cache.announce(Change::Deleted(object));
     }
 

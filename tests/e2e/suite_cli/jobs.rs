@@ -17,7 +17,6 @@ use crate::{
     record::{Recorder, Version},
 };
 
-const TTL: Duration = Duration::from_secs(4);
 /// From the start of a Job to the end of its pod's work, with the pull of nothing.
 const JOB_LIMIT: Duration = Duration::from_secs(60);
 

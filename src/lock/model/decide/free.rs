@@ -106,7 +106,7 @@ fn in_queue(
 fn patience(view: &View<'_>) -> Option<Duration> {
     let timeout = view.lock.spec.wait_timeout?.get();
     let created = view.lock.metadata.creation_timestamp.as_ref()?.0.as_millisecond();
-    // The claim of a Job queues again after a loss, and waits anew from then on.
+    // The claim of a Job queues again after a loss, and its wait counts from then on.
     let status = view.lock.status.as_ref().filter(|status| status.transitions > 0);
     let lost = status.and_then(|status| find_condition(&status.conditions, LockCondition::Held));
     let since = lost.map_or(created, |held| held.last_transition_time.0.as_millisecond().max(created));

@@ -96,3 +96,10 @@ fn min_hold_and_the_holders_word_mean_the_same_for_a_job() {
     released.metadata.annotations = Some([(RELEASE_ANNOTATION.to_owned(), "7".to_owned())].into());
     assert!(matches!(judge(&released, &job(RUNNING, true, None)), Verdict::Release(HeldReason::Released, _)));
 }
+
+#[test]
+fn a_job_runs_again_after_a_loss_and_not_after_what_a_person_or_a_limit_has_ended() {
+    assert!(is_to_run_again(&held(), HeldReason::Expired) && is_to_run_again(&held(), HeldReason::HolderGone));
+    assert!(!is_to_run_again(&held(), HeldReason::Broken) && !is_to_run_again(&held(), HeldReason::MaxHoldReached));
+    assert!(!is_to_run_again(&stopping(1), HeldReason::Expired), "it was to end for its maxHold when it was lost");
+}
