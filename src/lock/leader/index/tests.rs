@@ -137,3 +137,22 @@ fn a_heartbeat_of_a_node_concerns_nobody() {
     assert!(index.node_changed(&node("True")).is_empty());
     assert_eq!(index.node_changed(&node("Unknown")).len(), 1);
 }
+
+#[test]
+fn a_job_and_its_pods_concern_the_claims_that_name_it() {
+    let index = Index::default();
+    let mut of_job = claim("of-job", "k");
+    of_job.spec.claim = Some(crate::api::Claim { job_name: Some("j".into()), ..Default::default() });
+    changed(&index, &applied(&of_job));
+    changed(&index, &applied(&claim("free", "k2")));
+    let pod = |job: &str| -> Pod {
+        serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": "j-x", "ownerReferences":
+            [{"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": "u"}]}}))
+        .unwrap()
+    };
+    let job =
+        |name: &str| -> Job { serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": name}})).unwrap() };
+    let here = vec![LockRef::from_obj(&of_job)];
+    assert_eq!((index.pod_changed(&pod("j")), index.job_changed(&job("j"))), (here.clone(), here));
+    assert!(index.pod_changed(&pod("other")).is_empty() && index.job_changed(&job("other")).is_empty());
+}

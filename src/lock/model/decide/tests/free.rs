@@ -150,3 +150,14 @@ fn the_next_in_the_queue_is_made_ready_before_its_turn_and_nobody_behind_it() {
     assert_eq!(step(1), Step::AddFinalizer);
     assert_eq!(held_reason(&step(2)), "Queued");
 }
+
+#[test]
+fn a_claim_that_queues_again_after_a_loss_waits_from_then_on() {
+    let since = |time: &str| json!({"type": "Held", "status": "False", "reason": "NoCandidate", "message": "", "lastTransitionTime": time});
+    let lost = |time: &str| {
+        lock(json!({"spec": {"waitTimeout": "30s"}, "status": {"transitions": 1, "conditions": [since(time)]}}))
+    };
+    assert_eq!(held_reason(&decide(&view(&lost("2026-01-01T00:00:20Z")))), "WaitTimeout");
+    let recently = lost("2026-01-01T00:00:50Z");
+    assert!(matches!(decide(&view(&recently)), Step::Acquire(_)), "it was created a minute ago, and lost 10 s ago");
+}

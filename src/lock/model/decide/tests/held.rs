@@ -281,3 +281,15 @@ fn known_death_deletes_the_key_and_a_seal_that_has_run_out_is_left() {
     let ended = Verdict::Release(HeldReason::HolderGone, "its container has terminated".into());
     assert!(matches!(decide(&held_view(&over, ended, None)), Step::Free(Freed { leave_seal: false, .. })));
 }
+
+#[test]
+fn a_job_is_suspended_before_its_hold_runs_out_and_the_status_says_so() {
+    let why = || "The holder may be gone".to_owned();
+    let lock = held_lock(json!({}));
+    let step = decide(&held_view(&lock, Verdict::Stop(HeldReason::HolderGone, why()), Some(hold(WALL.0, 5_000))));
+    assert_eq!(step, Step::StopJob(HeldReason::HolderGone, why()));
+    let status = Draft::of(&lock, WALL).stopping(HeldReason::HolderGone, &why()).finish();
+    assert!(is_true(&status.conditions, LockCondition::Held) && status.stopping.is_some(), "it is held meanwhile");
+    let ended = Draft::from_status(&lock, status, WALL).ended(HeldReason::HolderGone, "", WALL).finish();
+    assert!(ended.stopping.is_none());
+}
