@@ -100,7 +100,7 @@ fn paths_of_the_agent_are_those_that_it_describes() {
     let part = between(&page, "**HTTP**", "**Metrics**");
     let described: Value = serde_json::from_str(&text("src/command/agent/openapi.json")).unwrap();
     let mut paths: Vec<_> = described["paths"].as_object().unwrap().keys().map(String::as_str).collect();
-    let of_the_agent = part.split_once("redlock agent").unwrap().1;
+    let of_the_agent = part.split_once("`redlock agent`").unwrap().1;
     let mut named: Vec<_> =
         named(of_the_agent).into_iter().filter(|name| name.starts_with('/') && *name != "/").collect();
     paths.retain(|path| *path != "/");

@@ -2,22 +2,22 @@
 
 use std::{fs, thread};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::{
     CHART, KUBE_VERSION,
     chart::{ChartValue, VALUES, all_values, values_of, yaml},
-    run_helm,
+    helm_output,
 };
 
 const AT_ONCE: usize = 4;
 
-/// What the chart renders with these values, hooks included.
+/// What the chart renders with these values, hooks included, or why it does not.
 fn render(values: &Value, name: &str) -> String {
     let file = std::env::temp_dir().join(format!("redlock-values-{}-{name}.yaml", std::process::id()));
     fs::write(&file, values.to_string()).unwrap();
     let arguments = ["template", "redlock-operator", CHART, "--namespace", "redlock-system", "--values"];
-    let text = run_helm(&[&arguments[..], &[file.to_str().unwrap()], KUBE_VERSION].concat());
+    let (_, text) = helm_output(&[&arguments[..], &[file.to_str().unwrap()], KUBE_VERSION].concat());
     fs::remove_file(file).unwrap();
     text
 }
@@ -31,13 +31,18 @@ fn without(values: &Value, path: &str) -> Value {
     values
 }
 
-/// In one of the files that give it another value than its default, the value makes a difference.
-fn has_effect(value: &ChartValue, files: &[(&str, Value, String)]) -> bool {
+/// This value, and nothing else.
+fn alone(path: &str, value: &Value) -> Value {
+    path.rsplit('.').fold(value.clone(), |inner, name| json!({name: inner}))
+}
+
+/// In one of the files that give it another value than its default, or alone, the value makes a difference.
+fn has_effect(value: &ChartValue, files: &[(&str, Value, String)], default: &str) -> bool {
     let pointer = format!("/{}", value.path.replace('.', "/"));
-    let turns = |file: &Value| file.pointer(&pointer).is_some_and(|turned| *turned != value.default);
-    let mut turning = files.iter().filter(|(_, file, _)| turns(file));
-    turning.any(|(name, file, rendered)| {
-        render(&without(file, &value.path), &format!("{name}-{}", value.path)) != *rendered
+    files.iter().any(|(name, file, rendered)| {
+        let Some(turned) = file.pointer(&pointer).filter(|turned| **turned != value.default) else { return false };
+        let name = format!("{name}-{}", value.path);
+        render(&without(file, &value.path), &name) != *rendered || render(&alone(&value.path, turned), &name) != default
     })
 }
 
@@ -48,7 +53,7 @@ fn every_value_changes_what_is_rendered() {
         .map(|name| (*name, yaml(&values_of(name))))
         .map(|(name, file)| (name, file.clone(), render(&file, name)))
         .collect();
-    let values = all_values();
+    let (values, default) = (all_values(), render(&json!({}), "default"));
     assert!(values.len() > 50, "only {} values", values.len());
     let share = values.len().div_ceil(AT_ONCE);
     let idle: Vec<String> = thread::scope(|scope| {
@@ -56,7 +61,7 @@ fn every_value_changes_what_is_rendered() {
             scope.spawn(|| {
                 share
                     .iter()
-                    .filter(|value| !has_effect(value, &files))
+                    .filter(|value| !has_effect(value, &files, &default))
                     .map(|value| value.path.clone())
                     .collect::<Vec<_>>()
             })
