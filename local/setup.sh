@@ -2,7 +2,7 @@
 # Brings what the local cluster needs onto this machine: Debian packages, and
 # Kubernetes, CoreDNS and Helm built from the Go module registry. Whatever is
 # already there is left alone, so a second run takes a second.
-# usage: setup.sh [oldest]    with `oldest` also the API server of the oldest Kubernetes that the chart supports
+# usage: setup.sh [servers]   with `servers` also the API servers of the oldest Kubernetes that the chart supports, and of the newest
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -75,11 +75,13 @@ version_flags() {
   done
 }
 
-build_oldest() {
-  local version
-  version=$(module_version k8s.io/kubernetes kube-oldest)
-  go_binary kube-apiserver-oldest "Building the API server of Kubernetes $version (some 4 minutes the first time)" . \
-    "$(version_flags "$version")" kube-oldest
+build_servers() {
+  local which version
+  for which in oldest newest; do
+    version=$(module_version k8s.io/kubernetes "kube-$which")
+    go_binary "kube-apiserver-$which" "Building the API server of Kubernetes $version (some 4 minutes the first time)" . \
+      "$(version_flags "$version")" "kube-$which"
+  done
 }
 
 build_binaries() {
@@ -101,4 +103,4 @@ need_root
 mkdir -p "$BIN" "$LOCAL/log"
 install_packages
 build_binaries
-if [[ ${1:-} == oldest ]]; then build_oldest; fi
+if [[ ${1:-} == servers ]]; then build_servers; fi

@@ -63,7 +63,7 @@ PACKAGING=${PACKAGING:-1}
 # Minutes on a fresh machine, a second afterwards.
 prepare() {
   if [[ ${CLUSTER:-local} == local ]]; then
-    if ((PACKAGING)); then "$ROOT/local/setup.sh" oldest; else "$ROOT/local/setup.sh"; fi
+    if ((PACKAGING)); then "$ROOT/local/setup.sh" servers; else "$ROOT/local/setup.sh"; fi
     if ! command -v shellcheck >/dev/null; then
       step "Installing shellcheck"
       DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends shellcheck
@@ -163,9 +163,9 @@ if ((PACKAGING)); then
   run "image, by the Dockerfile's steps" "$ROOT/local/dockerfile.sh"
   run "release folder" release
   if [[ ${CLUSTER:-local} == local ]]; then
-    run "API servers, oldest and newest" "$ROOT/local/api-servers.sh"
+    run "API servers, oldest to newest" "$ROOT/local/api-servers.sh"
   else
-    skip "API servers, oldest and newest" "they are built for the local cluster"
+    skip "API servers, oldest to newest" "they are built for the local cluster"
   fi
 else
   skip "image, release folder, API servers" "PACKAGING=0"

@@ -27,13 +27,17 @@ enum Command {
     #[command(flatten)]
     User(UserCommand),
     /// Run the operator.
+    #[command(after_help = "Example:\n  redlock operator --namespace redlock-system --pod-name redlock-operator-0")]
     Operator(Box<OperatorArgs>),
     /// Refuse while locks are held; else stop the operator and clear its finalizers.
     /// The chart runs it before an uninstall.
+    #[command(after_help = "Example:\n  redlock uninstall-check --namespace redlock-system")]
     UninstallCheck(UninstallArgs),
     /// Take a lock, see it held, and give it back (the chart's `helm test`).
+    #[command(after_help = "Example:\n  redlock lock-check --namespace shop")]
     LockCheck(LockCheckArgs),
     /// Print the CustomResourceDefinitions as YAML.
+    #[command(after_help = "Example:\n  redlock crds > crds.yaml")]
     Crds,
     /// Run a command under a lock, and end it before the lock ends.
     Run(Box<run::RunArgs>),
@@ -91,4 +95,47 @@ fn print_crds() -> anyhow::Result<()> {
 
 fn block_on(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(future)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every command that a person sees and that is no group of commands, with the words that lead to it.
+    fn leaves(command: &clap::Command, path: &str, found: &mut Vec<(String, clap::Command)>) {
+        for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
+            let path = format!("{path} {}", child.get_name());
+            match child.has_subcommands() {
+                true => leaves(child, &path, found),
+                false => found.push((path, child.clone())),
+            }
+        }
+    }
+
+    /// The words of an example, as the shell hands them on.
+    fn words(example: &str) -> Vec<String> {
+        let (_, after) = example.split_once("redlock ").unwrap();
+        let call = after.split(" > ").next().unwrap().trim_end_matches(')');
+        let call = call.replace("'stuck since noon'", "stuck").replace("\"$token\"", "42");
+        ["redlock"].into_iter().chain(call.split_whitespace()).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_help_of_every_command_has_an_example_that_it_understands() {
+        let mut found = Vec::new();
+        leaves(&Cli::command(), "redlock", &mut found);
+        assert!(found.len() >= 24, "{found:?}");
+        for (path, command) in found {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let example =
+                help.strip_prefix("Example:\n  ").unwrap_or_else(|| panic!("{path} has no example: {help:?}"));
+            assert!(example.contains(&path), "{path}: {example}");
+            Cli::try_parse_from(words(example)).unwrap_or_else(|error| panic!("{example}: {error}"));
+        }
+    }
+
+    #[test]
+    fn the_tree_of_commands_is_sound() {
+        Cli::command().debug_assert();
+    }
 }

@@ -61,6 +61,16 @@ fn links_between_pages_lead_somewhere() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+/// Lines of a page that a reader sees at a time, at least.
+const SCREEN: usize = 40;
+
+#[test]
+fn the_first_lock_comes_on_the_first_two_screens_of_the_readme() {
+    let text = fs::read_to_string(root().join("README.md")).unwrap();
+    let at = text.lines().position(|line| line.starts_with("kubectl wait --for=condition=Held")).unwrap();
+    assert!(at < 2 * SCREEN, "the first lock is held in line {at}");
+}
+
 const TESTED: &str = "<!-- tested by: ";
 const NOT_TESTED: &str = "<!-- not tested: ";
 

@@ -9,7 +9,7 @@ use super::holding::{LockArgs, Signals, block_on, take_detached};
 
 /// The lock that is taken.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Example: token=$(redlock acquire --lock shop/deploy --max-hold 30m)")]
+#[command(after_help = "Example:\n  token=$(redlock acquire --lock shop/deploy --max-hold 30m)")]
 pub struct AcquireArgs {
     #[command(flatten)]
     lock: LockArgs,

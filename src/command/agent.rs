@@ -46,7 +46,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 /// The lock, the application and where it asks.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Example: redlock agent --lock shop/reindex --listen 127.0.0.1:4040")]
+#[command(after_help = "Example:\n  redlock agent --lock shop/reindex --listen 127.0.0.1:4040")]
 #[group(id = "what", required = true, multiple = false, args = ["lock", "election"])]
 pub struct AgentArgs {
     /// The lock that the application holds when it leads: `<namespace>/<key>`.

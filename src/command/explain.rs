@@ -66,7 +66,7 @@ pub async fn run(args: LockArgs) -> anyhow::Result<()> {
         None => QuorumSight::Unknown,
     };
     let explained = chain::explain(&target.to_string(), &found.meant, &found.others, &quorum, cluster.now());
-    Printer::new(args.output).show(&explained)
+    Printer::new(args.output).show(&Explanation { lock: target.name(), ..explained })
 }
 
 /// The quorum of a lock. That it may not be read is no failure: the lock says something, too.

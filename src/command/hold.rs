@@ -7,7 +7,7 @@ use super::holding::{LockArgs, Signals, block_on, take};
 
 /// The lock that is held.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Example: redlock hold --lock shop/maintenance --max-hold 1h")]
+#[command(after_help = "Example:\n  redlock hold --lock shop/maintenance --max-hold 1h")]
 pub struct HoldArgs {
     #[command(flatten)]
     lock: LockArgs,

@@ -9,7 +9,8 @@ use kube::{Api, Client, ResourceExt};
 use tokio::time::timeout;
 
 use super::exit::OWN_ERROR;
-use super::holding::{LockName, block_on, say_release};
+use super::holding::{block_on, say_release};
+use super::target::{Named, Target};
 use crate::api::DistributedLock;
 use crate::runtime::requests::request;
 
@@ -18,11 +19,14 @@ const RELEASE: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// The hold that ends.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Example: redlock release shop/deploy --token \"$token\"")]
+#[command(after_help = "Example:\n  redlock release shop/deploy --token \"$token\"")]
 pub struct ReleaseArgs {
-    /// The lock: `<namespace>/<key>`.
+    /// The lock: `<namespace>/<key>`, or `dlock/<name>` for one object.
     #[arg(value_name = "LOCK")]
-    lock: LockName,
+    lock: String,
+    /// The namespace of `dlock/<name>`, or of a key. Default: that of the kubeconfig or pod.
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
     /// The fencing token of the hold. Another hold is left alone.
     #[arg(long, value_name = "TOKEN")]
     token: i64,
@@ -40,28 +44,32 @@ pub fn run(args: &ReleaseArgs) -> ExitCode {
 }
 
 async fn release(args: &ReleaseArgs) -> anyhow::Result<()> {
-    let (namespace, key) = args.lock.in_cluster()?;
     let client = Client::try_default().await.context("no API server was found: set KUBECONFIG, or run in a pod")?;
-    let locks: Api<DistributedLock> = Api::namespaced(client.clone(), namespace);
+    let target = Target::parse(&args.lock, args.namespace.as_deref(), client.default_namespace())?;
+    let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &target.namespace);
     let all = request(locks.list(&ListParams::default())).await?;
-    let Some(lock) = all.items.into_iter().find(|lock| has_hold(lock, key, args.token)) else {
-        bail!("lock {} is not held with token {}: it was released, or it was lost", args.lock, args.token);
+    let Some(lock) = all.items.into_iter().find(|lock| has_hold(lock, &target.lock, args.token)) else {
+        bail!("lock {target} is not held with token {}: it was released, or it was lost", args.token);
     };
     say_release(&client, &lock, args.token).await?;
-    let ended = |lock: Option<&DistributedLock>| lock.is_none_or(|lock| !has_hold(lock, key, args.token));
+    let ended = |lock: Option<&DistributedLock>| lock.is_none_or(|lock| !has_hold(lock, &target.lock, args.token));
     let name = lock.name_any();
     timeout(RELEASE, await_condition(locks, &name, ended)).await.with_context(|| {
-        format!("dlock {namespace}/{name} is not released yet: with a minHold the operator waits for its end")
+        format!("dlock {}/{name} is not released yet: with a minHold the operator waits for its end", target.namespace)
     })??;
-    eprintln!("redlock: lock {} is released", args.lock);
+    eprintln!("redlock: lock {target} is released");
     Ok(())
 }
 
 /// Whether a lock is held with this token now.
-fn has_hold(lock: &DistributedLock, key: &str, token: i64) -> bool {
+fn has_hold(lock: &DistributedLock, named: &Named, token: i64) -> bool {
     let status = lock.status.as_ref();
     let has_token = status.is_some_and(|status| status.holder.is_some() && status.fencing_token == Some(token));
-    has_token && lock.key() == key
+    let is_named = match named {
+        Named::Key(key) => lock.key() == *key,
+        Named::Object(name) => lock.name_any() == *name,
+    };
+    has_token && is_named
 }
 
 #[cfg(test)]
@@ -78,10 +86,12 @@ mod tests {
             "status": {"holder": {"identity": "ci"}, "fencingToken": 7},
         }))
         .unwrap();
-        assert!(has_hold(&lock, "deploy", 7));
-        assert!(!has_hold(&lock, "deploy", 8) && !has_hold(&lock, "other", 7));
+        let (key, name) = (|key: &str| Named::Key(key.to_owned()), |name: &str| Named::Object(name.to_owned()));
+        assert!(has_hold(&lock, &key("deploy"), 7) && has_hold(&lock, &name("deploy-x"), 7));
+        assert!(!has_hold(&lock, &key("deploy"), 8) && !has_hold(&lock, &key("other"), 7));
+        assert!(!has_hold(&lock, &name("deploy"), 7));
         let mut free = lock;
         free.status.as_mut().unwrap().holder = None;
-        assert!(!has_hold(&free, "deploy", 7));
+        assert!(!has_hold(&free, &key("deploy"), 7));
     }
 }

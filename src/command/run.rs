@@ -44,7 +44,7 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 
 /// The lock, and the command that needs it.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Example: redlock run --lock shop/reindex --ttl 10s --wait 1m -- ./reindex --all")]
+#[command(after_help = "Example:\n  redlock run --lock shop/reindex --ttl 10s --wait 1m -- ./reindex --all")]
 pub struct RunArgs {
     #[command(flatten)]
     lock: LockArgs,

@@ -37,7 +37,7 @@ impl LockArgs {
 
 /// All that competes for one key, or one object.
 struct Shown {
-    target: String,
+    target: Target,
     locks: Vec<SeenLock>,
     now: MilliTime,
 }
@@ -50,7 +50,7 @@ impl Answer for Shown {
             value
         };
         json!({
-            "lock": self.target,
+            "lock": self.target.name(),
             "held": self.locks.iter().any(SeenLock::is_held),
             "items": self.locks.iter().map(conditions).collect::<Vec<_>>(),
         })
@@ -62,7 +62,11 @@ impl Answer for Shown {
             text += &details(lock, self.now, paint);
         }
         if text.is_empty() {
-            text = format!("{} {}\n", paint.tone(Tone::Title, &self.target), paint.tone(Tone::Bad, "is not held."));
+            text = format!(
+                "{} {}\n",
+                paint.tone(Tone::Title, &self.target.to_string()),
+                paint.tone(Tone::Bad, "is not held.")
+            );
         }
         let mut table = line::titles(wide);
         self.locks.iter().for_each(|lock| table.push(line::cells(lock, self.now, wide)));
@@ -126,7 +130,7 @@ pub async fn run(args: LockArgs) -> anyhow::Result<()> {
     let cluster = Cluster::connect(&args.cluster).await?;
     let target = args.target(&cluster)?;
     let locks = list::find(&cluster, &target).await?.meant;
-    Printer::new(args.output).show(&Shown { target: target.to_string(), locks, now: cluster.now() })
+    Printer::new(args.output).show(&Shown { target, locks, now: cluster.now() })
 }
 
 /// One hold, past or present.
@@ -139,13 +143,13 @@ struct Past {
 
 /// All holds that the objects of a key remember, newest first.
 struct History {
-    target: String,
+    target: Target,
     holds: Vec<Past>,
     now: MilliTime,
 }
 
 impl History {
-    fn of(target: String, locks: &[SeenLock], now: MilliTime) -> Self {
+    fn of(target: Target, locks: &[SeenLock], now: MilliTime) -> Self {
         let mut holds = Vec::new();
         for lock in locks {
             let past = |hold: &PastHold| Past { object: lock.name_any(), hold: hold.clone(), is_present: false };
@@ -179,7 +183,7 @@ impl Answer for History {
             }
             value
         };
-        json!({"lock": self.target, "items": self.holds.iter().map(hold).collect::<Vec<_>>()})
+        json!({"lock": self.target.name(), "items": self.holds.iter().map(hold).collect::<Vec<_>>()})
     }
 
     fn text(&self, paint: Paint, wide: bool) -> String {
@@ -227,7 +231,7 @@ pub async fn history(args: LockArgs) -> anyhow::Result<()> {
     let cluster = Cluster::connect(&args.cluster).await?;
     let target = args.target(&cluster)?;
     let locks = list::find(&cluster, &target).await?.meant;
-    Printer::new(args.output).show(&History::of(target.to_string(), &locks, cluster.now()))
+    Printer::new(args.output).show(&History::of(target, &locks, cluster.now()))
 }
 
 #[cfg(test)]
@@ -235,10 +239,14 @@ mod tests {
     use super::super::seen::fake::{held, lock, now, waiting};
     use super::*;
 
+    fn target() -> Target {
+        Target::parse("shop/reindex", None, "default").unwrap()
+    }
+
     #[test]
     fn a_status_tells_the_holder_and_the_queue() {
         let locks = vec![held("a"), waiting("b", "Queued", "a has the key", Some(1))];
-        let shown = Shown { target: "shop/reindex".into(), locks, now: now() };
+        let shown = Shown { target: target(), locks, now: now() };
         let text = shown.text(Paint(false), false);
         assert!(text.starts_with("shop/reindex is held.\n  holder:      a\n  token:       42\n"), "{text}");
         assert!(text.contains("  valid until: 12:00:08 UTC (in 8.2s)\n"), "{text}");
@@ -246,8 +254,7 @@ mod tests {
         let value = shown.value();
         assert_eq!((&value["held"], &value["items"][1]["reason"]), (&json!(true), &json!("Queued")));
         assert_eq!(value["items"][0]["conditions"][1]["type"], "Held");
-        let free =
-            Shown { target: "shop/reindex".into(), locks: vec![waiting("b", "NoQuorum", "x", None)], now: now() };
+        let free = Shown { target: target(), locks: vec![waiting("b", "NoQuorum", "x", None)], now: now() };
         assert!(free.text(Paint(false), false).starts_with("shop/reindex is not held.\n"));
     }
 
@@ -256,7 +263,7 @@ mod tests {
         let past = "{spec: {key: reindex}, status: {history: [
             {identity: x, fencingToken: 7, from: 2026-01-01T10:00:00.000Z, to: 2026-01-01T10:00:30.000Z, reason: Broken, message: by ann},
             {identity: y, fencingToken: 3, to: 2026-01-01T09:00:00.000Z, reason: Released}]}}";
-        let history = History::of("shop/reindex".into(), &[lock("old", past), held("a")], now());
+        let history = History::of(target(), &[lock("old", past), held("a")], now());
         let tokens: Vec<_> = history.holds.iter().map(|past| past.hold.fencing_token).collect();
         assert_eq!(tokens, [Some(42), Some(7), Some(3)]);
         let text = history.text(Paint(false), false);
@@ -265,6 +272,6 @@ mod tests {
         let value = history.value();
         assert_eq!((&value["items"][0]["held"], value["items"][0].get("to")), (&json!(true), None));
         assert_eq!(value["items"][1]["heldForMs"], 30_000);
-        assert!(History::of("shop/x".into(), &[], now()).text(Paint(false), false).contains("never held"));
+        assert!(History::of(target(), &[], now()).text(Paint(false), false).contains("never held"));
     }
 }

@@ -51,6 +51,17 @@ impl Target {
     }
 }
 
+impl Target {
+    /// For programs: `<namespace>/<key>`, or `dlock/<name>`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match &self.lock {
+            Named::Key(key) => format!("{}/{key}", self.namespace),
+            Named::Object(name) => format!("{OBJECT}{name}"),
+        }
+    }
+}
+
 /// Whether a text is not empty and has only characters that `spec.key` may have.
 pub(super) fn is_of_key_characters(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "._:/-".contains(c))
@@ -79,6 +90,14 @@ mod tests {
 
     fn read(text: &str, flag: Option<&str>) -> Option<(String, Named)> {
         Target::parse(text, flag, "home").ok().map(|target| (target.namespace, target.lock))
+    }
+
+    #[test]
+    fn programs_get_a_name_without_words() {
+        let name = |text: &str, flag| Target::parse(text, flag, "here").unwrap().name();
+        assert_eq!(name("shop/jobs/a", None), "shop/jobs/a");
+        assert_eq!(name("jobs/a", Some("shop")), "shop/jobs/a");
+        assert_eq!(name("dlock/a", Some("shop")), "dlock/a");
     }
 
     #[test]

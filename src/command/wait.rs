@@ -85,7 +85,7 @@ impl Wanted {
 
 /// What came of it.
 struct Waited {
-    target: String,
+    target: Target,
     met: bool,
     took: Duration,
     locks: Vec<SeenLock>,
@@ -94,7 +94,7 @@ struct Waited {
 
 impl Answer for Waited {
     fn value(&self) -> Value {
-        json!({"lock": self.target, "met": self.met, "waitedMs": self.took.as_millis(),
+        json!({"lock": self.target.name(), "met": self.met, "waitedMs": self.took.as_millis(),
             "items": self.locks.iter().map(|lock| line::value(lock, self.now)).collect::<Vec<_>>()})
     }
 
@@ -136,7 +136,7 @@ pub async fn run(args: WaitArgs) -> anyhow::Result<bool> {
     };
     let took = SystemClock.boottime().since(begun);
     let locks = known.into_values().collect();
-    printer.show(&Waited { target: target.to_string(), met, took, locks, now: cluster.now() })?;
+    printer.show(&Waited { target, met, took, locks, now: cluster.now() })?;
     Ok(met)
 }
 
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn the_end_of_a_wait_says_what_was_seen() {
         let waited = |met| Waited {
-            target: "shop/reindex".into(),
+            target: Target::parse("shop/reindex", None, "").unwrap(),
             met,
             took: Duration::from_millis(1_500),
             locks: vec![held("a")],

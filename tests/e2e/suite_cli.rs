@@ -3,13 +3,17 @@
 mod acting;
 mod agents;
 mod clusters;
+mod elections;
 mod go;
 mod jobs;
+mod manifests;
+mod options;
 mod running;
 mod seeing;
 mod setting_up;
 mod steps;
 mod support;
+mod terminal;
 
 use crate::runner::{Test, tests};
 
@@ -34,9 +38,23 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere running::a_killed_run_loses_its_claim_soon_after_its_last_heartbeat,
     anywhere running::a_broken_lock_ends_its_command_while_it_is_still_valid,
     anywhere running::a_pod_runs_its_command_with_the_holder_role_alone,
+    anywhere terminal::a_person_sees_colours_and_a_pipe_does_not,
+    anywhere terminal::every_look_has_the_formats_for_programs,
+    anywhere terminal::a_person_sees_how_a_wait_goes_on,
+    anywhere terminal::a_screen_is_drawn_again_until_it_is_left,
+    anywhere terminal::a_person_is_asked_before_exclusion_is_given_up,
+    anywhere manifests::a_migration_runs_once_from_one_manifest,
+    anywhere manifests::a_cron_singleton_works_in_one_of_two_jobs,
+    anywhere manifests::one_pod_of_a_deployment_leads_from_one_manifest,
+    local manifests::a_lock_is_free_at_once_when_a_container_was_killed,
+    anywhere options::as_many_commands_run_at_a_time_as_there_are_slots,
+    anywhere options::a_claim_has_what_the_command_was_told,
+    anywhere options::a_pod_takes_locks_from_the_members_with_tokens_of_the_same_sequence,
+    anywhere options::a_release_hands_over_what_pods_hold,
     local agents::an_application_that_is_killed_gets_a_token_of_its_own,
     local agents::an_application_leads_on_without_an_api_server_and_its_successor_does_not,
     local agents::an_application_outlives_its_agent_and_leads_again,
+    anywhere elections::agents_name_the_leader_of_an_election,
     anywhere steps::a_lock_is_acquired_in_one_step_and_released_in_another,
     anywhere steps::a_lock_is_held_until_the_command_is_stopped,
     anywhere jobs::jobs_on_one_key_run_one_after_the_other,

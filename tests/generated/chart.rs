@@ -53,13 +53,13 @@ const SET_MOST: [&str; 13] = [
 ];
 
 /// Values with everything turned, switched off, as on OpenShift, and from a mirror.
-const VALUES: [&str; 4] = ["everything", "nothing", "openshift", "mirror"];
+pub(crate) const VALUES: [&str; 4] = ["everything", "nothing", "openshift", "mirror"];
 
-fn values_of(name: &str) -> String {
+pub(crate) fn values_of(name: &str) -> String {
     format!("tests/chart/{name}.yaml")
 }
 
-fn yaml(path: &str) -> Value {
+pub(crate) fn yaml(path: &str) -> Value {
     serde_yaml::from_str(&fs::read_to_string(root().join(path)).unwrap()).unwrap()
 }
 

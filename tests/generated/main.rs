@@ -7,6 +7,8 @@ mod chart;
 mod reference;
 mod rights;
 mod snippets;
+mod stability;
+mod values;
 mod versions;
 
 use std::collections::BTreeMap;

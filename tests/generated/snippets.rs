@@ -1,5 +1,6 @@
-//! The code in docs/clients.md is that of the programs that the end-to-end tests run (tests/clients), and the code in docs/go.md is
-//! compiled by the tests of the module for Go: what stands there between lines with `[snippet]` and `[end]`.
+//! The code in docs/clients.md is that of the programs that the end-to-end tests run (tests/clients), the code in docs/go.md is compiled by
+//! the tests of the module for Go, and the suite `cli` applies the manifests of docs/run.md: what stands there between lines with
+//! `[snippet]` and `[end]`.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::path::Path;
 use crate::{check, root};
 
 /// With the number of their blocks: one for each library, and one.
-const DOCUMENTS: [(&str, usize); 2] = [("docs/clients.md", 6), ("docs/go.md", 1)];
+const DOCUMENTS: [(&str, usize); 3] = [("docs/clients.md", 6), ("docs/go.md", 1), ("docs/run.md", 3)];
 const SOURCE: &str = "<!-- Code from ";
 
 /// The part of a program that is for readers.

@@ -34,7 +34,11 @@ fn the_version_is_the_same_everywhere() {
         "docs/installation.md",
         "docs/run.md",
         "docs/agent.md",
+        "docs/command.md",
         "manifests/install.yaml",
+        "manifests/samples/migration.yaml",
+        "manifests/samples/cron.yaml",
+        "manifests/samples/leader.yaml",
         "Dockerfile",
     ] {
         let text = text(page);
@@ -82,7 +86,7 @@ fn kubernetes(folder: &str) -> String {
 
 #[test]
 fn the_support_matrix_names_what_is_run() {
-    let (oldest, newest) = (kubernetes("kube-oldest"), kubernetes("kube"));
+    let (oldest, local, newest) = (kubernetes("kube-oldest"), kubernetes("kube"), kubernetes("kube-newest"));
     let chart = text(&format!("{CHART}/Chart.yaml"));
     assert!(
         chart.contains(&format!("kubeVersion: \">={oldest}.0-0\"")),
@@ -90,32 +94,9 @@ fn the_support_matrix_names_what_is_run() {
     );
     let page = text("docs/installation.md");
     assert!(page.contains(&format!("| Kubernetes | {oldest} and newer |")), "docs/installation.md");
-    assert!(page.contains(&format!("end-to-end suites on {newest};")), "docs/installation.md: {newest}");
-    assert!(page.contains(&format!("API servers of {oldest} and {newest} ")), "docs/installation.md");
+    assert!(page.contains(&format!("end-to-end suites on {local};")), "docs/installation.md: {local}");
+    assert!(page.contains(&format!("API servers of {oldest}, {local} and {newest} ")), "docs/installation.md");
     assert!(text("README.md").contains(&format!("Kubernetes {oldest} or newer")), "README.md");
-}
-
-/// Names of fields, annotations and values below the headings of docs/stability.md, as `name`.
-#[test]
-fn what_is_stable_is_all_there() {
-    let page = text("docs/stability.md");
-    let named = |name: &str| page.contains(&format!("`{name}`"));
-    for crd in api::crds() {
-        let crd = serde_json::to_value(crd).unwrap();
-        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
-        for field in schema["spec"]["properties"].as_object().unwrap().keys() {
-            assert!(named(field), "docs/stability.md does not say how stable spec.{field} is");
-        }
-    }
-    // And nothing is promised that is not there.
-    let fields: Vec<_> = api::crds().iter().map(|crd| serde_json::to_string(crd).unwrap()).collect();
-    let stable = page.split("## Stable").nth(1).and_then(|rest| rest.split("**Conditions**").next()).unwrap();
-    for name in stable.split('`').skip(1).step_by(2).filter(|name| *name != "spec" && *name != "status") {
-        assert!(
-            fields.iter().any(|text| text.contains(&format!("\"{name}\":"))),
-            "docs/stability.md: there is no {name}"
-        );
-    }
 }
 
 #[test]

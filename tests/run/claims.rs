@@ -7,7 +7,8 @@ use serde_json::json;
 use crate::{
     api::{ApiServer, NONCE, Operator, TOKEN, TTL},
     processes::{LOCK, Place, now, until},
-    servers::Servers,
+    servers::{Servers, urls},
+    shifted::WallClock,
 };
 
 fn run(place: &Place, server: &ApiServer, options: &[&str], script: &str) -> Command {
@@ -74,10 +75,10 @@ fn a_claim_that_has_to_wait_is_given_up_and_deleted() {
 }
 
 /// A client's Secret as a pod mounts it.
-pub(crate) fn secret(place: &Place, servers: &Servers) -> String {
+pub(crate) fn secret(place: &Place, ports: &[u16]) -> String {
     let folder = place.folder.join("secret");
     std::fs::create_dir(&folder).unwrap();
-    let urls = servers.urls().replace(',', "\n");
+    let urls = urls(ports).replace(',', "\n");
     let entries = [("urls", urls.as_str()), ("keyPrefix", "shop/"), ("maxTTL", "30s"), ("clockDrift", "10000ppm 2ms")];
     for (name, content) in entries.iter().chain(&[("nodeTimeout", "500ms"), ("quorum", "2"), ("fenced", "true")]) {
         std::fs::write(folder.join(name), content).unwrap();
@@ -91,7 +92,7 @@ fn the_members_tell_what_is_left_whatever_clocks_say() {
     let (server, servers, place) = (ApiServer::start(Operator::Grants, 30), Servers::start(3), Place::new());
     let renew = || servers.set(LOCK, &format!("{NONCE}{}", "f".repeat(20)), 4_000);
     renew();
-    let secret = secret(&place, &servers);
+    let secret = secret(&place, &servers.ports());
     let script = "trap '' TERM; touch ready; while :; do sleep 0.05; done";
     let mut child = run(&place, &server, &["--ttl", "4s", "--members-secret", &secret], script).spawn().unwrap();
     let begun = now();
@@ -102,6 +103,27 @@ fn the_members_tell_what_is_left_whatever_clocks_say() {
     assert!(!place.alive().is_empty(), "the command goes on");
     place.ends_before_the_lock(&servers);
     assert_eq!(child.wait().unwrap().code(), Some(123));
+}
+
+/// Without the members it relies on the clocks, so it ends its command when one is set.
+#[test]
+fn a_clock_that_is_set_while_it_runs_ends_the_command() {
+    for seconds in [3_600, -3_600] {
+        let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+        let clock = WallClock::new(&place.folder);
+        let mut command = run(&place, &server, &[], "trap '' TERM; touch ready; while :; do sleep 0.05; done");
+        clock.of(&mut command);
+        let child = command.stderr(Stdio::piped()).spawn().unwrap();
+        until("the command is ready", || place.folder.join("ready").exists());
+        clock.set_by(seconds);
+        let set = now();
+        until("the command is gone", || place.alive().is_empty());
+        assert!(now().since(set) < TTL, "{:?}", now().since(set));
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(123), "{said}");
+        assert!(said.contains("the clock of this machine was set by 1h"), "{said}");
+    }
 }
 
 #[test]

@@ -5,8 +5,10 @@
 mod agent;
 mod api;
 mod claims;
+mod cut;
 mod faults;
 mod losses;
 mod processes;
 mod servers;
+mod shifted;
 mod usage;

@@ -14,6 +14,29 @@ use crate::processes::{now, signal, until};
 /// For an answer that waits for nothing.
 const ANSWER: Duration = Duration::from_secs(1);
 
+/// What is known of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Majority {
+    /// A majority has this value, until then.
+    Holds { value: String, until: Boottime },
+    /// No value is on a majority.
+    DoesNot,
+    /// Too few members answer.
+    Unknown,
+}
+
+/// As the operator sets or renews a key.
+pub(crate) fn set(ports: &[u16], key: &str, value: &str, millis: u64) {
+    for port in ports {
+        ask(*port, &format!("SET {key} {value} PX {millis}")).unwrap();
+    }
+}
+
+pub(crate) fn urls(ports: &[u16]) -> String {
+    let urls: Vec<_> = ports.iter().map(|port| format!("redis://127.0.0.1:{port}")).collect();
+    urls.join(",")
+}
+
 pub(crate) struct Servers(Vec<(Child, u16)>);
 
 impl Servers {
@@ -29,9 +52,12 @@ impl Servers {
         servers
     }
 
+    pub(crate) fn ports(&self) -> Vec<u16> {
+        self.0.iter().map(|(_, port)| *port).collect()
+    }
+
     pub(crate) fn urls(&self) -> String {
-        let urls: Vec<_> = self.0.iter().map(|(_, port)| format!("redis://127.0.0.1:{port}")).collect();
-        urls.join(",")
+        urls(&self.ports())
     }
 
     /// On how many members a key is.
@@ -50,20 +76,37 @@ impl Servers {
         self.0.iter().filter_map(|(_, port)| left(*port)).max().unwrap_or(0)
     }
 
-    /// Until when a majority has the key, as things are now.
-    pub(crate) fn end(&self, key: &str) -> Boottime {
-        self.end_after(key, "")
+    /// What a majority of the members shows now.
+    pub(crate) fn majority(&self, key: &str) -> Majority {
+        let script = "EVAL \"return {redis.call('GET',KEYS[1]),redis.call('PTTL',KEYS[1])}\" 1";
+        let look = |port: u16| {
+            let said =
+                ask_for(port, &format!("{script} {key}"), |said| said.lines().any(|line| line.starts_with(':')))?;
+            let lines: Vec<_> = said.lines().collect();
+            let left = lines.iter().find_map(|line| line.strip_prefix(':')?.parse::<i64>().ok());
+            let until = now() + Duration::from_millis(u64::try_from(left.unwrap_or(0)).unwrap_or(0));
+            Some(lines.get(2).filter(|line| !line.starts_with(':')).map(|value| ((*value).to_owned(), until)))
+        };
+        let seen: Vec<_> = self.0.iter().map(|(_, port)| look(*port)).collect();
+        let majority = seen.len() / 2 + 1;
+        for (value, _) in seen.iter().flatten().flatten() {
+            let with = seen.iter().flatten().flatten().filter(|(other, _)| other == value);
+            let mut ends: Vec<_> = with.map(|(_, until)| *until).collect();
+            ends.sort_unstable_by(|one, other| other.cmp(one));
+            if let Some(until) = ends.get(majority - 1) {
+                return Majority::Holds { value: value.clone(), until: *until };
+            }
+        }
+        // A value on as many as do not answer, and on one that does, may be on a majority.
+        let answers = seen.iter().flatten().count();
+        if answers >= majority { Majority::DoesNot } else { Majority::Unknown }
     }
 
-    /// The same, and from that moment on no member does anything: nothing is renewed any more.
+    /// Until when a majority has the key. From that moment on no member does anything: nothing is renewed any more.
     pub(crate) fn silence(&self, key: &str) -> Boottime {
-        self.end_after(key, "CLIENT PAUSE 60000 ALL\r\n")
-    }
-
-    fn end_after(&self, key: &str, then: &str) -> Boottime {
         let end = |port: u16| {
             // Both are executed before anything that others have sent meanwhile.
-            let said = ask(port, &format!("PTTL {key}\r\n{then}"))?;
+            let said = ask(port, &format!("PTTL {key}\r\nCLIENT PAUSE 60000 ALL"))?;
             let left: i64 = said.strip_prefix(':')?.parse().ok()?;
             Some(now() + Duration::from_millis(u64::try_from(left).unwrap_or(0)))
         };
@@ -74,9 +117,7 @@ impl Servers {
 
     /// As the operator sets or renews a key.
     pub(crate) fn set(&self, key: &str, value: &str, millis: u64) {
-        for (_, port) in &self.0 {
-            ask(*port, &format!("SET {key} {value} PX {millis}")).unwrap();
-        }
+        set(&self.ports(), key, value, millis);
     }
 
     pub(crate) fn delete(&self, key: &str) {
@@ -121,10 +162,20 @@ fn start(port: u16) -> (Child, u16) {
 
 /// The first line of the answer to an inline command; `None` from a member that is frozen.
 fn ask(port: u16, command: &str) -> Option<String> {
+    let said = ask_for(port, command, |said| said.contains("\r\n"))?;
+    said.lines().next().map(str::to_owned)
+}
+
+/// The answer, as soon as it is whole.
+fn ask_for(port: u16, command: &str, is_whole: impl Fn(&str) -> bool) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(ANSWER)).ok()?;
     stream.write_all(format!("{command}\r\n").as_bytes()).ok()?;
-    let mut answer = [0; 256];
-    let read = stream.read(&mut answer).ok()?;
-    String::from_utf8_lossy(&answer[..read]).lines().next().map(str::to_owned)
+    let mut said = String::new();
+    let mut bytes = [0; 256];
+    while !is_whole(&said) {
+        let read = stream.read(&mut bytes).ok().filter(|read| *read > 0)?;
+        said.push_str(&String::from_utf8_lossy(&bytes[..read]));
+    }
+    Some(said)
 }

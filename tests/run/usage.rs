@@ -1,14 +1,15 @@
 //! What a command gets, and what `redlock run` answers.
 
 use std::{
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     os::unix::net::UnixStream,
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use serde_json::Value;
 
-use crate::processes::{LOCK, Place, signal, until};
+use crate::processes::{LOCK, Place, TTL, now, signal, until};
 use crate::servers::Servers;
 
 #[test]
@@ -125,6 +126,40 @@ fn a_nested_run_has_the_hold_of_the_outer_one() {
     assert_eq!(late.status.code(), Some(125), "{late:?}");
     assert!(String::from_utf8_lossy(&late.stderr).contains("has ended or does not answer"), "{late:?}");
     assert!(!place.folder.join("ran").exists());
+}
+
+#[test]
+fn a_lock_of_the_members_is_held_until_the_command_is_stopped() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let urls = servers.urls();
+    let mut hold =
+        place.redlock(&["hold", "--direct", "--admit-at-once", "--members", &urls, "--lock", LOCK, "--ttl", TTL]);
+    let mut child = hold.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.trim().parse::<i64>().unwrap() > 0, "{line}");
+    assert!(servers.have_majority(LOCK));
+    signal(child.id(), "TERM");
+    assert!(child.wait().unwrap().success());
+    assert_eq!(servers.with(LOCK), 0, "released");
+}
+
+#[test]
+fn masters_without_a_fence_vote_when_what_they_may_have_forgotten_has_run_out() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let urls = servers.urls();
+    let begun = now();
+    let options = ["run", "--direct", "--wait-before-voting", "2s", "--members", &urls, "--lock", LOCK, "--ttl", "2s"];
+    let output = place.redlock(&[&options[..], &["--", "echo", "ran"]].concat()).stdin(Stdio::null()).output().unwrap();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"ran\n"[..]), "{output:?}");
+    assert!(now().since(begun) >= Duration::from_secs(2), "a lock of before may not have run out");
+}
+
+#[test]
+fn a_token_is_not_asked_for_where_the_user_may_not_count() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let output = place.output(&servers, &["--without-token"], &["sh", "-c", "echo $REDLOCK_TOKEN"]);
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"0\n"[..]), "{output:?}");
 }
 
 #[test]

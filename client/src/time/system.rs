@@ -27,6 +27,14 @@ fn since_start() -> std::time::Duration {
     Instant::now().saturating_duration_since(start)
 }
 
+/// By `std`, which asks the C library on Unix: a test can set this clock for one process alone.
+#[allow(clippy::disallowed_methods, reason = "this is where a Clock reads its time")]
+fn wall() -> UnixMillis {
+    use std::time::{SystemTime, UNIX_EPOCH};
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMillis(i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
+}
+
 #[cfg(not(windows))]
 mod unix {
     use super::{Boottime, Clock, Monotonic, SystemClock, UnixMillis};
@@ -59,8 +67,7 @@ mod unix {
         }
 
         fn wall(&self) -> UnixMillis {
-            let now = clock_gettime(ClockId::Realtime);
-            UnixMillis(now.tv_sec.saturating_mul(1_000).saturating_add(now.tv_nsec / 1_000_000))
+            super::wall()
         }
     }
 }
@@ -68,7 +75,6 @@ mod unix {
 #[cfg(windows)]
 mod windows {
     use super::{Boottime, Clock, Monotonic, SystemClock, UnixMillis, since_start};
-    use std::time::{SystemTime, UNIX_EPOCH};
 
     impl Clock for SystemClock {
         fn boottime(&self) -> Boottime {
@@ -79,10 +85,8 @@ mod windows {
             Monotonic::new(since_start())
         }
 
-        #[allow(clippy::disallowed_methods, reason = "this is where a Clock reads its time")]
         fn wall(&self) -> UnixMillis {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            UnixMillis(i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
+            super::wall()
         }
     }
 }

@@ -110,6 +110,13 @@ impl Agent {
         self.get(&format!("/leader?instance={instance}"))
     }
 
+    /// `None` if the agent is gone or goes meanwhile.
+    pub(crate) fn try_leader(&self, instance: &str) -> Option<Said> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        stream.set_read_timeout(Some(ANSWER)).ok()?;
+        try_ask(stream, "GET", &format!("/leader?instance={instance}"), "Host: localhost\r\n")
+    }
+
     /// The name that programs of leader-elector read.
     pub(crate) fn name(&self) -> String {
         self.get("/").body["name"].as_str().unwrap().to_owned()
@@ -164,13 +171,17 @@ pub(crate) fn get_unix(path: &Path, target: &str) -> Said {
     ask(UnixStream::connect(path).unwrap(), "GET", target, "Host: anything\r\n")
 }
 
-fn ask(mut stream: impl Read + Write, method: &str, target: &str, headers: &str) -> Said {
+fn ask(stream: impl Read + Write, method: &str, target: &str, headers: &str) -> Said {
+    try_ask(stream, method, target, headers).unwrap_or_else(|| panic!("{method} {target}: no answer"))
+}
+
+fn try_ask(mut stream: impl Read + Write, method: &str, target: &str, headers: &str) -> Option<Said> {
     let asked = now();
     let request = format!("{method} {target} HTTP/1.1\r\n{headers}Content-Length: 0\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
+    stream.write_all(request.as_bytes()).ok()?;
     let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let status = text.split(' ').nth(1).unwrap_or_else(|| panic!("{target}: {text:?}")).parse().unwrap();
-    let (_, body) = text.split_once("\r\n\r\n").unwrap();
-    Said { status, body: serde_json::from_str(body).unwrap_or_default(), asked }
+    stream.read_to_string(&mut text).ok()?;
+    let status = text.split(' ').nth(1)?.parse().ok()?;
+    let (_, body) = text.split_once("\r\n\r\n")?;
+    Some(Said { status, body: serde_json::from_str(body).unwrap_or_default(), asked })
 }

@@ -91,7 +91,7 @@ fn the_members_tell_what_is_left_without_an_api_server_and_whatever_clocks_say()
     let ttl = Duration::from_secs(4);
     let renew = || servers.set(LOCK, &format!("{NONCE}{}", "f".repeat(20)), 4_000);
     renew();
-    let secret = secret(&place, &servers);
+    let secret = secret(&place, &servers.ports());
     let agent = claiming(&place, &server, &["--ttl", "4s", "--members-secret", &secret]);
     let instance = agent.register();
     let _ = agent.until_leads(&instance);

@@ -1,0 +1,109 @@
+//! Agents beside the pods of an election: all name the same leader, and only its own application leads.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use kube::{ResourceExt as _, api::ListParams};
+use serde_json::{Value, json};
+
+use crate::{
+    bench::Bench,
+    locks::{Lock, is_held, status, token},
+    operators, pods, poll,
+};
+
+const LONG: Duration = Duration::from_secs(90);
+const APP: &str = "follower";
+
+/// What clients of leader-elector and nais/elector do, and what `GET /leader` says beside it.
+const APPLICATION: &str = r#"
+url=http://127.0.0.1:4040
+while sleep 0.3; do
+  read up rest </proc/uptime
+  name=$(wget -q -O - $url/ 2>/dev/null | sed -n 's/.*"name":"\([^"]*\)".*/\1/p')
+  token=$(wget -q -O - $url/leader 2>/dev/null | sed -n 's/.*"fencingToken":\([0-9]*\).*/\1/p')
+  echo "$up ${name:-nobody} ${token:-none}"
+done"#;
+
+/// Three pods, each with an agent that follows the election `scheduler`.
+async fn deploy(bench: &Bench) -> anyhow::Result<()> {
+    bench.kubectl(&["create", "serviceaccount", APP]).await?;
+    let subject = format!("--serviceaccount={}:{APP}", bench.namespace);
+    let role = format!("--clusterrole={}-holder", operators::NAME);
+    bench.kubectl(&["create", "rolebinding", APP, &role, &subject]).await?;
+    let operator = ["-n", &bench.cluster.operator_namespace, "get", "deployment", operators::NAME];
+    let path = "-o=jsonpath={.spec.template.spec.containers[0].image}";
+    let image = bench.cluster.kubectl(&[&operator[..], &[path]].concat()).await?;
+    let arguments = ["agent", "--election", "scheduler", "--without-registration"];
+    let deployment = json!({
+        "metadata": {"name": APP},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": {"app": APP}},
+            "template": {
+                "metadata": {"labels": {"app": APP}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "serviceAccountName": APP,
+                    "securityContext": pods::pod_security(),
+                    "initContainers": [{
+                        "name": "redlock", "image": image.trim(), "imagePullPolicy": "IfNotPresent", "restartPolicy": "Always",
+                        "command": ["/usr/local/bin/redlock"], "args": arguments, "securityContext": pods::container_security(),
+                    }],
+                    "containers": [{
+                        "name": "main", "image": bench.cluster.redis_image, "imagePullPolicy": "IfNotPresent",
+                        "command": ["sh", "-c", APPLICATION], "securityContext": pods::container_security(),
+                    }],
+                },
+            },
+        },
+    });
+    bench.create::<Deployment>(deployment).await?;
+    Ok(())
+}
+
+/// The last line of each pod that is not being deleted: whom it names, and the token if its application leads.
+async fn told(bench: &Bench) -> anyhow::Result<BTreeMap<String, (String, Option<i64>)>> {
+    let pods = bench.api::<Pod>().list(&ListParams::default().labels(&format!("app={APP}"))).await?;
+    let mut told = BTreeMap::new();
+    for pod in pods.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
+        let arguments = ["-n", &bench.namespace, "logs", &pod.name_any(), "-c", "main", "--tail=1"];
+        let output = bench.cluster.kubectl_output(&arguments, "").await?;
+        let line = String::from_utf8_lossy(&output.stdout).into_owned();
+        if let [_, name, token] = line.split_whitespace().collect::<Vec<_>>()[..] {
+            told.insert(pod.name_any(), (name.to_owned(), token.parse().ok()));
+        }
+    }
+    Ok(told)
+}
+
+/// All three name the pod of the status, and that one has the token of the status.
+async fn agree(bench: &Bench, election: &Lock, above: i64) -> anyhow::Result<(String, i64)> {
+    let agreed = async || {
+        let object = election.recorder.last()?.object;
+        if !is_held(&object) || token(&object)? <= above {
+            return Ok(None);
+        }
+        let (leader, token) =
+            (status(&object).holder.and_then(|holder| holder.pod_name).context("no pod")?, token(&object)?);
+        let told = told(bench).await?;
+        let all = told.len() == 3 && told.values().all(|(name, _)| *name == leader);
+        let leading: Vec<_> = told.iter().filter_map(|(pod, (_, token))| Some((pod, (*token)?))).collect();
+        Ok((all && leading == [(&leader, token)]).then_some((leader, token)))
+    };
+    poll::until(LONG, "all agents name the leader", agreed).await
+}
+
+pub(crate) async fn agents_name_the_leader_of_an_election(bench: Bench) -> anyhow::Result<()> {
+    let election: Value = json!({"metadata": {"name": "scheduler"}, "spec": {"ttl": "10s", "election": {"selector": {"matchLabels": {"app": APP}}}}});
+    let election = Lock::create(&bench, election).await?;
+    deploy(&bench).await?;
+    let (first, before) = agree(&bench, &election, 0).await?;
+    let deleted = bench.now();
+    bench.kubectl(&["delete", "pod", &first, "--wait=false"]).await?;
+    let (second, after) = agree(&bench, &election, before).await?;
+    bench.figures.add("agents of an election: leader deleted -> all name the next one", bench.now().since(deleted));
+    ensure!(first != second && after > before, "{first} {before}, {second} {after}");
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! What a person sees, through a real pseudo-terminal (`script` of util-linux), and what programs get in every format.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use super::support::{json, prints, redlock};
+use crate::{
+    bench::Bench,
+    locks::{Lock, SOON, claim, is_held, token},
+    suite_lock::support::next_second,
+};
+
+const TTL: Duration = Duration::from_secs(10);
+const COLOUR: &str = "\u{1b}[3";
+/// Moves to the start of the line and clears it.
+const AGAIN: &str = "\r\u{1b}[K";
+
+/// Runs `redlock` at a terminal, at which a person types this. Gives all that the person sees.
+async fn at_terminal(bench: &Bench, environment: &str, arguments: &str, typed: &str) -> anyhow::Result<String> {
+    let (program, kubeconfig) = (bench.cluster.redlock_path(), bench.cluster.kubeconfig.display());
+    let command = format!("KUBECONFIG={kubeconfig} {program} {arguments}");
+    let script = format!("{environment} TERM=xterm script --quiet --return --command '{command}' /dev/null");
+    // Without --return the exit code would be lost; here what is seen counts.
+    bench.cluster.shell(&format!("printf '{typed}' | {script} || true")).await
+}
+
+/// `first` holds the key `reindex`, and `second` waits for it.
+async fn two_claims(bench: &Bench) -> anyhow::Result<(Lock, Lock)> {
+    let first = Lock::create(bench, claim("first", "reindex", None, TTL)).await?;
+    first.held(SOON).await?;
+    next_second(bench).await;
+    let second = Lock::create(bench, claim("second", "reindex", None, TTL)).await?;
+    second.reason("Queued", SOON).await?;
+    Ok((first, second))
+}
+
+/// What looks at locks and quorums, with the name of a list for programs.
+fn looks(bench: &Bench) -> Vec<(String, &'static str)> {
+    let (namespace, operator) = (&bench.namespace, &bench.cluster.operator_namespace);
+    [
+        (format!("list -n {namespace}"), "items"),
+        (format!("status {namespace}/reindex"), "items"),
+        (format!("explain dlock/second -n {namespace}"), "links"),
+        (format!("history {namespace}/reindex"), "items"),
+        (format!("top -n {namespace} --once"), "items"),
+        (format!("quorum status -n {operator} main"), "items"),
+        ("doctor".to_owned(), "items"),
+        (format!("audit -n {namespace}"), "overlaps"),
+    ]
+    .into()
+}
+
+pub(crate) async fn a_person_sees_colours_and_a_pipe_does_not(bench: Bench) -> anyhow::Result<()> {
+    let (_first, _second) = two_claims(&bench).await?;
+    for (command, _) in looks(&bench) {
+        let seen = at_terminal(&bench, "NO_COLOR=", &command, "").await?;
+        ensure!(seen.contains(COLOUR), "no colour in redlock {command}: {seen:?}");
+        for environment in ["NO_COLOR=1", "TERM=dumb NO_COLOR=1"] {
+            let plain = at_terminal(&bench, environment, &command, "").await?;
+            ensure!(!plain.contains(COLOUR), "{environment} redlock {command}: {plain:?}");
+        }
+        let piped = redlock(&bench, &command.split(' ').collect::<Vec<_>>()).await?.out;
+        ensure!(!piped.is_empty() && !piped.contains('\u{1b}'), "redlock {command}: {piped:?}");
+    }
+    Ok(())
+}
+
+pub(crate) async fn every_look_has_the_formats_for_programs(bench: Bench) -> anyhow::Result<()> {
+    let (_first, _second) = two_claims(&bench).await?;
+    for (command, list) in looks(&bench) {
+        let words: Vec<&str> = command.split(' ').collect();
+        let output =
+            async |format| Ok::<_, anyhow::Error>(redlock(&bench, &[&words[..], &["-o", format]].concat()).await?.out);
+        let json: Value = serde_json::from_str(&output("json").await?).with_context(|| command.clone())?;
+        let yaml: Value = serde_yaml::from_str(&output("yaml").await?).with_context(|| command.clone())?;
+        ensure!(json[list].is_array(), "redlock {command}: {json}");
+        let names = |value: &Value| value.as_object().map(|object| object.keys().cloned().collect::<Vec<_>>());
+        ensure!(names(&json) == names(&yaml), "redlock {command}: {json} and {yaml}");
+        let (text, wide) = (redlock(&bench, &words).await?.out, output("wide").await?);
+        let widest = |text: &str| text.lines().map(|line| line.split("   ").count()).max();
+        ensure!(widest(&wide) >= widest(&text), "redlock {command}: {wide}");
+        ensure!(output("name").await?.lines().all(|line| !line.contains(' ')), "redlock {command} -o name");
+    }
+    let unknown = redlock(&bench, &["list", "-o", "xml"]).await?;
+    ensure!(unknown.code == 2 && unknown.err.contains("json, yaml, wide, name"), "{}", unknown.err);
+    Ok(())
+}
+
+pub(crate) async fn a_person_sees_how_a_wait_goes_on(bench: Bench) -> anyhow::Result<()> {
+    let (_first, _second) = two_claims(&bench).await?;
+    let namespace = &bench.namespace;
+    let run = format!("run --lock {namespace}/reindex --wait 3s -- true");
+    let seen = at_terminal(&bench, "", &run, "").await?;
+    let line = format!("{AGAIN}waiting for lock {namespace}/reindex: ");
+    ensure!(seen.contains(&line) && seen.contains("in the queue") && seen.contains("first"), "no progress: {seen:?}");
+    ensure!(seen.contains(&format!("{AGAIN}redlock: ")), "the line of progress is not cleared: {seen:?}");
+    let wait = format!("wait dlock/second -n {namespace} --timeout 2s");
+    let seen = at_terminal(&bench, "", &wait, "").await?;
+    ensure!(seen.contains("waiting: dlock/second is Queued"), "no progress: {seen:?}");
+    // A program gets lines, without control characters.
+    let run = redlock(&bench, &run.split(' ').collect::<Vec<_>>()).await?;
+    ensure!(
+        run.code == 122 && run.err.contains("redlock: waiting for lock") && !run.err.contains('\u{1b}'),
+        "{}",
+        run.err
+    );
+    Ok(())
+}
+
+pub(crate) async fn a_screen_is_drawn_again_until_it_is_left(bench: Bench) -> anyhow::Result<()> {
+    let (_first, _second) = two_claims(&bench).await?;
+    let (program, kubeconfig) = (bench.cluster.redlock_path(), bench.cluster.kubeconfig.display());
+    let (namespace, operator) = (&bench.namespace, &bench.cluster.operator_namespace);
+    for screen in [format!("top -n {namespace}"), format!("quorum status -n {operator} main --watch")] {
+        let command = format!("KUBECONFIG={kubeconfig} timeout --foreground --signal=INT 7 {program} {screen}");
+        let line = format!("TERM=xterm script --quiet --return --command '{command}' /dev/null </dev/null || true");
+        let seen = bench.cluster.shell(&line).await?;
+        let drawn = seen.matches(if screen.starts_with("top") { "LONGEST-WAIT" } else { "MEMBER" }).count();
+        ensure!(drawn >= 2, "redlock {screen} was drawn {drawn} times: {seen:?}");
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_person_is_asked_before_exclusion_is_given_up(bench: Bench) -> anyhow::Result<()> {
+    let lock = Lock::create(&bench, claim("first", "reindex", None, TTL)).await?;
+    let before = token(&lock.held(SOON).await?.object)?;
+    let command = format!("break {}/reindex --reason stuck --force", bench.namespace);
+    let refused = at_terminal(&bench, "", &command, "n\\n").await?;
+    ensure!(refused.contains("may still work") || refused.contains("exclusion"), "no question: {refused:?}");
+    let now = lock.recorder.last()?.object;
+    ensure!(is_held(&now) && token(&now)? == before, "broken though the answer was no");
+    let mark = lock.recorder.versions().len();
+    at_terminal(&bench, "", &command, "y\\n").await?;
+    let ended = |version: &crate::record::Version<_>| {
+        crate::locks::status(&version.object).history.first().is_some_and(|past| past.reason == "Broken")
+    };
+    lock.recorder.until_after(mark, SOON, "the hold ended as Broken", ended).await?;
+    let history = json(&bench, &["history", &format!("{}/reindex", bench.namespace)]).await?;
+    ensure!(history["items"].as_array().is_some_and(|items| items.iter().any(|item| item["fencingToken"] == before)));
+    prints(&bench, &["audit", "-n", &bench.namespace]).await?;
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! Who holds the lock, and what happens to it.
+
+use std::fmt;
+
+/// Whose lock is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// `redlock run`, straight from the members.
+    Direct,
+    /// `redlock run` by a claim, with a Secret that may only look. The clock of the API server is 30 s wrong.
+    Claim,
+    /// `redlock run --agent`, whose agent has the lock from the members.
+    OfAgent,
+    /// An application that asks an agent, which has the lock from the members.
+    Asks,
+    /// An application that asks an agent, which has the lock by a claim. The clock of the API server is 30 s wrong.
+    AsksByClaim,
+}
+
+impl Holder {
+    pub(super) const fn has_agent(self) -> bool {
+        matches!(self, Self::OfAgent | Self::Asks | Self::AsksByClaim)
+    }
+
+    /// It is no command.
+    pub(super) const fn asks(self) -> bool {
+        matches!(self, Self::Asks | Self::AsksByClaim)
+    }
+
+    /// An operator renews the lock.
+    pub(super) const fn has_claim(self) -> bool {
+        matches!(self, Self::Claim | Self::AsksByClaim)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    RunKilled,
+    RunStopped,
+    GuardKilled,
+    AgentKilled,
+    /// It goes on when the lock has run out.
+    AgentStopped,
+    /// Frozen: they hear everything and answer nothing.
+    MembersSilent,
+    GuardStoppedAndMembersSilent,
+    MinorityFrozenAndRunStopped,
+    MinorityFrozenAndAgentStopped,
+    /// The pod is cut off: nothing comes through.
+    CutOff,
+    /// The members get everything, and their answers are lost.
+    AnswersLost,
+    /// The wall clock of the machine is set by an hour, and nothing is renewed any more.
+    ClockSet,
+    /// The operator renews no more.
+    NotRenewed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kind {
+    pub(super) holder: Holder,
+    pub(super) fault: Fault,
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, {:?}", self.holder, self.fault)
+    }
+}
+
+const fn kind(holder: Holder, fault: Fault) -> Kind {
+    Kind { holder, fault }
+}
+
+pub(super) const ALL: &[Kind] = &[
+    kind(Holder::Direct, Fault::RunKilled),
+    kind(Holder::Direct, Fault::RunStopped),
+    kind(Holder::Direct, Fault::GuardKilled),
+    kind(Holder::Direct, Fault::MembersSilent),
+    kind(Holder::Direct, Fault::GuardStoppedAndMembersSilent),
+    kind(Holder::Direct, Fault::MinorityFrozenAndRunStopped),
+    kind(Holder::Direct, Fault::CutOff),
+    kind(Holder::Direct, Fault::AnswersLost),
+    kind(Holder::Direct, Fault::ClockSet),
+    kind(Holder::Claim, Fault::RunKilled),
+    kind(Holder::Claim, Fault::RunStopped),
+    kind(Holder::Claim, Fault::GuardKilled),
+    kind(Holder::Claim, Fault::MembersSilent),
+    kind(Holder::Claim, Fault::GuardStoppedAndMembersSilent),
+    kind(Holder::Claim, Fault::CutOff),
+    kind(Holder::Claim, Fault::AnswersLost),
+    kind(Holder::Claim, Fault::ClockSet),
+    kind(Holder::Claim, Fault::NotRenewed),
+    kind(Holder::OfAgent, Fault::RunKilled),
+    kind(Holder::OfAgent, Fault::RunStopped),
+    kind(Holder::OfAgent, Fault::AgentKilled),
+    kind(Holder::OfAgent, Fault::AgentStopped),
+    kind(Holder::OfAgent, Fault::MembersSilent),
+    kind(Holder::OfAgent, Fault::CutOff),
+    kind(Holder::OfAgent, Fault::ClockSet),
+    kind(Holder::Asks, Fault::AgentKilled),
+    kind(Holder::Asks, Fault::AgentStopped),
+    kind(Holder::Asks, Fault::MembersSilent),
+    kind(Holder::Asks, Fault::MinorityFrozenAndAgentStopped),
+    kind(Holder::Asks, Fault::CutOff),
+    kind(Holder::Asks, Fault::AnswersLost),
+    kind(Holder::Asks, Fault::ClockSet),
+    kind(Holder::AsksByClaim, Fault::AgentKilled),
+    kind(Holder::AsksByClaim, Fault::AgentStopped),
+    kind(Holder::AsksByClaim, Fault::MembersSilent),
+    kind(Holder::AsksByClaim, Fault::CutOff),
+    kind(Holder::AsksByClaim, Fault::AnswersLost),
+    kind(Holder::AsksByClaim, Fault::ClockSet),
+    kind(Holder::AsksByClaim, Fault::NotRenewed),
+];
