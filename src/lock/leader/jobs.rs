@@ -18,6 +18,7 @@ use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION,
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::job::{is_at_rest, is_finished, is_suspended, stopping_token, template_token};
 use crate::lock::model::status::full_name;
+use crate::lock::model::unreadable::Raw;
 use crate::runtime::cache::Cache;
 use crate::runtime::context::Context;
 use crate::runtime::requests::{RequestError, request};
@@ -38,24 +39,52 @@ pub(super) enum Stopped {
     Refused,
 }
 
+/// Which Jobs are to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Whatever it does.
+    Any,
+    /// Only one that is still suspended, so that a late start does not land.
+    ///
+    /// What a Job does after it has said that it needs the lock no more is its own affair.
+    Unstarted,
+}
+
 /// The hold of a Job, as the status names it.
-struct Held<'a> {
+struct Held {
+    lock: String,
     namespace: String,
-    name: &'a str,
-    uid: &'a str,
+    name: String,
+    uid: String,
     token: i64,
 }
 
-impl<'a> Held<'a> {
-    fn of(lock: &'a DistributedLock) -> Option<Self> {
+impl Held {
+    fn of(lock: &DistributedLock) -> Option<Self> {
         let status = lock.status.as_ref()?;
         let holder = status.holder.as_ref()?;
-        let (name, uid) = (holder.job_name.as_deref()?, holder.job_uid.as_deref()?);
-        Some(Self { namespace: lock.namespace().unwrap_or_default(), name, uid, token: status.fencing_token? })
+        Some(Self {
+            lock: full_name(lock),
+            namespace: lock.namespace().unwrap_or_default(),
+            name: holder.job_name.clone()?,
+            uid: holder.job_uid.clone()?,
+            token: status.fencing_token?,
+        })
+    }
+
+    /// Of a lock that cannot be read.
+    fn of_raw(raw: &Raw) -> Option<Self> {
+        Some(Self {
+            lock: raw.full_name(),
+            namespace: raw.metadata.namespace.clone().unwrap_or_default(),
+            name: raw.text("/status/holder/jobName")?.to_owned(),
+            uid: raw.text("/status/holder/jobUID")?.to_owned(),
+            token: raw.field("/status/fencingToken")?.as_i64()?,
+        })
     }
 
     fn is(&self, job: &Job) -> bool {
-        job.uid().as_deref() == Some(self.uid)
+        job.uid().as_deref() == Some(self.uid.as_str())
     }
 }
 
@@ -76,18 +105,14 @@ impl Jobs {
     /// Nothing is written if the cache shows that it is so already.
     pub(super) async fn ensure(&self, lock: &DistributedLock) -> Result<(), RequestError> {
         let Some(held) = Held::of(lock) else { return self.ensure_none(lock).await };
-        let Some(job) = self.cached(&held.namespace, held.name).filter(|job| held.is(job)) else { return Ok(()) };
+        let Some(job) = self.cached(&held.namespace, &held.name).filter(|job| held.is(job)) else { return Ok(()) };
         if lock.status.as_ref().is_some_and(|status| status.stopping.is_some()) {
             let is_stopped = is_suspended(&job) && stopping_token(&job) == Some(held.token);
-            return if is_stopped { Ok(()) } else { stop(&self.client, lock).await.map(drop) };
+            return if is_stopped { Ok(()) } else { suspend(&self.client, &held, Stop::Any).await.map(drop) };
         }
         let is_new = template_token(&job) != Some(held.token) && stopping_token(&job) != Some(held.token);
         // Without the Job controller's word the API server may refuse another template. The watch shows when it comes.
-        if is_new && is_at_rest(&job) && !is_finished(&job) {
-            start(&self.client, lock, &held, &job).await
-        } else {
-            Ok(())
-        }
+        if is_new && is_at_rest(&job) && !is_finished(&job) { start(&self.client, &held, &job).await } else { Ok(()) }
     }
 
     /// A Job that was started under a hold that has ended is suspended, if no write has done so. This is for a start whose outcome nobody knew.
@@ -104,9 +129,9 @@ impl Jobs {
         if !is_ours || is_suspended(&job) || is_finished(&job) {
             return Ok(());
         }
-        let (uid, token) = (job.uid().unwrap_or_default(), last.unwrap_or_default());
-        let held = Held { namespace, name, uid: &uid, token };
-        suspend(&self.client, lock, &held).await.map(drop)
+        let (name, uid, token) = (name.to_owned(), job.uid().unwrap_or_default(), last.unwrap_or_default());
+        let held = Held { lock: full_name(lock), namespace, name, uid, token };
+        suspend(&self.client, &held, Stop::Any).await.map(drop)
     }
 
     fn cached(&self, namespace: &str, name: &str) -> Option<Arc<Job>> {
@@ -140,33 +165,46 @@ fn holder(lock: &DistributedLock) -> Option<&LockHolder> {
 }
 
 /// Suspends the Job of the hold that the status names. `None`: the holder is no Job.
-pub(super) async fn stop(client: &Client, lock: &DistributedLock) -> Result<Option<Stopped>, RequestError> {
+pub(super) async fn stop(
+    client: &Client,
+    lock: &DistributedLock,
+    which: Stop,
+) -> Result<Option<Stopped>, RequestError> {
     let Some(held) = Held::of(lock) else { return Ok(None) };
-    suspend(client, lock, &held).await.map(Some)
+    suspend(client, &held, which).await.map(Some)
+}
+
+/// The same of a lock that cannot be read.
+pub(super) async fn stop_raw(client: &Client, raw: &Raw) -> Result<(), RequestError> {
+    let Some(held) = Held::of_raw(raw) else { return Ok(()) };
+    suspend(client, &held, Stop::Any).await.map(drop)
 }
 
 /// Reads the Job from the API server, not from a cache, and suspends it with the mark of this hold.
-async fn suspend(client: &Client, lock: &DistributedLock, held: &Held<'_>) -> Result<Stopped, RequestError> {
+async fn suspend(client: &Client, held: &Held, which: Stop) -> Result<Stopped, RequestError> {
     let jobs: Api<Job> = Api::namespaced(client.clone(), &held.namespace);
     for _ in 0..ATTEMPTS {
-        let job = match request(jobs.get_opt(held.name)).await {
+        let job = match request(jobs.get_opt(&held.name)).await {
             Ok(Some(job)) if held.is(&job) && !is_finished(&job) => job,
             Ok(_) => return Ok(Stopped::Ended),
-            Err(RequestError::Refused(error)) => return Ok(refused(lock, &error)),
+            Err(RequestError::Refused(error)) => return Ok(refused(held, &error)),
             Err(error) => return Err(error),
         };
+        if which == Stop::Unstarted && !is_suspended(&job) {
+            return Ok(Stopped::Ended);
+        }
         if is_suspended(&job) && stopping_token(&job) == Some(held.token) {
             return Ok(Stopped::Suspended);
         }
         let annotations = json!({JOB_STOPPING_ANNOTATION: held.token.to_string()});
         match patch(&jobs, &job, annotations, json!({"suspend": true})).await {
             Ok(_) => {
-                tracing::info!(lock = %full_name(lock), job = held.name, "Job suspended, its hold ends");
+                tracing::info!(lock = held.lock, job = held.name, "Job suspended, its hold ends");
                 return Ok(Stopped::Suspended);
             }
             Err(RequestError::Conflict) => {}
             Err(RequestError::Gone) => return Ok(Stopped::Ended),
-            Err(RequestError::Refused(error)) => return Ok(refused(lock, &error)),
+            Err(RequestError::Refused(error)) => return Ok(refused(held, &error)),
             Err(error) => return Err(error),
         }
     }
@@ -174,27 +212,27 @@ async fn suspend(client: &Client, lock: &DistributedLock, held: &Held<'_>) -> Re
 }
 
 /// The hold of a Job that cannot be changed ends as one without a Job does.
-fn refused(lock: &DistributedLock, error: &kube::Error) -> Stopped {
-    tracing::warn!(lock = %full_name(lock), %error, "the API server does not let the operator suspend the Job of this lock");
+fn refused(held: &Held, error: &kube::Error) -> Stopped {
+    tracing::warn!(lock = held.lock, job = held.name, %error, "the API server does not let the operator suspend the Job of this lock");
     Stopped::Refused
 }
 
 /// Starts the Job under this hold, with its token on the pod template.
-async fn start(client: &Client, lock: &DistributedLock, held: &Held<'_>, job: &Job) -> Result<(), RequestError> {
+async fn start(client: &Client, held: &Held, job: &Job) -> Result<(), RequestError> {
     let jobs: Api<Job> = Api::namespaced(client.clone(), &held.namespace);
     let mut version = job.metadata.clone();
     // Before Kubernetes 1.36 the template of a Job that has run may only be changed when its start time is taken off.
     if job.status.as_ref().is_some_and(|status| status.start_time.is_some()) {
         let body = json!({"metadata": {"resourceVersion": job.resource_version(), "uid": held.uid}, "status": {"startTime": null}});
         let params = PatchParams::default();
-        version = request(jobs.patch_status(held.name, &params, &Patch::Merge(body))).await?.metadata;
+        version = request(jobs.patch_status(&held.name, &params, &Patch::Merge(body))).await?.metadata;
     }
     let template = json!({"metadata": {"annotations": {JOB_TOKEN_ANNOTATION: held.token.to_string()}}});
     // Pods that replace others wait until those have ended.
     let spec = json!({"suspend": false, "podReplacementPolicy": "Failed", "template": template});
     let base = Job { metadata: version, ..Job::default() };
     patch(&jobs, &base, json!({JOB_STOPPING_ANNOTATION: null}), spec).await?;
-    tracing::info!(lock = %full_name(lock), job = held.name, token = held.token, "Job started under its lock");
+    tracing::info!(lock = held.lock, job = held.name, token = held.token, "Job started under its lock");
     Ok(())
 }
 

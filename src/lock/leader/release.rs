@@ -8,7 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt};
 
-use super::jobs::{self, Stopped};
+use super::jobs::{self, Stop, Stopped};
 use super::labels;
 use super::members::Members;
 use super::progress::{Error, Progress, Stepped};
@@ -67,7 +67,7 @@ pub(super) async fn lose(store: &Store, members: &Members, lock: &DistributedLoc
 
 /// Suspends the Job that holds the lock, and says in the status that its hold ends. It is renewed until the pods of the Job have ended.
 pub(super) async fn stop_job(store: &Store, lock: &DistributedLock, reason: HeldReason, why: &str) -> Stepped {
-    jobs::stop(store.client(), lock).await?;
+    jobs::stop(store.client(), lock, Stop::Any).await?;
     let why = &attributed(lock, reason, why.to_owned());
     let stopping = Draft::of(lock, store.api_now()).stopping(reason, why).finish();
     Ok(Progress::Next(store.replace_status(lock, stopping).await?))
@@ -81,7 +81,7 @@ pub(super) async fn run_out(
     (reason, why): (HeldReason, &str),
 ) -> Stepped {
     // As early as may be: its pods need time to end.
-    jobs::stop(store.client(), lock).await?;
+    jobs::stop(store.client(), lock, Stop::Any).await?;
     let uid = lock.uid().unwrap_or_default();
     let hold = members.holds.get(&uid);
     let record = members.record(lock);
@@ -187,8 +187,8 @@ async fn unpublish(
     if lock.spec.election.is_some() {
         labels::clear(store.client(), &labels::name_of(lock), None).await?;
     }
-    // What a Job does after it has said that it needs the lock no more is its own affair.
-    let job = if reason == HeldReason::Released { None } else { jobs::stop(store.client(), lock).await? };
+    let which = if reason == HeldReason::Released { Stop::Unstarted } else { Stop::Any };
+    let job = jobs::stop(store.client(), lock, which).await?;
     let api_now = store.api_now();
     // One clock for both ends of a hold: with two of them its history would overlap that of the next holder.
     let quorum_now = members.quorum_time(lock).unwrap_or(api_now);

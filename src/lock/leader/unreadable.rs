@@ -12,7 +12,7 @@ use super::members::Members;
 use super::memory::{Look, Looks, Memory};
 use super::parts::Parts;
 use super::store::Store;
-use super::{labels, seal};
+use super::{jobs, labels, seal};
 use crate::api::{DistributedLock, LOCK_FINALIZER, LetGo};
 use crate::lock::model::decide::{Sealing, seal_retry};
 use crate::lock::model::events::LockEvent;
@@ -144,6 +144,7 @@ async fn seal_keys(members: &Members, memory: &Memory, raw: &Raw, place: Option<
 }
 
 async fn end(store: &Store, raw: &Raw) -> Result<Option<String>, RequestError> {
+    jobs::stop_raw(store.client(), raw).await?;
     let written = patch_status(store, raw, &ending(raw, store.api_now())).await?;
     tracing::warn!(lock = raw.full_name(), why = %raw.trouble, "its hold is not renewed any more");
     emit(store, raw, LockEvent::Breaking { why: raw.trouble.to_string() });
@@ -158,6 +159,7 @@ async fn free(
     unconfirmed: Option<&Place>,
 ) -> Result<Option<String>, RequestError> {
     clear_label(store, raw).await?;
+    jobs::stop_raw(store.client(), raw).await?;
     let let_go = unconfirmed.and_then(|place| {
         Some(LetGo {
             nonce: place.nonce.map_or_else(|| EVERY_ATTEMPT.to_owned(), |nonce| nonce.to_string()),

@@ -122,8 +122,10 @@ impl World {
     }
 
     fn stop_renewing(&self) {
-        if let Some((_, renewal)) = &self.operator {
-            renewal.lock().unwrap().take().map(Renewal::stop);
+        if let Some((_, renewal)) = &self.operator
+            && let Some(renewal) = renewal.lock().unwrap().take()
+        {
+            renewal.stop();
         }
     }
 
