@@ -1,6 +1,7 @@
 //! `redlock doctor`: checks an installation, and says how to mend what is wrong.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PostParams;
@@ -16,6 +17,7 @@ use crate::api::{self, GROUP, VERSION};
 use crate::time::{Clock as _, SystemClock};
 
 pub mod checks;
+mod jobs;
 
 use checks::{Finding, Right, State};
 
@@ -115,7 +117,10 @@ pub async fn examine(cluster: &Cluster) -> Findings {
         listed => listed,
     };
     match locks {
-        Ok(locks) => found.push(checks::locks(&locks, cluster.now())),
+        Ok(locks) => {
+            found.push(checks::locks(&locks, cluster.now()));
+            found.extend(jobs(cluster, &locks).await);
+        }
         Err(problem) => found.push(checks::problem("locks", problem)),
     }
     Findings(found)
@@ -175,6 +180,19 @@ async fn rights(cluster: &Cluster) -> Vec<Finding> {
     match futures::future::try_join_all(checks::RIGHTS.iter().map(ask)).await {
         Ok(answers) => checks::rights(&answers, &cluster.namespace),
         Err(problem) => vec![checks::problem("rights", problem)],
+    }
+}
+
+/// Jobs that ask for a lock, where this user may see Jobs.
+async fn jobs(cluster: &Cluster, locks: &[SeenLock]) -> Option<Finding> {
+    let listed = match cluster.list::<Job>(None, "").await {
+        Err(problem) if problem.is_forbidden() => cluster.list::<Job>(Some(&cluster.namespace), "").await,
+        listed => listed,
+    };
+    match listed {
+        Ok(jobs) => jobs::jobs(&jobs, locks, cluster.now()),
+        Err(problem) if problem.is_forbidden() => None,
+        Err(problem) => Some(checks::problem("Jobs", problem)),
     }
 }
 

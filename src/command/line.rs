@@ -123,9 +123,11 @@ fn holder_value(holder: &LockHolder) -> Value {
     let fields = [
         ("identity", Some(holder.identity.clone())),
         ("podName", holder.pod_name.clone()),
+        ("jobName", holder.job_name.clone()),
         ("podUID", holder.pod_uid.clone()),
         ("containerID", holder.container_id.clone()),
         ("nodeName", holder.node_name.clone()),
+        ("jobUID", holder.job_uid.clone()),
     ];
     fields.into_iter().filter_map(|(name, field)| Some((name.to_owned(), json!(field?)))).collect::<Map<_, _>>().into()
 }

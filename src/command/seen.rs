@@ -61,6 +61,11 @@ pub struct SeenClaim {
     pub identity: Option<String>,
     /// The pod that is to hold.
     pub pod_name: Option<String>,
+    /// The Job that is to hold.
+    pub job_name: Option<String>,
+    /// Its UID.
+    #[serde(rename = "jobUID")]
+    pub job_uid: Option<String>,
 }
 
 /// Candidates.
@@ -144,7 +149,7 @@ impl SeenLock {
             return holder.identity.clone();
         }
         let claim = self.spec.claim.clone().unwrap_or_default();
-        claim.identity.or(claim.pod_name).unwrap_or_default()
+        claim.identity.or(claim.pod_name).or(claim.job_name).unwrap_or_default()
     }
 
     /// `Claim` or `Election`.

@@ -112,6 +112,10 @@ fn details(lock: &SeenLock, now: MilliTime, paint: Paint) -> String {
     lines.extend(lock.valid_until().map(|until| ("valid until", moment(until, now))));
     lines.extend(status.votes.clone().map(|votes| ("votes", votes)));
     lines.extend(lock.quorum().map(|(namespace, name)| ("quorum", format!("{namespace}/{name}"))));
+    if let Some(stopping) = &status.stopping {
+        let why = stopping.message.clone().unwrap_or_default();
+        lines.push(("stopping", format!("{}, since {}: {why}", stopping.reason, moment(stopping.since, now))));
+    }
     if let Some(ending) = &status.ending {
         let until = ending.until.map(|until| format!(", until {}", moment(until, now))).unwrap_or_default();
         lines.push(("ending", format!("{}{until}: {}", ending.reason, ending.message.clone().unwrap_or_default())));

@@ -4,6 +4,7 @@ use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     process::{Child, Command, Stdio},
+    thread,
     time::Duration,
 };
 
@@ -87,7 +88,11 @@ impl Servers {
             let until = now() + Duration::from_millis(u64::try_from(left.unwrap_or(0)).unwrap_or(0));
             Some(lines.get(2).filter(|line| !line.starts_with(':')).map(|value| ((*value).to_owned(), until)))
         };
-        let seen: Vec<_> = self.0.iter().map(|(_, port)| look(*port)).collect();
+        // All at once: while one that is frozen is waited for, the key may end on the others.
+        let seen: Vec<_> = thread::scope(|scope| {
+            let asked: Vec<_> = self.0.iter().map(|(_, port)| scope.spawn(|| look(*port))).collect();
+            asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+        });
         let majority = seen.len() / 2 + 1;
         for (value, _) in seen.iter().flatten().flatten() {
             let with = seen.iter().flatten().flatten().filter(|(other, _)| other == value);
