@@ -15,7 +15,7 @@ const HEARD: i64 = 30_000;
 const NAMED: usize = 5;
 
 /// What is the matter with the Jobs that ask for a lock. `None`: there are none.
-pub fn jobs(jobs: &[Job], locks: &[SeenLock], now: MilliTime) -> Option<Finding> {
+pub(super) fn jobs(jobs: &[Job], locks: &[SeenLock], now: MilliTime) -> Option<Finding> {
     let asks = |job: &&Job| job.annotations().contains_key(JOB_LOCK_ANNOTATION) && !is_finished(job);
     let asking: Vec<_> = jobs.iter().filter(asks).collect();
     if asking.is_empty() {
