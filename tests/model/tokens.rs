@@ -377,6 +377,7 @@ impl Tokens {
     }
 }
 
+mod histories;
 mod rule;
 mod rules;
 mod tests;

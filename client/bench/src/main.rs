@@ -268,9 +268,14 @@ impl Bench {
     }
 }
 
-async fn run(time: Duration, is_core: bool) -> Table {
-    let mut bench = Bench::new(time, is_core).await;
+/// `ONLY=core` leaves out the clients in other languages, `ONLY=cycles` everything but the first two rows, too.
+async fn run(time: Duration, only: &str) -> Table {
+    let mut bench = Bench::new(time, ["core", "cycles"].contains(&only)).await;
     bench.cycles().await;
+    if only == "cycles" {
+        bench.allocations();
+        return bench.table;
+    }
     bench.contention().await;
     bench.second_rounds().await;
     bench.tls().await;
@@ -302,8 +307,8 @@ fn main() {
     let time = Duration::from_secs_f64(seconds);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let began = now();
-    let is_core = std::env::var("ONLY").is_ok_and(|only| only == "core");
-    let task = runtime.spawn(run(time, is_core));
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let task = runtime.spawn(async move { run(time, &only).await });
     let table = runtime.block_on(task).unwrap();
     table.print();
     println!("{} s", now().since(began).as_secs());

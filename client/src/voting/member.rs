@@ -1,5 +1,6 @@
 use super::driver::Driver;
-use super::inbox::{Hub, Inbox};
+use super::hub::Hub;
+use super::inbox::Inbox;
 use super::job::{Job, Link};
 use super::line::Line;
 use super::wire::Rights;
