@@ -52,8 +52,7 @@ oldest() {
 }
 
 printed() {
-  rustup run "$NIGHTLY" "$PUBLIC_API" public-api --package redlock-client --all-features -sss --color never \
-    --target-dir "$LOCAL/public-api"
+  CARGO_TARGET_DIR=$LOCAL/public-api rustup run "$NIGHTLY" "$PUBLIC_API" public-api --package redlock-client --all-features -ss --color never
 }
 
 api() {

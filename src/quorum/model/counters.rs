@@ -6,10 +6,12 @@ use crate::time::UnixMicros;
 
 /// Counters that are no further behind stay as they are: the next vote brings them along.
 const APART: u32 = 1_000;
-/// A counter that is further ahead of the API server's time was restored by a wrong clock: a day, in microseconds.
+/// A counter that is a day ahead of the API server's time was restored by a wrong clock. In microseconds.
 const AHEAD: i64 = 86_400 * 1_000_000;
 
-/// Numbers from this one on are left out of acquisitions and restores, and are copied to no other member.
+/// Numbers from this one on do not count.
+///
+/// They are left out of acquisitions and restores, and are copied to no other member.
 ///
 /// `read` are the counters of admitted members, by name, as they were read just now. A counter is an outlier if it is more than a day ahead
 /// of `clock`, the API server's time. But only while majorities of all lists have counters that are not: otherwise the last token may be
@@ -25,7 +27,9 @@ pub fn ceiling(read: &[(&str, FencingToken)], lists: &Lists, clock: Option<UnixM
     if lists.in_force().all(has_majority) { ceiling } else { FencingToken::OUTLIER }
 }
 
-/// The highest number below the ceiling, and at least `at_least`; and who is so far behind that it is to be raised to it.
+/// Whom to raise to which number.
+///
+/// That is the highest number below the ceiling, and at least `at_least`.
 pub fn behind<M>(
     counters: Vec<(M, FencingToken)>,
     at_least: FencingToken,

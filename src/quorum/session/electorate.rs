@@ -44,9 +44,9 @@ impl QuorumSession {
             .with_ceiling(self.tokens.ceiling())
     }
 
-    /// Judges the counters of admitted members, as they were read just now: numbers from the returned one on do not count.
+    /// Judges the counters of admitted members, as they were read just now.
     ///
-    /// [`QuorumSession::electorate`] goes by the last judgement.
+    /// Numbers from the returned one on do not count. [`QuorumSession::electorate`] goes by the last judgement.
     pub(crate) fn judge_counters(&self, read: &[(&str, FencingToken)]) -> FencingToken {
         let ceiling = self.ceiling_by(read);
         self.tokens.limit(ceiling);
