@@ -17,11 +17,6 @@ const _: () = {
     moves_into_a_task::<Guard>();
     moves_into_a_task::<Reader>();
     moves_into_a_task::<Release>();
-    #[cfg(feature = "blocking")]
-    {
-        is_shared::<crate::blocking::Client>();
-        moves_into_a_task::<crate::blocking::Guard>();
-    }
 };
 
 #[expect(dead_code, reason = "it is there to be compiled")]

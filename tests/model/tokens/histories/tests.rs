@@ -25,6 +25,12 @@ fn with_a_clock_in_milliseconds() {
 }
 
 #[test]
+fn with_a_clock_that_is_behind_and_a_floor_that_knows_the_operators_tokens_alone() {
+    let behind = Histories { clock_behind: 3 * 3_600 * SECOND, levels: false, ..Histories::of(OPERATED) };
+    violated("a floor below the tokens of clients", behind);
+}
+
+#[test]
 fn with_more_grants_than_the_clock_has_microseconds() {
     violated("two million grants a second", Histories { rate: 2 * SECOND, ..Histories::of(ALONE) });
 }
