@@ -112,7 +112,7 @@ release: ## Everything that a release publishes, in dist/
 
 # A lock client that cannot be installed here is left out: the program says which.
 bench: ## Measure the library against a floor and the lock clients of others (ONLY=core)
-ifneq ($(ONLY),core)
+ifeq ($(ONLY),)
 	@for name in redsync node-redlock pottery redisson; do local/clients.sh $$name || :; done
 endif
 	cargo run --release --locked --package redlock-bench

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tries to break the locks, at length: the exhaustive models with their larger bounds, the simulations of the engine
-# and of whole operators with many seeds, the parsers with much odd input, commands whose lock is lost, and a local cluster under faults. Prints the figures of docs/proof.md, and ends with
+# and of whole operators with many seeds, the parsers with much odd input, the library's threads, commands whose lock is lost, and a local
+# cluster under faults. Prints the figures of docs/proof.md, and ends with
 # "N passed, N failed".
 #
 #   local/prove.sh [MINUTES]      SEEDS=n for the simulation, SEED=n for the order of faults on the cluster
@@ -50,6 +51,16 @@ fuzz() {
   PROPTEST_CASES=${CASES:-5000} cargo test --workspace --locked --quiet --lib properties
 }
 
+# What threads of the library share, and its pure parts in Miri. Where Miri cannot be had that is said, and the rest counts.
+threads() {
+  local/threads.sh loom || return 1
+  if local/threads.sh fetch; then
+    local/threads.sh miri
+  else
+    echo "Miri cannot be fetched here: left out"
+  fi
+}
+
 # Commands under a lock that is lost in every way that docs/safety.md promises something for.
 losses() {
   LOSSES=${LOSSES:-200} cargo test --workspace --locked --quiet --test run losses
@@ -60,9 +71,9 @@ chaos() {
   make --no-print-directory up && CHAOS_SECONDS=$((minutes * 60)) local/e2e.sh chaos
 }
 
-for name in ${PARTS:-models simulation operators mutants fuzz losses chaos}; do
+for name in ${PARTS:-models simulation operators mutants fuzz threads losses chaos}; do
   case $name in
-    models | simulation | operators | mutants | fuzz | losses | chaos) part "$name" "$name" ;;
+    models | simulation | operators | mutants | fuzz | threads | losses | chaos) part "$name" "$name" ;;
     *) echo "there is no part $name" && failed=$((failed + 1)) ;;
   esac
 done

@@ -70,6 +70,8 @@ prepare() {
     fi
   fi
   if command -v go >/dev/null; then "$ROOT/local/go.sh" build; fi
+  # Looked for again by the step that needs it.
+  "$ROOT/local/library.sh" fetch api || say "cargo-public-api cannot be fetched"
   if [[ $("$DENY" --version 2>/dev/null) != "cargo-deny $DENY_VERSION" ]]; then
     step "Building cargo-deny $DENY_VERSION (some minutes the first time)"
     cargo install --quiet --debug --locked --version "=$DENY_VERSION" --root "$LOCAL" cargo-deny
@@ -126,6 +128,15 @@ targets() {
   fi
 }
 
+# What a release of the library needs. Where a tool cannot be had, which is said above, the step is left out.
+of_library() {
+  if "$ROOT/local/library.sh" fetch "$2"; then
+    run "$1" "$ROOT/local/library.sh" "$2"
+  else
+    skip "$1" "its tool cannot be fetched here"
+  fi
+}
+
 deny() { "$DENY" --log-level warn --workspace --all-features check --hide-inclusion-graph bans licenses sources; }
 
 # As `make release`, but from the development build and for this machine's architecture.
@@ -145,6 +156,8 @@ PREPARE=$!
 run "clippy" lints
 run "library builds alone" library
 targets
+run "library's package" "$ROOT/local/library.sh" package
+of_library "library with its oldest compiler" oldest
 run "documentation" docs
 run "tools and programs of the cluster" prepared
 if command -v shellcheck >/dev/null; then
@@ -158,6 +171,7 @@ else
   skip "module for Go" "there is no Go here"
 fi
 run "licences, bans and sources" deny
+of_library "library's public items" api
 run "unit, Redis and generated-file tests" tests
 if ((PACKAGING)); then
   run "image, by the Dockerfile's steps" "$ROOT/local/dockerfile.sh"

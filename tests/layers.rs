@@ -21,7 +21,7 @@ struct Package {
 const PACKAGES: [Package; 2] = [
     Package {
         sources: "client/src",
-        order: &["time", "redlock", "voting", "client", "blocking", "test_util", ""],
+        order: &["sync", "time", "redlock", "voting", "client", "blocking", "test_util", ""],
         without_circles: &["redlock", "voting", "client", "test_util"],
         at_least: 30,
     },

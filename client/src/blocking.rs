@@ -22,6 +22,14 @@ pub struct Guard {
     runtime: Arc<Runtime>,
 }
 
+/// A client is shared by threads, and a guard moves from one to the other: the compiler confirms it.
+const _: () = {
+    const fn is_shared<T: Send + Sync + Clone + 'static>() {}
+    const fn moves<T: Send + 'static>() {}
+    is_shared::<Client>();
+    moves::<Guard>();
+};
+
 impl Client {
     /// Makes the client and waits until it reaches a majority, at most one second.
     ///

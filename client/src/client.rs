@@ -9,6 +9,7 @@ mod guard;
 mod keeper;
 mod lines;
 mod members;
+mod promises;
 mod reader;
 mod secret;
 mod url;

@@ -10,10 +10,13 @@
 //! - [`client`]: locks for programs. Begin with [`Client`].
 //! - `test_util` (with the feature `test-util`): fake masters, for tests of programs that take locks.
 
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc, clippy::must_use_candidate)]
+
 #[cfg(feature = "blocking")]
 pub mod blocking;
 pub mod client;
 pub mod redlock;
+mod sync;
 #[cfg(feature = "test-util")]
 pub mod test_util;
 pub mod time;

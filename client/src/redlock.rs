@@ -32,6 +32,6 @@ pub use outcome::{
 pub use sight::{Shown, Sighting, Whose, sighting};
 pub use slot::{Expiry, Slot};
 pub use tally::{Loss, Progress, Tally, Vote};
-pub use token::{FencingToken, TokenOutOfRange, held_at_once, restored};
+pub use token::{FencingToken, TokenOutOfRange, held_at_once, recovered, restored};
 pub use validity::{Drift, granted_until, longest_ttl, rejoin_delay, renewed_until, validity};
 pub use value::{LockValue, Nonce, NotANonce};

@@ -11,6 +11,7 @@ mod driver;
 mod due;
 mod endpoint;
 mod guard;
+mod hub;
 mod inbox;
 mod job;
 mod line;

@@ -3,7 +3,7 @@
 //! The specification, parsed once: [`plan`], [`expose`], [`invalid`]. The objects of it: [`build`], [`auth`], [`users`], [`tls`]. What the status
 //! records, read back: [`lists`] (whose votes count), [`record`] (what the fence knows), [`effective`] (which times are used). One next
 //! step each: [`membership`], [`rollout`], [`rotation`], [`secrets`], [`installation`], and for shared masters [`agreement`].
-//! [`timekeeping`] has the quorum's clock, [`facts`] what pods and nodes say, [`lookup`] which quorum a lock means, [`status`] the
+//! [`timekeeping`] has the quorum's clock, [`counters`] which numbers of the token counters count, [`facts`] what pods and nodes say, [`lookup`] which quorum a lock means, [`status`] the
 //! conditions. [`problems`], [`blocked`], [`doing`] and [`events`] are what it says in words.
 
 pub mod agreement;
@@ -11,6 +11,7 @@ pub mod auth;
 pub mod blocked;
 pub mod build;
 pub mod condition;
+pub mod counters;
 pub mod doing;
 pub mod effective;
 pub mod events;

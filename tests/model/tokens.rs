@@ -34,6 +34,8 @@ struct Tokens {
     rule: Rule,
     /// The number of a refused SET counts for nothing.
     refused_count_for_nothing: bool,
+    /// Nobody decides on votes when their keys may have ended.
+    deadline: bool,
     /// The number is taken behind the SET, on the same connection.
     counts_behind_set: bool,
     /// How often the leader raises a counter to one that it has read.
@@ -67,6 +69,7 @@ impl Tokens {
             write_back: true,
             rule: Rule::Product,
             refused_count_for_nothing: true,
+            deadline: true,
             counts_behind_set: true,
             levels: 0,
             level_raises: true,
@@ -152,6 +155,8 @@ enum Step {
     Set(usize, usize),
     Count(usize, usize),
     Refuse(usize, usize),
+    /// A key ends though its attempt may still be decided.
+    Lapse(usize),
     /// By the votes of these, as bits.
     Decide(usize, usize),
     Raise(usize, usize),
@@ -257,6 +262,13 @@ impl Tokens {
                 }
                 member.counter += 1;
                 member.refused[client] = member.counter;
+            }
+            Step::Lapse(at) => {
+                let owner = usize::from(world.members[at].owner).checked_sub(1);
+                if self.deadline || owner.is_none_or(|owner| world.clients[owner].phase != Phase::Acquiring) {
+                    return false;
+                }
+                world.members[at].owner = 0;
             }
             Step::Decide(client, among) => {
                 let has_voted =
@@ -377,6 +389,7 @@ impl Tokens {
     }
 }
 
+mod histories;
 mod rule;
 mod rules;
 mod tests;

@@ -1,7 +1,13 @@
-use crate::quorum::{LEADER, Quorum, connected, fresh_value, request};
+use crate::quorum::{LEADER, Quorum, TTL, connected, fresh_value, request, settings};
 use crate::server::{client, locker};
+use redlock_operator::quorum::model::counters::{behind, ceiling};
+use redlock_operator::quorum::model::lists::{Lists, meets_every_majority};
 use redlock_operator::redis_member::Guarded;
-use redlock_operator::redlock::{Acquire, FencingToken, MemberError, MemberFailure};
+use redlock_operator::redlock::{
+    Acquire, Extend, ExtendRequest, FencingToken, MemberError, MemberFailure, Redlock, restored,
+};
+use redlock_operator::time::{SystemClock, UnixMicros};
+use std::sync::Arc;
 
 fn token(number: i64) -> FencingToken {
     FencingToken::new(number).unwrap()
@@ -90,4 +96,155 @@ async fn a_counter_that_has_run_out_of_numbers_gives_none() {
     let outcome = quorum.redlock.acquire(&quorum.electorate(), request("k", &fresh_value())).await;
     let Acquire::NoQuorum { refusals: 0, failures } = outcome else { panic!("{outcome:?}") };
     assert_eq!(failures[0].1, MemberFailure::Member(MemberError::CounterSpent));
+}
+
+/// The members of a quorum, as the leader judges their counters.
+fn lists(size: usize) -> Lists {
+    let names: Vec<String> = (0..size).map(|member| format!("m{member}")).collect();
+    Lists { epoch: 1, voters: names.clone(), wanted: names, former: None, announced: None }
+}
+
+/// Now, in microseconds: what counters begin with.
+fn now() -> i64 {
+    redlock_operator::time::Clock::wall(&SystemClock).0 * 1_000
+}
+
+async fn counter(quorum: &Quorum, server: usize) -> FencingToken {
+    quorum.servers[server].admin().await.observe(&[]).await.unwrap().counter.unwrap_or_default()
+}
+
+/// A process that has forgotten everything is admitted, as the operator does it: restored, the others levelled, then opened.
+async fn restart(quorum: &mut Quorum, server: usize, floor: FencingToken) {
+    let size = quorum.servers.len();
+    quorum.servers[server].restart().await;
+    let mut others = Vec::new();
+    for other in (0..size).filter(|other| *other != server) {
+        others.push((other, counter(quorum, other).await));
+    }
+    let names = lists(size).voters;
+    let read: Vec<_> = others.iter().map(|(other, counter)| (names[*other].as_str(), *counter)).collect();
+    let ceiling = ceiling(&read, &lists(size), Some(UnixMicros(now())));
+    let usable: Vec<_> = others.iter().map(|(_, counter)| *counter).filter(|counter| *counter < ceiling).collect();
+    let number = restored(&usable, meets_every_majority(&names), floor, token(now()));
+    let (highest, members) = behind(others, number, ceiling);
+    for member in members {
+        quorum.servers[member].admin().await.restore_counter(highest).await.unwrap();
+    }
+    let mut admin = quorum.servers[server].admin().await;
+    assert_eq!(admin.raise_epoch(LEADER).await, Ok(Guarded::Done));
+    admin.restore_counter(number).await.unwrap();
+    assert_eq!(admin.open(LEADER, &[locker(), client()]).await, Ok(Guarded::Done));
+    quorum.electors[server].admitted = Some(admin.run_id().clone());
+    connected(&quorum.members[server]).await;
+}
+
+/// Locks are granted by each majority, to the operator and to a client that may only INCR, and tokens rise. The last one.
+async fn tokens_rise(quorum: &Quorum, mut last: FencingToken) -> FencingToken {
+    let direct = Redlock::new(Arc::new(SystemClock), settings()).with_token_reach(1_000);
+    for away in 0..quorum.servers.len() {
+        quorum.servers[away].freeze();
+        for redlock in [&quorum.redlock, &direct] {
+            let value = fresh_value();
+            let outcome = redlock.acquire(&quorum.electorate(), request("other", &value)).await;
+            let Acquire::Granted(grant) = outcome else { panic!("without member {away}: {outcome:?}") };
+            assert!(grant.token > last, "without member {away}: {} after {last}", grant.token);
+            last = grant.token;
+            quorum.release("other", &value).await;
+        }
+        quorum.servers[away].thaw();
+    }
+    last
+}
+
+#[tokio::test]
+async fn tokens_rise_after_a_quiet_day_and_one_restart() {
+    let mut quorum = Quorum::of(3).await;
+    let yesterday = now() - 86_400 * 1_000_000;
+    for (server, lag) in quorum.servers.iter().zip([0, 7, 400]) {
+        server.admin().await.restore_counter(token(yesterday - lag)).await.unwrap();
+    }
+    let last = tokens_rise(&quorum, token(yesterday - 7)).await;
+    restart(&mut quorum, 1, last).await;
+    let last = tokens_rise(&quorum, last).await;
+    assert!(last.get() > yesterday + 80_000 * 1_000_000, "{last}");
+    quorum.is_empty().await;
+}
+
+#[tokio::test]
+async fn tokens_rise_after_an_upgrade_from_millisecond_counters_with_locks_held() {
+    let mut quorum = Quorum::of(3).await;
+    for server in &quorum.servers {
+        server.admin().await.restore_counter(token(now() / 1_000)).await.unwrap();
+    }
+    let value = fresh_value();
+    let held = quorum.granted("held", &value).await;
+    assert!(held.token.get() < now() / 100, "in milliseconds: {}", held.token);
+    let mut last = held.token;
+    for server in 0..3 {
+        // What was held is lost on it, and left on the two others.
+        restart(&mut quorum, server, last).await;
+        last = tokens_rise(&quorum, last).await;
+        assert!(last.get() > now() / 2, "in microseconds: {last}");
+        if server == 0 {
+            let extension =
+                ExtendRequest { key: "held".into(), value: value.clone(), ttl: TTL, valid_until: held.valid_until };
+            let outcome = quorum.redlock.extend(&quorum.electorate(), vec![extension]).await.pop();
+            assert!(matches!(outcome, Some(Extend::Renewed { .. })), "{outcome:?}");
+            quorum.release("held", &value).await;
+        }
+    }
+    quorum.is_empty().await;
+}
+
+#[tokio::test]
+async fn a_counter_that_is_ahead_counts_for_no_lock_is_copied_to_nobody_and_goes_with_its_process() {
+    let mut quorum = Quorum::of(3).await;
+    let ahead = now() + 10 * 86_400 * 1_000_000;
+    for (server, number) in quorum.servers.iter().zip([now(), ahead, now()]) {
+        server.admin().await.restore_counter(token(number)).await.unwrap();
+    }
+    let names = lists(3).voters;
+    let mut read = Vec::new();
+    for (server, name) in names.iter().enumerate() {
+        read.push((name.as_str(), counter(&quorum, server).await));
+    }
+    let limit = ceiling(&read, &lists(3), Some(UnixMicros(now())));
+    assert!(limit < token(ahead), "it is an outlier");
+    let judged = quorum.electorate().with_ceiling(limit);
+    let mut last = FencingToken::ZERO;
+    for _ in 0..5 {
+        let value = fresh_value();
+        let outcome = quorum.redlock.acquire(&judged, request("k", &value)).await;
+        let Acquire::Granted(grant) = outcome else { panic!("{outcome:?}") };
+        assert!(grant.token > last && grant.token < limit && grant.votes.yes == 2, "{grant:?}");
+        last = grant.token;
+        // Its extensions count.
+        quorum.servers[2].freeze();
+        let extension =
+            ExtendRequest { key: "k".into(), value: value.clone(), ttl: TTL, valid_until: grant.valid_until };
+        let outcome = quorum.redlock.extend(&judged, vec![extension]).await.pop();
+        assert!(matches!(outcome, Some(Extend::Renewed { .. })), "{outcome:?}");
+        quorum.servers[2].thaw();
+        quorum.release("k", &value).await;
+    }
+    restart(&mut quorum, 1, last).await;
+    for server in 0..3 {
+        assert!(counter(&quorum, server).await < limit, "member {server}");
+    }
+    tokens_rise(&quorum, last).await;
+    quorum.is_empty().await;
+}
+
+#[tokio::test]
+async fn after_a_clock_that_was_ahead_for_all_members_none_is_an_outlier() {
+    let mut quorum = Quorum::of(3).await;
+    let ahead = now() + 10 * 86_400 * 1_000_000;
+    for server in &quorum.servers {
+        server.admin().await.restore_counter(token(ahead)).await.unwrap();
+    }
+    let last = tokens_rise(&quorum, token(ahead)).await;
+    // The clock is right again, and the floor is not known: the others are.
+    restart(&mut quorum, 0, FencingToken::ZERO).await;
+    tokens_rise(&quorum, last).await;
+    quorum.is_empty().await;
 }

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 /// The hold of the contention row.
 const HOLD: Duration = Duration::from_millis(5);
-const CONTENDERS: usize = 8;
+pub(crate) const CONTENDERS: usize = 8;
 /// No cell takes longer, whatever a rival waits for.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10);
 
@@ -113,18 +113,26 @@ pub(crate) enum Contender {
     /// Without a lock: they take turns in this process. Hold times are measured, not assumed.
     Alone(Arc<tokio::sync::Mutex<()>>),
     Client(Client),
+    /// Each contender with a client of its own, as each process has.
+    Clients(Vec<Client>),
     Rslock(rslock::LockManager),
 }
 
 impl Contender {
-    /// Holds the key once, and tells whether it got it.
-    async fn hold(&self) -> bool {
+    /// The contender with this number holds the key once, and tells whether it got it.
+    async fn hold(&self, number: usize) -> bool {
+        let client = match self {
+            Self::Client(client) => Some(client),
+            Self::Clients(clients) => clients.get(number),
+            Self::Alone(_) | Self::Rslock(_) => None,
+        };
         match self {
             Self::Alone(turn) => {
                 let _held = turn.lock().await;
                 tokio::time::sleep(HOLD).await;
             }
-            Self::Client(client) => {
+            Self::Client(_) | Self::Clients(_) => {
+                let Some(client) = client else { return false };
                 let Ok(guard) = client.acquire("contended", TTL, TTL).await else { return false };
                 tokio::time::sleep(HOLD).await;
                 let _ = guard.release().await;
@@ -144,17 +152,17 @@ pub(crate) async fn contend(how: &Contender, time: Duration) -> (f64, f64) {
     let until = now() + time;
     let counts: Vec<_> = (0..CONTENDERS).map(|_| Arc::new(AtomicU64::new(0))).collect();
     let started = now();
-    let contender = |count: &Arc<AtomicU64>| {
+    let contender = |(number, count): (usize, &Arc<AtomicU64>)| {
         let (how, count) = (how.clone(), Arc::clone(count));
         tokio::spawn(async move {
             while now() < until {
-                if how.hold().await {
+                if how.hold(number).await {
                     count.fetch_add(1, Ordering::Relaxed);
                 }
             }
         })
     };
-    for task in counts.iter().map(contender).collect::<Vec<_>>() {
+    for task in counts.iter().enumerate().map(contender).collect::<Vec<_>>() {
         task.await.unwrap();
     }
     let counts: Vec<_> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();

@@ -11,7 +11,7 @@ mod servers;
 mod table;
 mod tls;
 
-use callers::{Contender, TTL, contend, rslock, run_clients, run_floor, run_rslock};
+use callers::{CONTENDERS, Contender, TTL, contend, rslock, run_clients, run_floor, run_rslock};
 use floor::Floor;
 use measure::{Measured, describe, median, now, quantile, ratio};
 use redlock_client::{Client, NotAcquired};
@@ -204,12 +204,17 @@ impl Bench {
 
     async fn contention(&mut self) {
         let Self { client, servers, time, table, .. } = self;
+        let mut clients = Vec::new();
+        for _ in 0..CONTENDERS {
+            clients.push(client_of(servers.urls(), true).await);
+        }
         let ways = [
             Contender::Alone(Arc::default()),
             Contender::Client(client.clone()),
             Contender::Rslock(rslock(servers, 1000)),
+            Contender::Clients(clients.clone()),
         ];
-        let mut rates = [(); 3].map(|()| Vec::new());
+        let mut rates = [(); 4].map(|()| Vec::new());
         let mut spreads = rates.clone();
         for _ in 0..ROUNDS {
             for (index, how) in ways.iter().enumerate() {
@@ -219,10 +224,16 @@ impl Bench {
             }
         }
         let ratio = median(rates[1].iter().zip(&rates[0]).map(|(ours, alone)| ours / alone).collect());
-        let [alone, ours, rslock] = rates.map(median);
-        let [_, spread, theirs] = spreads.map(median);
+        let [alone, ours, rslock, apart] = rates.map(median);
+        let [_, spread, theirs, apart_spread] = spreads.map(median);
+        for client in clients {
+            let _ = client.close(Duration::from_secs(5)).await;
+        }
         table.cell(format!(
             "8 contenders, 5 ms hold: {ours:.0}/s, without a lock {alone:.0}/s, rslock {rslock:.0}/s with most against least {theirs:.1}"
+        ));
+        table.cell(format!(
+            "8 contenders, each with a client of its own: {apart:.0}/s, most against least {apart_spread:.1}"
         ));
         table.at_least("8 contenders, rate against the same program without a lock", ratio, 0.9);
         table.at_most("8 contenders, most against least", spread, 1.2);
@@ -268,9 +279,14 @@ impl Bench {
     }
 }
 
-async fn run(time: Duration, is_core: bool) -> Table {
-    let mut bench = Bench::new(time, is_core).await;
+/// `ONLY=core` leaves out the clients in other languages, `ONLY=cycles` everything but the first two rows, too.
+async fn run(time: Duration, only: &str) -> Table {
+    let mut bench = Bench::new(time, ["core", "cycles"].contains(&only)).await;
     bench.cycles().await;
+    if only == "cycles" {
+        bench.allocations();
+        return bench.table;
+    }
     bench.contention().await;
     bench.second_rounds().await;
     bench.tls().await;
@@ -302,8 +318,8 @@ fn main() {
     let time = Duration::from_secs_f64(seconds);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let began = now();
-    let is_core = std::env::var("ONLY").is_ok_and(|only| only == "core");
-    let task = runtime.spawn(run(time, is_core));
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let task = runtime.spawn(async move { run(time, &only).await });
     let table = runtime.block_on(task).unwrap();
     table.print();
     println!("{} s", now().since(began).as_secs());

@@ -4,7 +4,7 @@ use super::admission::Admission;
 use super::error::NotAcquired;
 use crate::redlock::{
     Answers, Command, Elector, Electorate, FencingToken, KeyState, LockKey, LockMember, Reply, RunId, TOKEN_KEY,
-    restored,
+    recovered,
 };
 use crate::time::{Clock, Monotonic};
 use crate::voting::Link;
@@ -14,12 +14,6 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
-
-/// A counter from here on was restored from a clock once: it counts microseconds since 1970. One that is lower was forgotten.
-const SEEDED: FencingToken = match FencingToken::new(1_000_000_000_000_000) {
-    Some(seeded) => seeded,
-    None => FencingToken::ZERO,
-};
 
 /// One member, however it is reached.
 pub(super) struct Member {
@@ -206,22 +200,10 @@ impl Members {
         is_complete
     }
 
-    /// What a member's counter has to be at least before it votes; `None` while that cannot be told. A number that was restored once
-    /// stays. Otherwise so many others are needed that one of them stored the last token; or all, where several have forgotten, and
-    /// then the clock is above what they had.
+    /// What a member's counter has to be at least before it votes; `None` while that cannot be told.
     fn counter_for(&self, own: FencingToken, others: &[FencingToken]) -> Option<FencingToken> {
-        if own >= SEEDED {
-            return Some(own);
-        }
-        let counters: Vec<_> = others.iter().copied().filter(|number| *number < FencingToken::OUTLIER).collect();
-        let remember = counters.iter().filter(|number| **number >= SEEDED).count();
-        let needed = self.members.len() - self.quorum() + 1;
-        let all = self.members.len() - 1;
-        if remember < needed && others.len() < all {
-            return None;
-        }
         let clock = FencingToken::new(self.clock.wall().0.saturating_mul(1_000)).unwrap_or_default();
-        Some(restored(&counters, 0, own, clock))
+        recovered(own, others, (self.members.len(), self.quorum()), clock)
     }
 
     /// The counters of all members that answer, and of which process each is.

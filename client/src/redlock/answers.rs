@@ -203,8 +203,8 @@ pub enum MemberError {
     /// The user may not take numbers of the counter, so there is no token.
     #[error("the user may not INCR the counter of tokens")]
     TokenRefused,
-    /// The counter is so high that it leaves too few numbers: its number is not counted.
-    #[error("the counter of tokens has run out of numbers")]
+    /// The counter is so far ahead, of the clock or of all that there is, that its number is not counted.
+    #[error("the counter of tokens is too far ahead to count")]
     CounterSpent,
     /// Anything else, by error code.
     #[error("{0}")]

@@ -1,4 +1,4 @@
-use super::{LockMember, MemberName, RunId};
+use super::{FencingToken, LockMember, MemberName, RunId};
 use crate::time::{Boottime, UnixMicros};
 use std::fmt;
 use std::sync::Arc;
@@ -44,6 +44,8 @@ pub struct Electorate {
     electors: Vec<Elector>,
     lists: Vec<Vec<MemberName>>,
     clocks: Option<Arc<dyn ClockCheck>>,
+    /// Numbers from here on do not count.
+    ceiling: FencingToken,
     layout: Arc<Layout>,
 }
 
@@ -112,7 +114,7 @@ impl Electorate {
 
     fn new(electors: Vec<Elector>, lists: Vec<Vec<MemberName>>) -> Self {
         let layout = Arc::new(Layout::new(&electors, &lists));
-        Self { electors, lists, clocks: None, layout }
+        Self { electors, lists, clocks: None, ceiling: FencingToken::OUTLIER, layout }
     }
 
     /// Votes count only while `check` calls the voter's clock steady.
@@ -120,6 +122,19 @@ impl Electorate {
     pub fn with_clock_check(mut self, check: Arc<dyn ClockCheck>) -> Self {
         self.clocks = Some(check);
         self
+    }
+
+    /// A yes whose number is `ceiling` or more is left out of acquisitions: the counter of that member has run ahead. Its extensions count.
+    #[must_use]
+    pub fn with_ceiling(mut self, ceiling: FencingToken) -> Self {
+        self.ceiling = ceiling.min(FencingToken::OUTLIER);
+        self
+    }
+
+    /// Numbers from here on do not count.
+    #[must_use]
+    pub const fn ceiling(&self) -> FencingToken {
+        self.ceiling
     }
 
     /// All electors, admitted or not.

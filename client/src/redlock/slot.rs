@@ -1,15 +1,63 @@
 //! Where the answers of one round come together: one allocation for all members, and one wake of whoever waits for them.
 
 use super::answers::{Answers, BoxFuture, MemberError};
+use crate::sync::{AtomicBool, Mutex, MutexGuard, locked};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 /// What came of asking one member.
 pub(crate) type Answer = Result<Answers, MemberError>;
+
+thread_local! {
+    /// Whom the thread is to wake later, while a [`Together`] lives on it.
+    static LATER: RefCell<(bool, Vec<Waker>)> = const { RefCell::new((false, Vec::new())) };
+}
+
+fn wake(waker: Waker) {
+    let now = LATER.with_borrow_mut(|(puts_off, wakers)| {
+        if !*puts_off {
+            return Some(waker);
+        }
+        wakers.push(waker);
+        None
+    });
+    if let Some(waker) = now {
+        waker.wake();
+    }
+}
+
+/// While it lives, this thread wakes nobody for an answer; then it wakes all at once. So a task that reads the answers of several members
+/// has read them all when the first caller looks: another thread would begin with the first few, and wait for the lock that the next
+/// answer is put under.
+pub(crate) struct Together(());
+
+impl Together {
+    pub(crate) fn begin() -> Self {
+        LATER.with_borrow_mut(|(puts_off, _)| *puts_off = true);
+        Self(())
+    }
+}
+
+impl Drop for Together {
+    fn drop(&mut self) {
+        // Whoever is woken may put an answer itself, so nothing is borrowed meanwhile.
+        let mut wakers = LATER.with_borrow_mut(|(puts_off, wakers)| {
+            *puts_off = false;
+            std::mem::take(wakers)
+        });
+        wakers.drain(..).for_each(Waker::wake);
+        LATER.with_borrow_mut(|(_, kept)| {
+            if kept.is_empty() && kept.capacity() < wakers.capacity() {
+                *kept = wakers;
+            }
+        });
+    }
+}
 
 #[derive(Default)]
 struct State {
@@ -48,12 +96,12 @@ impl Expiry {
 
     fn wake_after(&self, change: impl FnOnce(&mut State)) {
         let Some(shared) = self.0.upgrade() else { return };
-        let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = locked(&shared.state);
         change(&mut state);
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
-            waker.wake();
+            wake(waker);
         }
     }
 }
@@ -98,7 +146,7 @@ impl Collected {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0.state)
     }
 
     /// Nobody waits any more.
@@ -184,7 +232,7 @@ impl Slot {
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
-            waker.wake();
+            wake(waker);
         }
     }
 
@@ -200,7 +248,7 @@ impl Slot {
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
-            waker.wake();
+            wake(waker);
         }
     }
 }
@@ -221,6 +269,56 @@ impl fmt::Debug for Slot {
 
 fn gone() -> MemberError {
     MemberError::Unreachable("connection closed".to_owned())
+}
+
+#[cfg(all(test, redlock_loom))]
+mod interleavings {
+    use super::*;
+    use loom::future::block_on;
+    use loom::thread;
+
+    /// Each interleaving of the tasks of two members and of who waits for both: no answer is missed, and none is waited for in vain.
+    #[test]
+    fn answers_of_several_tasks_reach_whoever_waits() {
+        loom::model(|| {
+            let collected = Collected::of(2, 1);
+            let members: Vec<_> = (0..2)
+                .map(|index| {
+                    let slot = collected.slot(index);
+                    // One answers, and one is gone.
+                    thread::spawn(move || if index == 0 { slot.answer(Err(MemberError::Busy)) } else { drop(slot) })
+                })
+                .collect();
+            let mut answers = block_on(async {
+                let mut answers = Vec::new();
+                while let Some(answer) = std::future::poll_fn(|cx| collected.poll_next(cx)).await {
+                    answers.push(answer);
+                }
+                answers
+            });
+            answers.sort_by_key(|(index, _)| *index);
+            assert_eq!(answers, [(0, Err(MemberError::Busy)), (1, Err(gone()))]);
+            members.into_iter().for_each(|member| member.join().unwrap());
+        });
+    }
+
+    /// The task of the members gives up the deadlines meanwhile: whoever waits is woken, and sees to its own.
+    #[test]
+    fn whoever_waits_hears_that_nobody_sees_to_the_deadline() {
+        loom::model(|| {
+            let collected = Collected::of(1, 1);
+            let slot = collected.slot(0);
+            let expiry = collected.expiry();
+            let task = thread::spawn(move || expiry.give_up());
+            block_on(std::future::poll_fn(|cx| {
+                // As a round does it: answers, and then the deadline.
+                assert!(collected.poll_next(cx).is_pending());
+                if collected.is_unwatched() { Poll::Ready(()) } else { Poll::Pending }
+            }));
+            task.join().unwrap();
+            drop(slot);
+        });
+    }
 }
 
 #[cfg(test)]

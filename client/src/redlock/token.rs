@@ -61,13 +61,42 @@ pub struct TokenOutOfRange(pub i64);
 
 /// The counter that a process which has forgotten it starts with: above every token that a majority may have given out. The highest
 /// of (a) the `counters` of other admitted members, if `needed` of them could be had, which are enough to share one with every majority, (b) the floor in the status, and (c) the time
-/// in Unix milliseconds.
+/// in Unix microseconds.
 ///
-/// To be read after the rejoin delay, never before: an acquisition may be in flight until then.
+/// A number from [`FencingToken::OUTLIER`] on is as if it could not be had. To be read after the rejoin delay, never before: an acquisition
+/// may be in flight until then.
 #[must_use]
 pub fn restored(counters: &[FencingToken], needed: usize, floor: FencingToken, clock: FencingToken) -> FencingToken {
-    let highest = counters.iter().copied().max().filter(|_| counters.len() >= needed).unwrap_or_default();
-    highest.max(floor).max(clock)
+    let usable = |number: &FencingToken| *number < FencingToken::OUTLIER;
+    let counters = counters.iter().copied().filter(usable);
+    let highest = counters.clone().max().filter(|_| counters.count() >= needed).unwrap_or_default();
+    highest.max(Some(floor).filter(usable).unwrap_or_default()).max(clock)
+}
+
+/// A counter from here on was restored from a clock once: it counts microseconds since 1970. One that is lower was forgotten, or is of
+/// a version that counted milliseconds.
+const SEEDED: FencingToken = FencingToken(1_000_000_000_000_000);
+
+/// What a client that has no operator raises the counter of a process to before it counts its votes, of so many `members` with this
+/// `quorum`; `None` while that cannot be told.
+///
+/// A number that was restored once stays. Otherwise so many `others` are needed that one of them stored the last token; or all, where
+/// several have forgotten, and then the clock is above what they had.
+#[must_use]
+pub fn recovered(
+    own: FencingToken,
+    others: &[FencingToken],
+    (members, quorum): (usize, usize),
+    clock: FencingToken,
+) -> Option<FencingToken> {
+    if own >= SEEDED {
+        return Some(own);
+    }
+    let remember = others.iter().filter(|number| **number >= SEEDED && **number < FencingToken::OUTLIER).count();
+    if remember < members - quorum + 1 && others.len() < members - 1 {
+        return None;
+    }
+    Some(restored(others, 0, own, clock))
 }
 
 /// The token that these numbers of `v` votes make at once, of `members` with this `quorum`: the (quorum + v - members)-th largest,
@@ -117,6 +146,32 @@ mod tests {
         FencingToken::new(number).unwrap()
     }
 
+    const OUTLIER: i64 = FencingToken::OUTLIER.get();
+
+    #[test]
+    fn without_an_operator_a_counter_comes_from_those_that_remember() {
+        let (now, seeded) = (1_795_284_168_033_000, 1_795_284_100_000_000);
+        for (own, others, expected) in [
+            // It has not forgotten.
+            (seeded, &[][..], Some(seeded)),
+            // Three others of five remember: one of them stored the last token.
+            (4, &[seeded, seeded + 7, seeded + 3], Some(now)),
+            (4, &[now + 9, seeded, seeded], Some(now + 9)),
+            // Two do not suffice while the others may remember more.
+            (4, &[seeded, seeded], None),
+            (4, &[seeded, seeded, 0], None),
+            (4, &[seeded, seeded, OUTLIER], None),
+            // All have answered: what was lost is behind the clock.
+            (4, &[seeded, 0, 0, 0], Some(now)),
+            (0, &[0, 0, 0, 0], Some(now)),
+            // Of a version that counted milliseconds.
+            (1_795_284_168_033, &[1_795_284_168_033; 4], Some(now)),
+        ] {
+            let others: Vec<_> = others.iter().map(|number| token(*number)).collect();
+            assert_eq!(recovered(token(own), &others, (5, 3), token(now)), expected.map(token), "{own} {others:?}");
+        }
+    }
+
     #[test]
     fn the_counter_is_restored_above_everything_that_may_have_been_given_out() {
         for (counters, needed, floor, clock, expected) in [
@@ -126,6 +181,10 @@ mod tests {
             (&[50, 60][..], 2, 70, 20, 70),
             (&[][..], 1, 0, 20, 20),
             (&[][..], 1, 30, 20, 30),
+            // Nobody's numbers are not copied, and make no majority.
+            (&[50, OUTLIER][..], 2, 10, 20, 20),
+            (&[50, 60, OUTLIER][..], 2, 10, 20, 60),
+            (&[50, 60][..], 2, OUTLIER, 20, 60),
         ] {
             let counters: Vec<_> = counters.iter().map(|number| token(*number)).collect();
             assert_eq!(restored(&counters, needed, token(floor), token(clock)), token(expected));

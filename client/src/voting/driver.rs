@@ -2,8 +2,9 @@
 
 use super::copies::Copies;
 use super::deadlines::Alarm;
-use super::inbox::Hub;
+use super::hub::Hub;
 use super::line::Line;
+use crate::redlock::slot::Together;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -43,7 +44,9 @@ impl Driver {
     fn look(&mut self) -> bool {
         let Self { hub, waker, lines, has_yielded, copies, alarm } = self;
         let cx = &mut Context::from_waker(waker);
+        let together = Together::begin();
         lines.iter_mut().for_each(|line| line.poll_incoming(cx));
+        drop(together);
         let is_busy = lines.iter().any(|line| line.in_flight() > FEW) && lines.iter().any(Line::has_jobs);
         if is_busy && !std::mem::replace(has_yielded, true) {
             return true;

@@ -21,6 +21,7 @@ impl Secret {
     }
 
     /// The text, for authentication only.
+    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }

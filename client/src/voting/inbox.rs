@@ -1,90 +1,12 @@
-//! What callers put for the task of their members, and how they wake it.
+//! What callers put for the task of their members.
 
 use super::Endpoint;
-use super::deadlines::Deadlines;
+use super::hub::Hub;
 use super::job::Job;
+use crate::sync::{AtomicUsize, Mutex, locked};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Wake, Waker};
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The task waits to be woken.
-const ASLEEP: u8 = 0;
-/// The task looks at its lines.
-const RUNNING: u8 = 1;
-/// The task has been woken, or has to look once more.
-const AGAIN: u8 = 2;
-
-/// What callers, connections and the task share: whether there is something to do.
-///
-/// It is the waker of all that the task waits for. What happens while the task runs makes it look once more before it ends. If the
-/// runtime were told instead, it would schedule the task again and wake another thread for it, at each answer that comes a moment
-/// after the one before.
-#[derive(Default)]
-pub(super) struct Hub {
-    /// Jobs were put somewhere and the task was not woken for them yet.
-    pending: AtomicBool,
-    state: AtomicU8,
-    task: Mutex<Option<Waker>>,
-    deadlines: Deadlines,
-}
-
-impl Hub {
-    /// When rounds end that wait for members of this task.
-    pub(super) const fn deadlines(&self) -> &Deadlines {
-        &self.deadlines
-    }
-
-    /// Wakes the task once for all that was put.
-    pub(super) fn flush(&self) {
-        if self.pending.swap(false, Ordering::AcqRel) {
-            self.notify();
-        }
-    }
-
-    fn notify(&self) {
-        if self.state.swap(AGAIN, Ordering::AcqRel) == ASLEEP {
-            let waker = locked(&self.task).clone();
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        }
-    }
-
-    /// The task begins to look, and is woken by `waker` from now on.
-    pub(super) fn begin(&self, waker: &Waker) {
-        let mut task = locked(&self.task);
-        if !task.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            *task = Some(waker.clone());
-        }
-        drop(task);
-        self.look();
-    }
-
-    /// The task looks: what happened before is seen.
-    pub(super) fn look(&self) {
-        self.state.swap(RUNNING, Ordering::AcqRel);
-    }
-
-    /// The task goes to sleep: `false` if something has happened since it began to look.
-    pub(super) fn sleep(&self) -> bool {
-        self.state.compare_exchange(RUNNING, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-}
-
-impl Wake for Hub {
-    fn wake(self: Arc<Self>) {
-        self.notify();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.notify();
-    }
-}
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What one member is to be asked.
 pub(super) struct Inbox {
@@ -125,7 +47,7 @@ impl Inbox {
         state.jobs.push_back(job);
         self.waiting.store(state.jobs.len(), Ordering::Release);
         drop(state);
-        self.hub.pending.store(true, Ordering::Release);
+        self.hub.put();
     }
 
     pub(super) fn set_endpoint(&self, endpoint: Endpoint) {

@@ -1,5 +1,6 @@
 use super::driver::Driver;
-use super::inbox::{Hub, Inbox};
+use super::hub::Hub;
+use super::inbox::Inbox;
 use super::job::{Job, Link};
 use super::line::Line;
 use super::wire::Rights;
@@ -85,11 +86,13 @@ impl RedisMember {
     }
 
     /// Whether its task has ended, which it does of itself only by a panic: it never answers again.
+    #[must_use]
     pub fn has_ended(&self) -> bool {
         self.task.is_finished()
     }
 
     /// The state of the connection, to read or to wait for.
+    #[must_use]
     pub fn link(&self) -> watch::Receiver<Link> {
         self.link.clone()
     }

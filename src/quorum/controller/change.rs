@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::admit::counters_of_others;
+use super::admit::{counters_of_others, named};
 use super::clients::former_users_on_file;
 use super::cluster::Cluster;
 use super::observe::{Observed, Observer};
@@ -166,8 +166,9 @@ async fn finish(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<Option
     };
     // After the wait, so that no grant of the old list alone is on its way any more.
     let counters = counters_of_others(observer.sights.session, &observed.quorum, "").await;
-    let of_former: Vec<FencingToken> =
-        counters.iter().filter(|(name, _)| former.contains(name)).map(|(_, counter)| *counter).collect();
+    let ceiling = observer.sights.session.ceiling_by(&named(&counters));
+    let of_former = counters.iter().filter(|(name, counter)| former.contains(name) && *counter < ceiling);
+    let of_former: Vec<FencingToken> = of_former.map(|(_, counter)| *counter).collect();
     if of_former.len() < meets_every_majority(former) {
         return Ok(Some(vec!["too few members of the list before tell their token counters".to_owned()]));
     }

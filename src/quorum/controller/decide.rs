@@ -30,7 +30,7 @@ pub(super) fn rollout(observed: &Observed<'_>) -> RolloutStep {
 
 /// How far an update is, in words.
 fn progress(observed: &Observed<'_>) -> Option<Progress> {
-    rollout::progress(&rollout(observed), observed.plan.members.len())
+    rollout::progress(&rollout(observed), observed.own_views())
 }
 
 fn incomplete_locks(observed: &Observed<'_>) -> Vec<String> {

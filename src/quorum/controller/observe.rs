@@ -23,7 +23,7 @@ use crate::quorum::model::member::{MemberView, Standing, StartedWith};
 use crate::quorum::model::membership::{is_closed, is_declared_dead};
 use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::model::record::record_named;
-use crate::quorum::model::status::{TtlReport, Watched};
+use crate::quorum::model::status::{ClockReport, TtlReport, Watched};
 use crate::quorum::model::tls::Certificate;
 use crate::quorum::model::{effective, facts};
 use crate::quorum::session::{ActError, LinkView, MemberLink};
@@ -120,8 +120,9 @@ impl<'a> Observer<'a> {
         let own = plan.all_members().zip(&members);
         let views = own.map(|(_, member)| self.view(member, &quorum, stored_auth.as_ref())).collect();
         let clients = plan.clients.iter().filter_map(|client| context.namespaces.cluster_named(&client.namespace));
+        let ahead = links.iter().filter(|link| session.is_ahead(&link.view())).map(|link| link.name().to_string());
         let watched = Watched {
-            clocks: session.clocks().report(boottime),
+            clocks: ClockReport { ahead: ahead.collect(), ..session.clocks().report(boottime) },
             ttls: links.iter().filter_map(|link| link.ttls()).reduce(|all: TtlReport, one| all.or(&one)),
             bound: effective::current(&quorum).max_ttl,
             all_external: links.iter().all(|link| link.plan().is_external()),
@@ -201,6 +202,7 @@ impl<'a> Observer<'a> {
             standing,
             // The operator does not replace a master that others run; it has to vote while another member is replaced.
             outdated: if external { Some(false) } else { outdated },
+            counter_ahead: own && view.is_some_and(|view| self.sights.session.is_ahead(view)),
             started_with: member.started_with(self.auth),
             answers: sight.is_some(),
             obeys,

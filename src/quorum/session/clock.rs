@@ -212,6 +212,8 @@ impl ClockGuard {
             read: state.watched.values().filter(|watched| watched.answers).count(),
             stepped: stepped.collect(),
             together: state.together.and_then(recent),
+            // Told by who knows the counters.
+            ahead: Vec::new(),
         }
     }
 }

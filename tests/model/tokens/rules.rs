@@ -46,7 +46,7 @@ impl Rules for Tokens {
                     steps.extend((0..1 << self.members).map(|others| Step::Restore(member, others)));
                 }
             }
-            steps.push(Step::Restart(member));
+            steps.extend([Step::Restart(member), Step::Lapse(member)]);
         }
     }
 
@@ -98,6 +98,7 @@ impl Rules for Tokens {
             Step::Set(c, m) => format!("m{} sets {}'s key", m + 1, name(c)),
             Step::Count(c, m) => format!("m{} counts for {}", m + 1, name(c)),
             Step::Refuse(c, m) => format!("m{} refuses {} and counts", m + 1, name(c)),
+            Step::Lapse(m) => format!("the key on m{} ends", m + 1),
             Step::Decide(c, among) => format!("{} decides by {}", name(c), names(among)),
             Step::Raise(c, m) => format!("m{} confirms {}'s write-back", m + 1, name(c)),
             Step::Raised(c) => format!("{}'s write-back has a majority", name(c)),

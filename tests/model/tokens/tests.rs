@@ -64,6 +64,11 @@ fn with_a_number_taken_before_its_set() {
 }
 
 #[test]
+fn with_votes_decided_on_after_their_keys_have_ended() {
+    violated("votes count after their keys have ended", Tokens { deadline: false, restarts: 0, others: 0, ..three() });
+}
+
+#[test]
 fn with_a_leader_that_levels_by_plain_set() {
     violated(
         "the leader levels by plain SET",

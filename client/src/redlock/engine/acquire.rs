@@ -51,7 +51,7 @@ impl SetRound<'_> {
             Err(error) => return self.ballot.fail(index, error),
         };
         match answers.replies.first() {
-            Some(Reply::Acquired { token, .. }) if *token >= FencingToken::OUTLIER => {
+            Some(Reply::Acquired { token, .. }) if *token >= self.ballot.ceiling() => {
                 self.ballot.fail(index, MemberError::CounterSpent);
             }
             Some(Reply::Acquired { token, time }) => {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::redlock::{LockValue, Slot};
-use crate::time::SystemClock;
+use crate::time::TokioClock;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -9,7 +9,7 @@ use std::time::Duration;
 type Answer = Pin<Box<dyn Future<Output = Result<Answers, MemberError>>>>;
 
 fn connection(rights: Rights) -> Connection {
-    Connection::new(Arc::new(SystemClock), rights, RunId::new("alias"))
+    Connection::new(Arc::new(TokioClock::new()), rights, RunId::new("alias"))
 }
 
 /// One that has learned who its process is.

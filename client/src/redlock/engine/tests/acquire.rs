@@ -229,6 +229,24 @@ async fn a_client_that_may_only_incr_uses_counters_that_are_near() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_counter_above_the_ceiling_counts_for_no_acquisition_and_for_extensions() {
+    let mut quorum = Quorum::of(3);
+    quorum.members[0].state().counter = 5_000;
+    let ceiling = FencingToken::new(1_000).unwrap();
+    quorum.electorate = quorum.electorate.clone().with_ceiling(ceiling);
+    let grant = granted(&quorum, "a").await;
+    assert_eq!((grant.token.get(), grant.votes.yes), (1, 2));
+    // With one of the others away no majority is left for an acquisition, and one for an extension.
+    quorum.members[2].freeze(true);
+    let outcome = extend(&quorum, "a", grant.valid_until).await;
+    assert!(matches!(outcome, Extend::Renewed { .. }), "{outcome:?}");
+    let other = AcquireRequest { key: "l".into(), ..request("b") };
+    let outcome = engine(&quorum).acquire(&quorum.electorate, other).await;
+    let Acquire::NoQuorum { failures, .. } = outcome else { panic!("{outcome:?}") };
+    assert!(failures.contains(&("m0".into(), MemberFailure::Member(MemberError::CounterSpent))), "{failures:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_number_of_a_spent_counter_is_not_counted() {
     let quorum = Quorum::of(3);
     quorum.members[0].state().counter = FencingToken::OUTLIER.get();

@@ -1,0 +1,39 @@
+//! What is written under a lock carries its token, and the store refuses an older one: `cargo run --example store redis://a redis://b redis://c`.
+//! A program that was paused for longer than its lock lived writes nothing then.
+
+use redlock_client::{Client, FencingToken};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// A database would do this in one statement: `UPDATE reports SET text = $1, token = $2 WHERE token < $2`.
+#[derive(Default)]
+struct Store(Mutex<(FencingToken, String)>);
+
+impl Store {
+    fn write(&self, token: FencingToken, text: &str) -> Result<(), String> {
+        let mut stored = self.0.lock().map_err(|_| "the store is broken".to_owned())?;
+        if token <= stored.0 {
+            return Err(format!("token {token} is older than {}", stored.0));
+        }
+        *stored = (token, text.to_owned());
+        Ok(())
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let members: Vec<String> = std::env::args().skip(1).collect();
+    // The first lock comes when every lock from before the start has run out.
+    let client = Client::wait_before_voting(&members, Duration::from_secs(10)).connect().await?;
+    let store = Store::default();
+    let (ttl, wait) = (Duration::from_secs(5), Duration::from_secs(60));
+    let first = client.acquire("report", ttl, wait).await?;
+    let late = first.token();
+    let _ = first.release().await;
+    let second = client.acquire("report", ttl, wait).await?;
+    second.run_while_held(async { store.write(second.token(), "new") }).await??;
+    println!("the late one: {:?}", store.write(late, "old"));
+    let _ = second.release().await;
+    client.close(Duration::from_secs(2)).await?;
+    Ok(())
+}

@@ -1,0 +1,34 @@
+//! What the compiler has to confirm of the public types, in every build.
+
+use super::{Builder, Client, Guard, Held, NotAcquired, Reader, Release};
+use std::time::Duration;
+
+const fn is_shared<T: Send + Sync + Clone + 'static>() {}
+const fn moves_into_a_task<T: Send + 'static>() {}
+fn is_sent<T: Send>(future: T) -> T {
+    future
+}
+
+const _: () = {
+    is_shared::<Client>();
+    is_shared::<Held>();
+    is_shared::<NotAcquired>();
+    moves_into_a_task::<Builder>();
+    moves_into_a_task::<Guard>();
+    moves_into_a_task::<Reader>();
+    moves_into_a_task::<Release>();
+};
+
+#[expect(dead_code, reason = "it is there to be compiled")]
+async fn futures_can_be_spawned(client: Client, guard: Guard, held: &mut Held) -> Result<Release, NotAcquired> {
+    let second = Duration::from_secs(1);
+    drop(is_sent(client.try_acquire("k", second)).await?);
+    drop(is_sent(client.acquire("k", second, second)).await?);
+    let _ = is_sent(client.try_acquire_unguarded("k", second)).await?;
+    let _ = is_sent(client.extend(held, second)).await;
+    let _ = is_sent(client.release(held)).await;
+    is_sent(guard.lost()).await;
+    let _ = is_sent(guard.run_while_held(async {})).await;
+    let _ = is_sent(client.close(second)).await;
+    Ok(is_sent(guard.release()).await)
+}

@@ -1,0 +1,309 @@
+//! Tokens over days and at full speed. Counters are numbers of a clock here: what is asked is whether a member that has forgotten its
+//! counter, and whoever comes after an upgrade, begins above every token. The votes of one acquisition are one step, since the model
+//! beside this one takes them apart.
+
+use std::fmt::Write;
+
+use redlock_operator::quorum::model::counters::{behind, ceiling};
+use redlock_operator::quorum::model::lists::Lists;
+use redlock_operator::redlock::{FencingToken, held_at_once, recovered, restored};
+use redlock_operator::time::UnixMicros;
+
+use crate::check::{Rules, holds, violated};
+
+const MEMBERS: usize = 3;
+const QUORUM: usize = 2;
+/// Members that share one with every majority.
+const NEEDED: usize = MEMBERS - QUORUM + 1;
+/// A client that may only INCR raises a counter by so much.
+const REACH: i64 = 1_000;
+const SECOND: i64 = 1_000_000;
+const DAY: i64 = 86_400 * SECOND;
+/// Microseconds.
+const NOW: i64 = 1_795_284_168_033_000;
+
+/// Who grants, and gives counters back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    /// This version of the operator.
+    Operator,
+    /// One that counted milliseconds.
+    Older,
+    /// A client of this operator, that may only INCR.
+    Direct,
+    /// A client that has no operator.
+    Library,
+}
+
+#[derive(Clone)]
+struct Histories {
+    who: &'static [Who],
+    /// All counters, at first: each is the token of a lock that is held.
+    start: i64,
+    /// Grants in a second.
+    rate: i64,
+    events: u8,
+    /// So many members are always there.
+    alive: usize,
+    /// And so many others tell their counters when one is restored.
+    answering: usize,
+    /// The leader levels before it opens a member, and now and then.
+    levels: bool,
+    /// The operator begins with microseconds.
+    micros: bool,
+    /// The clock of whoever restores is so far behind.
+    clock_behind: i64,
+    /// Counters of others are read.
+    reads: bool,
+    /// What a direct client is denied is wrong, too.
+    denies: bool,
+}
+
+impl Histories {
+    const fn of(who: &'static [Who]) -> Self {
+        Self {
+            who,
+            start: NOW,
+            rate: 100_000,
+            events: 6,
+            alive: 0,
+            answering: 0,
+            levels: true,
+            micros: true,
+            clock_behind: 0,
+            reads: true,
+            denies: false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct World {
+    clock: i64,
+    counters: [i64; MEMBERS],
+    out: [bool; MEMBERS],
+    /// Of each operator, which has a RedisQuorum of its own.
+    floors: [i64; 2],
+    last: i64,
+    events: u8,
+    grants: u8,
+    restarts: u8,
+    wrong: Option<&'static str>,
+}
+
+/// Sets of members, one bit each.
+type Set = u8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// A second of grants by these.
+    Work(Who, Set),
+    Quiet,
+    Restart(Set),
+    /// With the counters of these.
+    Admit(Who, usize, Set),
+    Level,
+}
+
+fn token(number: i64) -> FencingToken {
+    FencingToken::new(number).unwrap()
+}
+
+fn of(set: Set) -> impl Iterator<Item = usize> {
+    (0..MEMBERS).filter(move |member| set & (1 << member) != 0)
+}
+
+fn lists() -> Lists {
+    let names: Vec<String> = (0..MEMBERS).map(|member| member.to_string()).collect();
+    Lists { epoch: 1, voters: names.clone(), wanted: names, former: None, announced: None }
+}
+
+impl Histories {
+    fn work(&self, world: &mut World, who: Who, voters: Set) -> bool {
+        let count = of(voters).count();
+        if count < QUORUM || of(voters).any(|member| world.out[member]) {
+            return false;
+        }
+        let numbers: Vec<i64> = of(voters).map(|member| world.counters[member] + 1).collect();
+        let at_once = held_at_once(numbers.iter().map(|number| token(*number)).collect(), MEMBERS, QUORUM);
+        let (least, most) = (*numbers.iter().min().unwrap(), *numbers.iter().max().unwrap());
+        let first = match at_once {
+            Some(token) => token.get(),
+            None if who == Who::Direct && most - least > REACH => {
+                world.wrong = self.denies.then_some("a client is denied its token");
+                return self.denies;
+            }
+            // Both are raised.
+            None => most,
+        };
+        for member in of(voters) {
+            let number = world.counters[member] + 1;
+            world.counters[member] = if at_once.is_some() { number } else { most } + self.rate - 1;
+        }
+        if first <= world.last {
+            world.wrong = Some("a later holder's token is not greater");
+        }
+        world.last = world.last.max(first + self.rate - 1);
+        match who {
+            Who::Operator => world.floors[0] = world.floors[0].max(world.last),
+            Who::Older => world.floors[1] = world.floors[1].max(world.last),
+            Who::Direct | Who::Library => {}
+        }
+        world.clock += SECOND;
+        world.grants += 1;
+        true
+    }
+
+    /// Of admitted members, as the leader judges them.
+    fn level(world: &mut World, at_least: FencingToken) -> bool {
+        let admitted = (0..MEMBERS).filter(|member| !world.out[*member]);
+        let counters: Vec<_> = admitted.map(|member| (member, token(world.counters[member]))).collect();
+        let names: Vec<_> = counters.iter().map(|(member, _)| member.to_string()).collect();
+        let read: Vec<_> = names.iter().map(String::as_str).zip(counters.iter().map(|(_, counter)| *counter)).collect();
+        let ceiling = ceiling(&read, &lists(), Some(UnixMicros(world.clock)));
+        let (highest, members) = behind(counters, at_least, ceiling);
+        for member in &members {
+            world.counters[*member] = world.counters[*member].max(highest.get());
+        }
+        let is_news = highest.get() > world.floors[0] || !members.is_empty();
+        world.floors[0] = world.floors[0].max(highest.get());
+        is_news
+    }
+
+    fn admit(&self, world: &mut World, who: Who, member: usize, others: Set) -> bool {
+        if of(others).count() < self.answering
+            || !world.out[member]
+            || of(others).any(|other| other == member || world.out[other])
+        {
+            return false;
+        }
+        let counters: Vec<_> = of(others).filter(|_| self.reads).map(|other| token(world.counters[other])).collect();
+        let micros = world.clock - self.clock_behind;
+        let clock = token(if self.micros { micros } else { micros / 1_000 });
+        let counter = match who {
+            Who::Direct => return false,
+            Who::Operator => restored(&counters, NEEDED, token(world.floors[0]), clock),
+            Who::Older => restored(&counters, NEEDED, token(world.floors[1]), token(micros / 1_000)),
+            // It looks at all that answer, whether they have their counters back or not.
+            Who::Library if !self.reads => clock,
+            Who::Library => {
+                let all: Vec<_> = (0..MEMBERS)
+                    .filter(|other| *other != member && (others >> other & 1 == 1 || world.out[*other]))
+                    .map(|other| token(world.counters[other]))
+                    .collect();
+                let own = token(world.counters[member]);
+                let Some(counter) = recovered(own, &all, (MEMBERS, QUORUM), clock) else { return false };
+                counter
+            }
+        };
+        if who == Who::Operator {
+            if self.levels {
+                Self::level(world, counter);
+            }
+            world.floors[0] = world.floors[0].max(counter.get());
+        } else if who == Who::Older {
+            world.floors[1] = world.floors[1].max(counter.get());
+        }
+        world.counters[member] = world.counters[member].max(counter.get());
+        world.out[member] = false;
+        true
+    }
+}
+
+impl Rules for Histories {
+    type State = World;
+    type Step = Step;
+
+    fn starts(&self) -> Vec<World> {
+        vec![World {
+            clock: NOW,
+            counters: [self.start; MEMBERS],
+            out: [false; MEMBERS],
+            floors: [self.start; 2],
+            last: self.start,
+            events: 0,
+            grants: 0,
+            restarts: 0,
+            wrong: None,
+        }]
+    }
+
+    fn steps(&self, _: &World, steps: &mut Vec<Step>) {
+        let sets = || 0..1 << MEMBERS;
+        for who in self.who {
+            steps.extend(sets().map(|voters| Step::Work(*who, voters)));
+            for member in 0..MEMBERS {
+                steps.extend(sets().map(|others| Step::Admit(*who, member, others)));
+            }
+        }
+        steps.extend(sets().skip(1).map(Step::Restart));
+        steps.extend([Step::Quiet, Step::Level]);
+    }
+
+    fn take(&self, world: &World, step: Step) -> Option<World> {
+        let mut next = *world;
+        if world.events == self.events || world.wrong.is_some() {
+            return None;
+        }
+        next.events += 1;
+        let happens = match step {
+            Step::Work(who, voters) => self.work(&mut next, who, voters),
+            Step::Quiet => {
+                next.clock += DAY;
+                true
+            }
+            Step::Restart(members) => {
+                for member in of(members) {
+                    (next.counters[member], next.out[member]) = (0, true);
+                }
+                next.restarts += 1;
+                next.out.iter().filter(|out| !**out).count() >= self.alive && next.out != world.out
+            }
+            Step::Admit(who, member, others) => self.admit(&mut next, who, member, others),
+            Step::Level => self.levels && self.who.contains(&Who::Operator) && Self::level(&mut next, token(0)),
+        };
+        happens.then_some(next)
+    }
+
+    fn canonical(&self, mut world: World) -> World {
+        let mut members: Vec<_> = world.counters.into_iter().zip(world.out).collect();
+        members.sort_unstable();
+        for (place, (counter, out)) in members.into_iter().enumerate() {
+            (world.counters[place], world.out[place]) = (counter, out);
+        }
+        world
+    }
+
+    fn violation(&self, world: &World) -> Option<&'static str> {
+        world.wrong
+    }
+
+    /// Somebody was granted a lock after a restart.
+    fn goal(&self, world: &World) -> bool {
+        world.grants > 1 && world.restarts > 0 && world.out == [false; MEMBERS]
+    }
+
+    fn tell(&self, step: Step) -> String {
+        let named = |set: Set| of(set).map(|member| format!("m{}", member + 1)).collect::<Vec<_>>().join(" ");
+        match step {
+            Step::Work(who, voters) => format!("a second of grants to {who:?} by [{}]", named(voters)),
+            Step::Quiet => "a quiet day".into(),
+            Step::Restart(members) => format!("[{}] forget", named(members)),
+            Step::Admit(who, member, others) => {
+                format!("{who:?} restores m{}, with the counters of [{}]", member + 1, named(others))
+            }
+            Step::Level => "the leader levels".into(),
+        }
+    }
+
+    fn show(&self, world: &World) -> String {
+        let mut text = format!("clock {} last {} [", world.clock - NOW, world.last - NOW);
+        for (counter, out) in world.counters.iter().zip(world.out) {
+            write!(text, " {}{}", counter - NOW, if out { "!" } else { "" }).unwrap();
+        }
+        text + " ]"
+    }
+}
+
+mod outliers;
+mod tests;
