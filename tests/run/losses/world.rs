@@ -129,7 +129,7 @@ impl World {
 
     fn silence(&self, hold: &mut Hold<'_>) {
         self.stop_renewing();
-        hold.ends_at(self.servers.silence(LOCK));
+        hold.silence();
     }
 
     /// What needs neither a command nor its guard.
@@ -138,8 +138,8 @@ impl World {
         match fault {
             Fault::AgentKilled => tell("KILL"),
             Fault::AgentStopped => tell("STOP"),
-            Fault::MinorityFrozenAndAgentStopped => {
-                self.servers.freeze_some(1);
+            Fault::MinoritySilentAndAgentStopped => {
+                hold.silence_one();
                 tell("STOP");
             }
             Fault::MembersSilent => self.silence(hold),
@@ -165,8 +165,8 @@ impl World {
                 signal(running.guard(), "STOP");
                 self.silence(hold);
             }
-            Fault::MinorityFrozenAndRunStopped => {
-                self.servers.freeze_some(1);
+            Fault::MinoritySilentAndRunStopped => {
+                hold.silence_one();
                 signal(running.pid(), "STOP");
             }
             fault => return self.force(fault, agent, hold),
