@@ -122,8 +122,9 @@ impl World {
     }
 
     fn stop_renewing(&self) {
-        if let Some((_, renewal)) = &self.operator {
-            renewal.lock().unwrap().take().map(Renewal::stop);
+        let renewal = self.operator.as_ref().and_then(|(_, renewal)| renewal.lock().unwrap().take());
+        if let Some(renewal) = renewal {
+            renewal.stop();
         }
     }
 
