@@ -28,6 +28,8 @@ fetch() {
         step "Building cargo-public-api $PUBLIC_API_VERSION (some minutes the first time)"
         cargo install --quiet --debug --locked --version "=$PUBLIC_API_VERSION" --root "$LOCAL" cargo-public-api
       fi
+      # A nightly toolchain that is newer than the tool may write what it cannot read.
+      printed >"$LOCAL/public-api.txt" || { say "cargo-public-api $PUBLIC_API_VERSION cannot read what this $NIGHTLY writes" && return 1; }
       ;;
     *) die "there is no tool for $1" ;;
   esac

@@ -4,7 +4,6 @@ use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
     process::{Child, Command, Stdio},
-    thread,
     time::Duration,
 };
 
@@ -15,6 +14,9 @@ use crate::processes::{now, signal, until};
 /// For an answer that waits for nothing.
 const ANSWER: Duration = Duration::from_secs(1);
 
+/// The value of a key on one member, and until when it is there.
+pub(crate) type Sight = Option<(String, Boottime)>;
+
 /// What is known of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Majority {
@@ -22,7 +24,7 @@ pub(crate) enum Majority {
     Holds { value: String, until: Boottime },
     /// No value is on a majority.
     DoesNot,
-    /// Too few members answer.
+    /// A member does not answer.
     Unknown,
 }
 
@@ -77,22 +79,11 @@ impl Servers {
         self.0.iter().filter_map(|(_, port)| left(*port)).max().unwrap_or(0)
     }
 
-    /// What a majority of the members shows now.
-    pub(crate) fn majority(&self, key: &str) -> Majority {
-        let script = "EVAL \"return {redis.call('GET',KEYS[1]),redis.call('PTTL',KEYS[1])}\" 1";
-        let look = |port: u16| {
-            let said =
-                ask_for(port, &format!("{script} {key}"), |said| said.lines().any(|line| line.starts_with(':')))?;
-            let lines: Vec<_> = said.lines().collect();
-            let left = lines.iter().find_map(|line| line.strip_prefix(':')?.parse::<i64>().ok());
-            let until = now() + Duration::from_millis(u64::try_from(left.unwrap_or(0)).unwrap_or(0));
-            Some(lines.get(2).filter(|line| !line.starts_with(':')).map(|value| ((*value).to_owned(), until)))
-        };
-        // All at once: while one that is frozen is waited for, the key may end on the others.
-        let seen: Vec<_> = thread::scope(|scope| {
-            let asked: Vec<_> = self.0.iter().map(|(_, port)| scope.spawn(|| look(*port))).collect();
-            asked.into_iter().map(|asked| asked.join().unwrap()).collect()
-        });
+    /// What a majority of the members shows now. One that was silenced before shows what it had then, until that runs out.
+    pub(crate) fn majority(&self, key: &str, silenced: Option<&Sight>) -> Majority {
+        let silenced = silenced.map(|sight| Some(sight.clone().filter(|(_, until)| *until > now())));
+        let asked = self.0.iter().skip(usize::from(silenced.is_some())).map(|(_, port)| look(*port, key, ""));
+        let seen: Vec<_> = silenced.into_iter().chain(asked).collect();
         let majority = seen.len() / 2 + 1;
         for (value, _) in seen.iter().flatten().flatten() {
             let with = seen.iter().flatten().flatten().filter(|(other, _)| other == value);
@@ -102,22 +93,14 @@ impl Servers {
                 return Majority::Holds { value: value.clone(), until: *until };
             }
         }
-        // A value on as many as do not answer, and on one that does, may be on a majority.
-        let answers = seen.iter().flatten().count();
-        if answers >= majority { Majority::DoesNot } else { Majority::Unknown }
+        // With one that does not answer the value may be on a majority.
+        if seen.iter().all(Option::is_some) { Majority::DoesNot } else { Majority::Unknown }
     }
 
-    /// Until when a majority has the key. From that moment on no member does anything: nothing is renewed any more.
-    pub(crate) fn silence(&self, key: &str) -> Boottime {
-        let end = |port: u16| {
-            // Both are executed before anything that others have sent meanwhile.
-            let said = ask(port, &format!("PTTL {key}\r\nCLIENT PAUSE 60000 ALL"))?;
-            let left: i64 = said.strip_prefix(':')?.parse().ok()?;
-            Some(now() + Duration::from_millis(u64::try_from(left).unwrap_or(0)))
-        };
-        let mut ends: Vec<_> = self.0.iter().filter_map(|(_, port)| end(*port)).collect();
-        ends.sort_unstable_by(|one, other| other.cmp(one));
-        ends.get(self.0.len() / 2).copied().unwrap_or_else(now)
+    /// What each member has. From that moment on the first so many do nothing: nothing is renewed on them any more.
+    pub(crate) fn silence(&self, count: usize, key: &str) -> Vec<Sight> {
+        let silent = self.0.iter().take(count);
+        silent.map(|(_, port)| look(*port, key, "CLIENT PAUSE 60000 ALL\r\n").expect("it answers")).collect()
     }
 
     /// As the operator sets or renews a key.
@@ -132,11 +115,7 @@ impl Servers {
     }
 
     pub(crate) fn freeze(&self) {
-        self.freeze_some(self.0.len());
-    }
-
-    pub(crate) fn freeze_some(&self, count: usize) {
-        for (child, _) in self.0.iter().take(count) {
+        for (child, _) in &self.0 {
             signal(child.id(), "STOP");
         }
     }
@@ -163,6 +142,18 @@ fn start(port: u16) -> (Child, u16) {
     command.args(["--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--port", &port.to_string()]);
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("redis-server is needed");
     (child, port)
+}
+
+/// A key on one member: its value, and until when it is there as things are now. `None` from a member that does not answer.
+fn look(port: u16, key: &str, then: &str) -> Option<Sight> {
+    let script = "EVAL \"return {redis.call('GET',KEYS[1]),redis.call('PTTL',KEYS[1])}\" 1";
+    // What follows is executed before anything that others have sent meanwhile.
+    let is_whole = |said: &str| said.lines().any(|line| line.starts_with(':')) && said.ends_with("\r\n");
+    let said = ask_for(port, &format!("{script} {key}\r\n{then}"), is_whole)?;
+    let lines: Vec<_> = said.lines().collect();
+    let left = lines.iter().find_map(|line| line.strip_prefix(':')?.parse::<i64>().ok());
+    let until = now() + Duration::from_millis(u64::try_from(left.unwrap_or(0)).unwrap_or(0));
+    Some(lines.get(2).filter(|line| !line.starts_with(':')).map(|value| ((*value).to_owned(), until)))
 }
 
 /// The first line of the answer to an inline command; `None` from a member that is frozen.

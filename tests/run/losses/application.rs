@@ -104,7 +104,7 @@ pub(super) fn lose(world: &World, kind: Kind, after: Duration) -> Result<Duratio
         let mut hold = Hold::of(&world.servers);
         world.force(kind.fault, Some(&agent), &mut hold);
         until("the lock has ended", || hold.is_over());
-        if matches!(kind.fault, Fault::AgentStopped | Fault::MinorityFrozenAndAgentStopped) {
+        if matches!(kind.fault, Fault::AgentStopped | Fault::MinoritySilentAndAgentStopped) {
             agent.signal("CONT");
         }
         let over = now();

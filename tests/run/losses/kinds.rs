@@ -44,8 +44,8 @@ pub(super) enum Fault {
     /// Frozen: they hear everything and answer nothing.
     MembersSilent,
     GuardStoppedAndMembersSilent,
-    MinorityFrozenAndRunStopped,
-    MinorityFrozenAndAgentStopped,
+    MinoritySilentAndRunStopped,
+    MinoritySilentAndAgentStopped,
     /// The pod is cut off: nothing comes through.
     CutOff,
     /// The members get everything, and their answers are lost.
@@ -78,7 +78,7 @@ pub(super) const ALL: &[Kind] = &[
     kind(Holder::Direct, Fault::GuardKilled),
     kind(Holder::Direct, Fault::MembersSilent),
     kind(Holder::Direct, Fault::GuardStoppedAndMembersSilent),
-    kind(Holder::Direct, Fault::MinorityFrozenAndRunStopped),
+    kind(Holder::Direct, Fault::MinoritySilentAndRunStopped),
     kind(Holder::Direct, Fault::CutOff),
     kind(Holder::Direct, Fault::AnswersLost),
     kind(Holder::Direct, Fault::ClockSet),
@@ -101,7 +101,7 @@ pub(super) const ALL: &[Kind] = &[
     kind(Holder::Asks, Fault::AgentKilled),
     kind(Holder::Asks, Fault::AgentStopped),
     kind(Holder::Asks, Fault::MembersSilent),
-    kind(Holder::Asks, Fault::MinorityFrozenAndAgentStopped),
+    kind(Holder::Asks, Fault::MinoritySilentAndAgentStopped),
     kind(Holder::Asks, Fault::CutOff),
     kind(Holder::Asks, Fault::AnswersLost),
     kind(Holder::Asks, Fault::ClockSet),

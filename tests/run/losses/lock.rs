@@ -4,7 +4,7 @@ use redlock_operator::time::Boottime;
 
 use crate::{
     processes::{LOCK, now},
-    servers::{Majority, Servers},
+    servers::{Majority, Servers, Sight},
 };
 
 /// Looks at one hold until it has ended.
@@ -13,18 +13,29 @@ pub(super) struct Hold<'a> {
     value: String,
     end: Boottime,
     has_ended: bool,
+    /// What the first member had when it was silenced.
+    silenced: Option<Sight>,
 }
 
 impl<'a> Hold<'a> {
     /// The one of now.
     pub(super) fn of(servers: &'a Servers) -> Self {
-        let Majority::Holds { value, until } = servers.majority(LOCK) else { panic!("the lock is not held") };
-        Self { servers, value, end: until, has_ended: false }
+        let Majority::Holds { value, until } = servers.majority(LOCK, None) else { panic!("the lock is not held") };
+        Self { servers, value, end: until, has_ended: false, silenced: None }
     }
 
-    /// Nothing renews it any more, and it ends then.
-    pub(super) fn ends_at(&mut self, end: Boottime) {
-        (self.end, self.has_ended) = (end, true);
+    /// No member does anything any more: the lock ends when a majority has not got it.
+    pub(super) fn silence(&mut self) {
+        let seen = self.servers.silence(self.servers.ports().len(), LOCK);
+        let has = |(value, until): (String, Boottime)| (value == self.value).then_some(until);
+        let mut ends: Vec<_> = seen.iter().flatten().cloned().filter_map(has).collect();
+        ends.sort_unstable_by(|one, other| other.cmp(one));
+        (self.end, self.has_ended) = (ends.get(seen.len() / 2).copied().unwrap_or_else(now), true);
+    }
+
+    /// The first member does nothing any more.
+    pub(super) fn silence_one(&mut self) {
+        self.silenced = self.servers.silence(1, LOCK).pop();
     }
 
     /// The members are asked again.
@@ -32,7 +43,7 @@ impl<'a> Hold<'a> {
         if self.has_ended {
             return;
         }
-        match self.servers.majority(LOCK) {
+        match self.servers.majority(LOCK, self.silenced.as_ref()) {
             Majority::Holds { value, until } if value == self.value => self.end = until,
             Majority::Holds { .. } | Majority::DoesNot => {
                 // It ended by itself, or was deleted since the last look.

@@ -122,16 +122,15 @@ impl World {
     }
 
     fn stop_renewing(&self) {
-        if let Some((_, renewal)) = &self.operator
-            && let Some(renewal) = renewal.lock().unwrap().take()
-        {
+        let renewal = self.operator.as_ref().and_then(|(_, renewal)| renewal.lock().unwrap().take());
+        if let Some(renewal) = renewal {
             renewal.stop();
         }
     }
 
     fn silence(&self, hold: &mut Hold<'_>) {
         self.stop_renewing();
-        hold.ends_at(self.servers.silence(LOCK));
+        hold.silence();
     }
 
     /// What needs neither a command nor its guard.
@@ -140,8 +139,8 @@ impl World {
         match fault {
             Fault::AgentKilled => tell("KILL"),
             Fault::AgentStopped => tell("STOP"),
-            Fault::MinorityFrozenAndAgentStopped => {
-                self.servers.freeze_some(1);
+            Fault::MinoritySilentAndAgentStopped => {
+                hold.silence_one();
                 tell("STOP");
             }
             Fault::MembersSilent => self.silence(hold),
@@ -167,8 +166,8 @@ impl World {
                 signal(running.guard(), "STOP");
                 self.silence(hold);
             }
-            Fault::MinorityFrozenAndRunStopped => {
-                self.servers.freeze_some(1);
+            Fault::MinoritySilentAndRunStopped => {
+                hold.silence_one();
                 signal(running.pid(), "STOP");
             }
             fault => return self.force(fault, agent, hold),
