@@ -63,7 +63,7 @@ kinds() {
   quorum '{"memebers": 3}' | refused 'unknown field "spec.memebers"'
   lock '{"key": "k"}' | refused "claim"
   lock '{"claim": {"identity": "a"}}' | refused "key"
-  lock '{"key": "k", "claim": {"identity": "a", "podName": "b"}}' | refused "set exactly one of identity (free text) and podName"
+  lock '{"key": "k", "claim": {"identity": "a", "podName": "b"}}' | refused "set exactly one of identity (free text), podName"
   lock '{"key": "k", "ttl": "10s", "renewInterval": "6s", "claim": {"identity": "a"}}' | refused "renewInterval"
   lock '{"election": {"selector": {}}}' | refused "an empty selector makes every pod a candidate"
   lock '{"key": "a b", "claim": {"identity": "a"}}' | refused "spec.key"

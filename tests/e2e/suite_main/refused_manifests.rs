@@ -29,7 +29,7 @@ const MALFORMED: &[Case] = &[
         "set a renewInterval of at most half of ttl, or remove it",
     ),
     ("DistributedLock", "{key: 'a b', claim: {identity: a}}", "should match '^[A-Za-z0-9._:/-]{1,200}$'"),
-    ("DistributedLock", "{key: k, claim: {}}", "set exactly one of identity (free text) and podName"),
+    ("DistributedLock", "{key: k, claim: {}}", "set exactly one of identity (free text), podName"),
     (
         "DistributedLock",
         "{election: {selector: {}}}",
