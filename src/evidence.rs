@@ -53,6 +53,20 @@ pub fn has_ended(pod: &Pod) -> bool {
     !main.is_empty() && containers(pod).all(ended)
 }
 
+/// Whether the pod has ended without proof that its containers have: its phase is final and none is reported to run, but the kubelet told of
+/// no container, or lost one. The status of such a pod does not change any more.
+#[must_use]
+pub fn has_ended_without_proof(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let runs = |container: &ContainerStatus| container.state.as_ref().is_some_and(|state| state.running.is_some());
+    let lost = |container: &ContainerStatus| {
+        let states = [&container.state, &container.last_state].into_iter().flatten();
+        states.filter_map(|state| state.terminated.as_ref()).any(is_unknown)
+    };
+    let is_final = matches!(phase, Some("Failed" | "Succeeded")) && !containers(pod).any(runs);
+    is_final && (!has_ended(pod) || containers(pod).any(lost))
+}
+
 /// The states of all containers of a pod, init containers last.
 pub fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let status = pod.status.as_ref();
@@ -132,6 +146,21 @@ mod tests {
         let failed =
             json!({"phase": "Failed", "containerStatuses": [container("c1", json!({"running": {}}), json!({}))]});
         assert_eq!(container_state(&pod(failed), "c1"), ContainerEvidence::Runs);
+    }
+
+    #[test]
+    fn a_pod_can_end_without_proof_that_its_containers_have() {
+        let judge = |phase: &str, containers: Value| {
+            has_ended_without_proof(&pod(json!({"phase": phase, "containerStatuses": containers})))
+        };
+        let unknown = || terminated("c1", "ContainerStatusUnknown");
+        assert!(judge("Failed", json!([])), "its node has refused it, or has evicted it");
+        assert!(judge("Failed", json!([container("c1", unknown(), json!({}))])));
+        assert!(judge("Succeeded", json!([container("c2", terminated("c2", "Completed"), unknown())])));
+        assert!(!judge("Failed", json!([container("c1", terminated("c1", "Error"), json!({}))])), "that is proof");
+        assert!(!judge("Failed", json!([container("c1", json!({"running": {}}), json!({}))])), "a controller said so");
+        assert!(!judge("Pending", json!([])));
+        assert!(!judge("Running", json!([container("c1", json!({"waiting": {}}), unknown())])), "it starts again");
     }
 
     #[test]

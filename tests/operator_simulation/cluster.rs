@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use http::Request;
 use hyper::body::Bytes;
+use redlock_operator::api::JOB_TOKEN_ANNOTATION;
 use serde_json::{Value, json};
 
-use crate::kube::api::{Answer, ApiServer, Change, Entry, Kind};
+use crate::kube::api::{Answer, ApiServer, Change, Entry, Kind, Shared};
 use crate::kube::cluster::truth::{Happening, Running};
 use crate::kube::cluster::{Cluster, Fault, MachineSpec, Settings};
 use crate::kube::people::{Deed, People, Surroundings};
@@ -24,6 +25,15 @@ const PEOPLE_LOOK: u64 = 100_000;
 /// Another namespace, whose locks use the same keys.
 const ANNEX: &str = "annex";
 
+/// A hold of a Job: the Job's UID, and the token.
+pub(crate) type JobHold = (String, i64);
+
+/// What the annotation says that the operator puts on the template of a Job.
+fn made_under(pod: &Shared, owners: &[String]) -> Option<JobHold> {
+    let token = pod.annotation(JOB_TOKEN_ANNOTATION)?.parse().ok()?;
+    Some((owners.first()?.clone(), token))
+}
+
 /// Machines, what runs on them, and the people who work with them.
 pub(crate) struct ClusterSide {
     pub(crate) cluster: Cluster,
@@ -35,6 +45,8 @@ pub(crate) struct ClusterSide {
     unreachable: BTreeSet<String>,
     /// Owners of each pod that was ever seen, by UIDs.
     pub(crate) owners: BTreeMap<String, Vec<String>>,
+    /// The hold under which each pod of a Job was made, by the pod's UID.
+    made_under: BTreeMap<String, JobHold>,
 }
 
 /// Keys as locks name them. Those of clients outside have to begin with something that ends with a slash.
@@ -49,6 +61,7 @@ impl ClusterSide {
             specs.iter_mut().for_each(|spec| spec.provider_id = Some(format!("cloud:///{}", spec.node)));
         }
         let settings = if plan.long { Settings::USUAL } else { Settings::QUICK };
+        let settings = Settings { suspends_jobs: plan.jobs, ..settings };
         let cluster = Cluster::new(seed, settings, &specs, api, now);
         let namespaces = if plan.annex { &[SHOP, ANNEX][..] } else { &[SHOP] };
         let quorums = if plan.second { &["q", "r"][..] } else { &["q"] };
@@ -69,6 +82,7 @@ impl ClusterSide {
             servers: BTreeMap::new(),
             unreachable: BTreeSet::new(),
             owners: BTreeMap::new(),
+            made_under: BTreeMap::new(),
         }
     }
 
@@ -78,6 +92,18 @@ impl ClusterSide {
             let of_job = self.owners.get(&running.pod_uid).into_iter().flatten().any(|owner| owners.contains(owner));
             of_job || owners.contains(&running.pod_uid)
         })
+    }
+}
+
+impl ClusterSide {
+    /// Whether a container runs in a pod that was made under this hold.
+    pub(crate) fn runs_under(&self, hold: &JobHold) -> bool {
+        self.cluster.truth().running().any(|running| self.made_under.get(&running.pod_uid) == Some(hold))
+    }
+
+    /// The hold under which a pod was made.
+    pub(crate) fn hold_of(&self, pod_uid: &str) -> Option<&JobHold> {
+        self.made_under.get(pod_uid)
     }
 }
 
@@ -146,6 +172,7 @@ impl World {
             Happening::Started { running, files, .. } => {
                 let Running { pod, container, ip, .. } = &running;
                 self.note(format_args!("container {container} of {pod} runs at {ip}"));
+                self.judge_start(&running.pod_uid);
                 if let Some(acl) = files.get(&("config".to_owned(), "users.acl".to_owned())) {
                     let acl = String::from_utf8_lossy(acl).into_owned();
                     self.redis_started(&running, acl);
@@ -223,7 +250,10 @@ impl World {
     pub(crate) fn cluster_saw(&mut self, entry: &Entry) {
         if entry.kind == Kind::Pod && entry.change == Change::Added {
             let owners = entry.object.value["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-            let owners = owners.filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect();
+            let owners: Vec<String> = owners.filter_map(|owner| owner["uid"].as_str().map(str::to_owned)).collect();
+            if let Some(hold) = made_under(&entry.object, &owners) {
+                self.cluster.made_under.insert(entry.object.uid().to_owned(), hold);
+            }
             self.cluster.owners.insert(entry.object.uid().to_owned(), owners);
         }
     }

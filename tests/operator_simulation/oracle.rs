@@ -13,9 +13,12 @@ use crate::people::SHOP;
 use crate::time::At;
 use crate::world::World;
 use belief::Belief;
+use jobs::Jobs;
+pub(crate) use jobs::has_finished;
 
 mod belief;
 mod ends;
+mod jobs;
 mod labels;
 mod members;
 
@@ -46,6 +49,13 @@ pub(crate) struct Counts {
     pub(crate) terms: u64,
     pub(crate) admissions: u64,
     pub(crate) released: u64,
+    /// Jobs that the operator has started, and suspended.
+    pub(crate) jobs_started: u64,
+    pub(crate) jobs_stopped: u64,
+    /// Pods made under a hold.
+    pub(crate) job_pods: u64,
+    /// Holds of Jobs that ended at once.
+    pub(crate) jobs_released: u64,
     pub(crate) faults: u64,
     /// The largest distance of the quorum's clock from the API server's, in milliseconds.
     pub(crate) clock_ahead_ms: u64,
@@ -76,6 +86,7 @@ pub(crate) struct Oracle {
     lists: BTreeMap<(String, String), [Vec<String>; 2]>,
     /// By how much each quorum's clock was ahead when it was last known.
     ahead: BTreeMap<(String, String), i64>,
+    jobs: Jobs,
     pub(crate) violations: Vec<String>,
     pub(crate) counts: Counts,
 }
@@ -108,8 +119,9 @@ impl Oracle {
         if let Some(known) = self.beliefs.get_mut(id) {
             known.owners.clone_from(&belief.owners);
         }
-        // What is over when it is written, as a hold that is being ended, is no belief.
-        if !belief.lives(cluster) || (belief.until <= belief.from && !self.beliefs.contains_key(id)) {
+        // What is over when it is written, as a hold that is being ended, is no belief. The pods of a Job are still to come.
+        let may_live = belief.job.is_some() || belief.lives(cluster);
+        if !may_live || (belief.until <= belief.from && !self.beliefs.contains_key(id)) {
             return;
         }
         // Clients outside know of no member's clock, and of no quorum that people end by force.
@@ -193,7 +205,11 @@ impl World {
         match entry.kind {
             Kind::DistributedLock => self.saw_lock(entry),
             Kind::RedisQuorum => self.saw_quorum(entry),
-            Kind::Pod => self.saw_labels(entry),
+            Kind::Pod => {
+                self.saw_labels(entry);
+                self.judge_pod(entry);
+            }
+            Kind::Job => self.saw_job(entry),
             Kind::Lease => {
                 let holder = entry.object.value["spec"]["holderIdentity"].as_str().unwrap_or_default();
                 if !holder.is_empty() && holder != self.oracle.leader {
@@ -234,6 +250,7 @@ impl World {
         ));
         self.judge_labels(entry);
         self.judge_end(entry, &lock);
+        self.judge_job_hold(entry, &status);
         self.judge_lock(entry, &lock, &status, until);
     }
 
@@ -287,7 +304,11 @@ impl World {
         if until > now || self.oracle.beliefs.contains_key(&nonce) {
             // Its slots are keys of their own on every quorum.
             let floating = lock.spec.quorum_ref.is_none().then(|| self.floating_key(entry, &key));
-            let belief = Belief { floating, container, owners, ..Belief::inside(&who, key, quorum, now, until) };
+            let job = holder.job_uid.clone().zip(status.fencing_token);
+            // The pods of a Job know what the status says, and ask no member.
+            let agent = job.is_none();
+            let belief =
+                Belief { floating, container, owners, job, agent, ..Belief::inside(&who, key, quorum, now, until) };
             self.oracle.believes(&nonce, belief, &self.cluster);
         }
     }

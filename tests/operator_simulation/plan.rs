@@ -12,6 +12,9 @@ mod themes;
 
 use self::themes::Theme;
 
+/// From this seed on Jobs hold locks: seeds below it keep their histories.
+pub(crate) const LOCKED_JOBS: u64 = 100_000;
+
 /// A machine's clocks: the wall clock is wrong by so many milliseconds, all run so many millionths faster than true time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clocks {
@@ -164,6 +167,8 @@ pub(crate) struct Plan {
     pub(crate) second: bool,
     /// There is a second namespace of locks.
     pub(crate) annex: bool,
+    /// Jobs hold locks.
+    pub(crate) jobs: bool,
 }
 
 impl fmt::Display for Plan {

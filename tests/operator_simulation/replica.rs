@@ -29,16 +29,15 @@ use crate::{
 pub(crate) const NAMESPACE: &str = "redlock-system";
 
 /// The program with these arguments.
-pub(crate) fn program(name: &str) -> Main {
+pub(crate) fn program(name: &str, jobs: bool) -> Main {
     let name = name.to_owned();
-    Box::new(move |life| Box::pin(run(arguments(&name), life)))
+    Box::new(move |life| Box::pin(run(arguments(&name, jobs), life)))
 }
 
-fn arguments(name: &str) -> OperatorArgs {
+fn arguments(name: &str, jobs: bool) -> OperatorArgs {
     OperatorArgs {
         max_locks_per_namespace: 0,
         max_quorums_per_namespace: 0,
-        jobs: false,
         namespace: NAMESPACE.to_owned(),
         pod_name: name.to_owned(),
         listen: ([127, 0, 0, 1], 0).into(),
@@ -48,6 +47,7 @@ fn arguments(name: &str) -> OperatorArgs {
         lease: "redlock-operator".to_owned(),
         scopes: Scopes::default(),
         refused_networks: Vec::new(),
+        jobs,
         log: String::new(),
         log_format: LogFormat::Text,
     }

@@ -105,6 +105,8 @@ pub enum Doubt {
     Vanished,
     /// its pod's status no longer shows its container
     NotShown,
+    /// its pod has ended, and the kubelet did not report the end of each container
+    Unreported,
     /// its node does not report to the API server
     NodeSilent,
     /// its pod was to be deleted a minute ago, and no kubelet has reported its end

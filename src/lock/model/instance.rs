@@ -73,6 +73,19 @@ pub fn judge_owner(sight: Sight<'_>, now: UnixMillis) -> Instance {
     judge(None, sight, now)
 }
 
+/// Judges all containers of a pod of a Job that holds a lock. One that has ended without proof says nothing more: if it counted as running,
+/// its Job would have the lock, or wait for it, without end.
+pub fn judge_pod_of_job(sight: Sight<'_>, now: UnixMillis) -> Instance {
+    let has_node = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    let pod = sight.pod.or(sight.departed).filter(has_node);
+    match judge_owner(sight, now) {
+        Instance::Running | Instance::Terminated if pod.is_some_and(evidence::has_ended_without_proof) => {
+            Instance::doubt(Doubt::Unreported)
+        }
+        judged => judged,
+    }
+}
+
 /// The deletion time that the API server writes includes the grace period.
 fn is_overdue(pod: &Pod, now: UnixMillis) -> bool {
     let due = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0.as_millisecond());
@@ -149,5 +162,18 @@ mod tests {
         assert!(matches!(departed(&gone), Instance::Doubt(_)));
         gone.spec.as_mut().unwrap().node_name = None;
         assert_eq!(departed(&gone), Instance::Terminated);
+    }
+
+    #[test]
+    fn a_pod_of_a_job_that_has_ended_without_proof_is_in_doubt() {
+        let judged = |pod: &Pod| judge_pod_of_job(present(pod), NOW);
+        assert_eq!(judged(&running()), Instance::Running);
+        assert_eq!(judged(&ended("c1")), Instance::Terminated);
+        let unknown = json!({"terminated": {"exitCode": 137, "containerID": "c1", "reason": "ContainerStatusUnknown"}});
+        let mut lost = pod(unknown, json!({}));
+        lost.status.as_mut().unwrap().phase = Some("Failed".into());
+        assert!(matches!(judged(&lost), Instance::Doubt(_)));
+        let departed = judge_pod_of_job(Sight { departed: Some(&lost), ..Sight::default() }, NOW);
+        assert!(matches!(departed, Instance::Doubt(_)));
     }
 }

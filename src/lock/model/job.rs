@@ -160,7 +160,8 @@ pub fn fit(job: Option<&Job>, name: &str, uid: Option<&str>, running: bool) -> R
 }
 
 /// Puts together what is known of the pods of a Job, each with the token that it was made with. A pod in doubt that was made under another
-/// hold has had its time: that hold has run out.
+/// hold has had its time: that hold has run out. One without a token was made when another client had started the Job, without the lock. If it
+/// counted, each hold of the Job would end before the Job starts, without end.
 pub fn pods(seen: impl IntoIterator<Item = (Option<i64>, Instance)>, token: i64) -> JobPods {
     let mut pods = JobPods::default();
     for (made_with, instance) in seen {
@@ -168,7 +169,7 @@ pub fn pods(seen: impl IntoIterator<Item = (Option<i64>, Instance)>, token: i64)
             Instance::Running => pods.running = true,
             Instance::Terminated => pods.ended += usize::from(made_with == Some(token)),
             // Of several reasons always the same one, so that the status stays as it is.
-            Instance::Doubt(why) if made_with.is_none_or(|made_with| made_with == token) => {
+            Instance::Doubt(why) if made_with == Some(token) => {
                 pods.doubt = Some(pods.doubt.map_or(why.clone(), |other| other.min(why)));
             }
             Instance::Doubt(_) => {}

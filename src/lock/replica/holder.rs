@@ -95,7 +95,8 @@ fn owner_liveness(context: &Context, lock: &DistributedLock, namespace: &str) ->
     let is_owned =
         |pod: &Pod| pod.namespace().as_deref() == Some(namespace) && owners.iter().any(|owner| belongs_to(pod, owner));
     let uids: Vec<_> = owners.iter().map(|owner| owner.uid.as_str()).collect();
-    let seen = pods_of(context, &uids, is_owned).into_iter().map(|(_, instance)| instance).collect();
+    let seen =
+        pods_of(context, &uids, is_owned, instance::judge_owner).into_iter().map(|(_, instance)| instance).collect();
     let complete = owners.iter().all(|owner| owner.kind == "Pod");
     Liveness::Owned(all_of(seen, complete))
 }
@@ -106,7 +107,7 @@ pub fn job_pods(context: &Context, namespace: &str, uid: &str, token: i64) -> Jo
         pod.namespace().as_deref() == Some(namespace)
             && pod.labels().get(keys::JOB_UID_LABEL).is_some_and(|of| of == uid)
     };
-    let seen = pods_of(context, &[uid], is_of_it);
+    let seen = pods_of(context, &[uid], is_of_it, instance::judge_pod_of_job);
     job::pods(seen.iter().map(|(pod, instance)| (made_with(pod), instance.clone())), token)
 }
 
@@ -116,17 +117,22 @@ fn made_with(pod: &Pod) -> Option<i64> {
 }
 
 /// The pods that these UIDs own, present and deleted, and what is known of each.
-fn pods_of(context: &Context, owners: &[&str], is_owned: impl Fn(&Pod) -> bool) -> Vec<(Arc<Pod>, Instance)> {
+fn pods_of(
+    context: &Context,
+    owners: &[&str],
+    is_owned: impl Fn(&Pod) -> bool,
+    judge: fn(Sight<'_>, UnixMillis) -> Instance,
+) -> Vec<(Arc<Pod>, Instance)> {
     let (now, node) = (context.api_now(), |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
     let present = owners.iter().flat_map(|owner| context.pods.under(&keys::owner(owner)));
     let present = present.filter(|pod| is_owned(pod)).map(|pod| {
         let node_is_lost = is_lost(context, node(&pod).as_deref());
-        let instance = instance::judge_owner(Sight { pod: Some(&pod), departed: None, node_is_lost }, now);
+        let instance = judge(Sight { pod: Some(&pod), departed: None, node_is_lost }, now);
         (pod, instance)
     });
     let departed = owners.iter().flat_map(|owner| context.pods.departed_under(&keys::owner(owner)));
     let departed = departed.filter(|pod| is_owned(pod)).map(|pod| {
-        let instance = instance::judge_owner(Sight { departed: Some(&pod), ..Sight::default() }, now);
+        let instance = judge(Sight { departed: Some(&pod), ..Sight::default() }, now);
         (pod, instance)
     });
     present.chain(departed).collect()

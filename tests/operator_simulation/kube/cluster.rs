@@ -12,6 +12,7 @@ use super::chance::{Delays, Range, part};
 
 mod faults;
 mod garbage;
+mod job_syncs;
 mod jobs;
 mod kubelet;
 mod machine;
@@ -26,6 +27,7 @@ mod volumes;
 mod workloads;
 
 pub(crate) use self::faults::Fault;
+use self::job_syncs::Syncs;
 use self::machine::Machine;
 pub(crate) use self::machine::{MachineId, MachineSpec};
 pub(crate) use self::mishaps::{Aim, FaultKind, Mishap};
@@ -40,6 +42,8 @@ type Place = (String, String);
 enum Task {
     /// A StatefulSet, Deployment or Job is looked at.
     Workload(Kind, Place),
+    /// What the Job controller has decided about a Job is carried out.
+    SyncJob(Place),
     Schedule(Place),
     /// The owner with this UID is gone.
     Collect(String),
@@ -86,6 +90,7 @@ pub(crate) struct Cluster {
     missed: BTreeMap<String, Millis>,
     happenings: Vec<Happening>,
     outage: bool,
+    syncs: Syncs,
 }
 
 fn by(now: Millis, manager: &str) -> By<'_> {
@@ -111,6 +116,7 @@ impl Cluster {
             missed: BTreeMap::new(),
             happenings: Vec::new(),
             outage: false,
+            syncs: Syncs::default(),
         };
         for spec in specs {
             cluster.add_machine(spec.clone(), api, now);
@@ -256,6 +262,7 @@ impl Cluster {
         }
         match task {
             Task::Workload(kind, place) => self.workload(kind, &place, api, now),
+            Task::SyncJob(place) => self.carry_out_sync(&place, api, now),
             Task::Schedule(place) => self.schedule(&place, api, now),
             Task::Collect(uid) => self.collect(&uid, api, now),
             Task::CheckOwners(kind, place) => self.check_owners(kind, &place, api, now),

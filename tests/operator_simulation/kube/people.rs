@@ -13,6 +13,7 @@ use super::api::{ApiServer, By, DeleteOptions, Kind, Part, Propagation, Shared};
 use super::chance::{Chance, Seeded};
 use super::cluster::Cluster;
 
+mod locked_jobs;
 mod locks;
 mod quorums;
 mod specs;
@@ -105,9 +106,14 @@ pub(crate) enum DeedKind {
     EndOwner,
     Scale,
     Rollout,
+    /// A Job with annotations that ask for a lock.
+    LockedJob,
+    /// A Job, and a claim that names it.
+    NamedJob,
 }
 
 impl DeedKind {
+    /// All but those that need an operator which looks after Jobs.
     pub(crate) const ALL: [Self; 33] = [
         Self::Claim,
         Self::PodClaim,
@@ -224,6 +230,7 @@ impl People {
         let mut hands = Hands { api, cluster, chance: Seeded(deed.number), by: By { now, manager } };
         let done = self.act_on_locks(deed.kind, &mut hands);
         let done = done.or_else(|| self.act_on_quorums(deed.kind, &mut hands));
+        let done = done.or_else(|| self.act_on_locked_jobs(deed.kind, &mut hands));
         done.or_else(|| self.act_on_workloads(deed.kind, &mut hands)).map(|what| format!("{:?}: {what}", deed.kind))
     }
 

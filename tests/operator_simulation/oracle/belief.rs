@@ -1,6 +1,6 @@
 //! Who believes what: one process and one key, from when until when.
 
-use crate::cluster::ClusterSide;
+use crate::cluster::{ClusterSide, JobHold};
 use crate::people::SHOP;
 use crate::time::At;
 
@@ -19,6 +19,8 @@ pub(super) struct Belief {
     pub(super) container: Option<String>,
     /// Whose processes hold, where a claim belongs to pods or Jobs, and whether it was deleted: it is done when they all are.
     pub(super) owners: Option<(Vec<String>, bool)>,
+    /// The hold of a Job: whoever was made under it believes, as long as it runs.
+    pub(super) job: Option<JobHold>,
     /// It may ask the members itself, by this value, and then believes until then.
     pub(super) agent: bool,
     pub(super) value: Option<String>,
@@ -44,6 +46,7 @@ impl Belief {
             until,
             container: None,
             owners: None,
+            job: None,
             agent: true,
             value: None,
             agent_until: None,
@@ -68,6 +71,9 @@ impl Belief {
 
     /// Whether it still believes, as far as its processes are concerned.
     pub(super) fn lives(&self, cluster: &ClusterSide) -> bool {
+        if let Some(hold) = &self.job {
+            return cluster.runs_under(hold);
+        }
         let runs = self.container.as_ref().is_none_or(|container| cluster.cluster.truth().is_running(container));
         runs && self.owners.as_ref().is_none_or(|(owners, deleted)| !deleted || cluster.runs_for(owners))
     }

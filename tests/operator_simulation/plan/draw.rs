@@ -7,7 +7,7 @@ use crate::time::At;
 
 use super::kinds::{self, Own, What};
 use super::themes::{self, Theme};
-use super::{Clocks, Fault, Plan};
+use super::{Clocks, Fault, LOCKED_JOBS, Plan};
 
 /// Beginning: the quorum comes up meanwhile.
 const QUIET: u64 = 7_000_000;
@@ -17,7 +17,7 @@ const REPLACED: u64 = 4_000_000;
 impl Plan {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut rng = Rng::of(seed, "plan");
-        let long = seed % 10 == 9;
+        let long = seed % 10 == 9 && seed < LOCKED_JOBS;
         let theme = draw_theme(seed, long);
         let (with_clocks, mut clocks_of) = (rng.percent(40), Rng::of(seed, "clocks"));
         let with_clocks = with_clocks || theme.is_some_and(|theme| theme.clocks);
@@ -51,6 +51,7 @@ impl Plan {
             habits: theme.map_or(Habits::USUAL, |theme| theme.habits),
             second: theme.map_or(rng.percent(10), |theme| theme.second),
             annex: theme.map_or(rng.percent(10), |theme| theme.annex),
+            jobs: theme.is_some_and(|theme| theme.jobs),
             theme,
         };
         if plan.long {
@@ -126,9 +127,9 @@ impl Plan {
     /// How long it takes until everything has come to rest.
     fn take_time(&mut self) {
         let slow = self.faults.iter().any(|(_, fault)| takes_minutes(fault));
-        self.settles = self.long || !slow;
+        self.settles = self.long || self.jobs || !slow;
         self.length = self.calm
-            + if self.long && slow {
+            + if self.settles && slow {
                 420_000_000
             } else if self.settles {
                 30_000_000 + (self.members as u64 + 2) * (self.max_ttl * 1_000 + 10_000_000)
@@ -266,10 +267,11 @@ fn draw_theme(seed: u64, long: bool) -> Option<Theme> {
     let turn = usize::try_from(seed / 2).unwrap();
     let themes: &[Theme] = if long { &themes::LONG } else { &themes::SHORT };
     let wanted = std::env::var("THEME").ok();
-    let all = || themes::LONG.iter().chain(&themes::SHORT).chain(&themes::RARE);
+    let all = || themes::LONG.iter().chain(&themes::SHORT).chain(&themes::RARE).chain(&themes::LOCKED);
     let named = |name: &String| all().find(|theme| theme.name == name).copied();
     match wanted {
         Some(name) => Some(named(&name).expect("a theme of that name")),
+        None if seed >= LOCKED_JOBS => Some(themes::LOCKED[usize::try_from(seed % 3).unwrap()]),
         None if long => (seed % 20 == 19).then(|| themes[turn % themes.len()]),
         None if seed % 16 == 8 => Some(themes::RARE[turn / 8 % themes::RARE.len()]),
         None => (seed % 2 == 1).then(|| themes[turn % themes.len()]),

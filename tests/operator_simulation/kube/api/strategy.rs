@@ -144,12 +144,6 @@ pub(super) fn prepare_update(kind: Kind, part: Part, old: &Value, new: &mut Valu
             }
         }
     }
-    if part == Part::Main && kind == Kind::Job {
-        // The client's manifest lacks what the server has added.
-        for pointer in ["selector", "template"] {
-            new["spec"][pointer] = old["spec"][pointer].clone();
-        }
-    }
     defaults(kind, new);
 }
 
@@ -167,10 +161,14 @@ pub(super) fn validate_update(kind: Kind, old: &Value, new: &Value) -> Result<()
             &["/spec/selector", "/spec/serviceName", "/spec/podManagementPolicy", "/spec/volumeClaimTemplates"]
         }
         Kind::Deployment | Kind::ReplicaSet => &["/spec/selector"],
+        Kind::Job => &["/spec/selector", "/spec/managedBy", "/spec/completionMode"],
         Kind::Secret => &["/type"],
         _ => &[],
     };
     let name = new["metadata"]["name"].as_str().unwrap_or_default();
+    if kind == Kind::Job && template(old, !may_change_template(old)) != template(new, !may_change_template(old)) {
+        return Err(Refusal::invalid(kind, name, "spec.template: Invalid value: field is immutable"));
+    }
     if kind == Kind::Secret && old["immutable"] == json!(true) && old["data"] != new["data"] {
         return Err(Refusal::invalid(kind, name, "data: Forbidden: field is immutable when `immutable` is set"));
     }
@@ -178,6 +176,35 @@ pub(super) fn validate_update(kind: Kind, old: &Value, new: &Value) -> Result<()
         Some(field) => Err(Refusal::invalid(kind, name, &format!("{field}: Invalid value: field is immutable"))),
         None => Ok(()),
     }
+}
+
+/// What built-in kinds refuse to change in a status: the start time of a Job that is not suspended.
+pub(super) fn validate_status(kind: Kind, old: &Value, new: &Value) -> Result<(), Refusal> {
+    let (before, now) = (&old["status"]["startTime"], &new["status"]["startTime"]);
+    if kind != Kind::Job || before.is_null() || before == now || old["spec"]["suspend"] == json!(true) {
+        return Ok(());
+    }
+    let name = new["metadata"]["name"].as_str().unwrap_or_default();
+    Err(Refusal::invalid(
+        kind,
+        name,
+        "status.startTime: Required value: startTime cannot be removed for unsuspended job",
+    ))
+}
+
+/// The rule of Kubernetes 1.23 to 1.35: the Job is suspended, and was not started since its start time was taken off.
+fn may_change_template(job: &Value) -> bool {
+    job["spec"]["suspend"] == json!(true) && job["status"]["startTime"].is_null()
+}
+
+/// The pod template of a Job, with or without what may be changed in the template of one that was not started.
+fn template(job: &Value, whole: bool) -> Value {
+    let mut template = job["spec"]["template"].clone();
+    if let Some(metadata) = template["metadata"].as_object_mut().filter(|_| !whole) {
+        metadata.remove("annotations");
+        metadata.remove("labels");
+    }
+    template
 }
 
 /// Whether the spec, or whatever a kind has in its place, has changed.

@@ -215,6 +215,9 @@ impl ApiServer {
             new_finalizers(kind, found, &value)?;
             strategy::validate_update(kind, old, &value)?;
         }
+        if part == Part::Status {
+            strategy::validate_status(kind, old, &value)?;
+        }
         self.schemas.fit(kind, &mut value)?;
         schema::rules(kind, Some(old), &value)?;
         tidy(&mut value);

@@ -70,6 +70,9 @@ impl Cluster {
             |name: &str| owner.value["metadata"]["finalizers"].as_array().is_some_and(|all| all.contains(&json!(name)));
         if has("orphan") {
             for (kind, object) in dependents(owner.uid(), api) {
+                if kind == Kind::Pod && self.suspends_jobs() {
+                    untrack(&object, api, by);
+                }
                 let _ = api.edit(kind, (object.namespace(), object.name()), Part::Main, by, |value| {
                     if let Some(owners) = value["metadata"]["ownerReferences"].as_array_mut() {
                         owners.retain(|found| found["uid"] != owner.uid());

@@ -1,4 +1,5 @@
-//! The Job controller: pods with retries, and the finalizer by which it counts them.
+//! The Job controller: pods with retries, and the finalizer by which it counts them. Seeds whose Jobs hold locks have the one of
+//! [`super::job_syncs`], which suspends Jobs as the real one does; the others keep this one, and so their histories.
 
 use serde_json::{Value, json};
 
@@ -7,7 +8,7 @@ use super::super::api::{ApiServer, DeleteOptions, Kind, Part, Shared, millis, se
 use super::workloads::{from_template, has_ended, pods_of};
 use super::{Cluster, Task, by, place};
 
-const TRACKING: &str = "batch.kubernetes.io/job-tracking";
+pub(super) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 
 impl Cluster {
     pub(super) fn job(&mut self, job: &Shared, api: &mut ApiServer, now: Millis) {
@@ -58,8 +59,8 @@ impl Cluster {
         let _ = api.edit(Kind::Job, (job.namespace(), job.name()), Part::Status, by, |value| value["status"] = status);
     }
 
-    /// After a failure the next pod waits.
-    fn next_pod(&mut self, job: &Shared, failed: u64, api: &mut ApiServer, now: Millis) {
+    /// After a failure the next pod waits. Whether one was made.
+    pub(super) fn next_pod(&mut self, job: &Shared, failed: u64, api: &mut ApiServer, now: Millis) -> bool {
         let by = by(now, "job-controller");
         let newest = pods_of(job, api)
             .iter()
@@ -70,7 +71,8 @@ impl Cluster {
             && failed > 0
             && now < newest + pause
         {
-            return self.at(newest + pause, Task::Workload(Kind::Job, place(job.namespace(), job.name())));
+            self.at(newest + pause, Task::Workload(Kind::Job, place(job.namespace(), job.name())));
+            return false;
         }
         let mut pod = from_template(job, Kind::Job, &[]);
         pod["metadata"]["generateName"] = json!(format!("{}-", job.name()));
@@ -78,11 +80,11 @@ impl Cluster {
         if pod["spec"]["restartPolicy"] == "Always" {
             pod["spec"]["restartPolicy"] = json!("Never");
         }
-        let _ = api.create(Kind::Pod, job.namespace(), pod, by);
+        api.create(Kind::Pod, job.namespace(), pod, by).is_ok()
     }
 }
 
-fn number(value: &Value) -> u64 {
+pub(super) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 

@@ -92,6 +92,7 @@ impl Mishap {
                 let owner = &lock.value["metadata"]["ownerReferences"][0]["uid"];
                 holder["containerID"] == running.container.as_str()
                     || holder.is_object() && owner.is_string() && *owner == owners[0]["uid"]
+                    || holder["jobUID"].is_string() && holder["jobUID"] == owners[0]["uid"]
             })
         };
         let holding: Vec<Running> = all.iter().filter(|running| holds(running)).cloned().collect();

@@ -40,6 +40,8 @@ pub(crate) struct Settings {
     pub(crate) quarantine: Millis,
     /// The first pause between two pods of a Job; it doubles.
     pub(crate) job_backoff: Millis,
+    /// Jobs are suspended and started again as the real controller does it ([`super::job_syncs`]).
+    pub(crate) suspends_jobs: bool,
 }
 
 impl Settings {
@@ -62,6 +64,7 @@ impl Settings {
         collect_pods: 20_000,
         quarantine: 40_000,
         job_backoff: 10_000,
+        suspends_jobs: false,
     };
 
     /// The same in less simulated time: whatever takes minutes takes seconds.

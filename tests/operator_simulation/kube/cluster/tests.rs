@@ -5,6 +5,7 @@ use super::super::chance::Seeded;
 use super::*;
 
 mod broken_nodes;
+mod jobs;
 mod soak;
 mod working;
 
@@ -20,9 +21,13 @@ struct World {
 
 impl World {
     fn new(seed: u64, nodes: usize) -> Self {
+        Self::with(seed, nodes, Settings::QUICK)
+    }
+
+    fn with(seed: u64, nodes: usize, settings: Settings) -> Self {
         let mut api = ApiServer::new(seed, START);
         let specs: Vec<_> = ["a", "b", "c", "d", "e"][..nodes].iter().map(|node| MachineSpec::named(node)).collect();
-        let cluster = Cluster::new(seed, Settings::QUICK, &specs, &mut api, START);
+        let cluster = Cluster::new(seed, settings, &specs, &mut api, START);
         Self { api, cluster, now: START, happenings: Vec::new() }
     }
 

@@ -51,6 +51,7 @@ impl Cluster {
         match kind {
             Kind::StatefulSet => stateful_set(&owner, api, now),
             Kind::Deployment => deployment(&owner, api, now),
+            Kind::Job if self.suspends_jobs() => self.begin_sync(&owner, now),
             Kind::Job => self.job(&owner, api, now),
             _ => {}
         }

@@ -293,3 +293,19 @@ fn a_job_is_suspended_before_its_hold_runs_out_and_the_status_says_so() {
     let ended = Draft::from_status(&lock, status, WALL).ended(HeldReason::HolderGone, "", WALL).finish();
     assert!(ended.stopping.is_none());
 }
+
+#[test]
+fn a_hold_whose_job_is_being_stopped_is_not_looked_at_again_for_its_max_hold() {
+    let wake = |extra| {
+        let lock = held_lock(extra);
+        let renewed = hold(WALL.0 - 1_000, 8_000);
+        let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, Some(renewed))) else { panic!() };
+        rest.wake
+    };
+    // Held for 10 s.
+    let max_hold = json!({"spec": {"maxHold": "12s"}});
+    assert_eq!(wake(max_hold), Some(Duration::from_secs(2)));
+    let stopping = json!({"since": "2026-01-01T00:00:59Z", "reason": "MaxHoldReached"});
+    let passed = json!({"spec": {"maxHold": "9s"}, "status": {"stopping": stopping}});
+    assert_eq!(wake(passed), Some(Duration::from_secs(8)), "the end of its validity, not at once");
+}
