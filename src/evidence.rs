@@ -53,8 +53,10 @@ pub fn has_ended(pod: &Pod) -> bool {
     !main.is_empty() && containers(pod).all(ended)
 }
 
-/// Whether the pod has ended without proof that its containers have: its phase is final and none is reported to run, but the kubelet told of
-/// no container, or lost one. The status of such a pod does not change any more.
+/// Whether the pod has ended without proof that its containers have.
+///
+/// Its phase is final and no container is reported to run, but the kubelet told of none, or lost one. The status of such a pod does not change
+/// any more.
 #[must_use]
 pub fn has_ended_without_proof(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

@@ -209,7 +209,9 @@ fn left_for_publication(ttl: Duration) -> Duration {
     (ttl / 4).max(Duration::from_secs(1).min(ttl / 2))
 }
 
-/// A Job that is being stopped has been asked to end already: its hold goes on until its pods have ended.
+/// Until maxHold ends the hold.
+///
+/// A Job that is being stopped has been asked to end already. Its hold goes on until its pods have ended.
 fn until_max_hold(view: &View<'_>, held: &Held) -> Duration {
     if view.lock.status.as_ref().is_some_and(|status| status.stopping.is_some()) {
         return Duration::MAX;
