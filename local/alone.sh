@@ -55,5 +55,5 @@ users: [{name: administrator, user: {token: administrator}}]
 contexts: [{name: alone, context: {cluster: alone, user: administrator}}]
 current-context: alone
 END
-  wait_until 120 "the API server" answers || { tail -n 20 "$WORK/apiserver.log" >&2 && die "the API server does not come up"; }
+  wait_until 300 "the API server" answers || { tail -n 20 "$WORK/apiserver.log" >&2 && die "the API server does not come up"; }
 }
