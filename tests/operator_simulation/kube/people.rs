@@ -271,7 +271,7 @@ impl People {
         let quorums: Vec<Shared> = api.objects(Kind::RedisQuorum).cloned().collect();
         let mut confirmed = 0;
         for quorum in quorums {
-            for uid in asked_for(&quorum) {
+            for uid in quorums::asked_for(&quorum) {
                 if see_to_it {
                     cluster.end_pod(&uid, now);
                 }
@@ -373,27 +373,7 @@ impl Hands<'_> {
     }
 }
 
-/// The pods whose end the status asks a person to confirm: by the members' reasons, or while the quorum is deleted by what its
-/// condition Ready says.
-fn asked_for(quorum: &Shared) -> Vec<String> {
-    let status = &quorum.value["status"];
-    if quorum.is_deleting() {
-        let conditions = status["conditions"].as_array().into_iter().flatten();
-        let ready = conditions.filter(|condition| condition["type"] == "Ready");
-        let said: String = ready.filter_map(|condition| condition["message"].as_str()).collect();
-        let before = format!("{PREDECESSOR_DEAD_ANNOTATION}=");
-        return said
-            .split(&before)
-            .skip(1)
-            .filter_map(|rest| rest.split([' ', ';']).next().map(str::to_owned))
-            .collect();
-    }
-    let asked = status["members"].as_array().into_iter().flatten();
-    let asked = asked.filter(|member| member["reason"] == "PredecessorUnconfirmed");
-    asked.filter_map(|member| member["predecessor"]["podUID"].as_str().map(str::to_owned)).collect()
-}
-
-/// An object without what the server has added: as somebody has it in a file.
+/// An object without what the server has added: as a person has it in a file.
 fn manifest(object: &Shared) -> Value {
     let metadata = &object.value["metadata"];
     json!({"metadata": {"name": metadata["name"], "annotations": metadata["annotations"], "labels": metadata["labels"]},

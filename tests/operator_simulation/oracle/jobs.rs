@@ -48,6 +48,11 @@ impl World {
         jobs.find(|job| job.uid() == uid).cloned()
     }
 
+    /// Whether the API server may have refused what ends a hold for good. A refused write does not keep the lock from others.
+    fn is_refused(&self) -> bool {
+        self.plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::Refuse { code: 403, .. }))
+    }
+
     /// A Job was written.
     pub(super) fn saw_job(&mut self, entry: &Entry) {
         let job = &entry.object;
@@ -72,7 +77,7 @@ impl World {
         let locks = self.api.server.objects(Kind::DistributedLock);
         let is_named =
             locks.into_iter().any(|lock| hold_of(&lock.value["status"]).is_some_and(|(held, _)| held == hold));
-        if !is_named && !self.oracle.jobs.given_up.contains(&hold) {
+        if !is_named && !self.is_refused() {
             let what =
                 format!("Job {} was started at {} under token {token}, which no status names", job.name(), self.now);
             self.oracle.violated(what);
@@ -138,11 +143,9 @@ impl World {
         self.note(format_args!("{what}, nonce {nonce}"));
     }
 
-    /// The hold of a Job is let go: then the Job is suspended, unless it has an end, or a person has started it. A refused write does not
-    /// keep the lock from others.
+    /// The hold of a Job is let go: then the Job is suspended, unless it has an end, or a person has started it.
     fn judge_suspension(&mut self, namespace: &str, hold: &JobHold, what: &str) {
-        let refused = self.plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::Refuse { code: 403, .. }));
-        let Some(job) = self.job_with(namespace, &hold.0).filter(|_| !refused) else { return };
+        let Some(job) = self.job_with(namespace, &hold.0).filter(|_| !self.is_refused()) else { return };
         let is_at_work = !is_suspended(&job) && !has_finished(&job) && !job.is_deleting();
         if is_at_work && template_token(&job) == Some(hold.1) && !self.oracle.jobs.by_hand.contains(job.uid()) {
             self.oracle.violated(format!("{what}, and Job {} is not suspended", job.name()));

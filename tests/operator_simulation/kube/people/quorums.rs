@@ -1,6 +1,9 @@
 //! What people do to quorums.
 
-use redlock_operator::api::{DEFAULT_QUORUM_ANNOTATION, QUORUM_LABEL, ROLLOUT_ANNOTATION, ROTATE_PASSWORDS_ANNOTATION};
+use redlock_operator::api::{
+    DEFAULT_QUORUM_ANNOTATION, PREDECESSOR_DEAD_ANNOTATION, QUORUM_LABEL, ROLLOUT_ANNOTATION,
+    ROTATE_PASSWORDS_ANNOTATION,
+};
 use serde_json::{Value, json};
 
 use super::super::api::{DeleteOptions, Kind, Part, Propagation, Shared};
@@ -184,4 +187,24 @@ fn meddle(hands: &mut Hands<'_>) -> Option<String> {
         _ => json!({"metadata": {"labels": {"somebody": "was-here"}}}),
     };
     Some(hands.patch(kind, &object, &patch, Part::Main))
+}
+
+/// The pods whose end the status asks a person to confirm: by the members' reasons, or while the quorum is deleted by what its
+/// condition Ready says.
+pub(super) fn asked_for(quorum: &Shared) -> Vec<String> {
+    let status = &quorum.value["status"];
+    if quorum.is_deleting() {
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        let ready = conditions.filter(|condition| condition["type"] == "Ready");
+        let said: String = ready.filter_map(|condition| condition["message"].as_str()).collect();
+        let before = format!("{PREDECESSOR_DEAD_ANNOTATION}=");
+        return said
+            .split(&before)
+            .skip(1)
+            .filter_map(|rest| rest.split([' ', ';']).next().map(str::to_owned))
+            .collect();
+    }
+    let asked = status["members"].as_array().into_iter().flatten();
+    let asked = asked.filter(|member| member["reason"] == "PredecessorUnconfirmed");
+    asked.filter_map(|member| member["predecessor"]["podUID"].as_str().map(str::to_owned)).collect()
 }
