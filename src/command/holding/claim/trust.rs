@@ -123,7 +123,7 @@ impl Trust {
             Self::Status { skew, wall, .. } => {
                 let by = wall.stepped(&SystemClock);
                 if by > *skew {
-                    let (by, skew) = (GoDuration::from(by), GoDuration::from(*skew));
+                    let (by, skew) = (readable(by), GoDuration::from(*skew));
                     return Look::Lost(format!("the clock of this machine was set by {by}, more than --skew {skew}"));
                 }
                 Look::Unknown
@@ -182,6 +182,12 @@ impl WallClock {
     }
 }
 
+/// A long step to the second: the two clocks that it was measured with are read one after the other.
+fn readable(by: Duration) -> GoDuration {
+    let is_long = by >= Duration::from_secs(60);
+    GoDuration::from(if is_long { Duration::from_secs((by + Duration::from_millis(500)).as_secs()) } else { by })
+}
+
 /// What the wall clock showed at boot.
 fn at_boot(clock: &dyn Clock) -> i64 {
     let since = i64::try_from(clock.boottime().since_boot().as_millis()).unwrap_or(i64::MAX);
@@ -238,6 +244,13 @@ mod tests {
     fn a_published_validity_counts_from_the_latest_time_it_may_be() {
         assert_eq!(left(10_000, UnixMicros(7_500_000)), Duration::from_millis(2_500));
         assert_eq!(left(10_000, UnixMicros(10_000_001)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_long_step_is_told_to_the_second() {
+        for (millis, told) in [(3_599_999, "1h"), (3_600_001, "1h"), (1_250, "1250ms")] {
+            assert_eq!(readable(Duration::from_millis(millis)).to_string(), told);
+        }
     }
 
     #[test]
