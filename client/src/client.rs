@@ -1,11 +1,13 @@
 //! Locks for programs: [`Client`], and the [`Guard`] of a lock that is held.
 
 mod admission;
+mod attempts;
 mod builder;
 mod endpoints;
 mod error;
 mod event;
 mod guard;
+mod hints;
 mod keeper;
 mod lines;
 mod members;
@@ -21,13 +23,12 @@ pub use guard::Guard;
 pub use reader::{Looked, Reader, ReaderBuilder};
 pub use url::UrlError;
 
-use crate::redlock::{
-    Acquire, AcquireRequest, Extend, ExtendRequest, FencingToken, Grant, LockKey, LockValue, Redlock, jittered,
-};
+use crate::redlock::{Extend, ExtendRequest, FencingToken, Grant, LockKey, LockValue, Redlock};
 use crate::time::{Boottime, Clock};
-use crate::voting::RedisMember;
+use crate::voting::{Listener, RedisMember};
 use builder::Parts;
 use event::Observer;
+use hints::Hints;
 use keeper::{Hold, Keeper};
 use lines::Lines;
 use members::Members;
@@ -42,8 +43,6 @@ use tokio::time::{sleep, timeout};
 
 /// How often it is looked whether everything was delivered, or a majority is reached.
 const LOOK: Duration = Duration::from_millis(2);
-/// The first pause between two attempts; it doubles up to [`Builder::retry`].
-const FIRST_RETRY: Duration = Duration::from_millis(5);
 
 /// Locks over one quorum of independent masters. Cheap to clone; clones share connections, renewals and the order of waiters.
 ///
@@ -89,6 +88,7 @@ struct Inner {
     redis: Vec<Arc<RedisMember>>,
     keeper: Arc<Keeper>,
     lines: Lines,
+    hints: Arc<Hints>,
     key_prefix: String,
     retry: Duration,
     margin: Duration,
@@ -96,7 +96,7 @@ struct Inner {
     tokens: bool,
     observer: Observer,
     is_closed: AtomicBool,
-    tasks: [JoinHandle<()>; 2],
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Inner {
@@ -138,10 +138,17 @@ impl Client {
         }
         let members = Arc::new(Members::new(parts.members, Arc::clone(&parts.clock), parts.admission, parts.restores));
         let keeper = Arc::new(Keeper::new(Arc::clone(&parts.clock), parts.observer.clone()));
-        let tasks = [
+        let hints = Arc::new(Hints::new(redlock.clone(), Arc::clone(&members), parts.runtime));
+        let mut tasks = vec![
             tokio::spawn(Arc::clone(&members).follow(node_timeout)),
             tokio::spawn(Arc::clone(&keeper).run(redlock.clone(), Arc::clone(&members))),
+            tokio::spawn(Arc::clone(&hints).tidy()),
         ];
+        tasks.extend(parts.endpoints.into_iter().map(|endpoint| {
+            let hears = Arc::clone(&hints);
+            let heard = move |key: &LockKey, number| hears.hear(key, number);
+            tokio::spawn(Listener::new(endpoint, parts.machine.clone(), hints.wanted(), heard).run())
+        }));
         Self(Arc::new(Inner {
             redlock,
             clock: parts.clock,
@@ -149,6 +156,7 @@ impl Client {
             redis: parts.redis,
             keeper,
             lines: Lines::default(),
+            hints,
             key_prefix: parts.key_prefix,
             retry: parts.retry,
             margin: parts.margin,
@@ -191,7 +199,8 @@ impl Client {
     }
 
     /// Tries until the lock is held or `wait` has passed. Those who wait for a key with the same client are served in order, and only
-    /// the first of them asks the members; between clients chance decides.
+    /// the first of them asks the members. Between clients chance decides: the members tell them of a release, and the client that has
+    /// released lets the others go first.
     ///
     /// # Errors
     /// Why the last attempt failed, when `wait` has passed; at once for what waiting does not change.
@@ -203,24 +212,8 @@ impl Client {
         let Ok(turn) = timeout(wait, self.0.lines.wait(&key)).await else {
             return Err(NotAcquired::HeldByOther { refusals: 0, longest: None });
         };
-        let mut pause = FIRST_RETRY;
-        loop {
-            // Fresh for each attempt: a late release of the one before must not end this one.
-            let value = LockValue::random();
-            let error = match self.0.attempt(&key, &value, ttl).await {
-                Ok(grant) => return Ok(self.guard((key, value, ttl), &grant, Some(turn))),
-                Err(error) if !error.is_transient() => return Err(error),
-                Err(error) => error,
-            };
-            let left = deadline.since(self.0.clock.boottime());
-            let next = self.0.next_attempt(&error, pause);
-            if left <= next {
-                sleep(left).await;
-                return Err(error);
-            }
-            sleep(next).await;
-            pause = (pause * 2).min(self.0.retry);
-        }
+        let (value, grant) = self.0.attempts(&key, ttl, deadline).await?;
+        Ok(self.guard((key, value, ttl), &grant, Some(turn)))
     }
 
     fn guard(&self, lock: (LockKey, LockValue, Duration), grant: &Grant, turn: Option<OwnedMutexGuard<()>>) -> Guard {
@@ -266,7 +259,8 @@ impl Client {
     /// # Cancel safety
     /// The release is on its way once the future was polled.
     pub async fn release(&self, held: &Held) -> Release {
-        Release(self.0.redlock.release_soon(&self.0.members.electorate(), &held.key, &held.value).await)
+        // It may have been held for long.
+        self.0.release((&held.key, &held.value), Duration::MAX, || {}).await
     }
 
     /// Ends the client: nothing is granted any more, guards are told that their locks are lost, and what is on its way to members,
@@ -312,57 +306,14 @@ impl Inner {
         self.margin
     }
 
-    /// One attempt, and word of it.
-    async fn attempt(&self, key: &LockKey, value: &LockValue, ttl: Duration) -> Result<Grant, NotAcquired> {
-        let began = self.clock.boottime();
-        let outcome = self.ask(key, value, ttl).await;
-        let took = || self.clock.boottime().since(began);
-        match &outcome {
-            Ok(grant) => {
-                self.observer.tell_with(|| Event::Acquired { key, token: grant.token, took: took() });
-            }
-            Err(error) => self.observer.tell_with(|| Event::NotAcquired { key, error, took: took() }),
-        }
-        outcome
-    }
-
-    async fn ask(&self, key: &LockKey, value: &LockValue, ttl: Duration) -> Result<Grant, NotAcquired> {
-        if self.is_closed.load(Ordering::Acquire) {
-            return Err(NotAcquired::Closed);
-        }
-        // The members' own keys have a '#'.
-        if !key.as_str().starts_with(&self.key_prefix) || key.as_str().contains('#') || key.as_str().is_empty() {
-            return Err(NotAcquired::Key);
-        }
-        if ttl < Duration::from_millis(1) || ttl > self.longest_ttl {
-            return Err(NotAcquired::Ttl { most: self.longest_ttl });
-        }
-        let electorate = self.members.voters()?;
-        let request = AcquireRequest { key: key.clone(), value: value.clone(), ttl, token: self.tokens };
-        match self.redlock.acquire(&electorate, request).await {
-            Acquire::Granted(grant) => Ok(grant),
-            Acquire::HeldByOther { refusals, longest, .. } => Err(NotAcquired::HeldByOther { refusals, longest }),
-            Acquire::NoQuorum { failures, .. } => Err(NotAcquired::NoQuorum { failures }),
-            Acquire::Expired => Err(NotAcquired::Expired),
-            Acquire::CountersApart => Err(NotAcquired::CountersApart),
-        }
-    }
-
-    /// The pause before the next attempt: no longer than the key is known to live, and a part of it by chance, so that those who
-    /// failed together do not meet again.
-    fn next_attempt(&self, error: &NotAcquired, pause: Duration) -> Duration {
-        let known = match error {
-            NotAcquired::HeldByOther { longest: Some(longest), .. } => (*longest).max(Duration::from_millis(1)),
-            NotAcquired::Waiting { left } => return *left,
-            _ => Duration::MAX,
-        };
-        let pause = pause.min(self.retry).min(known);
-        jittered(pause * 3 / 4, pause / 4, rand::random())
+    fn held_for(&self, hold: &Hold) -> Duration {
+        self.clock.boottime().since(hold.since)
     }
 
     /// The release is enqueued before it returns.
     fn submit_release(&self, hold: &Hold) {
         self.redlock.release_unheard(&self.members.electorate(), &hold.key, &hold.value);
+        self.hints.released(&hold.key, self.held_for(hold));
         hold.lose();
     }
 
@@ -373,14 +324,21 @@ impl Inner {
 
     async fn end(&self, hold: &Hold) -> Release {
         self.keeper.drop_hold(hold);
-        let electorate = self.members.electorate();
-        let mut release = std::pin::pin!(self.redlock.release_soon(&electorate, &hold.key, &hold.value));
-        let mut is_passed_on = false;
+        // The next in line comes behind the release on every connection.
+        self.release((&hold.key, &hold.value), self.held_for(hold), || hold.lose()).await
+    }
+
+    /// Releases, and calls `enqueued` as soon as the release is on its way.
+    async fn release(&self, lock: (&LockKey, &LockValue), held_for: Duration, enqueued: impl FnOnce()) -> Release {
+        let ((key, value), electorate) = (lock, self.members.electorate());
+        let mut release = std::pin::pin!(self.redlock.release_soon(&electorate, key, value));
+        let mut enqueued = Some(enqueued);
         let released = std::future::poll_fn(|cx| {
             let polled = release.as_mut().poll(cx);
-            // Enqueued by the first poll: the next in line comes behind it on every connection.
-            if !std::mem::replace(&mut is_passed_on, true) {
-                hold.lose();
+            // It is by the first poll.
+            if let Some(enqueued) = enqueued.take() {
+                self.hints.released(key, held_for);
+                enqueued();
             }
             polled
         })

@@ -1,7 +1,7 @@
 //! Redis (7.0 or later) and Valkey masters as members of a quorum.
 //!
 //! [`RedisMember`] is the voting connection: it implements [`crate::redlock::LockMember`] and never reconnects
-//! silently, so that every vote is bound to one process.
+//! silently, so that every vote is bound to one process. [`Listener`] is a connection beside it, for hints.
 
 mod connect;
 mod connection;
@@ -15,6 +15,7 @@ mod hub;
 mod inbox;
 mod job;
 mod line;
+mod listener;
 mod member;
 mod owed;
 mod resp;
@@ -27,6 +28,7 @@ pub use connect::{Connect, Machine, Stream, Tcp, open_tcp};
 pub use endpoint::{Endpoint, Opened, Secret, open};
 pub use guard::{Guard, RECORD_KEY};
 pub use job::Link;
+pub use listener::{Listener, Wanted};
 pub use member::{Access, RedisMember};
 pub use scripts::RESTORE_COUNTER;
 #[cfg(feature = "tls")]

@@ -2,7 +2,7 @@
 
 use crate::quorum::{LEADER, Quorum, TTL, fresh_value};
 use crate::server::{PREFIX, Server, client, password, reader, wait_until};
-use redlock_client::{Client, NotAcquired, Reader, Sighting, Whose};
+use redlock_client::{Client, Event, NotAcquired, Reader, Sighting, Whose};
 use redlock_operator::api::RedisQuorum;
 use redlock_operator::quorum::model::auth::Auth;
 use redlock_operator::quorum::model::build::{Transport, client_secret};
@@ -13,6 +13,8 @@ use redlock_operator::time::{Clock, SystemClock};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 type Data = BTreeMap<String, Vec<u8>>;
 
@@ -77,6 +79,31 @@ async fn a_program_locks_with_the_secret_of_its_client() {
     assert_eq!(too_long.err(), Some(NotAcquired::Ttl { most }), "the operator's fence outlasts no more");
     client.close(TTL).await.unwrap();
     quorum.is_empty().await;
+}
+
+/// Its user may publish and subscribe within its prefix, as clients of Redisson do, so members of older operators pass word on, too.
+#[tokio::test]
+async fn programs_with_the_secret_of_a_client_hear_of_each_others_releases() {
+    let quorum = Quorum::of(3).await;
+    let secret = secret(client().name(), &quorum.servers);
+    let holder = Client::from_secret(&secret).unwrap().connect().await.unwrap();
+    let (refused, mut refusals) = watch::channel(0);
+    let patient = Client::from_secret(&secret).unwrap().retry(Duration::from_secs(60)).on_event(move |event| {
+        if let Event::NotAcquired { .. } = event {
+            refused.send_modify(|count| *count += 1);
+        }
+    });
+    let waiter = patient.connect().await.unwrap();
+    wait_until("all members vote", async || holder.voters() == 3 && waiter.voters() == 3).await;
+    let key = format!("{PREFIX}job");
+    let guard = holder.try_acquire(key.as_str(), TTL).await.unwrap();
+    let waiting = key.clone();
+    let task = tokio::spawn(async move { waiter.acquire(waiting, TTL, Duration::from_secs(60)).await });
+    // Then it would pause for more than three seconds.
+    refusals.wait_for(|count| *count >= 11).await.unwrap();
+    let _ = guard.release().await;
+    let guard = timeout(Duration::from_secs(1), task).await.expect("it was told").unwrap().unwrap();
+    let _ = guard.release().await;
 }
 
 #[tokio::test]

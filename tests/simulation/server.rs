@@ -142,6 +142,7 @@ impl Server {
                 }
                 Reply::Done(ours)
             }
+            Command::Announce { .. } => Reply::Announced(0),
             Command::Restore { .. } | Command::Inspect { .. } => Reply::State(holder),
         }
     }
@@ -154,6 +155,7 @@ fn key_of(command: &Command) -> &LockKey {
     | Command::Repair { key, .. }
     | Command::Seal { key, .. }
     | Command::Release { key, .. }
+    | Command::Announce { key, .. }
     | Command::Inspect { key }) = command
     else {
         panic!("no counter is restored by a voter here");

@@ -15,6 +15,8 @@ use tokio::time::timeout;
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 /// The hold of the contention row.
 const HOLD: Duration = Duration::from_millis(5);
+/// After so long those who wait ask as seldom as they ever do.
+const LONG_HOLD: Duration = Duration::from_millis(400);
 pub(crate) const CONTENDERS: usize = 8;
 /// No cell takes longer, whatever a rival waits for.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10);
@@ -145,6 +147,27 @@ impl Contender {
         }
         true
     }
+}
+
+/// How long it takes from each release of one client to the grant of the other, which has waited for long.
+pub(crate) async fn hand_overs(clients: [&Client; 2], count: usize) -> Vec<Duration> {
+    let mut took = Vec::new();
+    let mut holder = clients[0].acquire("handed over", TTL, TTL).await.unwrap();
+    for turn in 1..=count {
+        let next = clients[turn % 2].clone();
+        let waiter = tokio::spawn(async move {
+            let guard = next.acquire("handed over", TTL, TTL).await.unwrap();
+            (guard, now())
+        });
+        tokio::time::sleep(LONG_HOLD).await;
+        let released = now();
+        let _ = holder.release().await;
+        let (guard, granted) = waiter.await.unwrap();
+        took.push(granted.since(released));
+        holder = guard;
+    }
+    let _ = holder.release().await;
+    took
 }
 
 /// How often eight contenders for one key get it, per second, and the most successful against the least.

@@ -8,10 +8,11 @@ use super::secret::Described;
 use super::url::MemberUrl;
 use crate::redlock::{Drift, LockMember, Settings};
 use crate::time::{Clock, SystemClock};
-use crate::voting::{Access, Machine, RedisMember};
+use crate::voting::{Access, Endpoint, Machine, RedisMember};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// So far apart counters may be for a client that can only INCR them.
 const CLIENTS_REACH: u32 = 1_000;
@@ -47,6 +48,10 @@ enum Kind {
 pub(super) struct Parts {
     pub(super) members: Vec<Member>,
     pub(super) redis: Vec<Arc<RedisMember>>,
+    /// Where members tell of releases.
+    pub(super) endpoints: Vec<Endpoint>,
+    pub(super) machine: Machine,
+    pub(super) runtime: Handle,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) settings: Settings,
     pub(super) admission: Admission,
@@ -171,35 +176,25 @@ impl Builder {
     /// # Errors
     /// If it cannot work as it is described.
     pub fn build_on(self, machine: Machine) -> Result<Client, BuildError> {
-        tokio::runtime::Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+        let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let endpoints = endpoints(self.urls.as_ref().map_err(Clone::clone)?, &self.trust)?;
         let is_direct = matches!(self.admission, Kind::Fenced(_));
         let access = if is_direct { Access::Client } else { Access::Full };
         let clock = Arc::clone(&machine.clock);
-        let redis: Vec<_> = RedisMember::all(endpoints, machine, access).into_iter().map(Arc::new).collect();
+        let hints = endpoints.iter().map(|(_, endpoint)| endpoint.clone()).collect();
+        let redis: Vec<_> = RedisMember::all(endpoints, machine.clone(), access).into_iter().map(Arc::new).collect();
         let member = |member: &Arc<RedisMember>| Member {
             member: Arc::clone(member) as Arc<dyn LockMember>,
             link: member.link(),
         };
         let members = redis.iter().map(member).collect();
-        Ok(Client::from_parts(self.parts(members, redis, clock, is_direct)))
-    }
-
-    fn parts(
-        self,
-        members: Vec<Member>,
-        redis: Vec<Arc<RedisMember>>,
-        clock: Arc<dyn Clock>,
-        is_direct: bool,
-    ) -> Parts {
-        let (admission, longest_ttl) = match self.admission {
-            Kind::Fenced(max_ttl) => (Admission::Fenced, max_ttl),
-            Kind::After(max_ttl) => (Admission::after(max_ttl, self.drift, self.node_timeout), max_ttl),
-            Kind::AtOnce => (Admission::AtOnce, Duration::MAX),
-        };
-        Parts {
+        let (admission, longest_ttl) = self.admission();
+        Ok(Client::from_parts(Parts {
             members,
             redis,
+            endpoints: hints,
+            machine,
+            runtime,
             clock,
             settings: Settings { drift: self.drift, node_timeout: self.node_timeout },
             admission,
@@ -211,6 +206,15 @@ impl Builder {
             longest_ttl,
             token_reach: is_direct.then_some(CLIENTS_REACH),
             restores: self.tokens && !is_direct,
+        }))
+    }
+
+    /// How members are admitted, and for how long locks may be taken.
+    fn admission(&self) -> (Admission, Duration) {
+        match self.admission {
+            Kind::Fenced(max_ttl) => (Admission::Fenced, max_ttl),
+            Kind::After(max_ttl) => (Admission::after(max_ttl, self.drift, self.node_timeout), max_ttl),
+            Kind::AtOnce => (Admission::AtOnce, Duration::MAX),
         }
     }
 }

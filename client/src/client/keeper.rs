@@ -25,6 +25,7 @@ pub(super) struct Hold {
     pub(super) value: LockValue,
     pub(super) token: FencingToken,
     pub(super) ttl: Duration,
+    pub(super) since: Boottime,
     /// Nanoseconds of boot time.
     valid_until: AtomicU64,
     is_lost: AtomicBool,
@@ -120,6 +121,7 @@ impl Keeper {
             value,
             token: grant.token,
             ttl,
+            since: grant.started,
             valid_until: AtomicU64::new(0),
             is_lost: AtomicBool::new(false),
             told: Notify::new(),

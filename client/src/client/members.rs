@@ -66,7 +66,8 @@ impl Members {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn quorum(&self) -> usize {
+    /// So many are a majority.
+    pub(super) fn quorum(&self) -> usize {
         self.members.len() / 2 + 1
     }
 

@@ -112,6 +112,8 @@ pub enum Reply {
     NotOurs,
     /// Repair: whether the key was set. Release: whether it was deleted.
     Done(bool),
+    /// Announce: so many connections listen.
+    Announced(u64),
     /// Inspect.
     State(KeyState),
     /// This command alone failed.

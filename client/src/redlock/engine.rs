@@ -2,6 +2,7 @@
 //! is certain, so that a frozen minority costs no time.
 
 mod acquire;
+mod announce;
 mod ballot;
 mod extend;
 mod release;

@@ -98,6 +98,13 @@ pub enum Command {
         /// Compared first.
         value: LockValue,
     },
+    /// Tell those who listen for the key something (`PUBLISH`). A hint: it decides nothing.
+    Announce {
+        /// The lock's key.
+        key: LockKey,
+        /// What it means is between those who tell and those who listen.
+        number: i64,
+    },
     /// Raise the counter to this number if it is lower, whatever keys there are: for a member that has forgotten it.
     Restore {
         /// No token that was given out is greater.

@@ -71,3 +71,21 @@ name! {
 
 /// The members' counter of fencing tokens. No user key may contain `#`.
 pub const TOKEN_KEY: &str = "#token";
+
+/// Begins the name of the channel on which clients tell each other of a key. It is Redisson's, so that users who may lock as Redisson
+/// does may announce and listen.
+const CHANNEL: &str = "redisson_lock__channel:{";
+
+impl LockKey {
+    /// The channel on which clients tell each other of this key.
+    #[must_use]
+    pub fn channel(&self) -> String {
+        format!("{CHANNEL}{self}}}")
+    }
+
+    /// The key that this channel is for.
+    #[must_use]
+    pub fn of_channel(channel: &str) -> Option<Self> {
+        channel.strip_prefix(CHANNEL)?.strip_suffix('}').map(Self::from)
+    }
+}

@@ -59,6 +59,7 @@ impl Ask<'_> {
             ("TIME", []) => Reply::Parts(self.time().into()),
             ("GET", [key]) => self.get(key).map_or(Reply::Nil, Reply::Text),
             ("PTTL", [key]) => Reply::Int(self.pttl(key)),
+            ("PUBLISH", [_, _]) => Reply::Int(0),
             ("DEL", [key]) => Reply::Int(self.store.delete(key, self.now).into()),
             ("INCR", [key]) => self.increment(key),
             ("SET", [key, value, "NX", "PX", ttl]) => self.set_free(key, value, ttl),

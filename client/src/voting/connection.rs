@@ -16,6 +16,8 @@ pub(super) struct Connection {
     rights: Rights,
     /// Votes are asked for as plain commands.
     plain: bool,
+    /// Releases may be announced.
+    announces: bool,
     /// Known once the preamble was answered; it never changes on one connection.
     run_id: Option<RunId>,
     /// Why it is not known.
@@ -43,6 +45,7 @@ impl Connection {
             clock,
             rights,
             plain,
+            announces: true,
             run_id: None,
             unknown,
             not_loaded: None,
@@ -135,6 +138,9 @@ impl Connection {
                 });
                 self.due.push_back(Due::Set(pending));
                 return true;
+            }
+            [Command::Announce { .. }] if !self.announces => {
+                self.answer(pending.job, sent, Reply::Failed(MemberError::Fenced).into(), sent);
             }
             [Command::Inspect { key }] if self.rights == Rights::Reader => {
                 wire::look(&mut self.out, key);
@@ -359,6 +365,10 @@ impl Connection {
             if *error == MemberError::Other("NOSCRIPT".to_owned()) {
                 // Another client flushed the scripts of a master that is not ours: they are loaded again.
                 self.loads_again = true;
+            }
+            if matches!(command, Command::Announce { .. }) && *error == MemberError::Fenced {
+                // Asked each time, the member would log each refusal.
+                self.announces = false;
             }
             self.refused.refused(command.clone(), error);
         }

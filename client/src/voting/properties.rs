@@ -39,7 +39,7 @@ fn answer<'t>(texts: &'t [Vec<u8>], shapes: &[(u8, usize, i64)], is_array: bool)
     if is_array { Value::Array(shapes.iter().map(leaf).collect()) } else { leaf(&shapes[0]) }
 }
 
-fn commands() -> [Command; 7] {
+fn commands() -> [Command; 8] {
     let (key, value) = (LockKey::new("k"), LockValue::from_text("v"));
     let (ttl, px) = (Duration::from_secs(1), Duration::from_secs(1));
     [
@@ -49,6 +49,7 @@ fn commands() -> [Command; 7] {
         Command::Repair { key: key.clone(), value: value.clone(), px, not_after: UnixMicros(1) },
         Command::Seal { key: key.clone(), value: value.clone(), sealed: value.clone(), lock_delay: ttl },
         Command::Release { key: key.clone(), value },
+        Command::Announce { key: key.clone(), number: 1 },
         Command::Inspect { key },
     ]
 }

@@ -125,10 +125,17 @@ pub(super) fn increments(out: &mut Vec<u8>, key: &LockKey, missing: u32) {
     command(out, &["GET", key.as_str()]);
 }
 
-/// One script call. Votes, and nothing else, are judged by the record: what is released or sealed late is no harm.
+/// PUBLISH on the key's channel.
+fn announcement(out: &mut Vec<u8>, key: &LockKey, number: i64) {
+    begin(out, 3);
+    word(out, "PUBLISH");
+    word(out, key.channel());
+    word(out, number.to_string());
+}
+
+/// One script call, or one announcement. Votes, and nothing else, are judged by the record: what is released or sealed late is no harm.
 pub(super) fn encode(out: &mut Vec<u8>, asked: &Command, rights: &Rights) {
-    let scripts = rights.scripts();
-    let guard = rights.guard();
+    let (scripts, guard) = (rights.scripts(), rights.guard());
     let call = |out: &mut Vec<u8>, script: &Script, keys: &[&str], arguments: usize| {
         begin(out, 3 + keys.len() + arguments);
         word(out, "EVALSHA");
@@ -180,6 +187,7 @@ pub(super) fn encode(out: &mut Vec<u8>, asked: &Command, rights: &Rights) {
             call(out, &scripts.release, &[key.as_str()], 1);
             word(out, value.expose());
         }
+        Command::Announce { key, number } => announcement(out, key, *number),
         Command::Restore { token } => {
             call(out, &scripts.restore, &[TOKEN_KEY], 1);
             word(out, token.get().to_string());
@@ -201,6 +209,7 @@ pub(super) fn decode(asked: &Command, answer: &Value<'_>) -> Reply {
         (Command::Restore { token }, Value::Int(counter)) if *counter >= token.get() => Some(Reply::Raised),
         (Command::Repair { .. } | Command::Release { .. }, Value::Int(done)) => Some(Reply::Done(*done == 1)),
         (Command::Seal { .. }, Value::Array(parts)) => seal(parts),
+        (Command::Announce { .. }, Value::Int(listeners)) => u64::try_from(*listeners).ok().map(Reply::Announced),
         (Command::Inspect { .. }, Value::Array(parts)) => key_state(parts).map(Reply::State),
         _ => None,
     };

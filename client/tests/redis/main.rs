@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 mod fakes;
+mod hints;
 mod tokens;
 
 use redlock_client::{Client, Event, FencingToken, Guard, NotAcquired, Release};

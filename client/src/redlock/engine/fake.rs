@@ -118,6 +118,7 @@ impl Fake {
         | Command::Repair { key, .. }
         | Command::Seal { key, .. }
         | Command::Release { key, .. }
+        | Command::Announce { key, .. }
         | Command::Inspect { key }) = command
         else {
             return Reply::Raised;
@@ -175,6 +176,7 @@ impl Fake {
                 }
                 Reply::Done(ours)
             }
+            Command::Announce { .. } => Reply::Announced(0),
             Command::Restore { .. } | Command::Inspect { .. } => Reply::State(holder),
         }
     }

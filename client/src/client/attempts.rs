@@ -1,0 +1,129 @@
+//! How a client asks for a lock: once, and again until it is held.
+
+use super::Inner;
+use super::error::NotAcquired;
+use super::event::Event;
+use super::hints::{Ear, Word};
+use crate::redlock::{Acquire, AcquireRequest, Grant, LockKey, LockValue, jittered};
+use crate::time::Boottime;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// The first pause between two attempts; it doubles up to [`super::Builder::retry`].
+const FIRST_RETRY: Duration = Duration::from_millis(5);
+/// The pause after a release for which another one is to try first: it may have gone.
+const AFTER_OTHERS: Duration = Duration::from_millis(10);
+
+impl Inner {
+    /// Attempts until one is granted, or fails for what waiting does not change, or the deadline is there.
+    pub(super) async fn attempts(
+        &self,
+        key: &LockKey,
+        ttl: Duration,
+        deadline: Boottime,
+    ) -> Result<(LockValue, Grant), NotAcquired> {
+        let mut pause = FIRST_RETRY;
+        let mut ear: Option<Ear> = None;
+        if self.hints.yields(key) {
+            let ear = ear.insert(self.hints.listen(key));
+            ear.tell();
+            self.rest(Some(ear), AFTER_OTHERS, deadline).await;
+        }
+        loop {
+            // Fresh for each attempt: a late release of the one before must not end this one.
+            let value = LockValue::random();
+            let error = match self.attempt(key, &value, ttl).await {
+                Ok(grant) => return Ok((value, grant)),
+                Err(error) if !error.is_transient() => return Err(error),
+                Err(error) => error,
+            };
+            if matches!(error, NotAcquired::HeldByOther { .. }) {
+                let ear = ear.get_or_insert_with(|| self.hints.listen(key));
+                ear.tell();
+            }
+            let next = self.next_attempt(&error, pause);
+            let is_woken = self.rest(ear.as_ref(), next, deadline).await;
+            if !is_woken && self.clock.boottime() >= deadline {
+                return Err(error);
+            }
+            pause = if is_woken { FIRST_RETRY } else { (pause * 2).min(self.retry) };
+        }
+    }
+
+    /// Waits for so long, or until the deadline, or until this client is to try: then `true`. Where another one is to try first, it is
+    /// given a moment; but each client tries by itself from time to time, whatever it hears.
+    async fn rest(&self, ear: Option<&Ear>, pause: Duration, deadline: Boottime) -> bool {
+        let begun = self.clock.boottime();
+        let latest = (begun + pause.max(self.retry)).min(deadline);
+        let mut end = (begun + pause).min(deadline);
+        loop {
+            let now = self.clock.boottime();
+            let Some(ear) = ear else {
+                sleep(end.since(now)).await;
+                return false;
+            };
+            match timeout(end.since(now), ear.word()).await {
+                Ok(Word::Go) => return true,
+                Ok(Word::Soon) => end = end.min(self.clock.boottime() + some_of(FIRST_RETRY)),
+                Ok(Word::Others) => {
+                    ear.tell();
+                    end = (self.clock.boottime() + some_of(AFTER_OTHERS)).min(latest);
+                }
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// One attempt, and word of it.
+    pub(super) async fn attempt(&self, key: &LockKey, value: &LockValue, ttl: Duration) -> Result<Grant, NotAcquired> {
+        let began = self.clock.boottime();
+        let outcome = self.ask(key, value, ttl).await;
+        let took = || self.clock.boottime().since(began);
+        match &outcome {
+            Ok(grant) => {
+                self.observer.tell_with(|| Event::Acquired { key, token: grant.token, took: took() });
+            }
+            Err(error) => self.observer.tell_with(|| Event::NotAcquired { key, error, took: took() }),
+        }
+        outcome
+    }
+
+    async fn ask(&self, key: &LockKey, value: &LockValue, ttl: Duration) -> Result<Grant, NotAcquired> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(NotAcquired::Closed);
+        }
+        // The members' own keys have a '#'.
+        if !key.as_str().starts_with(&self.key_prefix) || key.as_str().contains('#') || key.as_str().is_empty() {
+            return Err(NotAcquired::Key);
+        }
+        if ttl < Duration::from_millis(1) || ttl > self.longest_ttl {
+            return Err(NotAcquired::Ttl { most: self.longest_ttl });
+        }
+        let electorate = self.members.voters()?;
+        let request = AcquireRequest { key: key.clone(), value: value.clone(), ttl, token: self.tokens };
+        match self.redlock.acquire(&electorate, request).await {
+            Acquire::Granted(grant) => Ok(grant),
+            Acquire::HeldByOther { refusals, longest, .. } => Err(NotAcquired::HeldByOther { refusals, longest }),
+            Acquire::NoQuorum { failures, .. } => Err(NotAcquired::NoQuorum { failures }),
+            Acquire::Expired => Err(NotAcquired::Expired),
+            Acquire::CountersApart => Err(NotAcquired::CountersApart),
+        }
+    }
+
+    /// The pause before the next attempt: no longer than the key is known to live, and a part of it by chance, so that those who
+    /// failed together do not meet again.
+    fn next_attempt(&self, error: &NotAcquired, pause: Duration) -> Duration {
+        let known = match error {
+            NotAcquired::HeldByOther { longest: Some(longest), .. } => (*longest).max(Duration::from_millis(1)),
+            NotAcquired::Waiting { left } => return *left,
+            _ => Duration::MAX,
+        };
+        some_of(pause.min(self.retry).min(known))
+    }
+}
+
+/// A part of a pause by chance.
+fn some_of(pause: Duration) -> Duration {
+    jittered(pause * 3 / 4, pause / 4, rand::random())
+}

@@ -1,0 +1,135 @@
+//! What clients tell each other while they wait for the same key.
+
+use super::{LONG, Server, TTL, acquired, client, servers, urls, voting};
+use redlock_client::{Client, Event, NotAcquired};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+/// With this many refusals behind it a caller pauses for more than three seconds, unless it hears something.
+const REFUSALS: usize = 11;
+const SOON: Duration = Duration::from_secs(1);
+
+/// A client that asks by itself as seldom as it may, and how often it was refused.
+async fn patient(urls: Vec<String>, members: usize) -> (Client, watch::Receiver<usize>) {
+    let (refused, refusals) = watch::channel(0);
+    let builder = Client::admit_at_once(urls).node_timeout(Duration::from_millis(400)).retry(LONG);
+    let builder = builder.on_event(move |event| {
+        if let Event::NotAcquired { error: NotAcquired::HeldByOther { .. }, .. } = event {
+            refused.send_modify(|count| *count += 1);
+        }
+    });
+    let client = builder.connect().await.unwrap();
+    voting(&client, members).await;
+    (client, refusals)
+}
+
+/// Resolves when the caller has just been refused once more, and begins a long pause.
+async fn pauses(refusals: &mut watch::Receiver<usize>) {
+    timeout(LONG, refusals.wait_for(|count| *count >= REFUSALS)).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_release_ends_the_pause_of_those_who_wait_in_another_process() {
+    let servers = servers(5).await;
+    let holder = client(&servers).await;
+    let (waiter, mut refusals) = patient(urls(&servers), 5).await;
+    let guard = acquired(&holder, "k").await;
+    let task = tokio::spawn(async move { waiter.acquire("k", TTL, 2 * LONG).await });
+    pauses(&mut refusals).await;
+    // A member that says nothing holds no word back.
+    servers[0].signal("-STOP");
+    let _ = guard.release().await;
+    let guard = timeout(SOON, task).await.expect("it was told").unwrap().unwrap();
+    servers[0].signal("-CONT");
+    let _ = guard.release().await;
+}
+
+async fn refusals_logged(server: &Server) -> usize {
+    // The first line of the answer is the number of entries.
+    server.ask("ACL LOG").await.unwrap().trim_start_matches('*').parse().unwrap()
+}
+
+/// As users that an older operator has opened: there is nothing to hear, and members do not log a refusal for each release.
+#[tokio::test]
+async fn who_may_not_publish_waits_as_before() {
+    let servers = servers(3).await;
+    for server in &servers {
+        let rule = "ACL SETUSER mute reset on >secret ~* resetchannels +@all -publish -subscribe";
+        assert_eq!(server.ask(rule).await.as_deref(), Some("+OK"));
+    }
+    let urls: Vec<_> = servers.iter().map(|server| format!("redis://mute:secret@127.0.0.1:{}", server.port)).collect();
+    let builder = || Client::admit_at_once(urls.clone()).node_timeout(Duration::from_millis(400));
+    let (one, other) = (builder().connect().await.unwrap(), builder().connect().await.unwrap());
+    voting(&one, 3).await;
+    voting(&other, 3).await;
+    for _ in 0..20 {
+        let guard = one.acquire("k", TTL, LONG).await.unwrap();
+        let waiting = other.clone();
+        let task = tokio::spawn(async move { waiting.acquire("k", TTL, LONG).await });
+        sleep(Duration::from_millis(1)).await;
+        let _ = guard.release().await;
+        let guard = task.await.unwrap().unwrap();
+        let _ = guard.release().await;
+    }
+    for server in &servers {
+        // One for each voting connection, and one for each connection that would listen.
+        assert!(refusals_logged(server).await <= 4, "{}", refusals_logged(server).await);
+    }
+}
+
+/// A client that has released a lock would get it again each time: its next request follows the release.
+#[tokio::test]
+async fn clients_that_contend_take_turns() {
+    const CLIENTS: usize = 3;
+    const HOLDS: usize = 240;
+    let servers = servers(3).await;
+    let all = Arc::new(AtomicUsize::new(0));
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(client(&servers).await);
+    }
+    let mut tasks = Vec::new();
+    for client in clients {
+        let all = Arc::clone(&all);
+        tasks.push(tokio::spawn(async move {
+            let mut own = 0;
+            while all.fetch_add(1, Ordering::Relaxed) < HOLDS {
+                let guard = client.acquire("k", TTL, 2 * LONG).await.unwrap();
+                sleep(Duration::from_millis(2)).await;
+                let _ = guard.release().await;
+                own += 1;
+            }
+            own
+        }));
+    }
+    let mut counts = Vec::new();
+    for task in tasks {
+        counts.push(task.await.unwrap());
+    }
+    assert!(counts.iter().all(|own| *own >= HOLDS / CLIENTS / 3), "{counts:?}");
+}
+
+/// Anybody with rights on the channel can say anything: it costs attempts and gives no lock away.
+#[tokio::test]
+async fn a_forged_word_takes_no_lock() {
+    let servers = servers(3).await;
+    let holder = client(&servers).await;
+    let (waiter, mut refusals) = patient(urls(&servers), 3).await;
+    let guard = acquired(&holder, "k").await;
+    let task = tokio::spawn(async move { waiter.acquire("k", TTL, 2 * LONG).await });
+    pauses(&mut refusals).await;
+    for message in ["0", "1", "7", "8", "-6", "-9223372036854775808", "9223372036854775807", "word", ""] {
+        for server in &servers {
+            let told = server.ask(&format!("PUBLISH redisson_lock__channel:{{k}} \"{message}\"")).await.unwrap();
+            // This client does not listen.
+            assert_eq!(told, ":1", "{message}");
+        }
+    }
+    timeout(LONG, refusals.wait_for(|count| *count > REFUSALS)).await.unwrap().unwrap();
+    assert!(guard.is_held() && !task.is_finished());
+    let _ = guard.release().await;
+    let _ = timeout(LONG, task).await.unwrap().unwrap().unwrap().release().await;
+}
