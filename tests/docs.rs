@@ -145,7 +145,7 @@ fn sources(folder: PathBuf, text: &mut String) {
 #[test]
 fn tests_that_the_documentation_names_exist() {
     let mut code = String::new();
-    for folder in ["client/src", "src", "tests"] {
+    for folder in ["client/src", "client/tests", "src", "tests"] {
         sources(root().join(folder), &mut code);
     }
     for page_name in ["claims.md", "security.md"] {

@@ -61,7 +61,9 @@ impl<F: Fn(&LockKey, i64) + Send> Listener<F> {
                     backoff = (backoff * 2).min(LONGEST_BACKOFF);
                 }
                 End::Refused => {
-                    tracing::debug!("a member lets nobody listen");
+                    tracing::debug!(
+                        "the member refuses SUBSCRIBE: this client asks again after a pause to find out when a key is free"
+                    );
                     sleep(REFUSED).await;
                 }
             }

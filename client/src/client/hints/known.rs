@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_announced_where_somebody_may_wait() {
+    fn a_release_is_announced_where_others_may_wait() {
         let now = timers_now();
         let mut known = Known::new(now);
         let is_announced = |known: &mut Known, held_for, at| known.release(held_for, 1, at).is_some();
