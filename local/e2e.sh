@@ -18,7 +18,7 @@ if [[ $SUITE == cli ]]; then with_progress "Building the example in Go" "$LOCAL/
 
 case ${CLUSTER:-local}/$SUITE in
   local/quorum) images=(valkey redis-clock) ;;
-  local/chaos) images=(redis-clock) ;;
+  local/chaos | local/cli) images=(redis-clock) ;;
   local/edges) images=(operator-before) ;;
   local/install) images=(operator-previous) ;;
   *) images=() ;;

@@ -6,6 +6,7 @@
 
 #![allow(clippy::too_many_lines, reason = "a test tells one story")]
 
+mod administrator;
 mod believers;
 mod bench;
 mod cluster;

@@ -16,7 +16,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Service};
 use kube::{
     Api, Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -38,10 +38,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{cluster::Cluster, operators};
+use crate::{bench::Bench, cluster::Cluster, operators, record::Version};
 
 /// The argument that makes this program such a replica.
 pub(crate) const ARGUMENT: &str = "shifted-replica";
+/// It leads within this time after the installed replicas have gone.
+const LEAD_LIMIT: Duration = Duration::from_secs(60);
+/// Of the installed operator.
+const REPLICAS: usize = 2;
 /// It hands over and waits for its successor.
 const END_LIMIT: Duration = Duration::from_secs(30);
 
@@ -120,7 +124,8 @@ pub(crate) async fn run() -> anyhow::Result<()> {
 pub(crate) struct ShiftedReplica {
     /// As the Lease names it.
     pub(crate) name: String,
-    stdin: ChildStdin,
+    /// Until it was told to end.
+    stdin: Option<ChildStdin>,
     process: Child,
 }
 
@@ -144,23 +149,47 @@ impl ShiftedReplica {
         let mut process = command.spawn().context("failed to start a replica")?;
         let mut stdin = process.stdin.take().context("no stdin")?;
         stdin.write_all(format!("{}\n", serde_json::to_string(&orders)?).as_bytes()).await?;
-        Ok(Self { name, stdin, process })
+        Ok(Self { name, stdin: Some(stdin), process })
     }
 
     /// From now on its wall clock is off by so many milliseconds.
     pub(crate) async fn shift(&mut self, offset: i64) -> anyhow::Result<()> {
-        self.stdin.write_all(format!("{offset}\n").as_bytes()).await?;
-        Ok(self.stdin.flush().await?)
+        let stdin = self.stdin.as_mut().context("it was told to end")?;
+        stdin.write_all(format!("{offset}\n").as_bytes()).await?;
+        Ok(stdin.flush().await?)
     }
 
-    /// Tells it to stop, and waits for its end.
-    pub(crate) async fn end(self) -> anyhow::Result<()> {
-        let Self { name, stdin, mut process } = self;
-        drop(stdin);
-        let ended = timeout(END_LIMIT, process.wait()).await.with_context(|| format!("{name} does not end"))??;
-        ensure!(ended.success(), "{name} ended with {ended}");
+    /// Tells it to stop, if nothing has yet, and waits for its end.
+    pub(crate) async fn end(&mut self) -> anyhow::Result<()> {
+        self.stdin = None;
+        let ended = timeout(END_LIMIT, self.process.wait()).await;
+        let ended = ended.with_context(|| format!("{} does not end", self.name))??;
+        ensure!(ended.success(), "{} ended with {ended}", self.name);
         Ok(())
     }
+}
+
+/// A replica with this clock leads instead of the installed operator, which comes back whatever comes of it.
+pub(crate) async fn led_by_shifted(
+    bench: &Bench,
+    node: &str,
+    offset: i64,
+    what: impl AsyncFnOnce(&mut ShiftedReplica) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let leases = operators::watch_leader(&bench.cluster).await?;
+    let mut replica = ShiftedReplica::start(&bench.cluster, node, offset).await?;
+    let result = async {
+        operators::scale(&bench.cluster, 0).await?;
+        let leads = |v: &Version<Lease>| {
+            v.object.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref()) == Some(&replica.name)
+        };
+        leases.until(LEAD_LIMIT, "the replica with the wrong clock leads", leads).await?;
+        what(&mut replica).await
+    }
+    .await;
+    let back = operators::scale(&bench.cluster, REPLICAS).await;
+    let ended = replica.end().await;
+    result.and(back).and(ended)
 }
 
 fn number(node: &str) -> anyhow::Result<usize> {

@@ -14,6 +14,7 @@ mod setting_up;
 mod steps;
 mod support;
 mod terminal;
+mod wrong_clocks;
 
 use crate::runner::{Test, tests};
 
@@ -38,6 +39,8 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere running::a_killed_run_loses_its_claim_soon_after_its_last_heartbeat,
     anywhere running::a_broken_lock_ends_its_command_while_it_is_still_valid,
     anywhere running::a_pod_runs_its_command_with_the_holder_role_alone,
+    local wrong_clocks::an_operator_whose_clock_is_wrong_moves_no_end_of_a_command,
+    local wrong_clocks::a_pod_whose_clock_is_wrong_goes_by_the_members_or_starts_nothing,
     anywhere terminal::a_person_sees_colours_and_a_pipe_does_not,
     anywhere terminal::every_look_has_the_formats_for_programs,
     anywhere terminal::a_person_sees_how_a_wait_goes_on,

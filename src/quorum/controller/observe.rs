@@ -202,7 +202,7 @@ impl<'a> Observer<'a> {
             standing,
             // The operator does not replace a master that others run; it has to vote while another member is replaced.
             outdated: if external { Some(false) } else { outdated },
-            counter_ahead: own && view.is_some_and(|view| self.sights.session.is_ahead(view)),
+            counter_ahead: own && member.seen_in_its_pod().is_some_and(|view| self.sights.session.is_ahead(view)),
             started_with: member.started_with(self.auth),
             answers: sight.is_some(),
             obeys,
@@ -284,6 +284,14 @@ impl Member {
     pub(super) fn speaks_tls(&self) -> Option<bool> {
         let pod = self.pod.as_ref().filter(|pod| pod.labels().get(MEMBER_LABEL) == Some(&self.plan.name))?;
         Some(facts::speaks_tls(pod))
+    }
+
+    /// What its process says, if that answers and is in the pod that is there now.
+    ///
+    /// What an ended process said is no reason to replace the pod after it: that would be replaced again and again.
+    fn seen_in_its_pod(&self) -> Option<&LinkView> {
+        let uid = self.pod.as_ref().and_then(|pod| pod.uid());
+        self.seen.as_ref().map(|(_, view)| view).filter(|view| view.answers_in(uid.as_deref()))
     }
 
     /// The process that answers.

@@ -14,7 +14,7 @@ use crate::{
     pods::{container_security, pod_security},
     poll, quorums,
     record::Recorder,
-    suite_tenants::installations::{install, uninstall},
+    suite_tenants::installations::{clean_up, install},
 };
 
 const MAX_TTL: Duration = Duration::from_secs(6);
@@ -28,11 +28,11 @@ pub(crate) async fn a_cron_job_in_two_clusters_runs_in_one_of_them(bench: Bench)
     operators::all_available(&bench.cluster).await?;
     let result = side_by_side(&bench).await;
     // Whatever came of it, one installation looks after everything again.
-    let _gone = uninstall(&bench).await;
+    let gone = clean_up(&bench).await;
     bench.cluster.deploy().await?;
     operators::all_available(&bench.cluster).await?;
     let ready = quorums::default_is_ready(&bench.cluster).await;
-    result.and(ready)
+    result.and(gone).and(ready)
 }
 
 async fn side_by_side(bench: &Bench) -> anyhow::Result<()> {

@@ -6,49 +6,23 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 
 use super::support::{
-    IDLE, OPERATOR_LIMIT, SLACK, led_by, node_to_lose, ordered, placed, renewed_from_now, reports, run, suspend, with,
-    worker,
+    IDLE, SLACK, led_by, node_to_lose, ordered, placed, renewed_from_now, reports, run, suspend, with, worker,
 };
 use crate::{
     believers::{check_apart, check_followed, check_no_promise_beyond_ttl, check_tokens},
     bench::Bench,
     history::check_never_lost,
     locks::{Lock, SOON, claim, is_held, leader},
-    operators,
     quorums::{self, Quorum},
     record::Recorder,
-    shifted::ShiftedReplica,
+    shifted::led_by_shifted,
 };
 
 const HOUR: i64 = 3_600_000;
 const MAX_TTL: Duration = Duration::from_secs(12);
 const TTL: Duration = Duration::from_secs(10);
-const REPLICAS: usize = 2;
 /// Until the node controller has given a node up (50 s), and the operator after it (15 s).
 const NODE_LIMIT: Duration = Duration::from_secs(120);
-
-/// A replica with this clock leads instead of the installed operator, which comes back whatever comes of it.
-async fn led_by_shifted(
-    bench: &Bench,
-    node: &str,
-    offset: i64,
-    what: impl AsyncFnOnce(&mut ShiftedReplica) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let leases = operators::watch_leader(&bench.cluster).await?;
-    let mut replica = ShiftedReplica::start(&bench.cluster, node, offset).await?;
-    let result = async {
-        operators::scale(&bench.cluster, 0).await?;
-        let leads = |v: &crate::record::Version<k8s_openapi::api::coordination::v1::Lease>| {
-            v.object.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref()) == Some(&replica.name)
-        };
-        leases.until(OPERATOR_LIMIT, "the replica with the wrong clock leads", leads).await?;
-        what(&mut replica).await
-    }
-    .await;
-    let back = operators::scale(&bench.cluster, REPLICAS).await;
-    let ended = replica.end().await;
-    result.and(back).and(ended)
-}
 
 fn on_q(name: &str, key: &str, more: Value) -> Value {
     with(claim(name, key, Some("q"), TTL), more)

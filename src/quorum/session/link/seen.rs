@@ -59,7 +59,18 @@ pub struct LinkView {
 impl LinkView {
     /// Whether the process in the pod with this UID lives and does not know the operator's password.
     pub fn is_refused_by(&self, pod_uid: Option<&str>) -> bool {
-        self.failure == Some(MemberError::Refused) && pod_uid.is_some() && self.pod_uid.as_deref() == pod_uid
+        self.failure == Some(MemberError::Refused) && self.is_of(pod_uid)
+    }
+
+    /// Whether the process of the last sight is in the pod with this UID, and answers still.
+    ///
+    /// What a process said is kept until another one answers, even when a new pod is there already.
+    pub fn answers_in(&self, pod_uid: Option<&str>) -> bool {
+        self.processes.answers() && self.is_of(pod_uid)
+    }
+
+    fn is_of(&self, pod_uid: Option<&str>) -> bool {
+        pod_uid.is_some() && self.pod_uid.as_deref() == pod_uid
     }
 }
 

@@ -221,11 +221,15 @@ async fn a_former_process_that_still_runs_is_closed_where_it_was() {
     admin.open(7, &rules, token(1)).await.unwrap();
     drop(admin);
     until(&spy, |view| view.sight.as_ref().is_some_and(|sight| sight.users == Users::Open)).await;
+    let former = link.view();
+    assert!(former.answers_in(former.pod_uid.as_deref()));
+    assert!(!former.answers_in(Some("pod-2")) && !former.answers_in(None), "its word is not that of the next pod");
 
     // Its pod was deleted by force, and another one has its name.
     link.place_at(Some(("pod-2".into(), new.address())), None, Some(&auth), plan.lists.epoch, &users);
     link.close_former(&before, 7, rules);
     let view = until(&link, |view| view.pod_uid.as_deref() == Some("pod-2") && view.processes.answers()).await;
+    assert!(view.answers_in(Some("pod-2")));
     assert_ne!(view.sight.unwrap().run_id, before);
     until(&spy, |view| view.sight.as_ref().is_some_and(|sight| sight.users == Users::Closed)).await;
 }
@@ -240,6 +244,7 @@ async fn secrets_of_another_member_open_no_connection() {
     link.place_at(Some(("pod-2".into(), member.address())), None, Some(&Auth::random()), plan.lists.epoch, &users);
     let lost = until(&link, |view| !view.processes.answers()).await;
     assert_eq!(lost.pod_uid.as_deref(), Some("pod-2"));
+    assert!(!lost.answers_in(Some("pod-2")), "it does not answer");
     sleep(Duration::from_millis(700)).await;
     assert!(!link.is_seen());
 }

@@ -1,0 +1,59 @@
+//! An administrator who looks into members with the operator's own password.
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Secret;
+use redlock_operator::{quorum::model::auth::Auth, redis_member::acl::OPERATOR_USER};
+
+use crate::quorums::Quorum;
+
+/// What answers on a member's own machine.
+const CONTAINER: &str = "redis";
+
+/// The administrator of one quorum without TLS.
+pub(crate) struct Administrator<'a> {
+    quorum: &'a Quorum,
+    auth: Auth,
+}
+
+impl<'a> Administrator<'a> {
+    /// Reads the passwords of the quorum.
+    pub(crate) async fn of(quorum: &'a Quorum) -> anyhow::Result<Self> {
+        let secret = quorum.bench.api::<Secret>().get(&format!("{}-auth", quorum.name)).await?;
+        let auth = secret.data.as_ref().and_then(Auth::from_data).context("the Secret has no passwords")?;
+        Ok(Self { quorum, auth })
+    }
+
+    /// Runs a command of Redis in the pod of a member, and gives the answer.
+    pub(crate) async fn redis(&self, member: usize, command: &[&str]) -> anyhow::Result<String> {
+        self.exec(member, &[&self.client(member).iter().map(String::as_str).collect::<Vec<_>>()[..], command].concat())
+            .await
+    }
+
+    /// Until when the process of a member certainly keeps a key, in milliseconds since boot.
+    ///
+    /// The clock is read before the question, so the key stays for longer than this by the time on the way. `None`: there is no such key.
+    pub(crate) async fn keeps_until(&self, member: usize, key: &str) -> anyhow::Result<Option<u64>> {
+        let client = self.client(member).join(" ");
+        let script = format!("read up rest </proc/uptime; echo $up $({client} PTTL {key})");
+        let answer = self.exec(member, &["sh", "-c", &script]).await?;
+        let (up, left) = answer.trim().split_once(' ').with_context(|| answer.clone())?;
+        let left: i64 = left.parse().with_context(|| answer.clone())?;
+        Ok(u64::try_from(left).ok().map(|left| since_boot(up).unwrap_or_default() + left))
+    }
+
+    fn client(&self, member: usize) -> [String; 6] {
+        let password = self.auth.password(&self.quorum.member(member), OPERATOR_USER);
+        ["redis-cli", "--no-auth-warning", "--user", OPERATOR_USER, "--pass", password.expose()].map(str::to_owned)
+    }
+
+    async fn exec(&self, member: usize, command: &[&str]) -> anyhow::Result<String> {
+        let pod = format!("{}-0", self.quorum.member(member));
+        let answer = self.quorum.bench.kubectl(&[&["exec", &pod, "-c", CONTAINER, "--"], command].concat()).await?;
+        Ok(answer.trim().to_owned())
+    }
+}
+
+/// The first number of `/proc/uptime`, in milliseconds. Every machine of the local cluster has the same.
+pub(crate) fn since_boot(up: &str) -> Option<u64> {
+    up.replace('.', "").parse::<u64>().ok().map(|hundredths| hundredths * 10)
+}
