@@ -120,10 +120,14 @@ lists() {
 # memory PID WHAT: megabytes of the working set at work: what is the process' own, and the pages of the program that it touches. The kernel
 # maps more pages of a program than are touched, and a container is not charged for those that are idle.
 memory() {
-  local kilobytes
+  local kilobytes second
   printf '1\n' >"/proc/$1/clear_refs"
   questions
-  sleep 12 # the ttl is 10s: it has renewed, or looked again
+  # The ttl is 10s: it renews, or looks again. An application that does not ask for so long counts as gone.
+  for ((second = 0; second < 12; second++)); do
+    leads || true
+    sleep 1
+  done
   questions
   kilobytes=$(awk '/^[0-9a-f]+-[0-9a-f]+ / { file = $6 ~ /^\// } $1 == "Anonymous:" { own += $2 } file && $1 == "Referenced:" { own += $2 }
     file && $1 == "Anonymous:" { twice += $2 } END { print own - twice }' "/proc/$1/smaps")
