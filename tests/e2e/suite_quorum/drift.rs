@@ -50,7 +50,9 @@ where
     let recorder = bench.record::<K>(name).await?;
     let before = essence(&bench.api::<K>().get(name).await?)?;
     let (mark, start) = (recorder.mark(), bench.now());
-    bench.kubectl(change).await?;
+    // kubectl would wait for the end of the name, and may take the object that is made again for the old one.
+    let at_once: &[&str] = if change.first() == Some(&"delete") { &["--wait=false"] } else { &[] };
+    bench.kubectl(&[change, at_once].concat()).await?;
     let is_other = |object: &K| essence(object).ok().as_ref() != Some(&before);
     let changed = recorder.until_after(mark, SOON, "changed or gone", |v| v.gone || is_other(&v.object)).await?;
     let later = |v: &Version<K>| v.at > changed.at && !v.gone && !is_other(&v.object);
