@@ -199,8 +199,8 @@ impl Client {
     }
 
     /// Tries until the lock is held or `wait` has passed. Those who wait for a key with the same client are served in order, and only
-    /// the first of them asks the members. Between clients chance decides: the members tell them of a release, and the client that has
-    /// released lets the others go first.
+    /// the first of them asks the members. Clients tell each other by way of the members who waits, and the client that has released lets
+    /// the others go first; the order between clients is not promised.
     ///
     /// # Errors
     /// Why the last attempt failed, when `wait` has passed; at once for what waiting does not change.

@@ -10,6 +10,8 @@ use crate::{cluster::Cluster, record::Recorder};
 
 /// The Lease, the Deployment and, up to the instance, the label of the operator.
 pub(crate) const NAME: &str = "redlock-operator";
+/// Its replicas, as the local cluster installs it.
+pub(crate) const REPLICAS: usize = 2;
 /// Its pods.
 pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=redlock-operator";
 /// Another replica leads within this time, whatever happened to the last one.

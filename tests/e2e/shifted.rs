@@ -44,8 +44,6 @@ use crate::{bench::Bench, cluster::Cluster, operators, record::Version};
 pub(crate) const ARGUMENT: &str = "shifted-replica";
 /// It leads within this time after the installed replicas have gone.
 const LEAD_LIMIT: Duration = Duration::from_secs(60);
-/// Of the installed operator.
-const REPLICAS: usize = 2;
 /// It hands over and waits for its successor.
 const END_LIMIT: Duration = Duration::from_secs(30);
 
@@ -187,7 +185,7 @@ pub(crate) async fn led_by_shifted(
         what(&mut replica).await
     }
     .await;
-    let back = operators::scale(&bench.cluster, REPLICAS).await;
+    let back = operators::scale(&bench.cluster, operators::REPLICAS).await;
     let ended = replica.end().await;
     result.and(back).and(ended)
 }

@@ -40,8 +40,6 @@ const MAX_TTL: Duration = Duration::from_secs(30);
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
 /// The shortest that a lock may have. It takes a machine with nothing else to do.
 pub(crate) const SHORTEST: Duration = Duration::from_secs(1);
-/// Replicas of the installed operator.
-const REPLICAS: usize = 2;
 
 /// The place.
 pub(crate) struct World {
@@ -72,7 +70,7 @@ pub(crate) async fn within(
     };
     // The next tests' operator must find nothing of this quorum.
     let gone = remove_quorum(bench).await;
-    let back = operators::scale(&bench.cluster, REPLICAS).await;
+    let back = operators::scale(&bench.cluster, operators::REPLICAS).await;
     result.and(gone).and(back)
 }
 

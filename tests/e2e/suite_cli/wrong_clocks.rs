@@ -28,7 +28,6 @@ const LONG: Duration = Duration::from_secs(90);
 const WRONG: [(&str, i64); 2] = [("ahead", 30_000), ("behind", -30_000)];
 /// Where the replica with the wrong clock runs.
 const NODE: &str = "node1";
-const REPLICAS: usize = 2;
 /// Of `redlock run`: the lock was lost, and it did not start.
 const LOST: i32 = 123;
 const REFUSED: i32 = 125;
@@ -199,6 +198,6 @@ pub(crate) async fn a_pod_whose_clock_is_wrong_goes_by_the_members_or_starts_not
     try_join_all(runs.iter().map(Run::goes_on)).await?;
     let ended = try_join_all(runs.iter().map(|run| run.ends_before_the_lock(&quorum)));
     let ended = try_join(operators::scale(&bench.cluster, 0), ended).await;
-    let back = operators::scale(&bench.cluster, REPLICAS).await;
+    let back = operators::scale(&bench.cluster, operators::REPLICAS).await;
     ended.map(drop).and(back)
 }

@@ -25,7 +25,6 @@ pub(super) const SLACK: Duration = Duration::from_secs(5);
 /// The operator has been restarted, or another replica leads, within this time.
 pub(super) const OPERATOR_LIMIT: Duration = Duration::from_secs(60);
 const NODE_LIMIT: Duration = Duration::from_secs(60);
-const REPLICAS: usize = 2;
 
 pub(super) async fn nodes(bench: &Bench) -> anyhow::Result<Vec<String>> {
     let nodes = Api::<Node>::all(bench.cluster.client.clone()).list(&Default::default()).await?;
@@ -91,7 +90,7 @@ pub(super) async fn suspend(lock: &Lock) -> anyhow::Result<()> {
 /// All replicas end, and then others begin.
 pub(super) async fn restart_operator(bench: &Bench) -> anyhow::Result<()> {
     operators::scale(&bench.cluster, 0).await?;
-    operators::scale(&bench.cluster, REPLICAS).await
+    operators::scale(&bench.cluster, operators::REPLICAS).await
 }
 
 /// It was renewed after everything that happened before now.

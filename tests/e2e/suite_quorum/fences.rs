@@ -89,7 +89,7 @@ pub(crate) async fn a_restart_without_an_operator_stays_fenced(bench: Bench) -> 
     operators::scale(&bench.cluster, 0).await?;
     let absent = restart_without_operator(&bench, &client).await;
     let (mark, back) = (quorum.recorder.mark(), bench.wall().0);
-    operators::scale(&bench.cluster, 2).await?;
+    operators::scale(&bench.cluster, operators::REPLICAS).await?;
     absent?;
     // Nobody was there to count, so the count begins now.
     check_rejoin(&quorum, mark, 1, back, MAX_TTL).await
@@ -131,7 +131,7 @@ pub(crate) async fn an_operator_restarted_during_a_fence_begins_the_count_again(
     let fenced = fenced_anew(&quorum, mark, 1).await?;
     operators::scale(&bench.cluster, 0).await?;
     let back = bench.wall().0;
-    operators::scale(&bench.cluster, 2).await?;
+    operators::scale(&bench.cluster, operators::REPLICAS).await?;
     // Nobody is left who saw the process before, so it is counted, and announced, anew.
     let anew = |m: &MemberStatus| m.run_id == fenced.run_id && m.rejoin_at > fenced.rejoin_at;
     let (_, announced) = quorum.member_until(mark, 1, RESTART_LIMIT, "is announced anew", anew).await?;

@@ -37,7 +37,7 @@ pub(crate) async fn lost_passwords_are_made_anew_and_members_restarted_one_by_on
     operators::scale(&bench.cluster, 0).await?;
     let deleted = bench.kubectl(&["delete", "secret", "q-auth"]).await;
     let mark = quorum.recorder.mark();
-    operators::scale(&bench.cluster, 2).await?;
+    operators::scale(&bench.cluster, operators::REPLICAS).await?;
     deleted?;
 
     let told = reason_after(&quorum, mark, LOSS_LIMIT, "Ready", "AuthLost").await?;
@@ -99,7 +99,7 @@ pub(crate) async fn passwords_lost_while_the_members_change_are_made_anew(bench:
     let deleted = bench.kubectl(&["delete", "secret", "q-auth"]).await;
     let (mark, pods) = (quorum.recorder.mark(), pod_uids(&bench, 3).await);
     let lists = membership::voters(&quorum.recorder.last()?);
-    operators::scale(&bench.cluster, 2).await?;
+    operators::scale(&bench.cluster, operators::REPLICAS).await?;
     deleted?;
     ensure!(lists == (3, 1, 2), "the change had ended before the Secret went: {lists:?}");
 
@@ -136,7 +136,7 @@ pub(crate) async fn a_quorum_whose_passwords_are_lost_can_be_deleted(bench: Benc
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     operators::scale(&bench.cluster, 0).await?;
     let deleted = bench.kubectl(&["delete", "secret/q-auth", "rq/q", "--wait=false"]).await;
-    operators::scale(&bench.cluster, 2).await?;
+    operators::scale(&bench.cluster, operators::REPLICAS).await?;
     deleted?;
     quorum.recorder.until_gone(LOSS_LIMIT).await?;
     Ok(())
@@ -149,7 +149,7 @@ pub(crate) async fn a_replica_with_a_copy_of_a_lost_secret_writes_it_back(bench:
     let before = bench.api::<Secret>().get("q-auth").await?.data;
     operators::scale(&bench.cluster, 1).await?;
     let written_back = write_back(&bench, &quorum).await;
-    operators::scale(&bench.cluster, 2).await?;
+    operators::scale(&bench.cluster, operators::REPLICAS).await?;
     written_back?;
     ensure!(bench.api::<Secret>().get("q-auth").await?.data == before, "the passwords are others");
     ensure!(pod_uids(&bench, 3).await? == pods, "a member was restarted");

@@ -25,7 +25,6 @@ const CRD: &str = "distributedlocks.redlock-operator.io";
 const UNREADABLE: &str = "9999999h";
 const MAX_TTL: Duration = Duration::from_secs(5);
 const TTL: Duration = Duration::from_secs(5);
-const REPLICAS: usize = 2;
 /// What has run out, one rejoin delay, and the operator's start.
 const ENDED: Duration = Duration::from_secs(60);
 
@@ -138,7 +137,7 @@ pub(crate) async fn claims_that_were_stored_unreadable_harm_only_themselves(benc
     operators::scale(&bench.cluster, 0).await?;
     let stored = store_unreadable(&bench).await;
     // This waits until every replica is ready.
-    operators::scale(&bench.cluster, REPLICAS).await?;
+    operators::scale(&bench.cluster, operators::REPLICAS).await?;
     stored?;
     let before = operators::restarts(&bench.cluster).await?;
 
