@@ -28,7 +28,9 @@ impl Inner {
         if self.hints.yields(key) {
             let ear = ear.insert(self.hints.listen(key));
             ear.tell();
-            self.rest(Some(ear), AFTER_OTHERS, deadline).await;
+            if !self.rest(Some(ear), AFTER_OTHERS, deadline).await {
+                ear.yielded_in_vain();
+            }
         }
         loop {
             // Fresh for each attempt: a late release of the one before must not end this one.

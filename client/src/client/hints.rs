@@ -175,6 +175,13 @@ impl Ear {
         self.announce(|known| known.waits(Message::fresh(), timers_now()));
     }
 
+    /// The others were let go first, and none of them was heard.
+    pub(super) fn yielded_in_vain(&self) {
+        if let Some(known) = self.hints.keys().known.get_mut(&self.key) {
+            known.yielded_in_vain();
+        }
+    }
+
     fn announce(&self, message: impl FnOnce(&mut Known) -> Option<Message>) {
         let message = self.hints.keys().known.get_mut(&self.key).and_then(message);
         if let Some(message) = message {

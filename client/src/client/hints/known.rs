@@ -147,6 +147,7 @@ impl Known {
             // It has tried in vain.
             self.draw(fresh);
         }
+        self.is_contended = true;
         let is_due = self.told_others.is_none_or(|at| now >= at + TOLD_AGAIN);
         is_due.then(|| {
             self.told_others = Some(now);
@@ -239,6 +240,11 @@ impl Known {
     pub(super) const fn yields(&mut self) -> bool {
         let was_ours = std::mem::replace(&mut self.is_ours, false);
         was_ours && self.is_contended
+    }
+
+    /// None of the others has taken the key: those that listened do not wait any more.
+    pub(super) fn yielded_in_vain(&mut self) {
+        self.is_contended = !self.queue.is_empty();
     }
 
     /// Whether the key is to be listened for. If not, what was known of others is forgotten.
@@ -365,6 +371,25 @@ mod tests {
         known.release(MOMENT, 1, now);
         known.hear(Message::Released(9), 1, now);
         assert!(!known.yields(), "another has had it since");
+    }
+
+    #[test]
+    fn who_listens_and_does_not_wait_is_let_first_once_in_a_while() {
+        let now = timers_now();
+        let mut known = Known::new(now);
+        known.count(1);
+        assert!(known.release(MOMENT, 1, now).is_some() && known.yields());
+        known.yielded_in_vain();
+        assert!(known.release(MOMENT, 1, now).is_none() && !known.yields());
+        assert!(known.release(MOMENT, 1, now + SELDOM).is_some(), "it is asked again");
+        known.hear(Message::Waits(OTHER), 1, now);
+        known.yielded_in_vain();
+        assert!(known.release(MOMENT, 1, now).is_some() && !known.queue.iter().any(|(ticket, _)| *ticket == OTHER));
+        known.listen(1);
+        known.yielded_in_vain();
+        known.waits(1, now);
+        known.release(MOMENT, 1, now);
+        assert!(known.yields(), "it was refused, so another has it");
     }
 
     #[test]
