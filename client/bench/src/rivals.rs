@@ -40,7 +40,11 @@ impl Rival {
 
     fn ask(&mut self, workers: usize, time: Duration, longest: Duration) -> io::Result<Answer> {
         writeln!(self.stdin, "cycles {workers} {}", time.as_millis())?;
-        let answer = self.answers.recv_timeout(longest).map_err(io::Error::other)?;
+        let answer = self.answers.recv_timeout(longest).map_err(|error| {
+            // It could answer in the middle of the next cell.
+            let _ = self.child.kill();
+            io::Error::other(error)
+        })?;
         Answer::parse(&answer).ok_or_else(|| io::Error::other(answer))
     }
 

@@ -2,9 +2,12 @@
 
 use crate::tls::Certificate;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+/// For connecting and for the answer: a frozen server gives none.
+const STATS_DEADLINE: Duration = Duration::from_millis(200);
 
 /// What all servers together have done.
 #[derive(Default)]
@@ -111,8 +114,9 @@ impl Servers {
 }
 
 fn stats(port: u16) -> io::Result<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_millis(200)))?;
+    // A frozen process accepts no more connections once those that a client has opened meanwhile fill its queue.
+    let mut stream = TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, port).into(), STATS_DEADLINE)?;
+    stream.set_read_timeout(Some(STATS_DEADLINE))?;
     stream.write_all(b"INFO stats commandstats\r\n")?;
     let mut answer = [0; 32_768];
     let length = stream.read(&mut answer)?;

@@ -15,18 +15,20 @@ enum Script {
     Inspect,
     RaiseCounter,
     Release,
+    ReleaseAll,
     Repair,
     Restore,
     Seal,
 }
 
-const SCRIPTS: [(&str, Script); 9] = [
+const SCRIPTS: [(&str, Script); 10] = [
     (include_str!("../voting/scripts/acquire.lua"), Script::Acquire),
     (include_str!("../voting/scripts/extend.lua"), Script::Extend),
     (include_str!("../voting/scripts/extend_as_client.lua"), Script::ExtendAsClient),
     (include_str!("../voting/scripts/inspect.lua"), Script::Inspect),
     (include_str!("../voting/scripts/raise_counter.lua"), Script::RaiseCounter),
     (include_str!("../voting/scripts/release.lua"), Script::Release),
+    (include_str!("../voting/scripts/release_all.lua"), Script::ReleaseAll),
     (include_str!("../voting/scripts/repair.lua"), Script::Repair),
     (include_str!("../voting/scripts/restore_counter.lua"), Script::Restore),
     (include_str!("../voting/scripts/seal.lua"), Script::Seal),
@@ -156,9 +158,9 @@ impl Ask<'_> {
                 Reply::Int(is_ours.into())
             }
             (Script::Restore, [counter], [token]) => Reply::Int(self.raise(counter, token.parse().ok()?)?),
-            (Script::Release, [key], [value]) => {
-                let is_ours = self.holds(key, value);
-                Reply::Int((is_ours && self.store.delete(key, self.now)).into())
+            (Script::Release, [key], [value]) => self.release(key, value),
+            (Script::ReleaseAll, keys, values) if keys.len() == values.len() => {
+                Reply::Parts(keys.iter().zip(values).map(|(key, value)| self.release(key, value)).collect())
             }
             (Script::Repair, [key], [value, longest, not_after]) => {
                 let left = (not_after.parse::<i64>().ok()? - self.micros()).div_euclid(1_000);
@@ -173,6 +175,11 @@ impl Ask<'_> {
 
     fn holds(&self, key: &str, value: &str) -> bool {
         self.store.get(key, self.now) == Some(value)
+    }
+
+    fn release(&mut self, key: &str, value: &str) -> Reply {
+        let is_ours = self.holds(key, value);
+        Reply::Int((is_ours && self.store.delete(key, self.now)).into())
     }
 
     fn holder(&self, key: &str) -> [Reply; 3] {

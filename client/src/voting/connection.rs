@@ -1,16 +1,21 @@
 //! One connection, from its first command to its end: bytes in, bytes and answers out. It does no IO and knows no timer.
 
 use super::copies::Copies;
-use super::due::{Due, Look, Pending, Set, raised};
+use super::due::{Due, Look, Pending, raised};
 use super::job::{Job, Link};
 use super::owed::Owed;
 use super::resp::{self, Value};
 use super::wire::{self, Rights};
-use crate::redlock::{Answers, Command, FencingToken, KeyState, MemberError, Replies, Reply, RunId};
-use crate::time::{Boottime, Clock, UnixMicros};
+use crate::redlock::{Answers, Command, KeyState, MemberError, Replies, Reply, RunId};
+use crate::time::{Boottime, Clock};
+use releases::Merging;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+mod releases;
+#[cfg(test)]
+mod tests;
+mod votes;
 pub(super) struct Connection {
     clock: Arc<dyn Clock>,
     rights: Rights,
@@ -35,6 +40,7 @@ pub(super) struct Connection {
     /// Releases that the member has refused for the moment.
     refused: Owed,
     answered: bool,
+    merging: Merging,
 }
 
 impl Connection {
@@ -56,6 +62,7 @@ impl Connection {
             out: Vec::new(),
             refused: Owed::default(),
             answered: false,
+            merging: Merging::default(),
         }
     }
 
@@ -70,7 +77,7 @@ impl Connection {
 
     /// Replies that are outstanding.
     pub(super) fn in_flight(&self) -> usize {
-        self.due.len()
+        self.due.len() + self.merging.shared
     }
 
     pub(super) fn link(&self) -> Link {
@@ -91,8 +98,11 @@ impl Connection {
         }
         let mut is_timed = false;
         for job in jobs {
-            is_timed |= self.write_job(job, sent, copies);
+            if let Some(job) = self.put_off(job, sent, copies) {
+                is_timed |= self.write_job(job, sent, copies);
+            }
         }
+        self.write_releases(sent, copies);
         if is_timed && self.rights.allow_time() {
             resp::command(&mut self.out, &["TIME"]);
             self.due.push_back(Due::Time);
@@ -191,6 +201,7 @@ impl Connection {
                 let reply = wire::decode(&release, value);
                 self.look_at(&release, &reply);
             }
+            Due::Releases(sent, jobs) => self.on_releases(sent, jobs, value, received),
             Due::Script(pending) => self.on_script(pending, value, received),
             Due::Set(pending) => self.on_set(pending, value, received),
             Due::Increment(pending, set) => self.on_increment(pending, set, value, received),
@@ -248,97 +259,6 @@ impl Connection {
         }
     }
 
-    fn on_set(&mut self, pending: Pending, value: &Value<'_>, received: Boottime) {
-        let set = match value {
-            Value::Simple(_) => Set::Done,
-            Value::Nil => Set::Taken,
-            Value::Error(line) => Set::Failed(wire::error(line)),
-            _ => Set::Failed(wire::unexpected()),
-        };
-        if let Some(Command::Acquire { token: true, .. }) = pending.command() {
-            self.due.push_front(Due::Increment(pending, set));
-        } else {
-            self.on_vote(pending, set, Ok(0), received);
-        }
-    }
-
-    fn on_increment(&mut self, pending: Pending, set: Set, value: &Value<'_>, received: Boottime) {
-        let number = match value {
-            Value::Int(number) => Ok(*number),
-            Value::Error(line) => Err(wire::error(line)),
-            _ => Err(wire::unexpected()),
-        };
-        self.on_vote(pending, set, number, received);
-    }
-
-    fn on_vote(&mut self, pending: Pending, set: Set, number: Result<i64, MemberError>, received: Boottime) {
-        let reply = match (set, number) {
-            (Set::Done, Ok(number)) => match FencingToken::new(number) {
-                Some(token) => Reply::Acquired { token, time: None },
-                None => Reply::Failed(wire::unexpected()),
-            },
-            // A user that an older operator has opened. It is not fenced, and a script can take the number for it.
-            (Set::Done, Err(MemberError::Fenced)) if self.rights.allow_info() => return self.vote_by_script(pending),
-            (Set::Done, Err(MemberError::Fenced)) => Reply::Failed(MemberError::TokenRefused),
-            (Set::Done, Err(error)) | (Set::Failed(error), _) => Reply::Failed(error),
-            (Set::Taken, _) => return self.look(pending),
-        };
-        if self.rights.allow_time() && matches!(reply, Reply::Acquired { .. }) {
-            self.untimed.push((pending, reply));
-        } else {
-            self.finish(pending, reply, received);
-        }
-    }
-
-    /// The key is ours already, so it goes first.
-    fn vote_by_script(&mut self, mut pending: Pending) {
-        let Some((key, value)) = pending.lock() else { return };
-        self.plain = false;
-        let release = Command::Release { key, value };
-        wire::encode(&mut self.out, &release, &self.rights);
-        self.due.push_back(Due::Owed(release));
-        pending.sent = self.clock.boottime();
-        if let Some(command) = pending.command() {
-            wire::encode(&mut self.out, command, &self.rights);
-            self.due.push_back(Due::Script(pending));
-        }
-    }
-
-    /// Another's key: what is it? The value itself is not asked for with the vote, since anybody may have put megabytes there.
-    fn look(&mut self, mut pending: Pending) {
-        let Some((key, _)) = pending.lock() else { return };
-        if !self.rights.allow_info() {
-            resp::command(&mut self.out, &["PTTL", key.as_str()]);
-            return self.due.push_back(Due::Remaining(pending));
-        }
-        pending.sent = self.clock.boottime();
-        let inspect = Command::Inspect { key };
-        wire::encode(&mut self.out, &inspect, &self.rights);
-        resp::command(&mut self.out, &["TIME"]);
-        self.due.push_back(Due::Holder(pending));
-        self.due.push_back(Due::Time);
-    }
-
-    fn on_holder(&mut self, pending: Pending, value: &Value<'_>, received: Boottime) {
-        let Some((key, _)) = pending.lock() else { return };
-        match wire::decode(&Command::Inspect { key }, value) {
-            Reply::State(holder) => {
-                self.untimed.push((pending, Reply::Refused { holder, time: None }));
-            }
-            failed => self.finish(pending, failed, received),
-        }
-    }
-
-    fn on_time(&mut self, time: Option<UnixMicros>, received: Boottime) {
-        for (pending, mut reply) in std::mem::take(&mut self.untimed) {
-            match (&mut reply, time) {
-                (Reply::Acquired { time, .. } | Reply::Refused { time, .. }, Some(now)) => *time = Some(now),
-                (reply, _) => *reply = Reply::Failed(wire::unexpected()),
-            }
-            self.finish(pending, reply, received);
-        }
-    }
-
     /// The last reply of a job.
     fn finish(&mut self, pending: Pending, reply: Reply, received: Boottime) {
         let Pending { job, sent, mut replies } = pending;
@@ -388,13 +308,7 @@ impl Connection {
     pub(super) fn into_unanswered(mut self) -> (Vec<Command>, Vec<Job>) {
         let mut owed = self.refused.take();
         let mut jobs: Vec<Job> = self.untimed.into_iter().map(|(pending, _)| pending.job).collect();
-        for (release, job) in self.due.into_iter().map(Due::into_unanswered) {
-            owed.extend(release);
-            jobs.extend(job);
-        }
+        self.due.into_iter().for_each(|due| due.into_unanswered(&mut owed, &mut jobs));
         (owed, jobs)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -19,6 +19,8 @@ pub(super) enum Due {
     Alive(Pending),
     /// A release that nobody waits for.
     Owed(Command),
+    /// One call for the releases of several jobs.
+    Releases(Boottime, Vec<Job>),
     /// One script of a job.
     Script(Pending),
     /// SET of a vote in plain commands, with its INCR behind it if there is a token to take.
@@ -38,10 +40,11 @@ pub(super) enum Due {
 }
 
 impl Due {
-    /// What was never answered: an owed release, or a job.
-    pub(super) fn into_unanswered(self) -> (Option<Command>, Option<Job>) {
+    /// What was never answered: an owed release, or jobs.
+    pub(super) fn into_unanswered(self, owed: &mut Vec<Command>, jobs: &mut Vec<Job>) {
         match self {
-            Self::Owed(release) => (Some(release), None),
+            Self::Owed(release) => owed.push(release),
+            Self::Releases(_, releases) => jobs.extend(releases),
             Self::Alive(pending)
             | Self::Script(pending)
             | Self::Set(pending)
@@ -50,8 +53,8 @@ impl Due {
             | Self::Look(pending, _)
             | Self::Holder(pending)
             | Self::Remaining(pending)
-            | Self::Shown(pending, _) => (None, Some(pending.job)),
-            Self::Loaded | Self::Process | Self::Ignored | Self::Time => (None, None),
+            | Self::Shown(pending, _) => jobs.push(pending.job),
+            Self::Loaded | Self::Process | Self::Ignored | Self::Time => {}
         }
     }
 }

@@ -76,7 +76,9 @@ proptest! {
         let clock = std::sync::Arc::new(crate::time::SystemClock);
         for rights in [wire::Rights::Full, wire::Rights::Direct, wire::Rights::Reader] {
             let mut connection = Connection::new(clock.clone(), rights, "alias".into());
-            let jobs = commands().map(|command| Job { commands: [command].into(), slot: Slot::of_nobody() });
+            let [.., release, _, _] = commands();
+            let commands = commands().into_iter().chain(vec![release; 5]);
+            let jobs = commands.map(|command| Job { commands: [command].into(), slot: Slot::of_nobody() });
             connection.write(jobs, Vec::new(), &mut Copies::default());
             if let Ok(used) = connection.read(&bytes) {
                 prop_assert!(used <= bytes.len());

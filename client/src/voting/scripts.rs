@@ -14,7 +14,7 @@ impl Script {
     }
 }
 
-/// One script per [`crate::redlock::Command`].
+/// One script per [`crate::redlock::Command`], and one for many releases.
 pub(super) struct Scripts {
     pub(super) acquire: Script,
     pub(super) raise_counter: Script,
@@ -22,6 +22,7 @@ pub(super) struct Scripts {
     pub(super) repair: Script,
     pub(super) seal: Script,
     pub(super) release: Script,
+    pub(super) release_all: Script,
     pub(super) inspect: Script,
     pub(super) restore: Script,
 }
@@ -60,17 +61,18 @@ impl Scripts {
             repair: Script::new(include_str!("scripts/repair.lua")),
             seal: Script::new(include_str!("scripts/seal.lua")),
             release: Script::new(include_str!("scripts/release.lua")),
+            release_all: Script::new(include_str!("scripts/release_all.lua")),
             inspect: Script::new(with_holder!("scripts/inspect.lua")),
             restore: Script::new(RESTORE_COUNTER),
         }
     }
 
     /// Those that a client of an operator may run.
-    pub(super) fn of_clients(&self) -> [&Script; 2] {
-        [&self.extend, &self.release]
+    pub(super) fn of_clients(&self) -> [&Script; 3] {
+        [&self.extend, &self.release, &self.release_all]
     }
 
-    pub(super) fn all(&self) -> [&Script; 8] {
+    pub(super) fn all(&self) -> [&Script; 9] {
         [
             &self.acquire,
             &self.raise_counter,
@@ -78,6 +80,7 @@ impl Scripts {
             &self.repair,
             &self.seal,
             &self.release,
+            &self.release_all,
             &self.inspect,
             &self.restore,
         ]

@@ -22,7 +22,7 @@ pub(super) enum Rights {
 }
 
 impl Rights {
-    fn scripts(&self) -> &'static Scripts {
+    pub(super) fn scripts(&self) -> &'static Scripts {
         match self {
             Self::Full => &SCRIPTS,
             Self::Guarded(_) => &GUARDED,

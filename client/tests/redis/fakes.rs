@@ -18,6 +18,7 @@ const EXTEND_AS_CLIENT: &str = scripts!("extend_as_client.lua");
 const INSPECT: &str = scripts!("holder.lua", "inspect.lua");
 const RAISE: &str = scripts!("raise_counter.lua");
 const RELEASE: &str = scripts!("release.lua");
+const RELEASE_ALL: &str = scripts!("release_all.lua");
 const REPAIR: &str = scripts!("repair.lua");
 const RESTORE: &str = scripts!("restore_counter.lua");
 const SEAL: &str = scripts!("seal.lua");
@@ -120,6 +121,7 @@ async fn fake_masters_answer_as_redis_does() {
         (REPAIR, &[&["1", "r", "v", "60000", far], &["1", "r", "v", "60000", far], &["1", "q", "v", "60000", "1"]], 0),
         (SEAL, &[&["1", "k", "v", "s", "1000"], &["1", "k", "v", "s", "1000"], &["1", "r", "w", "s", "1000"]], 0),
         (RELEASE, &[&["1", "k", "v"], &["1", "k", "s"], &["1", "k", "s"]], 0),
+        (RELEASE_ALL, &[&["3", "k", "r", "none", "s", "v", "v"], &["0"]], 0),
     ] {
         let digest = call(&mut lines, &["SCRIPT", "LOAD", script], 0).await.remove(0);
         for arguments in asked {

@@ -4,6 +4,7 @@
 
 mod fakes;
 mod hints;
+mod releases;
 mod tokens;
 
 use redlock_client::{Client, Event, FencingToken, Guard, NotAcquired, Release};
@@ -47,11 +48,16 @@ impl Server {
 
     /// The first line of the answer to an inline command.
     async fn ask(&self, command: &str) -> Option<String> {
+        self.text(command).await?.lines().next().map(str::to_owned)
+    }
+
+    /// The answer to an inline command, if it is short.
+    async fn text(&self, command: &str) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
         stream.write_all(format!("{command}\r\n").as_bytes()).await.ok()?;
-        let mut answer = vec![0; 512];
+        let mut answer = vec![0; 4096];
         let read = stream.read(&mut answer).await.ok()?;
-        String::from_utf8_lossy(&answer[..read]).lines().next().map(str::to_owned)
+        Some(String::from_utf8_lossy(&answer[..read]).into_owned())
     }
 
     async fn has(&self, key: &str) -> bool {

@@ -1,6 +1,7 @@
 use super::*;
+use crate::redlock::FencingToken;
 use crate::redlock::{LockValue, Slot};
-use crate::time::TokioClock;
+use crate::time::{TokioClock, UnixMicros};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -16,7 +17,7 @@ fn connection(rights: Rights) -> Connection {
 fn open() -> Connection {
     let mut connection = connection(Rights::Full);
     connection.write([], Vec::new(), &mut Copies::default());
-    let loaded = "$4\r\nsha1\r\n".repeat(8);
+    let loaded = "$4\r\nsha1\r\n".repeat(9);
     let replies = format!("{loaded}$10\r\nrun_id:abc\r\n+OK\r\n");
     assert_eq!(connection.read(replies.as_bytes()), Ok(replies.len()));
     assert_eq!(connection.link(), Link::Open(RunId::new("abc")));
@@ -113,7 +114,7 @@ fn no_answer_counts_before_the_process_is_known() {
     let mut connection = connection(Rights::Full);
     let (asked, mut answer) = job(vec![acquire()]);
     connection.write([asked], Vec::new(), &mut Copies::default());
-    let fenced = "-NOPERM no\r\n".repeat(13);
+    let fenced = "-NOPERM no\r\n".repeat(14);
     assert_eq!(connection.read(fenced.as_bytes()), Ok(fenced.len()));
     assert_eq!(answered(&mut answer), Some(Err(MemberError::Fenced)));
     assert_eq!(connection.link(), Link::Fenced);
@@ -139,4 +140,97 @@ fn releases_that_were_not_answered_are_given_back() {
     assert_eq!((owed, jobs.len()), (vec![release], 1));
     drop(jobs);
     assert!(answered(&mut answer).unwrap().is_err());
+}
+
+fn release(n: usize) -> Command {
+    Command::Release { key: format!("k{n}").into(), value: LockValue::from_text(format!("v{n}")) }
+}
+
+/// The words of each command that was written.
+fn written(connection: &mut Connection) -> Vec<Vec<String>> {
+    let text = String::from_utf8(std::mem::take(&mut connection.out)).unwrap();
+    let commands = text.split('*').skip(1);
+    let words = |command: &str| command.split("\r\n").skip(2).step_by(2).map(str::to_owned).collect();
+    commands.map(words).collect()
+}
+
+fn write_releases(connection: &mut Connection, count: usize) -> Vec<Answer> {
+    let (jobs, answers): (Vec<_>, Vec<_>) = (0..count).map(|n| job(vec![release(n)])).unzip();
+    connection.write(jobs, Vec::new(), &mut Copies::default());
+    answers
+}
+
+#[test]
+fn releases_one_behind_the_other_are_one_call() {
+    let mut connection = open();
+    let mut answers = write_releases(&mut connection, 4);
+    let [call] = &written(&mut connection)[..] else { panic!("more than one command") };
+    assert_eq!(call[2..], ["4", "k0", "k1", "k2", "k3", "v0", "v1", "v2", "v3"]);
+    assert_eq!(connection.in_flight(), 4);
+    connection.read(b"*4\r\n:1\r\n:0\r\n:1\r\n:1\r\n").unwrap();
+    let done: Vec<_> = answers.iter_mut().flat_map(replies).collect();
+    assert_eq!(done, [true, false, true, true].map(Reply::Done));
+    assert_eq!(connection.in_flight(), 0);
+}
+
+#[test]
+fn a_few_releases_are_calls_of_their_own_and_a_call_for_many_has_an_end() {
+    let calls = |count| {
+        let mut connection = open();
+        let _answers = write_releases(&mut connection, count);
+        let keys = |call: &Vec<String>| call[2].parse().unwrap();
+        written(&mut connection).iter().map(keys).collect::<Vec<usize>>()
+    };
+    assert_eq!(calls(3), [1, 1, 1]);
+    assert_eq!(calls(70), [64, 6]);
+}
+
+#[test]
+fn a_release_keeps_its_place_among_other_requests() {
+    let mut connection = open();
+    let (mut jobs, mut answers) = (Vec::new(), Vec::new());
+    for commands in (0..5).map(|n| vec![release(n)]).chain([vec![acquire()], vec![release(9)]]) {
+        let (asked, answer) = job(commands);
+        jobs.push(asked);
+        answers.push(answer);
+    }
+    connection.write(jobs, Vec::new(), &mut Copies::default());
+    let names: Vec<_> = written(&mut connection).into_iter().map(|mut words| words.swap_remove(0)).collect();
+    assert_eq!(names, ["EVALSHA", "SET", "INCR", "EVALSHA", "TIME"]);
+    connection.read(format!("*5{}\r\n+OK\r\n:7\r\n:1\r\n{TIME}", "\r\n:1".repeat(5)).as_bytes()).unwrap();
+    assert!(answers.iter_mut().all(|answer| !replies(answer).is_empty()));
+}
+
+/// A key that the user may not touch would otherwise keep all the others from being released.
+#[test]
+fn releases_are_asked_for_one_by_one_once_a_call_for_many_was_forbidden() {
+    let mut connection = open();
+    let mut answers = write_releases(&mut connection, 4);
+    connection.out.clear();
+    connection.read(b"-NOPERM no\r\n").unwrap();
+    assert_eq!(written(&mut connection).len(), 4);
+    connection.read(b":1\r\n-NOPERM no\r\n:1\r\n:1\r\n").unwrap();
+    let done: Vec<_> = answers.iter_mut().flat_map(replies).collect();
+    let forbidden = Reply::Failed(MemberError::Fenced);
+    assert_eq!(done, [Reply::Done(true), forbidden, Reply::Done(true), Reply::Done(true)]);
+    assert_eq!(connection.in_flight(), 0);
+    let _answers = write_releases(&mut connection, 4);
+    assert_eq!(written(&mut connection).len(), 4);
+}
+
+#[test]
+fn what_fails_a_call_for_many_fails_each_release_and_is_owed() {
+    let mut connection = open();
+    let mut answers = write_releases(&mut connection, 4);
+    connection.read(b"-BUSY a script runs\r\n").unwrap();
+    let failed: Vec<_> = answers.iter_mut().flat_map(replies).collect();
+    assert_eq!(failed, vec![Reply::Failed(MemberError::Busy); 4]);
+    assert!(connection.has_something_to_say());
+    let (owed, _) = connection.into_unanswered();
+    assert_eq!(owed, (0..4).map(release).collect::<Vec<_>>());
+    // Never answered, they are given back as jobs.
+    let mut connection = open();
+    let _answers = write_releases(&mut connection, 4);
+    let (owed, jobs) = connection.into_unanswered();
+    assert_eq!((owed.len(), jobs.len()), (0, 4));
 }
