@@ -17,6 +17,14 @@ pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=redlock-operator";
 /// Another replica leads within this time, whatever happened to the last one.
 pub(crate) const LEADER_LIMIT: Duration = Duration::from_secs(15);
 
+/// The image that the operator runs with.
+pub(crate) async fn image(cluster: &Cluster) -> anyhow::Result<String> {
+    let deployment = format!("deployment/{NAME}");
+    let path = "-o=jsonpath={.spec.template.spec.containers[0].image}";
+    let image = cluster.kubectl(&["-n", &cluster.operator_namespace, "get", &deployment, path]).await?;
+    Ok(image.trim().to_owned())
+}
+
 /// Who leads, and for which time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Leader {

@@ -3,6 +3,8 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
+use crate::{bench::Bench, operators};
+
 /// User of the Redis images.
 const REDIS_UID: i64 = 999;
 
@@ -54,4 +56,30 @@ pub(crate) fn application(name: &str, replicas: i32, image: &str) -> Value {
             },
         },
     })
+}
+
+/// A pod that runs once, with the command at `/redlock/redlock` and a client's Secret at `/client`. An init container of the operator's
+/// image puts the command there; `main` is the container that uses it.
+pub(crate) async fn with_command(bench: &Bench, name: &str, secret: &str, mut main: Value) -> anyhow::Result<Value> {
+    let security = container_security();
+    main["name"] = json!("main");
+    main["imagePullPolicy"] = json!("IfNotPresent");
+    main["volumeMounts"] =
+        json!([{"name": "redlock", "mountPath": "/redlock"}, {"name": "client", "mountPath": "/client"}]);
+    main["securityContext"] = security.clone();
+    Ok(json!({
+        "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "securityContext": pod_security(),
+            "volumes": [{"name": "redlock", "emptyDir": {}}, {"name": "client", "secret": {"secretName": secret}}],
+            "initContainers": [{
+                "name": "redlock", "image": operators::image(&bench.cluster).await?, "imagePullPolicy": "IfNotPresent",
+                "command": ["/usr/local/bin/redlock", "install", "/redlock"],
+                "volumeMounts": [{"name": "redlock", "mountPath": "/redlock"}], "securityContext": security,
+            }],
+            "containers": [main],
+        },
+    }))
 }

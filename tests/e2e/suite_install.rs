@@ -30,11 +30,9 @@ const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/redlock-operato
 
 /// The images of this cluster, as settings of the chart.
 async fn images(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
-    let path = "jsonpath={.spec.template.spec.containers[0].image}";
-    let deployment = format!("deployment/{}", operators::NAME);
-    let operator = cluster.kubectl(&["-n", &cluster.operator_namespace, "get", &deployment, "-o", path]).await?;
+    let operator = operators::image(cluster).await?;
     let mut settings = Vec::new();
-    for (value, image) in [("image", operator.trim()), ("redis.image", &cluster.redis_image)] {
+    for (value, image) in [("image", &operator), ("redis.image", &cluster.redis_image)] {
         let (repository, tag) = image.rsplit_once(':').with_context(|| format!("{image} has no tag"))?;
         settings.push(format!("{value}.repository={repository}"));
         settings.push(format!("{value}.tag={tag}"));

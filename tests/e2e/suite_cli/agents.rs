@@ -118,9 +118,7 @@ impl Application {
 
 /// The agent as a native sidecar, and an application with a shell and nothing else.
 async fn pod(bench: &Bench) -> anyhow::Result<Value> {
-    let operator = ["-n", &bench.cluster.operator_namespace, "get", "deployment", operators::NAME];
-    let path = "-o=jsonpath={.spec.template.spec.containers[0].image}";
-    let image = bench.cluster.kubectl(&[&operator[..], &[path]].concat()).await?;
+    let image = operators::image(&bench.cluster).await?;
     let lock = format!("{}/reindex", bench.namespace);
     let ttl = format!("{}s", TTL.as_secs());
     let arguments = ["agent", "--lock", &lock, "--ttl", &ttl, "--quorum", "q", "--members-secret", "/client"];
@@ -132,7 +130,7 @@ async fn pod(bench: &Bench) -> anyhow::Result<Value> {
             "securityContext": pods::pod_security(),
             "volumes": [{"name": "client", "secret": {"secretName": "q-client-look"}}],
             "initContainers": [{
-                "name": AGENT, "image": image.trim(), "imagePullPolicy": "IfNotPresent", "restartPolicy": "Always",
+                "name": AGENT, "image": image, "imagePullPolicy": "IfNotPresent", "restartPolicy": "Always",
                 "command": ["/usr/local/bin/redlock"], "args": arguments,
                 "volumeMounts": [{"name": "client", "mountPath": "/client"}],
                 "securityContext": pods::container_security(),

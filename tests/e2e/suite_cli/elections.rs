@@ -32,9 +32,7 @@ async fn deploy(bench: &Bench) -> anyhow::Result<()> {
     let subject = format!("--serviceaccount={}:{APP}", bench.namespace);
     let role = format!("--clusterrole={}-holder", operators::NAME);
     bench.kubectl(&["create", "rolebinding", APP, &role, &subject]).await?;
-    let operator = ["-n", &bench.cluster.operator_namespace, "get", "deployment", operators::NAME];
-    let path = "-o=jsonpath={.spec.template.spec.containers[0].image}";
-    let image = bench.cluster.kubectl(&[&operator[..], &[path]].concat()).await?;
+    let image = operators::image(&bench.cluster).await?;
     let arguments = ["agent", "--election", "scheduler", "--without-registration"];
     let deployment = json!({
         "metadata": {"name": APP},
@@ -48,7 +46,7 @@ async fn deploy(bench: &Bench) -> anyhow::Result<()> {
                     "serviceAccountName": APP,
                     "securityContext": pods::pod_security(),
                     "initContainers": [{
-                        "name": "redlock", "image": image.trim(), "imagePullPolicy": "IfNotPresent", "restartPolicy": "Always",
+                        "name": "redlock", "image": image, "imagePullPolicy": "IfNotPresent", "restartPolicy": "Always",
                         "command": ["/usr/local/bin/redlock"], "args": arguments, "securityContext": pods::container_security(),
                     }],
                     "containers": [{

@@ -24,13 +24,11 @@ const DEFAULT_TTL: Duration = Duration::from_secs(10);
 
 /// Applies one of the samples.
 async fn apply(bench: &Bench, name: &str) -> anyhow::Result<()> {
-    let operator = ["-n", &bench.cluster.operator_namespace, "get", "deployment", operators::NAME];
-    let path = "-o=jsonpath={.spec.template.spec.containers[0].image}";
-    let image = bench.cluster.kubectl(&[&operator[..], &[path]].concat()).await?;
+    let image = operators::image(&bench.cluster).await?;
     let text = std::fs::read_to_string(checkout().join("manifests/samples").join(name))?;
     ensure!(text.contains(PUBLISHED) && text.contains(APPLICATION), "{name} has other images");
     // No image of this cluster has a program but `redlock` and a shell: in particular there is no kubectl.
-    let text = text.replace(PUBLISHED, image.trim()).replace(APPLICATION, &bench.cluster.redis_image);
+    let text = text.replace(PUBLISHED, image).replace(APPLICATION, &bench.cluster.redis_image);
     let text = text.replace("namespace: shop", &format!("namespace: {}", bench.namespace));
     let text = text.replace("shop/", &format!("{}/", bench.namespace));
     let role = format!("name: {}-holder", operators::NAME);

@@ -85,39 +85,18 @@ pub(crate) async fn a_pod_takes_locks_from_the_members_with_tokens_of_the_same_s
 
 /// The token that a pod has got straight from the members, which has no right in the cluster.
 async fn direct(bench: &Bench, how: &str) -> anyhow::Result<i64> {
-    let operator = ["-n", &bench.cluster.operator_namespace, "get", "deployment", operators::NAME];
-    let path = "-o=jsonpath={.spec.template.spec.containers[0].image}";
-    let image = bench.cluster.kubectl(&[&operator[..], &[path]].concat()).await?;
     let lock = format!("{}/direct", bench.namespace);
     let has_files = how == "files";
     let run = ["/redlock/redlock", "run", "--direct", "--lock", &lock, "--wait", "30s"];
     let files = if has_files { &["--members-secret", "/client"][..] } else { &[] };
     // No shell before it: that would drop a variable whose name has a dot.
     let command = [&run[..], files, &["--", "sh", "-c", "echo token $REDLOCK_TOKEN"]].concat();
-    let volumes =
-        json!([{"name": "redlock", "emptyDir": {}}, {"name": "client", "secret": {"secretName": "q-client-outside"}}]);
     let from = json!([{"prefix": "REDLOCK_MEMBERS_", "secretRef": {"name": "q-client-outside"}}]);
-    let security = pods::container_security();
-    let pod = json!({
-        "metadata": {"name": how},
-        "spec": {
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": false,
-            "securityContext": pods::pod_security(),
-            "volumes": volumes,
-            "initContainers": [{
-                "name": "redlock", "image": image.trim(), "imagePullPolicy": "IfNotPresent",
-                "command": ["/usr/local/bin/redlock", "install", "/redlock"],
-                "volumeMounts": [{"name": "redlock", "mountPath": "/redlock"}], "securityContext": security,
-            }],
-            "containers": [{
-                "name": "main", "image": bench.cluster.redis_image, "imagePullPolicy": "IfNotPresent",
-                "command": command, "securityContext": security,
-                "envFrom": if has_files { json!([]) } else { from },
-                "volumeMounts": [{"name": "redlock", "mountPath": "/redlock"}, {"name": "client", "mountPath": "/client"}],
-            }],
-        },
+    let main = json!({
+        "image": bench.cluster.redis_image, "command": command, "envFrom": if has_files { json!([]) } else { from },
     });
+    let mut pod = pods::with_command(bench, how, "q-client-outside", main).await?;
+    pod["spec"]["automountServiceAccountToken"] = json!(false);
     bench.create::<Pod>(pod).await?;
     let pods: Api<Pod> = bench.api();
     let ended = async || {

@@ -136,9 +136,7 @@ pub(crate) async fn a_pod_runs_its_command_with_the_holder_role_alone(bench: Ben
     let subject = format!("--serviceaccount={}:app", bench.namespace);
     let role = format!("--clusterrole={}-holder", operators::NAME);
     bench.kubectl(&["create", "rolebinding", "app", &role, &subject]).await?;
-    let operator = ["-n", &bench.cluster.operator_namespace, "get", "deployment", operators::NAME];
-    let path = "-o=jsonpath={.spec.template.spec.containers[0].image}";
-    let image = bench.cluster.kubectl(&[&operator[..], &[path]].concat()).await?;
+    let image = operators::image(&bench.cluster).await?;
     let lock = format!("{}/migration", bench.namespace);
     // The image holds nothing but `redlock`, so that is the command, too. It needs no downward API, and no kubectl.
     let command =
@@ -151,7 +149,7 @@ pub(crate) async fn a_pod_runs_its_command_with_the_holder_role_alone(bench: Ben
             "securityContext": pods::pod_security(),
             "volumes": [{"name": "tmp", "emptyDir": {}}],
             "containers": [{
-                "name": "main", "image": image.trim(), "imagePullPolicy": "IfNotPresent", "command": command,
+                "name": "main", "image": image, "imagePullPolicy": "IfNotPresent", "command": command,
                 "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
                 "securityContext": pods::container_security(),
             }],

@@ -58,9 +58,6 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     /// Starts it. The wall clock of `redlock` is off by so many milliseconds, and it has the members' Secret or not.
     async fn start(bench: &'a Bench, name: String, offset: i64, has_secret: bool) -> anyhow::Result<Self> {
-        let operator = ["-n", &bench.cluster.operator_namespace, "get", "deployment", operators::NAME];
-        let path = "-o=jsonpath={.spec.template.spec.containers[0].image}";
-        let image = bench.cluster.kubectl(&[&operator[..], &[path]].concat()).await?;
         let (lock, ttl) = (format!("{}/{name}", bench.namespace), format!("{}s", TTL.as_secs()));
         let secret = if has_secret { "--members-secret /client" } else { "" };
         // The image has a library that shifts the clock of a program.
@@ -68,28 +65,12 @@ impl<'a> Run<'a> {
             "echo {offset} >/tmp/clock; export CLOCK_OFFSET_FILE=/tmp/clock LD_PRELOAD=/usr/lib/shifted_clock.so
              exec /redlock/redlock run --lock {lock} --ttl {ttl} --quorum q {secret} -- sh -c \"$WORK\""
         );
-        let security = pods::container_security();
-        let pod = json!({
-            "metadata": {"name": name},
-            "spec": {
-                "restartPolicy": "Never",
-                "serviceAccountName": "app",
-                "terminationGracePeriodSeconds": 1,
-                "securityContext": pods::pod_security(),
-                "volumes": [{"name": "redlock", "emptyDir": {}}, {"name": "client", "secret": {"secretName": "q-client-look"}}],
-                "initContainers": [{
-                    "name": "redlock", "image": image.trim(), "imagePullPolicy": "IfNotPresent",
-                    "command": ["/usr/local/bin/redlock", "install", "/redlock"],
-                    "volumeMounts": [{"name": "redlock", "mountPath": "/redlock"}], "securityContext": security,
-                }],
-                "containers": [{
-                    "name": "main", "image": bench.cluster.redis_clock_image, "imagePullPolicy": "IfNotPresent",
-                    "command": ["sh", "-c", script], "env": [{"name": "WORK", "value": WORK}],
-                    "volumeMounts": [{"name": "redlock", "mountPath": "/redlock"}, {"name": "client", "mountPath": "/client"}],
-                    "securityContext": security,
-                }],
-            },
+        let main = json!({
+            "image": bench.cluster.redis_clock_image, "command": ["sh", "-c", script],
+            "env": [{"name": "WORK", "value": WORK}],
         });
+        let mut pod = pods::with_command(bench, &name, "q-client-look", main).await?;
+        pod["spec"]["serviceAccountName"] = json!("app");
         bench.create::<Pod>(pod).await?;
         Ok(Self { bench, name })
     }

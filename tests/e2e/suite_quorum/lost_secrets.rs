@@ -167,7 +167,7 @@ async fn write_back(bench: &Bench, quorum: &Quorum) -> anyhow::Result<()> {
     let mark = quorum.recorder.mark();
     faults.pause_container(namespace, &name, "operator").await?;
     let lost = async {
-        bench.kubectl(&["delete", "secret", "q-auth"]).await?;
+        bench.kubectl(&["delete", "secret", "q-auth", "--wait=false"]).await?;
         let deployment = format!("deployment/{}", operators::NAME);
         bench.cluster.kubectl(&["-n", namespace, "scale", &deployment, "--replicas=2"]).await?;
         operators::until_next_term(&leases, &leader).await?;
