@@ -24,7 +24,7 @@ pub(crate) struct Measured {
     /// Of all servers, per cycle.
     pub(crate) commands: f64,
     pub(crate) reads: f64,
-    pub(crate) scripts: f64,
+    pub(crate) looks: f64,
 }
 
 impl Measured {
@@ -139,7 +139,7 @@ impl<'a> Meter<'a> {
         let totals = self.servers.totals();
         let commands = each(totals.commands.saturating_sub(self.totals.commands));
         let reads = each(totals.reads.saturating_sub(self.totals.reads));
-        let scripts = each(totals.scripts.saturating_sub(self.totals.scripts));
-        Measured { cpu_client, cpu_servers, commands, reads, scripts, ..measured }
+        let looks = each(totals.looks.saturating_sub(self.totals.looks));
+        Measured { cpu_client, cpu_servers, commands, reads, looks, ..measured }
     }
 }

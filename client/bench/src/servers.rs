@@ -15,8 +15,8 @@ pub(crate) struct Totals {
     pub(crate) commands: u64,
     /// Reads from connections.
     pub(crate) reads: u64,
-    /// Calls of scripts.
-    pub(crate) scripts: u64,
+    /// Looks at a key: one per release, and two per raised counter, within their scripts.
+    pub(crate) looks: u64,
 }
 
 pub(crate) struct Servers {
@@ -92,7 +92,7 @@ impl Servers {
             };
             totals.commands += number("total_commands_processed:");
             totals.reads += number("total_reads_processed:");
-            totals.scripts += number("cmdstat_evalsha:calls=");
+            totals.looks += number("cmdstat_get:calls=");
         }
         totals
     }

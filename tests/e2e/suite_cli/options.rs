@@ -12,7 +12,7 @@ use super::running::{claims, held, output, redlock};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, is_held, status, token},
-    operators, pods, poll,
+    pods, poll,
     quorums::Quorum,
 };
 
