@@ -28,7 +28,7 @@ async fn apply(bench: &Bench, name: &str) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(checkout().join("manifests/samples").join(name))?;
     ensure!(text.contains(PUBLISHED) && text.contains(APPLICATION), "{name} has other images");
     // No image of this cluster has a program but `redlock` and a shell: in particular there is no kubectl.
-    let text = text.replace(PUBLISHED, image).replace(APPLICATION, &bench.cluster.redis_image);
+    let text = text.replace(PUBLISHED, &image).replace(APPLICATION, &bench.cluster.redis_image);
     let text = text.replace("namespace: shop", &format!("namespace: {}", bench.namespace));
     let text = text.replace("shop/", &format!("{}/", bench.namespace));
     let role = format!("name: {}-holder", operators::NAME);
