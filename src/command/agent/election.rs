@@ -223,7 +223,7 @@ impl Follower {
                 self.followed = Some(Followed { holding: holding.clone(), is_own, trust, is_lost: false });
             }
         }
-        match self.followed.as_ref().map_or(Look::Unknown, |followed| followed.trust.published(&holding)) {
+        match self.followed.as_mut().map_or(Look::Unknown, |followed| followed.trust.published(&holding)) {
             // The members are asked at once.
             Look::Unknown => self.looks(false).await,
             look => self.learns(look),

@@ -20,6 +20,9 @@ use crate::time::{Boottime, Clock, SystemClock, UnixMicros};
 /// Between two questions while members do not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// The server's clock is known better from answer to answer: what that adds to a validity is told when it is so much.
+const WORTH_TELLING: Duration = Duration::from_millis(10);
+
 const NO_NONCE: &str = "the status names no hold that members can show";
 
 /// What a look brings.
@@ -38,7 +41,14 @@ pub(in crate::command) enum Trust {
     /// The members. The value is known after the first look.
     Members { members: Members, reader: Box<Reader>, key: String, whose: Whose },
     /// The status, by the API server's clock.
-    Status { api_time: Arc<ApiTime>, skew: Duration, wall: WallClock },
+    Status { api_time: Arc<ApiTime>, skew: Duration, wall: WallClock, told: Option<Told> },
+}
+
+/// The validity that a status has published last, and what was made of it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::command) struct Told {
+    valid_until: i64,
+    until: Boottime,
 }
 
 impl Trust {
@@ -51,7 +61,7 @@ impl Trust {
     ) -> anyhow::Result<Self> {
         match members {
             Some(members) => Self::members(members, holding).await,
-            None => Ok(Self::Status { api_time, skew, wall: WallClock::new(&SystemClock) }),
+            None => Ok(Self::Status { api_time, skew, wall: WallClock::new(&SystemClock), told: None }),
         }
     }
 
@@ -73,9 +83,12 @@ impl Trust {
     /// # Errors
     /// If the status does not name it as members can show it.
     pub(in crate::command) fn turn_to(&mut self, holding: &Holding) -> anyhow::Result<()> {
-        if let Self::Members { key, whose, .. } = self {
-            let nonce: Nonce = holding.nonce.parse().context(NO_NONCE)?;
-            (*key, *whose) = (holding.key.clone(), Whose::Nonce(nonce));
+        match self {
+            Self::Members { key, whose, .. } => {
+                let nonce: Nonce = holding.nonce.parse().context(NO_NONCE)?;
+                (*key, *whose) = (holding.key.clone(), Whose::Nonce(nonce));
+            }
+            Self::Status { told, .. } => *told = None,
         }
         Ok(())
     }
@@ -109,24 +122,26 @@ impl Trust {
     }
 
     /// What a status brings.
-    pub(in crate::command) fn published(&self, holding: &Holding) -> Look {
-        let Self::Status { api_time, skew, .. } = self else { return Look::Unknown };
-        let now = SystemClock.boottime();
-        // The latest that the API server's clock may show now: so much less is left.
-        let Some(span) = api_time.at(now) else { return Look::Unknown };
-        Look::Until(now + left(holding.valid_until, span.most).saturating_sub(*skew))
+    pub(in crate::command) fn published(&mut self, holding: &Holding) -> Look {
+        let Self::Status { api_time, skew, told, .. } = self else { return Look::Unknown };
+        let Some(until) = held_until(api_time, holding.valid_until, *skew, SystemClock.boottime()) else {
+            return Look::Unknown;
+        };
+        *told = Some(Told { valid_until: holding.valid_until, until });
+        Look::Until(until)
     }
 
     /// What this process sees by itself.
     pub(in crate::command) async fn look(&mut self) -> Look {
         match self {
-            Self::Status { skew, wall, .. } => {
+            Self::Status { api_time, skew, wall, told } => {
                 let by = wall.stepped(&SystemClock);
                 if by > *skew {
                     let (by, skew) = (readable(by), GoDuration::from(*skew));
                     return Look::Lost(format!("the clock of this machine was set by {by}, more than --skew {skew}"));
                 }
-                Look::Unknown
+                let Some(told) = told else { return Look::Unknown };
+                told.later(held_until(api_time, told.valid_until, *skew, SystemClock.boottime()))
             }
             Self::Members { reader, key, whose, .. } => match reader.look(key.clone(), whose).await.sighting {
                 Sighting::Held { value, valid_until } => {
@@ -158,6 +173,26 @@ impl Trust {
             Self::Status { .. } => LONGEST_SLEEP,
         }
     }
+}
+
+impl Told {
+    /// The same validity, if it is known to last longer than was told.
+    fn later(&mut self, until: Option<Boottime>) -> Look {
+        match until {
+            Some(until) if until > self.until + WORTH_TELLING => {
+                self.until = until;
+                Look::Until(until)
+            }
+            _ => Look::Unknown,
+        }
+    }
+}
+
+/// How long a hold is certainly valid: the latest that the API server's clock may show now says how much is left. `None` as long as that
+/// is not known.
+fn held_until(api_time: &ApiTime, valid_until: i64, skew: Duration, now: Boottime) -> Option<Boottime> {
+    let span = api_time.at(now)?;
+    Some(now + left(valid_until, span.most).saturating_sub(skew))
 }
 
 fn left(valid_until: i64, now: UnixMicros) -> Duration {
@@ -221,7 +256,7 @@ pub(in crate::command) fn check_wall_clock(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::{Monotonic, UnixMillis};
+    use crate::time::{ClockOffset, Monotonic, UnixMillis};
 
     /// A machine whose wall clock is wrong by so much.
     struct Wrong(i64);
@@ -276,5 +311,27 @@ mod tests {
             let refused = check_wall_clock(&api_time, &Wrong(by), skew).unwrap_err().to_string();
             assert!(refused.contains("apart, and --skew is 1s"), "{refused}");
         }
+    }
+
+    /// The first answer tells the server's time to a second, the next ones much better. A hold is renewed in the last third of its
+    /// validity, so a second less would end it before.
+    #[test]
+    fn a_validity_is_known_better_when_the_clock_is() {
+        let (now, skew) = (Boottime::new(Duration::from_secs(100)), Duration::from_secs(1));
+        let api_time = ApiTime::new(Arc::new(SystemClock));
+        let (sent, resolution) = (UnixMicros(1_000_000_000), Duration::from_secs(1));
+        let valid_until = 1_008_000;
+        assert_eq!(held_until(&api_time, valid_until, skew, now), None);
+        api_time.learn(ClockOffset::of_reading(sent, resolution, now, now));
+        let until = held_until(&api_time, valid_until, skew, now).unwrap();
+        assert_eq!(until, now + Duration::from_secs(6));
+        let mut told = Told { valid_until, until };
+        assert_eq!(told.later(held_until(&api_time, valid_until, skew, now)), Look::Unknown);
+        api_time.learn(ClockOffset::of_reading(sent, resolution / 4, now, now));
+        let known = told.later(held_until(&api_time, valid_until, skew, now));
+        assert_eq!(known, Look::Until(now + Duration::from_millis(6_750)));
+        // Told once. With age the clock is known less exactly: nothing is taken back, since it was true.
+        let later = now + Duration::from_secs(3);
+        assert_eq!(told.later(held_until(&api_time, valid_until, skew, later)), Look::Unknown);
     }
 }
