@@ -20,7 +20,7 @@ use crate::time::{Boottime, Clock, SystemClock, UnixMicros};
 /// Between two questions while members do not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The server's clock is known better from answer to answer: what that adds to a validity is told when it is so much.
+/// The least that a better known clock adds to a validity for it to be told.
 const WORTH_TELLING: Duration = Duration::from_millis(10);
 
 const NO_NONCE: &str = "the status names no hold that members can show";
@@ -188,8 +188,9 @@ impl Told {
     }
 }
 
-/// How long a hold is certainly valid: the latest that the API server's clock may show now says how much is left. `None` as long as that
-/// is not known.
+/// How long a hold is certainly valid, by the latest that the API server's clock may show now.
+///
+/// `None` as long as that is not known.
 fn held_until(api_time: &ApiTime, valid_until: i64, skew: Duration, now: Boottime) -> Option<Boottime> {
     let span = api_time.at(now)?;
     Some(now + left(valid_until, span.most).saturating_sub(skew))
