@@ -13,9 +13,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 mod releases;
+mod votes;
+
 #[cfg(test)]
 mod tests;
-mod votes;
+
 pub(super) struct Connection {
     clock: Arc<dyn Clock>,
     rights: Rights,

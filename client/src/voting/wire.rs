@@ -133,16 +133,18 @@ fn announcement(out: &mut Vec<u8>, key: &LockKey, number: i64) {
     word(out, number.to_string());
 }
 
+/// The beginning of a script call, up to its keys; so many arguments are to follow.
+pub(super) fn call(out: &mut Vec<u8>, script: &Script, keys: &[&str], arguments: usize) {
+    begin(out, 3 + keys.len() + arguments);
+    word(out, "EVALSHA");
+    word(out, &script.sha1);
+    word_of(out, keys.len() as u64);
+    keys.iter().for_each(|key| word(out, key));
+}
+
 /// One script call, or one announcement. Votes, and nothing else, are judged by the record: what is released or sealed late is no harm.
 pub(super) fn encode(out: &mut Vec<u8>, asked: &Command, rights: &Rights) {
     let (scripts, guard) = (rights.scripts(), rights.guard());
-    let call = |out: &mut Vec<u8>, script: &Script, keys: &[&str], arguments: usize| {
-        begin(out, 3 + keys.len() + arguments);
-        word(out, "EVALSHA");
-        word(out, &script.sha1);
-        word_of(out, keys.len() as u64);
-        keys.iter().for_each(|key| word(out, key));
-    };
     let vote = |out: &mut Vec<u8>, script: &Script, keys: &[&str], arguments: usize| match guard {
         Some(_) => call(out, script, &[keys, &[RECORD_KEY][..]].concat(), arguments + 2),
         None => call(out, script, keys, arguments),

@@ -7,7 +7,7 @@ use crate::time::Boottime;
 use crate::voting::copies::Copies;
 use crate::voting::due::Due;
 use crate::voting::job::Job;
-use crate::voting::resp::{Value, begin, word, word_of};
+use crate::voting::resp::{Value, word};
 use crate::voting::scripts::Script;
 use crate::voting::wire;
 
@@ -92,16 +92,11 @@ impl Connection {
 
 /// One call for the releases of these jobs.
 fn encode(out: &mut Vec<u8>, script: &Script, run: &[Job]) {
-    let locks = || {
-        run.iter().flat_map(|job| &*job.commands).filter_map(|command| match command {
-            Command::Release { key, value } => Some((key, value)),
-            _ => None,
-        })
-    };
-    begin(out, 3 + 2 * run.len());
-    word(out, "EVALSHA");
-    word(out, &script.sha1);
-    word_of(out, run.len() as u64);
-    locks().for_each(|(key, _)| word(out, key.as_str()));
-    locks().for_each(|(_, value)| word(out, value.expose()));
+    let locks = run.iter().flat_map(|job| &*job.commands).filter_map(|command| match command {
+        Command::Release { key, value } => Some((key.as_str(), value.expose())),
+        _ => None,
+    });
+    let (keys, values): (Vec<_>, Vec<_>) = locks.unzip();
+    wire::call(out, script, &keys, values.len());
+    values.into_iter().for_each(|value| word(out, value));
 }
