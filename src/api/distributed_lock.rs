@@ -76,8 +76,8 @@ pub struct DistributedLockSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_hold: Option<GoDuration>,
 
-    /// Maximum time to wait for the lock, counted from the creation of the claim. A claim that does not get the lock in this time is
-    /// finished with reason `WaitTimeout`. Default: no limit.
+    /// Maximum time to wait for the lock, counted from the creation of the claim, or from the end of its last suspension. A claim that
+    /// does not get the lock in this time is finished with reason `WaitTimeout`. Default: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_timeout: Option<GoDuration>,
 
@@ -110,8 +110,8 @@ pub struct DistributedLockSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub election: Option<Election>,
 
-    /// Health check that the operator runs before each renewal, with a timeout of 300 ms. After `failureThreshold` failures in a row it
-    /// stops renewing the lock.
+    /// Health check that the operator runs before each renewal, with a timeout of 1s (a quarter of `ttl` if that is less). After
+    /// `failureThreshold` failures in a row it stops renewing the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub liveness: Option<Liveness>,
 
@@ -324,7 +324,7 @@ pub struct Liveness {
 
 impl Default for Liveness {
     fn default() -> Self {
-        Self { http_get: None, tcp_socket: None, failure_threshold: 1 }
+        Self { http_get: None, tcp_socket: None, failure_threshold: 3 }
     }
 }
 

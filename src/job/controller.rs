@@ -89,8 +89,10 @@ async fn reconcile(parts: &Parts, job: &Arc<Job>) -> Result<Action, Error> {
         Step::Nothing => {}
         Step::Create(claim) => return create(parts, job, &claim).await,
         Step::Delete => {
-            parts.tell(job, JobEvent::Deleted { claim: claim_name(job) }).await;
-            requests::delete(&parts.context.client, &**job).await?;
+            // A person may have started it by hand a moment ago. Then the watch shows another version, and the decision is another one.
+            if requests::delete_version(&parts.context.client, &**job).await? {
+                parts.tell(job, JobEvent::Deleted { claim: claim_name(job) }).await;
+            }
         }
         Step::Tell(event) => parts.tell(job, event).await,
     }

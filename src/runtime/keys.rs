@@ -28,6 +28,11 @@ pub fn held_on(quorum: Option<&str>) -> String {
     format!("held on {}", quorum.unwrap_or_default())
 }
 
+/// The claims that name this Job.
+pub fn claims_of_job(namespace: &str, job: &str) -> String {
+    format!("job {namespace}/{job}")
+}
+
 pub(super) fn of_pod(pod: &Pod) -> Vec<String> {
     let owners = [pod.metadata.uid.as_ref(), pod.labels().get(JOB_UID_LABEL)];
     let owners = owners.into_iter().flatten().map(|uid| owner(uid));
@@ -41,5 +46,7 @@ pub(super) fn of_quorum(quorum: &RedisQuorum) -> Vec<String> {
 pub(super) fn of_lock(lock: &DistributedLock) -> Vec<String> {
     let holder = lock.status.as_ref().and_then(|status| status.holder.as_ref());
     let held = holder.map(|holder| held_on(holder.quorum.as_ref().map(|quorum| quorum.uid.as_str())));
-    [key(&lock.key())].into_iter().chain(held).collect()
+    let job = lock.spec.claim.as_ref().and_then(|claim| claim.job_name.as_deref());
+    let job = job.map(|job| claims_of_job(&lock.namespace().unwrap_or_default(), job));
+    [key(&lock.key())].into_iter().chain(held).chain(job).collect()
 }

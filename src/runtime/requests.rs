@@ -127,8 +127,23 @@ pub async fn put<K: Namespaced + Serialize>(api: &Api<K>, mut object: K, found: 
 /// # Errors
 /// If the API server refuses, or does not answer in time.
 pub async fn delete<K: Namespaced>(client: &Client, object: &K) -> Result<bool, RequestError> {
+    delete_if(client, object, Preconditions { uid: object.uid(), resource_version: None }).await
+}
+
+/// Deletes exactly this version of the object: what changed it since may want it to stay. Whether it was deleted.
+///
+/// # Errors
+/// If the API server refuses, or does not answer in time.
+pub async fn delete_version<K: Namespaced>(client: &Client, object: &K) -> Result<bool, RequestError> {
+    delete_if(client, object, Preconditions { uid: object.uid(), resource_version: object.resource_version() }).await
+}
+
+async fn delete_if<K: Namespaced>(
+    client: &Client,
+    object: &K,
+    preconditions: Preconditions,
+) -> Result<bool, RequestError> {
     let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
-    let preconditions = Preconditions { uid: object.uid(), resource_version: None };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
     match request(api.delete(&object.name_any(), &params)).await {
         Ok(_) => Ok(true),

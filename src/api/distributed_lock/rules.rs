@@ -43,15 +43,14 @@ fn immutable() -> [Rule; 4] {
     ]
 }
 
-/// Only for new objects: the holder of an older one may beat as slowly as it was told to.
+/// A slower heartbeat could not end the hold one `ttl` after its last renewal.
 fn heartbeat() -> Rule {
     rule(
         ".claim",
-        "oldSelf.hasValue() || !has(self.claim) || !has(self.claim.heartbeat) || duration(self.claim.heartbeat) <= duration('1s') || \
+        "!has(self.claim) || !has(self.claim.heartbeat) || duration(self.claim.heartbeat) <= duration('1s') || \
          duration(self.claim.heartbeat) + duration(self.claim.heartbeat) <= duration(self.ttl)",
         "set a heartbeat of at most half of ttl (1s is always allowed)",
     )
-    .optional_old_self(true)
 }
 
 fn times() -> [Rule; 15] {

@@ -15,11 +15,15 @@ use crate::lock::model::candidate::{self, Candidate, Ineligible};
 use crate::lock::model::decide::{Contender, NoContender};
 use crate::lock::model::job::{self, UnfitJob};
 use crate::lock::model::said::Said;
+use crate::lock::model::status::full_name;
 use crate::lock::replica::holder;
 use crate::lock::replica::liveness::{self, Asked};
 use crate::runtime::context::Context;
 use crate::runtime::keys;
 use crate::time::{Boottime, UnixMillis};
+
+/// Between two looks at the older claim of a Job.
+const OLDER_CLAIM: Duration = Duration::from_secs(1);
 
 /// The candidates of all locks.
 ///
@@ -52,11 +56,21 @@ impl Candidates {
                 Ok(Contender::Instance(Box::new(candidate)))
             }
             (Some(Claim { job_name: Some(name), job_uid, .. }), _) => {
+                if let Some(claim) = self.older_claim(lock, &namespace, name) {
+                    let unfit = UnfitJob::OtherClaim { job: format!("{namespace}/{name}"), claim };
+                    return Err(NoContender { why: unfit.to_string(), until: Some(OLDER_CLAIM) });
+                }
                 self.job(&namespace, name, job_uid.as_deref()).map_err(|unfit| unfit.to_string().into())
             }
             (_, Some(election)) => self.elect(lock, &namespace, election),
             _ => Err("the spec has neither claim nor election".to_owned().into()),
         }
+    }
+
+    /// An older claim that names the same Job and has not ended: two of them would start it in turns, each without the other's lock.
+    fn older_claim(&self, lock: &DistributedLock, namespace: &str, job: &str) -> Option<String> {
+        let claims = self.context.locks.under(&keys::claims_of_job(namespace, job));
+        job::older_claim(&claims, lock).map(full_name)
     }
 
     fn job(&self, namespace: &str, name: &str, asked: Option<&str>) -> Result<Contender, UnfitJob> {
@@ -123,7 +137,8 @@ impl Candidates {
     pub(super) async fn ask(&self, lock: &DistributedLock, candidate: &Candidate) {
         let Some(liveness) = &lock.spec.liveness else { return };
         let pod = self.context.pods.named(&lock.namespace().unwrap_or_default(), &candidate.pod_name);
-        let answer = liveness::ask_pod(pod.as_deref(), liveness, &*self.context.network).await;
+        let answer =
+            liveness::ask_pod(pod.as_deref(), liveness, &*self.context.network, liveness::probe_timeout(lock)).await;
         let uid = lock.uid().unwrap_or_default();
         self.asked.answered(uid, candidate.container_id.clone(), answer, self.context.clock.boottime());
     }

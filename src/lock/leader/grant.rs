@@ -8,7 +8,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 
 use super::members::Members;
-use super::memory::{Memory, NOT_YET_PAUSE, Postponed};
+use super::memory::{NOT_YET_PAUSE, Postponed};
 use super::reachability::Reachability;
 use crate::api::{DistributedLock, HeldQuorum, LockHolder, MilliTime, RedisQuorum};
 use crate::lock::model::decide::Contender;
@@ -162,26 +162,19 @@ impl Occupied {
         Action::requeue(TIMER_SLACK)
     }
 
-    /// Who has the key: the last hold of this lock or of `peers`, sealed by this leader, or another client.
+    /// Who has the key: an earlier hold of this lock or of `peers`, or another client.
     pub(super) fn explain(
         &self,
-        memory: &Memory,
         lock: &DistributedLock,
         access: &Access,
         peers: &[Arc<DistributedLock>],
         max_ttl: Option<Duration>,
     ) -> Postponed {
         let (signer, seen) = (&self.signer, &self.seen);
-        // The seal is this lock's own, or that of another on the key.
-        let sealed = peers.iter().any(|peer| {
-            let uid = peer.uid().unwrap_or_default();
-            let is_seal =
-                |nonce: &Nonce| orphans::stored_values(seen).any(|value| signer.recognise_sealed(&uid, nonce, value));
-            memory.sealed_nonce(&uid).is_some_and(|nonce| is_seal(&nonce))
-        });
+        let of_operator = orphans::is_of_any(peers.iter().map(|peer| &**peer).chain([lock]), signer, seen);
         let left =
             |before| self.longest.map_or_else(String::new, |left| format!(" {before} {}", foreign::coarse(left)));
-        let said = if sealed {
+        let said = if of_operator {
             Said::SealRunsOut { left: left("in") }
         } else {
             let seen = foreign::describe(seen, max_ttl);

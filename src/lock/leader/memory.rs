@@ -78,11 +78,6 @@ impl Memory {
         self.sealed.lock().insert(uid.to_owned(), (nonce, sealing));
     }
 
-    /// The hold of this lock that was last sealed here.
-    pub(super) fn sealed_nonce(&self, uid: &str) -> Option<Nonce> {
-        self.sealed.lock().get(uid).and_then(|(nonce, _)| *nonce)
-    }
-
     /// What a majority said about the end of this hold.
     pub(super) fn sealing_of(&self, uid: &str, nonce: Option<Nonce>) -> Sealing {
         match self.sealed.lock().get(uid) {

@@ -209,7 +209,7 @@ async fn acquire(parts: &Parts, lock: &Arc<DistributedLock>, access: &Access, co
             if let Some(orphan) = own.or_else(|| orphans::of_finished(&before, &occupied.signer, &occupied.seen)) {
                 return Ok(Progress::Done(occupied.release(lock, access, &orphan).await));
             }
-            occupied.explain(memory, lock, access, &before, peers.max_ttl(access))
+            occupied.explain(lock, access, &before, peers.max_ttl(access))
         }
         Answer::Unanswered(said) => grant::unanswered(lock, said, memory.unanswered(&lock.uid().unwrap_or_default())),
         Answer::Later(postponed) => postponed,

@@ -146,9 +146,9 @@ impl Store {
         Ok(self.written.remember(lock.resource_version(), patched))
     }
 
-    /// Deletes exactly this object.
+    /// Deletes exactly this version of the object.
     pub(super) async fn delete(&self, lock: &DistributedLock) -> Result<(), RequestError> {
-        let preconditions = Preconditions { uid: lock.uid(), resource_version: None };
+        let preconditions = Preconditions { uid: lock.uid(), resource_version: lock.resource_version() };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         let (api, name) = (self.api::<DistributedLock>(lock), lock.name_any());
         unless_gone(self.write(&lock.metadata, api.delete(&name, &parameters)).await)

@@ -6,12 +6,9 @@
 
 use std::time::Duration;
 
-use super::end::Unwell;
 use crate::redlock::Drift;
 use crate::time::Boottime;
 
-/// A heartbeat may always be as slow as this.
-const SHORTEST_LIMIT: Duration = Duration::from_secs(1);
 /// How long before the end of its keys a silent holder is asked for the last time.
 /// Where a tenth of its ttl is less than this, that counts. The leader then ends the hold in order.
 const LAST_LOOK: Duration = Duration::from_millis(500);
@@ -38,25 +35,10 @@ impl Heartbeat {
         }
     }
 
-    /// The moment after which no key may end, if the heartbeat sets one.
-    ///
-    /// An error says why the hold is not to be renewed.
-    pub fn judge(&self, limit: Duration, ttl: Duration, now: Boottime) -> Result<Option<Boottime>, String> {
-        let silent = now.since(self.since);
-        if bounds_keys(limit, ttl) {
-            Ok(Some(self.since + ttl))
-        } else if silent > limit {
-            Err(Unwell::Silent { silent: silent.into() }.to_string())
-        } else {
-            Ok(None)
-        }
+    /// The moment after which no key may end.
+    pub fn last_end(&self, ttl: Duration) -> Boottime {
+        self.since + ttl
     }
-}
-
-/// Whether the keys end one ttl after the last heartbeat. The API server refuses a slower one for new claims. The holder of an older
-/// object may beat as slowly as it was told to: its silence only ends the renewal.
-fn bounds_keys(limit: Duration, ttl: Duration) -> bool {
-    limit <= SHORTEST_LIMIT.max(ttl / 2)
 }
 
 /// How to renew a hold whose keys must not end after a certain moment.
@@ -94,7 +76,7 @@ mod tests {
         let mut heartbeat = Heartbeat::new(at(0));
         let mut seen = |version: &str, now| {
             heartbeat.see(Some(version.into()), now);
-            heartbeat.judge(Duration::from_secs(1), TTL, now).unwrap().unwrap()
+            heartbeat.last_end(TTL)
         };
         assert_eq!(seen("1", at(9)), at(19));
         assert_eq!(seen("1", at(12)), at(19));
@@ -105,17 +87,7 @@ mod tests {
     fn a_heartbeat_that_never_began_counts_from_the_first_sight_of_the_hold() {
         let mut heartbeat = Heartbeat::new(at(0));
         heartbeat.see(None, at(7));
-        assert_eq!(heartbeat.judge(Duration::from_secs(1), TTL, at(7)), Ok(Some(at(10))));
-    }
-
-    #[test]
-    fn a_slow_heartbeat_of_an_older_object_only_ends_the_renewal() {
-        let (mut heartbeat, slow) = (Heartbeat::new(at(0)), Duration::from_secs(8));
-        heartbeat.see(Some("1".into()), at(2));
-        assert_eq!(heartbeat.judge(slow, TTL, at(10)), Ok(None));
-        assert!(heartbeat.judge(slow, TTL, at(11)).unwrap_err().contains("silent for 9s"));
-        assert!(heartbeat.judge(TTL / 2, TTL, at(11)).is_ok(), "this one bounds the keys");
-        assert!(bounds_keys(Duration::from_secs(1), Duration::from_secs(1)), "1s is always allowed");
+        assert_eq!(heartbeat.last_end(TTL), at(10));
     }
 
     #[test]

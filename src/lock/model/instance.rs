@@ -63,22 +63,17 @@ pub fn judge(container_id: Option<&str>, sight: Sight<'_>, now: UnixMillis) -> I
     }
 }
 
-/// Judges all containers of a pod that owns a claim, or belongs to the Job that does.
-pub fn judge_owner(sight: Sight<'_>, now: UnixMillis) -> Instance {
+/// Judges all containers of a pod that owns a claim, or that belongs to a Job.
+///
+/// A pod that has ended without proof says nothing more. If it counted as running, its claim or Job would keep the lock without end.
+pub fn judge_pod(sight: Sight<'_>, now: UnixMillis) -> Instance {
+    let has_node = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
     // A pod that went before it had a node has never run.
-    let never_ran = |pod: &Pod| pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none());
-    if sight.pod.is_none() && sight.departed.is_some_and(never_ran) {
+    if sight.pod.is_none() && sight.departed.is_some_and(|pod| !has_node(&pod)) {
         return Instance::Terminated;
     }
-    judge(None, sight, now)
-}
-
-/// Judges all containers of a pod of a Job that holds a lock. One that has ended without proof says nothing more: if it counted as running,
-/// its Job would have the lock, or wait for it, without end.
-pub fn judge_pod_of_job(sight: Sight<'_>, now: UnixMillis) -> Instance {
-    let has_node = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
     let pod = sight.pod.or(sight.departed).filter(has_node);
-    match judge_owner(sight, now) {
+    match judge(None, sight, now) {
         Instance::Running | Instance::Terminated if pod.is_some_and(evidence::has_ended_without_proof) => {
             Instance::doubt(Doubt::Unreported)
         }
@@ -155,9 +150,9 @@ mod tests {
 
     #[test]
     fn an_owner_has_ended_when_all_its_containers_have_or_it_never_had_a_node() {
-        assert_eq!(judge_owner(present(&running()), NOW), Instance::Running);
-        assert_eq!(judge_owner(present(&ended("c1")), NOW), Instance::Terminated);
-        let departed = |pod: &Pod| judge_owner(Sight { departed: Some(pod), ..Sight::default() }, NOW);
+        assert_eq!(judge_pod(present(&running()), NOW), Instance::Running);
+        assert_eq!(judge_pod(present(&ended("c1")), NOW), Instance::Terminated);
+        let departed = |pod: &Pod| judge_pod(Sight { departed: Some(pod), ..Sight::default() }, NOW);
         let mut gone = running();
         assert!(matches!(departed(&gone), Instance::Doubt(_)));
         gone.spec.as_mut().unwrap().node_name = None;
@@ -165,15 +160,18 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_a_job_that_has_ended_without_proof_is_in_doubt() {
-        let judged = |pod: &Pod| judge_pod_of_job(present(pod), NOW);
+    fn a_pod_that_has_ended_without_proof_is_in_doubt_and_keeps_no_deleted_claim() {
+        let judged = |pod: &Pod| judge_pod(present(pod), NOW);
         assert_eq!(judged(&running()), Instance::Running);
         assert_eq!(judged(&ended("c1")), Instance::Terminated);
         let unknown = json!({"terminated": {"exitCode": 137, "containerID": "c1", "reason": "ContainerStatusUnknown"}});
         let mut lost = pod(unknown, json!({}));
         lost.status.as_mut().unwrap().phase = Some("Failed".into());
         assert!(matches!(judged(&lost), Instance::Doubt(_)));
-        let departed = judge_pod_of_job(Sight { departed: Some(&lost), ..Sight::default() }, NOW);
+        let mut evicted = lost.clone();
+        evicted.status.as_mut().unwrap().container_statuses = None;
+        assert!(matches!(judged(&evicted), Instance::Doubt(_)), "its kubelet reports nothing more of it");
+        let departed = judge_pod(Sight { departed: Some(&lost), ..Sight::default() }, NOW);
         assert!(matches!(departed, Instance::Doubt(_)));
     }
 }

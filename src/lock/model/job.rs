@@ -4,6 +4,7 @@
 //! each pod tells under which hold it was made. The mark `stopping` with this token tells that the operator has suspended the Job for the
 //! end of this hold; without the mark another client has.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
@@ -11,7 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 
 use super::instance::Instance;
-use crate::api::{JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION};
+use super::queue::age;
+use crate::api::conditions::{LockCondition, is_true};
+use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION};
 
 /// The grace period of pods that name none.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
@@ -44,6 +47,14 @@ pub enum JobState {
         /// So many pods as it counts have been seen to end under this hold, so none is unknown.
         complete: bool,
     },
+}
+
+impl JobState {
+    /// The Job starts no pod any more, so it needs no stopping.
+    #[must_use]
+    pub const fn is_over(self) -> bool {
+        matches!(self, Self::Gone | Self::Finished { .. })
+    }
 }
 
 /// What is known of the pods of a Job.
@@ -115,6 +126,8 @@ pub enum UnfitJob {
     NotSuspended { job: String },
     /// Job {job} is suspended, and the Job controller has not confirmed that yet
     NotConfirmed { job: String },
+    /// DistributedLock {claim} is older and names Job {job}, too. A Job can have one lock: delete one of the two claims
+    OtherClaim { job: String, claim: String },
     /// Pods of Job {job} still run. The lock can be granted when they have ended
     PodsRun { job: String },
 }
@@ -157,6 +170,20 @@ pub fn fit(job: Option<&Job>, name: &str, uid: Option<&str>, running: bool) -> R
         return Err(UnfitJob::NotConfirmed { job: job_name() });
     }
     if running { Err(UnfitJob::PodsRun { job: job_name() }) } else { Ok(()) }
+}
+
+/// The oldest of the claims on one Job that is older than `lock` and is not finished.
+#[must_use]
+pub fn older_claim<'a>(claims: &'a [Arc<DistributedLock>], lock: &DistributedLock) -> Option<&'a DistributedLock> {
+    let finished = |claim: &DistributedLock| {
+        claim.status.as_ref().is_some_and(|status| is_true(&status.conditions, LockCondition::Finished))
+    };
+    let same_job = |claim: &DistributedLock| {
+        let uid = |lock: &DistributedLock| lock.spec.claim.as_ref().and_then(|claim| claim.job_uid.clone());
+        uid(claim).is_none() || uid(lock).is_none() || uid(claim) == uid(lock)
+    };
+    let others = claims.iter().map(|claim| &**claim).filter(|claim| !finished(claim) && same_job(claim));
+    others.filter(|claim| age(claim) < age(lock)).min_by_key(|claim| age(claim))
 }
 
 /// Puts together what is known of the pods of a Job, each with the token that it was made with. A pod in doubt that was made under another

@@ -39,6 +39,12 @@ pub fn of_finished(peers: &[Arc<DistributedLock>], signer: &ValueSigner, seen: &
     peers.iter().filter(|peer| finished(peer)).find_map(|peer| of(peer, signer, seen))
 }
 
+/// Whether a value, or a seal, of one of these locks was seen.
+pub fn is_of_any<'a>(locks: impl Iterator<Item = &'a DistributedLock>, signer: &ValueSigner, seen: &[Seen]) -> bool {
+    let mut uids = locks.filter_map(ResourceExt::uid);
+    uids.any(|uid| stored_values(seen).any(|value| signer.attempt(&uid, value).is_some()))
+}
+
 /// The nonce of the hold in the status.
 pub fn holder_nonce(lock: &DistributedLock) -> Option<Nonce> {
     lock.status.as_ref()?.holder.as_ref()?.nonce.as_deref()?.parse().ok()
@@ -87,6 +93,17 @@ mod tests {
         let object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
             "metadata": {"name": "l", "namespace": "ns", "uid": uid}, "spec": {"key": "k"}, "status": status});
         Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn a_value_of_an_election_on_the_key_is_of_this_operator() {
+        let (signer, nonce) = (ValueSigner::new(b"key"), Nonce::from_bytes([7; 10]));
+        let (election, other) = (lock("election", json!({"transitions": 0})), lock("other", json!({"transitions": 0})));
+        let value = signer.value("election", &nonce);
+        for value in [value.clone(), signer.sealed(&value)] {
+            assert!(is_of_any([&*other, &*election].into_iter(), &signer, &on_a_member(&value)));
+            assert!(!is_of_any([&*other].into_iter(), &signer, &on_a_member(&value)));
+        }
     }
 
     fn on_a_member(value: &LockValue) -> Vec<Seen> {

@@ -89,12 +89,12 @@ impl Draft {
     /// The operator cannot serve the specification.
     #[must_use]
     pub fn refused(self, refusal: &Refusal) -> Self {
-        self.refused_while_held(refusal).waiting(HeldReason::NotAccepted, &refusal.to_string(), None)
+        self.not_accepted(refusal).waiting(HeldReason::NotAccepted, &refusal.to_string(), None)
     }
 
     /// The specification cannot be served as it is now, but what is held goes on.
     #[must_use]
-    pub fn refused_while_held(mut self, refusal: &Refusal) -> Self {
+    pub fn not_accepted(mut self, refusal: &Refusal) -> Self {
         self.set(LockCondition::Accepted, false, refusal.reason(), refusal.to_string());
         self
     }
@@ -111,6 +111,13 @@ impl Draft {
     /// It has no holder, for this reason.
     #[must_use]
     pub fn waiting(mut self, reason: HeldReason, message: &str, position: Option<usize>) -> Self {
+        // A new wait begins when a suspension ends: the condition gets a new time of transition.
+        let is_suspension = |condition: &Condition| {
+            condition.type_ == LockCondition::Held.as_str() && condition.reason == HeldReason::Suspended.as_str()
+        };
+        if reason != HeldReason::Suspended {
+            self.status.conditions.retain(|condition| !is_suspension(condition));
+        }
         self.set(LockCondition::Held, false, reason, message);
         self.set(LockCondition::FullyReplicated, false, CommonReason::NotHeld, "");
         self.status.queue_position =

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use super::end::{Doubt, End};
 use super::instance::Instance;
 use super::job::{JobEvidence, JobState};
-use crate::api::conditions::HeldReason;
+use crate::api::conditions::{HeldReason, LockCondition, find_condition};
 use crate::api::{
     BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, Ending, RELEASE_ANNOTATION, STEP_DOWN_ANNOTATION,
     Stopping,
@@ -93,8 +93,7 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
         return judge_ending(lock, evidence, ending);
     }
     if is_held_for_its_minimum(lock, evidence.quorum_now) {
-        // What minHold is for: a job that finished at once somewhere is not to run again elsewhere.
-        return if is_deleting(lock) && evidence.namespace_ends { namespace_ends() } else { Verdict::Keep };
+        return judge_minimum(lock, evidence);
     }
     if is_released(lock) {
         return Verdict::release(&End::Released);
@@ -111,6 +110,20 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     }
 }
 
+/// The verdict on a hold that `minHold` protects, so that a job which finished at once somewhere does not run again elsewhere.
+///
+/// The lock is kept, not the work: a Job with a pod in doubt is stopped, or a second pod would work with the same token.
+fn judge_minimum(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
+    let is_stopping = lock.status.as_ref().is_some_and(|status| status.stopping.is_some());
+    match &evidence.liveness {
+        _ if is_deleting(lock) && evidence.namespace_ends => namespace_ends(),
+        Liveness::Job(JobEvidence { doubt: Some(doubt), state, .. }) if !is_stopping && !state.is_over() => {
+            Verdict::stop(&End::InDoubt { doubt: doubt.clone() })
+        }
+        _ => Verdict::Keep,
+    }
+}
+
 /// The verdict on the hold of a Job, which is stopped before its hold ends.
 ///
 /// Its pods may work through their grace period. Known death alone ends the hold at once, and only when each pod that the Job counts is known.
@@ -118,7 +131,7 @@ fn judge_job(lock: &DistributedLock, evidence: &Evidence, job: &JobEvidence) -> 
     if let Some(stopping) = lock.status.as_ref().and_then(|status| status.stopping.as_ref()) {
         return judge_stopping(lock, evidence, job, stopping);
     }
-    let goes = matches!(job.state, JobState::Gone | JobState::Finished { .. });
+    let goes = job.state.is_over();
     match (job.state, &job.doubt) {
         // Whatever is in doubt, a pod that runs keeps the hold of a Job that needs no stopping.
         _ if goes && job.running => stop_first(asked(lock, evidence)),
@@ -212,7 +225,7 @@ fn asked(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     if lock.spec.suspend {
         return Verdict::let_expire(&End::Suspended);
     }
-    if let Some(cordon) = evidence.cordon.as_ref().filter(|cordon| was_acquired_before(lock, cordon.at)) {
+    if let Some(cordon) = evidence.cordon.as_ref().filter(|cordon| was_held_before(lock, cordon.at)) {
         return Verdict::let_expire(&End::Cordoned { node: cordon.node.clone() });
     }
     if has_reached_max_hold(lock, evidence.quorum_now) {
@@ -254,12 +267,14 @@ fn annotation<'a>(lock: &'a DistributedLock, name: &str) -> Option<&'a str> {
     lock.annotations().get(name).map(String::as_str)
 }
 
-/// Whether the hold began before this moment.
+/// Whether the status named the holder before this moment, which the control plane's clock tells.
 ///
-/// A hold that began on a node which was already cordoned goes on: a leader steps down once for each cordon.
-pub fn was_acquired_before(lock: &DistributedLock, moment: UnixMillis) -> bool {
-    let acquired = lock.status.as_ref().and_then(|status| status.acquired_at);
-    acquired.is_some_and(|acquired| acquired.as_millis() < moment.0)
+/// The time of transition of the condition Held is of that clock, too. A hold that began on a node which was already cordoned goes on: a
+/// leader steps down once for each cordon.
+pub fn was_held_before(lock: &DistributedLock, moment: UnixMillis) -> bool {
+    let conditions = lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let held = find_condition(conditions, LockCondition::Held).filter(|held| held.status == "True");
+    held.is_some_and(|held| held.last_transition_time.0.as_millisecond() < moment.0)
 }
 
 fn has_reached_max_hold(lock: &DistributedLock, quorum_now: Option<UnixMillis>) -> bool {

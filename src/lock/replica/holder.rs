@@ -13,7 +13,7 @@ use crate::lock::model::job::{self, JobEvidence, JobPods};
 use crate::lock::model::nodes;
 use crate::lock::model::verdict::{
     Cordon, Evidence, Liveness, Verdict, all_of, belongs_to, is_deleting, is_ending, is_expected_to_be_well,
-    is_watched_owner, judge, was_acquired_before,
+    is_watched_owner, judge, was_held_before,
 };
 use crate::runtime::context::Context;
 use crate::runtime::keys;
@@ -49,7 +49,7 @@ fn cordon(context: &Context, lock: &DistributedLock) -> Option<Cordon> {
     let (election, holder) = (lock.spec.election.as_ref()?, lock.status.as_ref()?.holder.as_ref()?);
     let node = context.nodes.cluster_named(holder.node_name.as_deref()?)?;
     // Before the look at every candidate, which each verdict on this node would repeat.
-    let at = nodes::cordoned_at(&node).filter(|at| was_acquired_before(lock, *at))?;
+    let at = nodes::cordoned_at(&node).filter(|at| was_held_before(lock, *at))?;
     let pods = context.pods.under(&keys::namespace(&lock.namespace().unwrap_or_default()));
     let (candidates, _) = candidate::of_election(election, &pods, &context.nodes.all()).ok()?;
     let is_elsewhere = |other: &Candidate| !other.on_cordoned_node && Some(&other.pod_uid) != holder.pod_uid.as_ref();
@@ -95,8 +95,7 @@ fn owner_liveness(context: &Context, lock: &DistributedLock, namespace: &str) ->
     let is_owned =
         |pod: &Pod| pod.namespace().as_deref() == Some(namespace) && owners.iter().any(|owner| belongs_to(pod, owner));
     let uids: Vec<_> = owners.iter().map(|owner| owner.uid.as_str()).collect();
-    let seen =
-        pods_of(context, &uids, is_owned, instance::judge_owner).into_iter().map(|(_, instance)| instance).collect();
+    let seen = pods_of(context, &uids, is_owned).into_iter().map(|(_, instance)| instance).collect();
     let complete = owners.iter().all(|owner| owner.kind == "Pod");
     Liveness::Owned(all_of(seen, complete))
 }
@@ -107,7 +106,7 @@ pub fn job_pods(context: &Context, namespace: &str, uid: &str, token: i64) -> Jo
         pod.namespace().as_deref() == Some(namespace)
             && pod.labels().get(keys::JOB_UID_LABEL).is_some_and(|of| of == uid)
     };
-    let seen = pods_of(context, &[uid], is_of_it, instance::judge_pod_of_job);
+    let seen = pods_of(context, &[uid], is_of_it);
     job::pods(seen.iter().map(|(pod, instance)| (made_with(pod), instance.clone())), token)
 }
 
@@ -117,22 +116,17 @@ fn made_with(pod: &Pod) -> Option<i64> {
 }
 
 /// The pods that these UIDs own, present and deleted, and what is known of each.
-fn pods_of(
-    context: &Context,
-    owners: &[&str],
-    is_owned: impl Fn(&Pod) -> bool,
-    judge: fn(Sight<'_>, UnixMillis) -> Instance,
-) -> Vec<(Arc<Pod>, Instance)> {
+fn pods_of(context: &Context, owners: &[&str], is_owned: impl Fn(&Pod) -> bool) -> Vec<(Arc<Pod>, Instance)> {
     let (now, node) = (context.api_now(), |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
     let present = owners.iter().flat_map(|owner| context.pods.under(&keys::owner(owner)));
     let present = present.filter(|pod| is_owned(pod)).map(|pod| {
         let node_is_lost = is_lost(context, node(&pod).as_deref());
-        let instance = judge(Sight { pod: Some(&pod), departed: None, node_is_lost }, now);
+        let instance = instance::judge_pod(Sight { pod: Some(&pod), departed: None, node_is_lost }, now);
         (pod, instance)
     });
     let departed = owners.iter().flat_map(|owner| context.pods.departed_under(&keys::owner(owner)));
     let departed = departed.filter(|pod| is_owned(pod)).map(|pod| {
-        let instance = judge(Sight { departed: Some(&pod), ..Sight::default() }, now);
+        let instance = instance::judge_pod(Sight { departed: Some(&pod), ..Sight::default() }, now);
         (pod, instance)
     });
     present.chain(departed).collect()

@@ -27,8 +27,8 @@ use crate::redlock::Nonce;
 use crate::runtime::context::Context;
 use crate::time::{Boottime, UnixMillis};
 
-/// For one question; a third of a second leaves room for renewals of the shortest TTL.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
+/// For one question to a holder. A quarter of the ttl counts where that is less, so that an answer leaves time for the renewal.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// For so long an answer of a candidate says how it is.
 const FRESH: Duration = Duration::from_secs(2);
@@ -98,11 +98,11 @@ impl Answers {
             let answer = ask_holder(context, lock, liveness).await;
             verdict = record.count(answer, liveness.failure_threshold).map(|()| None);
         }
-        if let Some(limit) = lock.spec.claim.as_ref().and_then(|claim| claim.heartbeat)
+        if lock.spec.claim.as_ref().is_some_and(|claim| claim.heartbeat.is_some())
             && let Some(version) = read_heartbeat(&context.client, lock).await
         {
             record.heartbeat.see(version, now);
-            verdict = verdict.and(record.heartbeat.judge(limit.get(), lock.spec.ttl.get(), now));
+            verdict = verdict.map(|_unbound| Some(record.heartbeat.last_end(lock.spec.ttl.get())));
         }
         self.by_lock.lock().insert(uid, record);
         if verdict::is_expected_to_be_well(lock, quorum_now) { verdict } else { Ok(None) }
@@ -142,11 +142,21 @@ async fn ask_holder(context: &Context, lock: &DistributedLock, liveness: &Livene
     let holder = lock.status.as_ref().and_then(|status| status.holder.as_ref());
     let Some(pod_name) = holder.and_then(|holder| holder.pod_name.as_deref()) else { return Ok(()) };
     let pod = context.pods.named(&lock.namespace().unwrap_or_default(), pod_name);
-    ask_pod(pod.as_deref(), liveness, &*context.network).await
+    ask_pod(pod.as_deref(), liveness, &*context.network, probe_timeout(lock)).await
+}
+
+/// How long an answer of the holder is waited for.
+pub fn probe_timeout(lock: &DistributedLock) -> Duration {
+    PROBE_TIMEOUT.min(lock.spec.ttl.get() / 4)
 }
 
 /// Asks a pod, as a kubelet would.
-pub async fn ask_pod(pod: Option<&Pod>, liveness: &Liveness, network: &dyn Connect) -> Result<(), String> {
+pub async fn ask_pod(
+    pod: Option<&Pod>,
+    liveness: &Liveness,
+    network: &dyn Connect,
+    limit: Duration,
+) -> Result<(), String> {
     let address = pod.and_then(|pod| pod.status.as_ref()?.pod_ip.clone()).ok_or("its pod has no address")?;
     let asked = async {
         match (&liveness.http_get, &liveness.tcp_socket) {
@@ -155,7 +165,7 @@ pub async fn ask_pod(pod: Option<&Pod>, liveness: &Liveness, network: &dyn Conne
             (None, None) => Ok(()),
         }
     };
-    timeout(PROBE_TIMEOUT, asked).await.map_err(|_elapsed| format!("no answer within {PROBE_TIMEOUT:?}"))?
+    timeout(limit, asked).await.map_err(|_elapsed| format!("no answer within {limit:?}"))?
 }
 
 async fn connect(network: &dyn Connect, address: &str, port: i32) -> Result<Box<dyn Stream>, String> {
@@ -185,7 +195,7 @@ async fn get(network: &dyn Connect, address: &str, port: i32, path: &str) -> Res
 /// The inner `None`: there is no such Lease. The outer `None`: it could not be read.
 async fn read_heartbeat(client: &Client, lock: &DistributedLock) -> Option<Option<String>> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), &lock.namespace().unwrap_or_default());
-    let lease = timeout(PROBE_TIMEOUT, leases.get_opt(&lock.name_any())).await.ok()?.ok()?;
+    let lease = timeout(probe_timeout(lock), leases.get_opt(&lock.name_any())).await.ok()?.ok()?;
     Some(lease.and_then(|lease| lease.resource_version()))
 }
 
@@ -198,6 +208,8 @@ mod tests {
 
     use super::*;
     use crate::redis_member::Tcp;
+
+    const LIMIT: Duration = Duration::from_millis(300);
 
     fn at(seconds: u64) -> Boottime {
         Boottime::new(Duration::from_secs(seconds))
@@ -227,6 +239,18 @@ mod tests {
         assert!(record.count(failed(), 2).is_err());
     }
 
+    #[test]
+    fn a_question_takes_a_second_and_no_more_than_a_quarter_of_the_ttl() {
+        let lock = |ttl: u64| {
+            let mut lock = DistributedLock::default();
+            lock.spec.ttl = crate::api::GoDuration::from_secs(ttl);
+            lock
+        };
+        assert_eq!(probe_timeout(&lock(10)), Duration::from_secs(1));
+        assert_eq!(probe_timeout(&lock(1)), Duration::from_millis(250));
+        assert_eq!(Liveness::default().failure_threshold, 3);
+    }
+
     async fn server(answer: &'static str) -> i32 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -250,12 +274,12 @@ mod tests {
         let pod: Pod = serde_json::from_value(serde_json::json!({"status": {"podIP": "127.0.0.1"}})).unwrap();
         let pod = Arc::new(pod);
         let well = server("HTTP/1.1 204 No Content\r\n\r\n").await;
-        assert_eq!(ask_pod(Some(&pod), &http(well), &Tcp).await, Ok(()));
+        assert_eq!(ask_pod(Some(&pod), &http(well), &Tcp, LIMIT).await, Ok(()));
         let ill = server("HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n").await;
-        assert!(ask_pod(Some(&pod), &http(ill), &Tcp).await.unwrap_err().contains("500"));
+        assert!(ask_pod(Some(&pod), &http(ill), &Tcp, LIMIT).await.unwrap_err().contains("500"));
         let tcp = Liveness { tcp_socket: Some(TcpSocket { port: well }), ..Liveness::default() };
-        assert_eq!(ask_pod(Some(&pod), &tcp, &Tcp).await, Ok(()));
-        assert!(ask_pod(None, &tcp, &Tcp).await.is_err());
+        assert_eq!(ask_pod(Some(&pod), &tcp, &Tcp, LIMIT).await, Ok(()));
+        assert!(ask_pod(None, &tcp, &Tcp, LIMIT).await.is_err());
     }
 
     #[tokio::test]
@@ -263,6 +287,6 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = i32::from(listener.local_addr().unwrap().port());
         let pod: Pod = serde_json::from_value(serde_json::json!({"status": {"podIP": "127.0.0.1"}})).unwrap();
-        assert!(ask_pod(Some(&pod), &http(port), &Tcp).await.unwrap_err().contains("no answer"));
+        assert!(ask_pod(Some(&pod), &http(port), &Tcp, LIMIT).await.unwrap_err().contains("no answer"));
     }
 }

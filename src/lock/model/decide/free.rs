@@ -41,8 +41,15 @@ pub(super) fn decide(view: &View<'_>) -> Step {
 /// A lock that may contend: what keeps it from its queue, before anything else.
 fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
     let lock = view.lock;
-    // A suspended lock does not wait for its turn, so nothing happens when that time has passed.
-    let patience = patience(view).filter(|_| !lock.spec.suspend);
+    if lock.spec.suspend {
+        // It does not wait for its turn, so its waitTimeout does not pass.
+        let draft = match &view.refusal {
+            Some(refusal) => draft.not_accepted(refusal),
+            None => draft.accepted(),
+        };
+        return rest(draft.says(&Said::Suspended, None), None);
+    }
+    let patience = patience(view);
     if patience == Some(Duration::ZERO) {
         let (reason, message) = (Said::WaitTimeout.reason(), Said::WaitTimeout.to_string());
         return rest(draft.waiting(reason, &message, None).finished(reason, &message), None);
@@ -51,9 +58,6 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
         return rest(draft.refused(refusal), patience);
     }
     let draft = draft.accepted();
-    if lock.spec.suspend {
-        return rest(draft.says(&Said::Suspended, None), None);
-    }
     if let Some(let_go) = lock.status.as_ref().and_then(|status| status.let_go.as_ref()).filter(|_| is_let_go(view)) {
         return rest(draft.says(&Said::LetGo { quorum: let_go.quorum.clone() }, None), Some(LOOK_AGAIN));
     }
@@ -103,13 +107,18 @@ fn in_queue(
 }
 
 /// How long the lock still waits for its turn, if its spec limits that.
+///
+/// The wait begins with the first status. It begins again when a suspension ends, and for the claim of a Job after a loss. The time of
+/// transition of the condition Held tells each of these moments.
 fn patience(view: &View<'_>) -> Option<Duration> {
     let timeout = view.lock.spec.wait_timeout?.get();
+    let conditions = view.lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let Some(held) = find_condition(conditions, LockCondition::Held) else { return Some(timeout) };
+    if held.reason == HeldReason::Suspended.as_str() {
+        return Some(timeout);
+    }
     let created = view.lock.metadata.creation_timestamp.as_ref()?.0.as_millisecond();
-    // The claim of a Job queues again after a loss, and its wait counts from then on.
-    let status = view.lock.status.as_ref().filter(|status| status.transitions > 0);
-    let lost = status.and_then(|status| find_condition(&status.conditions, LockCondition::Held));
-    let since = lost.map_or(created, |held| held.last_transition_time.0.as_millisecond().max(created));
+    let since = held.last_transition_time.0.as_millisecond().max(created);
     let waited = u64::try_from(view.api_now.0.saturating_sub(since)).unwrap_or(0);
     Some(timeout.saturating_sub(Duration::from_millis(waited)))
 }

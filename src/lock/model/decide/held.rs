@@ -130,7 +130,7 @@ fn keep(view: &View<'_>, held: &Held, hold: &Hold) -> Step {
     let draft = Draft::of(view.lock, view.api_now);
     let draft = match &view.refusal {
         // It goes on; the condition says why it would not be granted again.
-        Some(refusal) => draft.refused_while_held(refusal),
+        Some(refusal) => draft.not_accepted(refusal),
         None => draft.accepted(),
     };
     let draft = match &held.record {

@@ -99,3 +99,23 @@ fn only_a_job_that_rests_and_that_no_other_controller_manages_is_started() {
     assert!(matches!(fit(Some(&rests()), "ns/j", None, true), Err(UnfitJob::PodsRun { .. })));
     assert!(matches!(fit(None, "ns/j", None, false), Err(UnfitJob::NoJob { .. })));
 }
+
+#[test]
+fn of_two_claims_on_one_job_the_younger_is_refused() {
+    let claim = |name: &str, created: &str, extra: serde_json::Value| -> Arc<DistributedLock> {
+        let mut object = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": name, "namespace": "ns", "creationTimestamp": created},
+            "spec": {"key": name, "claim": {"jobName": "j", "jobUID": "u"}}});
+        object["status"] = extra;
+        Arc::new(serde_json::from_value(object).unwrap())
+    };
+    let (old, young) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z");
+    let waiting = json!({"transitions": 0});
+    let claims = [claim("b", old, waiting.clone()), claim("a", young, waiting)];
+    assert_eq!(older_claim(&claims, &claims[1]).unwrap().metadata.name.as_deref(), Some("b"));
+    assert_eq!(older_claim(&claims, &claims[0]), None);
+    let finished = json!({"transitions": 1, "conditions": [{"type": "Finished", "status": "True", "reason": "Released",
+        "message": "", "lastTransitionTime": young}]});
+    let claims = [claim("b", old, finished), claims[1].clone()];
+    assert_eq!(older_claim(&claims, &claims[1]), None, "the Job may have another lock when the first has ended");
+}

@@ -184,6 +184,7 @@ fn times(spec: &Value) -> Option<&'static str> {
         ("spec.lockDelay", at_most("/lockDelay", second(3_600))),
         ("spec.ttlAfterFinished", only_claims("/ttlAfterFinished")),
         ("spec.claim.heartbeat", at_least("/claim/heartbeat", second(1))),
+        ("spec.claim", at_most("/claim/heartbeat", millis(1_000).max(ttl / 2))),
         ("spec.claim.podName", spec.pointer("/claim/podName").is_some() || spec.pointer("/claim/podUID").is_none()),
         (
             "spec.retry",

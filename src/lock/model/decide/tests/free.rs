@@ -23,7 +23,9 @@ fn a_lock_without_candidate_looks_again_when_time_alone_brings_one() {
 
 #[test]
 fn what_a_lock_waits_for_is_told_with_its_position_unless_that_is_far_back() {
-    let (plain, patient) = (lock(json!({})), lock(json!({"spec": {"waitTimeout": "1m"}})));
+    let waited = json!({"status": {"transitions": 0, "conditions": [{"type": "Held", "status": "False", "reason": "Queued",
+        "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}, "spec": {"waitTimeout": "1m"}});
+    let (plain, patient) = (lock(json!({})), lock(waited));
     let suspended = lock(json!({"spec": {"waitTimeout": "1m", "suspend": true}}));
     let behind =
         |position, delayed| View { place: Place::Behind { holder: "b (x)".into(), position, delayed }, ..view(&plain) };
@@ -39,7 +41,7 @@ fn what_a_lock_waits_for_is_told_with_its_position_unless_that_is_far_back() {
         (View { place: Place::Waiting { position: 11 }, ..view(&plain) }, "Queued", None),
         (view(&patient), "WaitTimeout", None),
         (refused(&patient), "WaitTimeout", None),
-        (refused(&suspended), "NotAccepted", None),
+        (refused(&suspended), "Suspended", None),
         (View { elsewhere: Some("another has it".into()), ..view(&plain) }, "HeldByOther", None),
     ] {
         let step = decide(&view);
@@ -50,9 +52,25 @@ fn what_a_lock_waits_for_is_told_with_its_position_unless_that_is_far_back() {
             rest.status.conditions.iter().any(|said| said.type_ == type_ && said.status == status)
         };
         assert_eq!(said("Finished", "True"), reason == "WaitTimeout", "a claim waits once");
-        assert_eq!(said("Accepted", "False"), reason == "NotAccepted");
+        assert_eq!(said("Accepted", "False"), view.refusal.is_some() && reason != "WaitTimeout");
         assert!(reason != "NotAccepted" || rest.wake.is_none(), "an event about the quorum or the lock wakes it");
     }
+}
+
+#[test]
+fn the_time_suspended_is_no_wait() {
+    let held = |reason: &str, at: &str| {
+        json!({"spec": {"waitTimeout": "10s"}, "status": {"transitions": 0, "conditions": [{"type": "Held", "status": "False",
+            "reason": reason, "message": "", "lastTransitionTime": at}]}})
+    };
+    let resumed = lock(held("Suspended", "2026-01-01T00:00:00Z"));
+    let behind = Place::Waiting { position: 2 };
+    let Step::Rest(rest) = decide(&View { place: behind, ..view(&resumed) }) else { panic!() };
+    assert_eq!(rest.wake, Some(Duration::from_secs(10)), "its whole wait is left");
+    let condition = rest.status.conditions.iter().find(|condition| condition.type_ == "Held").unwrap();
+    assert_eq!(condition.last_transition_time.0.as_millisecond(), WALL.0, "the next decision counts from here");
+    assert_eq!(held_reason(&decide(&view(&lock(held("Queued", "2026-01-01T00:00:50Z"))))), "WaitTimeout");
+    assert!(matches!(decide(&view(&lock(held("Queued", "2026-01-01T00:00:51Z")))), Step::Acquire(_)));
 }
 
 #[test]
