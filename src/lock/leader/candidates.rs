@@ -67,7 +67,9 @@ impl Candidates {
         }
     }
 
-    /// An older claim that names the same Job and has not ended: two of them would start it in turns, each without the other's lock.
+    /// An older claim that names the same Job and has not ended.
+    ///
+    /// Two claims would start the Job in turns, each without the lock of the other.
     fn older_claim(&self, lock: &DistributedLock, namespace: &str, job: &str) -> Option<String> {
         let claims = self.context.locks.under(&keys::claims_of_job(namespace, job));
         job::older_claim(&claims, lock).map(full_name)

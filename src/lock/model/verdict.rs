@@ -110,9 +110,9 @@ pub fn judge(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     }
 }
 
-/// The verdict on a hold that `minHold` protects, so that a job which finished at once somewhere does not run again elsewhere.
+/// The verdict on a hold that `minHold` protects.
 ///
-/// The lock is kept, not the work: a Job with a pod in doubt is stopped, or a second pod would work with the same token.
+/// A job that finished at once in one place does not run again in another. The lock is kept, not the work: a Job with a pod in doubt is stopped, or a second pod would work with the same token.
 fn judge_minimum(lock: &DistributedLock, evidence: &Evidence) -> Verdict {
     let is_stopping = lock.status.as_ref().is_some_and(|status| status.stopping.is_some());
     match &evidence.liveness {

@@ -103,11 +103,7 @@ fn min_hold_keeps_the_lock_of_a_job_with_a_pod_in_doubt_and_not_its_work() {
     let stopping =
         json!({"stopping": {"since": "2026-01-01T00:00:20.000Z", "reason": "HolderGone", "message": "doubt"}});
     let stopped = job(JobState::Stopped { acknowledged: true }, false, Some("node away"));
-    assert_eq!(
-        judge(&claim(minimum, stopping.clone()), &stopped),
-        Verdict::Keep,
-        "the lock is kept until minHold is over"
-    );
+    assert_eq!(judge(&claim(minimum, stopping.clone()), &stopped), Verdict::Keep, "minHold has not passed");
     let over = judge(&claim(json!({"minHold": "30s"}), stopping), &stopped);
     assert!(matches!(over, Verdict::LetExpire(HeldReason::HolderGone, _)));
 }
