@@ -137,11 +137,12 @@ pub const BREAK_BY_ANNOTATION: &str = "redlock-operator.io/break-by";
 /// Value: the fencing token of the hold.
 pub const RELEASE_ANNOTATION: &str = "redlock-operator.io/release";
 
-/// It makes the operator take this lock for the Job, and start the Job when it has it. Needs the chart's value `jobs.enabled`.
+/// It makes the operator take this lock for the Job, and start the Job when it has it. An empty value only lets claims with `claim.jobName` do so.
+/// Needs the chart's value `jobs.enabled`.
 ///
 /// On: a Job that is created with `suspend: true`; of a CronJob, its `jobTemplate`.
 ///
-/// Value: the key. `{job}` in it stands for the name of the Job.
+/// Value: the key, or nothing. `{job}` in it stands for the name of the Job.
 pub const JOB_LOCK_ANNOTATION: &str = "redlock-operator.io/lock";
 /// The `ttl` of the Job's claim.
 ///

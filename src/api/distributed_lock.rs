@@ -221,9 +221,9 @@ pub struct Claim {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub container: Option<String>,
-    /// A Job in the namespace of the lock that was created with `suspend: true`. The operator starts the Job when it has the lock, and
-    /// suspends the Job before the lock ends. When the Job has finished and its pods have ended, the lock is released. Needs the chart's
-    /// value `jobs.enabled`.
+    /// A Job in the namespace of the lock that was created with `suspend: true`, and with the annotation `redlock-operator.io/lock`. The
+    /// operator starts the Job when it has the lock, and suspends the Job before the lock ends. When the Job has finished and its pods have
+    /// ended, the lock is released. Needs the chart's value `jobs.enabled`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub job_name: Option<String>,

@@ -7,11 +7,10 @@ use kube::runtime::events::EventType;
 
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
 use crate::api::{
-    Claim, DistributedLock, DistributedLockSpec, GoDuration, JOB_LOCK_ANNOTATION, JOB_MAX_HOLD_ANNOTATION,
-    JOB_MIN_HOLD_ANNOTATION, JOB_ON_WAIT_TIMEOUT_ANNOTATION, JOB_QUORUM_ANNOTATION, JOB_TTL_ANNOTATION,
-    JOB_WAIT_TIMEOUT_ANNOTATION, QuorumRef,
+    Claim, DistributedLock, DistributedLockSpec, GoDuration, JOB_MAX_HOLD_ANNOTATION, JOB_MIN_HOLD_ANNOTATION,
+    JOB_ON_WAIT_TIMEOUT_ANNOTATION, JOB_QUORUM_ANNOTATION, JOB_TTL_ANNOTATION, JOB_WAIT_TIMEOUT_ANNOTATION, QuorumRef,
 };
-use crate::lock::model::job::{UnfitJob, is_finished, is_suspended, may_be_started, template_token};
+use crate::lock::model::job::{UnfitJob, asked_lock, is_finished, is_suspended, may_be_started, template_token};
 
 /// In a key it stands for the name of the Job.
 const JOB_PLACEHOLDER: &str = "{job}";
@@ -116,7 +115,7 @@ impl JobEvent {
 /// Decides. `claim` is the lock with the name of the Job's claim, if there is one.
 #[must_use]
 pub fn decide(job: &Job, claim: Option<&DistributedLock>) -> Step {
-    let asks = job.annotations().contains_key(JOB_LOCK_ANNOTATION);
+    let asks = asked_lock(job).is_some_and(|key| !key.is_empty());
     if !asks || job.metadata.deletion_timestamp.is_some() || is_finished(job) {
         return Step::Nothing;
     }
@@ -190,7 +189,7 @@ fn claim_of(job: &Job) -> Result<DistributedLock, JobEvent> {
         let why = format!("{value:?} is neither Delete nor Suspend");
         return Err(JobEvent::Invalid { annotation: JOB_ON_WAIT_TIMEOUT_ANNOTATION, why });
     }
-    let key = text(JOB_LOCK_ANNOTATION).unwrap_or_default().replace(JOB_PLACEHOLDER, &job.name_any());
+    let key = asked_lock(job).unwrap_or_default().replace(JOB_PLACEHOLDER, &job.name_any());
     let claim = Claim { job_name: Some(job.name_any()), job_uid: job.uid(), ..Claim::default() };
     let spec = DistributedLockSpec {
         key: Some(key),

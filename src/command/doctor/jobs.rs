@@ -4,10 +4,10 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
 use super::checks::{Finding, State};
-use crate::api::{JOB_LOCK_ANNOTATION, MilliTime};
+use crate::api::MilliTime;
 use crate::command::seen::SeenLock;
 use crate::command::words::{and, between, count};
-use crate::lock::model::job::{is_finished, is_suspended};
+use crate::lock::model::job::{asked_lock, is_finished, is_suspended};
 
 /// An operator has created the claim of a Job after so many milliseconds.
 const HEARD: i64 = 30_000;
@@ -16,7 +16,7 @@ const NAMED: usize = 5;
 
 /// What is the matter with the Jobs that ask for a lock. `None`: there are none.
 pub(super) fn jobs(jobs: &[Job], locks: &[SeenLock], now: MilliTime) -> Option<Finding> {
-    let asks = |job: &&Job| job.annotations().contains_key(JOB_LOCK_ANNOTATION) && !is_finished(job);
+    let asks = |job: &&Job| asked_lock(job).is_some_and(|key| !key.is_empty()) && !is_finished(job);
     let asking: Vec<_> = jobs.iter().filter(asks).collect();
     if asking.is_empty() {
         return None;
@@ -48,6 +48,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::JOB_LOCK_ANNOTATION;
 
     fn job(name: &str, annotations: Value) -> Job {
         serde_json::from_value(json!({
@@ -62,7 +63,7 @@ mod tests {
         let at = |time: &str| serde_json::from_value::<MilliTime>(json!(time)).unwrap();
         let (now, soon) = (at("2026-01-01T00:01:00.000Z"), at("2026-01-01T00:00:10.000Z"));
         let asks = json!({JOB_LOCK_ANNOTATION: "k"});
-        let all = [job("a", asks.clone()), job("b", asks), job("other", json!({}))];
+        let all = [job("a", asks.clone()), job("b", asks), job("other", json!({JOB_LOCK_ANNOTATION: ""}))];
         let claim: SeenLock = serde_json::from_value(json!({"metadata": {"name": "a-a", "namespace": "shop"},
             "spec": {"claim": {"jobName": "a", "jobUID": "a"}}}))
         .unwrap();

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::JOB_LOCK_ANNOTATION;
 
 fn job(annotations: Value, suspend: bool) -> Job {
     serde_json::from_value(json!({
@@ -64,6 +65,7 @@ fn a_suspended_job_gets_the_claim_that_its_annotations_ask_for() {
 #[test]
 fn a_job_without_the_annotation_or_that_has_finished_is_left_alone() {
     assert_eq!(decide(&job(json!({}), true), None), Step::Nothing);
+    assert_eq!(decide(&job(json!({JOB_LOCK_ANNOTATION: ""}), true), None), Step::Nothing, "a person creates its claim");
     let mut finished = annotated(&[]);
     finished.status = serde_json::from_value(json!({"conditions": [{"type": "Complete", "status": "True"}]})).unwrap();
     assert_eq!(decide(&finished, None), Step::Nothing);

@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use super::instance::Instance;
 use super::queue::age;
 use crate::api::conditions::{LockCondition, is_true};
-use crate::api::{DistributedLock, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION};
+use crate::api::{DistributedLock, JOB_LOCK_ANNOTATION, JOB_STOPPING_ANNOTATION, JOB_TOKEN_ANNOTATION};
 
 /// The grace period of pods that name none.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
@@ -111,6 +111,9 @@ pub enum UnfitJob {
     OtherJob { job: String },
     /// Job {job} is being deleted
     Deleted { job: String },
+    /// Job {job} has no annotation redlock-operator.io/lock, so no claim starts it. Set this annotation on the Job, with an
+    /// empty value where you create the claim yourself
+    NotAsked { job: String },
     /// Job {job} has finished
     Finished { job: String },
     /// Controller {by} manages Job {job} (spec.managedBy), so the operator does not start it
@@ -130,6 +133,14 @@ pub enum UnfitJob {
     OtherClaim { job: String, claim: String },
     /// Pods of Job {job} still run. The lock can be granted when they have ended
     PodsRun { job: String },
+}
+
+/// The lock that this Job asks for by its annotation. An empty text: the claim that a person has created for it.
+///
+/// Without the annotation no claim starts or suspends it, so a right to create claims is no right on all Jobs.
+#[must_use]
+pub fn asked_lock(job: &Job) -> Option<&str> {
+    job.annotations().get(JOB_LOCK_ANNOTATION).map(|key| key.trim())
 }
 
 /// Whether the operator may start this Job at all. `name`: for messages.
@@ -161,6 +172,9 @@ pub fn fit(job: Option<&Job>, name: &str, uid: Option<&str>, running: bool) -> R
     }
     if is_finished(job) {
         return Err(UnfitJob::Finished { job: job_name() });
+    }
+    if asked_lock(job).is_none() {
+        return Err(UnfitJob::NotAsked { job: job_name() });
     }
     may_be_started(job, name)?;
     if !is_suspended(job) {

@@ -153,7 +153,7 @@ pub(crate) async fn jobs_on_one_key_run_one_after_the_other(bench: Bench) -> any
 }
 
 pub(crate) async fn a_claim_that_names_a_job_starts_it(bench: Bench) -> anyhow::Result<()> {
-    let job = create(&bench, job(&bench, "by-hand", &[], "sleep 2")).await?;
+    let job = create(&bench, job(&bench, "by-hand", &[("lock", "")], "sleep 2")).await?;
     let lock = Lock::create(
         &bench,
         json!({"metadata": {"name": "mine"},
@@ -345,7 +345,8 @@ fn as_operator(bench: &Bench) -> anyhow::Result<Client> {
 }
 
 pub(crate) async fn the_operator_may_change_nothing_else_of_jobs(bench: Bench) -> anyhow::Result<()> {
-    bench.create::<Job>(job(&bench, "theirs", &[("ttl", "4s")], "true")).await?;
+    bench.create::<Job>(job(&bench, "theirs", &[("lock", ""), ("ttl", "4s")], "true")).await?;
+    bench.create::<Job>(job(&bench, "of-others", &[("ttl", "4s")], "true")).await?;
     let mut asks = job(&bench, "asks", &[("lock", "none"), ("on-wait-timeout", "Delete")], "true");
     asks["spec"]["suspend"] = json!(false);
     asks["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": "batch"});
@@ -378,6 +379,13 @@ pub(crate) async fn the_operator_may_change_nothing_else_of_jobs(bench: Bench) -
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(!output.status.success() && said.contains("may delete no Jobs"), "{name}: {said}");
     }
+    let start = r#"{"spec":{"suspend":false}}"#;
+    let output = bench
+        .cluster
+        .kubectl_output(&[&own[..], &["patch", "job", "of-others", "--type=merge", "-p", start]].concat(), "")
+        .await?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success() && said.contains("have the annotation"), "{said}");
     let claim = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock", "metadata": {"name": "x"},
         "spec": {"key": "x", "claim": {"identity": "x"}}});
     let output = bench.cluster.kubectl_output(&[&own[..], &["create", "-f", "-"]].concat(), &claim.to_string()).await?;

@@ -51,7 +51,9 @@ impl World {
             ));
         }
         for job in self.api.server.objects(Kind::Job) {
-            let asks = job.annotation(JOB_LOCK_ANNOTATION).is_some() && !has_finished(job) && !job.is_deleting();
+            let asks = job.annotation(JOB_LOCK_ANNOTATION).is_some_and(|key| !key.is_empty())
+                && !has_finished(job)
+                && !job.is_deleting();
             let has_claim = locks.iter().any(|lock| lock.value["spec"]["claim"]["jobUID"] == job.uid());
             if asks && job.value["spec"]["suspend"] == json!(true) && !has_claim {
                 wrong.push(format!("Job {} asks for a lock and has no claim", job.name()));

@@ -4,11 +4,14 @@ use super::*;
 
 /// A Job that holds the lock with token 7. `status` has its conditions that are true.
 fn job(suspend: bool, template: Option<&str>, stopping: Option<&str>, conditions: &[&str]) -> Job {
-    let annotations = |value: Option<&str>, name: &str| value.map(|value| json!({name: value}));
+    let mut metadata = json!({JOB_LOCK_ANNOTATION: ""});
+    if let Some(token) = stopping {
+        metadata[JOB_STOPPING_ANNOTATION] = json!(token);
+    }
     let conditions: Vec<_> = conditions.iter().map(|name| json!({"type": name, "status": "True"})).collect();
     serde_json::from_value(json!({
-        "metadata": {"name": "j", "uid": "u", "annotations": annotations(stopping, JOB_STOPPING_ANNOTATION)},
-        "spec": {"suspend": suspend, "template": {"metadata": {"annotations": annotations(template, JOB_TOKEN_ANNOTATION)},
+        "metadata": {"name": "j", "uid": "u", "annotations": metadata},
+        "spec": {"suspend": suspend, "template": {"metadata": {"annotations": template.map(|token| json!({JOB_TOKEN_ANNOTATION: token}))},
             "spec": {"containers": [], "terminationGracePeriodSeconds": 5}}},
         "status": {"conditions": conditions, "succeeded": 1, "failed": 1}
     }))
@@ -85,6 +88,8 @@ fn only_a_job_that_rests_and_that_no_other_controller_manages_is_started() {
     let said = |job: Job| check(&job).unwrap_err().to_string();
     assert!(said(job(false, None, None, &[])).contains("suspend: true"));
     assert!(said(job(true, None, None, &[])).contains("not confirmed"));
+    let of_others = with(rests(), json!({"metadata": {"annotations": {}}}));
+    assert!(said(of_others).contains("no annotation redlock-operator.io/lock"));
     assert!(said(with(rests(), json!({"status": {"active": 1}}))).contains("not confirmed"));
     assert!(said(job(true, None, None, &["Suspended", "Failed"])).contains("has finished"));
     assert!(said(with(rests(), json!({"spec": {"managedBy": "kueue.x-k8s.io/multikueue"}}))).contains("managedBy"));

@@ -29,6 +29,8 @@ impl People {
             let annotations = job["metadata"]["annotations"].to_string();
             return Some(format!("{} {annotations}", hands.create(Kind::Job, &namespace, job).0));
         }
+        // Its owner lets a claim of another person start it.
+        job["metadata"]["annotations"] = json!({JOB_LOCK_ANNOTATION: ""});
         let mut holder = json!({"jobName": name});
         if hands.chance.percent(25) {
             // The claim is there before its Job.
