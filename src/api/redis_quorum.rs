@@ -211,7 +211,7 @@ pub enum TlsMode {
     Managed,
 }
 
-/// A Secret in the same namespace.
+/// A Secret in the same namespace, with the label `redlock-operator.io/quorum: <name of the RedisQuorum>`.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SecretRef {
     /// Name of the Secret.
@@ -235,7 +235,8 @@ pub struct ExternalMember {
     )]
     pub address: String,
     /// Secret with `username` and `password` of a Redis user, which needs the rights that docs/external.md lists.
-    /// Default: no password is sent.
+    /// The Secret must
+    /// have the label `redlock-operator.io/quorum: <name of the RedisQuorum>`. Default: no password is sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
     /// Set it, for example to `{}`, to speak TLS to this member. Default: plain TCP.

@@ -18,7 +18,8 @@ use crate::{
 /// From nothing to Ready, on top of maxTTL.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// The Secret with the user, and its keys.
-const SECRET: &str = "masters";
+/// A quorum of the name `q` has the Secret `masters-q`.
+const SECRET: &str = "masters-";
 const USER: &str = "redlock";
 
 /// Masters, and the network namespace that they are in.
@@ -181,15 +182,15 @@ impl Masters {
         Ok(at)
     }
 
-    /// A master as an external member of this name.
+    /// A master as an external member of this name, of a quorum `q`.
     pub(crate) fn member(&self, name: &str, index: usize) -> Value {
-        json!({"name": name, "address": self.address(index), "secretRef": {"name": SECRET}})
+        json!({"name": name, "address": self.address(index), "secretRef": {"name": format!("{SECRET}q")}})
     }
 
     /// A manifest of a quorum of so many own members, and these external ones.
     pub(crate) fn manifest(&self, name: &str, members: usize, addresses: &[String], max_ttl: Duration) -> Value {
         let external = addresses.iter().enumerate().map(|(index, address)| {
-            json!({"name": format!("vm-{index}"), "address": address, "secretRef": {"name": SECRET}})
+            json!({"name": format!("vm-{index}"), "address": address, "secretRef": {"name": format!("{SECRET}{name}")}})
         });
         json!({
             "metadata": {"name": name},
@@ -206,11 +207,13 @@ impl Masters {
 
     /// Creates the Secret with the user and the quorum, in the namespace of `bench`, and does not wait.
     pub(crate) async fn create(&self, bench: &Bench, manifest: Value) -> anyhow::Result<Quorum> {
+        let quorum = manifest["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let name = format!("{SECRET}{quorum}");
         let secret = json!({
-            "metadata": {"name": SECRET},
+            "metadata": {"name": name, "labels": {"redlock-operator.io/quorum": quorum}},
             "stringData": {"username": USER, "password": self.password},
         });
-        let exists = bench.api::<k8s_openapi::api::core::v1::Secret>().get_opt(SECRET).await?.is_some();
+        let exists = bench.api::<k8s_openapi::api::core::v1::Secret>().get_opt(&name).await?.is_some();
         if !exists {
             bench.create::<k8s_openapi::api::core::v1::Secret>(secret).await?;
         }

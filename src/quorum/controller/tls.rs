@@ -23,7 +23,7 @@ use crate::quorum::model::problems::Problem;
 use crate::quorum::model::status::Obstacle;
 use crate::quorum::model::tls::authority::{Authority, Pair, advance};
 use crate::quorum::model::tls::{
-    AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY, issue, read, union,
+    AUTHORITIES_KEY, CERTIFICATE_KEY, Certificate, Data, PRIVATE_KEY_KEY, Unfit, is_lent, issue, read, union,
 };
 use crate::quorum::session::{ActError, MemberLink, QuorumSession, authorities_of};
 use crate::runtime::requests::{is_ours, put};
@@ -118,7 +118,11 @@ async fn given(cluster: &Cluster<'_>, plan: &Plan, tls: &TlsPlan) -> Result<Foun
         let names = names.join(", ");
         return Ok(Err(Blocked::NoCertificate { name: name.clone(), names }.to_string()));
     };
-    let certificate = read(&secret.data.unwrap_or_default(), &names, cluster.api_now().0 / 1000);
+    let certificate = if is_lent(&secret, &plan.name) {
+        read(&secret.data.unwrap_or_default(), &names, cluster.api_now().0 / 1000)
+    } else {
+        Err(Unfit::NotLent { quorum: plan.name.clone() })
+    };
     Ok(certificate.map_err(|unfit| Blocked::UnfitCertificate { name: name.clone(), unfit }.to_string()))
 }
 

@@ -25,7 +25,8 @@ pub enum Blocked {
     NoPasswords { names: String, secret: String },
     /// Client {client} used most of the {strain} of {member}, so the operator refuses it there for a minute
     ShutOut { client: String, strain: String, member: String },
-    /// Secret {name}, which spec.tls.secretRef names, does not exist. Create it with tls.crt, tls.key and ca.crt, for the names {names}
+    /// Secret {name}, which spec.tls.secretRef names, does not exist. Create it with tls.crt, tls.key and ca.crt, for the names {names}, and
+    /// with the label redlock-operator.io/quorum
     NoCertificate { name: String, names: String },
     /// Secret {name}, which spec.tls.secretRef names, cannot be used: {unfit}
     UnfitCertificate { name: String, unfit: Unfit },

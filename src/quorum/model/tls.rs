@@ -8,10 +8,13 @@ mod report;
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
+use crate::api::QUORUM_LABEL;
 use crate::redis_member::{Authorities, Fingerprint, TlsError};
 
 pub use report::{Served, report};
@@ -72,6 +75,12 @@ pub enum Unfit {
     /// A key of the Secret is missing or empty.
     #[error("it has no {0}: set tls.crt, tls.key and ca.crt, all in PEM, as cert-manager does")]
     Missing(&'static str),
+    /// Its owner does not let this quorum use it.
+    #[error("it has no label {label}: {quorum}: set the label on the Secret", label = QUORUM_LABEL)]
+    NotLent {
+        /// The name of the quorum.
+        quorum: String,
+    },
     /// Something else stands there.
     #[error("its {0} is not in PEM, or not of a known kind")]
     Unreadable(&'static str),
@@ -119,6 +128,12 @@ pub fn read(data: &Data, names: &[String], now: i64) -> Result<Certificate, Unfi
     // Nothing but certificates: this is given to others.
     let authorities = union(&String::from_utf8_lossy(authorities), "");
     Ok(Certificate { fingerprint, authorities, span })
+}
+
+/// Whether the owner of a Secret lets this quorum use it, by its label.
+#[must_use]
+pub fn is_lent(secret: &Secret, quorum: &str) -> bool {
+    secret.labels().get(QUORUM_LABEL).is_some_and(|name| name == quorum)
 }
 
 /// All certificates of two texts in PEM, each once.

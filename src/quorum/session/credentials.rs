@@ -6,15 +6,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret as SecretObject;
-use kube::Api;
+use kube::{Api, ResourceExt};
 use tokio::time::timeout;
 
 use super::QuorumSession;
 use super::auth_reader::secrets;
 use super::link::Credentials;
-use crate::api::RedisQuorum;
+use crate::api::{QUORUM_LABEL, RedisQuorum};
 use crate::quorum::model::plan::{ExternalPlan, ExternalTlsPlan, MemberPlan, known_members};
-use crate::quorum::model::tls::AUTHORITIES_KEY;
+use crate::quorum::model::tls::{AUTHORITIES_KEY, is_lent};
 use crate::redis_member::{Authorities, Secret, TlsClient};
 use crate::runtime::api_time::ApiTime;
 use crate::runtime::requests::{SHORT_TIMEOUT, within};
@@ -27,11 +27,13 @@ pub(super) async fn follow(session: Weak<QuorumSession>) {
     let of = |session: Arc<QuorumSession>| (secrets(&session), session.watch(), session.context.api_time.clone());
     let Some((api, mut quorums, api_time)) = session.upgrade().map(of) else { return };
     loop {
-        let Some(members) = session.upgrade().map(|session| externals(&session.quorum())) else { return };
+        let of = |session: Arc<QuorumSession>| (session.quorum().name_any(), externals(&session.quorum()));
+        let Some((quorum, members)) = session.upgrade().map(of) else { return };
+        let secrets = Secrets { api: &api, quorum: &quorum };
         let (mut found, mut missing) = (BTreeMap::new(), BTreeMap::new());
         for member in &members {
             let Some(external) = &member.external else { continue };
-            match read(&api, external, &api_time).await {
+            match read(&secrets, external, &api_time).await {
                 Ok(credentials) => drop(found.insert(member.name.clone(), credentials)),
                 Err(trouble) => drop(missing.insert(member.name.clone(), trouble)),
             }
@@ -52,14 +54,16 @@ fn externals(quorum: &RedisQuorum) -> Vec<MemberPlan> {
     known_members(quorum).into_iter().filter(MemberPlan::is_external).collect()
 }
 
-async fn read(
-    api: &Api<SecretObject>,
-    external: &ExternalPlan,
-    api_time: &Arc<ApiTime>,
-) -> Result<Credentials, String> {
+/// The Secrets in the namespace of a quorum.
+struct Secrets<'a> {
+    api: &'a Api<SecretObject>,
+    quorum: &'a str,
+}
+
+async fn read(secrets: &Secrets<'_>, external: &ExternalPlan, api_time: &Arc<ApiTime>) -> Result<Credentials, String> {
     let user = match &external.secret {
         None => (String::new(), Secret::new("")),
-        Some(name) => user(&get(api, name).await?)
+        Some(name) => user(&secrets.get(name).await?)
             .ok_or_else(|| format!("Secret {name} has no username and password: set both, and not empty"))?,
     };
     let tls = match &external.tls {
@@ -67,7 +71,7 @@ async fn read(
         Some(plan) => {
             let given = match &plan.secret {
                 None => None,
-                Some(name) => Some((name.as_str(), get(api, name).await?)),
+                Some(name) => Some((name.as_str(), secrets.get(name).await?)),
             };
             Some(tls(plan, given, api_time.clone())?)
         }
@@ -75,12 +79,23 @@ async fn read(
     Ok(Credentials { username: user.0, password: user.1, tls })
 }
 
-async fn get(api: &Api<SecretObject>, name: &str) -> Result<SecretObject, String> {
-    match within(SHORT_TIMEOUT, api.get_opt(name)).await {
-        Ok(Some(secret)) => Ok(secret),
-        Ok(None) => Err(format!("there is no Secret {name} in this namespace: create it")),
-        Err(_) => Err(format!("Secret {name} could not be read from the API server")),
+impl Secrets<'_> {
+    async fn get(&self, name: &str) -> Result<SecretObject, String> {
+        match within(SHORT_TIMEOUT, self.api.get_opt(name)).await {
+            Ok(Some(secret)) => lent(secret, self.quorum),
+            Ok(None) => Err(format!("there is no Secret {name} in this namespace: create it")),
+            Err(_) => Err(format!("Secret {name} could not be read from the API server")),
+        }
     }
+}
+
+/// The Secret, if its owner lets this quorum use it. Otherwise the writer of a quorum could have any Secret sent to any address.
+fn lent(secret: SecretObject, quorum: &str) -> Result<SecretObject, String> {
+    if is_lent(&secret, quorum) {
+        return Ok(secret);
+    }
+    let name = secret.name_any();
+    Err(format!("Secret {name} is not for this RedisQuorum: set the label {QUORUM_LABEL}: {quorum} on the Secret"))
 }
 
 fn user(secret: &SecretObject) -> Option<(String, Secret)> {
@@ -122,6 +137,16 @@ mod tests {
         assert!(!format!("{found:?}").contains("\"s\""));
         for data in [json!({}), json!({"username": "cmVkbG9jaw=="}), json!({"username": "", "password": "cw=="})] {
             assert_eq!(read(data.clone()), None, "{data}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_used_only_by_the_quorum_that_its_label_names() {
+        let secret = |labels| serde_json::from_value(json!({"metadata": {"name": "s", "labels": labels}})).unwrap();
+        assert!(lent(secret(json!({QUORUM_LABEL: "main"})), "main").is_ok());
+        for labels in [json!({}), json!({QUORUM_LABEL: "other"}), json!({QUORUM_LABEL: ""})] {
+            let why = lent(secret(labels), "main").unwrap_err();
+            assert!(why.contains("set the label redlock-operator.io/quorum: main"), "{why}");
         }
     }
 

@@ -311,8 +311,12 @@ pub(crate) async fn masters_are_spoken_to_by_tls_with_authority_and_name_checked
     let now = bench.wall().0 / 1_000;
     let (authority, other) = (issue::authority("masters", now)?, issue::authority("other", now)?);
     let masters = Masters::start_tls(&bench, 3, &authority).await?;
-    for (name, authority) in [("ca", &authority), ("other-ca", &other)] {
-        let secret = json!({"metadata": {"name": name}, "stringData": {"ca.crt": authority.certificate}});
+    for (name, quorum, authority) in
+        [("ca", "q", &authority), ("other-ca", "by-another", &other), ("same-ca", "another-name", &authority)]
+    {
+        let labels = json!({"redlock-operator.io/quorum": quorum});
+        let secret =
+            json!({"metadata": {"name": name, "labels": labels}, "stringData": {"ca.crt": authority.certificate}});
         bench.create::<Secret>(secret).await?;
     }
     let manifest = |name, tls: Value| {
@@ -326,14 +330,17 @@ pub(crate) async fn masters_are_spoken_to_by_tls_with_authority_and_name_checked
     let lock = held_lock(&bench, TTL).await?;
     for (name, tls) in [
         ("by-another", json!({"secretRef": {"name": "other-ca"}})),
-        ("another-name", json!({"secretRef": {"name": "ca"}, "serverName": "other.example"})),
+        ("another-name", json!({"secretRef": {"name": "same-ca"}, "serverName": "other.example"})),
+        ("of-others", json!({"secretRef": {"name": "ca"}})),
         ("no-secret", json!({"secretRef": {"name": "missing"}})),
     ] {
         let quorum = masters.create(&bench, manifest(name, tls)).await?;
         let is_told = |member: &MemberStatus| {
             let told = member.message.as_deref().unwrap_or_default();
             member.state == MemberState::Starting
-                && (told.contains("certificate") || told.contains("no Secret missing"))
+                && ["certificate", "no Secret missing", "is not for this RedisQuorum"]
+                    .iter()
+                    .any(|why| told.contains(why))
         };
         member_until(&quorum, 0, "vm-0", "is not trusted", is_told).await?;
         let runs =

@@ -93,7 +93,7 @@ pub(crate) async fn a_managed_certificate_is_checked_by_name_and_plain_tcp_is_re
 
 /// A Secret in cert-manager's layout.
 fn secret(certificate: &Pair, authority: &Pair) -> Value {
-    json!({"metadata": {"name": "cert"}, "stringData": {
+    json!({"metadata": {"name": "cert", "labels": {"redlock-operator.io/quorum": "q"}}, "stringData": {
         "tls.crt": certificate.certificate, "tls.key": certificate.key, "ca.crt": authority.certificate,
     }})
 }
