@@ -49,7 +49,7 @@ kinds() {
   local sample
   for sample in "$ROOT"/manifests/samples/*.yaml; do taken "sample ${sample##*/}" --namespace shop <"$sample"; done
   quorum '{"pod": {"labels": {"team": "a"}, "annotations": {"sidecar.istio.io/inject": "false"}, "securityContext": {},
-    "serviceAccountName": "redis", "runtimeClassName": "sandbox", "extraContainers": [{"name": "agent", "image": "agent:1",
+    "runtimeClassName": "sandbox", "extraContainers": [{"name": "agent", "image": "agent:1",
     "env": {"A": "b"}, "ports": {"metrics": 9121}, "resources": {"limits": {"memory": "16Mi"}}}]}}' | taken "settings of pods"
   quorum '{"members": 2}' | refused "set 1, 3, 5, 7 or 9 in total"
   quorum '{"maxTTL": "2h"}' | refused "set a maxTTL from 1s to 1h"
@@ -85,12 +85,23 @@ policies() {
   k apply --server-side --validate=strict -f "$WORK/default.yaml" >/dev/null
   local members=$ROOT/tests/chart/members.yaml as=(--as "$OPERATOR")
   wait_until 60 "the policies" policies_work || die "the policies are not in force"
-  taken "what the operator makes of a quorum" "${as[@]}" <"$members"
-  # wrong_members OLD NEW: the same, but for the first place with this text.
+  # wrong_members OLD NEW: what the operator makes of a quorum, but for the first place with this text.
   wrong_members() {
     grep -q "$1" "$members" || die "$members has no $1"
     sed "0,/$1/s//$2/" "$members"
   }
+  refused "no params found" "${as[@]}" <"$members"
+  quorum '{"pod": {"priorityClassName": "members"}}' | sed 's/"name": "q"/"name": "full"/' | k create -f - >/dev/null
+  quorum '{"members": 1}' | sed 's/"name": "q"/"name": "plain"/' | k create -f - >/dev/null
+  wait_until 60 "the quorums among the policies" sees_quorums "${as[@]}" || die "the policies do not see quorums"
+  taken "what the operator makes of a quorum" "${as[@]}" <"$members"
+  wrong_members 'namespace: shop' 'namespace: redis' | refused "no params found" "${as[@]}"
+  wrong_members 'automountServiceAccountToken: false' 'serviceAccountName: other' |
+    refused "members have no service account but default" "${as[@]}"
+  wrong_members 'priorityClassName: members' 'priorityClassName: system-node-critical' |
+    refused "members have the priority class" "${as[@]}"
+  wrong_members '    redlock-operator.io\/quorum: full' '    argocd.argoproj.io\/secret-type: cluster\n    redlock-operator.io\/quorum: full' |
+    refused "labels or annotations of others" "${as[@]}"
   wrong_members 'automountServiceAccountToken: false' 'automountServiceAccountToken: true' |
     refused "members get no service account token" "${as[@]}"
   wrong_members 'allowPrivilegeEscalation: false' 'allowPrivilegeEscalation: true' | refused "Pod Security restricted" "${as[@]}"
@@ -101,6 +112,7 @@ policies() {
   wrong_members 'kind: RedisQuorum' 'kind: ConfigMap' | refused "no objects but those of a RedisQuorum" "${as[@]}"
   quorum '{}' | refused "the operator may create nothing but the default quorum" "${as[@]}"
 }
+sees_quorums() { k create --dry-run=server "$@" -f - <"$ROOT/tests/chart/members.yaml" >"$WORK/out" 2>&1; }
 policies_work() {
   quorum '{}' | k create --dry-run=server --as "$OPERATOR" -f - >"$WORK/out" 2>&1 && return 1
   grep -q "may create nothing but the default quorum" "$WORK/out"

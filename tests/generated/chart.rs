@@ -363,7 +363,7 @@ fn the_test_of_the_release_leaves_nothing_behind() {
 fn members() -> Vec<Value> {
     let agent = json!({"name": "agent", "image": "registry.example.com/agent:1", "env": {"LEVEL": "info"}, "ports": {"metrics": 9121},
         "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "16Mi"}}});
-    let pod = json!({"labels": {"team": "platform"}, "annotations": {"sidecar.istio.io/inject": "false"}, "serviceAccountName": "redis",
+    let pod = json!({"labels": {"team": "platform"}, "annotations": {"sidecar.istio.io/inject": "false"}, "priorityClassName": "members",
         "runtimeClassName": "sandbox", "securityContext": {"runAsUser": 1_000_680_000, "fsGroup": 1_000_680_000}, "extraContainers": [agent]});
     let client = json!([{"name": "billing", "namespace": "shop", "keyPrefix": "shop/"}]);
     let specs = [json!({"pod": pod, "clients": client}), json!({"tls": {"mode": "Disabled"}, "members": 1})];

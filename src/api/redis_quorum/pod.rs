@@ -49,10 +49,6 @@ pub struct MemberPod {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub runtime_class_name: Option<String>,
-    /// Service account of the pods, for platforms where it decides what a pod may do. Its token is not mounted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
-    pub service_account_name: Option<String>,
     /// User and groups of the pods. Default: 999, the user `redis` of the official images. With `{}` no user is set,
     /// and the platform must choose one, as OpenShift does.
     #[serde(skip_serializing_if = "Option::is_none")]

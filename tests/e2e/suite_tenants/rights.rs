@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
+use redlock_operator::api::RedisQuorum;
 use serde_json::{Value, json};
 
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim},
-    operators,
+    operators, poll,
 };
 
 const TABLE: &str = "| who | where | what | verbs | why |";
@@ -106,6 +107,8 @@ fn forbidden() -> Vec<(Value, &'static str)> {
     let selector = json!({"redlock-operator.io/member": "q-0"});
     let mut of_others = like_ours("q-auth");
     of_others["labels"] = json!({});
+    let mut of_a_tool = like_ours("q-cluster");
+    of_a_tool["labels"]["argocd.argoproj.io/secret-type"] = json!("cluster");
     let mut of_another_owner = like_ours("q-auth");
     of_another_owner["ownerReferences"][0]["name"] = json!("another");
     vec![
@@ -115,6 +118,7 @@ fn forbidden() -> Vec<(Value, &'static str)> {
         (secret(like_ours("other"), "Opaque"), "named after it"),
         (secret(like_ours("quota-of-others"), "Opaque"), "named after it"),
         (secret(of_another_owner, "Opaque"), "named after it"),
+        (secret(of_a_tool, "Opaque"), "labels or annotations of others"),
         (
             service(json!({"type": "ExternalName", "externalName": "example.com", "selector": selector})),
             "external names",
@@ -124,7 +128,9 @@ fn forbidden() -> Vec<(Value, &'static str)> {
             "external names",
         ),
         (service(json!({"ports": [{"port": 1}], "selector": {"app": "shop"}})), "those of members"),
-        (stateful_set(|pod| pod["automountServiceAccountToken"] = json!(true)), "no service account"),
+        (stateful_set(|pod| pod["automountServiceAccountToken"] = json!(true)), "no service account token"),
+        (stateful_set(|pod| pod["serviceAccountName"] = json!("builder")), "no service account but default"),
+        (stateful_set(|pod| pod["priorityClassName"] = json!("system-node-critical")), "priority class"),
         (stateful_set(|pod| pod["hostNetwork"] = json!(true)), "of their node"),
         (stateful_set(|pod| pod["volumes"] = json!([{"name": "x", "hostPath": {"path": "/"}}])), "of their node"),
         (stateful_set(|pod| pod["volumes"] = json!([{"name": "x", "projected": {"sources": []}}])), "of their node"),
@@ -150,7 +156,11 @@ fn forbidden() -> Vec<(Value, &'static str)> {
 
 /// kubectl as the operator's account, which must be refused by a policy that says this.
 async fn refused(bench: &Bench, arguments: &[&str], input: &str, word: &str) -> anyhow::Result<()> {
-    let (account, namespace) = (operator(bench), bench.namespace.as_str());
+    refused_in(bench, &bench.namespace, arguments, input, word).await
+}
+
+async fn refused_in(bench: &Bench, namespace: &str, arguments: &[&str], input: &str, word: &str) -> anyhow::Result<()> {
+    let account = operator(bench);
     let arguments = [&["-n", namespace, &account, "--dry-run=server"], arguments].concat();
     let output = bench.cluster.kubectl_output(&arguments, input).await?;
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -162,13 +172,23 @@ async fn refused(bench: &Bench, arguments: &[&str], input: &str, word: &str) -> 
 pub(crate) async fn the_operators_account_writes_nothing_but_what_belongs_to_a_quorum(
     bench: Bench,
 ) -> anyhow::Result<()> {
+    // Where no RedisQuorum is, it writes nothing that looks like a part of one.
+    let fine = stateful_set(|_| ()).to_string();
+    for namespace in ["default", bench.namespace.as_str()] {
+        refused_in(&bench, namespace, &["create", "-f", "-"], &fine, "no params found").await?;
+    }
+    // Without members of its own, so that the objects below are not there.
+    let spec = json!({"members": 0, "external": [{"name": "vm", "address": "192.0.2.1:6379"}]});
+    bench.create::<RedisQuorum>(json!({"metadata": {"name": "q"}, "spec": spec})).await?;
+    let arguments = ["-n", &bench.namespace, &operator(&bench), "--dry-run=server", "create", "-f", "-"];
+    poll::until(SOON, "a StatefulSet of a quorum passes", async || {
+        let output = bench.cluster.kubectl_output(&arguments, &fine).await?;
+        Ok(output.status.success().then_some(()))
+    })
+    .await?;
     for (object, word) in forbidden() {
         refused(&bench, &["create", "-f", "-"], &object.to_string(), word).await?;
     }
-    let fine = stateful_set(|_| ()).to_string();
-    let arguments = ["-n", &bench.namespace, &operator(&bench), "--dry-run=server", "create", "-f", "-"];
-    let output = bench.cluster.kubectl_output(&arguments, &fine).await?;
-    ensure!(output.status.success(), "nothing passes: {}", String::from_utf8_lossy(&output.stderr));
 
     bench.kubectl(&["create", "secret", "generic", "theirs", "--from-literal=a=b"]).await?;
     let patch = json!({"metadata": like_ours("theirs")}).to_string();

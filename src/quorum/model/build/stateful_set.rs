@@ -62,7 +62,6 @@ fn template(plan: &Plan, auth: &Auth, member: &MemberPlan) -> PodTemplateSpec {
             containers: containers.collect(),
             volumes: Some(volumes(plan, auth, member)),
             automount_service_account_token: Some(false),
-            service_account_name: pod.service_account_name.clone(),
             enable_service_links: Some(false),
             // Redis keeps nothing, so there is nothing to wait for.
             termination_grace_period_seconds: Some(5),

@@ -37,15 +37,14 @@ fn the_platform_chooses_the_user_where_the_owner_leaves_it_to_it() {
 fn extra_containers_stand_beside_redis_with_its_restrictions_and_without_its_volumes() {
     let agent = json!({"name": "agent", "image": "agent:1", "command": ["/agent"], "args": ["-v"], "env": {"LEVEL": "info"},
         "ports": {"metrics": 9121}, "resources": {"limits": {"memory": "16Mi"}}});
-    let pod = pod_spec(&first(json!({"pod": {"extraContainers": [agent], "serviceAccountName": "redis",
-        "runtimeClassName": "sandbox"}})));
+    let pod = pod_spec(&first(json!({"pod": {"extraContainers": [agent], "runtimeClassName": "sandbox"}})));
     let [redis, agent] = &pod.containers[..] else { panic!("{:?}", pod.containers) };
     assert_eq!((redis.name.as_str(), agent.name.as_str()), (REDIS_CONTAINER, "agent"));
     assert_eq!(agent.security_context, redis.security_context);
     assert_eq!((&agent.volume_mounts, &agent.env_from), (&None, &None));
     assert_eq!(agent.env.as_ref().unwrap()[0].value.as_deref(), Some("info"));
     assert_eq!(agent.ports.as_ref().unwrap()[0].container_port, 9121);
-    assert_eq!(pod.service_account_name.as_deref(), Some("redis"));
+    assert_eq!(pod.service_account_name, None, "the account `default`");
     assert_eq!(
         (pod.runtime_class_name.as_deref(), pod.automount_service_account_token),
         (Some("sandbox"), Some(false))
