@@ -3,23 +3,64 @@
 use crate::client::{self, BuildError, Builder, NotAcquired, Release, Undelivered};
 use crate::redlock::{FencingToken, LockKey};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
+
+/// How long the last handle waits for members that have not answered yet.
+const LONGEST_END: Duration = Duration::from_secs(1);
+const STEP: Duration = Duration::from_millis(1);
 
 /// As [`client::Client`], for callers that may block. Its connections and renewals live on one thread that it starts.
+///
+/// The last of its handles, guards among them, waits until members have answered, at most one second: a guard that is dropped right
+/// before the end of `main` releases its lock. In async code it waits on a thread of its own, which the end of the process cuts off.
 #[derive(Clone, Debug)]
-pub struct Client {
-    // Before the runtime, so that it ends while that runs.
+pub struct Client(Arc<Host>);
+
+/// The client and the runtime that it lives on.
+#[derive(Debug)]
+struct Host {
     client: client::Client,
-    runtime: Arc<Runtime>,
+    /// Until the last handle is dropped.
+    runtime: Option<Runtime>,
+    handle: Handle,
+}
+
+impl Host {
+    fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.handle.block_on(future)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let Some(runtime) = self.runtime.take() else { return };
+        let client = self.client.clone();
+        let end = move || {
+            let mut waited = Duration::ZERO;
+            while client.outstanding() > 0 && waited < LONGEST_END {
+                thread::sleep(STEP);
+                waited += STEP;
+            }
+            // Dropping a runtime waits for it, which is a panic in async code.
+            runtime.shutdown_background();
+        };
+        if Handle::try_current().is_ok() {
+            thread::spawn(end);
+        } else {
+            end();
+        }
+    }
 }
 
 /// As [`client::Guard`].
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
+    // Before the host, whose end waits for the release.
     guard: client::Guard,
-    runtime: Arc<Runtime>,
+    host: Arc<Host>,
 }
 
 /// A client is shared by threads, and a guard moves from one to the other: the compiler confirms it.
@@ -40,9 +81,10 @@ impl Client {
     /// Inside a runtime, like all methods that wait here.
     pub fn connect(builder: Builder) -> Result<Self, BuildError> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = Arc::new(runtime.map_err(|_| BuildError::NoRuntime)?);
+        let runtime = runtime.map_err(|_| BuildError::NoRuntime)?;
         let client = runtime.block_on(builder.connect())?;
-        Ok(Self { client, runtime })
+        let handle = runtime.handle().clone();
+        Ok(Self(Arc::new(Host { client, runtime: Some(runtime), handle })))
     }
 
     /// As [`client::Client::try_acquire`].
@@ -53,8 +95,8 @@ impl Client {
     /// # Panics
     /// Inside a runtime.
     pub fn try_acquire(&self, key: impl Into<LockKey>, ttl: Duration) -> Result<Guard, NotAcquired> {
-        let guard = self.runtime.block_on(self.client.try_acquire(key, ttl))?;
-        Ok(Guard { guard, runtime: Arc::clone(&self.runtime) })
+        let guard = self.0.block_on(self.0.client.try_acquire(key, ttl))?;
+        Ok(Guard { guard, host: Arc::clone(&self.0) })
     }
 
     /// As [`client::Client::acquire`].
@@ -65,8 +107,8 @@ impl Client {
     /// # Panics
     /// Inside a runtime.
     pub fn acquire(&self, key: impl Into<LockKey>, ttl: Duration, wait: Duration) -> Result<Guard, NotAcquired> {
-        let guard = self.runtime.block_on(self.client.acquire(key, ttl, wait))?;
-        Ok(Guard { guard, runtime: Arc::clone(&self.runtime) })
+        let guard = self.0.block_on(self.0.client.acquire(key, ttl, wait))?;
+        Ok(Guard { guard, host: Arc::clone(&self.0) })
     }
 
     /// As [`client::Client::close`].
@@ -77,7 +119,7 @@ impl Client {
     /// # Panics
     /// Inside a runtime.
     pub fn close(&self, longest: Duration) -> Result<(), Undelivered> {
-        self.runtime.block_on(self.client.close(longest))
+        self.0.block_on(self.0.client.close(longest))
     }
 }
 
@@ -105,6 +147,6 @@ impl Guard {
     /// # Panics
     /// Inside a runtime.
     pub fn release(self) -> Release {
-        self.runtime.block_on(self.guard.release())
+        self.host.block_on(self.guard.release())
     }
 }

@@ -3,6 +3,7 @@
 mod admission;
 mod attempts;
 mod builder;
+mod closing;
 mod endpoints;
 mod error;
 mod event;
@@ -27,17 +28,16 @@ use crate::redlock::{Extend, ExtendRequest, FencingToken, Grant, LockKey, LockVa
 use crate::time::{Boottime, Clock};
 use crate::voting::{Listener, RedisMember};
 use builder::Parts;
+use closing::Closing;
 use event::Observer;
 use hints::Hints;
 use keeper::{Hold, Keeper};
-use lines::Lines;
+use lines::{Lines, Turn};
 use members::Members;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -95,7 +95,7 @@ struct Inner {
     longest_ttl: Duration,
     tokens: bool,
     observer: Observer,
-    is_closed: AtomicBool,
+    closing: Closing,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -163,7 +163,7 @@ impl Client {
             longest_ttl: parts.longest_ttl,
             tokens: parts.tokens,
             observer: parts.observer,
-            is_closed: AtomicBool::new(false),
+            closing: Closing::default(),
             tasks,
         }))
     }
@@ -194,8 +194,8 @@ impl Client {
     /// Dropping the future releases what it had taken.
     pub async fn try_acquire(&self, key: impl Into<LockKey>, ttl: Duration) -> Result<Guard, NotAcquired> {
         let (key, value, ttl) = (key.into(), LockValue::random(), whole_millis(ttl));
-        let grant = self.0.attempt(&key, &value, ttl).await?;
-        Ok(self.guard((key, value, ttl), &grant, None))
+        let (grant, _under_way) = self.0.attempt(&key, &value, ttl).await?;
+        self.guard((key, value, ttl), &grant, None)
     }
 
     /// Tries until the lock is held or `wait` has passed. Those who wait for a key with the same client are served in order, and only
@@ -209,16 +209,30 @@ impl Client {
     /// Dropping the future releases what it had taken, and gives up the place in the line.
     pub async fn acquire(&self, key: impl Into<LockKey>, ttl: Duration, wait: Duration) -> Result<Guard, NotAcquired> {
         let (key, ttl, deadline) = (key.into(), whole_millis(ttl), self.0.clock.boottime() + wait);
-        let Ok(turn) = timeout(wait, self.0.lines.wait(&key)).await else {
-            return Err(NotAcquired::HeldByOther { refusals: 0, longest: None });
+        let turn = tokio::select! {
+            biased;
+            () = self.0.closing.closed() => return Err(NotAcquired::Closed),
+            turn = timeout(wait, self.0.lines.wait(&key)) => turn,
         };
-        let (value, grant) = self.0.attempts(&key, ttl, deadline).await?;
-        Ok(self.guard((key, value, ttl), &grant, Some(turn)))
+        let Ok(turn) = turn else { return Err(NotAcquired::HeldByOther { refusals: 0, longest: None }) };
+        let (value, (grant, _under_way)) = self.0.attempts(&key, ttl, deadline).await?;
+        self.guard((key, value, ttl), &grant, Some(turn))
     }
 
-    fn guard(&self, lock: (LockKey, LockValue, Duration), grant: &Grant, turn: Option<OwnedMutexGuard<()>>) -> Guard {
+    /// The attempt is still under way: `close` waits for it.
+    fn guard(
+        &self,
+        lock: (LockKey, LockValue, Duration),
+        grant: &Grant,
+        turn: Option<Turn>,
+    ) -> Result<Guard, NotAcquired> {
         let hold = self.0.keeper.keep(lock, grant, turn);
-        Guard::new(Arc::clone(&self.0), hold)
+        if self.0.closing.is_closed() {
+            // It may have been closed after this attempt began, and before its hold was kept.
+            self.0.end_soon(&hold);
+            return Err(NotAcquired::Closed);
+        }
+        Ok(Guard::new(Arc::clone(&self.0), hold))
     }
 
     /// Tries once, and gives the lock without a guard.
@@ -230,7 +244,11 @@ impl Client {
     /// Dropping the future releases what it had taken.
     pub async fn try_acquire_unguarded(&self, key: impl Into<LockKey>, ttl: Duration) -> Result<Held, NotAcquired> {
         let (key, value, ttl) = (key.into(), LockValue::random(), whole_millis(ttl));
-        let Grant { token, valid_until, .. } = self.0.attempt(&key, &value, ttl).await?;
+        let (Grant { token, valid_until, .. }, _under_way) = self.0.attempt(&key, &value, ttl).await?;
+        if self.0.closing.is_closed() {
+            self.0.redlock.release_unheard(&self.0.members.electorate(), &key, &value);
+            return Err(NotAcquired::Closed);
+        }
         Ok(Held { key, value, token, valid_until })
     }
 
@@ -242,6 +260,7 @@ impl Client {
     /// # Cancel safety
     /// Members may have extended the key; `held` then says less than is so.
     pub async fn extend(&self, held: &mut Held, ttl: Duration) -> Result<(), Lost> {
+        let _under_way = self.0.closing.begin().map_err(|_| Lost)?;
         let Held { key, value, valid_until, .. } = held.clone();
         let request = ExtendRequest { key, value, ttl: whole_millis(ttl).min(self.0.longest_ttl), valid_until };
         match self.0.redlock.extend(&self.0.members.electorate(), vec![request]).await.pop() {
@@ -263,8 +282,13 @@ impl Client {
         self.0.release((&held.key, &held.value), Duration::MAX, || {}).await
     }
 
-    /// Ends the client: nothing is granted any more, guards are told that their locks are lost, and what is on its way to members,
-    /// releases among it, is waited for. Call it before the runtime ends: what is dropped after that reaches nobody.
+    /// Replies of members that have not arrived.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.0.redis.iter().map(|member| member.outstanding()).sum()
+    }
+
+    /// Ends the client: nothing is granted any more, callers that wait get [`NotAcquired::Closed`], guards are told that their locks are
+    /// lost, and what is on its way to members, attempts and releases, is waited for. Call it before the runtime ends: what is dropped after that reaches nobody.
     ///
     /// # Errors
     /// If members have not answered within `longest`; a frozen one is given up after two seconds.
@@ -272,13 +296,13 @@ impl Client {
     /// # Cancel safety
     /// It can be called again.
     pub async fn close(&self, longest: Duration) -> Result<(), Undelivered> {
-        self.0.is_closed.store(true, Ordering::Release);
+        self.0.closing.close();
         for hold in self.0.keeper.take_all() {
             self.0.submit_release(&hold);
         }
-        let left = || self.0.redis.iter().map(|member| member.outstanding()).sum::<usize>();
+        let left = || self.outstanding();
         let delivered = async {
-            while left() > 0 {
+            while left() > 0 || self.0.closing.under_way() > 0 {
                 sleep(LOOK).await;
             }
         };

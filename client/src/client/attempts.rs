@@ -1,12 +1,12 @@
 //! How a client asks for a lock: once, and again until it is held.
 
 use super::Inner;
+use super::closing::UnderWay;
 use super::error::NotAcquired;
 use super::event::Event;
 use super::hints::{Ear, Word};
 use crate::redlock::{Acquire, AcquireRequest, Grant, LockKey, LockValue, jittered};
 use crate::time::Boottime;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -22,7 +22,7 @@ impl Inner {
         key: &LockKey,
         ttl: Duration,
         deadline: Boottime,
-    ) -> Result<(LockValue, Grant), NotAcquired> {
+    ) -> Result<(LockValue, (Grant, UnderWay<'_>)), NotAcquired> {
         let mut pause = FIRST_RETRY;
         let mut ear: Option<Ear> = None;
         if self.hints.yields(key) {
@@ -45,7 +45,11 @@ impl Inner {
                 ear.tell();
             }
             let next = self.next_attempt(&error, pause);
-            let is_woken = self.rest(ear.as_ref(), next, deadline).await;
+            let is_woken = tokio::select! {
+                biased;
+                () = self.closing.closed() => return Err(NotAcquired::Closed),
+                is_woken = self.rest(ear.as_ref(), next, deadline) => is_woken,
+            };
             if !is_woken && self.clock.boottime() >= deadline {
                 return Err(error);
             }
@@ -78,8 +82,13 @@ impl Inner {
     }
 
     /// One attempt, and word of it.
-    pub(super) async fn attempt(&self, key: &LockKey, value: &LockValue, ttl: Duration) -> Result<Grant, NotAcquired> {
-        let began = self.clock.boottime();
+    pub(super) async fn attempt(
+        &self,
+        key: &LockKey,
+        value: &LockValue,
+        ttl: Duration,
+    ) -> Result<(Grant, UnderWay<'_>), NotAcquired> {
+        let (began, under_way) = (self.clock.boottime(), self.closing.begin()?);
         let outcome = self.ask(key, value, ttl).await;
         let took = || self.clock.boottime().since(began);
         match &outcome {
@@ -88,12 +97,12 @@ impl Inner {
             }
             Err(error) => self.observer.tell_with(|| Event::NotAcquired { key, error, took: took() }),
         }
-        outcome
+        outcome.map(|grant| (grant, under_way))
     }
 
     async fn ask(&self, key: &LockKey, value: &LockValue, ttl: Duration) -> Result<Grant, NotAcquired> {
-        if self.is_closed.load(Ordering::Acquire) {
-            return Err(NotAcquired::Closed);
+        if self.redis.iter().any(|member| member.has_ended()) {
+            return Err(NotAcquired::Broken);
         }
         // The members' own keys have a '#'.
         if !key.as_str().starts_with(&self.key_prefix) || key.as_str().contains('#') || key.as_str().is_empty() {

@@ -87,13 +87,16 @@ pub enum NotAcquired {
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
+    /// The task of the connections has panicked: this client never reaches a member again.
+    #[error("the client's connections have ended by a panic: make another client")]
+    Broken,
 }
 
 impl NotAcquired {
     /// Whether the same call may succeed a moment later.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
-        !matches!(self, Self::Key | Self::Ttl { .. } | Self::Closed)
+        !matches!(self, Self::Key | Self::Ttl { .. } | Self::Closed | Self::Broken)
     }
 }
 

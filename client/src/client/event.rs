@@ -3,6 +3,7 @@
 use super::error::NotAcquired;
 use crate::redlock::{FencingToken, LockKey};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,10 +52,12 @@ impl Observer {
         Self(Some(Arc::new(observe)))
     }
 
-    /// Nothing is made of an event that nobody hears of.
+    /// Nothing is made of an event that nobody hears of. A callback that panics ends nothing: it is called by the task of all renewals.
     pub(super) fn tell_with<'a>(&self, event: impl FnOnce() -> Event<'a>) {
-        if let Some(observe) = &self.0 {
-            observe(event());
+        if let Some(observe) = &self.0
+            && catch_unwind(AssertUnwindSafe(|| observe(event()))).is_err()
+        {
+            tracing::error!("the callback of Builder::on_event has panicked");
         }
     }
 }

@@ -136,8 +136,15 @@ impl Hints {
 
     fn forget(&self, now: Instant) {
         let mut keys = self.keys();
-        let used = keys.known.iter_mut().filter_map(|(key, known)| known.is_used(now).then(|| key.clone()));
-        let used: BTreeSet<_> = used.collect();
+        let has_room = keys.known.len() <= KEPT;
+        let mut used = BTreeSet::new();
+        keys.known.retain(|key, known| {
+            let is_used = known.is_used(now);
+            if is_used {
+                used.insert(key.clone());
+            }
+            is_used || has_room
+        });
         drop(keys);
         self.wanted.send_if_modified(|wanted| {
             let has_unused = wanted.iter().any(|key| !used.contains(key));
@@ -252,6 +259,16 @@ mod tests {
         assert!(hints.release(&key, MOMENT, timers_now()).is_some(), "none was announced for long");
         assert!(hints.release(&key, MOMENT, timers_now()).is_none(), "and nobody is known to want it");
         tidy.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_were_waited_for_in_vain_are_not_kept() {
+        let hints = hints();
+        for number in 0..3 * KEPT {
+            drop(hints.listen(&format!("k{number}").into()));
+        }
+        hints.forget(timers_now() + 2 * LINGER);
+        assert!(hints.keys().known.len() <= KEPT);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Holds that are renewed by themselves: one task for all of a client.
 
 use super::event::{Event, Observer};
+use super::lines::Turn;
 use super::members::Members;
 use crate::redlock::{Extend, ExtendRequest, FencingToken, Grant, LockKey, LockValue, Redlock};
 use crate::time::{Boottime, Clock};
@@ -8,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 /// A hold is renewed when so much of its time to live has passed.
@@ -31,7 +32,7 @@ pub(super) struct Hold {
     is_lost: AtomicBool,
     told: Notify,
     /// The turn at this key among those who share the client.
-    turn: Mutex<Option<OwnedMutexGuard<()>>>,
+    turn: Mutex<Option<Turn>>,
 }
 
 impl Hold {
@@ -110,7 +111,7 @@ impl Keeper {
         &self,
         (key, value, ttl): (LockKey, LockValue, Duration),
         grant: &Grant,
-        turn: Option<OwnedMutexGuard<()>>,
+        turn: Option<Turn>,
     ) -> Arc<Hold> {
         let mut table = locked(&self.table);
         table.next += 1;

@@ -235,11 +235,18 @@ fn counter(answers: Answers) -> Option<(RunId, FencingToken)> {
     Some((answers.run_id, number))
 }
 
-/// Resolves when one of the connections has changed.
+/// Resolves when one of the connections has changed. One whose task has ended never does.
 async fn any_changed(mut links: Vec<watch::Receiver<Link>>) {
     let mut waits: Vec<_> = links.iter_mut().map(|link| Box::pin(link.changed())).collect();
     poll_fn(|cx| {
-        let is_ready = waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready());
+        let mut is_ready = false;
+        waits.retain_mut(|wait| match wait.as_mut().poll(cx) {
+            Poll::Ready(changed) => {
+                is_ready |= changed.is_ok();
+                false
+            }
+            Poll::Pending => true,
+        });
         if is_ready { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;

@@ -88,7 +88,8 @@ fn host_and_port(address: &str) -> Option<(&str, u16)> {
         None => address.find(':').map_or((address, ""), |colon| address.split_at(colon)),
     };
     let port = match rest.strip_prefix(':') {
-        Some(port) => port.parse().ok()?,
+        Some(port) if port.bytes().all(|digit| digit.is_ascii_digit()) => port.parse().ok()?,
+        Some(_) => return None,
         None if rest.is_empty() => DEFAULT_PORT,
         None => return None,
     };
@@ -103,6 +104,10 @@ fn decoded(text: &str) -> Option<String> {
     while let Some((&byte, after)) = rest.split_first() {
         if byte == b'%' {
             let (digits, after) = after.split_at_checked(2)?;
+            // A number that is read can have a sign; an escape has none.
+            if !digits.iter().all(u8::is_ascii_hexdigit) {
+                return None;
+            }
             bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
             rest = after;
         } else {
@@ -151,6 +156,8 @@ mod tests {
             ("redis://a:99999", UrlError::Malformed),
             ("redis://a?db=3", UrlError::Malformed),
             ("redis://u:%4@a", UrlError::Malformed),
+            ("redis://u:%+1@a", UrlError::Malformed),
+            ("redis://a:+1", UrlError::Malformed),
             ("redis://[::1", UrlError::Malformed),
         ] {
             assert_eq!(MemberUrl::parse(text), Err(error), "{text}");

@@ -2,11 +2,15 @@ use crate::redlock::BoxFuture;
 use crate::time::Clock;
 use std::io;
 use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
-#[cfg(target_os = "linux")]
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+
+/// TCP to all addresses of a member, TLS and authentication together.
+pub(super) const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Unacknowledged data is given up after this, or a peer behind a black hole would keep the connection for many
 /// minutes.
@@ -52,24 +56,37 @@ impl<C: Clock> From<Arc<C>> for Machine {
     }
 }
 
-/// Connects to the first of the addresses that a name leads to and that is `allowed`. Names are resolved at every connect.
+/// Connects to the first of the addresses that a name leads to and that is `allowed`. Names are resolved at every connect. Of several
+/// addresses each has an equal share of the time, so that one that never answers does not hide those behind it.
 ///
 /// # Errors
 /// If no address accepts, or none is allowed.
 pub async fn open_tcp(address: &str, allowed: impl Fn(IpAddr) -> io::Result<()>) -> io::Result<TcpStream> {
+    let mut refused = None;
+    let is_allowed = |address: &SocketAddr| allowed(address.ip()).map_err(|error| refused = Some(error)).is_ok();
+    let addresses: Vec<_> = lookup_host(address).await?.filter(is_allowed).collect();
+    let stream = match (first_of(&addresses, TcpStream::connect).await, refused) {
+        (Err(_), Some(refused)) if addresses.is_empty() => return Err(refused),
+        (connected, _) => connected?,
+    };
+    stream.set_nodelay(true)?;
+    watch_over(&stream)?;
+    Ok(stream)
+}
+
+/// What the first address gives that gives anything. One share of the time is left for what comes after the connection.
+async fn first_of<T, F: Future<Output = io::Result<T>>>(
+    addresses: &[SocketAddr],
+    connect: impl Fn(SocketAddr) -> F,
+) -> io::Result<T> {
+    let shares = u32::try_from(addresses.len()).unwrap_or(u32::MAX).saturating_add(1);
+    let share = if addresses.len() > 1 { CONNECT_DEADLINE / shares } else { CONNECT_DEADLINE };
     let mut failure = io::Error::from(io::ErrorKind::NotFound);
-    for address in lookup_host(address).await? {
-        if let Err(refused) = allowed(address.ip()) {
-            failure = refused;
-            continue;
-        }
-        match TcpStream::connect(address).await {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                watch_over(&stream)?;
-                return Ok(stream);
-            }
-            Err(error) => failure = error,
+    for address in addresses {
+        match timeout(share, connect(*address)).await {
+            Ok(Ok(connected)) => return Ok(connected),
+            Ok(Err(error)) => failure = error,
+            Err(_) => failure = io::ErrorKind::TimedOut.into(),
         }
     }
     Err(failure)
@@ -90,4 +107,26 @@ fn watch_over(stream: &TcpStream) -> io::Result<()> {
 #[expect(clippy::unnecessary_wraps, reason = "the options are Linux's")]
 fn watch_over(_: &TcpStream) -> io::Result<()> {
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::timers_now;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_never_answers_does_not_hide_the_next() {
+        let addresses: Vec<SocketAddr> =
+            ["192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1"].map(|at| at.parse().unwrap()).into();
+        let begun = timers_now();
+        let connect = |address: SocketAddr| async move {
+            if address.to_string() != "192.0.2.3:1" {
+                std::future::pending::<()>().await;
+            }
+            Ok(address)
+        };
+        assert_eq!(first_of(&addresses, connect).await.unwrap(), addresses[2]);
+        assert!(begun.elapsed() < CONNECT_DEADLINE);
+        assert!(first_of(&[], connect).await.is_err());
+    }
 }

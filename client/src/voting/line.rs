@@ -1,6 +1,6 @@
 //! The way to one member: connecting, the connection, and what is owed between two of them.
 
-use super::connect::Stream;
+use super::connect::{CONNECT_DEADLINE, Stream};
 use super::connection::Connection;
 use super::copies::Copies;
 use super::endpoint::login;
@@ -9,7 +9,7 @@ use super::job::{Job, Link};
 use super::owed::{MOST_IN_FLIGHT, Owed};
 use super::wire::Rights;
 use super::{Endpoint, Machine};
-use crate::redlock::{BoxFuture, Command, MemberError, MemberName, RunId};
+use crate::redlock::{BoxFuture, Command, MemberError, MemberName, RunId, jittered};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -21,9 +21,7 @@ use tokio::io::ReadBuf;
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep, timeout};
 
-/// TCP, TLS and authentication together.
-const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
-/// The wait before the next connection attempt, doubled up to the longest.
+/// The wait before the next connection attempt, doubled up to the longest, less a random part of up to a half.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
 /// How often a connection is looked after.
@@ -227,7 +225,9 @@ impl Line {
     fn wait(&mut self, error: MemberError) {
         tracing::debug!(member = %self.name, %error, "disconnected");
         self.link.send_replace(Link::Down(error));
-        self.state = State::Waiting(Box::pin(sleep(self.backoff)));
+        // Without chance all clients of a member that was away would come back at the same moment.
+        let pause = jittered(self.backoff * 3 / 4, self.backoff / 4, rand::random());
+        self.state = State::Waiting(Box::pin(sleep(pause)));
         self.backoff = (self.backoff * 2).min(LONGEST_BACKOFF);
     }
 

@@ -1,9 +1,10 @@
 //! Hints: a connection of its own to each member, on which the member passes on what clients tell of keys. It carries no votes.
 
+use super::connect::CONNECT_DEADLINE;
 use super::endpoint::login;
 use super::resp::{self, Value};
 use super::{Endpoint, Machine, Stream};
-use crate::redlock::LockKey;
+use crate::redlock::{LockKey, jittered};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-/// TCP, TLS and authentication together, and each write.
+/// For each write.
 const DEADLINE: Duration = Duration::from_secs(1);
 /// The wait before the next connection attempt, doubled up to the longest.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
@@ -57,7 +58,7 @@ impl<F: Fn(&LockKey, i64) + Send> Listener<F> {
             match self.listen(&mut backoff).await {
                 End::Unused => {}
                 End::Broken => {
-                    sleep(backoff).await;
+                    sleep(jittered(backoff * 3 / 4, backoff / 4, rand::random())).await;
                     backoff = (backoff * 2).min(LONGEST_BACKOFF);
                 }
                 End::Refused => {
@@ -72,7 +73,7 @@ impl<F: Fn(&LockKey, i64) + Send> Listener<F> {
 
     async fn listen(&mut self, backoff: &mut Duration) -> End {
         let login = login(&self.endpoint, &*self.machine.network);
-        let Ok(Ok(mut stream)) = timeout(DEADLINE, login).await else { return End::Broken };
+        let Ok(Ok(mut stream)) = timeout(CONNECT_DEADLINE, login).await else { return End::Broken };
         let mut subscribed = Wanted::default();
         let mut input = Vec::new();
         let mut ticks = interval(TICK);
@@ -117,7 +118,9 @@ impl<F: Fn(&LockKey, i64) + Send> Listener<F> {
         let mut used = 0;
         while let Some((value, length)) = resp::parse(&input[used..]).map_err(|_| End::Broken)? {
             match value {
-                Value::Error(_) => return Err(End::Refused),
+                Value::Error(line) if is_refusal(line) => return Err(End::Refused),
+                // A process that loads its data or executes a slow script listens a moment later.
+                Value::Error(_) => return Err(End::Broken),
                 Value::Array(parts) => {
                     if let Some((key, number)) = announcement(&parts) {
                         (self.heard)(&key, number);
@@ -130,6 +133,11 @@ impl<F: Fn(&LockKey, i64) + Send> Listener<F> {
         input.drain(..used);
         Ok(())
     }
+}
+
+/// Whether the user has no right to subscribe, or the server does not know how.
+fn is_refusal(line: &[u8]) -> bool {
+    line.starts_with(b"NOPERM") || line.starts_with(b"ERR unknown command")
 }
 
 /// What is told of which key.
@@ -181,6 +189,18 @@ mod tests {
             "*2\r\n$9\r\nSUBSCRIBE\r\n$26\r\nredisson_lock__channel:{c}\r\n\
              *2\r\n$11\r\nUNSUBSCRIBE\r\n$26\r\nredisson_lock__channel:{a}\r\n"
         );
+    }
+
+    #[test]
+    fn only_a_lasting_refusal_ends_the_hints() {
+        for (line, is_lasting) in [
+            (&b"NOPERM this user has no permissions"[..], true),
+            (b"ERR unknown command 'SUBSCRIBE'", true),
+            (b"LOADING Redis is loading the dataset in memory", false),
+            (b"BUSY Redis is busy running a script", false),
+        ] {
+            assert_eq!(is_refusal(line), is_lasting, "{line:?}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! `REDIS_SERVER`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
+mod edges;
 mod fakes;
 mod hints;
 mod releases;

@@ -1,0 +1,49 @@
+//! The end of a client: no attempt outlives it unheard.
+
+use super::error::NotAcquired;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::watch;
+
+/// Whether the client is closed, and how many attempts are under way.
+#[derive(Default)]
+pub(super) struct Closing {
+    is_closed: watch::Sender<bool>,
+    under_way: AtomicUsize,
+}
+
+/// An attempt from before its first request until its lock is kept or released.
+#[must_use]
+pub(super) struct UnderWay<'a>(&'a Closing);
+
+impl Closing {
+    /// Begins an attempt. It is counted before the check, so [`Closing::close`] either refuses it or counts it.
+    pub(super) fn begin(&self) -> Result<UnderWay<'_>, NotAcquired> {
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+        let attempt = UnderWay(self);
+        if self.is_closed() { Err(NotAcquired::Closed) } else { Ok(attempt) }
+    }
+
+    pub(super) fn close(&self) {
+        self.is_closed.send_replace(true);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        *self.is_closed.borrow()
+    }
+
+    /// Resolves when the client is closed.
+    pub(super) async fn closed(&self) {
+        // An error would say that the sender is gone, which `self` has.
+        let _ = self.is_closed.subscribe().wait_for(|is_closed| *is_closed).await;
+    }
+
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+    }
+}

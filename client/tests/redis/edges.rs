@@ -1,0 +1,176 @@
+//! Where a program meets the library: dropped guards, ends of clients and runtimes, and callbacks that panic.
+
+use super::{LONG, TTL};
+use redlock_client::redlock::BoxFuture;
+use redlock_client::test_util::FakeMembers;
+use redlock_client::voting::{Connect, Machine, Stream};
+use redlock_client::{Client, Event, Guard, NotAcquired};
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// A release of a lock that was held for so long is announced.
+const ANNOUNCED: Duration = Duration::from_millis(120);
+
+async fn connected(members: &FakeMembers) -> Client {
+    Client::admit_at_once(members.urls()).connect_on(members.machine()).await.unwrap()
+}
+
+async fn is_free(members: &FakeMembers, key: &str) {
+    let free = async {
+        while members.holders(key) > 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(LONG, free).await.expect("the key is released");
+}
+
+#[tokio::test]
+async fn a_guard_is_dropped_on_a_thread_without_a_runtime() {
+    let members = FakeMembers::start(3);
+    let client = connected(&members).await;
+    let guard = client.try_acquire("k", TTL).await.unwrap();
+    sleep(ANNOUNCED).await;
+    thread::spawn(move || drop(guard)).join().expect("it does not panic");
+    is_free(&members, "k").await;
+}
+
+#[tokio::test]
+async fn a_caller_that_waits_is_dropped_on_a_thread_without_a_runtime() {
+    let members = FakeMembers::start(3);
+    let refusals = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&refusals);
+    let builder = Client::admit_at_once(members.urls()).on_event(move |event| {
+        if matches!(event, Event::NotAcquired { .. }) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let client = builder.connect_on(members.machine()).await.unwrap();
+    let guard = client.try_acquire("k", TTL).await.unwrap();
+    let waiter = client.clone();
+    let mut waiting: std::pin::Pin<Box<dyn Future<Output = Result<Guard, NotAcquired>> + Send>> =
+        Box::pin(async move { waiter.acquire("k", TTL, LONG).await });
+    // It is refused, and others are told that it waits.
+    while refusals.load(Ordering::Relaxed) < 2 {
+        assert!(timeout(Duration::from_millis(5), waiting.as_mut()).await.is_err());
+    }
+    thread::spawn(move || drop(waiting)).join().expect("it does not panic");
+    assert!(guard.is_held());
+}
+
+#[tokio::test]
+async fn nothing_is_granted_after_a_client_was_closed() {
+    for _ in 0..20 {
+        let members = FakeMembers::start(3);
+        let client = connected(&members).await;
+        let mut attempts = Vec::new();
+        for number in 0..20 {
+            let client = client.clone();
+            attempts.push(tokio::spawn(async move {
+                sleep(Duration::from_micros(50 * number)).await;
+                if number % 2 == 0 {
+                    client.try_acquire(format!("k{number}"), TTL).await.ok()
+                } else {
+                    let _ = client.try_acquire_unguarded(format!("k{number}"), TTL).await;
+                    None
+                }
+            }));
+        }
+        sleep(Duration::from_micros(300)).await;
+        client.close(LONG).await.unwrap();
+        let held: usize = (0..20).step_by(2).map(|number| members.holders(&format!("k{number}"))).sum();
+        assert_eq!(held, 0, "nothing is left of a guard when it has returned");
+        for attempt in attempts {
+            assert!(!attempt.await.unwrap().is_some_and(|guard: Guard| guard.is_held()), "no guard holds a lock");
+        }
+        assert_eq!(client.try_acquire("k", TTL).await.err(), Some(NotAcquired::Closed));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_closed_ends_the_waiting() {
+    let members = FakeMembers::start(3);
+    let (holder, client) = (connected(&members).await, connected(&members).await);
+    let _guard = holder.try_acquire("k", TTL).await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..3 {
+        let client = client.clone();
+        waiting.push(tokio::spawn(async move { client.acquire("k", TTL, 10 * TTL).await.err() }));
+    }
+    sleep(Duration::from_millis(300)).await;
+    client.close(LONG).await.unwrap();
+    for waiting in waiting {
+        let ended = timeout(Duration::from_millis(10), waiting).await.expect("it does not wait on");
+        assert_eq!(ended.unwrap(), Some(NotAcquired::Closed));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_callback_that_panics_ends_no_renewal() {
+    let members = FakeMembers::start(3);
+    let builder = Client::admit_at_once(members.urls()).on_event(|event| match event {
+        Event::Acquired { .. } | Event::Renewed { .. } => panic!("a defect of the callback"),
+        _ => {}
+    });
+    let client = builder.connect_on(members.machine()).await.unwrap();
+    let guard = client.try_acquire("k", TTL).await.unwrap();
+    sleep(3 * TTL).await;
+    assert!(guard.is_held());
+}
+
+/// A network that panics once it is told to.
+struct Defective(Machine, Arc<AtomicBool>);
+
+impl Connect for Defective {
+    fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+        assert!(!self.1.load(Ordering::Relaxed), "a defect of the network");
+        self.0.network.connect(address)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_have_ended_by_a_panic_are_an_error_of_their_own() {
+    let members = FakeMembers::start(3);
+    let panics = Arc::new(AtomicBool::new(false));
+    let machine = members.machine();
+    let clock = Arc::clone(&machine.clock);
+    let network = Arc::new(Defective(machine, Arc::clone(&panics)));
+    let client = Client::admit_at_once(members.urls()).connect_on(Machine { clock, network }).await.unwrap();
+    assert!(client.try_acquire("k", TTL).await.is_ok());
+    panics.store(true, Ordering::Relaxed);
+    members[0].restart();
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(client.acquire("k", TTL, LONG).await.err(), Some(NotAcquired::Broken));
+}
+
+#[cfg(feature = "blocking")]
+mod blocking {
+    use super::*;
+    use crate::{servers, urls};
+
+    #[test]
+    fn the_last_handle_waits_for_the_release_and_can_be_dropped_in_async_code() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let servers = runtime.block_on(servers(3));
+        let connect = || {
+            let builder = Client::admit_at_once(urls(&servers)).node_timeout(Duration::from_millis(400));
+            redlock_client::blocking::Client::connect(builder).unwrap()
+        };
+        for _ in 0..5 {
+            let client = connect();
+            let guard = client.acquire("k", TTL, LONG).unwrap();
+            thread::sleep(ANNOUNCED);
+            drop(client);
+            drop(guard);
+            for server in &servers {
+                assert!(!runtime.block_on(server.has("k")));
+            }
+        }
+        let client = connect();
+        runtime.block_on(async move { drop(client) });
+    }
+}
