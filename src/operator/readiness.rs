@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, ResourceExt};
+use kube::Api;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -36,7 +36,7 @@ pub(super) async fn knows_what_is_held(context: &Context, holds: &Holds) {
     let known = async {
         loop {
             let now = context.clock.boottime();
-            let is_known = |uid: &str| holds.get(uid).is_some_and(|hold| hold.is_valid(now));
+            let is_known = |lock: &DistributedLock| holds.of(lock).is_some_and(|hold| hold.is_valid(now));
             if unknown(&ours(context), is_known) == 0 {
                 return;
             }
@@ -45,7 +45,7 @@ pub(super) async fn knows_what_is_held(context: &Context, holds: &Holds) {
     };
     if timeout(LONGEST, known).await.is_err() {
         let now = context.clock.boottime();
-        let left = unknown(&ours(context), |uid| holds.get(uid).is_some_and(|hold| hold.is_valid(now)));
+        let left = unknown(&ours(context), |lock| holds.of(lock).is_some_and(|hold| hold.is_valid(now)));
         tracing::warn!(locks = left, "ready, though no validity of these locks has been published");
     }
 }
@@ -98,18 +98,19 @@ fn ours(context: &Context) -> Vec<Arc<DistributedLock>> {
 /// How many locks are held, and not ending, whose validity is not known. A leader of an older version, which records no quorum with what
 /// it grants, does not publish the quorum's clock: its validities are understood once a replica of this version leads, so that an
 /// update that waited for them would only be slow.
-fn unknown(locks: &[Arc<DistributedLock>], is_known: impl Fn(&str) -> bool) -> usize {
+fn unknown(locks: &[Arc<DistributedLock>], is_known: impl Fn(&DistributedLock) -> bool) -> usize {
     let held = locks.iter().filter(|lock| {
         let status = lock.status.as_ref();
         let located =
             |status: &DistributedLockStatus| status.holder.as_ref().is_some_and(|holder| holder.quorum.is_some());
         status.is_some_and(|status| located(status) && status.ending.is_none())
     });
-    held.filter(|lock| !is_known(&lock.uid().unwrap_or_default())).count()
+    held.filter(|lock| !is_known(lock)).count()
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::ResourceExt;
     use serde_json::json;
 
     use super::*;
@@ -153,6 +154,6 @@ mod tests {
             lock("waiting", json!({"transitions": 0})),
             lock("granted by an older version", json!({"transitions": 1, "holder": {"identity": "me"}})),
         ];
-        assert_eq!((unknown(&locks, |_| false), unknown(&locks, |uid| uid == "held")), (1, 0));
+        assert_eq!((unknown(&locks, |_| false), unknown(&locks, |lock| lock.name_any() == "held")), (1, 0));
     }
 }

@@ -21,6 +21,7 @@ use redlock_operator::{
 };
 
 const TTL: u8 = 2;
+const NONCE: Nonce = Nonce::from_bytes([1; 10]);
 const NOW: Boottime = Boottime::new(Duration::from_secs(1_000));
 
 #[derive(Clone)]
@@ -95,7 +96,7 @@ fn hold(valid: u8) -> Hold {
         uid: "uid".into(),
         quorum: HeldQuorum { namespace: "ns".into(), name: "main".into(), uid: "q".into() },
         key: LockKey::new("key"),
-        nonce: Nonce::from_bytes([1; 10]),
+        nonce: NONCE,
         ttl: ticks(TTL),
         renew_interval: ticks(1),
     };
@@ -140,9 +141,8 @@ impl Replicas {
             None => Extend::TooLate,
         };
         let known = in_table(knows, |table| {
-            let nonce = table.get("uid").unwrap().terms.nonce;
-            table.settle("uid", &nonce, outcome, (NOW, UnixMillis(0)), NOW);
-            table.get("uid").unwrap()
+            table.settle("uid", &NONCE, outcome, (NOW, UnixMillis(0)), NOW);
+            table.get("uid", &NONCE).unwrap()
         });
         known.is_valid(NOW).then(|| u8::try_from(known.valid_until.since(NOW).as_secs()).unwrap())
     }

@@ -215,8 +215,10 @@ impl Replica {
     async fn renew(&self, held: &Held, holds: &Holds, ends_at: Option<Boottime>, tells: bool, rng: &mut Rng) -> bool {
         loop {
             let now = self.clock.boottime();
-            if ends_at.is_some_and(|end| now >= end) || holds.get(&held.uid).is_none_or(|hold| hold.loss.is_some()) {
-                return holds.get(&held.uid).is_some_and(|hold| hold.is_valid(now));
+            if ends_at.is_some_and(|end| now >= end)
+                || holds.get(&held.uid, &held.nonce).is_none_or(|hold| hold.loss.is_some())
+            {
+                return holds.get(&held.uid, &held.nonce).is_some_and(|hold| hold.is_valid(now));
             }
             let due = holds.next_due().unwrap_or(now).min(ends_at.unwrap_or(now + INTERVAL));
             // The timer's clock and this one's differ.
@@ -233,7 +235,7 @@ impl Replica {
                 let mut outcomes = paused(self.engine.extend(&electorate, vec![request]), rng).await;
                 let outcome = outcomes.remove(0);
                 holds.settle(&held.uid, &held.nonce, outcome.clone(), started, self.clock.boottime());
-                let known = holds.get(&held.uid).filter(|hold| hold.loss.is_none());
+                let known = holds.get(&held.uid, &held.nonce).filter(|hold| hold.loss.is_none());
                 let (Extend::Renewed { valid_until, missing, .. }, Some(known)) = (outcome, known) else { continue };
                 self.quorum.history.count(|counts| counts.renewals += 1);
                 if tells {
@@ -262,7 +264,7 @@ impl Replica {
         if !self.renew(&held, &holds, Some(takes_over_at), false, &mut rng).await {
             return;
         }
-        let Some(known) = holds.get(&held.uid) else { return };
+        let Some(known) = holds.get(&held.uid, &held.nonce) else { return };
         self.note(&format!("goes on with {}", held.key));
         self.quorum.history.count(|counts| counts.takeovers += 1);
         self.quorum.history.valid_until(held.interval, &self.name, self.true_time(known.valid_until));

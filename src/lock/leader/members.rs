@@ -73,7 +73,7 @@ impl Members {
     /// Takes up the renewal of what the status publishes; gives what this replica knows of the hold.
     pub(super) fn adopt(&self, lock: &DistributedLock) -> Option<Hold> {
         adopt::adopt(&self.context, &self.sessions, &self.holds, lock);
-        self.holds.get(&lock.uid().unwrap_or_default())
+        self.holds.of(lock)
     }
 
     /// The way to the keys of the hold that the status names.

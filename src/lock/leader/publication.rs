@@ -184,7 +184,7 @@ async fn write_grant(
             Ok(Found::Gone) => return Published::Impossible,
             Err(error) => return Published::Open(error),
         };
-        let hold = members.holds.get(&lock.uid().unwrap_or_default());
+        let hold = members.holds.get(&lock.uid().unwrap_or_default(), &attempt.nonce);
         let valid = hold.is_some_and(|hold| hold.is_valid(members.now()));
         withdraw = match writes.read(&lock, valid, is_late()) {
             Next::Named => return Published::Named(lock),
@@ -220,7 +220,7 @@ fn granted(
     api_now: UnixMillis,
 ) -> DistributedLockStatus {
     let mut granted = attempt.granted();
-    let hold = members.holds.get(&lock.uid().unwrap_or_default()).filter(|hold| hold.terms.nonce == attempt.nonce);
+    let hold = members.holds.get(&lock.uid().unwrap_or_default(), &attempt.nonce);
     granted.votes = hold.and_then(|hold| hold.votes).unwrap_or(granted.votes);
     Draft::of(lock, api_now).accepted().granted(granted).finish()
 }

@@ -83,7 +83,7 @@ pub(super) async fn run_out(
     // As early as may be: its pods need time to end.
     jobs::stop(store.client(), lock, Stop::Any).await?;
     let uid = lock.uid().unwrap_or_default();
-    let hold = members.holds.get(&uid);
+    let hold = members.holds.of(lock);
     let record = members.record(lock);
     let session = record.as_ref().and_then(|record| members.session(&record.quorum));
     let quorum_now = session.as_ref().and_then(|session| session.quorum_time(members.now()));

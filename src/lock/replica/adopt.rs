@@ -13,6 +13,7 @@ use super::holds::Holds;
 use super::{access, location};
 use crate::api::DistributedLock;
 use crate::lock::model::hold::{Hold, Terms};
+use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::unreadable::Raw;
 use crate::quorum::model::effective::Effective;
 use crate::quorum::session::Sessions;
@@ -89,12 +90,15 @@ fn see_unreadable(context: &Context, holds: &Holds, known: &mut HashMap<String, 
 
 /// Takes what the watch shows of a lock. Whether that could be judged.
 fn take(context: &Context, sessions: &Sessions, holds: &Holds, lock: &DistributedLock) -> bool {
+    let uid = lock.uid().unwrap_or_default();
+    // First of all: a watch that begins again can leave out the end of the hold of before.
+    holds.keep_only(&uid, holder_nonce(lock).as_ref());
     match hold_of(context, sessions, holds, lock) {
         Published::Hold(hold) => holds.adopt(*hold, true),
-        Published::Known => holds.seen(&lock.uid().unwrap_or_default()),
+        Published::Known(nonce) => holds.seen(&uid, &nonce),
         Published::Over => {}
         Published::Unknown => return false,
-        Published::Nothing => holds.forget_published(&lock.uid().unwrap_or_default()),
+        Published::Nothing => holds.keep_only(&uid, None),
     }
     true
 }
@@ -104,7 +108,7 @@ enum Published {
     /// A hold that is valid.
     Hold(Box<Hold>),
     /// A hold that this replica knows better than the status does.
-    Known,
+    Known(Nonce),
     /// A hold that has ended by what is published. What this replica knows by its own renewals stays.
     Over,
     /// A hold that cannot be judged: the quorum or its clock is not known yet.
@@ -139,7 +143,7 @@ fn hold_of(context: &Context, sessions: &Sessions, holds: &Holds, lock: &Distrib
         Left::Over => return Published::Over,
         Left::For(left) => (left, valid_until),
         // A clock that was wrong has published it. It counts as one ttl from its first sight, and as nothing to one who knows better.
-        Left::TooLong if holds.get(&uid).is_some_and(|hold| hold.terms.nonce == nonce) => return Published::Known,
+        Left::TooLong if holds.get(&uid, &nonce).is_some() => return Published::Known(nonce),
         Left::TooLong => (ttl, later(quorum_now, ttl)),
     };
     let terms = Terms {

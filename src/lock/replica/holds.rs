@@ -15,6 +15,7 @@ use tokio::sync::{Notify, broadcast};
 use super::sightings::Sightings;
 use crate::api::DistributedLock;
 use crate::lock::model::hold::{Hold, Loss};
+use crate::lock::model::orphans::holder_nonce;
 use crate::redlock::{Extend, Nonce};
 use crate::time::{Boottime, UnixMillis};
 
@@ -65,9 +66,9 @@ impl Holds {
         self.wake.notify_one();
     }
 
-    /// The watch has shown the hold of this lock in its status.
-    pub fn seen(&self, uid: &str) {
-        if let Some(hold) = self.table.lock().get_mut(uid) {
+    /// The watch has shown this hold in the lock's status.
+    pub fn seen(&self, uid: &str, nonce: &Nonce) {
+        if let Some(hold) = self.table.lock().get_mut(uid).filter(|hold| hold.terms.nonce == *nonce) {
             hold.published = true;
         }
     }
@@ -77,10 +78,12 @@ impl Holds {
         self.table.lock().remove(uid);
     }
 
-    /// Stops renewing a hold that was published and is no longer. A grant that is still being published stays.
-    pub fn forget_published(&self, uid: &str) {
+    /// Stops renewing a hold that was published, if the status now names another one, or none (`named`).
+    ///
+    /// A grant that is still being published stays.
+    pub fn keep_only(&self, uid: &str, named: Option<&Nonce>) {
         let mut table = self.table.lock();
-        if table.get(uid).is_some_and(|hold| hold.published) {
+        if table.get(uid).is_some_and(|hold| hold.published && named != Some(&hold.terms.nonce)) {
             table.remove(uid);
         }
     }
@@ -114,9 +117,19 @@ impl Holds {
         self.table.lock().values().any(|hold| hold.announce && hold.loss.is_none())
     }
 
-    /// What this replica knows of a lock's hold.
-    pub fn get(&self, uid: &str) -> Option<Hold> {
-        self.table.lock().get(uid).cloned()
+    /// The state of one hold of a lock. An earlier hold of the same lock proves nothing about this one.
+    pub fn get(&self, uid: &str, nonce: &Nonce) -> Option<Hold> {
+        self.table.lock().get(uid).filter(|hold| hold.terms.nonce == *nonce).cloned()
+    }
+
+    /// The state of the hold that the status of `lock` names.
+    pub fn of(&self, lock: &DistributedLock) -> Option<Hold> {
+        self.get(lock.metadata.uid.as_deref()?, &holder_nonce(lock)?)
+    }
+
+    /// Whether any hold of this lock is renewed.
+    pub fn has(&self, uid: &str) -> bool {
+        self.table.lock().contains_key(uid)
     }
 
     /// All holds known here.

@@ -133,7 +133,8 @@ impl Renewal {
         // A Job that is to stop has its hold until its pods have ended.
         let verdict = || holder::verdict(&self.context, &lock, quorum_now(), None);
         let good = || matches!(verdict(), Verdict::Keep | Verdict::Stop(..));
-        (same && (!hold.published || good())).then_some(lock)
+        let named = || orphans::holder_nonce(&lock) == Some(hold.terms.nonce);
+        (same && (!hold.published || named() && good())).then_some(lock)
     }
 
     async fn ask_and_renew(self, lock: Arc<DistributedLock>, mut hold: Hold) {
@@ -170,7 +171,7 @@ impl Renewal {
     fn sweep(&self, swept: &mut Boottime, now: Boottime) {
         if now.since(*swept) >= IDLE {
             *swept = now;
-            self.answers.retain(|uid| self.holds.get(uid).is_some());
+            self.answers.retain(|uid| self.holds.has(uid));
         }
     }
 

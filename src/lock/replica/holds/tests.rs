@@ -46,7 +46,7 @@ fn a_renewal_moves_the_validity_and_the_next_renewal_from_its_start() {
     holds.adopt(hold(1, 3_000, 9_000), false);
     holds.take_due(at(3_000));
     holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(50_000)), at(3_010));
-    let known = holds.get("uid").unwrap();
+    let known = holds.get("uid", &nonce(1)).unwrap();
     assert_eq!((known.valid_until, known.valid_until_there), (at(11_800), UnixMillis(58_800)));
     assert_eq!(holds.next_due(), Some(at(6_000)));
 }
@@ -58,7 +58,7 @@ fn a_round_takes_the_place_of_a_validity_that_was_only_assumed() {
     holds.adopt(assumed, true);
     holds.take_due(at(3_000));
     holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(50_000)), at(3_010));
-    let known = holds.get("uid").unwrap();
+    let known = holds.get("uid", &nonce(1)).unwrap();
     assert_eq!((known.valid_until, known.valid_until_there), (at(11_800), UnixMillis(58_800)));
     assert!(!known.assumed);
 }
@@ -69,7 +69,7 @@ fn a_round_without_a_majority_is_tried_again_soon_and_keeps_the_old_validity() {
     holds.adopt(hold(1, 3_000, 9_000), false);
     holds.take_due(at(3_000));
     holds.settle("uid", &nonce(1), Extend::NoQuorum { failures: vec![] }, (at(3_000), UnixMillis(0)), at(3_050));
-    assert!(holds.get("uid").unwrap().is_valid(at(8_999)));
+    assert!(holds.get("uid", &nonce(1)).unwrap().is_valid(at(8_999)));
     assert_eq!(holds.next_due(), Some(at(3_300)));
 }
 
@@ -79,7 +79,7 @@ fn a_hold_whose_validity_ended_is_lost_even_while_a_renewal_is_in_flight() {
     holds.adopt(hold(1, 3_000, 9_000), false);
     holds.take_due(at(8_999));
     holds.take_due(at(9_000));
-    assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Expired));
+    assert_eq!(holds.get("uid", &nonce(1)).unwrap().loss, Some(Loss::Expired));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn the_outcome_of_an_earlier_grant_does_not_touch_a_later_one() {
     let holds = Holds::default();
     holds.adopt(hold(2, 3_000, 9_000), false);
     holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, (at(3_000), UnixMillis(0)), at(3_010));
-    assert_eq!(holds.get("uid").unwrap().loss, None);
+    assert_eq!(holds.get("uid", &nonce(2)).unwrap().loss, None);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn adopting_what_is_known_keeps_the_newer_knowledge() {
     holds.take_due(at(3_000));
     holds.settle("uid", &nonce(1), renewed(3_000, 11_800), (at(3_000), UnixMillis(0)), at(3_010));
     holds.adopt(hold(1, 3_000, 9_000), true);
-    let known = holds.get("uid").unwrap();
+    let known = holds.get("uid", &nonce(1)).unwrap();
     assert_eq!((known.valid_until, known.published), (at(11_800), true));
 }
 
@@ -106,12 +106,12 @@ fn a_hold_that_was_lost_sight_of_is_taken_up_again_when_another_replica_publishe
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.take_due(at(9_000));
-    assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Expired));
+    assert_eq!(holds.get("uid", &nonce(1)).unwrap().loss, Some(Loss::Expired));
     holds.adopt(hold(1, 3_000, 9_000), true);
-    assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Expired), "nothing newer");
+    assert_eq!(holds.get("uid", &nonce(1)).unwrap().loss, Some(Loss::Expired), "nothing newer");
     let later = Hold { valid_until_there: UnixMillis(6_000), ..hold(1, 12_000, 15_000) };
     holds.adopt(later, true);
-    let known = holds.get("uid").unwrap();
+    let known = holds.get("uid", &nonce(1)).unwrap();
     assert_eq!((known.loss, known.valid_until, known.due()), (None, at(15_000), at(12_000)));
 }
 
@@ -122,10 +122,10 @@ fn a_renewal_that_built_on_a_validity_that_ended_does_not_lose_a_later_one() {
     holds.take_due(at(8_990));
     holds.adopt(Hold { valid_until_there: UnixMillis(6_000), ..hold(1, 12_000, 15_000) }, true);
     holds.settle("uid", &nonce(1), Extend::TooLate, (at(8_990), UnixMillis(0)), at(9_100));
-    assert_eq!(holds.get("uid").unwrap().loss, None);
+    assert_eq!(holds.get("uid", &nonce(1)).unwrap().loss, None);
     assert_eq!(holds.take_due(at(9_100)).len(), 1, "and it is renewed at once");
     holds.settle("uid", &nonce(1), Extend::TooLate, (at(9_100), UnixMillis(0)), at(15_100));
-    assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Expired));
+    assert_eq!(holds.get("uid", &nonce(1)).unwrap().loss, Some(Loss::Expired));
 }
 
 #[test]
@@ -134,17 +134,17 @@ fn what_a_majority_refused_is_not_taken_up_again() {
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, (at(3_000), UnixMillis(0)), at(3_010));
     holds.adopt(Hold { valid_until_there: UnixMillis(6_000), ..hold(1, 12_000, 15_000) }, true);
-    assert_eq!(holds.get("uid").unwrap().loss, Some(Loss::Refused));
+    assert_eq!(holds.get("uid", &nonce(1)).unwrap().loss, Some(Loss::Refused));
 }
 
 #[test]
 fn a_grant_that_is_still_being_published_is_not_forgotten_because_the_cache_lags() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), false);
-    holds.forget_published("uid");
-    assert!(holds.get("uid").is_some());
+    holds.keep_only("uid", None);
+    assert!(holds.get("uid", &nonce(1)).is_some());
     holds.forget_unpublished();
-    assert!(holds.get("uid").is_none());
+    assert!(holds.get("uid", &nonce(1)).is_none());
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_holder_that_failed_a_check_is_asked_again_when_the_next_renewal_is_due() {
     assert_eq!(holds.next_due(), Some(at(6_300)));
     assert_eq!(holds.take_due(at(6_300)).len(), 1);
     holds.acquit("uid", &nonce(1));
-    assert_eq!(holds.get("uid").unwrap().unwell_since(at(0)), None);
+    assert_eq!(holds.get("uid", &nonce(1)).unwrap().unwell_since(at(0)), None);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_new_leader_ends_no_hold_for_what_it_missed_before_it_led() {
     let holds = Holds::default();
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.condemn("uid", &nonce(1), "no answer".into(), at(3_300));
-    let known = holds.get("uid").unwrap();
+    let known = holds.get("uid", &nonce(1)).unwrap();
     assert_eq!(known.unwell_since(at(3_300)), Some("no answer"));
     assert_eq!(known.unwell_since(at(3_301)), None);
 }
@@ -175,11 +175,11 @@ fn a_validity_that_the_leader_published_later_clears_the_verdict_of_another_repl
     holds.adopt(hold(1, 3_000, 9_000), true);
     holds.condemn("uid", &nonce(1), "no answer".into(), at(3_300));
     holds.adopt(hold(1, 3_000, 9_000), true);
-    assert!(holds.get("uid").unwrap().unwell_since(at(0)).is_some(), "it says nothing new");
+    assert!(holds.get("uid", &nonce(1)).unwrap().unwell_since(at(0)).is_some(), "it says nothing new");
     let mut later = hold(1, 6_000, 12_000);
     later.valid_until_there = UnixMillis(1);
     holds.adopt(later, true);
-    assert!(holds.get("uid").unwrap().unwell_since(at(0)).is_none());
+    assert!(holds.get("uid", &nonce(1)).unwrap().unwell_since(at(0)).is_none());
 }
 
 #[test]
@@ -190,4 +190,25 @@ fn a_look_that_is_due_before_the_next_renewal_hastens_it() {
     assert_eq!(holds.next_due(), Some(at(2_500)));
     holds.hasten("uid", &nonce(1), at(4_000));
     assert_eq!(holds.next_due(), Some(at(2_500)));
+}
+
+/// A lock whose status names the hold with this nonce.
+fn naming(byte: u8) -> DistributedLock {
+    serde_json::from_value(serde_json::json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+        "metadata": {"name": "lock", "namespace": "ns", "uid": "uid"}, "spec": {"key": "key"},
+        "status": {"transitions": 1, "holder": {"identity": "a", "nonce": nonce(byte).to_string()}}}))
+    .unwrap()
+}
+
+#[test]
+fn what_a_majority_refused_of_an_earlier_hold_says_nothing_of_the_one_that_the_status_names() {
+    let holds = Holds::default();
+    holds.adopt(hold(1, 3_000, 9_000), true);
+    holds.settle("uid", &nonce(1), Extend::Refused { refusals: 2 }, (at(3_000), UnixMillis(0)), at(3_010));
+    assert_eq!(holds.of(&naming(1)).unwrap().loss, Some(Loss::Refused));
+    assert_eq!(holds.of(&naming(2)), None);
+    holds.keep_only("uid", Some(&nonce(1)));
+    assert!(holds.has("uid"));
+    holds.keep_only("uid", Some(&nonce(2)));
+    assert!(!holds.has("uid"), "its end was not in the watch, and another hold is named");
 }

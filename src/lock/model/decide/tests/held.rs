@@ -192,7 +192,7 @@ fn a_round_without_a_majority_does_not_end_a_hold_that_is_still_valid() {
     let nonce = Nonce::from_bytes([1; 10]);
     holds.take_due(NOW);
     holds.settle("u", &nonce, Extend::NoQuorum { failures: vec![] }, (NOW, WALL), NOW);
-    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, holds.get("u"))) else { panic!() };
+    let Step::Keep(rest) = decide(&held_view(&lock, Verdict::Keep, holds.get("u", &nonce))) else { panic!() };
     assert!(rest.status.holder.is_some());
     assert!(!is_true(&rest.status.conditions, LockCondition::QuorumAvailable));
 }
