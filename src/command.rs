@@ -14,8 +14,8 @@ pub mod act;
 pub mod advice;
 #[cfg(target_os = "linux")]
 pub mod agent;
-pub mod audit;
 pub mod cluster;
+pub mod console;
 pub mod doctor;
 #[cfg(any(test, not(target_os = "linux")))]
 pub mod elsewhere;
@@ -49,8 +49,8 @@ pub use elsewhere::{agent, run};
 
 /// The answer is no: the time of a wait has passed, or doctor has found something to mend.
 const NO: u8 = 1;
-/// The command itself failed.
-const FAILED: u8 = 125;
+/// The command itself failed, or its options cannot be read.
+pub const FAILED: u8 = 125;
 
 /// Commands for people and scripts.
 #[derive(Debug, clap::Subcommand)]
@@ -82,15 +82,9 @@ pub enum UserCommand {
     /// Look at quorums, and restart a member.
     #[command(subcommand)]
     Quorum(quorum::QuorumCommand),
-    /// Restart one member, and show its fence, the votes and the token of a lock that stays held.
-    #[command(after_help = "Example:\n  redlock drill -n redlock-system main-0")]
-    Drill(quorum::RestartArgs),
     /// Check an installation, and say how to mend what is wrong. Exit code 1: something is.
     #[command(after_help = "Example:\n  redlock doctor")]
     Doctor(doctor::DoctorArgs),
-    /// Judge what locks remember: two holders at a time, tokens that did not rise. Exit code 1: there are such.
-    #[command(after_help = "Example:\n  redlock audit -A")]
-    Audit(audit::AuditArgs),
     /// Write what a report of a problem needs into a directory, without Secrets.
     #[command(after_help = "Example:\n  redlock report ./redlock-report -A --logs")]
     Report(report::ReportArgs),
@@ -113,7 +107,7 @@ pub fn execute(command: UserCommand, tree: clap::Command) -> ExitCode {
         Ok(false) => ExitCode::from(NO),
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            console::write_error(&format!("error: {error:#}\n"));
             ExitCode::from(FAILED)
         }
     }
@@ -141,9 +135,7 @@ async fn ask(command: UserCommand) -> anyhow::Result<bool> {
         UserCommand::Wait(args) => return wait::run(args).await,
         UserCommand::Quorum(quorum::QuorumCommand::Status(args)) => quorum::status(args).await?,
         UserCommand::Quorum(quorum::QuorumCommand::Restart(args)) => return quorum::restart(args).await,
-        UserCommand::Drill(args) => return quorum::drill(args).await,
         UserCommand::Doctor(args) => return doctor::run(args).await,
-        UserCommand::Audit(args) => return audit::run(args).await,
         UserCommand::Report(args) => report::run(args).await?,
         UserCommand::Completions(_) | UserCommand::Man(_) | UserCommand::Install(_) => {}
     }

@@ -20,6 +20,8 @@
 //! - **membership epoch**: the number of a member list. **joint**: while a change needs majorities of two lists.
 //! - **installation**: the replicas of the operator that share one Lease.
 //! - **agent**: a process that tells an application whether it leads. **instance**: one start of that application, which registers.
+// These macros panic when the stream is closed or full: `command::console` writes instead.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 // What the library `redlock-client` brings, under its names here.
 pub mod redlock;

@@ -11,6 +11,7 @@
 //! - `test_util` (with the feature `test-util`): fake masters, for tests of programs that take locks.
 
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc, clippy::must_use_candidate)]
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 #[cfg(feature = "blocking")]
 pub mod blocking;

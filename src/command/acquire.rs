@@ -6,6 +6,11 @@ use anyhow::bail;
 
 use super::exit::{self, Outcome};
 use super::holding::{LockArgs, Signals, block_on, take_detached};
+use crate::api::GoDuration;
+use crate::command::console;
+
+/// Without `--wait`. Nothing shows that the maker of a waiting claim still lives, so the wait itself has a bound.
+const LONGEST_WAIT: GoDuration = GoDuration::from_secs(600);
 
 /// The lock that is taken.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,12 +37,27 @@ async fn acquire(args: &AcquireArgs) -> anyhow::Result<Option<Outcome>> {
         bail!("nothing but --max-hold frees a lock whose later step never comes: set it, for example --max-hold 30m");
     }
     let mut signals = Signals::new()?;
-    let (claim, token) = match take_detached(&args.lock, &mut signals).await {
+    let args = &AcquireArgs { lock: args.lock.resolved().await?, ..args.clone() };
+    let bounded = LockArgs {
+        wait: args.lock.wait.or_else(|| (!args.lock.try_once).then_some(LONGEST_WAIT)),
+        ..args.lock.clone()
+    };
+    let taken = match take_detached(&bounded, &mut signals).await {
         Ok(taken) => taken,
         Err(not_held) => return Ok(Some(not_held.into())),
     };
-    println!("{token}");
-    let lock = &args.lock.lock;
-    eprintln!("redlock: lock {lock} is held (dlock/{claim}). Release it: redlock release {lock} --token {token}");
+    if let Some(signal) = signals.pending_end() {
+        taken.release().await?;
+        return Ok(Some(Outcome::Signal(signal)));
+    }
+    let (token, claim, lock) = (taken.token, taken.claim.clone(), &args.lock.lock);
+    if let Err(error) = console::print(token) {
+        // No later step can release a lock whose token it does not get.
+        taken.release().await?;
+        bail!("the token was not printed, and the lock is released: {error}");
+    }
+    console::report(format_args!(
+        "lock {lock} is held (dlock/{claim}). Release it: redlock release {lock} --token {token}"
+    ));
     Ok(None)
 }

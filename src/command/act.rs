@@ -1,6 +1,6 @@
 //! `redlock step-down` and `redlock break`: what people ask of a hold, by annotations.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -13,6 +13,7 @@ use super::output::{Answer, Paint, Printer, Tone};
 use super::seen::SeenLock;
 use super::status::LockArgs;
 use crate::api::{BREAK_ANNOTATION, BREAK_BY_ANNOTATION, BREAK_FORCE_ANNOTATION, STEP_DOWN_ANNOTATION};
+use crate::command::console;
 
 /// So often a write is tried that names a version: the operator writes the status of a held lock often.
 const ATTEMPTS: usize = 10;
@@ -142,9 +143,12 @@ fn confirm(lock: &SeenLock) -> Result<(), Problem> {
     if !io::stdin().is_terminal() {
         return Err(stop("--force gives up exclusion, and there is no terminal to ask at"));
     }
-    eprint!("{} may still work, and another holder would get {} at once. Break it? [y/N] ", lock.who(), lock.lock());
+    let (holder, lock) = (lock.who(), lock.lock());
+    console::write_error(&format!(
+        "{holder} can still work, and another holder would get {lock} at once. Break it? [y/N] "
+    ));
     let mut answer = String::new();
-    let read = io::stderr().flush().and_then(|()| io::stdin().read_line(&mut answer));
+    let read = io::stdin().read_line(&mut answer);
     match (read, answer.trim()) {
         (Ok(_), "y" | "Y" | "yes") => Ok(()),
         _ => Err(stop("nothing was broken")),

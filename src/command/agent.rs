@@ -31,13 +31,15 @@ use hooks::HookArgs;
 use http::{Face, router};
 use orders::Orders;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::exit::OWN_ERROR;
 use super::holding::{DirectArgs, LockArgs, LockName, Signals, Way, block_on, environment, of_process, own_pod};
 use super::loopback::Place;
 use crate::api::GoDuration;
+use crate::command::cluster::ClusterArgs;
+use crate::command::console;
 
 /// An application that has not asked for so long, or for one ttl, counts as gone.
 const LEAST_PATIENCE: Duration = Duration::from_secs(10);
@@ -79,14 +81,13 @@ pub struct AgentArgs {
     /// Without a request of the application for so long the lock is given back. Default: the ttl, at least 10s. With --lock.
     #[arg(long, value_name = "DURATION")]
     patience: Option<GoDuration>,
-    /// The application does not register: a restarted one takes over what its predecessor held.
-    #[arg(long)]
-    without_registration: bool,
     /// How far the clock of this machine and those of the cluster may be apart. Without --members-secret only.
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     skew: GoDuration,
     #[command(flatten)]
     hooks: HookArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     #[command(flatten)]
     direct: DirectArgs,
 }
@@ -96,7 +97,7 @@ pub fn run(args: &AgentArgs) -> ExitCode {
     match block_on(serve(args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("redlock: {error:#}");
+            console::report(format_args!("{error:#}"));
             ExitCode::from(OWN_ERROR)
         }
     }
@@ -119,6 +120,7 @@ impl AgentArgs {
             identity: Some(self.identity.clone().or_else(pod_name).unwrap_or_else(of_process)),
             container: None,
             skew: self.skew,
+            cluster: self.cluster.clone(),
             direct: self.direct.clone(),
         }
     }
@@ -152,13 +154,14 @@ async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
         }
         (None, None) => bail!("give --lock or --election"),
     };
-    if args.lock.is_some() && !args.direct.direct {
-        lock.in_cluster()?;
+    let mut template = args.template(lock);
+    if args.lock.is_some() {
+        template = template.resolved().await?;
     }
-    let template = args.template(lock.clone());
+    let lock = template.lock.clone();
     let patience = args.patience.map_or_else(|| args.ttl.get().max(LEAST_PATIENCE), GoDuration::get);
     let order = Order { args: template.clone(), request: None, until: None, not_before: None };
-    let desk = Arc::new(Desk::new(lock.to_string(), order, patience, args.without_registration));
+    let desk = Arc::new(Desk::new(lock.to_string(), order, patience));
     let way = match election {
         Some(_) => None,
         None => Some(Arc::new(Way::new(&template).await?)),
@@ -166,15 +169,19 @@ async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
     let orders = Arc::new(Orders::new(Arc::clone(&desk), way, template));
     let ended = CancellationToken::new();
     let mut servers = listen(&args.listen, &desk, &orders, &ended).await?;
-    let follower = election.map(|election| {
+    let mut follower = election.map(|election| {
         let members = args.direct.members(environment());
-        tokio::spawn(Follower::new(Arc::clone(&desk), election, members, args.skew.get()).run())
+        tokio::spawn(Follower::new(Arc::clone(&desk), election, args.cluster.clone(), members, args.skew.get()).run())
     });
-    let teller = (!args.hooks.is_empty()).then(|| tokio::spawn(hooks::tell(Arc::clone(&desk), args.hooks.clone())));
+    let mut teller =
+        (!args.hooks.is_empty()).then(|| tokio::spawn(hooks::send_all(Arc::clone(&desk), args.hooks.clone())));
     orders.keep(lock.to_string());
     tokio::select! {
         _ = signals.ending() => {}
         Some(failed) = servers.join_next() => failed??,
+        error = orders.failed() => return Err(error),
+        error = failure(&mut follower) => return Err(error),
+        error = failure(&mut teller) => return Err(error),
     }
     // What was promised is waited for, and answered until then.
     desk.stop();
@@ -191,6 +198,17 @@ async fn serve(args: &AgentArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Waits until a task that lasts as long as the agent has ended.
+async fn failure(task: &mut Option<JoinHandle<()>>) -> anyhow::Error {
+    match task {
+        Some(task) => match task.await {
+            Ok(()) => anyhow::anyhow!("a task of the agent has ended"),
+            Err(error) => anyhow::Error::new(error).context("a task of the agent has failed"),
+        },
+        None => std::future::pending().await,
+    }
+}
+
 async fn listen(
     places: &[Place],
     desk: &Arc<Desk>,
@@ -205,13 +223,17 @@ async fn listen(
             Place::Loopback(address) => {
                 let listener =
                     TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
-                eprintln!("redlock: lock {}: the agent listens on http://{}", desk.elected, listener.local_addr()?);
+                console::report(format_args!(
+                    "lock {}: the agent listens on http://{}",
+                    desk.elected,
+                    listener.local_addr()?
+                ));
                 let served = axum::serve(listener, router(face(true))).with_graceful_shutdown(stopped);
                 servers.spawn(async move { served.await });
             }
             Place::Unix(path) => {
                 let listener = bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
-                eprintln!("redlock: lock {}: the agent listens on unix:{}", desk.elected, path.display());
+                console::report(format_args!("lock {}: the agent listens on unix:{}", desk.elected, path.display()));
                 let served = axum::serve(listener, router(face(false))).with_graceful_shutdown(stopped);
                 servers.spawn(async move { served.await });
             }

@@ -173,6 +173,12 @@ impl Cluster {
         Ok(Self { client, namespace, named_namespace: args.namespace.clone(), server, time })
     }
 
+    /// The API server's clock, as its answers tell it.
+    #[must_use]
+    pub fn api_time(&self) -> Arc<ApiTime> {
+        Arc::clone(&self.time)
+    }
+
     /// Does one request, in limited time. `doing` completes "failed to".
     ///
     /// # Errors

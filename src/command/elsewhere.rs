@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use super::exit::OWN_ERROR;
+use crate::command::console;
 
 /// Whatever was written, so that the answer is the reason and not a complaint about an argument.
 #[derive(Clone, Debug, clap::Args)]
@@ -16,7 +17,7 @@ pub struct Anything {
 }
 
 fn refuse(why: &str) -> ExitCode {
-    eprintln!("redlock: {why}");
+    console::report(why);
     ExitCode::from(OWN_ERROR)
 }
 

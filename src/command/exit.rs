@@ -4,8 +4,9 @@ use std::io;
 use std::process::ExitCode;
 
 use super::holding::{End, NotHeld};
+use crate::command::console;
 
-/// The lock was not acquired.
+/// Another holder has the lock.
 pub(super) const NOT_ACQUIRED: u8 = 122;
 /// The lock was lost, and the command was ended.
 pub(super) const LOST: u8 = 123;
@@ -31,7 +32,7 @@ pub(super) enum Status {
 pub(super) enum Outcome {
     /// The command ended by itself.
     Command(Status),
-    /// The lock was not acquired, with the reason.
+    /// Another holder has the lock.
     NotAcquired(String),
     /// The command was ended.
     Ended(End),
@@ -44,7 +45,8 @@ pub(super) enum Outcome {
 impl From<NotHeld> for Outcome {
     fn from(not_held: NotHeld) -> Self {
         match not_held {
-            NotHeld::NotAcquired(why) | NotHeld::NotAnswered(why) => Self::NotAcquired(why),
+            NotHeld::NotAcquired(why) => Self::NotAcquired(why),
+            NotHeld::NotAnswered(why) => Self::Failed(anyhow::Error::msg(why)),
             NotHeld::Signal(signal) => Self::Signal(signal),
             NotHeld::Failed(error) => Self::Failed(error),
         }
@@ -78,7 +80,7 @@ impl Outcome {
             Self::Failed(error) => (OWN_ERROR, Some(format!("{error:#}"))),
         };
         if let Some(line) = line {
-            eprintln!("redlock: {line}");
+            console::report(line);
         }
         ExitCode::from(code)
     }
@@ -112,5 +114,13 @@ mod tests {
         assert_eq!([Status::Code(0), Status::Code(7), Status::Signal(9)].map(of_command), [0, 7, 137]);
         assert_eq!(of_exec(io::ErrorKind::NotFound), 127);
         assert_eq!(of_exec(io::ErrorKind::PermissionDenied), 126);
+    }
+
+    /// A CronJob with `--not-acquired-exit-code 0` must not hide that no lock can be had at all.
+    #[test]
+    fn only_another_holder_has_the_code_for_it() {
+        let outcome = |not_held: NotHeld| Outcome::from(not_held);
+        assert!(matches!(outcome(NotHeld::NotAcquired("taken".into())), Outcome::NotAcquired(_)));
+        assert!(matches!(outcome(NotHeld::NotAnswered("no member answers".into())), Outcome::Failed(_)));
     }
 }

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use super::exit::{self, Outcome};
 use super::holding::{LockArgs, Signals, block_on, take};
+use crate::command::console;
 
 /// The lock that is held.
 #[derive(Clone, Debug, clap::Args)]
@@ -25,12 +26,21 @@ pub fn run(args: &HoldArgs) -> ExitCode {
 /// `None` when it was stopped and the lock is released.
 async fn hold(args: &HoldArgs) -> anyhow::Result<Option<Outcome>> {
     let mut signals = Signals::new()?;
+    let args = &HoldArgs { lock: args.lock.resolved().await?, ..args.clone() };
     let mut held = match take(&args.lock, &mut signals).await {
         Ok(held) => held,
         Err(not_held) => return Ok(Some(not_held.into())),
     };
-    println!("{}", held.token);
-    eprintln!("redlock: lock {} is held by {} with token {} until this is stopped", held.lock, held.holder, held.token);
+    if let Err(error) = console::print(held.token) {
+        // The lock is of no use to a reader that does not get its token.
+        let released = held.release().await;
+        return released
+            .and(Err(anyhow::Error::new(error).context("the token was not printed, and the lock is released")));
+    }
+    console::report(format_args!(
+        "lock {} is held by {} with token {} until this is stopped",
+        held.lock, held.holder, held.token
+    ));
     let max_hold = async {
         match args.lock.max_hold {
             Some(most) => tokio::time::sleep(most.get()).await,

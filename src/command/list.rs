@@ -12,6 +12,7 @@ use super::line;
 use super::output::{Answer, Format, OutputArgs, Paint, Printer};
 use super::seen::SeenLock;
 use crate::api::MilliTime;
+use crate::command::console;
 
 /// Which locks, and how they are shown.
 #[derive(Debug, clap::Args)]
@@ -100,7 +101,7 @@ async fn watch(cluster: &Cluster, namespace: Option<&str>, args: &ListArgs, prin
             Err(error) => {
                 // Once for each gap.
                 if !std::mem::replace(&mut gap, true) {
-                    eprintln!("warning: the watch was interrupted and begins again: {error}");
+                    console::write_error(&format!("warning: the watch was interrupted and begins again: {error}\n"));
                 }
                 continue;
             }

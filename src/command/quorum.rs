@@ -11,11 +11,9 @@ use super::words::{between, span};
 use crate::api::MilliTime;
 use crate::api::conditions::{QuorumCondition, find_condition};
 
-pub mod drill;
 pub mod restart;
 pub mod run;
 
-pub use drill::run as drill;
 pub use restart::RestartArgs;
 pub use run::restart;
 

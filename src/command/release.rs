@@ -5,13 +5,15 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use kube::api::ListParams;
 use kube::runtime::wait::await_condition;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use tokio::time::timeout;
 
+use super::cluster::{Cluster, ClusterArgs};
 use super::exit::OWN_ERROR;
-use super::holding::{block_on, say_release};
+use super::holding::{block_on, send_release};
 use super::target::{Named, Target};
 use crate::api::DistributedLock;
+use crate::command::console;
 use crate::runtime::requests::request;
 
 /// For the operator to carry it out.
@@ -24,9 +26,8 @@ pub struct ReleaseArgs {
     /// The lock: `<namespace>/<key>`, or `dlock/<name>` for one object.
     #[arg(value_name = "LOCK")]
     lock: String,
-    /// The namespace of `dlock/<name>`, or of a key. Default: that of the kubeconfig or pod.
-    #[arg(short, long, value_name = "NAME")]
-    namespace: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// The fencing token of the hold. Another hold is left alone.
     #[arg(long, value_name = "TOKEN")]
     token: i64,
@@ -37,27 +38,28 @@ pub fn run(args: &ReleaseArgs) -> ExitCode {
     match block_on(release(args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("redlock: {error:#}");
+            console::report(format_args!("{error:#}"));
             ExitCode::from(OWN_ERROR)
         }
     }
 }
 
 async fn release(args: &ReleaseArgs) -> anyhow::Result<()> {
-    let client = Client::try_default().await.context("no API server was found: set KUBECONFIG, or run in a pod")?;
-    let target = Target::parse(&args.lock, args.namespace.as_deref(), client.default_namespace())?;
+    let cluster = Cluster::connect(&args.cluster).await?;
+    let target = Target::parse(&args.lock, args.cluster.namespace.as_deref(), &cluster.namespace)?;
+    let client = cluster.client;
     let locks: Api<DistributedLock> = Api::namespaced(client.clone(), &target.namespace);
     let all = request(locks.list(&ListParams::default())).await?;
     let Some(lock) = all.items.into_iter().find(|lock| has_hold(lock, &target.lock, args.token)) else {
         bail!("lock {target} is not held with token {}: it was released, or it was lost", args.token);
     };
-    say_release(&client, &lock, args.token).await?;
+    send_release(&client, &lock, args.token).await?;
     let ended = |lock: Option<&DistributedLock>| lock.is_none_or(|lock| !has_hold(lock, &target.lock, args.token));
     let name = lock.name_any();
     timeout(RELEASE, await_condition(locks, &name, ended)).await.with_context(|| {
         format!("dlock {}/{name} is not released yet: with a minHold the operator waits for its end", target.namespace)
     })??;
-    eprintln!("redlock: lock {target} is released");
+    console::report(format_args!("lock {target} is released"));
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use super::doctor;
 use super::output::{Answer as _, Paint};
 use super::seen::{SeenLock, SeenQuorum};
 use super::words::{count, date};
+use crate::command::console;
 
 pub mod redact;
 
@@ -79,8 +80,7 @@ pub async fn run(args: ReportArgs) -> anyhow::Result<()> {
     let head = format!("redlock {} at {}\n", env!("CARGO_PKG_VERSION"), date(cluster.now()));
     let about = format!("{head}{}\n", report.about.join("\n"));
     fs::write(report.directory.join("about.txt"), &about)?;
-    print!("{about}");
-    println!("Read it before you pass it on: {}", report.directory.display());
+    console::print(format_args!("{about}Read it before you pass it on: {}", report.directory.display()))?;
     Ok(())
 }
 

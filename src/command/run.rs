@@ -24,7 +24,7 @@ use anyhow::Context as _;
 pub use guard::GuardArgs;
 use limits::Limits;
 use line::{Order, Report};
-use share::Share;
+use share::{Directory, Share};
 pub use signal_name::SignalName;
 pub use stage::StageArgs;
 use supervise::{Guard, Task};
@@ -35,6 +35,7 @@ use super::exit::{self, Outcome};
 use super::holding::{End, Held, LockArgs, Signals, Validity, block_on, expected_source, take};
 use super::loopback::Place;
 use crate::api::GoDuration;
+use crate::command::console;
 use crate::time::{Boottime, Clock, SystemClock};
 
 /// Between two looks at the clock: tokio's stands still while the machine is suspended.
@@ -88,11 +89,13 @@ pub fn take_terminal(args: ForegroundArgs) -> ExitCode {
 
 async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
     let mut signals = Signals::new()?;
+    let args = &RunArgs { lock: args.lock.resolved().await?, ..args.clone() };
     let outer = outer::socket(&args.lock.lock.to_string());
     if outer.is_none() && args.agent.is_none() {
-        // Before anything is taken.
+        // A limit that cannot be kept is refused before the lock is taken.
         Limits::new(args.grace, args.lock.ttl, expected_source(&args.lock))?;
     }
+    let directory = Directory::new()?;
     let taken = match (outer, &args.agent) {
         (Some(socket), _) => outer::take(socket, args.lock.lock.to_string()).await,
         (None, Some(place)) => agent::take(place, &args.lock, &mut signals).await,
@@ -102,20 +105,20 @@ async fn conduct(args: &RunArgs) -> anyhow::Result<Outcome> {
         Ok(held) => held,
         Err(not_held) => return Ok(not_held.into()),
     };
-    let outcome = match under(args, &held, &mut signals).await {
+    let outcome = match under(args, directory, &held, &mut signals).await {
         Ok(outcome) => outcome,
         Err(error) => Outcome::Failed(error),
     };
     if let Err(error) = held.release().await {
-        eprintln!("redlock: lock {}: {error:#}", args.lock.lock);
+        console::report(format_args!("lock {}: {error:#}", args.lock.lock));
     }
     Ok(outcome)
 }
 
 /// Runs the command until nothing of it is left.
-async fn under(args: &RunArgs, held: &Held, signals: &mut Signals) -> anyhow::Result<Outcome> {
+async fn under(args: &RunArgs, directory: Directory, held: &Held, signals: &mut Signals) -> anyhow::Result<Outcome> {
     let limits = Limits::new(args.grace, args.lock.ttl, held.source)?;
-    let share = Share::new(held.lock.clone(), held.holder.clone(), held.token)?;
+    let share = Share::new(directory, held.lock.clone(), held.holder.clone(), held.token);
     let task = Task {
         command: args.command.clone(),
         environment: share.environment(),

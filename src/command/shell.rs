@@ -6,6 +6,7 @@ use std::{fs, io};
 use clap_complete::Shell;
 
 use super::cluster::Problem;
+use super::console;
 
 /// For which shell.
 #[derive(Debug, clap::Args)]
@@ -37,7 +38,7 @@ pub fn man(args: &DirectoryArgs, tree: clap::Command) -> anyhow::Result<()> {
     prepare(args)?;
     clap_mangen::generate_to(tree, &args.directory)?;
     let pages = fs::read_dir(&args.directory)?.count();
-    println!("{pages} files are in {}", args.directory.display());
+    console::print(format_args!("{pages} files are in {}", args.directory.display()))?;
     Ok(())
 }
 
@@ -53,7 +54,7 @@ pub fn install(args: &DirectoryArgs) -> anyhow::Result<()> {
         let what = format!("failed to copy {} to {}: {error}", own.display(), target.display());
         return Err(Problem::new(what, "Check that the volume is mounted and can be written.").into());
     }
-    println!("{}", target.display());
+    console::print(target.display())?;
     Ok(())
 }
 

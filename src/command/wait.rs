@@ -18,6 +18,7 @@ use super::status::LockArgs;
 use super::target::{Named, Target};
 use super::words::span;
 use crate::api::{GoDuration, MilliTime};
+use crate::command::console;
 use crate::time::{Clock as _, SystemClock};
 
 /// Which lock, for what, and how long.
@@ -181,7 +182,7 @@ async fn until(
         }
         let says = says(&locks);
         if printer.is_terminal() && says != told {
-            eprintln!("waiting: {says}");
+            console::write_error(&format!("waiting: {says}\n"));
             told = says;
         }
     }

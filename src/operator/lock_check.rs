@@ -3,6 +3,7 @@
 //! It kills nothing, and nobody else contends for its key. Its claim is deleted whether the check succeeds or not; should this process be
 //! killed before that, `maxHold` and `ttlAfterFinished` let the operator do it.
 
+use std::io::Write as _;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -55,13 +56,11 @@ pub async fn run(args: LockCheckArgs) -> anyhow::Result<()> {
     let took = SystemClock.boottime().since(begun);
     let released = release(&locks, &name).await;
     let (holder, token, votes) = held?;
-    println!(
-        "lock {}/{name}: held by {holder} with token {token} and {votes} votes after {} ms",
-        args.namespace,
-        took.as_millis()
-    );
+    let (namespace, millis) = (&args.namespace, took.as_millis());
+    let mut out = std::io::stdout();
+    writeln!(out, "lock {namespace}/{name}: held by {holder} with token {token} and {votes} votes after {millis} ms")?;
     released?;
-    println!("released, and deleted");
+    writeln!(out, "released, and deleted")?;
     Ok(())
 }
 

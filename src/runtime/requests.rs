@@ -33,8 +33,8 @@ impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Deb
 /// Why a request failed, or that its outcome is not known. None of them shows a password, key or value.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// Another client changed the object first: read it again.
-    #[error("the object changed in the meantime")]
+    /// Another client changed or created the object first: read it again.
+    #[error("the object was changed or created in the meantime")]
     Conflict,
     /// The object does not exist any more.
     #[error("the object is gone")]
@@ -51,7 +51,7 @@ pub enum RequestError {
 impl From<kube::Error> for RequestError {
     fn from(error: kube::Error) -> Self {
         match &error {
-            kube::Error::Api(status) if status.is_conflict() => Self::Conflict,
+            kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() => Self::Conflict,
             kube::Error::Api(status) if status.is_not_found() => Self::Gone,
             kube::Error::Api(status) if (400..500).contains(&status.code) && ![408, 429].contains(&status.code) => {
                 Self::Refused(Box::new(error))
@@ -169,6 +169,7 @@ mod tests {
         }
         assert!(matches!(answered(422, "Invalid"), RequestError::Refused(_)));
         assert!(matches!(answered(409, "Conflict"), RequestError::Conflict));
+        assert!(matches!(answered(409, "AlreadyExists"), RequestError::Conflict));
         assert!(matches!(answered(404, "NotFound"), RequestError::Gone));
         // It was carried out, and the object as written is one that our types refuse.
         let unreadable = serde_json::from_str::<u8>("{}").unwrap_err();

@@ -2,9 +2,9 @@
 //! wrong with each.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../support/judge.rs"]
+mod checker;
 mod checker_tests;
 #[path = "../support/store.rs"]
 mod store;
 mod store_tests;
-
-use redlock_operator::command::audit::judge as checker;

@@ -9,6 +9,8 @@
 mod administrator;
 mod believers;
 mod bench;
+#[path = "../support/judge.rs"]
+mod checker;
 mod cluster;
 mod crash;
 mod faults;
@@ -47,7 +49,6 @@ mod votes;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use redlock_operator::command::audit::judge as checker;
 use runner::Test;
 use tokio::runtime::Runtime;
 

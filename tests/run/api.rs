@@ -36,6 +36,8 @@ pub(crate) enum Operator {
     Grants,
     /// Another claim holds the lock.
     Queues,
+    /// It does nothing.
+    Silent,
 }
 
 #[derive(Debug)]
@@ -53,6 +55,10 @@ struct World {
     renews: bool,
     heartbeats: usize,
     released: bool,
+    /// Requests to create a claim.
+    creations: usize,
+    /// So many of them are carried out and answered with an error.
+    unanswered: usize,
 }
 
 type Shared = Arc<Mutex<World>>;
@@ -80,6 +86,8 @@ impl ApiServer {
             renews: true,
             heartbeats: 0,
             released: false,
+            creations: 0,
+            unanswered: 0,
         };
         let world = Arc::new(Mutex::new(world));
         let (end, ended) = oneshot::channel();
@@ -121,6 +129,16 @@ impl ApiServer {
 
     pub(crate) fn was_released(&self) -> bool {
         self.world.lock().unwrap().released
+    }
+
+    /// The first creations are carried out, and their answers are lost.
+    pub(crate) fn lose_answers(&self, creations: usize) {
+        self.world.lock().unwrap().unanswered = creations;
+    }
+
+    /// How often a claim was to be created.
+    pub(crate) fn creations(&self) -> usize {
+        self.world.lock().unwrap().creations
     }
 
     /// The API server does not answer from now on, or answers again.
@@ -212,7 +230,30 @@ impl World {
         Body::from_stream(Box::pin(events))
     }
 
+    /// Carries a creation out, and loses the answer if the test wants that.
+    fn create(&mut self, mut claim: Value) -> (StatusCode, Value) {
+        let failure =
+            |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "reason": reason, "code": code});
+        self.creations += 1;
+        let exists = self.claim.as_ref().is_some_and(|known| known["metadata"]["name"] == claim["metadata"]["name"]);
+        if !exists {
+            assert_eq!(claim["metadata"]["namespace"], "shop");
+            claim["metadata"]["uid"] = json!("u-1");
+            self.claim = Some(claim.clone());
+            self.renews = true;
+            self.grant();
+        }
+        match exists {
+            _ if self.creations <= self.unanswered => (StatusCode::GATEWAY_TIMEOUT, failure(504, "Timeout")),
+            true => (StatusCode::CONFLICT, failure(409, "AlreadyExists")),
+            false => (StatusCode::CREATED, claim),
+        }
+    }
+
     fn grant(&mut self) {
+        if self.operator == Operator::Silent {
+            return;
+        }
         let token = self.token;
         let grants = self.operator == Operator::Grants;
         let until = text(now() + TTL);
@@ -277,14 +318,8 @@ async fn answer(State(world): State<Shared>, request: Request) -> Response {
     match parts.method {
         Method::GET if path == "/version" => respond(StatusCode::OK, Body::from(version().to_string())),
         Method::POST if is_lock => {
-            let mut claim = body;
-            claim["metadata"]["name"] = json!(format!("{}abcde", claim["metadata"]["generateName"].as_str().unwrap()));
-            claim["metadata"]["namespace"] = json!("shop");
-            claim["metadata"]["uid"] = json!("u-1");
-            world.claim = Some(claim.clone());
-            world.renews = true;
-            world.grant();
-            respond(StatusCode::CREATED, Body::from(claim.to_string()))
+            let (code, answer) = world.create(body);
+            respond(code, Body::from(answer.to_string()))
         }
         Method::GET if is_lock && watches => respond(StatusCode::OK, world.watched()),
         Method::GET if is_lock && !path.ends_with("/distributedlocks") => {

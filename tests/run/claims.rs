@@ -1,6 +1,9 @@
 //! `redlock run` by claims, with an API server and an operator that the test plays.
 
-use std::process::{Command, Stdio};
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
 
 use serde_json::json;
 
@@ -8,7 +11,6 @@ use crate::{
     api::{ApiServer, NONCE, Operator, TOKEN, TTL},
     processes::{LOCK, Place, now, until},
     servers::{Servers, urls},
-    shifted::WallClock,
 };
 
 fn run(place: &Place, server: &ApiServer, options: &[&str], script: &str) -> Command {
@@ -28,7 +30,8 @@ fn a_claim_is_made_followed_and_released() {
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), TOKEN.to_string());
     let claim = server.claim().unwrap();
-    assert_eq!(claim["metadata"]["generateName"], "reindex-");
+    let name = claim["metadata"]["name"].as_str().unwrap();
+    assert!(name.starts_with("reindex-") && name.len() == 16, "{name}");
     let spec = &claim["spec"];
     assert_eq!((&spec["key"], &spec["priority"]), (&json!("reindex"), &json!(3)));
     assert_eq!((&spec["maxHold"], &spec["claim"]["heartbeat"]), (&json!("1h"), &json!("4s")));
@@ -105,25 +108,70 @@ fn the_members_tell_what_is_left_whatever_clocks_say() {
     assert_eq!(child.wait().unwrap().code(), Some(123));
 }
 
-/// Without the members it relies on the clocks, so it ends its command when one is set.
+/// The claim is created and the answer is lost: the same claim is found by its name, and no second one waits in the queue.
 #[test]
-fn a_clock_that_is_set_while_it_runs_ends_the_command() {
-    for seconds in [3_600, -3_600] {
-        let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
-        let clock = WallClock::new(&place.folder);
-        let mut command = run(&place, &server, &[], "trap '' TERM; touch ready; while :; do sleep 0.05; done");
-        clock.of(&mut command);
-        let child = command.stderr(Stdio::piped()).spawn().unwrap();
-        until("the command is ready", || place.folder.join("ready").exists());
-        clock.set_by(seconds);
-        let set = now();
-        until("the command is gone", || place.alive().is_empty());
-        assert!(now().since(set) < TTL, "{:?}", now().since(set));
-        let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(123), "{said}");
-        assert!(said.contains("the clock of this machine was set by 1h"), "{said}");
-    }
+fn a_creation_without_an_answer_leaves_one_claim() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    server.lose_answers(2);
+    let output = run(&place, &server, &["--wait", "20s"], "echo ran").output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"ran\n"[..]), "{errors}");
+    assert!(server.creations() >= 2 && server.was_released(), "{errors}");
+}
+
+/// Every answer is lost: the claim that exists all the same is deleted, and the exit code is not that of a lock that is taken.
+#[test]
+fn a_claim_whose_creation_had_no_answer_is_deleted() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    server.lose_answers(usize::MAX);
+    let options = ["--wait", "0s", "--not-acquired-exit-code", "0"];
+    let output = run(&place, &server, &options, "touch ran").output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{errors}");
+    assert!(errors.contains("the API server does not answer"), "{errors}");
+    assert!(server.creations() > 1 && server.claim().is_none() && !place.folder.join("ran").exists());
+}
+
+/// Its first answer comes when the API server is back, within the wait.
+#[test]
+fn an_api_server_that_is_away_is_waited_for() {
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    server.set_away(true);
+    let mut command = run(&place, &server, &["--wait", "30s"], "echo ran");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+    let waits = errors.find(|line| line.as_ref().is_ok_and(|line| line.contains("the API server does not answer")));
+    assert!(waits.is_some());
+    server.set_away(false);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"ran\n"[..]));
+}
+
+/// An operator that says nothing is no other holder.
+#[test]
+fn a_silent_operator_is_an_error_of_its_own() {
+    let (server, place) = (ApiServer::start(Operator::Silent, 0), Place::new());
+    let options = ["--wait", "100ms", "--not-acquired-exit-code", "0"];
+    let output = run(&place, &server, &options, "touch ran").output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(125), "{errors}");
+    assert!(errors.contains("the operator has not answered"), "{errors}");
+    assert!(!place.folder.join("ran").exists() && server.claim().is_none());
+}
+
+/// A closed or full standard error changes no exit code.
+#[test]
+fn a_standard_error_that_takes_nothing_stops_nothing() {
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let (server, place) = (ApiServer::start(Operator::Queues, 0), Place::new());
+    let status = run(&place, &server, &["--try"], "touch ran").stderr(full()).status().unwrap();
+    assert_eq!(status.code(), Some(122));
+    let (server, place) = (ApiServer::start(Operator::Grants, 0), Place::new());
+    let script = "trap '' TERM; touch ready; while :; do sleep 0.05; done";
+    let mut child = run(&place, &server, &[], script).stderr(full()).spawn().unwrap();
+    until("the command is ready", || place.folder.join("ready").exists());
+    server.end_hold();
+    assert_eq!(child.wait().unwrap().code(), Some(123));
 }
 
 #[test]

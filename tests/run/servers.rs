@@ -119,12 +119,6 @@ impl Servers {
             signal(child.id(), "STOP");
         }
     }
-
-    pub(crate) fn thaw(&self) {
-        for (child, _) in &self.0 {
-            signal(child.id(), "CONT");
-        }
-    }
 }
 
 impl Drop for Servers {

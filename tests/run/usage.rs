@@ -72,7 +72,8 @@ fn a_lock_that_is_taken_is_not_acquired() {
     assert_eq!(output.status.code(), Some(122));
     assert!(String::from_utf8_lossy(&output.stderr).contains("lock shop/reindex is taken"), "{output:?}");
     assert_eq!(refused(&["--try", "--not-acquired-exit-code", "0"]).status.code(), Some(0));
-    assert_eq!(refused(&["--wait", "200ms"]).status.code(), Some(122));
+    let output = refused(&["--wait", "200ms"]);
+    assert_eq!(output.status.code(), Some(122), "{output:?}");
     // Somebody presses Ctrl-C while it waits.
     let mut waiting = place.command(&servers, &[], &["touch", "ran"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = [0; 64];
@@ -96,6 +97,55 @@ fn signals_are_passed_on_and_the_lock_is_held_until_the_command_ends() {
     assert!(servers.have_majority(LOCK));
     std::fs::write(place.folder.join("end"), "").unwrap();
     assert_eq!(running.end().0, Some(3));
+}
+
+/// As tini does it: images stop with signals like SIGWINCH, which `run` must not keep for itself.
+#[test]
+fn rarer_signals_reach_the_command_too() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let script = "trap 'touch asked' WINCH; touch ready; while [ ! -e end ]; do sleep 0.01; done; exit 3";
+    let running = place.start(&servers, &[], script);
+    signal(running.pid(), "WINCH");
+    until("the command was asked", || place.folder.join("asked").exists());
+    signal(running.pid(), "TSTP");
+    std::fs::write(place.folder.join("end"), "").unwrap();
+    assert_eq!(running.end().0, Some(3));
+}
+
+/// `nohup` ignores SIGHUP, and a parent can ignore SIGCHLD.
+#[test]
+fn signals_that_were_ignored_at_the_start_cost_nothing() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let plain =
+        place.command(&servers, &[], &["sh", "-c", "touch ready; while [ ! -e end ]; do sleep 0.01; done; exit 7"]);
+    let mut command = Command::new("env");
+    command.arg("--ignore-signal=HUP").arg("--ignore-signal=CHLD").arg(plain.get_program()).args(plain.get_args());
+    let mut child = command.current_dir(&place.folder).stdin(Stdio::null()).spawn().unwrap();
+    until("the command runs", || place.folder.join("ready").exists());
+    signal(child.id(), "HUP");
+    std::fs::write(place.folder.join("end"), "").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+}
+
+/// `envFrom` with a prefix puts the members' passwords into the environment of `run`. The command has no use for them.
+#[test]
+fn a_command_does_not_get_the_passwords_of_the_members() {
+    let (servers, place) = (Servers::start(3), Place::new());
+    let mut command = place.command(&servers, &[], &["sh", "-c", "env | grep ^REDLOCK_ | cut -d= -f1 | sort"]);
+    command.env("REDLOCK_MEMBERS_urls", "redis://u:secret@h").env("REDLOCK_MEMBERS_PORT", "tcp://10.0.0.1:6379");
+    let output = command.env("REDLOCK_MEMBERS", servers.urls()).output().unwrap();
+    let names = String::from_utf8(output.stdout).unwrap();
+    assert!(names.contains("REDLOCK_TOKEN\n") && !names.contains("REDLOCK_MEMBERS"), "{names}");
+}
+
+/// A command line that cannot be read is an error of `redlock`, whatever number the program of the user gives 2.
+#[test]
+fn options_that_cannot_be_read_are_an_error_of_redlock() {
+    let place = Place::new();
+    for wrong in [&["run", "--lock", "shop/a"][..], &["run", "--lcok", "a", "--", "true"], &["hold"], &["nothing"]] {
+        assert_eq!(place.redlock(wrong).output().unwrap().status.code(), Some(125), "{wrong:?}");
+    }
+    assert_eq!(place.redlock(&["--version"]).output().unwrap().status.code(), Some(0));
 }
 
 #[test]

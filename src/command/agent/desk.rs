@@ -65,9 +65,9 @@ pub(super) enum Refused {
 
 impl Desk {
     /// `order`: for the lock that every instance wants, if the agent takes it itself.
-    pub(super) fn new(elected: String, order: Order, patience: Duration, without_registration: bool) -> Self {
-        let instances = Instances::new(without_registration, now());
-        let lock = Lock { book: Book::new(), order, is_wanted: without_registration, is_standing: true };
+    pub(super) fn new(elected: String, order: Order, patience: Duration) -> Self {
+        let instances = Instances::new();
+        let lock = Lock { book: Book::new(), order, is_wanted: false, is_standing: true };
         let locks = [(elected.clone(), lock)].into();
         let state = Mutex::new(State { instances, locks, is_stopping: false });
         Self { elected, patience, state, changed: watch::Sender::new(0) }

@@ -10,11 +10,13 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use tokio::time::{sleep, timeout};
 
-use super::super::holding::{Holding, LONGEST_SLEEP, Look, Members, Trust, check_wall_clock, reserve, say_release};
+use super::super::holding::{Holding, LONGEST_SLEEP, Look, Members, Trust, check_wall_clock, reserve, send_release};
 use super::book::Hold;
 use super::desk::{Desk, now};
 use crate::api::DistributedLock;
 use crate::api::conditions::{LockCondition, find_condition};
+use crate::command::cluster::{Cluster, ClusterArgs};
+use crate::command::console;
 use crate::runtime::api_time::ApiTime;
 use crate::runtime::requests::{RequestError, request};
 use crate::time::{Boottime, SystemClock};
@@ -81,6 +83,7 @@ struct Followed {
 pub(super) struct Follower {
     desk: Arc<Desk>,
     election: Election,
+    cluster: ClusterArgs,
     members: Option<Members>,
     skew: Duration,
     begun: Boottime,
@@ -100,9 +103,15 @@ struct Line {
 }
 
 impl Follower {
-    pub(super) fn new(desk: Arc<Desk>, election: Election, members: Option<Members>, skew: Duration) -> Self {
+    pub(super) fn new(
+        desk: Arc<Desk>,
+        election: Election,
+        cluster: ClusterArgs,
+        members: Option<Members>,
+        skew: Duration,
+    ) -> Self {
         let ttl = Duration::from_secs(1);
-        Self { desk, election, members, skew, begun: now(), followed: None, ttl, version: 0, is_listed: false }
+        Self { desk, election, cluster, members, skew, begun: now(), followed: None, ttl, version: 0, is_listed: false }
     }
 
     fn nothing(&self, why: &str) {
@@ -119,7 +128,7 @@ impl Follower {
             match self.connect().await {
                 Ok(connected) => break connected,
                 Err(error) => {
-                    eprintln!("redlock: {error:#}");
+                    console::report(format_args!("{error:#}"));
                     self.nothing(&format!("{error:#}"));
                     sleep(RETRY).await;
                 }
@@ -143,9 +152,8 @@ impl Follower {
     }
 
     async fn connect(&self) -> anyhow::Result<(Line, Events)> {
-        let api_time = Arc::new(ApiTime::new(Arc::new(SystemClock)));
-        let client = Client::try_default().await.context("no API server was found: set KUBECONFIG, or run in a pod")?;
-        let client = api_time.observe(client);
+        let cluster = Cluster::connect(&self.cluster).await?;
+        let (client, api_time) = (cluster.client.clone(), cluster.api_time());
         if self.members.is_none() {
             request(client.apiserver_version()).await.context("the API server does not answer")?;
             check_wall_clock(&api_time, &SystemClock, self.skew)?;
@@ -201,7 +209,7 @@ impl Follower {
             }
             Sight::Held { holding, is_own } => {
                 if let Err(error) = self.turns_to(holding, is_own, line).await {
-                    eprintln!("redlock: {error:#}");
+                    console::report(format_args!("{error:#}"));
                     self.nothing(&format!("{error:#}"));
                 }
             }
@@ -210,6 +218,7 @@ impl Follower {
 
     /// Follows this hold, or goes on with it.
     async fn turns_to(&mut self, holding: Holding, is_own: bool, line: &Line) -> anyhow::Result<()> {
+        let ttl = self.ttl;
         match &mut self.followed {
             Some(followed) if followed.holding.nonce == holding.nonce => {}
             Some(followed) if holding.token <= followed.holding.token => return Ok(()),
@@ -223,7 +232,7 @@ impl Follower {
                 self.followed = Some(Followed { holding: holding.clone(), is_own, trust, is_lost: false });
             }
         }
-        match self.followed.as_mut().map_or(Look::Unknown, |followed| followed.trust.published(&holding)) {
+        match self.followed.as_mut().map_or(Look::Unknown, |followed| followed.trust.published(&holding, ttl)) {
             // The members are asked at once.
             Look::Unknown => self.looks(false).await,
             look => self.learns(look),
@@ -279,10 +288,10 @@ impl Follower {
         };
         let Ok(lock) = request(line.locks.get(&self.election.name)).await else { return };
         let Election { namespace, name, .. } = &self.election;
-        match timeout(RELEASE, say_release(&line.client, &lock, token)).await {
-            Ok(Ok(())) => eprintln!("redlock: dlock {namespace}/{name}: token {token} is given back"),
+        match timeout(RELEASE, send_release(&line.client, &lock, token)).await {
+            Ok(Ok(())) => console::report(format_args!("dlock {namespace}/{name}: token {token} is given back")),
             Ok(Err(error)) => {
-                eprintln!("redlock: dlock {namespace}/{name}: token {token} is not given back: {error:#}")
+                console::report(format_args!("dlock {namespace}/{name}: token {token} is not given back: {error:#}"))
             }
             Err(_) => return,
         }

@@ -56,7 +56,6 @@ async fn answer(State(face): State<Face>, request: Request) -> Response {
     };
     match route {
         Route::Name => Said::ok(name(&face.desk)).response(),
-        Route::Names => events(Names { desk: face.desk, told: None }),
         Route::Watch => events(Leads { desk: face.desk, instance: query.instance, told: None }),
         Route::OpenApi => typed("application/json", Body::from(OPENAPI)),
         Route::Health => typed("text/plain; charset=utf-8", Body::from("ok\n")),
@@ -189,27 +188,6 @@ impl Tell for Leads {
         };
         let said = of_word(lock, word, now());
         (format!("event: {kind}\nid: {sequence}\ndata: {}\n\n", said.body), format!("{sequence} {kind}"))
-    }
-
-    fn told(&mut self) -> &mut Option<(String, Boottime)> {
-        &mut self.told
-    }
-}
-
-/// Who leads, for programs that know nothing of instances.
-struct Names {
-    desk: Arc<Desk>,
-    told: Option<(String, Boottime)>,
-}
-
-impl Tell for Names {
-    fn desk(&self) -> &Arc<Desk> {
-        &self.desk
-    }
-
-    fn event(&mut self) -> (String, String) {
-        let body = name(&self.desk);
-        (format!("data: {body}\n\n"), body["name"].to_string())
     }
 
     fn told(&mut self) -> &mut Option<(String, Boottime)> {

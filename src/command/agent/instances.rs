@@ -10,25 +10,21 @@ use crate::time::Boottime;
 pub(super) struct Instances {
     /// Its id, and when it asked last.
     served: Option<(String, Boottime)>,
-    /// An application that does not register is one instance.
-    without_registration: bool,
 }
 
 impl Instances {
-    pub(super) fn new(without_registration: bool, now: Boottime) -> Self {
-        let served = without_registration.then(|| (String::new(), now));
-        Self { served, without_registration }
+    pub(super) const fn new() -> Self {
+        Self { served: None }
     }
 
     pub(super) fn register(&mut self, id: String, now: Boottime) {
         self.served = Some((id, now));
-        self.without_registration = false;
     }
 
     /// Who asks. The instance that is served shows by this that it lives.
     pub(super) fn asks(&mut self, id: Option<&str>, now: Boottime) -> Who {
         match (&mut self.served, id) {
-            (Some((served, asked)), id) if id == Some(served) || (self.without_registration && id.is_none()) => {
+            (Some((served, asked)), id) if id == Some(served) => {
                 *asked = now;
                 Who::Served
             }
@@ -59,7 +55,7 @@ mod tests {
 
     #[test]
     fn the_last_one_that_registered_is_served() {
-        let mut instances = Instances::new(false, at(0));
+        let mut instances = Instances::new();
         assert_eq!(instances.asks(None, at(0)), Who::Unnamed);
         assert_eq!(instances.asks(Some("a"), at(0)), Who::Other);
         instances.register("a".into(), at(1));
@@ -73,7 +69,7 @@ mod tests {
 
     #[test]
     fn an_instance_that_does_not_ask_is_gone() {
-        let (mut instances, patience) = (Instances::new(false, at(0)), Duration::from_secs(10));
+        let (mut instances, patience) = (Instances::new(), Duration::from_secs(10));
         assert!(!instances.is_present(at(0), patience));
         instances.register("a".into(), at(1));
         assert!(instances.is_present(at(10), patience) && !instances.is_present(at(11), patience));
@@ -82,14 +78,5 @@ mod tests {
         assert!(!instances.is_present(at(11), patience), "another one is no sign of life");
         let _ = instances.asks(Some("a"), at(12));
         assert!(instances.is_present(at(13), patience), "it is back");
-    }
-
-    #[test]
-    fn without_registration_a_request_without_an_id_is_the_applications() {
-        let mut instances = Instances::new(true, at(0));
-        assert_eq!(instances.asks(None, at(1)), Who::Served);
-        assert_eq!(instances.asks(Some("x"), at(1)), Who::Other);
-        instances.register("a".into(), at(2));
-        assert_eq!(instances.asks(None, at(3)), Who::Unnamed, "from now on it is registered");
     }
 }

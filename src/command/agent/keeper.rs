@@ -12,6 +12,7 @@ use super::super::holding::{
 };
 use super::book::Hold;
 use super::desk::{Desk, Order, now};
+use crate::command::console;
 
 /// After a try that failed; it doubles up to the second.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -37,7 +38,7 @@ pub(super) async fn keep(desk: Arc<Desk>, way: Arc<Way>, lock: String) {
             Err(NotHeld::NotAcquired(why)) => learns(&desk, &lock, &Reason { why, is_known: true }),
             Err(NotHeld::NotAnswered(why)) => learns(&desk, &lock, &Reason { why, is_known: false }),
             Err(NotHeld::Failed(error)) => {
-                eprintln!("redlock: lock {lock}: {error:#}");
+                console::report(format_args!("lock {lock}: {error:#}"));
                 desk.learns(&lock, |book, _| book.learns_nothing(&format!("{error:#}")));
             }
         }
@@ -127,13 +128,13 @@ async fn follow(desk: &Desk, lock: &str, order: &Order, held: Held) {
             () = desk.pause(lock, &mut changes) => {}
         }
     };
-    eprintln!("redlock: lock {lock}: token {} is given back: {}", held.token, reason.why);
+    console::report(format_args!("lock {lock}: token {} is given back: {}", held.token, reason.why));
     // From here on it is not told any more; what was told before is waited for.
     learns(desk, lock, &reason);
     desk.has_failed(lock);
     until_free(desk, lock, order).await;
     if let Err(error) = held.release_one().await {
-        eprintln!("redlock: lock {lock}: {error:#}");
+        console::report(format_args!("lock {lock}: {error:#}"));
     }
 }
 

@@ -1,9 +1,12 @@
 //! Locks that the application asks for.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::super::holding::{LockArgs, LockName, Way};
@@ -24,6 +27,8 @@ pub(super) struct Orders {
     /// What a lock is taken with, if the request does not say otherwise.
     template: LockArgs,
     keepers: Mutex<JoinSet<()>>,
+    /// Wakes the task that waits for keepers to fail.
+    spawned: Notify,
 }
 
 /// Gives up what a client asked for that does not wait any more.
@@ -43,7 +48,7 @@ impl Drop for Waiting<'_> {
 
 impl Orders {
     pub(super) fn new(desk: Arc<Desk>, way: Option<Arc<Way>>, template: LockArgs) -> Self {
-        Self { desk, way, template, keepers: Mutex::new(JoinSet::new()) }
+        Self { desk, way, template, keepers: Mutex::new(JoinSet::new()), spawned: Notify::new() }
     }
 
     /// In an election a hold may have been granted that this agent has not heard of.
@@ -54,9 +59,24 @@ impl Orders {
     /// Cares for a lock from now on.
     pub(super) fn keep(&self, lock: String) {
         if let Some(way) = &self.way {
-            let mut keepers = self.keepers.lock();
-            while keepers.try_join_next().is_some() {}
-            keepers.spawn(keep(Arc::clone(&self.desk), Arc::clone(way), lock));
+            self.keepers.lock().spawn(keep(Arc::clone(&self.desk), Arc::clone(way), lock));
+            self.spawned.notify_one();
+        }
+    }
+
+    /// Waits until a keeper has panicked. Its lock is neither renewed nor released, so the agent must end.
+    pub(super) async fn failed(&self) -> anyhow::Error {
+        loop {
+            let ended = poll_fn(|context| match self.keepers.lock().poll_join_next(context) {
+                Poll::Ready(Some(result)) => Poll::Ready(result),
+                Poll::Ready(None) | Poll::Pending => Poll::Pending,
+            });
+            tokio::select! {
+                result = ended => if let Err(error) = result {
+                    return anyhow::Error::new(error).context("the task that keeps a lock has failed");
+                },
+                () = self.spawned.notified() => {}
+            }
         }
     }
 

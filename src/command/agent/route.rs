@@ -16,7 +16,6 @@ const LONGEST_ID: usize = 128;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     Name,
-    Names,
     Health,
     Leader,
     Watch,
@@ -30,9 +29,8 @@ pub(super) enum Route {
 
 /// All of them, as /openapi.json has them.
 #[cfg(test)]
-pub(super) const ALL: [(&str, &str); 11] = [
+pub(super) const ALL: [(&str, &str); 10] = [
     ("get", "/"),
-    ("get", "/sse"),
     ("get", "/healthz"),
     ("get", "/leader"),
     ("get", "/watch"),
@@ -58,7 +56,6 @@ impl Route {
         let parts: Vec<_> = path.split('/').skip(1).collect();
         let (is_read, route) = match parts[..] {
             [""] => (true, Self::Name),
-            ["sse"] => (true, Self::Names),
             ["healthz"] => (true, Self::Health),
             ["leader"] => (true, Self::Leader),
             ["watch"] => (true, Self::Watch),

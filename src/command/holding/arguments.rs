@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
+use super::super::cluster::{Cluster, ClusterArgs};
 use super::super::target::is_of_key_characters;
 use super::direct::secret_of_directory;
 use crate::api::GoDuration;
 
 /// Entries of a client's Secret as environment variables begin with this (`envFrom` with a prefix).
-const ENTRY_PREFIX: &str = "REDLOCK_MEMBERS_";
+pub(in crate::command) const ENTRY_PREFIX: &str = "REDLOCK_MEMBERS_";
 
 /// A lock in commands: `<namespace>/<key>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl FromStr for LockName {
 /// The lock, and how to take it.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LockArgs {
-    /// The lock: `<namespace>/<key>`.
+    /// The lock: `<namespace>/<key>`. A key alone is one of the namespace of -n, or of the kubeconfig.
     #[arg(long, value_name = "LOCK")]
     pub lock: LockName,
     /// How long the lock outlives its holder at most.
@@ -89,6 +90,9 @@ pub struct LockArgs {
     /// How far the clock of this machine and those of the cluster may be apart. Without --members-secret only.
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     pub skew: GoDuration,
+    /// Which cluster.
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// Members.
     #[command(flatten)]
     pub direct: DirectArgs,
@@ -155,6 +159,21 @@ impl Members {
 }
 
 impl LockArgs {
+    /// The same with a lock that names its namespace. Members know no namespaces: with `--direct` the lock stays as it is.
+    ///
+    /// # Errors
+    /// If the namespace is to be that of a kubeconfig which cannot be read.
+    pub(in crate::command) async fn resolved(&self) -> anyhow::Result<Self> {
+        let namespace = match &self.cluster.namespace {
+            _ if self.direct.direct => return Ok(self.clone()),
+            Some(namespace) => namespace.clone(),
+            None if self.lock.in_cluster().is_ok() => return Ok(self.clone()),
+            None => Cluster::connect(&self.cluster).await?.namespace,
+        };
+        let lock = format!("{namespace}/{}", self.lock).parse().map_err(anyhow::Error::msg)?;
+        Ok(Self { lock, ..self.clone() })
+    }
+
     pub(in crate::command) fn wait(&self) -> Wait {
         match self.wait {
             _ if self.try_once => Wait::Never,
@@ -192,7 +211,9 @@ impl DirectArgs {
             return Some(Members::Urls(self.members.clone()));
         }
         let entry = |(name, value): (String, String)| {
-            let name = name.strip_prefix(ENTRY_PREFIX).filter(|name| *name != "SECRET")?;
+            // Kubernetes describes a Service `redlock-members` by variables in capitals. Entries of the Secret begin small.
+            let name =
+                name.strip_prefix(ENTRY_PREFIX).filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase()))?;
             Some((name.to_owned(), value.into_bytes()))
         };
         let entries: BTreeMap<_, _> = environment.filter_map(entry).collect();
@@ -228,6 +249,14 @@ pub(super) mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_key_alone_is_one_of_the_chosen_namespace() {
+        let lock = async |args: &[&str]| parsed(args).resolved().await.unwrap().lock.to_string();
+        assert_eq!(lock(&["--lock", "shop/jobs/reindex"]).await, "shop/jobs/reindex");
+        assert_eq!(lock(&["--lock", "reindex", "-n", "shop"]).await, "shop/reindex");
+        assert_eq!(lock(&["--lock", "reindex", "-n", "shop", "--direct"]).await, "reindex");
+    }
+
     #[test]
     fn try_and_wait_exclude_each_other() {
         assert_eq!(parsed(&["--lock", "a/b", "--try"]).wait(), Wait::Never);
@@ -250,7 +279,12 @@ pub(super) mod tests {
         assert!(urls == Some(Members::Urls(vec!["redis://a".to_owned(), "redis://b".to_owned()])));
         let direct = parsed(&["--lock", "a/b"]).direct;
         assert!(direct.members(none()).is_none());
-        let variables = [("REDLOCK_MEMBERS_urls", "redis://a"), ("REDLOCK_MEMBERS_SECRET", ""), ("HOME", "/")];
+        let variables = [
+            ("REDLOCK_MEMBERS_urls", "redis://a"),
+            ("REDLOCK_MEMBERS_SECRET", ""),
+            ("REDLOCK_MEMBERS_SERVICE_HOST", "10.0.0.1"),
+            ("HOME", "/"),
+        ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let Some(Members::Entries(data)) = direct.members(variables.into_iter()) else { panic!("a Secret") };
         assert_eq!(data.into_iter().collect::<Vec<_>>(), [("urls".to_owned(), b"redis://a".to_vec())]);

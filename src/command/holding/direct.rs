@@ -93,7 +93,7 @@ fn not_held(args: &LockArgs, error: NotAcquired) -> NotHeld {
             NotHeld::NotAnswered(format!("lock {} was not acquired: {error} ({failures})", args.lock))
         }
         NotAcquired::Expired | NotAcquired::CountersApart | NotAcquired::Waiting { .. } => {
-            NotHeld::NotAcquired(format!("lock {} was not acquired: {error}", args.lock))
+            NotHeld::NotAnswered(format!("lock {} was not acquired: {error}", args.lock))
         }
         error => NotHeld::Failed(anyhow::Error::new(error).context(format!("lock {} cannot be acquired", args.lock))),
     }

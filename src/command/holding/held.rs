@@ -35,9 +35,9 @@ pub(in crate::command) enum End {
 /// Why a lock is not held.
 #[derive(Debug)]
 pub(in crate::command) enum NotHeld {
-    /// It is taken, or was not granted in time.
+    /// Another holder has it.
     NotAcquired(String),
-    /// No majority of the members has said whether it is taken.
+    /// It is not certain that another holder has it: no answer in time, a refused claim, or a silent operator.
     NotAnswered(String),
     /// A signal ended the wait.
     Signal(i32),

@@ -35,6 +35,11 @@ impl Signals {
         }
     }
 
+    /// A signal that has come and ends a program which waits.
+    pub(in crate::command) fn pending_end(&mut self) -> Option<i32> {
+        std::iter::from_fn(|| self.0.try_recv().ok()).find(|signal| system::is_ending(*signal))
+    }
+
     /// The next one that ends a program which waits.
     pub(in crate::command) async fn ending(&mut self) -> i32 {
         loop {
@@ -51,8 +56,9 @@ mod system {
     use super::{io, mpsc};
     use tokio::signal::unix::{Signal, SignalKind, signal};
 
-    /// All that a process can catch and a person or a kubelet sends.
-    const FORWARDED: [SignalKind; 7] = [
+    /// Signals that go on to a command: all that a process can catch, except for those of its own faults, of job control and of pipes.
+    /// Real-time signals are not among them.
+    const FORWARDED: [SignalKind; 9] = [
         SignalKind::hangup(),
         SignalKind::interrupt(),
         SignalKind::quit(),
@@ -60,7 +66,19 @@ mod system {
         SignalKind::user_defined1(),
         SignalKind::user_defined2(),
         SignalKind::alarm(),
+        SignalKind::window_change(),
+        SignalKind::io(),
     ];
+    /// SIGABRT, SIGCONT, SIGURG, SIGXCPU, SIGVTALRM, SIGPROF and SIGPWR.
+    #[cfg(target_os = "linux")]
+    const FORWARDED_ON_LINUX: [i32; 7] = [6, 18, 23, 24, 26, 27, 30];
+    #[cfg(not(target_os = "linux"))]
+    const FORWARDED_ON_LINUX: [i32; 0] = [];
+    /// SIGTSTP, SIGTTIN and SIGTTOU: a program that is stopped cannot renew its lock.
+    #[cfg(target_os = "linux")]
+    const STOPPING: [i32; 3] = [20, 21, 22];
+    #[cfg(not(target_os = "linux"))]
+    const STOPPING: [i32; 0] = [];
 
     /// The signals that end a program that waits.
     const ENDING: [SignalKind; 4] =
@@ -71,14 +89,42 @@ mod system {
     }
 
     pub(super) fn listen() -> io::Result<mpsc::Receiver<i32>> {
-        let (sender, receiver) = mpsc::channel(FORWARDED.len());
-        for kind in FORWARDED {
+        let ignored = std::fs::read_to_string("/proc/self/status").map(|status| ignored(&status)).unwrap_or_default();
+        let kinds = FORWARDED.into_iter().chain(FORWARDED_ON_LINUX.map(SignalKind::from_raw));
+        let (sender, receiver) = mpsc::channel(FORWARDED.len() + FORWARDED_ON_LINUX.len());
+        // A signal that was ignored at the start stays ignored, here and in the command, as after `nohup`.
+        for kind in kinds.filter(|kind| !ignored.contains(&kind.as_raw_value())) {
             let (mut signals, sender): (Signal, _) = (signal(kind)?, sender.clone());
             tokio::spawn(async move {
                 while signals.recv().await.is_some() && sender.send(kind.as_raw_value()).await.is_ok() {}
             });
         }
+        // A handler replaces the action, also when nothing reads the signal.
+        for number in STOPPING {
+            let _handler = signal(SignalKind::from_raw(number))?;
+        }
+        // Where the parent ignores SIGCHLD, exit codes of children are lost. A program that is executed gets the default in place of a handler.
+        let _handler = signal(SignalKind::child())?;
         Ok(receiver)
+    }
+
+    /// The numbers of the signals that this process ignores, from /proc/self/status.
+    fn ignored(status: &str) -> Vec<i32> {
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+        (1..=64).filter(|number| mask >> (number - 1) & 1 == 1).collect()
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn ignored_signals_are_the_bits_of_a_mask() {
+            let status = "Name:\tx\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000000\n";
+            assert_eq!(ignored(status), [1, 13]);
+            assert_eq!(ignored("Name:\tx\n"), [0; 0]);
+        }
     }
 }
 

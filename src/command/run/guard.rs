@@ -26,6 +26,7 @@ use super::line::{Order, Report};
 use super::plan::{Act, Event, Plan};
 use super::supervise::SELF;
 use super::{share, terminal, tree};
+use crate::command::console;
 use crate::time::{Boottime, Clock, SystemClock};
 
 /// Between two looks at processes that get SIGKILL.
@@ -61,7 +62,7 @@ pub(super) fn run(args: &GuardArgs) -> ExitCode {
     match Guard::new(args).and_then(Guard::watch) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("redlock: the guard has failed: {error}");
+            console::report(format_args!("the guard has failed: {error}"));
             ExitCode::from(exit::OWN_ERROR)
         }
     }
@@ -149,7 +150,7 @@ impl<'a> Guard<'a> {
             Err(error) => return Err(error.into()),
         };
         if stopped == Some(Signal::TSTP.as_raw()) {
-            eprintln!("redlock: a command under a lock cannot be suspended: it goes on");
+            console::report(format_args!("a command under a lock cannot be suspended and continues"));
             let _ = kill_process_group(pid, Signal::CONT);
         }
         Ok(())

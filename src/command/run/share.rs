@@ -27,26 +27,29 @@ pub(super) const FILE: &str = "REDLOCK_FILE";
 /// For an answer to be written.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// Socket and file, which end with this.
+/// The directory of the socket and the file, which only this user can open. It is removed with this.
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    listener: Option<UnixListener>,
+}
+
+/// Answers at the socket, and keeps the file up to date.
 #[derive(Debug)]
 pub(super) struct Share {
-    directory: PathBuf,
+    directory: Directory,
     answer: Answer,
     deadline: watch::Sender<Boottime>,
-    server: JoinHandle<()>,
+    server: Option<JoinHandle<()>>,
 }
 
 impl Share {
     /// Begins to answer, with a deadline that has passed.
-    pub(super) fn new(lock: String, holder: String, token: i64) -> anyhow::Result<Self> {
-        let directory = own_directory().context(
-            "no directory for REDLOCK_SOCKET and REDLOCK_FILE could be made: set XDG_RUNTIME_DIR to one, or mount an emptyDir at /tmp",
-        )?;
+    pub(super) fn new(mut directory: Directory, lock: String, holder: String, token: i64) -> Self {
         let answer = Answer::new(lock, holder, token);
-        let listener = UnixListener::bind(directory.join("socket")).context("REDLOCK_SOCKET could not be made")?;
-        let (deadline, seen) = watch::channel(Boottime::default());
-        let server = tokio::spawn(serve(listener, answer.clone(), seen));
-        Ok(Self { directory, answer, deadline, server })
+        let (deadline, published) = watch::channel(Boottime::default());
+        let server = directory.listener.take().map(|listener| tokio::spawn(serve(listener, answer.clone(), published)));
+        Self { directory, answer, deadline, server }
     }
 
     /// The command may run until then.
@@ -58,13 +61,13 @@ impl Share {
 
     fn write(&self, deadline: Boottime) -> io::Result<()> {
         let answer = self.answer.clone().at(deadline, SystemClock.boottime());
-        let new = self.directory.join("new");
+        let new = self.directory.path.join("new");
         fs::write(&new, answer.line())?;
         fs::rename(new, self.file())
     }
 
     fn file(&self) -> PathBuf {
-        self.directory.join("lock.json")
+        self.directory.path.join("lock.json")
     }
 
     pub(super) fn environment(&self) -> Vec<(&'static str, OsString)> {
@@ -72,7 +75,7 @@ impl Share {
             (LOCK, self.answer.lock.clone().into()),
             (TOKEN, self.answer.fencing_token.to_string().into()),
             (HOLDER, self.answer.holder.clone().into()),
-            (SOCKET, self.directory.join("socket").into()),
+            (SOCKET, self.directory.path.join("socket").into()),
             (FILE, self.file().into()),
         ]
     }
@@ -80,8 +83,15 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.server.abort();
-        let _ = fs::remove_dir_all(&self.directory);
+        if let Some(server) = &self.server {
+            server.abort();
+        }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -107,22 +117,59 @@ async fn serve(listener: UnixListener, answer: Answer, deadline: watch::Receiver
     }
 }
 
-/// Only this user may look into it.
-fn own_directory() -> io::Result<PathBuf> {
-    let name = format!("redlock-{}-{:08x}", std::process::id(), rand::random::<u32>());
-    let places = [std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from), Some(std::env::temp_dir())];
-    let mut result = Err(io::Error::from(io::ErrorKind::NotFound));
-    for place in places.into_iter().flatten().chain([PathBuf::from("/dev/shm")]) {
-        result = make(&place, &name);
-        if result.is_ok() {
-            break;
-        }
+impl Directory {
+    /// Makes the directory and its socket in the first place that allows both. The address of a socket has a limit of 108 bytes, so a long
+    /// TMPDIR is passed over.
+    ///
+    /// # Errors
+    /// If no place allows it.
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let places = [std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from), Some(std::env::temp_dir())];
+        let places = places.into_iter().flatten().chain(["/tmp", "/dev/shm"].map(PathBuf::from));
+        Self::in_first(places).context(
+            "no directory for REDLOCK_SOCKET and REDLOCK_FILE could be made: set XDG_RUNTIME_DIR to one, or mount an emptyDir at /tmp",
+        )
     }
-    result
+
+    fn in_first(places: impl Iterator<Item = PathBuf>) -> io::Result<Self> {
+        let name = format!("redlock-{}-{:08x}", std::process::id(), rand::random::<u32>());
+        let mut result = Err(io::Error::from(io::ErrorKind::NotFound));
+        for place in places {
+            result = Self::make(&place, &name);
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
+    }
+
+    fn make(place: &Path, name: &str) -> io::Result<Self> {
+        let path = place.join(name);
+        DirBuilder::new().mode(0o700).create(&path)?;
+        let mut directory = Self { path, listener: None };
+        directory.listener = Some(UnixListener::bind(directory.path.join("socket"))?);
+        // A full disk shows here.
+        fs::write(directory.path.join("new"), "{}\n")?;
+        Ok(directory)
+    }
 }
 
-fn make(place: &Path, name: &str) -> io::Result<PathBuf> {
-    let directory = place.join(name);
-    DirBuilder::new().mode(0o700).create(&directory)?;
-    Ok(directory)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_place_whose_name_is_too_long_for_a_socket_is_passed_over() {
+        let base = std::env::temp_dir().join(format!("redlock-share-{:08x}", rand::random::<u32>()));
+        let (long, short) = (base.join("x".repeat(120)), base.join("s"));
+        for place in [&long, &short] {
+            fs::create_dir_all(place).unwrap();
+        }
+        let directory = Directory::in_first([base.join("missing"), long.clone(), short.clone()].into_iter()).unwrap();
+        assert!(directory.path.starts_with(&short), "{directory:?}");
+        assert_eq!(fs::read_dir(&long).unwrap().count(), 0, "nothing is left there");
+        drop(directory);
+        assert_eq!(fs::read_dir(&short).unwrap().count(), 0, "nothing is left here");
+        fs::remove_dir_all(base).unwrap();
+    }
 }

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 /// The signals that make sense to a command: all that it can catch.
-const NAMES: [(&str, i32); 10] = [
+const NAMES: [(&str, i32); 18] = [
     ("HUP", 1),
     ("INT", 2),
     ("QUIT", 3),
@@ -14,6 +14,14 @@ const NAMES: [(&str, i32); 10] = [
     ("PIPE", 13),
     ("ALRM", 14),
     ("TERM", 15),
+    ("CONT", 18),
+    ("URG", 23),
+    ("XCPU", 24),
+    ("VTALRM", 26),
+    ("PROF", 27),
+    ("WINCH", 28),
+    ("IO", 29),
+    ("PWR", 30),
 ];
 
 /// A signal, by its name or number.
@@ -40,6 +48,7 @@ mod tests {
         for text in ["TERM", "SIGTERM", "sigterm", "15"] {
             assert_eq!(text.parse(), Ok(SignalName(15)), "{text}");
         }
+        assert_eq!("SIGWINCH".parse(), Ok(SignalName(28)));
         assert!("STOPP".parse::<SignalName>().is_err());
     }
 }

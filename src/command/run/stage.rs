@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, set
 
 use super::super::exit;
 use super::terminal;
+use crate::command::console;
 
 /// Becomes a command that ends with the guard.
 #[derive(Clone, Debug, clap::Args)]
@@ -27,13 +28,13 @@ pub struct StageArgs {
 /// Becomes the command, or says why not.
 pub(super) fn run(args: StageArgs) -> ExitCode {
     if let Err(error) = prepare(&args) {
-        eprintln!("redlock: the command was not started: {error}");
+        console::report(format_args!("the command was not started: {error}"));
         return ExitCode::from(exit::OWN_ERROR);
     }
     let Some((program, arguments)) = args.command.split_first() else { return ExitCode::from(exit::OWN_ERROR) };
     // It returns only when it has failed.
     let error = Command::new(program).args(arguments).exec();
-    eprintln!("redlock: {}: {error}", program.display());
+    console::report(format_args!("{}: {error}", program.display()));
     ExitCode::from(exit::of_exec(error.kind()))
 }
 

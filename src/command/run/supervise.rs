@@ -1,11 +1,11 @@
 //! `run`'s side of the guard: starts it, and buries what is left if it dies.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener as StdListener};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitIdOptions, getpgrp, getpid, kill_process};
@@ -14,6 +14,7 @@ use tokio::net::UnixListener;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{sleep, timeout};
 
+use super::super::holding::ENTRY_PREFIX;
 use super::line::{Order, Report};
 use super::{terminal, tree};
 
@@ -35,6 +36,12 @@ pub(super) struct Task {
     pub(super) environment: Vec<(&'static str, OsString)>,
     pub(super) signal: i32,
     pub(super) grace: Duration,
+}
+
+/// Whether a variable can hold the members' passwords. The command does not get it.
+fn holds_passwords(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name == "REDLOCK_MEMBERS" || name.strip_prefix(ENTRY_PREFIX).is_some_and(|entry| entry != "SECRET")
 }
 
 /// A guard that runs.
@@ -61,6 +68,13 @@ impl Guard {
         guard.args(["--signal", &task.signal.to_string(), "--grace", &task.grace.as_millis().to_string()]);
         if has_terminal {
             guard.args(["--terminal", &getpgrp().as_raw_nonzero().to_string()]);
+        }
+        if terminal::is_of_another_group() {
+            // The command is in a session of its own, so the kernel would not keep it from what is typed at the shell.
+            guard.stdin(Stdio::null());
+        }
+        for (name, _) in std::env::vars_os().filter(|(name, _)| holds_passwords(name)) {
+            guard.env_remove(name);
         }
         guard.envs(task.environment.iter().map(|(name, value)| (name, value)));
         // A signal for the group of `run` is for `run`, which passes it on.
@@ -105,9 +119,12 @@ impl Guard {
         let _ = timeout(TELL, self.orders.write_all(line.as_bytes())).await;
     }
 
-    /// Reaps orphans that have ended: as the first process of a container `run` gets them.
+    /// Reaps orphans that have ended, as the first process of a container. Elsewhere the ended children of this process belong to
+    /// whoever waits for them, for example the client of the API server for a credential plugin.
     pub(super) fn reap_orphans(&self) {
-        let _ = tree::reap(Some(self.process));
+        if getpid().is_init() {
+            let _ = tree::reap(Some(self.process));
+        }
     }
 
     /// Kills a guard that does not do its work. The kernel then kills the command.

@@ -33,6 +33,11 @@ pub(super) fn is_ours() -> bool {
     stdin().is_terminal() && stdout().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
 }
 
+/// Whether the standard input is a terminal that another process group reads, as for a job in the background.
+pub(super) fn is_of_another_group() -> bool {
+    stdin().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group != getpgrp())
+}
+
 /// Gives the terminal to the command, which leads its own group.
 pub(super) fn give(command: Pid) -> io::Result<()> {
     Ok(tcsetpgrp(stdin(), command)?)

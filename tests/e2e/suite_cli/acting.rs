@@ -86,39 +86,6 @@ pub(crate) async fn a_hold_that_is_broken_is_in_the_history_with_who_and_why(ben
     Ok(())
 }
 
-pub(crate) async fn an_audit_judges_what_locks_remember(bench: Bench) -> anyhow::Result<()> {
-    let ns = ["-n", bench.namespace.as_str()];
-    // One after the other, some released and some broken.
-    for round in 0..3 {
-        let name = format!("round-{round}");
-        let lock = Lock::create(&bench, claim(&name, "reindex", None, TTL)).await?;
-        lock.held(SOON).await?;
-        bench.break_lock(&name, "break", "a test").await?;
-        let ended = |version: &crate::record::Version<_>| !crate::locks::status(&version.object).history.is_empty();
-        lock.recorder.until(SOON, "the hold ended", ended).await?;
-        bench.patch("dlock", &name, r#"{"spec":{"suspend":true}}"#).await?;
-    }
-    let judged = json(&bench, &[&["audit"], &ns[..]].concat()).await?;
-    ensure!(judged["well"] == true && judged["keyCount"] == 1, "{judged}");
-    ensure!(judged["holdCount"].as_u64().is_some_and(|holds| holds >= 3), "{judged}");
-    // The same from a file, and a file in which two held at a time.
-    let history = prints(&bench, &[&["history", "reindex", "-o", "json"], &ns[..]].concat()).await?;
-    let file = std::env::temp_dir().join(format!("{}.json", bench.namespace));
-    let path = file.to_str().context("not a name")?;
-    std::fs::write(&file, &history)?;
-    ensure!(json(&bench, &["audit", "--file", path]).await?["well"] == true, "{history}");
-    let mut doubled: Value = serde_json::from_str(&history)?;
-    let mut second = doubled["items"][0].clone();
-    second["identity"] = "another".into();
-    second["fencingToken"] = 1.into();
-    doubled["items"].as_array_mut().context("no items")?.push(second);
-    std::fs::write(&file, doubled.to_string())?;
-    let found = redlock(&bench, &["audit", "--file", path]).await?;
-    std::fs::remove_file(&file)?;
-    ensure!(found.code == 1 && found.out.contains("two holders"), "{} {}", found.code, found.out);
-    Ok(())
-}
-
 pub(crate) async fn a_quorum_shows_its_members_and_restarts_one_at_a_time(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", TTL).await?;
     let ns = ["-n", bench.namespace.as_str()];
@@ -154,24 +121,5 @@ pub(crate) async fn a_quorum_shows_its_members_and_restarts_one_at_a_time(bench:
     ensure!(token(&lock.recorder.last()?.object)? == before, "the lock was lost");
     let text = prints(&bench, &[&["quorum", "status"], &ns[..]].concat()).await?;
     ensure!(text.contains("3 of 3 members vote") && text.contains("q-0"), "{text}");
-    Ok(())
-}
-
-pub(crate) async fn a_drill_restarts_a_member_and_keeps_its_lock(bench: Bench) -> anyhow::Result<()> {
-    let quorum = Quorum::ready(&bench, "q", TTL).await?;
-    let out = prints(&bench, &["drill", "-n", &bench.namespace, &quorum.member(2), "-o", "json"]).await?;
-    let lines: Vec<Value> = out.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let (end, looks) = lines.split_last().context("nothing was printed")?;
-    ensure!(end["kept"] == true && end["votes"] == true && end["member"] == "q-2", "{end}");
-    ensure!(looks.iter().all(|look| look["held"] == true), "{out}");
-    let token = &looks[0]["fencingToken"];
-    ensure!(token.is_i64() && looks.iter().all(|look| look["fencingToken"] == *token), "{out}");
-    let was_out = |look: &Value| look["members"].as_array().is_some_and(|all| all[2]["state"] != "Admitted");
-    ensure!(looks.iter().any(was_out), "the member was never out: {out}");
-    poll::until(SOON, "the lock of the drill is gone", async || {
-        let left = json(&bench, &["list", "-n", &bench.namespace]).await?;
-        Ok(left["items"].as_array().is_some_and(Vec::is_empty).then_some(()))
-    })
-    .await?;
     Ok(())
 }

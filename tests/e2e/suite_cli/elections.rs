@@ -19,10 +19,11 @@ const APP: &str = "follower";
 /// What clients of leader-elector and nais/elector do, and what `GET /leader` says beside it.
 const APPLICATION: &str = r#"
 url=http://127.0.0.1:4040
+until id=$(wget -q -O - --header 'X-Redlock: 1' --post-data '' $url/register | sed -n 's/.*"instance":"\([^"]*\)".*/\1/p') && [ "$id" ]; do sleep 0.3; done
 while sleep 0.3; do
   read up rest </proc/uptime
   name=$(wget -q -O - $url/ 2>/dev/null | sed -n 's/.*"name":"\([^"]*\)".*/\1/p')
-  token=$(wget -q -O - $url/leader 2>/dev/null | sed -n 's/.*"fencingToken":\([0-9]*\).*/\1/p')
+  token=$(wget -q -O - "$url/leader?instance=$id" 2>/dev/null | sed -n 's/.*"fencingToken":\([0-9]*\).*/\1/p')
   echo "$up ${name:-nobody} ${token:-none}"
 done"#;
 
@@ -33,7 +34,7 @@ async fn deploy(bench: &Bench) -> anyhow::Result<()> {
     let role = format!("--clusterrole={}-holder", operators::NAME);
     bench.kubectl(&["create", "rolebinding", APP, &role, &subject]).await?;
     let image = operators::image(&bench.cluster).await?;
-    let arguments = ["agent", "--election", "scheduler", "--without-registration"];
+    let arguments = ["agent", "--election", "scheduler"];
     let deployment = json!({
         "metadata": {"name": APP},
         "spec": {

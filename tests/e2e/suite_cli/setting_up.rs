@@ -107,7 +107,7 @@ pub(crate) async fn errors_say_what_to_do_next(bench: Bench) -> anyhow::Result<(
     let no_file = redlock(&bench, &["list", "--kubeconfig", "/nonexistent"]).await?;
     ensure!(no_file.code == 125 && no_file.err.contains("next: Name a kubeconfig"), "{}", no_file.err);
     let usage = redlock(&bench, &["list", "--nonsense"]).await?;
-    ensure!(usage.code == 2, "{}", usage.code);
+    ensure!(usage.code == 125, "{}", usage.code);
     let none = json(&bench, &["list", "-n", &bench.namespace]).await?;
     ensure!(none["items"].as_array().is_some_and(Vec::is_empty), "{none}");
     Ok(())

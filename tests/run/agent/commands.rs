@@ -1,15 +1,9 @@
 //! `redlock run --agent`, and what the agent calls by itself.
 
-use std::{
-    io::{Read, Write},
-    net::TcpListener,
-    process::Command,
-    sync::mpsc,
-    time::Duration,
-};
+use std::{process::Command, time::Duration};
 
 use super::client::Agent;
-use crate::processes::{LOCK, Place, now, signal, until};
+use crate::processes::{LOCK, Place, now, until};
 use crate::servers::Servers;
 
 /// That of the agents.
@@ -66,53 +60,6 @@ fn an_agent_of_another_lock_is_refused() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(125), "{said}");
     assert!(said.contains("shop/reindex") && said.contains("shop/other"), "{said}");
-}
-
-/// An application that is told: what was posted to it.
-fn application() -> (u16, mpsc::Receiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let (sender, told) = mpsc::channel();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut text = String::new();
-            let mut bytes = [0; 4096];
-            // The body is one line of JSON or one object.
-            while !text.trim_end().ends_with('}') {
-                let read = stream.read(&mut bytes).unwrap();
-                text.push_str(std::str::from_utf8(&bytes[..read]).unwrap());
-            }
-            stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
-            if sender.send(text).is_err() {
-                return;
-            }
-        }
-    });
-    (port, told)
-}
-
-#[test]
-fn an_application_is_told_when_it_leads_and_when_it_does_not_any_more() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let (port, told) = application();
-    let script = place.folder.join("lost.sh");
-    std::fs::write(&script, "#!/bin/sh\necho $REDLOCK_LOCK $REDLOCK_TOKEN > lost\n").unwrap();
-    Command::new("chmod").args(["+x", script.to_str().unwrap()]).status().unwrap();
-    let elected = format!("http://127.0.0.1:{port}/elected");
-    let agent = Agent::direct(&place, &servers, &["--on-elected", &elected, "--on-lost", script.to_str().unwrap()]);
-    let instance = agent.register();
-    let token = agent.until_leads(&instance).token();
-    let text = told.recv_timeout(Duration::from_secs(20)).unwrap();
-    assert!(text.starts_with("POST /elected ") && text.contains(&format!("\"fencingToken\":{token}")), "{text}");
-    servers.freeze();
-    until("the loss is told", || place.read("lost") == format!("{LOCK} {token}"));
-    assert_ne!(agent.leader(&instance).status, 200);
-    servers.thaw();
-    let text = told.recv_timeout(Duration::from_secs(20)).unwrap();
-    assert!(!text.contains(&token.to_string()), "{text}");
-    signal(agent.pid(), "TERM");
-    assert_eq!(agent.end(), Some(0));
 }
 
 #[test]

@@ -167,16 +167,6 @@ fn a_socket_file_serves_the_same_and_one_that_is_left_is_replaced() {
 }
 
 #[test]
-fn an_application_that_does_not_register_reads_names() {
-    let (servers, place) = (Servers::start(3), Place::new());
-    let agent = Agent::direct(&place, &servers, &["--without-registration"]);
-    until("it leads", || agent.name() == "me");
-    assert_eq!(agent.get("/leader").status, 200);
-    let named = agent.events("/sse").find(|line| line.starts_with("data: ")).unwrap();
-    assert!(named.starts_with("data: {\"last_update\":\"") && named.ends_with("\"name\":\"me\"}"), "{named}");
-}
-
-#[test]
 fn an_agent_that_is_stopped_gives_the_lock_back_when_its_promise_has_passed() {
     let (servers, place) = (Servers::start(3), Place::new());
     let agent = Agent::direct(&place, &servers, &[]);

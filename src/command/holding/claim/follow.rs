@@ -67,7 +67,7 @@ impl Follower {
                 biased;
                 _ = &mut stopped => return self.watched,
                 lock = self.watched.next() => match status::read(lock.as_ref(), Some(&self.holding.nonce)) {
-                    Seen::Held(holding) => self.trust.published(&holding),
+                    Seen::Held(holding) => self.trust.published(&holding, ttl),
                     Seen::Waiting { .. } => Look::Unknown,
                     Seen::Ended { end, .. } => {
                         self.ends(end);

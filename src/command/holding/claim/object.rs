@@ -12,8 +12,10 @@ use crate::api::{Claim, DistributedLock, DistributedLockSpec, GoDuration, Quorum
 const TTL_AFTER_FINISHED: GoDuration = GoDuration::from_secs(600);
 /// The API server refuses a shorter heartbeat.
 const SHORTEST_HEARTBEAT: GoDuration = GoDuration::from_secs(1);
-/// Of a name that the API server completes with five characters.
-const LONGEST_NAME: usize = 58;
+/// The longest name of a claim: an election's name is a label, and one rule serves both.
+const LONGEST_NAME: usize = 63;
+/// Random characters at the end of a name. With 41 bits no two claims of a key have the same name.
+const SUFFIX: usize = 8;
 
 /// What the lock is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +45,8 @@ pub(super) fn owner(args: &LockArgs, purpose: Purpose, namespace: &str, pod: Opt
     }
 }
 
-pub(super) fn claim(args: &LockArgs, key: &str, owner: &Owner, purpose: Purpose) -> DistributedLock {
+/// The claim. Its name is chosen here, so that a creation without an answer can be repeated or deleted.
+pub(super) fn claim(args: &LockArgs, namespace: &str, key: &str, owner: &Owner, purpose: Purpose) -> DistributedLock {
     let heartbeat = GoDuration::from(args.ttl.get() / 2).max(SHORTEST_HEARTBEAT);
     let heartbeat = (purpose == Purpose::Attended).then_some(heartbeat);
     let (claim, pod) = match owner {
@@ -73,7 +76,8 @@ pub(super) fn claim(args: &LockArgs, key: &str, owner: &Owner, purpose: Purpose)
         ..DistributedLockSpec::default()
     };
     let metadata = ObjectMeta {
-        generate_name: Some(name_prefix(key)),
+        name: Some(format!("{}{}", name_prefix(key), random_suffix())),
+        namespace: Some(namespace.to_owned()),
         owner_references: pod.map(|pod| vec![reference(pod)]),
         ..ObjectMeta::default()
     };
@@ -101,9 +105,14 @@ fn reference(pod: &OwnPod) -> OwnerReference {
 /// A key as the beginning of an object's name.
 fn name_prefix(key: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    let text: String = key.chars().take(LONGEST_NAME - 1).map(plain).collect();
+    let text: String = key.chars().take(LONGEST_NAME - SUFFIX - 1).map(plain).collect();
     let text = text.trim_matches('-');
     if text.is_empty() { "lock-".to_owned() } else { format!("{text}-") }
+}
+
+fn random_suffix() -> String {
+    const CHARACTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    (0..SUFFIX).map(|_| char::from(CHARACTERS[rand::random_range(0..CHARACTERS.len())])).collect()
 }
 
 #[cfg(test)]
@@ -123,12 +132,14 @@ mod tests {
     fn a_pod_holds_the_lock_itself_and_its_claims_go_with_it() {
         let args = args(&["--container", "main"]);
         let owner = owner(&args, Purpose::Attended, "shop", Some(own("shop")));
-        let lock = claim(&args, "Jobs/re.index", &owner, Purpose::Attended);
+        let lock = claim(&args, "shop", "Jobs/re.index", &owner, Purpose::Attended);
         let claim = lock.spec.claim.unwrap();
         assert_eq!((claim.pod_name.as_deref(), claim.pod_uid.as_deref()), (Some("job-x"), Some("u-1")));
         assert_eq!((claim.container.as_deref(), claim.identity), (Some("main"), None));
         assert_eq!(claim.heartbeat, Some(GoDuration::from_secs(5)));
-        assert_eq!(lock.metadata.generate_name.as_deref(), Some("jobs-re-index-"));
+        let name = lock.metadata.name.unwrap();
+        assert!(name.starts_with("jobs-re-index-") && name.len() == "jobs-re-index-".len() + SUFFIX, "{name}");
+        assert_eq!(lock.metadata.namespace.as_deref(), Some("shop"));
         assert_eq!(lock.metadata.owner_references.unwrap()[0].uid, "u-1");
         assert!(lock.spec.ttl_after_finished.is_some());
     }
@@ -140,7 +151,7 @@ mod tests {
         assert!(matches!(owner(&plain, Purpose::Detached, "shop", Some(own("shop"))), Owner::Identity(_, None)));
         let named = args(&["--identity", "me", "--quorum", "redis/q", "--wait", "5s"]);
         let owner = owner(&named, Purpose::Attended, "shop", Some(own("shop")));
-        let lock = claim(&named, "k", &owner, Purpose::Attended);
+        let lock = claim(&named, "shop", "k", &owner, Purpose::Attended);
         assert_eq!(lock.spec.claim.unwrap().identity.as_deref(), Some("me"));
         assert_eq!(lock.metadata.owner_references.unwrap().len(), 1);
         assert_eq!(lock.spec.quorum_ref.unwrap().namespace.as_deref(), Some("redis"));
@@ -150,9 +161,9 @@ mod tests {
     #[test]
     fn a_detached_hold_shows_no_heartbeat() {
         let owner = Owner::Identity("me".into(), None);
-        assert_eq!(claim(&args(&[]), "k", &owner, Purpose::Detached).spec.claim.unwrap().heartbeat, None);
+        assert_eq!(claim(&args(&[]), "shop", "k", &owner, Purpose::Detached).spec.claim.unwrap().heartbeat, None);
         assert_eq!(
-            claim(&args(&["--ttl", "1s"]), "k", &owner, Purpose::Attended).spec.claim.unwrap().heartbeat,
+            claim(&args(&["--ttl", "1s"]), "shop", "k", &owner, Purpose::Attended).spec.claim.unwrap().heartbeat,
             Some(SHORTEST_HEARTBEAT)
         );
     }
@@ -160,6 +171,7 @@ mod tests {
     #[test]
     fn any_key_begins_a_name() {
         assert_eq!(name_prefix("///"), "lock-");
-        assert_eq!(name_prefix(&"a".repeat(200)).len(), LONGEST_NAME);
+        assert_eq!(name_prefix(&"a".repeat(200)).len() + SUFFIX, LONGEST_NAME);
+        assert_ne!(random_suffix(), random_suffix());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::held::End;
 use crate::api::DistributedLock;
-use crate::api::conditions::{HeldReason, LockCondition, Status, find_condition, is_true};
+use crate::api::conditions::{AcceptedReason, HeldReason, LockCondition, Status, find_condition, is_true};
 
 /// What a claim holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,14 +16,25 @@ pub(in crate::command) struct Holding {
     pub(in crate::command) valid_until: i64,
 }
 
+/// Why a claim does not hold the lock yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::command) enum Obstacle {
+    /// Another holder has the lock, or comes first.
+    Taken,
+    /// The claim is refused, and only another claim can change that.
+    Refused,
+    /// No majority of the members answers, the operator is silent, or something that the claim needs is not there yet.
+    Other,
+}
+
 /// What is to be made of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::command) enum Seen {
     Held(Holding),
-    /// It does not hold the lock yet; whether another holder is the reason.
+    /// It does not hold the lock yet.
     Waiting {
         why: String,
-        is_taken: bool,
+        obstacle: Obstacle,
     },
     /// It does not hold the lock any more.
     Ended {
@@ -81,21 +92,33 @@ fn ended(reason: &str, message: &str) -> Seen {
     Seen::Ended { end: if is_max_hold { End::MaxHold } else { End::Lost(why.clone()) }, why }
 }
 
+/// Refusals that no time heals: the claim itself has to change, or the rights of its namespace.
+const FINAL: [AcceptedReason; 5] = [
+    AcceptedReason::TTLTooLong,
+    AcceptedReason::TTLTooShort,
+    AcceptedReason::NamespaceNotAllowed,
+    AcceptedReason::OtherInstallation,
+    AcceptedReason::JobsNotServed,
+];
+
 fn waiting(lock: &DistributedLock, held: Option<(String, String)>) -> Seen {
     let status = lock.status.as_ref();
     let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
     let accepted = find_condition(conditions, LockCondition::Accepted);
     if let Some(refused) = accepted.filter(|condition| condition.status == Status::False.as_str()) {
-        return Seen::Waiting { why: refused.message.clone(), is_taken: false };
+        let is_final = FINAL.iter().any(|reason| reason.as_str() == refused.reason);
+        let obstacle = if is_final { Obstacle::Refused } else { Obstacle::Other };
+        return Seen::Waiting { why: format!("{} ({})", refused.message, refused.reason), obstacle };
     }
     let Some((reason, message)) = held else {
-        return Seen::Waiting { why: "the operator has not answered".to_owned(), is_taken: false };
+        return Seen::Waiting { why: "the operator has not answered".to_owned(), obstacle: Obstacle::Other };
     };
     let taken = [HeldReason::Queued, HeldReason::HeldByOther, HeldReason::LockDelay, HeldReason::Suspended];
     let is_taken = taken.iter().any(|taken| taken.as_str() == reason);
+    let obstacle = if is_taken { Obstacle::Taken } else { Obstacle::Other };
     let place = status.and_then(|status| status.queue_position).filter(|place| *place > 0);
     let place = place.map(|place| format!("place {place} in the queue. ")).unwrap_or_default();
-    Seen::Waiting { why: format!("{place}{message}"), is_taken }
+    Seen::Waiting { why: format!("{place}{message}"), obstacle }
 }
 
 #[cfg(test)]
@@ -138,7 +161,7 @@ mod tests {
     fn a_hold_without_a_validity_is_waited_for() {
         let mut status = held();
         status["validUntil"] = Value::Null;
-        assert!(matches!(read(Some(&lock(&status)), None), Seen::Waiting { is_taken: false, .. }));
+        assert!(matches!(read(Some(&lock(&status)), None), Seen::Waiting { obstacle: Obstacle::Other, .. }));
         // A hold that was published does not end because its validity is not written yet.
         assert!(matches!(read(Some(&lock(&status)), Some("n1")), Seen::Waiting { .. }));
     }
@@ -156,11 +179,15 @@ mod tests {
     #[test]
     fn waiting_says_the_place_and_what_the_operator_says() {
         let queued = json!({"queuePosition": 2, "conditions": [condition("Held", "False", "Queued", "bob holds it")]});
-        let wanted = Seen::Waiting { why: "place 2 in the queue. bob holds it".into(), is_taken: true };
+        let wanted = Seen::Waiting { why: "place 2 in the queue. bob holds it".into(), obstacle: Obstacle::Taken };
         assert_eq!(read(Some(&lock(&queued)), None), wanted);
         let refused = json!({"conditions": [condition("Accepted", "False", "QuorumNotFound", "no such quorum")]});
-        assert_eq!(read(Some(&lock(&refused)), None), Seen::Waiting { why: "no such quorum".into(), is_taken: false });
-        assert!(matches!(read(Some(&lock(&json!({}))), None), Seen::Waiting { is_taken: false, .. }));
+        let wanted = Seen::Waiting { why: "no such quorum (QuorumNotFound)".into(), obstacle: Obstacle::Other };
+        assert_eq!(read(Some(&lock(&refused)), None), wanted);
+        let too_long = json!({"conditions": [condition("Accepted", "False", "TTLTooLong", "at most 30s")]});
+        let wanted = Seen::Waiting { why: "at most 30s (TTLTooLong)".into(), obstacle: Obstacle::Refused };
+        assert_eq!(read(Some(&lock(&too_long)), None), wanted);
+        assert!(matches!(read(Some(&lock(&json!({}))), None), Seen::Waiting { obstacle: Obstacle::Other, .. }));
     }
 
     #[test]

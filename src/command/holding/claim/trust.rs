@@ -20,7 +20,7 @@ use crate::time::{Boottime, Clock, SystemClock, UnixMicros};
 /// Between two questions while members do not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The least that a better known clock adds to a validity for it to be told.
+/// The least that a better known clock adds to a validity for it to be published.
 const WORTH_TELLING: Duration = Duration::from_millis(10);
 
 const NO_NONCE: &str = "the status names no hold that members can show";
@@ -41,13 +41,20 @@ pub(in crate::command) enum Trust {
     /// The members. The value is known after the first look.
     Members { members: Members, reader: Box<Reader>, key: String, whose: Whose },
     /// The status, by the API server's clock.
-    Status { api_time: Arc<ApiTime>, skew: Duration, wall: WallClock, told: Option<Told> },
+    Status { api_time: Arc<ApiTime>, skew: Duration, published: Option<Published> },
 }
 
-/// The validity that a status has published last, and what was made of it.
+/// The validity that a status has published last.
+///
+/// An operator never publishes more than one ttl, so a validity is worth at most that from the moment at which this process first
+/// read it. Without the bound an API server whose clock is set back would prolong it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::command) struct Told {
+pub(in crate::command) struct Published {
+    /// `status.validUntil`, in milliseconds since 1970.
     valid_until: i64,
+    /// The latest end that this validity can have.
+    bound: Boottime,
+    /// The end that was reported to the follower.
     until: Boottime,
 }
 
@@ -61,7 +68,7 @@ impl Trust {
     ) -> anyhow::Result<Self> {
         match members {
             Some(members) => Self::members(members, holding).await,
-            None => Ok(Self::Status { api_time, skew, wall: WallClock::new(&SystemClock), told: None }),
+            None => Ok(Self::Status { api_time, skew, published: None }),
         }
     }
 
@@ -88,7 +95,7 @@ impl Trust {
                 let nonce: Nonce = holding.nonce.parse().context(NO_NONCE)?;
                 (*key, *whose) = (holding.key.clone(), Whose::Nonce(nonce));
             }
-            Self::Status { told, .. } => *told = None,
+            Self::Status { published, .. } => *published = None,
         }
         Ok(())
     }
@@ -104,7 +111,7 @@ impl Trust {
     pub(in crate::command) async fn first(&mut self, holding: &Holding, ttl: Duration) -> anyhow::Result<Boottime> {
         let begun = SystemClock.boottime();
         loop {
-            let look = match self.published(holding) {
+            let look = match self.published(holding, ttl) {
                 Look::Unknown => self.look().await,
                 look => look,
             };
@@ -121,27 +128,26 @@ impl Trust {
         }
     }
 
-    /// What a status brings.
-    pub(in crate::command) fn published(&mut self, holding: &Holding) -> Look {
-        let Self::Status { api_time, skew, told, .. } = self else { return Look::Unknown };
-        let Some(until) = held_until(api_time, holding.valid_until, *skew, SystemClock.boottime()) else {
+    /// The validity that a status brings. `ttl` is that of the lock.
+    pub(in crate::command) fn published(&mut self, holding: &Holding, ttl: Duration) -> Look {
+        let Self::Status { api_time, skew, published, .. } = self else { return Look::Unknown };
+        let now = SystemClock.boottime();
+        let Some(until) = held_until(api_time, holding.valid_until, *skew, now) else {
             return Look::Unknown;
         };
-        *told = Some(Told { valid_until: holding.valid_until, until });
+        let known = published.filter(|known| known.valid_until == holding.valid_until);
+        let bound = known.map_or_else(|| now + ttl.saturating_sub(*skew), |known| known.bound);
+        let until = until.min(bound);
+        *published = Some(Published { valid_until: holding.valid_until, bound, until });
         Look::Until(until)
     }
 
     /// What this process sees by itself.
     pub(in crate::command) async fn look(&mut self) -> Look {
         match self {
-            Self::Status { api_time, skew, wall, told } => {
-                let by = wall.stepped(&SystemClock);
-                if by > *skew {
-                    let (by, skew) = (readable(by), GoDuration::from(*skew));
-                    return Look::Lost(format!("the clock of this machine was set by {by}, more than --skew {skew}"));
-                }
-                let Some(told) = told else { return Look::Unknown };
-                told.later(held_until(api_time, told.valid_until, *skew, SystemClock.boottime()))
+            Self::Status { api_time, skew, published } => {
+                let Some(published) = published else { return Look::Unknown };
+                published.later(held_until(api_time, published.valid_until, *skew, SystemClock.boottime()))
             }
             Self::Members { reader, key, whose, .. } => match reader.look(key.clone(), whose).await.sighting {
                 Sighting::Held { value, valid_until } => {
@@ -175,10 +181,10 @@ impl Trust {
     }
 }
 
-impl Told {
-    /// The same validity, if it is known to last longer than was told.
+impl Published {
+    /// The same validity, if it lasts longer than was reported. The API server's clock is then known better.
     fn later(&mut self, until: Option<Boottime>) -> Look {
-        match until {
+        match until.map(|until| until.min(self.bound)) {
             Some(until) if until > self.until + WORTH_TELLING => {
                 self.until = until;
                 Look::Until(until)
@@ -199,35 +205,6 @@ fn held_until(api_time: &ApiTime, valid_until: i64, skew: Duration, now: Boottim
 fn left(valid_until: i64, now: UnixMicros) -> Duration {
     let micros = valid_until.saturating_mul(1_000).saturating_sub(now.0);
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
-}
-
-/// This machine's wall clock against its boot-time clock: they run alike unless one is set.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::command) struct WallClock {
-    at_boot: i64,
-}
-
-impl WallClock {
-    pub(in crate::command) fn new(clock: &dyn Clock) -> Self {
-        Self { at_boot: at_boot(clock) }
-    }
-
-    /// By how much the wall clock was set since.
-    pub(in crate::command) fn stepped(self, clock: &dyn Clock) -> Duration {
-        Duration::from_millis(at_boot(clock).abs_diff(self.at_boot))
-    }
-}
-
-/// A long step to the second: the two clocks that it was measured with are read one after the other.
-fn readable(by: Duration) -> GoDuration {
-    let is_long = by >= Duration::from_secs(60);
-    GoDuration::from(if is_long { Duration::from_secs((by + Duration::from_millis(500)).as_secs()) } else { by })
-}
-
-/// What the wall clock showed at boot.
-fn at_boot(clock: &dyn Clock) -> i64 {
-    let since = i64::try_from(clock.boottime().since_boot().as_millis()).unwrap_or(i64::MAX);
-    clock.wall().0.saturating_sub(since)
 }
 
 /// Refuses to rely on the status when this machine's clock is certainly wrong.
@@ -283,22 +260,6 @@ mod tests {
     }
 
     #[test]
-    fn a_long_step_is_told_to_the_second() {
-        for (millis, told) in [(3_599_999, "1h"), (3_600_001, "1h"), (1_250, "1250ms")] {
-            assert_eq!(readable(Duration::from_millis(millis)).to_string(), told);
-        }
-    }
-
-    #[test]
-    fn a_clock_that_was_set_is_noticed() {
-        let before = WallClock::new(&SystemClock);
-        assert!(before.stepped(&SystemClock) < Duration::from_millis(100));
-        for by in [-3_600_000, 3_600_000] {
-            assert!(before.stepped(&Wrong(by)) > Duration::from_secs(3_599));
-        }
-    }
-
-    #[test]
     fn nothing_starts_on_a_machine_whose_clock_is_wrong() {
         let api_time = ApiTime::new(Arc::new(SystemClock));
         let skew = Duration::from_secs(1);
@@ -326,13 +287,48 @@ mod tests {
         api_time.learn(ClockOffset::of_reading(sent, resolution, now, now));
         let until = held_until(&api_time, valid_until, skew, now).unwrap();
         assert_eq!(until, now + Duration::from_secs(6));
-        let mut told = Told { valid_until, until };
-        assert_eq!(told.later(held_until(&api_time, valid_until, skew, now)), Look::Unknown);
+        let mut published = Published { valid_until, bound: now + Duration::from_secs(9), until };
+        assert_eq!(published.later(held_until(&api_time, valid_until, skew, now)), Look::Unknown);
         api_time.learn(ClockOffset::of_reading(sent, resolution / 4, now, now));
-        let known = told.later(held_until(&api_time, valid_until, skew, now));
+        let known = published.later(held_until(&api_time, valid_until, skew, now));
         assert_eq!(known, Look::Until(now + Duration::from_millis(6_750)));
         // Told once. With age the clock is known less exactly: nothing is taken back, since it was true.
         let later = now + Duration::from_secs(3);
-        assert_eq!(told.later(held_until(&api_time, valid_until, skew, later)), Look::Unknown);
+        assert_eq!(published.later(held_until(&api_time, valid_until, skew, later)), Look::Unknown);
+    }
+
+    /// The clock of an API server is set back, or another one behind the same address is late.
+    #[test]
+    fn a_clock_that_is_set_back_prolongs_no_published_validity() {
+        let (now, skew) = (Boottime::new(Duration::from_secs(100)), Duration::from_secs(1));
+        let late = now + Duration::from_secs(60);
+        let mut published =
+            Published { valid_until: 1, bound: now + Duration::from_secs(9), until: now + Duration::from_secs(8) };
+        assert_eq!(published.later(Some(late)), Look::Until(now + Duration::from_secs(9)));
+        assert_eq!(published.later(Some(late)), Look::Unknown);
+        let api_time = Arc::new(ApiTime::new(Arc::new(SystemClock)));
+        let learn = |millis: i64| {
+            let now = SystemClock.boottime();
+            api_time.learn(ClockOffset::exactly(
+                millis * 1_000 - i64::try_from(now.since_boot().as_micros()).unwrap(),
+                now,
+            ));
+        };
+        let holding = Holding {
+            nonce: String::new(),
+            token: 1,
+            identity: String::new(),
+            key: String::new(),
+            valid_until: 1_000_010_000,
+        };
+        learn(1_000_000_000);
+        let begun = SystemClock.boottime();
+        let mut trust = Trust::Status { api_time: api_time.clone(), skew, published: None };
+        let ttl = Duration::from_secs(10);
+        let Look::Until(first) = trust.published(&holding, ttl) else { panic!("known") };
+        learn(999_980_000);
+        let Look::Until(again) = trust.published(&holding, ttl) else { panic!("known") };
+        let most = SystemClock.boottime() + ttl.saturating_sub(skew);
+        assert!(first <= most && again <= most && again.since(begun) < Duration::from_secs(10), "{first:?} {again:?}");
     }
 }

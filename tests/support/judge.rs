@@ -1,6 +1,7 @@
 //! Pure: what the holders of locks believed, and whether they may have. It gets a history and gives what is wrong with it.
 //!
-//! Times are milliseconds of one clock. The tests that inject faults judge by it, too.
+//! Times are milliseconds of one clock. Suite `chaos` judges by it, and tests/chaos tests it with bad histories.
+#![allow(missing_docs, unreachable_pub, reason = "it is a module of two test programs")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
