@@ -9,7 +9,6 @@ use super::support::{json, prints, redlock};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, token},
-    poll,
     quorums::Quorum,
     suite_lock::support::next_second,
 };

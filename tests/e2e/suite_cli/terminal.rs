@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::support::{json, prints, redlock};
+use super::support::{json, redlock};
 use crate::{
     bench::Bench,
     locks::{Lock, SOON, claim, is_held, token},
