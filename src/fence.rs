@@ -31,8 +31,8 @@ pub const UNREACHABLE_AFTER: Duration = Duration::from_secs(2);
 /// How long a death may be unconfirmed before the record names it. The pod status lags a process restart by a moment.
 pub const UNCONFIRMED_AFTER: Duration = Duration::from_secs(5);
 
-/// Why a member is fenced. `Updating`: the operator replaces its pod. `Busy`: a script keeps its process busy and
-/// cannot be ended. `PredecessorUnconfirmed`: the process before it is not known to be dead.
+/// Why a member is fenced. `Updating`: the operator replaces its pod. `Busy`: its process serves no client, because of
+/// a script that cannot be ended, or because its memory or connections are used up. `PredecessorUnconfirmed`: the process before it is not known to be dead.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, schemars::JsonSchema)]
 pub enum Reason {
     /// The process restarted and has forgotten its locks.
@@ -41,7 +41,7 @@ pub enum Reason {
     FirstStart,
     /// Its clock jumped.
     ClockJump,
-    /// A script keeps it busy and cannot be ended.
+    /// It serves no client.
     Busy,
     /// It joins the member list.
     Joining,
@@ -93,7 +93,7 @@ pub struct View<'a> {
     pub epoch_raised: bool,
     /// The clock of the process that is seen was stepped since its admission (rule 9).
     pub clock_jumped: bool,
-    /// Scripts have kept the process busy for so long that only its end helps.
+    /// The process has served no client for so long that only its end helps.
     /// It is also this member's turn: members are restarted for this one at a time.
     pub stuck: bool,
     /// No status of its pod will tell in which container the process runs that is seen.
@@ -187,7 +187,7 @@ fn buried(view: &View<'_>) -> Option<FenceStep> {
     }
 }
 
-/// Fences a process that a script keeps busy, then ends it.
+/// Fences a process that serves no client, then ends it.
 ///
 /// A busy process can neither be closed nor be told whose epoch counts, so it confirms nothing. The record therefore
 /// says that it may not vote any more, and names it as the one that its successor has to wait for. Then it is ended. If

@@ -13,10 +13,7 @@ mod outward;
 mod tls;
 mod wire;
 
-pub use admin::{
-    AdminConnection, Connections, EPOCH_KEY, Guarded, Load, NOBODY, Observation, ScriptKill, Senders, Strain,
-    TtlSample, Users,
-};
+pub use admin::{AdminConnection, EPOCH_KEY, Guarded, Keyspace, Load, Observation, ScriptKill, Users};
 pub use external::{Claim, OtherClaim, RecordLook, look_at_record, raise_counter, relied_on, share};
 pub use outward::{Network, NotANetwork, Outward};
 pub use redlock_client::voting::{

@@ -16,7 +16,6 @@ mod restarts;
 mod scripts;
 mod timers;
 mod tokens;
-mod ttl;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -309,7 +308,6 @@ impl QuorumSession {
         let quorum = self.quorum();
         let (auth, authorities) = (self.auth(), self.authorities.borrow().clone());
         let epoch = Lists::of(&quorum).epoch;
-        let bound = effective::Effective::published(&quorum).map(|_| effective::current(&quorum).max_ttl);
         let namespace = self.reference.namespace.clone().unwrap_or_default();
         self.clocks.set_recorded(recorded_clocks(&quorum));
         self.agreement.follow(&quorum);
@@ -333,7 +331,6 @@ impl QuorumSession {
                 let is_there = pod.as_ref().and_then(|pod| pod.uid()).as_ref() == Some(&process.pod_uid);
                 self.timers.note_pod(&process.pod_uid, is_there);
             }
-            link.bound_ttls(bound);
             let users = users::voting_users(&quorum, link.name().as_str());
             let access = Access { auth: auth.as_ref(), authorities: authorities.as_ref(), namespace: &namespace };
             if !link.place(pod.as_deref(), access, epoch, &users) {

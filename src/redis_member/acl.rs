@@ -43,9 +43,9 @@ const READER_SUFFIX: &str = "-read";
 const PROBE: &str = "-@all +ping +echo";
 /// What the operator's own user may do on a member.
 /// It may run what `admin.rs` needs: reading, the operator's own keys, the users, and the end of other connections and
-/// of scripts. The selector allows it to sample the time to live of every key.
-const OPERATOR: &str = "resetchannels ~#* -@all +ping +info +time +scan +get +set +eval +watch +unwatch +multi +exec \
-    +acl|setuser +acl|getuser +client|list +client|kill +client|id +client|no-evict +script|kill (~* -@all +pttl)";
+/// of scripts.
+const OPERATOR: &str = "resetchannels ~#* -@all +ping +info +time +get +set +eval +watch +unwatch +multi +exec \
+    +acl|setuser +acl|getuser +client|kill +client|no-evict +script|kill";
 
 /// The `ACL SETUSER` of the user that the operator is given on a master that others run.
 ///

@@ -1,7 +1,6 @@
 //! The operator's hand on a member.
 
 mod load;
-mod slow;
 mod users;
 
 use std::fmt;
@@ -22,8 +21,7 @@ use super::{Endpoint, Machine, wire};
 use crate::redlock::{ClockSample, FencingToken, MemberError, RunId, TOKEN_KEY};
 use crate::time::Clock;
 
-pub use load::{Connections, Load, NOBODY, Strain, TtlSample};
-pub use slow::{ScriptKill, Senders};
+pub use load::{Keyspace, Load, ScriptKill};
 pub use users::Users;
 
 /// The key of the operator's epoch on a member.
@@ -71,6 +69,8 @@ pub struct Observation {
     pub clock: ClockSample,
     /// How near it is to its limits.
     pub load: Load,
+    /// Its keys, the operator's own included.
+    pub keyspace: Keyspace,
 }
 
 /// The outcome of an act that the operator's epoch guards.
@@ -83,6 +83,14 @@ pub enum Guarded {
     /// Another operator has raised the epoch to this one, which is higher.
     /// The operator that asked is not the leader.
     AlreadyHigher(i64),
+}
+
+impl Observation {
+    /// How many keys of clients have no time to live. The operator's own, the epoch and the counter, have none.
+    pub fn endless_keys(&self) -> u64 {
+        let own = u64::from(self.epoch.is_some()) + u64::from(self.counter.is_some());
+        self.keyspace.keys.saturating_sub(self.keyspace.expires).saturating_sub(own)
+    }
 }
 
 impl AdminConnection {
@@ -148,7 +156,7 @@ impl AdminConnection {
     /// If there is no answer in time.
     pub async fn observe(&mut self, users: &[&str]) -> Result<Observation, MemberError> {
         let mut pipeline = Pipeline::new();
-        pipeline.cmd("INFO").arg(&["server", "replication", "persistence", "memory", "clients"]);
+        pipeline.cmd("INFO").arg(&["server", "replication", "persistence", "memory", "clients", "keyspace"]);
         pipeline.cmd("TIME").cmd("GET").arg(EPOCH_KEY).cmd("GET").arg(TOKEN_KEY);
         for user in users {
             pipeline.cmd("ACL").arg("GETUSER").arg(user);
@@ -177,6 +185,7 @@ impl AdminConnection {
             counter: number(counter)?.and_then(FencingToken::new),
             clock: ClockSample { time, sent, received },
             load: Load::read(&info),
+            keyspace: Keyspace::read(&info),
         })
     }
 
@@ -281,12 +290,6 @@ impl AdminConnection {
     /// `&mut self` throughout: nothing comes between WATCH and EXEC. A caller that goes away in the middle of an
     /// operation, or a deadline, leaves the state unknown, so `broken` is set for as long as an answer is due.
     pub(super) async fn ask_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, MemberError> {
-        let answers = self.exchange(pipeline).await?;
-        first_failure(&answers).map_or(Ok(answers), Err)
-    }
-
-    /// All answers, refusals among them.
-    async fn exchange(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, MemberError> {
         if self.broken {
             return Err(MemberError::Unreachable("connection given up".to_owned()));
         }
@@ -296,7 +299,7 @@ impl AdminConnection {
         let answers = answers.map_err(|error| wire::error(&error))?;
         self.incoming.answered();
         self.broken = false;
-        Ok(answers)
+        first_failure(&answers).map_or(Ok(answers), Err)
     }
 }
 

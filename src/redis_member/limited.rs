@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that may come in without completing an answer. The longest answer that is asked for is a page of keys, some 100 KB.
+/// Bytes that may come in without completing an answer. The longest answer that is asked for is that about all users.
 const LONGEST_ANSWER: usize = 256 << 10;
 
 /// How much more may come in before an answer has to be complete. The owner of the connection reports each complete answer.

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisConnectionInfo};
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, Value};
 use redlock_client::voting::{Opened, open};
 
 use super::limited::{Incoming, Limited};
@@ -32,15 +32,30 @@ pub(super) async fn connect(endpoint: &Endpoint, network: &dyn Connect) -> Resul
     let Opened { stream, certificate } = open(endpoint, network).await?;
     let certificate = certificate.as_ref().map(Fingerprint::of);
     // CLIENT SETINFO is unknown to Redis 7.0 and not granted to anyone.
-    let mut user = RedisConnectionInfo::default().set_skip_set_lib_name();
-    if !endpoint.username.is_empty() {
-        user = user.set_username(&endpoint.username).set_password(endpoint.password.expose());
-    }
+    let user = RedisConnectionInfo::default().set_skip_set_lib_name();
     // Deadlines are the caller's.
     let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(BUFFERED_REQUESTS);
     let (stream, incoming) = Limited::new(stream);
-    let (connection, driver) =
+    let (mut connection, driver) =
         MultiplexedConnection::new_with_config(&user, stream, config).await.map_err(|error| wire::error(&error))?;
+    let mut driver: Driver = Box::pin(driver);
+    if !endpoint.username.is_empty() {
+        tokio::select! {
+            logged_in = log_in(&mut connection, endpoint) => logged_in?,
+            () = &mut driver => return Err(MemberError::Unreachable("connection closed".to_owned())),
+        }
+    }
     incoming.answered();
-    Ok(Connected { connection, driver: Box::pin(driver), certificate, incoming })
+    Ok(Connected { connection, driver, certificate, incoming })
+}
+
+/// The library would tell a member that refuses connections from one that does not know the password by nothing.
+async fn log_in(connection: &mut MultiplexedConnection, endpoint: &Endpoint) -> Result<(), MemberError> {
+    let mut auth = redis::cmd("AUTH");
+    auth.arg(&endpoint.username).arg(endpoint.password.expose());
+    match connection.send_packed_command(&auth).await {
+        Ok(Value::ServerError(failure)) => Err(wire::error(&failure.into())),
+        Ok(_) => Ok(()),
+        Err(error) => Err(wire::error(&error)),
+    }
 }

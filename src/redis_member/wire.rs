@@ -43,6 +43,26 @@ pub(super) fn unexpected() -> MemberError {
     MemberError::Other("unexpected answer".to_owned())
 }
 
+/// Codes that this crate asks about or that help a person. A peer chooses the first word of an error, and so its length.
+const CODES: [&str; 12] = [
+    "ERR",
+    "EXECABORT",
+    "MISCONF",
+    "MOVED",
+    "NOREPLICAS",
+    "NOSCRIPT",
+    "NOTBUSY",
+    "NOPROTO",
+    "READONLY",
+    "UNKILLABLE",
+    "WRONGTYPE",
+    "MASTERDOWN",
+];
+
+fn known(code: &str) -> &'static str {
+    CODES.into_iter().find(|known| *known == code).unwrap_or("an unknown error")
+}
+
 /// Only the error's code or category: details may quote commands and their arguments.
 pub(super) fn error(error: &RedisError) -> MemberError {
     match error.kind() {
@@ -50,15 +70,15 @@ pub(super) fn error(error: &RedisError) -> MemberError {
         ErrorKind::Server(ServerErrorKind::BusyLoading) => MemberError::Loading,
         ErrorKind::Io if error.is_timeout() => MemberError::TimedOut,
         ErrorKind::Io => MemberError::Unreachable(io_text(error)),
-        ErrorKind::AuthenticationFailed => MemberError::Refused,
         _ => match error.code() {
+            Some("WRONGPASS" | "NOAUTH") => MemberError::Refused,
             Some("BUSY") => MemberError::Busy,
             Some("OOM") => MemberError::OutOfMemory,
             Some("EPOCH") => MemberError::Fenced,
             // EXECABORT, and a script's own failure, say in their detail why.
             _ if error.detail().is_some_and(|detail| detail.contains("run this command")) => MemberError::Fenced,
             _ if error.detail().is_some_and(|detail| detail.contains("OOM")) => MemberError::OutOfMemory,
-            Some(code) => MemberError::Other(code.to_owned()),
+            Some(code) => MemberError::Other(known(code).to_owned()),
             None => MemberError::Other(error.category().to_owned()),
         },
     }

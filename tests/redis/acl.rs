@@ -187,7 +187,7 @@ async fn users_reach_only_what_they_need() {
     let mut connection = server.connect_as(OPERATOR_USER).await;
     assert_eq!(code(&mut connection, &format!("SET {own} v")).await, "NOPERM", "the operator's hand is not a locker");
     assert_eq!(code(&mut connection, &format!("GET {own}")).await, "NOPERM");
-    assert_eq!(code(&mut connection, &format!("PTTL {own}")).await, "OK");
+    assert_eq!(code(&mut connection, &format!("PTTL {own}")).await, "NOPERM");
     let mut connection = server.connect_as(PROBE_USER).await;
     assert_eq!(code(&mut connection, "PING").await, "OK");
     assert_eq!(code(&mut connection, "ECHO votes").await, "NOPERM", "closed, as every member starts");

@@ -319,17 +319,17 @@ names! {
         ///
         /// By itself: the condition is true again when these keys are gone.
         ///
-        /// To do: correct the clients. The message says which prefix the keys have.
+        /// To do: correct the clients. `redis-cli --scan` on a member lists its keys, and `PTTL` shows how long one lives.
         KeysBeyondMaxTTL,
         /// The operator cannot write the Secret of a client.
         ///
         /// To do: do what the message says: allow it in the namespace, or remove the Secret that is in the way.
         ClientSecretBlocked,
-        /// A client used most of the memory or connections of a member, or most of its time by scripts.
+        /// A member served no client for too long: a script kept it busy, or clients used up its memory or its connections.
         ///
-        /// By itself: the operator refuses the client on that member for a minute. If a script cannot be ended, it replaces the pod.
+        /// By itself: the operator replaces the pod, one member at a time.
         ///
-        /// To do: correct the client. If it needs many connections, give the members more memory (`spec.pod.resources`).
+        /// To do: correct the client. If clients need many connections, give the members more memory (`spec.pod.resources`).
         ClientMisbehaves,
         /// The operator rotates passwords.
         ///

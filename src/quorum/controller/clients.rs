@@ -84,9 +84,8 @@ pub(super) async fn open_new(observed: &Observed<'_>) {
         let Some((link, seen)) = member.answers() else { continue };
         let Some(observation) = &seen.observation else { continue };
         let is_open = |user: &str| observation.open_users.iter().any(|open| open == user);
-        let (mut missing, shut_out) = (observed.plan.open_rules(observed.auth, &view.name), link.shut_out());
-        let is_shut_out = |user: &str| shut_out.iter().any(|shut_out| shut_out.user == user);
-        missing.retain(|rule| !is_open(rule.name()) && !is_shut_out(rule.name()));
+        let mut missing = observed.plan.open_rules(observed.auth, &view.name);
+        missing.retain(|rule| !is_open(rule.name()));
         if missing.is_empty() || !is_open(&locker) {
             continue;
         }

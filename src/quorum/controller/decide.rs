@@ -106,7 +106,6 @@ pub(super) fn overview(observed: &Observed<'_>) -> Overview {
     Overview {
         change: membership::describe(&observed.plan.lists, &change(observed), &observed.change_failures),
         blocked_clients: applied.map(|applied| applied.blocked_clients.clone()).unwrap_or_default(),
-        shut_out: observed.shut_out.clone(),
         rotation: applied.and_then(rotation),
         loss: secrets::loss(observed.auth, said, observed.own_views(), rollout.as_ref()),
         tls: tls(observed),

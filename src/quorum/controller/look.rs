@@ -57,7 +57,7 @@ pub(super) struct Look {
     pub(super) verdict: Verdict,
     epoch_raised: bool,
     clock_jumped: bool,
-    /// Only the end of the process helps against a script that keeps it busy, and it is this member's turn.
+    /// The process serves no client, and it is this member's turn to be ended.
     stuck: bool,
 }
 

@@ -23,7 +23,7 @@ use crate::quorum::model::member::{MemberView, Standing, StartedWith};
 use crate::quorum::model::membership::{is_closed, is_declared_dead};
 use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::model::record::record_named;
-use crate::quorum::model::status::{ClockReport, TtlReport, Watched};
+use crate::quorum::model::status::{ClockReport, Keys, Watched};
 use crate::quorum::model::tls::Certificate;
 use crate::quorum::model::{effective, facts};
 use crate::quorum::session::{ActError, LinkView, MemberLink};
@@ -69,8 +69,6 @@ pub(super) struct Observed<'a> {
     /// The secrets that this replica knows now.
     pub(super) stored_auth: Option<Auth>,
     pub(super) watched: Watched,
-    /// Clients that are shut out of a member for a while, in words.
-    pub(super) shut_out: Vec<String>,
     pub(super) former_closed_since: Option<Monotonic>,
     pub(super) applied: Option<Applied>,
     pub(super) certificate: Option<Result<Certificate, String>>,
@@ -123,7 +121,7 @@ impl<'a> Observer<'a> {
         let ahead = links.iter().filter(|link| session.is_ahead(&link.view())).map(|link| link.name().to_string());
         let watched = Watched {
             clocks: ClockReport { ahead: ahead.collect(), ..session.clocks().report(boottime) },
-            ttls: links.iter().filter_map(|link| link.ttls()).reduce(|all: TtlReport, one| all.or(&one)),
+            keys: own_keys(&links),
             bound: effective::current(&quorum).max_ttl,
             all_external: links.iter().all(|link| link.plan().is_external()),
         };
@@ -141,7 +139,6 @@ impl<'a> Observer<'a> {
             agreement,
             stored_auth,
             watched,
-            shut_out: links.iter().flat_map(|link| link.shut_out_in_words()).collect(),
             former_closed_since: session.timers().former_closed_since(plan.lists.epoch),
             applied: memory.applied.lock().clone(),
             certificate: memory.certificate.lock().clone(),
@@ -215,6 +212,14 @@ impl<'a> Observer<'a> {
             name: plan.name.clone(),
         }
     }
+}
+
+/// The keys of the operator's own members. Masters that others run have keys of others, too.
+fn own_keys(links: &[Arc<MemberLink>]) -> Option<Keys> {
+    let own = links.iter().filter(|link| !link.plan().is_external()).map(|link| link.view());
+    let observed = own.filter(|view| view.processes.answers()).filter_map(|view| view.observation);
+    let keys = observed.map(|seen| Keys { endless: seen.endless_keys(), average_ttl: seen.keyspace.average_ttl });
+    keys.reduce(Keys::most)
 }
 
 impl Observed<'_> {

@@ -58,11 +58,10 @@ pub(super) async fn write(
     observed: &Observed<'_>,
     change: impl FnOnce(&mut RedisQuorumStatus),
 ) -> Result<(), Error> {
-    let (mut overview, now) = (decide::overview(observed), cluster.api_time());
+    let (overview, now) = (decide::overview(observed), cluster.api_time());
     let written = cluster.replace(&observed.quorum, |status| {
         change(status);
         refresh(status, observed);
-        overview.shut_out.extend(status::kept_busy(status));
         let (generation, lists) = (observed.quorum.metadata.generation, lists_of(status, observed));
         status::conditions(status, &lists, &overview, generation, now);
         status::watch_conditions(status, &observed.watched, generation, now);

@@ -23,8 +23,6 @@ pub enum Blocked {
     /// The clients {names} have no passwords, because another object owns Secret {secret}. Delete that Secret, and the operator writes its
     /// own
     NoPasswords { names: String, secret: String },
-    /// Client {client} used most of the {strain} of {member}, so the operator refuses it there for a minute
-    ShutOut { client: String, strain: String, member: String },
     /// Secret {name}, which spec.tls.secretRef names, does not exist. Create it with tls.crt, tls.key and ca.crt, for the names {names}, and
     /// with the label redlock-operator.io/quorum
     NoCertificate { name: String, names: String },

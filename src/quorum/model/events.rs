@@ -63,10 +63,11 @@ pub enum QuorumEvent {
     ///
     /// To do: tell who runs this master to check its time service.
     ExternalClockStepped { member: String, until: String },
-    /// A client's script has kept {member} busy and cannot be ended, so the operator deletes its pod. The next process votes when every lock
-    /// of this one has expired
+    /// {member} served no client for too long, so the operator deletes its pod. The next process votes when every lock of this one has
+    /// expired
     ///
-    /// When: A script has written, so Redis cannot end it, and runs on.
+    /// When: A script has written, so Redis cannot end it, and runs on; or the member was busy with scripts, or refused memory or
+    /// connections, for a minute.
     ///
     /// To do: see to the clients in spec.clients.
     Busy { member: String },

@@ -146,8 +146,8 @@ fn message(record: &Record, name: &str) -> Option<String> {
     }
     if record.state == State::Fenced && record.reason == Some(Reason::Busy) {
         return Some(format!(
-            "{name} is fenced because a client's script has kept it busy and cannot be ended: its pod is deleted, and the next process \
-             waits as after a crash"
+            "{name} is fenced because it served no client: a script kept it busy, or its memory or connections were used up. Its pod is \
+             deleted, and the next process waits as after a crash"
         ));
     }
     if record.state != State::Fenced || record.reason != Some(Reason::PredecessorUnconfirmed) {

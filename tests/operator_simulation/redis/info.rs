@@ -39,6 +39,7 @@ impl Core {
         let (policy, limit) = (setting("maxmemory-policy"), setting("maxmemory"));
         let (appends, connected) =
             (setting("appendonly"), self.clients.values().filter(|client| !client.closed).count());
+        let keyspace = self.keyspace_line(now);
         let keys = self.keys.all(now).len();
         // The member's own clock, which steps: Redis counts its uptime by it.
         let uptime = self.now.div_euclid(1_000_000) - self.started.div_euclid(1_000_000);
@@ -75,7 +76,16 @@ impl Core {
                     ("master_replid", self.run_id.chars().rev().collect()),
                 ],
             ),
+            ("Keyspace", keyspace.into_iter().map(|line| ("db0", line)).collect()),
         ]
+    }
+
+    /// The average is exact here; Redis estimates it.
+    fn keyspace_line(&mut self, now: i64) -> Option<String> {
+        let entries = self.keys.all(now);
+        let ends: Vec<i64> = entries.values().filter_map(|entry| entry.end).map(|end| end - now).collect();
+        let average = ends.iter().sum::<i64>().checked_div(i64::try_from(ends.len()).unwrap_or(0)).unwrap_or(0);
+        (!entries.is_empty()).then(|| format!("keys={},expires={},avg_ttl={average}", entries.len(), ends.len()))
     }
 
     pub(super) fn config(&mut self, name: &str, request: &[Vec<u8>]) -> Option<Reply> {

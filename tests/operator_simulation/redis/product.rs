@@ -6,7 +6,8 @@ use super::Config;
 use machine::{World, password};
 use redlock_operator::redis_member::acl::{KeyPrefix, OPERATOR_USER, UserRule};
 use redlock_operator::redis_member::{
-    AdminConnection, Claim, Guard, Guarded, Link, RedisMember, ScriptKill, Secret, look_at_record, raise_counter,
+    AdminConnection, Claim, Guard, Guarded, Keyspace, Link, RedisMember, ScriptKill, Secret, look_at_record,
+    raise_counter,
 };
 use redlock_operator::redlock::{
     Acquire, Command, FencingToken, KeyState, LockMember, LockValue, MemberError, Reply, RunId, StoredValue,
@@ -154,10 +155,9 @@ async fn leads() {
     assert_eq!(new.restore_counter(token(40)).await, Ok(token(40)));
     let member = world.voter();
     assert_eq!(linked_vote(&member).await, token(41));
-    let sample = new.sample_ttls(0, 100).await.unwrap();
-    assert_eq!(sample.cursor, 0);
-    let lock: Vec<_> = sample.keys.iter().filter(|(key, _)| !key.starts_with('#')).cloned().collect();
-    assert_eq!(lock, [("k".to_owned(), Some(TTL))]);
+    let seen = new.observe(&[]).await.unwrap();
+    let keyspace = Keyspace { keys: 3, expires: 1, average_ttl: TTL };
+    assert_eq!((seen.keyspace, seen.endless_keys()), (keyspace, 0));
     assert_eq!(new.close(5, &users).await, Ok(Guarded::Done));
     assert_eq!(member.send(vec![acquire("l", "v")]).await.unwrap().replies, [Reply::Failed(MemberError::Fenced)]);
     assert!(old.ping().await.is_err(), "closing cuts the operator's other connections");

@@ -20,8 +20,6 @@ pub struct Overview {
     pub change: Option<String>,
     /// Client Secrets that could not be written, with the reason.
     pub blocked_clients: Vec<String>,
-    /// Clients that are shut out of a member for a while, with the reason.
-    pub shut_out: Vec<String>,
     /// A rotation of passwords, and what it waits for.
     pub rotation: Option<String>,
     /// Members run with secrets that are lost.
@@ -70,7 +68,7 @@ pub fn conditions(
         available(status, lists, overview),
         fault_tolerant(status, lists),
         progressing(status, lists, overview),
-        clients_ready(lists, overview),
+        clients_ready(status, lists, overview),
     ];
     for condition in own.into_iter().chain(overview.agreement.clone()).chain(overview.tls.clone()) {
         condition.set(status, generation, now);
@@ -164,10 +162,12 @@ fn progressing(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -
     said.condition()
 }
 
-fn clients_ready(lists: &Lists, overview: &Overview) -> Condition {
+fn clients_ready(status: &RedisQuorumStatus, lists: &Lists, overview: &Overview) -> Condition {
+    let busy = status.members.iter().filter(|member| member.reason == Some(FenceReason::Busy));
+    let busy: Vec<_> = busy.map(|member| MemberWaits::Busy { member: member.name.clone() }.to_string()).collect();
     let said = match () {
         () if lists.is_joint() => Said::ClientsWait,
-        () if !overview.shut_out.is_empty() => Said::ClientMisbehaves { clients: overview.shut_out.join("; ") },
+        () if !busy.is_empty() => Said::ClientMisbehaves { clients: busy.join("; ") },
         () if !overview.blocked_clients.is_empty() => {
             Said::ClientBlocked { blocked: overview.blocked_clients.join("; ") }
         }

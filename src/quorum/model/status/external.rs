@@ -131,6 +131,7 @@ mod tests {
             epoch: None,
             counter: None,
             clock: ClockSample { time: UnixMicros(0), sent: at, received: at },
+            keyspace: Default::default(),
             load: crate::redis_member::Load::default(),
         };
         assert_eq!(unfit_process(&fine), None, "a file that it writes is no proof of memory, and none is asked for");

@@ -62,13 +62,16 @@ pub enum Said {
     ClocksHealthy,
     /// Others run all members, and the operator does not look at their keys
     NotOurKeys,
-    /// The operator has not looked through the keys of a member yet
+    /// No member that the operator runs has answered yet
     KeysUnknown,
-    /// The operator found no key that lives longer than {bound}
+    /// Every key has a time to live, of at most {bound} on average
     KeysWithinBound { bound: GoDuration },
-    /// Keys live longer than maxTTL {bound}, or without an end: {found}. A member that restarts may forget them too early. Let the
-    /// clients that set them use a ttl of at most {bound}
-    KeysBeyondBound { bound: GoDuration, found: String },
+    /// Clients have set keys that have no time to live. A member that restarts forgets them. `redis-cli --scan` on a member lists keys.
+    /// Let the clients that set them use a ttl of at most {bound}
+    EndlessKeys { bound: GoDuration },
+    /// Keys live longer than maxTTL {bound} on average. A member that restarts may forget them too early. Let the clients that set them
+    /// use a ttl of at most {bound}
+    KeysBeyondBound { bound: GoDuration },
     /// {problem}. Members that run keep the certificate that they have, and the operator updates no member until this is mended
     CertificateInvalid { problem: String },
     /// {waits}
@@ -122,7 +125,9 @@ impl Said {
             Self::ClocksHealthy => (Type::ClockHealthy, Status::True, CommonReason::AsExpected),
             Self::NotOurKeys | Self::KeysUnknown => (Type::TTLWithinBound, Status::Unknown, CommonReason::Unknown),
             Self::KeysWithinBound { .. } => (Type::TTLWithinBound, Status::True, CommonReason::AsExpected),
-            Self::KeysBeyondBound { .. } => (Type::TTLWithinBound, Status::False, CommonReason::KeysBeyondMaxTTL),
+            Self::EndlessKeys { .. } | Self::KeysBeyondBound { .. } => {
+                (Type::TTLWithinBound, Status::False, CommonReason::KeysBeyondMaxTTL)
+            }
             Self::CertificateInvalid { .. } => (Type::TLSReady, Status::False, CommonReason::CertificateInvalid),
             Self::CertificatePending { .. } => (Type::TLSReady, Status::False, CommonReason::CertificatePending),
             Self::CertificateServed { .. } => (Type::TLSReady, Status::True, CommonReason::AsExpected),
@@ -190,8 +195,8 @@ pub enum MemberWaits {
     /// The token counter of {member} is more than a day ahead of the API server's time, so it counts for no new lock. Restart that master.
     /// Check the time service of the control plane's nodes
     ExternalCounterAhead { member: String },
-    /// A client's script has kept {member} busy and cannot be ended, so the operator deletes its pod. See to the clients in
-    /// spec.clients
+    /// {member} served no client for too long, so the operator deletes its pod: a script kept it busy, or its memory or connections
+    /// were used up. See to the clients in spec.clients
     Busy { member: String },
 }
 

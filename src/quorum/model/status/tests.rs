@@ -63,7 +63,6 @@ fn old_templates_blocked_clients_and_obstacles_are_named() {
     let overview = Overview {
         rollout: Some(Progress { paused: false, message: "main-1 is next".into() }),
         blocked_clients: vec!["Secret shop/x exists and does not belong to this RedisQuorum".into()],
-        shut_out: Vec::new(),
         rotation: None,
         loss: None,
         tls: None,

@@ -1,6 +1,5 @@
 //! The conditions about what is watched on the members without being asked for: clocks (rule 9) and times to live (rule 10).
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -8,9 +7,6 @@ use k8s_openapi::jiff::Timestamp;
 use super::said::{MemberWaits, Said};
 use crate::api::{FenceReason, GoDuration, MemberStatus, RedisQuorumStatus};
 use crate::fence::clock::Step;
-
-/// So many prefixes are named at most.
-const NAMED: usize = 5;
 
 /// What this replica knows of the members' clocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,50 +21,19 @@ pub struct ClockReport {
     pub ahead: Vec<String>,
 }
 
-/// Keys that live longer than they may, or for ever.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TtlReport {
-    /// How many of them, by the part of their names up to the last slash.
-    pub by_prefix: BTreeMap<String, u64>,
-    /// How many of them have other prefixes: not all are remembered.
-    pub others: u64,
+/// The keys of the members, as far as Redis counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// The number of keys without a time to live, on the member that has most of them.
+    pub endless: u64,
+    /// The largest average of the times to live on a member.
+    pub average_ttl: Duration,
 }
 
-impl TtlReport {
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.by_prefix.is_empty() && self.others == 0
-    }
-
-    /// One more, with this prefix.
-    pub fn count(&mut self, prefix: String) {
-        if self.by_prefix.len() < NAMED || self.by_prefix.contains_key(&prefix) {
-            *self.by_prefix.entry(prefix).or_default() += 1;
-        } else {
-            self.others += 1;
-        }
-    }
-
-    /// What either says. One key is on several members, so the larger count of each prefix is the better one.
-    pub fn or(mut self, other: &Self) -> Self {
-        for (prefix, count) in &other.by_prefix {
-            let known = self.by_prefix.entry(prefix.clone()).or_default();
-            *known = (*known).max(*count);
-        }
-        self.others = self.others.max(other.others);
-        while self.by_prefix.len() > NAMED {
-            self.others += self.by_prefix.pop_last().map_or(0, |(_, count)| count);
-        }
-        self
-    }
-
-    fn describe(&self) -> String {
-        let named = self.by_prefix.iter().map(|(prefix, count)| match prefix.as_str() {
-            "" => format!("{count} without a prefix"),
-            prefix => format!("{count} in {prefix}"),
-        });
-        let others = (self.others > 0).then(|| format!("{} elsewhere", self.others));
-        named.chain(others).collect::<Vec<_>>().join(", ")
+impl Keys {
+    /// The larger number of each. One key is on several members.
+    pub fn most(self, other: Self) -> Self {
+        Self { endless: self.endless.max(other.endless), average_ttl: self.average_ttl.max(other.average_ttl) }
     }
 }
 
@@ -77,11 +42,11 @@ impl TtlReport {
 pub struct Watched {
     /// The clocks.
     pub clocks: ClockReport,
-    /// Keys beyond the bound; `None` until one member has been looked through.
-    pub ttls: Option<TtlReport>,
+    /// The keys; `None` until a member of the operator has answered.
+    pub keys: Option<Keys>,
     /// The bound: the largest maxTTL in force.
     pub bound: Duration,
-    /// Others run all members, and the operator may not look through them.
+    /// Others run all members, and their keys are of no concern.
     pub all_external: bool,
 }
 
@@ -135,11 +100,12 @@ fn counters_ahead(status: &RedisQuorumStatus, ahead: &[String]) -> String {
 
 fn within_bound(watched: &Watched) -> Said {
     let bound = GoDuration::from(watched.bound);
-    match &watched.ttls {
+    match watched.keys {
         None if watched.all_external => Said::NotOurKeys,
         None => Said::KeysUnknown,
-        Some(ttls) if ttls.is_empty() => Said::KeysWithinBound { bound },
-        Some(ttls) => Said::KeysBeyondBound { bound, found: ttls.describe() },
+        Some(Keys { endless, .. }) if endless > 0 => Said::EndlessKeys { bound },
+        Some(Keys { average_ttl, .. }) if average_ttl > watched.bound => Said::KeysBeyondBound { bound },
+        Some(_) => Said::KeysWithinBound { bound },
     }
 }
 
@@ -201,29 +167,22 @@ mod tests {
     }
 
     #[test]
-    fn keys_beyond_the_bound_are_counted_by_prefix_and_not_named() {
-        let ttls = |ttls| {
-            let watched = Watched { ttls, bound: Duration::from_secs(30), ..Watched::default() };
+    fn keys_without_an_end_and_a_long_average_are_reported() {
+        let with = |keys| {
+            let watched = Watched { keys, bound: Duration::from_secs(30), ..Watched::default() };
             condition(&watched, QuorumCondition::TTLWithinBound, None)
         };
-        assert_eq!(ttls(None).0, "Unknown");
+        assert_eq!(with(None).0, "Unknown");
         let others = Watched { all_external: true, ..Watched::default() };
         assert!(condition(&others, QuorumCondition::TTLWithinBound, None).2.contains("Others run all members"));
-        assert_eq!(ttls(Some(TtlReport::default())).0, "True");
-        let mut report = TtlReport::default();
-        for prefix in ["shop/", "shop/", "", "a/", "b/", "c/", "d/", "e/"] {
-            report.count(prefix.to_owned());
-        }
-        let (status, reason, message) = ttls(Some(report.clone()));
+        let average = |millis| Keys { endless: 0, average_ttl: Duration::from_millis(millis) };
+        assert_eq!(with(Some(average(30_000))).0, "True");
+        let (status, reason, message) = with(Some(average(30_001)));
         assert_eq!((status.as_str(), reason.as_str()), ("False", "KeysBeyondMaxTTL"));
-        for part in ["30s", "2 in shop/", "1 without a prefix", "2 elsewhere"] {
-            assert!(message.contains(part), "{message}");
-        }
-        // The same keys on another member are the same keys.
-        assert_eq!(report.clone().or(&report), report);
-        let mut other = TtlReport::default();
-        other.count("A/".to_owned());
-        let both = report.or(&other);
-        assert_eq!((both.by_prefix.len(), both.others), (5, 4), "{both:?}");
+        assert!(message.contains("on average") && message.contains("30s"), "{message}");
+        // Another member has a key for ever.
+        let (status, reason, message) = with(Some(average(1).most(Keys { endless: 1, ..Keys::default() })));
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "KeysBeyondMaxTTL"));
+        assert!(message.contains("no time to live"), "{message}");
     }
 }

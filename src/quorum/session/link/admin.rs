@@ -6,7 +6,6 @@ use tokio::sync::MutexGuard;
 use tokio::time::sleep;
 
 use super::external::look_at_record;
-use super::inspections::make_room;
 use super::{ADMIN_DEADLINE, MemberLink};
 use crate::redis_member::acl::UserRule;
 use crate::redis_member::{
@@ -122,16 +121,6 @@ fn still_open() -> ActError {
 }
 
 impl AdminSession<'_> {
-    /// A full member refuses transactions. Then room is made, and the act is worth another attempt.
-    async fn has_made_room<T: Sync>(&mut self, outcome: &Result<T, MemberError>) -> Result<bool, MemberError> {
-        if !matches!(outcome, Err(MemberError::OutOfMemory)) {
-            return Ok(false);
-        }
-        let load = self.admin.observe(&[]).await?.load;
-        make_room(self.link, &mut self.admin, load).await;
-        Ok(true)
-    }
-
     /// What the process says of itself now; noted by the link as well.
     pub async fn observe(&mut self) -> Result<Observation, ActError> {
         let users = self.link.seen().asked_about(&self.users, self.admin.run_id());
@@ -163,11 +152,7 @@ impl AdminSession<'_> {
     ) -> Result<(), ActError> {
         let open = self.observe().await?.open_users;
         let users: Vec<_> = users.iter().filter(|user| open.iter().any(|open| open == user.name())).cloned().collect();
-        let mut changed = self.admin.set_passwords(epoch, operator, &users, cut).await;
-        if self.has_made_room(&changed).await? {
-            changed = self.admin.set_passwords(epoch, operator, &users, cut).await;
-        }
-        done(changed?)
+        done(self.admin.set_passwords(epoch, operator, &users, cut).await?)
     }
 
     /// The certificate that the process serves now.
@@ -182,11 +167,7 @@ impl AdminSession<'_> {
 
     /// Makes `epoch` the only one that opens and closes users of this process.
     pub async fn raise_epoch(&mut self, epoch: i64) -> Result<(), ActError> {
-        let mut raised = self.admin.raise_epoch(epoch).await;
-        if self.has_made_room(&raised).await? {
-            raised = self.admin.raise_epoch(epoch).await;
-        }
-        done(raised?)?;
+        done(self.admin.raise_epoch(epoch).await?)?;
         // Seen after the raise: nothing that an earlier leader began can change it any more.
         self.observe_all().await?;
         self.link.seen().raised = Some((self.admin.run_id().clone(), epoch));
@@ -198,17 +179,7 @@ impl AdminSession<'_> {
     /// The count of the process starts from now.
     pub async fn close(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
         let open = self.observe_all().await?.open_users;
-        let mut closed = self.admin.close_all(epoch, users, &open).await;
-        if closed == Err(MemberError::OutOfMemory) {
-            // Users one by one are no transaction, so a full member obeys. Nothing else is confirmed by that: a leader that has raised the
-            // epoch may open them again, and the guarded closing follows.
-            for user in &open {
-                self.admin.shut_out(user).await?;
-            }
-            self.has_made_room(&closed).await?;
-            closed = self.admin.close_all(epoch, users, &open).await;
-        }
-        done(closed?)?;
+        done(self.admin.close_all(epoch, users, &open).await?)?;
         let observation = self.observe().await?;
         if !observation.open_users.is_empty() {
             return Err(still_open());
@@ -219,15 +190,7 @@ impl AdminSession<'_> {
 
     /// Closes users that are no more, on a process that goes on voting, and confirms it.
     pub async fn close_some(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
-        let mut closed = self.admin.close(epoch, users).await;
-        if closed == Err(MemberError::OutOfMemory) {
-            for user in users {
-                self.admin.shut_out(user.name()).await?;
-            }
-            self.has_made_room(&closed).await?;
-            closed = self.admin.close(epoch, users).await;
-        }
-        done(closed?)?;
+        done(self.admin.close(epoch, users).await?)?;
         let names: Vec<&str> = users.iter().map(UserRule::name).collect();
         match self.admin.observe(&names).await?.open_users.is_empty() {
             true => Ok(()),
@@ -280,11 +243,7 @@ impl AdminSession<'_> {
 
     /// Opens users of a process that is admitted: a client was added.
     pub async fn open_more(&mut self, epoch: i64, users: &[UserRule]) -> Result<(), ActError> {
-        let mut opened = self.admin.open(epoch, users).await;
-        if self.has_made_room(&opened).await? {
-            opened = self.admin.open(epoch, users).await;
-        }
-        done(opened?)?;
+        done(self.admin.open(epoch, users).await?)?;
         self.observe().await.map(drop)
     }
 }

@@ -1,138 +1,145 @@
-//! A member that scripts keep from voting (rule 11): they are ended, a client that sends one after the other is shut out, and a member
-//! that neither frees is stuck: nothing but its end helps.
+//! A member that serves no client (rule 11): scripts that keep it busy are ended, and a process that stays busy or full is stuck.
 
 use std::time::Duration;
 
-use super::inspections::{Inspections, note_shut_out};
 use super::{ADMIN_DEADLINE, MemberLink, PROBE_PERIOD, Target};
-use crate::redis_member::{AdminConnection, ScriptKill, Senders, Strain};
+use crate::redis_member::{AdminConnection, ScriptKill};
 use crate::redlock::MemberError;
 use crate::time::Monotonic;
 
-/// A script that has written and runs for so long will hardly end by itself. Its member takes part in no vote meanwhile.
+/// A script that has written and runs for so long hardly ends. Its member takes part in no vote meanwhile.
 const UNKILLABLE_FOR: Duration = Duration::from_secs(5);
-/// Scripts that can be ended, one after the other: a client may have sent some hundred at once. When the last one has been ended, the
-/// member still has its locks, and it says who has sent them; a new process has forgotten both.
-const ENDED_FOR: Duration = Duration::from_secs(30);
-/// What was said so long ago says nothing of now.
+/// Scripts that can be ended may follow each other, and used memory or connections may be given back. The process keeps its locks
+/// until then, and a new process has forgotten them.
+const REFUSES_FOR: Duration = Duration::from_secs(60);
+/// An observation that is older says nothing about now.
 const OLD: Duration = Duration::from_secs(3);
-/// So long scripts are ended one after the other before anything else is done to the member.
-const ROUND: Duration = Duration::from_secs(2);
-/// Between two rounds.
+/// Between two attempts to end a script.
 const PAUSE: Duration = Duration::from_millis(20);
-/// For how long after a script was ended the link looks for its sender.
-/// The sender may have closed its connection and come again.
-const SOUGHT_FOR: Duration = Duration::from_secs(60);
-/// So often it is tried to shut out a client whose next script begins at once: it is a race.
-const ATTEMPTS: usize = 20;
+/// Between two Events about the same outcome.
+const REPORTED_AGAIN: Duration = Duration::from_secs(30);
 
-/// A member that has been busy, with no moment in between in which it served others.
+/// The outcome of the end of a script that kept the member busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Busy {
-    since: Monotonic,
-    last: Monotonic,
-    unkillable: bool,
+pub enum ScriptNews {
+    /// It was ended.
+    Killed,
+    /// It has written, so nothing but its own end or that of the process helps.
+    Unkillable,
 }
 
-impl Busy {
-    fn after(before: Option<Self>, unkillable: bool, now: Monotonic) -> Self {
+/// Why a member serves no client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// A script that can be ended.
+    Script,
+    /// A script that has written.
+    Unkillable,
+    /// Its connections or its memory are used up.
+    Full,
+}
+
+/// A time in which no client was served, as far as this replica has observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Refusal {
+    since: Monotonic,
+    last: Monotonic,
+    cause: Cause,
+}
+
+impl Refusal {
+    fn after(before: Option<Self>, cause: Cause, now: Monotonic) -> Self {
         let before = before.filter(|before| now.since(before.last) < OLD);
-        Self { since: before.map_or(now, |before| before.since), last: now, unkillable }
+        Self { since: before.map_or(now, |before| before.since), last: now, cause }
     }
 
     fn is_stuck(&self, now: Monotonic) -> bool {
-        let patience = if self.unkillable { UNKILLABLE_FOR } else { ENDED_FOR };
+        let patience = if self.cause == Cause::Unkillable { UNKILLABLE_FOR } else { REFUSES_FOR };
         now.since(self.last) < OLD && self.last.since(self.since) >= patience
     }
 }
 
-impl Inspections {
-    /// Whether scripts have kept the member busy for so long that only its end helps.
-    ///
-    /// It may be one script, or several in a row.
+/// The service that a member gives to clients, as its link has observed it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Service {
+    refusal: Option<Refusal>,
+    script: Option<(ScriptNews, Monotonic)>,
+    is_reported: bool,
+}
+
+impl Service {
+    /// Whether the member has served no client for so long that only its end helps.
     pub(super) fn is_stuck(&self, now: Monotonic) -> bool {
-        self.busy.is_some_and(|busy| busy.is_stuck(now))
+        self.refusal.is_some_and(|refusal| refusal.is_stuck(now))
     }
 
-    /// How long to wait until the next look.
+    /// How long to wait until the next probe.
     pub(super) fn pause(&self) -> Duration {
-        if self.busy.is_some() { PAUSE } else { PROBE_PERIOD }
+        match self.refusal {
+            Some(Refusal { cause: Cause::Script | Cause::Unkillable, .. }) => PAUSE,
+            _ => PROBE_PERIOD,
+        }
     }
 
-    /// What became of an attempt to end a script. Whether the member is stuck: again and again, since its turn to be restarted may come
-    /// later.
-    fn note_busy(&mut self, outcome: &Result<ScriptKill, MemberError>, now: Monotonic) -> bool {
-        let unkillable = match outcome {
-            Ok(ScriptKill::Killed) => false,
-            Err(MemberError::Other(code)) if code == "UNKILLABLE" => true,
-            Ok(ScriptKill::NotBusy) => {
-                self.busy = None;
-                return false;
-            }
-            Err(_) => return false,
+    /// News of a script, once.
+    pub(super) fn take_script_news(&mut self, now: Monotonic) -> Option<ScriptNews> {
+        let (news, since) = self.script.filter(|_| !self.is_reported)?;
+        self.is_reported = true;
+        (now.since(since) < REPORTED_AGAIN).then_some(news)
+    }
+
+    /// The member has answered.
+    ///
+    /// Whether it is stuck, which is so at each later observation, too: the turn of the member may come later.
+    fn note_full(&mut self, is_full: bool, now: Monotonic) -> bool {
+        self.refusal = is_full.then(|| Refusal::after(self.refusal, Cause::Full, now));
+        self.is_stuck(now)
+    }
+
+    /// Notes the outcome of an attempt to end a script. Whether there is news in it.
+    fn note_script(&mut self, outcome: &Result<ScriptKill, MemberError>, now: Monotonic) -> bool {
+        let (cause, news) = match outcome {
+            Ok(ScriptKill::Killed) => (Cause::Script, ScriptNews::Killed),
+            Err(MemberError::Other(code)) if code == "UNKILLABLE" => (Cause::Unkillable, ScriptNews::Unkillable),
+            // It has ended, or another replica was quicker; or the member is gone, which its connection shows.
+            Ok(ScriptKill::NotBusy) | Err(_) => return false,
         };
-        let busy = Busy::after(self.busy, unkillable, now);
-        (self.busy, self.senders_sought) = (Some(busy), Some(now + SOUGHT_FOR));
-        busy.is_stuck(now)
+        self.refusal = Some(Refusal::after(self.refusal, cause, now));
+        if self.script.is_some_and(|(last, since)| last == news && now.since(since) < REPORTED_AGAIN) {
+            return self.is_stuck(now);
+        }
+        (self.script, self.is_reported) = (Some((news, now)), false);
+        tracing::warn!(outcome = ?news, "a member was busy with a script");
+        true
     }
 }
 
 /// Ends the script that keeps a new connection from being of use.
 pub(super) async fn end_script_at(link: &MemberLink, target: &Target) {
     let outcome = AdminConnection::kill_busy_script(&target.admin, link.machine.clone(), ADMIN_DEADLINE).await;
-    note(link, &outcome);
+    note_script(link, &outcome);
 }
 
-/// Ends scripts until none runs, and shuts out who has sent one after the other.
-pub(super) async fn end_scripts(link: &MemberLink, admin: &mut AdminConnection) {
-    let began = link.now();
-    loop {
-        let outcome = admin.end_script().await;
-        note(link, &outcome.as_ref().map(|(killed, _)| *killed).map_err(Clone::clone));
-        let is_over = link.now().since(began) >= ROUND;
-        match outcome {
-            Ok((_, Some(senders))) => return shut_out_sender(link, admin, &senders).await,
-            Ok((ScriptKill::Killed, None)) if !is_over => {}
-            Ok(_) | Err(_) => return,
-        }
-    }
+/// Ends the script that runs.
+pub(super) async fn end_script(link: &MemberLink, admin: &mut AdminConnection) {
+    let outcome = admin.script_kill().await;
+    note_script(link, &outcome);
 }
 
-/// Looks for the senders of scripts that were ended on this member, when it serves others again.
-///
-/// They may still be connected, or connected again.
-pub(super) async fn look_for_senders(link: &MemberLink, admin: &mut AdminConnection) {
+/// The member has answered.
+pub(super) fn note_full(link: &MemberLink, is_full: bool) {
     let now = link.now();
-    if link.seen().looks.senders_sought.is_some_and(|until| now < until) {
-        end_scripts(link, admin).await;
-    }
-}
-
-fn note(link: &MemberLink, outcome: &Result<ScriptKill, MemberError>) {
-    let now = link.now();
-    let (stuck, news) = {
-        let looks = &mut link.seen().looks;
-        (looks.note_busy(outcome, now), looks.note_script(outcome, now))
-    };
-    if let Some(news) = news {
-        tracing::warn!(member = %link.name, outcome = ?news, "member was busy with a script");
-    }
-    if stuck || news.is_some() {
+    let is_stuck = link.seen().service.note_full(is_full, now);
+    if is_stuck {
         link.announce();
     }
 }
 
-async fn shut_out_sender(link: &MemberLink, admin: &mut AdminConnection, senders: &Senders) {
-    let Some(user) = senders.worst().filter(|_| link.seen().leads(admin.run_id())) else { return };
-    for _ in 0..ATTEMPTS {
-        match admin.shut_out(user).await {
-            Ok(()) => {
-                link.seen().looks.senders_sought = None;
-                return note_shut_out(link, user, Strain::Time);
-            }
-            Err(MemberError::Busy) => drop(admin.script_kill().await),
-            Err(_) => return,
-        }
+fn note_script(link: &MemberLink, outcome: &Result<ScriptKill, MemberError>) {
+    let now = link.now();
+    let news = link.seen().service.note_script(outcome, now);
+    if news {
+        link.announce();
     }
 }
 
@@ -141,19 +148,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_is_stuck_when_it_has_served_nobody_for_some_seconds() {
+    fn a_member_is_stuck_when_it_has_served_nobody_for_some_time() {
         let at = |millis| Monotonic::default() + Duration::from_millis(millis);
-        let busy_until = |unkillable, end: u64| {
-            (0..=end).step_by(500).fold(None, |busy, millis| Some(Busy::after(busy, unkillable, at(millis)))).unwrap()
+        let until = |cause, end: u64| {
+            (0..=end).step_by(500).fold(None, |before, millis| Some(Refusal::after(before, cause, at(millis)))).unwrap()
         };
-        assert!(!busy_until(true, 4_500).is_stuck(at(4_600)));
-        assert!(busy_until(true, 5_000).is_stuck(at(5_100)));
-        assert!(!busy_until(true, 5_000).is_stuck(at(8_000)), "nobody has looked since");
-        assert!(!busy_until(false, 29_500).is_stuck(at(29_500)), "they are being ended");
-        assert!(busy_until(false, 30_000).is_stuck(at(30_000)));
+        assert!(!until(Cause::Unkillable, 4_500).is_stuck(at(4_600)));
+        assert!(until(Cause::Unkillable, 5_000).is_stuck(at(5_100)));
+        assert!(!until(Cause::Unkillable, 5_000).is_stuck(at(8_000)), "nothing was observed since");
+        for cause in [Cause::Script, Cause::Full] {
+            assert!(!until(cause, 59_500).is_stuck(at(59_500)), "it may serve again");
+            assert!(until(cause, 60_000).is_stuck(at(60_000)));
+        }
         // One that can be ended, and then one that cannot.
-        assert!(Busy::after(Some(busy_until(false, 6_000)), true, at(6_500)).is_stuck(at(6_500)));
+        assert!(Refusal::after(Some(until(Cause::Script, 6_000)), Cause::Unkillable, at(6_500)).is_stuck(at(6_500)));
         // A while ago is another time.
-        assert!(!Busy::after(Some(busy_until(true, 9_000)), true, at(12_000)).is_stuck(at(12_000)));
+        assert!(
+            !Refusal::after(Some(until(Cause::Unkillable, 9_000)), Cause::Unkillable, at(12_000)).is_stuck(at(12_000))
+        );
+    }
+
+    #[test]
+    fn a_member_that_serves_for_a_moment_is_not_stuck() {
+        let at = |seconds| Monotonic::default() + Duration::from_secs(seconds);
+        let mut service = Service::default();
+        for second in 0..60 {
+            assert!(!service.note_full(true, at(second)), "{second} s");
+        }
+        assert!(service.note_full(true, at(60)) && service.is_stuck(at(60)));
+        assert!(!service.note_full(false, at(61)) && !service.is_stuck(at(61)));
+        assert!(!service.note_full(true, at(62)), "it begins again");
+        assert_eq!(service.pause(), PROBE_PERIOD);
     }
 }

@@ -1,6 +1,6 @@
 //! What a link has seen of its member, and what that says at one moment.
 
-use super::inspections::Inspections;
+use super::busy::Service;
 use crate::fence::{ProcessWatch, Sight};
 use crate::redis_member::{Endpoint, Fingerprint, Observation, Users};
 use crate::redlock::{MemberError, RunId};
@@ -26,7 +26,7 @@ pub(super) struct Seen {
     pub(super) certificate: Option<(RunId, Fingerprint)>,
     /// Why the last connection could not be made.
     pub(super) failure: Option<MemberError>,
-    pub(super) looks: Inspections,
+    pub(super) service: Service,
 }
 
 /// What a link knows of its member at one moment.
@@ -84,12 +84,6 @@ impl Seen {
     /// All users that a process has.
     pub(super) fn note_users(&mut self, run_id: &RunId, users: Users) {
         self.users = Some((run_id.clone(), users.highest_epoch(), users.open));
-    }
-
-    /// Whether this replica has raised its epoch on the process, and it has that epoch still.
-    pub(super) fn leads(&self, run_id: &RunId) -> bool {
-        let epoch = self.observation.as_ref().and_then(|observation| observation.epoch);
-        epoch.is_some_and(|epoch| self.raised == Some((run_id.clone(), epoch)))
     }
 
     /// What is known now of a member that is asked at this address.

@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 use redis::aio::MultiplexedConnection;
 
 use super::*;
-use crate::quorum::model::status::TtlReport;
 use crate::redlock::{ClockCheck, Command as Asked, MemberFailure};
 
 pub(super) const EPOCH: i64 = 7;
@@ -236,52 +235,22 @@ pub(super) async fn led() -> (Member, Arc<MemberLink>, DropGuard, Auth) {
     (member, link, end, auth)
 }
 
-async fn until_ttls(link: &MemberLink, what: impl Fn(&TtlReport) -> bool) -> TtlReport {
-    let reached = async {
-        loop {
-            if let Some(report) = link.ttls().filter(|report| what(report)) {
-                return report;
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(2 * PATIENCE, reached).await.expect("the walk comes to it")
-}
-
 #[tokio::test]
-async fn keys_beyond_the_bound_are_reported_until_they_are_gone() {
+async fn keys_of_clients_without_an_end_and_their_average_time_to_live_are_observed() {
     let (member, link, _end, auth) = led().await;
     let mut client = client(&member, &auth).await;
-    for (key, millis) in [("shop/a", 3_600_000), ("shop/b", 30_000), ("shop/x/c", 36_000)] {
-        redis::cmd("SET").arg(key).arg("v").arg("PX").arg(millis).exec_async(&mut client).await.unwrap();
-    }
-    redis::cmd("SET").arg("shop/for-ever").arg("v").exec_async(&mut client).await.unwrap();
-    redis::cmd("SET").arg(b"shop/\xff\xfe").arg("v").exec_async(&mut client).await.unwrap();
-    sleep(2 * PROBE_PERIOD).await;
-    assert_eq!(link.ttls(), None, "no bound is known");
-    link.bound_ttls(Some(Duration::from_secs(30)));
+    let endless = |view: &LinkView| view.observation.as_ref().map(Observation::endless_keys);
     // The operator's own keys, the counter and the epoch, have no end.
-    let report = until_ttls(&link, |report| !report.is_empty()).await;
-    assert_eq!(report.by_prefix, [("shop/".to_owned(), 3), ("shop/x/".to_owned(), 1)].into());
-    redis::cmd("DEL").arg("shop/a").arg("shop/for-ever").arg(b"shop/\xff\xfe").exec_async(&mut client).await.unwrap();
-    // The last one by itself: less than 30 s are left of it soon.
-    assert!(until_ttls(&link, TtlReport::is_empty).await.is_empty());
-}
-
-#[tokio::test]
-async fn only_the_replica_that_leads_looks_through_the_keys() {
-    let (plan, users) = plan();
-    let auth = Auth::random();
-    let member = Member::new(&plan, &auth);
-    let (standby, _end) = linked(&member, &plan, &users, &auth).await;
-    let (leader, _end_too) = linked(&member, &plan, &users, &auth).await;
-    for link in [&standby, &leader] {
-        link.bound_ttls(Some(Duration::from_secs(30)));
-    }
-    let run_id = leader.view().sight.unwrap().run_id;
-    leader.admin_session(&run_id).await.unwrap().raise_epoch(EPOCH).await.unwrap();
-    until_ttls(&leader, TtlReport::is_empty).await;
-    assert_eq!(standby.ttls(), None);
+    until(&link, |view| endless(view) == Some(0)).await;
+    redis::cmd("SET").arg("shop/for-ever").arg("v").exec_async(&mut client).await.unwrap();
+    redis::cmd("SET").arg("shop/a").arg("v").arg("PX").arg(3_600_000).exec_async(&mut client).await.unwrap();
+    until(&link, |view| endless(view) == Some(1)).await;
+    let is_long = |view: &LinkView| {
+        view.observation.as_ref().is_some_and(|seen| seen.keyspace.average_ttl > Duration::from_secs(30))
+    };
+    until(&link, is_long).await;
+    redis::cmd("DEL").arg("shop/a").arg("shop/for-ever").exec_async(&mut client).await.unwrap();
+    until(&link, |view| endless(view) == Some(0) && !is_long(view)).await;
 }
 
 /// A script that runs for ever, sent by the client. It never answers.
