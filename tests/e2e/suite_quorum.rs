@@ -55,7 +55,7 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere settings::drift_and_node_timeout_are_changed_while_locks_are_held,
     local watches::a_member_whose_clock_jumps_or_drifts_is_fenced,
     local outliers::a_member_whose_token_counter_is_days_ahead_is_left_out_and_restarted,
-    anywhere watches::a_key_beyond_max_ttl_is_reported_with_its_prefix,
+    anywhere watches::a_key_beyond_max_ttl_is_reported,
     anywhere watches::a_script_that_never_ends_is_ended_and_no_lock_is_lost,
     anywhere pods::members_are_spread_over_the_nodes,
     anywhere pods::a_drain_takes_one_member_at_a_time,
