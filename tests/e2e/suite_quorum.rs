@@ -12,7 +12,6 @@ mod lost_node;
 mod lost_secrets;
 mod membership;
 mod network_policy;
-mod outliers;
 mod pods;
 mod readers;
 mod refusals;
@@ -54,7 +53,6 @@ pub(crate) const TESTS: &[Test] = tests![
     anywhere settings::max_ttl_is_raised_and_lowered_while_locks_are_held,
     anywhere settings::drift_and_node_timeout_are_changed_while_locks_are_held,
     local watches::a_member_whose_clock_jumps_or_drifts_is_fenced,
-    local outliers::a_member_whose_token_counter_is_days_ahead_is_left_out_and_restarted,
     anywhere watches::a_key_beyond_max_ttl_is_reported,
     anywhere watches::a_script_that_never_ends_is_ended_and_no_lock_is_lost,
     anywhere pods::members_are_spread_over_the_nodes,

@@ -1,4 +1,4 @@
-use super::{FencingToken, LockMember, MemberName, RunId};
+use super::{LockMember, MemberName, RunId};
 use crate::time::{Boottime, UnixMicros};
 use std::fmt;
 use std::sync::Arc;
@@ -44,8 +44,6 @@ pub struct Electorate {
     electors: Vec<Elector>,
     lists: Vec<Vec<MemberName>>,
     clocks: Option<Arc<dyn ClockCheck>>,
-    /// Numbers from here on do not count.
-    ceiling: FencingToken,
     layout: Arc<Layout>,
 }
 
@@ -106,15 +104,17 @@ impl Electorate {
         Self::new(electors, vec![list])
     }
 
-    /// The old list and the new one. A name without an elector counts as a member that never answers.
+    /// The old list and the new one, which are one if they are equal. A name without an elector counts as a member that never answers. An
+    /// elector in no list gets the keys, and neither its votes nor its numbers count.
     #[must_use]
     pub fn joint(electors: Vec<Elector>, old: Vec<MemberName>, new: Vec<MemberName>) -> Self {
-        Self::new(electors, vec![old, new])
+        let lists = if old == new { vec![new] } else { vec![old, new] };
+        Self::new(electors, lists)
     }
 
     fn new(electors: Vec<Elector>, lists: Vec<Vec<MemberName>>) -> Self {
         let layout = Arc::new(Layout::new(&electors, &lists));
-        Self { electors, lists, clocks: None, ceiling: FencingToken::OUTLIER, layout }
+        Self { electors, lists, clocks: None, layout }
     }
 
     /// Votes count only while `check` calls the voter's clock steady.
@@ -122,19 +122,6 @@ impl Electorate {
     pub fn with_clock_check(mut self, check: Arc<dyn ClockCheck>) -> Self {
         self.clocks = Some(check);
         self
-    }
-
-    /// A yes whose number is `ceiling` or more is left out of acquisitions: the counter of that member has run ahead. Its extensions count.
-    #[must_use]
-    pub fn with_ceiling(mut self, ceiling: FencingToken) -> Self {
-        self.ceiling = ceiling.min(FencingToken::OUTLIER);
-        self
-    }
-
-    /// Numbers from here on do not count.
-    #[must_use]
-    pub const fn ceiling(&self) -> FencingToken {
-        self.ceiling
     }
 
     /// All electors, admitted or not.

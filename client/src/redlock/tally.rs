@@ -107,6 +107,18 @@ impl Tally {
         }
     }
 
+    /// Whether the elector at `index` is in a list.
+    #[must_use]
+    pub fn is_listed(&self, index: usize) -> bool {
+        self.layout.lists.iter().any(|list| list.seats.contains(&index))
+    }
+
+    /// Distinct processes in a list that said yes.
+    #[must_use]
+    pub fn listed_yes(&self) -> usize {
+        size(self.voters((0..self.votes.len()).filter(|index| self.is_listed(*index)), Ballot::Yes))
+    }
+
     /// Distinct processes that said yes.
     #[must_use]
     pub fn yes(&self) -> usize {

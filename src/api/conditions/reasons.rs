@@ -293,12 +293,6 @@ names! {
         ///
         /// To do: check the time service of the node.
         ClockJump,
-        /// The token counter of a member is more than a day ahead of the API server's time.
-        ///
-        /// By itself: its votes count for no new lock. The operator restarts a member that it runs, one at a time, as in an update.
-        ///
-        /// To do: restart a master that others run. Check the time service of the control plane's nodes.
-        CounterAhead,
         /// No member is external, so no other operator can use the members.
         NotShared,
         /// Before the first vote every external member has to show that no other operator disagrees.

@@ -163,15 +163,9 @@ async fn restored_counter(
     // In microseconds, so that a million tokens per second are behind it.
     let clock = FencingToken::new(clock.0.saturating_mul(1_000)).unwrap_or_default();
     let list = plan.lists.knows_tokens();
-    let ceiling = session.ceiling_by(&named(&counters));
-    let counters = counters.into_iter().filter(|(name, counter)| list.contains(name) && *counter < ceiling);
+    let counters = counters.into_iter().filter(|(name, _)| list.contains(name));
     let counters = counters.map(|(_, counter)| counter);
     restored(&counters.collect::<Vec<_>>(), meets_every_majority(list), floor_of(quorum), clock)
-}
-
-/// The counters by name, as they are judged.
-pub(super) fn named(counters: &[(String, FencingToken)]) -> Vec<(&str, FencingToken)> {
-    counters.iter().map(|(name, counter)| (name.as_str(), *counter)).collect()
 }
 
 /// The counters of the other admitted members, each read from the process that is admitted.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::admit::{counters_of_others, named};
+use super::admit::counters_of_others;
 use super::clients::former_users_on_file;
 use super::cluster::Cluster;
 use super::observe::{Observed, Observer};
@@ -166,8 +166,8 @@ async fn finish(observer: &Observer<'_>, cluster: &Cluster<'_>) -> Result<Option
     };
     // After the wait, so that no grant of the old list alone is on its way any more.
     let counters = counters_of_others(observer.sights.session, &observed.quorum, "").await;
-    let ceiling = observer.sights.session.ceiling_by(&named(&counters));
-    let of_former = counters.iter().filter(|(name, counter)| former.contains(name) && *counter < ceiling);
+    let is_of_former = |name: &String, counter: FencingToken| former.contains(name) && counter < FencingToken::OUTLIER;
+    let of_former = counters.iter().filter(|(name, counter)| is_of_former(name, *counter));
     let of_former: Vec<FencingToken> = of_former.map(|(_, counter)| *counter).collect();
     if of_former.len() < meets_every_majority(former) {
         return Ok(Some(vec!["too few members of the list before tell their token counters".to_owned()]));

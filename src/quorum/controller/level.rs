@@ -39,9 +39,7 @@ pub(super) async fn level_counters(session: &QuorumSession, at_least: FencingTok
         Some(((link.clone(), run_id), seen.counter.unwrap_or_default()))
     });
     let counters: Vec<_> = counters.collect();
-    let read: Vec<_> = counters.iter().map(|((link, _), counter)| (link.name().as_str(), *counter)).collect();
-    let ceiling = session.judge_counters(&read);
-    let (highest, members) = counters::behind(counters, at_least, ceiling);
+    let (highest, members) = counters::behind(counters, at_least);
     let raised = members.iter().map(|(link, run_id)| raise(link, run_id, highest));
     for (outcome, (link, _)) in join_all(raised).await.into_iter().zip(&members) {
         match outcome {

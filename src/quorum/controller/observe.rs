@@ -23,7 +23,7 @@ use crate::quorum::model::member::{MemberView, Standing, StartedWith};
 use crate::quorum::model::membership::{is_closed, is_declared_dead};
 use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::model::record::record_named;
-use crate::quorum::model::status::{ClockReport, Keys, Watched};
+use crate::quorum::model::status::{Keys, Watched};
 use crate::quorum::model::tls::Certificate;
 use crate::quorum::model::{effective, facts};
 use crate::quorum::session::{ActError, LinkView, MemberLink};
@@ -118,9 +118,8 @@ impl<'a> Observer<'a> {
         let own = plan.all_members().zip(&members);
         let views = own.map(|(_, member)| self.view(member, &quorum, stored_auth.as_ref())).collect();
         let clients = plan.clients.iter().filter_map(|client| context.namespaces.cluster_named(&client.namespace));
-        let ahead = links.iter().filter(|link| session.is_ahead(&link.view())).map(|link| link.name().to_string());
         let watched = Watched {
-            clocks: ClockReport { ahead: ahead.collect(), ..session.clocks().report(boottime) },
+            clocks: session.clocks().report(boottime),
             keys: own_keys(&links),
             bound: effective::current(&quorum).max_ttl,
             all_external: links.iter().all(|link| link.plan().is_external()),
@@ -199,7 +198,6 @@ impl<'a> Observer<'a> {
             standing,
             // The operator does not replace a master that others run; it has to vote while another member is replaced.
             outdated: if external { Some(false) } else { outdated },
-            counter_ahead: own && member.seen_in_its_pod().is_some_and(|view| self.sights.session.is_ahead(view)),
             started_with: member.started_with(self.auth),
             answers: sight.is_some(),
             obeys,
@@ -289,14 +287,6 @@ impl Member {
     pub(super) fn speaks_tls(&self) -> Option<bool> {
         let pod = self.pod.as_ref().filter(|pod| pod.labels().get(MEMBER_LABEL) == Some(&self.plan.name))?;
         Some(facts::speaks_tls(pod))
-    }
-
-    /// What its process says, if that answers and is in the pod that is there now.
-    ///
-    /// What an ended process said is no reason to replace the pod after it: that would be replaced again and again.
-    fn seen_in_its_pod(&self) -> Option<&LinkView> {
-        let uid = self.pod.as_ref().and_then(|pod| pod.uid());
-        self.seen.as_ref().map(|(_, view)| view).filter(|view| view.answers_in(uid.as_deref()))
     }
 
     /// The process that answers.

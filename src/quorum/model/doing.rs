@@ -9,12 +9,6 @@ pub enum Doing {
     RolloutPaused { outdated: usize, all: usize },
     /// {outdated} of {all} members run the old pod template, {next} is next, when {until}
     RolloutWaits { outdated: usize, all: usize, next: String, until: Until },
-    /// the token counters of {members} are ahead of the time by more than a day, as after a wrong clock: each is restarted, {next} is next,
-    /// when {until}
-    CountersAhead { members: String, next: String, until: Until },
-    /// paused by the annotation redlock-operator.io/rollout: {members} must be restarted, since the token counters are ahead of the time by
-    /// more than a day. Remove the annotation to go on
-    CountersAheadPaused { members: String },
     /// the pod of {member} is replaced
     Replacing { member: String },
     /// new passwords: {confirmed} of {all} members accept them beside the old ones

@@ -12,9 +12,6 @@ pub struct MemberView {
     /// Its pod was made from another template than its StatefulSet has now. `None`: not known yet, because there is no pod,
     /// or the StatefulSet controller has not looked at the newest template.
     pub outdated: Option<bool>,
-    /// Its token counter is so far ahead that it does not count.
-    /// The member is replaced like one with an older template.
-    pub counter_ahead: bool,
     /// Which secrets its pod was started with.
     pub started_with: StartedWith,
     /// A process of it answers.

@@ -23,7 +23,7 @@ pub struct View<'a> {
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RolloutStep {
-    /// Every member runs the newest template, as far as is known, and has a counter that counts.
+    /// Every member runs the newest template, as far as is known.
     Nothing,
     /// A person has paused it, and these are to be replaced.
     Paused {
@@ -32,7 +32,7 @@ pub enum RolloutStep {
     },
     /// The next member cannot be replaced yet.
     Wait {
-        /// The members that run an older template, or whose counter does not count.
+        /// The members that run an older template.
         outdated: Vec<String>,
         /// For what.
         until: Obstacle,
@@ -58,7 +58,7 @@ pub enum Obstacle {
 
 /// Decides the next step of an update.
 pub fn decide(view: &View<'_>) -> RolloutStep {
-    let is_outdated = |member: &&MemberView| is_due(member);
+    let is_outdated = |member: &&MemberView| member.outdated == Some(true);
     let outdated = names(view.members, |member| is_outdated(&member));
     if outdated.is_empty() {
         return RolloutStep::Nothing;
@@ -88,11 +88,6 @@ pub fn decide(view: &View<'_>) -> RolloutStep {
         Some(until) => RolloutStep::Wait { outdated, until },
         None => RolloutStep::CloseAndReplace(outdated.into_iter().next().unwrap_or_default()),
     }
-}
-
-/// A member whose token counter does not count is replaced like one with an older template. Its pod has to be known to be one.
-fn is_due(member: &MemberView) -> bool {
-    member.outdated == Some(true) || (member.counter_ahead && member.outdated.is_some())
 }
 
 /// What an update waits for: all members, the next one to replace included.
@@ -146,17 +141,8 @@ const NAMED: usize = 5;
 /// Describes a step for people.
 pub fn progress(step: &RolloutStep, members: &[MemberView]) -> Option<Progress> {
     let all = members.len();
-    // Those with an older template are told first: with their new processes they have new counters.
-    let is_old = |name: &String| members.iter().any(|member| member.name == *name && member.outdated == Some(true));
     let doing = match step {
         RolloutStep::Nothing => return None,
-        RolloutStep::Paused { outdated } if !outdated.iter().any(is_old) => {
-            Doing::CountersAheadPaused { members: listed(outdated) }
-        }
-        RolloutStep::Wait { outdated, until } if !outdated.iter().any(is_old) => {
-            let next = outdated.first().cloned().unwrap_or_default();
-            Doing::CountersAhead { members: listed(outdated), next, until: described(until) }
-        }
         RolloutStep::Paused { outdated } => Doing::RolloutPaused { outdated: outdated.len(), all },
         RolloutStep::Wait { outdated, until } => {
             let next = outdated.first().cloned().unwrap_or_default();
@@ -326,27 +312,6 @@ mod tests {
         let view = View { members: &members, paused: false, changing: true, incomplete_locks: &locks };
         assert_eq!(decide(&view), RolloutStep::Replace("q-0".into()));
         assert!(matches!(decide(&View { paused: true, ..view }), RolloutStep::Paused { .. }));
-    }
-
-    #[test]
-    fn a_member_whose_counter_does_not_count_is_replaced_like_an_old_one() {
-        let mut members = three([NEW, NEW, NEW]);
-        members[1].counter_ahead = true;
-        assert_eq!(step(&members), RolloutStep::CloseAndReplace("q-1".into()));
-        members[0].standing = Standing::Out;
-        let waits = step(&members);
-        assert!(matches!(&waits, RolloutStep::Wait { until: Obstacle::Members(names), .. } if names == &["q-0"]));
-        let message = progress(&waits, &members).unwrap().message;
-        assert!(message.starts_with("the token counters of q-1 are ahead"), "{message}");
-        let view = View { members: &members, paused: true, changing: false, incomplete_locks: &[] };
-        let message = progress(&decide(&view), &members).unwrap().message;
-        assert!(message.contains("q-1 must be restarted"), "{message}");
-        // What has begun is finished.
-        members[1].standing = Standing::ClosedForUpdate;
-        assert_eq!(step(&members), RolloutStep::Replace("q-1".into()));
-        // Its pod goes already.
-        members[1].outdated = None;
-        assert_eq!(step(&members), RolloutStep::Nothing);
     }
 
     #[test]

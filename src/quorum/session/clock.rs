@@ -213,7 +213,6 @@ impl ClockGuard {
             stepped: stepped.collect(),
             together: state.together.and_then(recent),
             // Told by who knows the counters.
-            ahead: Vec::new(),
         }
     }
 }

@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use super::latency::timed;
-use super::{LinkView, MemberLink, QuorumSession};
+use super::{MemberLink, QuorumSession};
 use crate::api::RedisQuorum;
-use crate::quorum::model::counters;
 use crate::quorum::model::lists::{Lists, majority};
 use crate::quorum::model::record::admitted_run_id;
 use crate::redis_member::Link;
-use crate::redlock::{Elector, Electorate, FencingToken, MemberName, RunId};
-use crate::runtime::api_time::ApiTimeSpan;
+use crate::redlock::{Elector, Electorate, MemberName, RunId};
 
 impl QuorumSession {
     /// The process of a member whose votes count now.
@@ -39,33 +37,7 @@ impl QuorumSession {
         });
         let names = |list: &[String]| list.iter().map(|name| MemberName::from(name.as_str())).collect::<Vec<_>>();
         let former = lists.former.as_ref().unwrap_or(&lists.voters);
-        Electorate::joint(electors.collect(), names(former), names(&lists.voters))
-            .with_clock_check(self.clocks.clone())
-            .with_ceiling(self.tokens.ceiling())
-    }
-
-    /// Judges the counters of admitted members, as they were read just now.
-    ///
-    /// Numbers from the returned one on do not count. [`QuorumSession::electorate`] goes by the last judgement.
-    pub(crate) fn judge_counters(&self, read: &[(&str, FencingToken)]) -> FencingToken {
-        let ceiling = self.ceiling_by(read);
-        self.tokens.limit(ceiling);
-        if read.iter().any(|(_, counter)| *counter >= ceiling) {
-            self.announce();
-        }
-        ceiling
-    }
-
-    /// Numbers from this one on do not count, by these counters of admitted members.
-    pub(crate) fn ceiling_by(&self, read: &[(&str, FencingToken)]) -> FencingToken {
-        let api = self.context.api_time.at(self.context.clock.boottime());
-        counters::ceiling(read, &Lists::of(&self.quorum()), api.map(ApiTimeSpan::middle))
-    }
-
-    /// Whether the counter of the process that was seen last does not count.
-    pub(crate) fn is_ahead(&self, view: &LinkView) -> bool {
-        let counter = view.observation.as_ref().and_then(|observation| observation.counter);
-        counter.is_some_and(|counter| counter >= self.tokens.ceiling())
+        Electorate::joint(electors.collect(), names(former), names(&lists.voters)).with_clock_check(self.clocks.clone())
     }
 
     /// Resolves when locks can be taken.

@@ -36,23 +36,16 @@ pub enum FloorError {
     Contended,
 }
 
-/// Two numbers that only rise, and which numbers of counters count.
+/// Two numbers that only rise.
 pub(super) struct Tokens {
     highest: AtomicI64,
     floor: AtomicI64,
-    /// Judged by the leader, which alone acquires.
-    ceiling: AtomicI64,
     raising: Mutex<()>,
 }
 
 impl Tokens {
     pub(super) fn new(quorum: &RedisQuorum) -> Self {
-        let tokens = Self {
-            highest: AtomicI64::new(0),
-            floor: AtomicI64::new(0),
-            ceiling: AtomicI64::new(FencingToken::OUTLIER.get()),
-            raising: Mutex::new(()),
-        };
+        let tokens = Self { highest: AtomicI64::new(0), floor: AtomicI64::new(0), raising: Mutex::new(()) };
         tokens.learn(quorum);
         tokens
     }
@@ -67,15 +60,6 @@ impl Tokens {
 
     pub(super) fn floor(&self) -> FencingToken {
         FencingToken::new(self.floor.load(Ordering::Acquire)).unwrap_or_default()
-    }
-
-    /// Numbers from here on do not count.
-    pub(super) fn limit(&self, ceiling: FencingToken) {
-        self.ceiling.store(ceiling.get(), Ordering::Release);
-    }
-
-    pub(super) fn ceiling(&self) -> FencingToken {
-        FencingToken::new(self.ceiling.load(Ordering::Acquire)).unwrap_or(FencingToken::OUTLIER)
     }
 
     /// Takes note of a token; whether the floor should be raised ahead now.

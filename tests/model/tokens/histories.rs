@@ -4,10 +4,8 @@
 
 use std::fmt::Write;
 
-use redlock_operator::quorum::model::counters::{behind, ceiling};
-use redlock_operator::quorum::model::lists::Lists;
+use redlock_operator::quorum::model::counters::behind;
 use redlock_operator::redlock::{FencingToken, held_at_once, recovered, restored};
-use redlock_operator::time::UnixMicros;
 
 use crate::check::{Rules, holds, violated};
 
@@ -113,11 +111,6 @@ fn of(set: Set) -> impl Iterator<Item = usize> {
     (0..MEMBERS).filter(move |member| set & (1 << member) != 0)
 }
 
-fn lists() -> Lists {
-    let names: Vec<String> = (0..MEMBERS).map(|member| member.to_string()).collect();
-    Lists { epoch: 1, voters: names.clone(), wanted: names, former: None, announced: None }
-}
-
 impl Histories {
     fn work(&self, world: &mut World, who: Who, voters: Set) -> bool {
         let count = of(voters).count();
@@ -158,10 +151,7 @@ impl Histories {
     fn level(world: &mut World, at_least: FencingToken) -> bool {
         let admitted = (0..MEMBERS).filter(|member| !world.out[*member]);
         let counters: Vec<_> = admitted.map(|member| (member, token(world.counters[member]))).collect();
-        let names: Vec<_> = counters.iter().map(|(member, _)| member.to_string()).collect();
-        let read: Vec<_> = names.iter().map(String::as_str).zip(counters.iter().map(|(_, counter)| *counter)).collect();
-        let ceiling = ceiling(&read, &lists(), Some(UnixMicros(world.clock)));
-        let (highest, members) = behind(counters, at_least, ceiling);
+        let (highest, members) = behind(counters, at_least);
         for member in &members {
             world.counters[*member] = world.counters[*member].max(highest.get());
         }
@@ -305,5 +295,4 @@ impl Rules for Histories {
     }
 }
 
-mod outliers;
 mod tests;

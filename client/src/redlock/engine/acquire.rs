@@ -51,11 +51,12 @@ impl SetRound<'_> {
             Err(error) => return self.ballot.fail(index, error),
         };
         match answers.replies.first() {
-            Some(Reply::Acquired { token, .. }) if *token >= self.ballot.ceiling() => {
+            Some(Reply::Acquired { token, .. }) if *token >= FencingToken::OUTLIER => {
                 self.ballot.fail(index, MemberError::CounterSpent);
             }
             Some(Reply::Acquired { token, time }) => {
-                if self.ballot.timed_vote(index, &answers, *time, true) {
+                let counts = self.ballot.timed_vote(index, &answers, *time, true);
+                if counts && self.ballot.tally().is_listed(index) {
                     self.numbers.push((index, *token));
                 }
             }
@@ -74,7 +75,7 @@ impl SetRound<'_> {
         let tally = self.ballot.tally();
         let numbers = || self.numbers.iter().map(|(_, number)| *number);
         match tally.single_list() {
-            Some((members, quorum)) if tally.yes() == self.numbers.len() => {
+            Some((members, quorum)) if tally.listed_yes() == self.numbers.len() => {
                 held_at_once(numbers().collect(), members, quorum)
             }
             _ => {

@@ -1,6 +1,6 @@
 use crate::redlock::{
-    Answers, ClockSample, Elector, Electorate, FencingToken, Loss, MemberError, MemberFailure, MemberName, Progress,
-    Tally, Vote, Votes,
+    Answers, ClockSample, Elector, Electorate, Loss, MemberError, MemberFailure, MemberName, Progress, Tally, Vote,
+    Votes,
 };
 use crate::time::UnixMicros;
 use std::collections::BTreeMap;
@@ -27,11 +27,6 @@ impl<'a> Ballot<'a> {
 
     pub(super) fn name(&self, index: usize) -> &'a MemberName {
         self.electorate.electors()[index].member.name()
-    }
-
-    /// Numbers from here on do not count.
-    pub(super) const fn ceiling(&self) -> FencingToken {
-        self.electorate.ceiling()
     }
 
     /// Takes a vote that must carry the member's clock, where clocks are judged, and tells whether it counts.

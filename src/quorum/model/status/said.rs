@@ -54,8 +54,6 @@ pub enum Said {
     /// stopped for a while, so no member is fenced. If the members' own clocks were stepped, locks that were held then may have
     /// been lost
     ClocksTogether { step: Step },
-    /// {members}
-    CounterAhead { members: String },
     /// No member answers
     NoClock,
     /// The clocks of the members run within spec.clockDrift
@@ -120,7 +118,6 @@ impl Said {
             Self::ClientsReady => (Type::ClientsReady, Status::True, CommonReason::AsExpected),
             Self::ClockJump { .. } => (Type::ClockHealthy, Status::False, CommonReason::ClockJump),
             Self::ClocksTogether { .. } => (Type::ClockHealthy, Status::Unknown, CommonReason::ClockJump),
-            Self::CounterAhead { .. } => (Type::ClockHealthy, Status::False, CommonReason::CounterAhead),
             Self::NoClock => (Type::ClockHealthy, Status::Unknown, CommonReason::Unknown),
             Self::ClocksHealthy => (Type::ClockHealthy, Status::True, CommonReason::AsExpected),
             Self::NotOurKeys | Self::KeysUnknown => (Type::TTLWithinBound, Status::Unknown, CommonReason::Unknown),
@@ -189,12 +186,6 @@ pub enum MemberWaits {
     /// The clock of {member} was stepped{by}: it is fenced until the locks that it may have forgotten have expired. Check the time
     /// service of its machine
     ExternalClockStepped { member: String, by: String },
-    /// The token counter of {member} is more than a day ahead of the API server's time, so it counts for no new lock. The operator restarts
-    /// the member when every other one may vote, as in an update. Check the time service of the control plane's nodes
-    CounterAhead { member: String },
-    /// The token counter of {member} is more than a day ahead of the API server's time, so it counts for no new lock. Restart that master.
-    /// Check the time service of the control plane's nodes
-    ExternalCounterAhead { member: String },
     /// {member} served no client for too long, so the operator deletes its pod: a script kept it busy, or its memory or connections
     /// were used up. See to the clients in spec.clients
     Busy { member: String },

@@ -17,8 +17,6 @@ pub struct ClockReport {
     pub stepped: Vec<(String, Step)>,
     /// All members moved alike less than a window ago: this replica's clock, most likely.
     pub together: Option<Step>,
-    /// Members whose token counter does not count.
-    pub ahead: Vec<String>,
 }
 
 /// The keys of the members, as far as Redis counts them.
@@ -78,24 +76,10 @@ fn clock_healthy(status: &RedisQuorumStatus, clocks: &ClockReport) -> Said {
         .collect();
     match clocks.together {
         _ if !texts.is_empty() => Said::ClockJump { clocks: texts.join("; ") },
-        _ if !clocks.ahead.is_empty() => Said::CounterAhead { members: counters_ahead(status, &clocks.ahead) },
         Some(step) => Said::ClocksTogether { step },
         None if clocks.read == 0 => Said::NoClock,
         None => Said::ClocksHealthy,
     }
-}
-
-fn counters_ahead(status: &RedisQuorumStatus, ahead: &[String]) -> String {
-    let named = status.members.iter().filter(|member| ahead.contains(&member.name));
-    let texts = named.map(|MemberStatus { name: member, pod_name, .. }| {
-        let member = member.clone();
-        let waits = match pod_name {
-            Some(_) => MemberWaits::CounterAhead { member },
-            None => MemberWaits::ExternalCounterAhead { member },
-        };
-        waits.to_string()
-    });
-    texts.collect::<Vec<_>>().join("; ")
 }
 
 fn within_bound(watched: &Watched) -> Said {
@@ -158,10 +142,6 @@ mod tests {
         // A leader that came later knows it from the status.
         let (status, _, message) = clocks(calm.clone(), Some(FenceReason::ClockJump));
         assert!(status == "False" && message.contains("main-1"), "{message}");
-        let ahead = ClockReport { ahead: vec!["main-1".into()], ..calm.clone() };
-        let (status, reason, message) = clocks(ahead, None);
-        assert_eq!((status.as_str(), reason.as_str()), ("False", "CounterAhead"));
-        assert!(message.contains("counter of main-1") && message.contains("a day ahead"), "{message}");
         let (status, _, message) = clocks(ClockReport { together: Some(step(5_000_000)), ..calm }, None);
         assert!(status == "Unknown" && message.contains("+5.000 s"), "{message}");
     }

@@ -229,26 +229,23 @@ async fn a_client_that_may_only_incr_uses_counters_that_are_near() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_counter_above_the_ceiling_counts_for_no_acquisition_and_for_extensions() {
-    let mut quorum = Quorum::of(3);
-    quorum.members[0].state().counter = 5_000;
-    let ceiling = FencingToken::new(1_000).unwrap();
-    quorum.electorate = quorum.electorate.clone().with_ceiling(ceiling);
-    let grant = granted(&quorum, "a").await;
-    assert_eq!((grant.token.get(), grant.votes.yes), (1, 2));
-    // With one of the others away no majority is left for an acquisition, and one for an extension.
-    quorum.members[2].freeze(true);
-    let outcome = extend(&quorum, "a", grant.valid_until).await;
-    assert!(matches!(outcome, Extend::Renewed { .. }), "{outcome:?}");
-    let other = AcquireRequest { key: "l".into(), ..request("b") };
-    let outcome = engine(&quorum).acquire(&quorum.electorate, other).await;
-    let Acquire::NoQuorum { failures, .. } = outcome else { panic!("{outcome:?}") };
-    assert!(failures.contains(&("m0".into(), MemberFailure::Member(MemberError::CounterSpent))), "{failures:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_number_of_a_spent_counter_is_not_counted() {
     let quorum = Quorum::of(3);
     quorum.members[0].state().counter = FencingToken::OUTLIER.get();
     assert_eq!(granted(&quorum, "a").await.token.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_equal_lists_are_one_and_the_number_of_a_learner_never_counts() {
+    let mut quorum = Quorum::of(4);
+    for (member, counter) in quorum.members.iter().zip([29, 19, 9, 5_000]) {
+        member.state().counter = counter;
+    }
+    let listed: Vec<_> =
+        quorum.electorate.electors().iter().take(3).map(|elector| elector.member.name().clone()).collect();
+    let electors = quorum.electorate.electors().to_vec();
+    quorum.electorate = Electorate::joint(electors, listed.clone(), listed);
+    // The second of three, which two hold at once. The learner is ahead of all.
+    assert_eq!(granted(&quorum, "a").await.token.get(), 20);
+    assert_eq!(quorum.members[2].state().counter, 10, "there was no second round");
 }
