@@ -19,8 +19,7 @@ if [[ $SUITE == cli ]]; then with_progress "Building the example in Go" "$LOCAL/
 case ${CLUSTER:-local}/$SUITE in
   local/quorum) images=(valkey redis-clock) ;;
   local/chaos | local/cli) images=(redis-clock) ;;
-  local/edges) images=(operator-before) ;;
-  local/install) images=(operator-previous) ;;
+  local/edges | local/install) images=(operator-next) ;;
   *) images=() ;;
 esac
 if ((${#images[@]})); then

@@ -3,7 +3,7 @@
 # together from this machine's own programs and the libraries they link, as one
 # layer of a docker-archive. The same contents give the same bytes, so an
 # unchanged program gives an unchanged image.
-# usage: image.sh [redis] [redis-clock] [valkey] [pause] [coredns] [operator[=BINARY]] [operator-before] [operator-previous]
+# usage: image.sh [redis] [redis-clock] [valkey] [pause] [coredns] [operator[=BINARY]] [operator-next]
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -156,34 +156,20 @@ image_operator() {
   save operator "$OPERATOR_IMAGE" 65532:65532 /usr/local/bin/redlock
 }
 
-# older NAME COMMIT REFERENCE: the operator as it was at a commit, for tests of upgrades. Its sources stay in .local/NAME, chart and scripts
-# included.
-older() {
-  local name=$1 commit=$2 reference=$3 dir=$LOCAL/$1 fs
-  if [[ ! -x $dir/redlock ]]; then
-    git -C "$ROOT" cat-file -e "$commit^{commit}" || die "commit $commit is not here: git fetch --unshallow"
-    mkdir -p "$dir" "$LOCAL/log"
-    git -C "$ROOT" archive "$commit" | tar -x -C "$dir"
-    # Its scripts find this cluster.
-    ln -sfn .. "$dir/.local"
-    with_progress "Building the operator of commit $commit" "$LOCAL/log/build-$name.log" \
-      nice cargo build --locked --manifest-path "$dir/Cargo.toml" --target-dir "$dir/target" --bin redlock
-    mv "$dir/target/debug/redlock" "$dir/redlock"
-    rm -rf "$dir/target"
-  fi
-  fs=$(rootfs "operator-$name")
-  program "$fs" "$dir/redlock" /redlock
+# The same program under another name, for tests of upgrades.
+image_operator-next() {
+  local fs
+  fs=$(rootfs operator-next)
+  program "$fs" "$ROOT/target/debug/redlock" /usr/local/bin/redlock
   install -D -m 0644 /etc/ssl/certs/ca-certificates.crt "$fs/etc/ssl/certs/ca-certificates.crt"
-  save "operator-$name" "$reference" 65532:65532 /redlock
+  save operator-next "$OPERATOR_NEXT_IMAGE" 65532:65532 /usr/local/bin/redlock
 }
-image_operator-before() { older before "$BEFORE_COMMIT" "$OPERATOR_BEFORE_IMAGE"; }
-image_operator-previous() { older previous "$PREVIOUS_COMMIT" "$OPERATOR_PREVIOUS_IMAGE"; }
 
-(($#)) || die "usage: image.sh [redis] [redis-clock] [valkey] [pause] [coredns] [operator[=BINARY]]"
+(($#)) || die "usage: image.sh [redis] [redis-clock] [valkey] [pause] [coredns] [operator[=BINARY]] [operator-next]"
 step "Images: $*"
 for image in "$@"; do
   case $image in
-    redis | redis-clock | valkey | pause | coredns | operator | operator-before | operator-previous) "image_$image" ;;
+    redis | redis-clock | valkey | pause | coredns | operator | operator-next) "image_$image" ;;
     operator=*) image_operator "${image#*=}" ;;
     *) die "no such image: $image" ;;
   esac

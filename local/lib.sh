@@ -21,12 +21,7 @@ REDIS_IMAGE=redlock-operator.local/redis:7.0
 REDIS_CLOCK_IMAGE=redlock-operator.local/redis-clock:7.0
 VALKEY_IMAGE=redlock-operator.local/valkey:8.0
 OPERATOR_IMAGE=redlock-operator.local/redlock-operator:dev
-OPERATOR_BEFORE_IMAGE=redlock-operator.local/redlock-operator:before
-# Before the rules about evidence, clocks and records of holds: what an upgrade starts from.
-BEFORE_COMMIT=52867ca
-OPERATOR_PREVIOUS_IMAGE=redlock-operator.local/redlock-operator:previous
-# The commit before the chart was made for strangers: what the suite `install` upgrades from.
-PREVIOUS_COMMIT=7353ab7
+OPERATOR_NEXT_IMAGE=redlock-operator.local/redlock-operator:next
 COREDNS_IMAGE=redlock-operator.local/coredns:dev
 PAUSE_IMAGE=redlock-operator.local/pause:1
 

@@ -257,7 +257,6 @@ async fn lead(
 ///
 /// The operator does it, so that `helm uninstall` cannot take the quorum and its locks along.
 async fn create_default_quorum(context: &Context, args: &OperatorArgs, term: &Term) {
-    quorum::warn_of_other_defaults(context);
     let Some(default) = context.replica.settings.default_quorum.as_ref().filter(|_| !args.default_quorum.is_empty())
     else {
         return;

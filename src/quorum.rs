@@ -9,4 +9,4 @@ pub mod controller;
 pub mod model;
 pub mod session;
 
-pub use controller::{ensure_default_quorum, warn_of_other_defaults};
+pub use controller::ensure_default_quorum;

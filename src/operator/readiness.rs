@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::args::OperatorArgs;
 use crate::api::conditions::{QuorumCondition, is_true};
-use crate::api::{DistributedLock, DistributedLockStatus, RedisQuorum};
+use crate::api::{DistributedLock, RedisQuorum};
 use crate::lock::leader::others::others_quorum;
 use crate::lock::replica::holds::Holds;
 use crate::runtime::context::Context;
@@ -95,16 +95,11 @@ fn ours(context: &Context) -> Vec<Arc<DistributedLock>> {
     context.locks.all().into_iter().filter(|lock| others_quorum(context, lock).is_none()).collect()
 }
 
-/// How many locks are held, and not ending, whose validity is not known. A leader of an older version, which records no quorum with what
-/// it grants, does not publish the quorum's clock: its validities are understood once a replica of this version leads, so that an
-/// update that waited for them would only be slow.
+/// How many locks are held, and not ending, whose validity is not known.
 fn unknown(locks: &[Arc<DistributedLock>], is_known: impl Fn(&DistributedLock) -> bool) -> usize {
-    let held = locks.iter().filter(|lock| {
-        let status = lock.status.as_ref();
-        let located =
-            |status: &DistributedLockStatus| status.holder.as_ref().is_some_and(|holder| holder.quorum.is_some());
-        status.is_some_and(|status| located(status) && status.ending.is_none())
-    });
+    let held = locks
+        .iter()
+        .filter(|lock| lock.status.as_ref().is_some_and(|status| status.holder.is_some() && status.ending.is_none()));
     held.filter(|lock| !is_known(lock)).count()
 }
 
@@ -152,7 +147,6 @@ mod tests {
             lock("held", json!({"transitions": 1, "holder": holder})),
             lock("ending", json!({"transitions": 1, "holder": holder, "ending": ending})),
             lock("waiting", json!({"transitions": 0})),
-            lock("granted by an older version", json!({"transitions": 1, "holder": {"identity": "me"}})),
         ];
         assert_eq!((unknown(&locks, |_| false), unknown(&locks, |lock| lock.name_any() == "held")), (1, 0));
     }

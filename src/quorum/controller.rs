@@ -64,7 +64,7 @@ use observe::Observer;
 use owned::Owned;
 use tls::Tls;
 
-pub use default::{DefaultQuorumError, ensure_default_quorum, warn_of_other_defaults};
+pub use default::{DefaultQuorumError, ensure_default_quorum};
 
 /// Between two looks at a quorum without news.
 const RESYNC: Duration = Duration::from_secs(60);

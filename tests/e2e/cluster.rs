@@ -77,25 +77,19 @@ impl Cluster {
 
     /// Installs or upgrades the operator.
     pub(crate) async fn deploy(&self) -> anyhow::Result<()> {
-        self.run_deploy(&self.root, None, &[]).await
+        self.run_deploy(None, &[]).await
     }
 
     /// The same with other values of the chart.
     pub(crate) async fn deploy_with(&self, values: &[&str]) -> anyhow::Result<()> {
         let values: Vec<&str> = values.iter().flat_map(|value| ["--set", *value]).collect();
-        self.run_deploy(&self.root, None, &values).await
+        self.run_deploy(None, &values).await
     }
 
-    /// Installs the operator as it was before most rules of docs/safety.md, chart and all, from where `local/image.sh operator-before` has put it.
-    pub(crate) async fn deploy_before(&self) -> anyhow::Result<()> {
-        let image = "redlock-operator.local/redlock-operator:before";
-        self.run_deploy(&self.root.join(".local/before"), Some(image), &[]).await
-    }
-
-    /// Installs the operator as it was at the commit before the suite `install` came.
-    pub(crate) async fn deploy_previous(&self) -> anyhow::Result<()> {
-        let image = "redlock-operator.local/redlock-operator:previous";
-        self.run_deploy(&self.root.join(".local/previous"), Some(image), &[]).await
+    /// Upgrades the operator to its other image, with other settings and other pods. `local/image.sh operator-next` makes that image.
+    pub(crate) async fn deploy_next(&self) -> anyhow::Result<()> {
+        let values = ["--set", "limits.locksPerNamespace=9999", "--set-string", "podLabels.upgraded=true"];
+        self.run_deploy(Some("redlock-operator.local/redlock-operator:next"), &values).await
     }
 
     /// Runs commands as a user would, with the tools of the checkout, and gives what they printed. All must succeed.
@@ -108,8 +102,8 @@ impl Cluster {
         Ok(text)
     }
 
-    async fn run_deploy(&self, checkout: &Path, image: Option<&str>, values: &[&str]) -> anyhow::Result<()> {
-        let script = checkout.join("local/deploy.sh");
+    async fn run_deploy(&self, image: Option<&str>, values: &[&str]) -> anyhow::Result<()> {
+        let script = self.root.join("local/deploy.sh");
         let image = image.map(|image| format!("IMAGE={image}"));
         let script = script.to_str().context("not a name")?;
         let arguments: Vec<_> = image.as_deref().into_iter().chain([script]).chain(values.iter().copied()).collect();

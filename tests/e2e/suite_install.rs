@@ -18,7 +18,7 @@ use crate::{
 };
 
 pub(crate) const TESTS: &[Test] = tests![
-    local upgrade::an_upgrade_from_the_commit_before_keeps_fifty_held_locks_and_brings_the_kinds,
+    local upgrade::an_upgrade_to_another_image_and_other_pods_keeps_fifty_held_locks,
     anywhere pages::the_first_pages_lead_from_an_empty_cluster_to_a_leader_and_back,
     anywhere platforms::default_values_meet_pod_security_restricted_and_a_lock_can_be_taken_at_once,
     anywhere platforms::random_users_as_on_openshift_run_everything,

@@ -8,12 +8,11 @@ use kube::api::ListParams;
 use kube::client::{ConfigExt as _, retry::RetryPolicy};
 use kube::{Api, Client, ResourceExt as _};
 use redlock_operator::{
-    api::RedisQuorum,
+    api::{DEFAULT_QUORUM_ANNOTATION, RedisQuorum},
     operator::{
         Operator,
         args::{LogFormat, OperatorArgs, Scopes},
     },
-    quorum::model::lookup::is_marked_as_default,
     redis_member::Machine,
 };
 use tower::ServiceBuilder;
@@ -64,11 +63,15 @@ async fn run(mut arguments: OperatorArgs, Life { port, clock, terminated }: Life
     }
 }
 
+fn is_marked(quorum: &RedisQuorum) -> bool {
+    quorum.annotations().get(DEFAULT_QUORUM_ANNOTATION).is_some_and(|value| value == "true")
+}
+
 /// Whoever moves the default here writes the annotation, in place of the chart's value: replicas that start later are told.
 async fn told_default(client: Client) -> Option<(String, String)> {
     let quorums = Api::<RedisQuorum>::all(client);
     let listed = tokio::time::timeout(Duration::from_secs(1), quorums.list(&ListParams::default())).await.ok()?.ok()?;
-    let mut marked = listed.items.into_iter().filter(is_marked_as_default).map(|quorum| {
+    let mut marked = listed.items.into_iter().filter(is_marked).map(|quorum| {
         let name = quorum.name_any();
         (quorum.namespace().unwrap_or_default(), name)
     });

@@ -39,7 +39,7 @@ impl Members {
 
     /// Where the hold lives that the status names. `None`: nowhere, or it cannot be located.
     pub(super) fn record(&self, lock: &DistributedLock) -> Option<HoldRecord> {
-        location::of(&self.context, lock)
+        HoldRecord::of(lock)
     }
 
     /// Whether this very quorum object still exists.

@@ -95,7 +95,7 @@ impl Peers {
         }
         let others = self.newest(&self.index.holders(lock));
         others.into_iter().filter(|other| other.spec.quorum_ref.is_none()).find_map(|other| {
-            let held = location::of(&self.context, &other).map(|record| record.quorum);
+            let held = HoldRecord::of(&other).map(|record| record.quorum);
             let let_go = other.status.as_ref().and_then(|status| Some(status.let_go.as_ref()?.quorum.clone()));
             let quorum = self.contends(access, [held, let_go], other.namespace() == lock.namespace())?;
             Some(Said::HeldElsewhere { other: full_name(&other), quorum }.to_string())
@@ -161,7 +161,7 @@ impl Peers {
     /// Whether a lock is on this key of this quorum. What is held counts where it is held, also when it would not be accepted now, and
     /// also when that quorum was made again under its name since.
     fn is_on(&self, access: &Access, lock: &DistributedLock) -> bool {
-        match location::of(&self.context, lock) {
+        match HoldRecord::of(lock) {
             Some(record) => has(&record, &access.quorum, &access.key),
             None => access::of(&self.context, lock)
                 .is_ok_and(|other| other.quorum == access.quorum && other.key == access.key),
@@ -260,7 +260,7 @@ mod tests {
             uid: uid.to_owned(),
         };
         let key = |key: &str| LockKey::new(key.to_owned());
-        let held = HoldRecord { quorum: quorum("q", "former"), key: key("shop/k"), rejoin_delay: None };
+        let held = HoldRecord { quorum: quorum("q", "former"), key: key("shop/k"), rejoin_delay: Duration::ZERO };
         assert!(has(&held, &quorum("q", "former"), &key("shop/k")));
         assert!(has(&held, &quorum("q", "present"), &key("shop/k")));
         assert!(!has(&held, &quorum("other", "former"), &key("shop/k")), "another quorum is another lock");

@@ -75,7 +75,7 @@ proptest! {
         let held = is_held.then(|| Held {
             verdict: verdict.clone(),
             hold: None,
-            record: lock.status.as_ref().and_then(|status| HoldRecord::recorded(status.holder.as_ref()?)),
+            record: HoldRecord::of(&lock),
             quorum_exists: true,
             rejoin_delay: None,
             quorum_now: evidence.quorum_now,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::api::{GoDuration, HeldQuorum, LockHolder};
+use crate::api::{DistributedLock, GoDuration, HeldQuorum, LockHolder};
 use crate::redlock::LockKey;
 
 /// The record of one hold.
@@ -15,23 +15,24 @@ pub struct HoldRecord {
     pub quorum: HeldQuorum,
     /// Its key in Redis.
     pub key: LockKey,
-    /// How long the members may owe it something after its last renewal. `None`: an older version of the operator did not say.
-    pub rejoin_delay: Option<Duration>,
+    /// How long the members can remember it after its last renewal.
+    pub rejoin_delay: Duration,
 }
 
 impl HoldRecord {
-    /// What the status itself says.
-    pub fn recorded(holder: &LockHolder) -> Option<Self> {
+    /// The record of the hold in this status. `None`: nothing is held, or a person has removed a part of the record.
+    pub fn of(lock: &DistributedLock) -> Option<Self> {
+        let holder = lock.status.as_ref()?.holder.as_ref()?;
         let (quorum, key) = (holder.quorum.clone()?, LockKey::new(holder.key.clone()?));
-        Some(Self { quorum, key, rejoin_delay: holder.rejoin_delay.map(GoDuration::get) })
+        Some(Self { quorum, key, rejoin_delay: holder.rejoin_delay?.get() })
     }
 
     /// Puts what is known into the status; the delay only grows.
     pub fn write(&self, holder: &mut LockHolder, rejoin_delay: Option<Duration>) {
         holder.quorum = Some(self.quorum.clone());
         holder.key = Some(self.key.as_str().to_owned());
-        let longest = self.rejoin_delay.max(rejoin_delay).map(GoDuration::from);
-        holder.rejoin_delay = holder.rejoin_delay.max(longest);
+        let longest = GoDuration::from(self.rejoin_delay.max(rejoin_delay.unwrap_or_default()));
+        holder.rejoin_delay = holder.rejoin_delay.max(Some(longest));
     }
 }
 

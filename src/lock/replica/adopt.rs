@@ -14,6 +14,7 @@ use super::{access, location};
 use crate::api::DistributedLock;
 use crate::lock::model::hold::{Hold, Terms};
 use crate::lock::model::orphans::holder_nonce;
+use crate::lock::model::record::HoldRecord;
 use crate::lock::model::unreadable::Raw;
 use crate::quorum::model::effective::Effective;
 use crate::quorum::session::Sessions;
@@ -127,7 +128,7 @@ pub fn adopt(context: &Context, sessions: &Sessions, holds: &Holds, lock: &Distr
 fn hold_of(context: &Context, sessions: &Sessions, holds: &Holds, lock: &DistributedLock) -> Published {
     let Some((nonce, valid_until, renewed_at)) = published(lock) else { return Published::Nothing };
     let now = context.clock.boottime();
-    let Some(record) = location::of(context, lock) else { return Published::Unknown };
+    let Some(record) = HoldRecord::of(lock) else { return Published::Unknown };
     if !context.serves(&record.quorum) {
         // Another installation renews it.
         return Published::Nothing;
@@ -172,9 +173,9 @@ fn published(lock: &DistributedLock) -> Option<(Nonce, UnixMillis, UnixMillis)> 
 ///
 /// It is what the specification says, but never more than fences wait for, nor more than the record of the hold covers.
 /// A leader that waits for the end of the hold without an answer of the members waits for what is recorded.
-fn covered_ttl(wanted: Duration, recorded: Option<Duration>, in_force: Effective) -> Duration {
-    let covered = recorded.map(|delay| longest_ttl(delay, in_force.drift, in_force.node_timeout));
-    let ttl = wanted.min(in_force.max_ttl).min(covered.unwrap_or(Duration::MAX));
+fn covered_ttl(wanted: Duration, recorded: Duration, in_force: Effective) -> Duration {
+    let covered = longest_ttl(recorded, in_force.drift, in_force.node_timeout);
+    let ttl = wanted.min(in_force.max_ttl).min(covered);
     // Redis counts in milliseconds, and so does the API.
     Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
 }
@@ -244,7 +245,7 @@ mod tests {
     fn a_renewal_uses_no_longer_ttl_than_the_record_of_the_hold_covers() {
         let in_force =
             |max_ttl| Effective { max_ttl, drift: Drift::default(), node_timeout: Duration::from_millis(50) };
-        let recorded = Some(in_force(Duration::from_secs(10)).rejoin_delay());
+        let recorded = in_force(Duration::from_secs(10)).rejoin_delay();
         let ttl = |wanted, max| covered_ttl(Duration::from_secs(wanted), recorded, in_force(Duration::from_secs(max)));
         assert_eq!(ttl(10, 10), Duration::from_secs(10));
         assert_eq!(ttl(60, 60), Duration::from_secs(10), "the delay was not raised yet");

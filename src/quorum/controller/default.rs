@@ -5,8 +5,6 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, ResourceExt};
 
 use crate::api::{DEFAULT_QUORUM_ANNOTATION, FIELD_MANAGER, NamespacesFrom, RedisQuorum, RedisQuorumSpec};
-use crate::quorum::model::lookup::is_marked_as_default;
-use crate::runtime::context::Context;
 
 /// Why the default quorum could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -39,22 +37,6 @@ pub async fn ensure_default_quorum(
         }
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
         Err(error) => Err(DefaultQuorumError::Api(Box::new(error))),
-    }
-}
-
-/// Warns of quorums that are annotated as the default and are not.
-///
-/// Older versions of the operator obeyed the annotation, so the person who set it has to be told.
-pub fn warn_of_other_defaults(context: &Context) {
-    let default = context.replica.settings.default_quorum.as_ref();
-    for quorum in context.quorums.all().iter().filter(|quorum| is_marked_as_default(quorum)) {
-        let marked = ObjectRef::from_obj(&**quorum);
-        if default != Some(&marked) {
-            tracing::warn!(
-                quorum = %marked, default = default.map(ToString::to_string),
-                "this RedisQuorum is annotated as the default and is not: new locks without quorumRef go to the one that the operator was told of"
-            );
-        }
     }
 }
 

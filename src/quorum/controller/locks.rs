@@ -22,10 +22,10 @@ pub(super) enum HeldLock {
 
 /// All of them.
 pub(super) fn held(context: &Context, quorum: &RedisQuorum) -> Vec<HeldLock> {
-    let (quorums, uid) = (context.quorums.all(), quorum.metadata.uid.as_deref());
+    let uid = quorum.metadata.uid.as_deref();
     let recorded = uid.map(|uid| context.locks.under(&keys::held_on(Some(uid)))).unwrap_or_default();
     let locks = recorded.into_iter().chain(context.locks.under(&keys::held_on(None)));
-    let locks = locks.filter(|lock| lookup::holds_on(lock, quorum, &quorums)).map(HeldLock::Readable);
+    let locks = locks.filter(|lock| lookup::holds_on(lock, quorum)).map(HeldLock::Readable);
     let unreadable = context.locks.unreadable().into_iter().filter(|lock| lookup::raw_holds_on(lock, quorum));
     locks.chain(unreadable.map(HeldLock::Unreadable)).collect()
 }

@@ -8,9 +8,7 @@ use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 use kube::runtime::reflector::ObjectRef;
 
-use crate::api::{
-    AllowedNamespaces, DEFAULT_QUORUM_ANNOTATION, DistributedLock, KeyLayout, NamespacesFrom, RedisQuorum,
-};
+use crate::api::{AllowedNamespaces, DistributedLock, KeyLayout, NamespacesFrom, RedisQuorum};
 use crate::redlock::LockKey;
 use crate::runtime::cache::Unreadable;
 
@@ -61,47 +59,13 @@ pub fn quorum_of(
     }
 }
 
-/// The quorum on which an older version of the operator had granted this lock.
-///
-/// Such a version recorded no quorum with a hold. It went by the specification, and by the annotation that made a
-/// quorum the default. `Err`: that cannot be told.
-pub fn formerly_used(
-    lock: &DistributedLock,
-    quorums: &[Arc<RedisQuorum>],
-) -> Result<Option<Arc<RedisQuorum>>, Unclear> {
-    let home = lock.namespace().unwrap_or_default();
-    if let Some(reference) = &lock.spec.quorum_ref {
-        return Ok(by_name(quorums, reference.namespace.as_deref().unwrap_or(&home), &reference.name).ok());
-    }
-    let mut marked = quorums.iter().filter(|quorum| is_marked_as_default(quorum));
-    match (marked.next(), marked.next()) {
-        (Some(only), None) => Ok(Some(only.clone())),
-        _ => Err(Unclear),
-    }
-}
-
-/// Of none, or of several, people had said that it was the default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unclear;
-
-/// For people, and for older versions of the operator. The default is the one that the operator was told of.
-pub fn is_marked_as_default(quorum: &RedisQuorum) -> bool {
-    quorum.annotations().get(DEFAULT_QUORUM_ANNOTATION).is_some_and(|value| value == "true")
-}
-
 /// Whether what a lock holds, ending or not, may be on this very quorum.
 ///
-/// The record of the hold tells it, whatever the specification or the default says by now. A record of an older version
-/// names no quorum; then a lock of which that cannot be told may be one of ours.
-pub fn holds_on(lock: &DistributedLock, quorum: &RedisQuorum, quorums: &[Arc<RedisQuorum>]) -> bool {
+/// The record of the hold decides this, not the specification and not the default of now. A lock whose record a person has removed can be
+/// held anywhere.
+pub fn holds_on(lock: &DistributedLock, quorum: &RedisQuorum) -> bool {
     let Some(holder) = lock.status.as_ref().and_then(|status| status.holder.as_ref()) else { return false };
-    match &holder.quorum {
-        Some(recorded) => quorum.uid().as_ref() == Some(&recorded.uid),
-        None => match formerly_used(lock, quorums) {
-            Ok(used) => used.is_some_and(|used| used.uid() == quorum.uid()),
-            Err(Unclear) => true,
-        },
-    }
+    holder.quorum.as_ref().is_none_or(|recorded| quorum.uid().as_ref() == Some(&recorded.uid))
 }
 
 /// The same of a lock that cannot be read. One that does not even say where it is held may be held anywhere.
@@ -109,14 +73,6 @@ pub fn raw_holds_on(lock: &Unreadable, quorum: &RedisQuorum) -> bool {
     let Some(holder) = lock.status("holder") else { return false };
     let uid = holder.pointer("/quorum/uid").and_then(|uid| uid.as_str());
     uid.is_none_or(|uid| quorum.uid().as_deref() == Some(uid))
-}
-
-fn by_name(quorums: &[Arc<RedisQuorum>], namespace: &str, name: &str) -> Result<Arc<RedisQuorum>, LookupError> {
-    quorums
-        .iter()
-        .find(|quorum| quorum.name_any() == name && quorum.namespace().as_deref() == Some(namespace))
-        .cloned()
-        .ok_or_else(|| LookupError::NotFound { namespace: namespace.into(), name: name.into() })
 }
 
 /// `namespace/name`.
@@ -156,6 +112,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::DEFAULT_QUORUM_ANNOTATION;
 
     fn quorum(namespace: &str, name: &str, default: bool, spec: Value) -> Arc<RedisQuorum> {
         let mut quorum = RedisQuorum::new(name, serde_json::from_value(spec).unwrap());
@@ -215,8 +172,7 @@ mod tests {
         };
         // Its namespace is not allowed any more, and the default has moved.
         let (old, new) = (with_uid("old", false, json!({})), with_uid("new", true, all()));
-        let quorums = [old.clone(), new.clone()];
-        let on = |lock: &DistributedLock, quorum| holds_on(lock, quorum, &quorums);
+        let on = |lock: &DistributedLock, quorum| holds_on(lock, quorum);
         let recorded = held(json!({}), Some("uid of old"));
         assert!(on(&recorded, &old) && !on(&recorded, &new));
         let mut ending = recorded;
@@ -224,13 +180,8 @@ mod tests {
         ending.status.as_mut().unwrap().ending = serde_json::from_value(end).unwrap();
         assert!(on(&ending, &old));
         assert!(!on(&lock(json!({})), &new), "nothing is held");
-        // An older version named no quorum.
         let unrecorded = held(json!({}), None);
-        assert!(on(&unrecorded, &new) && !on(&unrecorded, &old));
-        let referring = held(json!({"quorumRef": {"name": "old", "namespace": "locks"}}), None);
-        assert!(on(&referring, &old) && !on(&referring, &new));
-        assert!(!on(&held(json!({"quorumRef": {"name": "gone"}}), None), &new));
-        assert!(holds_on(&unrecorded, &old, &[]), "nobody can tell");
+        assert!(on(&unrecorded, &new) && on(&unrecorded, &old), "nobody can tell");
     }
 
     #[test]
@@ -246,17 +197,6 @@ mod tests {
         assert_eq!(of(&[tenants], Some(&platform)), Err(missing));
         assert_eq!(of(&[quorum("shop", "main", true, all())], Some(&platform)).ok(), None, "of another namespace");
         assert_eq!(of(&both, None), Err(LookupError::NoDefault));
-    }
-
-    #[test]
-    fn a_hold_without_a_record_is_where_the_annotation_says() {
-        let (old, new) = (quorum("a", "old", true, all()), quorum("a", "new", false, all()));
-        let used =
-            |quorums: &[_]| formerly_used(&lock(json!({})), quorums).map(|used| used.map(|used| full_name(&used)));
-        assert_eq!(used(&[new.clone(), old.clone()]), Ok(Some("a/old".into())));
-        assert_eq!(used(&[new]), Err(Unclear));
-        assert_eq!(used(&[old, quorum("b", "q", true, all())]), Err(Unclear));
-        assert_eq!(formerly_used(&lock(json!({"quorumRef": {"name": "gone"}})), &[]), Ok(None));
     }
 
     #[test]

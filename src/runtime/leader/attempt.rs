@@ -5,16 +5,13 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
 use kube::api::PostParams;
-use kube::runtime::reflector::ObjectRef;
 use tokio::time::timeout;
 
-use super::hand_over::{Holder, Notes, OUT_OF_REACH_ANNOTATION, Prospect};
+use super::hand_over::{Holder, Notes, Prospect};
 use super::lease::{Asker, Verdict, evaluate, highest_known, next_epoch};
 use super::term::Term;
 use super::{ATTEMPT_TIMEOUT, Candidacy, LEASE_DURATION, RENEW_DEADLINE, Surroundings};
-use crate::api::RedisQuorum;
 use crate::time::{Boottime, Clock, UnixMillis};
 
 /// Those to whom it was not handed over leave it to the others for this long.
@@ -65,7 +62,7 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         let asker = Asker {
             me: &self.identity,
             epoch: self.leading.as_ref().map(|term| term.epoch),
-            reluctance: self.reluctance(&lease, &notes),
+            reluctance: self.reluctance(&notes),
         };
         match evaluate(&spec, asker, unchanged_since, sent) {
             Verdict::Wait => {
@@ -82,15 +79,9 @@ impl<C: Clock + ?Sized> Candidacy<C> {
     }
 
     /// How long this replica leaves a Lease without a holder to others.
-    fn reluctance(&self, lease: &Lease, notes: &Notes) -> Duration {
-        let preferred = if notes.successors.is_empty() {
-            // Handed over by the version before, which does not say to whom.
-            let quorum = lease.annotations().get(OUT_OF_REACH_ANNOTATION);
-            quorum.is_none_or(|quorum| self.reach.reached().any(|reached| former_name(reached) == *quorum))
-        } else {
-            notes.successors.contains(&self.identity)
-        };
-        if preferred { Duration::ZERO } else { RELUCTANCE }
+    fn reluctance(&self, notes: &Notes) -> Duration {
+        let is_preferred = notes.successors.is_empty() || notes.successors.contains(&self.identity);
+        if is_preferred { Duration::ZERO } else { RELUCTANCE }
     }
 
     /// Begins a term. A process that restarted under its old name does not continue the term of the one before.
@@ -107,7 +98,6 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         let exists = current.is_some();
         let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
         let (mut lease, notes) = current.unwrap_or_else(|| (Lease { metadata, ..Lease::default() }, Notes::default()));
-        lease.annotations_mut().remove(OUT_OF_REACH_ANNOTATION);
         notes.for_new_term().write_to(&mut lease);
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(self.identity.clone());
@@ -214,7 +204,6 @@ impl<C: Clock + ?Sized> Candidacy<C> {
         if let Some((quorum, successors)) = to {
             let notes = Notes::of(&lease).handed_over(quorum, successors.clone(), around.api_now());
             notes.write_to(&mut lease);
-            lease.annotations_mut().insert(OUT_OF_REACH_ANNOTATION.to_owned(), former_name(quorum));
         }
         lease.spec.get_or_insert_default().holder_identity = None;
         let written = self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
@@ -230,10 +219,4 @@ fn note_renewal(spec: &mut LeaseSpec, api_now: UnixMillis) {
 
 fn micro_time(time: UnixMillis) -> MicroTime {
     MicroTime(Timestamp::from_millisecond(time.0).unwrap_or_default())
-}
-
-/// A quorum as the version before names it in the Lease.
-fn former_name(quorum: &str) -> String {
-    let (namespace, name) = quorum.split_once('/').unwrap_or_default();
-    ObjectRef::<RedisQuorum>::new(name).within(namespace).to_string()
 }

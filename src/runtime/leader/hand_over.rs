@@ -19,8 +19,6 @@ use crate::time::{Boottime, UnixMillis};
 
 /// Where the notes stand in the Lease.
 pub(super) const ANNOTATION: &str = "redlock-operator.io/hand-over";
-/// On a Lease that was handed over: the quorum that its holder could not reach. Replicas of the version before read it.
-pub(super) const OUT_OF_REACH_ANNOTATION: &str = "redlock-operator.io/out-of-reach";
 
 /// How many quorums are named at once.
 /// The numbers of quorums, standbys and records are bounded, so that the notes stay small whatever cannot be reached.

@@ -17,8 +17,6 @@ use crate::time::{Boottime, UnixMillis};
 /// With so much validity left, a hold whose members do not answer is offered to another replica.
 /// Where a third of its ttl is less than this, that counts.
 const SLIPPING: Duration = Duration::from_secs(1);
-/// Added to what an older version of the operator published, for drift and one slow command.
-const RESERVE: Duration = Duration::from_secs(1);
 
 pub(super) fn decide(view: &View<'_>, held: &Held) -> Step {
     let ending = view.lock.status.as_ref().and_then(|status| status.ending.as_ref());
@@ -55,17 +53,10 @@ fn decide_ending(view: &View<'_>, held: &Held, ending: &Ending, (reason, why): (
 
 /// How long the members may remember a hold after its last renewal.
 fn longest_memory(view: &View<'_>, held: &Held) -> Duration {
-    if let Some(recorded) = held.record.as_ref().and_then(|record| record.rejoin_delay) {
-        return recorded;
-    }
-    // An older version of the operator recorded nothing.
+    // A person has removed the record. No operator grants for longer than the specification.
     let spec = &view.lock.spec;
-    let promised = spec.ttl.get() + spec.lock_delay.unwrap_or_default().get();
-    let published = view.lock.status.as_ref().and_then(|status| status.valid_until);
-    let now = held.quorum_now.unwrap_or(view.api_now);
-    let ahead = published.map_or(0, |until| u64::try_from(until.as_millis().saturating_sub(now.0)).unwrap_or(0));
-    let longest = promised.max(Duration::from_millis(ahead));
-    held.rejoin_delay.unwrap_or_default().max(longest + longest / 32 + RESERVE)
+    let promised = || (spec.ttl.get() + spec.lock_delay.unwrap_or_default().get()) * 2;
+    held.record.as_ref().map_or_else(promised, |record| record.rejoin_delay)
 }
 
 /// What is left of `lockDelay` after a loss. It counts from the end of the last validity that was known. `longest` bounds it

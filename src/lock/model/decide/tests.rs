@@ -95,11 +95,7 @@ fn held(verdict: Verdict, hold: Option<Hold>) -> Held {
     Held {
         verdict,
         hold,
-        record: Some(HoldRecord {
-            quorum: quorum(),
-            key: LockKey::new("ns/k"),
-            rejoin_delay: Some(Duration::from_secs(31)),
-        }),
+        record: Some(HoldRecord { quorum: quorum(), key: LockKey::new("ns/k"), rejoin_delay: Duration::from_secs(31) }),
         quorum_exists: true,
         rejoin_delay: Some(Duration::from_secs(31)),
         quorum_now: Some(WALL),

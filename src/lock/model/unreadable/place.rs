@@ -28,20 +28,16 @@ pub struct Place {
     pub recorded: Option<GoDuration>,
 }
 
-/// By the status; what cannot be read there, by the specification.
+/// By the status; a key that cannot be read there, by the specification. `None`: it names no quorum.
 #[must_use]
 pub fn locate(raw: &Raw, quorums: &[Arc<RedisQuorum>]) -> Option<Place> {
     let holder = raw.field("/status/holder")?;
-    let recorded = holder.get("quorum").and_then(|quorum| serde_json::from_value::<HeldQuorum>(quorum.clone()).ok());
+    let quorum = holder.get("quorum").and_then(|quorum| serde_json::from_value::<HeldQuorum>(quorum.clone()).ok())?;
     let key = holder.get("key").and_then(|key| key.as_str()).map(|key| LockKey::new(key.to_owned()));
     let nonce: Option<Nonce> = holder.get("nonce").and_then(|nonce| nonce.as_str()?.parse().ok());
     let delay = holder.get("rejoinDelay").and_then(|delay| delay.as_str()?.parse().ok());
-    let exact = recorded.is_some() && key.is_some() && nonce.is_some();
+    let exact = key.is_some() && nonce.is_some();
     let named = named(raw);
-    let quorum = match recorded {
-        Some(recorded) => recorded,
-        None => HeldQuorum::of(&*lookup::formerly_used(&named, quorums).ok()??),
-    };
     let keys = match key {
         Some(key) => vec![key],
         None => quorums
@@ -58,8 +54,6 @@ fn named(raw: &Raw) -> DistributedLock {
     let mut named = DistributedLock::new(raw.metadata.name.as_deref().unwrap_or_default(), Default::default());
     named.metadata.namespace.clone_from(&raw.metadata.namespace);
     named.spec.key = raw.text("/spec/key").map(str::to_owned);
-    named.spec.quorum_ref =
-        raw.field("/spec/quorumRef").and_then(|reference| serde_json::from_value(reference.clone()).ok());
     named
 }
 

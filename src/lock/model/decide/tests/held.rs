@@ -240,15 +240,15 @@ fn a_hold_whose_end_nobody_confirms_is_let_go_when_no_member_can_remember_it() {
 }
 
 #[test]
-fn a_hold_without_a_record_is_let_go_after_what_was_published() {
-    let ending = ending_lock(json!({"spec": {"ttl": "2s"}, "status": {"validUntil": "2026-01-01T00:01:40.000Z"}}));
+fn a_hold_whose_record_was_removed_is_let_go_after_what_the_specification_allows() {
+    let ending = ending_lock(json!({"spec": {"ttl": "2s", "lockDelay": "3s"}}));
     let step = |seconds: u64| {
         let since = NOW.saturating_sub(Duration::from_secs(seconds));
         let sighting = Sighting { held: since, ending: Some(since) };
         let held = Held { record: None, quorum_exists: false, rejoin_delay: None, sighting, ..held(runs_out(), None) };
         decide(&View { held: Some(held), ..view(&ending) })
     };
-    assert!(matches!(step(41), Step::Rest(_)) && matches!(step(43), Step::LetGo(..)));
+    assert!(matches!(step(9), Step::Rest(_)) && matches!(step(10), Step::LetGo(..)));
 }
 
 #[test]
