@@ -33,8 +33,9 @@ impl FromStr for Hook {
 /// The signals of the two moments.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct HookArgs {
-    /// Sent when the application begins to lead: signal:USR1:/shared/app.pid for the process whose number the application has written
-    /// into that file.
+    /// Sent when the application begins to lead, as signal:USR1:/shared/app.pid.
+    ///
+    /// The process whose number the application has written into that file gets it.
     #[arg(long, value_name = "SIGNAL")]
     on_elected: Option<Hook>,
     /// Sent when the application ceases to lead.

@@ -37,7 +37,9 @@ pub(in crate::command) enum End {
 pub(in crate::command) enum NotHeld {
     /// Another holder has it.
     NotAcquired(String),
-    /// It is not certain that another holder has it: no answer in time, a refused claim, or a silent operator.
+    /// It is not certain that another holder has it.
+    ///
+    /// There was no answer in time, the claim is refused, or the operator is silent.
     NotAnswered(String),
     /// A signal ended the wait.
     Signal(i32),

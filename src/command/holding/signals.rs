@@ -56,8 +56,9 @@ mod system {
     use super::{io, mpsc};
     use tokio::signal::unix::{Signal, SignalKind, signal};
 
-    /// Signals that go on to a command: all that a process can catch, except for those of its own faults, of job control and of pipes.
-    /// Real-time signals are not among them.
+    /// Signals that are forwarded to a command.
+    ///
+    /// A process can catch them all. Left out are those of its own faults, of job control, of pipes, and real-time signals.
     const FORWARDED: [SignalKind; 9] = [
         SignalKind::hangup(),
         SignalKind::interrupt(),

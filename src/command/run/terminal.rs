@@ -33,7 +33,9 @@ pub(super) fn is_ours() -> bool {
     stdin().is_terminal() && stdout().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
 }
 
-/// Whether the standard input is a terminal that another process group reads, as for a job in the background.
+/// Whether another process group reads the terminal at the standard input.
+///
+/// This is so for a job in the background.
 pub(super) fn is_of_another_group() -> bool {
     stdin().is_terminal() && tcgetpgrp(stdin()).is_ok_and(|group| group != getpgrp())
 }

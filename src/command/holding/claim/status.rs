@@ -23,7 +23,9 @@ pub(in crate::command) enum Obstacle {
     Taken,
     /// The claim is refused, and only another claim can change that.
     Refused,
-    /// No majority of the members answers, the operator is silent, or something that the claim needs is not there yet.
+    /// Something else.
+    ///
+    /// No majority of the members answers, the operator is silent, or an object that the claim needs does not exist yet.
     Other,
 }
 
