@@ -49,7 +49,9 @@ pub(super) async fn connect(endpoint: &Endpoint, network: &dyn Connect) -> Resul
     Ok(Connected { connection, driver, certificate, incoming })
 }
 
-/// The library would tell a member that refuses connections from one that does not know the password by nothing.
+/// Logs in by a command of its own, so that its error code is known.
+///
+/// The library reports a member that refuses connections and one that refuses the password alike.
 async fn log_in(connection: &mut MultiplexedConnection, endpoint: &Endpoint) -> Result<(), MemberError> {
     let mut auth = redis::cmd("AUTH");
     auth.arg(&endpoint.username).arg(endpoint.password.expose());
