@@ -18,6 +18,8 @@ const (
 	releaseAnnotation = group + "/release"
 	// On every claim of this package: who made it, and a label by which the claims of one key are found.
 	identityAnnotation = group + "/go-identity"
+	// Whoever created a claim may release it, by the chart's admission policy.
+	createdByAnnotation = group + "/created-by"
 	keyLabel           = group + "/go-key"
 	// A claim of a process that is gone leaves the queue after this time. One that lives makes another.
 	waitTimeout = "10m"
@@ -161,12 +163,12 @@ func namePrefix(key string) string {
 }
 
 // newClaim is the claim of this process. In a pod of the namespace the pod holds the lock, elsewhere the identity.
-func newClaim(options *Options, identity string, own *pod) *unstructured.Unstructured {
+func newClaim(options *Options, identity, user string, own *pod) *unstructured.Unstructured {
 	holder := map[string]any{"heartbeat": milliseconds(options.TTL / 2)}
 	metadata := map[string]any{
 		"generateName": namePrefix(options.Key),
 		"labels":       map[string]any{keyLabel: label(options.Key)},
-		"annotations":  map[string]any{identityAnnotation: identity},
+		"annotations":  map[string]any{identityAnnotation: identity, createdByAnnotation: user},
 	}
 	if own == nil {
 		holder["identity"] = identity

@@ -291,9 +291,12 @@ func TestAPodIsReadFromItsToken(t *testing.T) {
 func TestAClaimNamesThePodOrTheProcess(t *testing.T) {
 	options := &Options{Namespace: "shop", Key: "Jobs/re.index", TTL: 30 * time.Second, Quorum: "redis/q", Container: "main"}
 	spec := func(own *pod) map[string]any {
-		claim := newClaim(options, "me", own)
+		claim := newClaim(options, "me", "alice", own)
 		if claim.GetGenerateName() != "jobs-re-index-" || (own != nil) != (len(claim.GetOwnerReferences()) == 1) {
 			t.Errorf("%v", claim.Object["metadata"])
+		}
+		if claim.GetAnnotations()[createdByAnnotation] != "alice" {
+			t.Errorf("%v", claim.GetAnnotations())
 		}
 		found, _, _ := unstructured.NestedMap(claim.Object, "spec", "claim")
 		return found

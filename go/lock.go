@@ -50,6 +50,8 @@ type Lock struct {
 	options        Options
 	timing         Timing
 	identity       string
+	// As whom the API server knows this process.
+	user           string
 	pod            *pod
 	claims, leases dynamic.ResourceInterface
 	clock          apiClock
@@ -120,6 +122,7 @@ func New(ctx context.Context, config *rest.Config, options Options) (*Lock, erro
 	if _, err := lock.claims.List(ctx, metav1.ListOptions{LabelSelector: keyLabel + "=" + label(options.Key), Limit: 1}); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", lock.Describe(), err)
 	}
+	lock.user = whoami(ctx, client)
 	if err := lock.clock.checkWall(options.Skew); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", lock.Describe(), err)
 	}

@@ -47,7 +47,7 @@ func (l *Lock) create(ctx context.Context) error {
 	if err := l.sweep(ctx); err != nil {
 		return err
 	}
-	object, err := l.claims.Create(ctx, newClaim(&l.options, l.identity, l.pod), metav1.CreateOptions{})
+	object, err := l.claims.Create(ctx, newClaim(&l.options, l.identity, l.user, l.pod), metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("no claim was made in namespace %s: %w", l.options.Namespace, err)
 	}

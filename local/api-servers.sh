@@ -113,6 +113,41 @@ policies() {
   quorum '{}' | refused "the operator may create nothing but the default quorum" "${as[@]}"
 }
 sees_quorums() { k create --dry-run=server "$@" -f - <"$ROOT/tests/chart/members.yaml" >"$WORK/out" 2>&1; }
+# What the policy says of users: an application has the role `holder`.
+requests() {
+  local app=system:serviceaccount:shop:app other=system:serviceaccount:shop:other me
+  k apply -f - >/dev/null <<END
+{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "holders", "namespace": "shop"},
+ "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "redlock-operator-holder"},
+ "subjects": [{"kind": "ServiceAccount", "name": "app", "namespace": "shop"}, {"kind": "ServiceAccount", "name": "other", "namespace": "shop"}]}
+END
+  lock '{"election": {"selector": {"matchLabels": {"a": "b"}}}}' | refused "change no specification" --as "$app"
+  lock '{"key": "k", "claim": {"jobName": "wipe"}}' | refused "change no specification" --as "$app"
+  lock '{"key": "k", "claim": {"identity": "a"}}' | sed "s/\"namespace\"/\"annotations\": {\"redlock-operator.io\/created-by\": \"$app\"}, &/" |
+    k create --as "$app" -f - >/dev/null
+  change() { k patch dlock l --namespace shop --type merge --as "$1" --patch "$2"; }
+  annotate() { change "$1" "{\"metadata\": {\"annotations\": {\"redlock-operator.io/$2\": \"$3\"}}}"; }
+  not_allowed "change no specification" change "$app" '{"spec": {"suspend": true}}'
+  not_allowed "the holder's word" annotate "$other" release 7
+  not_allowed "your own claims" annotate "$other" step-down x
+  not_allowed "your own claims" annotate "$other" created-by "$other"
+  not_allowed "your own claims" k delete dlock l --namespace shop --as "$other"
+  not_allowed "the verb break" annotate "$app" break "$app: x"
+  me=$(k auth whoami -o 'jsonpath={.status.userInfo.username}')
+  not_allowed "say who breaks the lock: set the annotation to $me" k annotate dlock l --namespace shop "redlock-operator.io/break=x"
+  k annotate dlock l --namespace shop "redlock-operator.io/break=$me: x" >/dev/null
+  annotate "$app" release 7 >/dev/null
+  k patch dlock l --namespace shop --type merge --patch '{"spec": {"suspend": true}}' >/dev/null
+  k delete dlock l --namespace shop --as "$app" >/dev/null
+}
+# not_allowed TEXT COMMAND...: it is refused, and the message has this text.
+not_allowed() {
+  local text=$1
+  shift
+  if "$@" >"$WORK/out" 2>&1; then die "allowed, and it should be refused with: $text"; fi
+  grep -qF -- "$text" "$WORK/out" || { cat "$WORK/out" >&2 && die "refused, but not with: $text"; }
+  echo >>"$WORK/checks"
+}
 policies_work() {
   quorum '{}' | k create --dry-run=server --as "$OPERATOR" -f - >"$WORK/out" 2>&1 && return 1
   grep -q "may create nothing but the default quorum" "$WORK/out"
@@ -134,6 +169,7 @@ one() {
   kinds
   chart
   policies
+  requests
   stop
   say "    $(wc -l <"$WORK/checks") checks"
 }

@@ -112,30 +112,30 @@ pub const PRIORITY_ANNOTATION: &str = "redlock-operator.io/priority";
 ///
 /// Value: any text, for example the reason.
 pub const STEP_DOWN_ANNOTATION: &str = "redlock-operator.io/step-down";
-/// It takes the lock from its holder: the hold runs out within one `ttl`. Set `break-by`, too.
+/// It takes the lock from its holder: the hold runs out within one `ttl`. The history and Events show the value.
 ///
 /// On: DistributedLock.
 ///
-/// Value: the reason.
+/// Value: `<user>: <reason>`. The chart's admission policy refuses another user name than yours.
 pub const BREAK_ANNOTATION: &str = "redlock-operator.io/break";
-/// It deletes the key at once. The holder may still work, so this gives up exclusion. Set `break-by`, too.
+/// It deletes the key at once. The holder may still work, so this gives up exclusion.
 ///
 /// On: DistributedLock.
 ///
-/// Value: the reason.
+/// Value: `<user>: <reason>`, as for `break`.
 pub const BREAK_FORCE_ANNOTATION: &str = "redlock-operator.io/break-force";
-/// It names you in the history and in Events. The chart's admission policy refuses another name than yours.
-///
-/// On: DistributedLock.
-///
-/// Value: your user name.
-pub const BREAK_BY_ANNOTATION: &str = "redlock-operator.io/break-by";
 /// It frees the lock at once, because the holder says so. With another token it ends nothing, and an Event says so. It removes the annotation.
 ///
 /// On: DistributedLock.
 ///
 /// Value: the fencing token of the hold.
 pub const RELEASE_ANNOTATION: &str = "redlock-operator.io/release";
+/// It names the creator of a claim, who may release and delete it without the verb `update`. The command and the libraries set it.
+///
+/// On: DistributedLock.
+///
+/// Value: your user name.
+pub const CREATED_BY_ANNOTATION: &str = "redlock-operator.io/created-by";
 
 /// It makes the operator take this lock for the Job, and start the Job when it has it. An empty value only lets claims with `claim.jobName` do so.
 /// Needs the chart's value `jobs.enabled`.

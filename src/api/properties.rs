@@ -40,7 +40,6 @@ fn annotations() -> BoxedStrategy<Value> {
     let names = [
         STEP_DOWN_ANNOTATION,
         BREAK_ANNOTATION,
-        BREAK_BY_ANNOTATION,
         BREAK_FORCE_ANNOTATION,
         PREDECESSOR_DEAD_ANNOTATION,
         ROLLOUT_ANNOTATION,

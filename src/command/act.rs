@@ -2,17 +2,17 @@
 
 use std::io::{self, IsTerminal as _};
 
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, Problem};
+use super::holding::whoami;
 use super::list;
 use super::output::{Answer, Paint, Printer, Tone};
 use super::seen::SeenLock;
 use super::status::LockArgs;
-use crate::api::{BREAK_ANNOTATION, BREAK_BY_ANNOTATION, BREAK_FORCE_ANNOTATION, STEP_DOWN_ANNOTATION};
+use crate::api::{BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, STEP_DOWN_ANNOTATION};
 use crate::command::console;
 
 /// So often a write is tried that names a version: the operator writes the status of a held lock often.
@@ -96,9 +96,9 @@ pub async fn break_lock(args: BreakArgs) -> anyhow::Result<()> {
     if args.force && !args.yes {
         confirm(&lock)?;
     }
-    let author = user(&cluster).await?;
+    let user = user(&cluster).await?;
     let annotation = if args.force { BREAK_FORCE_ANNOTATION } else { BREAK_ANNOTATION };
-    annotate(&cluster, &lock, &json!({annotation: args.reason, BREAK_BY_ANNOTATION: author})).await?;
+    annotate(&cluster, &lock, &json!({annotation: format!("{user}: {}", args.reason)})).await?;
     let who = lock.who();
     let (act, then) = if args.force {
         ("break-force", format!("the key is deleted at once, and {who} may still work. Make sure that it has stopped."))
@@ -157,10 +157,7 @@ fn confirm(lock: &SeenLock) -> Result<(), Problem> {
 
 /// As whom the API server knows this user: the admission policy compares.
 async fn user(cluster: &Cluster) -> Result<String, Problem> {
-    let reviews = Api::<SelfSubjectReview>::all(cluster.client.clone());
-    let review = SelfSubjectReview::default();
-    let answer = cluster.call("ask who you are", reviews.create(&PostParams::default(), &review)).await?;
-    let user = answer.status.and_then(|status| status.user_info).and_then(|user| user.username);
+    let user = cluster.call("ask who you are", whoami(&cluster.client)).await?;
     user.ok_or_else(|| Problem::new("the API server does not say who you are", ""))
 }
 

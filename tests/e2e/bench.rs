@@ -153,7 +153,7 @@ impl Bench {
     /// Takes a lock away from its holder, by the annotation `break` or `break-force`.
     pub(crate) async fn break_lock(&self, lock: &str, how: &str, why: &str) -> anyhow::Result<()> {
         let me = self.cluster.kubectl(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]).await?;
-        let annotations = json!({format!("redlock-operator.io/{how}"): why, "redlock-operator.io/break-by": me.trim()});
+        let annotations = json!({format!("redlock-operator.io/{how}"): format!("{}: {why}", me.trim())});
         self.patch("dlock", lock, &json!({"metadata": {"annotations": annotations}}).to_string()).await
     }
 

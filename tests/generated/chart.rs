@@ -36,7 +36,7 @@ These are the values that are set most often. All values, with their types: [doc
 |---|---|---|
 ";
 /// The values that the chart's README shows.
-const SET_MOST: [&str; 13] = [
+const SET_MOST: [&str; 12] = [
     "replicas",
     "image.repository",
     "global.imageRegistry",
@@ -49,7 +49,6 @@ const SET_MOST: [&str; 13] = [
     "resources",
     "log.level",
     "networkPolicy.enabled",
-    "admissionPolicies.authenticatedHolders",
 ];
 
 /// Values with everything turned, switched off, as on OpenShift, and from a mirror.

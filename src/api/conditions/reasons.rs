@@ -125,8 +125,8 @@ names! {
         ///
         /// By itself: the lock is free at the time that the message names, or when the holder's container terminates.
         ///
-        /// To do: wait. If you are sure that the holder has ended, annotate the lock with `redlock-operator.io/break-force=<why>` and
-        /// `redlock-operator.io/break-by=<your user name>`.
+        /// To do: wait. If you are sure that the holder has ended, annotate the lock with
+        /// `redlock-operator.io/break-force=<your user name>: <why>`.
         Ending,
         /// Another lock has the key, or is before this one in the queue.
         ///

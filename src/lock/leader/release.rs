@@ -14,7 +14,7 @@ use super::members::Members;
 use super::progress::{Error, Progress, Stepped};
 use super::store::Store;
 use crate::api::conditions::HeldReason;
-use crate::api::{BREAK_BY_ANNOTATION, DistributedLock, LetGo, MilliTime, RELEASE_ANNOTATION};
+use crate::api::{DistributedLock, LetGo, MilliTime, RELEASE_ANNOTATION};
 use crate::lock::model::decide::Freed;
 use crate::lock::model::events::LockEvent;
 use crate::lock::model::orphans::{self, EVERY_ATTEMPT, holder_nonce};
@@ -24,9 +24,6 @@ use crate::lock::model::verdict::{self, Verdict};
 use crate::lock::replica::access::Access;
 use crate::redlock::Seen;
 use crate::runtime::requests::{RequestError, request, unless_gone};
-
-/// Of a user's name so much is written down.
-const LONGEST_AUTHOR: usize = 128;
 
 /// Ends the hold now.
 ///
@@ -40,7 +37,6 @@ pub(super) async fn free(
     if let Some(doubt) = doubt_about_deletion(store.client(), lock, reason).await? {
         return run_out(store, members, lock, (reason, &doubt)).await;
     }
-    let why = attributed(lock, reason, why);
     let reach = members.reach_held(lock);
     let freed = unpublish(store, members, lock, reason, &why, None).await?;
     if let Some(reach) = reach.filter(|_| !leave_seal) {
@@ -68,7 +64,6 @@ pub(super) async fn lose(store: &Store, members: &Members, lock: &DistributedLoc
 /// Suspends the Job that holds the lock, and says in the status that its hold ends. It is renewed until the pods of the Job have ended.
 pub(super) async fn stop_job(store: &Store, lock: &DistributedLock, reason: HeldReason, why: &str) -> Stepped {
     jobs::stop(store.client(), lock, Stop::Any).await?;
-    let why = &attributed(lock, reason, why.to_owned());
     let stopping = Draft::of(lock, store.api_now()).stopping(reason, why).finish();
     Ok(Progress::Next(store.replace_status(lock, stopping).await?))
 }
@@ -87,7 +82,6 @@ pub(super) async fn run_out(
     let record = members.record(lock);
     let session = record.as_ref().and_then(|record| members.session(&record.quorum));
     let quorum_now = session.as_ref().and_then(|session| session.quorum_time(members.now()));
-    let why = &attributed(lock, reason, why.to_owned());
     let draft = Draft::of(lock, store.api_now());
     let draft = match &record {
         Some(record) => draft.recorded(record, session.and_then(|session| session.rejoin_delay())),
@@ -110,7 +104,7 @@ pub(super) async fn run_out(
         tell_lost(store, &ending, why);
     } else {
         tracing::info!(lock = %full_name(lock), %reason, why, "lock is no longer renewed and runs out");
-        let (why, broken) = (why.clone(), reason == HeldReason::Broken);
+        let (why, broken) = (why.to_owned(), reason == HeldReason::Broken);
         store.event(&ending, if broken { LockEvent::Breaking { why } } else { LockEvent::Ending { why } });
     }
     Ok(Progress::Next(ending))
@@ -234,48 +228,5 @@ async fn release_orphans(members: &Members, lock: &DistributedLock, access: &Acc
             session.redlock().release(&electorate, &key, &value).await;
             tracing::info!(lock = %full_name(lock), "released a grant that no status names");
         }
-    }
-}
-
-/// Adds the name of the user who broke the lock.
-///
-/// The chart's admission policy has compared this name with that of the request. A field manager says nothing: a client
-/// chooses it freely.
-fn attributed(lock: &DistributedLock, reason: HeldReason, why: String) -> String {
-    let ending = lock.status.as_ref().and_then(|status| status.ending.as_ref()?.message.as_deref());
-    if reason != HeldReason::Broken || ending.is_some_and(|ending| why.starts_with(ending)) {
-        return why;
-    }
-    let author = lock.annotations().get(BREAK_BY_ANNOTATION).map(|author| author.chars().take(LONGEST_AUTHOR));
-    author.map_or(why.clone(), |author| format!("{why} (by {})", author.collect::<String>()))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn who_broke_a_lock_is_who_the_admission_policy_let_say_so() {
-        let lock = |annotations: serde_json::Value, status: serde_json::Value| -> DistributedLock {
-            serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
-                "metadata": {"name": "a", "annotations": annotations,
-                    "managedFields": [{"manager": "kubectl-edit", "fieldsType": "FieldsV1",
-                        "fieldsV1": {"f:metadata": {"f:annotations": {"f:redlock-operator.io/break": {}}}}}]},
-                "spec": {"key": "k", "claim": {"identity": "a"}}, "status": status}))
-            .unwrap()
-        };
-        let none = json!({"transitions": 1});
-        let by_alice = lock(json!({"redlock-operator.io/break-by": "alice"}), none.clone());
-        let said = |lock, reason| attributed(lock, reason, "Broken: it hangs".into());
-        assert_eq!(said(&by_alice, HeldReason::Broken), "Broken: it hangs (by alice)");
-        assert_eq!(said(&by_alice, HeldReason::HolderGone), "Broken: it hangs", "another end is not her doing");
-        assert_eq!(said(&lock(json!({}), none), HeldReason::Broken), "Broken: it hangs");
-        let ending = json!({"transitions": 1, "ending": {"since": "2026-01-01T00:00:00Z", "reason": "Broken",
-            "message": "Broken: it hangs (by alice)"}});
-        let again =
-            attributed(&lock(json!({}), ending), HeldReason::Broken, "Broken: it hangs (by alice); over".into());
-        assert_eq!(again, "Broken: it hangs (by alice); over");
     }
 }

@@ -18,14 +18,13 @@ use super::status::Draft;
 use super::verdict::Verdict;
 use crate::api::conditions::HeldReason;
 use crate::api::{
-    BREAK_ANNOTATION, BREAK_BY_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus,
-    RELEASE_ANNOTATION, RedisQuorum, STEP_DOWN_ANNOTATION,
+    BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, DistributedLock, DistributedLockStatus, RELEASE_ANNOTATION, RedisQuorum,
+    STEP_DOWN_ANNOTATION,
 };
 use crate::time::{Boottime, UnixMillis};
 
 /// Annotations by which people ask for a hold to end. They are meant for the hold of the moment, not for a later one.
-pub const REQUESTS: [&str; 5] =
-    [STEP_DOWN_ANNOTATION, BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, BREAK_BY_ANNOTATION, RELEASE_ANNOTATION];
+pub const REQUESTS: [&str; 4] = [STEP_DOWN_ANNOTATION, BREAK_ANNOTATION, BREAK_FORCE_ANNOTATION, RELEASE_ANNOTATION];
 /// A seal that no majority confirmed is tried again this soon.
 const SEAL_RETRY: Duration = Duration::from_millis(200);
 

@@ -1,102 +1,126 @@
-//! Authenticated holders: with the optional policy a pod claims only for itself.
+//! The role `holder`: an application takes locks by claims, and changes nothing that others have.
 
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use kube::{Api, Client, ResourceExt, api::PostParams};
-use redlock_operator::api::DistributedLock;
+use anyhow::{bail, ensure};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use redlock_operator::api::{DistributedLock, RedisQuorum};
 use serde_json::{Value, json};
 
 use super::requests::{client_of, pod_of};
 use crate::{
     bench::Bench,
-    locks::{Lock, SOON, claim},
-    operators, poll,
+    locks::{Lock, SOON, claim, is_held, token},
+    quorums::member_of,
+    record::Version,
+    suite_lock::support::{election, finished},
 };
 
 const TTL: Duration = Duration::from_secs(4);
+const OWN: &str = "annotate and delete your own claims";
+const SPEC: &str = "create claims for pods and identities, and change no specification";
 
-/// The policy as the chart renders it when it is switched on.
-async fn policy(bench: &Bench) -> anyhow::Result<String> {
-    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/redlock-operator");
-    let switch = ["--set", "admissionPolicies.authenticatedHolders=true", "--kube-version", "1.30.0"];
-    let only = ["--show-only", "templates/admission-requests.yaml", "--namespace", &bench.cluster.operator_namespace];
-    let output = bench.cluster.helm(&[&["template", operators::NAME, chart], &only[..], &switch[..]].concat()).await?;
-    let text = String::from_utf8(output.stdout)?;
-    let documents: Vec<&str> = text.split("\n---\n").filter(|part| part.contains("redlock-operator-holders")).collect();
-    ensure!(documents.len() == 2, "no policy in:\n{text}");
-    Ok(documents.join("\n---\n"))
+/// What the API server says against it.
+fn refused<T>(what: &str, result: Result<T, kube::Error>, word: &str) -> anyhow::Result<()> {
+    match result {
+        Err(kube::Error::Api(status)) if status.message.contains(word) => Ok(()),
+        Err(error) => bail!("{what}: refused without {word:?}: {error}"),
+        Ok(_) => bail!("{what}: it was not refused"),
+    }
 }
 
-async fn kubectl(bench: &Bench, arguments: &[&str], input: &str) -> anyhow::Result<()> {
-    let output = bench.cluster.kubectl_output(arguments, input).await?;
-    ensure!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+/// A claim in the name of an account, as the command creates it there.
+fn claim_by(bench: &Bench, account: &str, name: &str) -> Value {
+    let mut lock = claim(name, name, None, TTL);
+    let user = format!("system:serviceaccount:{}:{account}", bench.namespace);
+    lock["metadata"]["annotations"] = json!({"redlock-operator.io/created-by": user});
+    lock
+}
+
+async fn locks_of(bench: &Bench, account: &str, pod: Option<&str>) -> anyhow::Result<Api<DistributedLock>> {
+    let pod = match pod {
+        Some(name) => Some(pod_of(bench, name, account, account).await?),
+        None => None,
+    };
+    Ok(Api::namespaced(client_of(bench, account, pod.as_ref()).await?, &bench.namespace))
+}
+
+async fn created(bench: &Bench, by: &Api<DistributedLock>, lock: Value) -> anyhow::Result<Lock> {
+    let lock: DistributedLock = serde_json::from_value(lock)?;
+    let name = lock.metadata.name.clone().unwrap_or_default();
+    let recorder = bench.record::<DistributedLock>(&name).await?;
+    by.create(&PostParams::default(), &lock).await?;
+    Ok(Lock { bench: bench.clone(), name, recorder })
+}
+
+pub(crate) async fn an_application_changes_only_its_own_claims(bench: Bench) -> anyhow::Result<()> {
+    for account in ["app", "other"] {
+        bench.kubectl(&["create", "serviceaccount", account]).await?;
+        let subject = format!("--serviceaccount={}:{account}", bench.namespace);
+        let role = "--clusterrole=redlock-operator-holder";
+        bench.kubectl(&["create", "rolebinding", account, role, &subject]).await?;
+    }
+    let (app, other) =
+        (locks_of(&bench, "app", Some("app-0")).await?, locks_of(&bench, "other", Some("other-0")).await?);
+    let patch = async |name: &str, patch: Value| app.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    // Elections and Jobs are for people: their holders would be pods and Jobs of others.
+    let of_pods: DistributedLock = serde_json::from_value(election("mine", "other", TTL))?;
+    refused("an election", app.create(&PostParams::default(), &of_pods).await, SPEC)?;
+    let mut of_job = claim_by(&bench, "app", "of-job");
+    of_job["spec"]["claim"] = json!({"jobName": "wipe"});
+    let of_job: DistributedLock = serde_json::from_value(of_job)?;
+    refused("a claim for a Job", app.create(&PostParams::default(), &of_job).await, SPEC)?;
+
+    let scheduler = Lock::create(&bench, election("scheduler", "other", TTL)).await?;
+    let theirs = created(&bench, &other, claim_by(&bench, "other", "theirs")).await?;
+    for lock in [&scheduler, &theirs] {
+        let held = token(&lock.held(SOON).await?.object)?;
+        let name = lock.name.as_str();
+        for spec in [json!({"suspend": true}), json!({"maxHold": "1s"}), json!({"key": "another"})] {
+            refused(name, patch(name, json!({"spec": spec})).await, SPEC)?;
+        }
+        let owner =
+            json!([{"apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"}]);
+        let user = format!("system:serviceaccount:{}:app", bench.namespace);
+        for metadata in [
+            json!({"annotations": {"redlock-operator.io/step-down": "mine"}}),
+            json!({"annotations": {"redlock-operator.io/created-by": user}}),
+            json!({"ownerReferences": owner}),
+        ] {
+            refused(name, patch(name, json!({"metadata": metadata})).await, OWN)?;
+        }
+        let word = json!({"metadata": {"annotations": {"redlock-operator.io/release": held.to_string()}}});
+        refused(name, patch(name, word).await, "the holder's word")?;
+        refused(name, app.delete(name, &DeleteParams::default()).await, OWN)?;
+        ensure!(is_held(&lock.recorder.last()?.object), "{name} is not held any more");
+        ensure!(token(&lock.recorder.last()?.object)? == held, "{name} was given to another holder");
+    }
+    let selector = json!({"spec": {"election": {"selector": {"matchLabels": {"app": "app"}}}}});
+    refused("another selector", patch("scheduler", selector).await, SPEC)?;
+
+    // Its own claim it releases, and deletes.
+    let mine = created(&bench, &app, claim_by(&bench, "app", "mine")).await?;
+    let held = token(&mine.held(SOON).await?.object)?;
+    patch("mine", json!({"metadata": {"annotations": {"redlock-operator.io/release": held.to_string()}}})).await?;
+    finished(&mine, "Released", SOON).await?;
+    app.delete("mine", &DeleteParams::default()).await?;
     Ok(())
 }
 
-/// Whether a claim may be made; what is said if not.
-async fn claims(bench: &Bench, client: &Client, holder: Value) -> anyhow::Result<Result<(), String>> {
-    let mut lock = claim("tried", "k", None, TTL);
-    lock["spec"]["claim"] = holder;
-    let api: Api<DistributedLock> = Api::namespaced(client.clone(), &bench.namespace);
-    let only_asked = PostParams { dry_run: true, ..PostParams::default() };
-    match api.create(&only_asked, &serde_json::from_value(lock)?).await {
-        Ok(_) => Ok(Ok(())),
-        Err(kube::Error::Api(status)) => Ok(Err(status.message.clone())),
-        Err(error) => Err(error.into()),
-    }
-}
-
-pub(crate) async fn a_pod_claims_only_for_itself_where_that_is_asked_for(bench: Bench) -> anyhow::Result<()> {
-    let policy = policy(&bench).await?;
-    kubectl(&bench, &["apply", "-f", "-"], &policy).await?;
-    let result = with_the_policy(&bench).await;
-    // It is for all namespaces, those of the tests that follow included.
-    let removed = kubectl(&bench, &["delete", "-f", "-"], &policy).await;
-    result.and(removed)
-}
-
-async fn with_the_policy(bench: &Bench) -> anyhow::Result<()> {
-    for (account, role) in [("app", "holder"), ("scheduler", "holder"), ("scheduler", "claim-for-others")] {
-        if role == "holder" {
-            bench.kubectl(&["create", "serviceaccount", account]).await?;
-        }
-        let subject = format!("--serviceaccount={}:{account}", bench.namespace);
-        let role_flag = format!("--clusterrole=redlock-operator-{role}");
-        bench.kubectl(&["create", "rolebinding", &format!("{account}-{role}"), &role_flag, &subject]).await?;
-    }
-    let pod = pod_of(bench, "app-0", "app", "app").await?;
-    let other = pod_of(bench, "app-1", "app", "app").await?;
-    let (me, it) = (pod.uid().context("no UID")?, other.uid().context("no UID")?);
-    let own = client_of(bench, "app", Some(&pod)).await?;
-    poll::until(SOON, "the policy works", async || {
-        Ok(claims(bench, &own, json!({"identity": "anybody"})).await?.err().map(drop))
-    })
-    .await?;
-    for holder in [
-        json!({"identity": "anybody"}),
-        json!({"podName": "app-0"}),
-        json!({"podName": "app-1", "podUID": it}),
-        json!({"podName": "app-0", "podUID": it}),
-        json!({"podName": "app-1", "podUID": me}),
-    ] {
-        let said = claims(bench, &own, holder.clone()).await?.err().unwrap_or_default();
-        ensure!(said.contains("a pod claims for itself"), "{holder}: {said:?}");
-    }
-    let itself = json!({"podName": "app-0", "podUID": me});
-    let unbound = client_of(bench, "app", None).await?;
-    ensure!(claims(bench, &unbound, itself.clone()).await?.is_err(), "a token without a pod claims for one");
-    ensure!(claims(bench, &own, itself.clone()).await? == Ok(()), "a pod cannot claim for itself");
-    let scheduler = client_of(bench, "scheduler", None).await?;
-    for holder in [json!({"identity": "anybody"}), itself.clone()] {
-        ensure!(claims(bench, &scheduler, holder.clone()).await? == Ok(()), "claim-for-others: {holder}");
-    }
-    // And such a claim is held.
-    let mut lock = claim("held", "held", None, TTL);
-    lock["spec"]["claim"] = itself;
-    let recorder = bench.record::<DistributedLock>("held").await?;
-    let api: Api<DistributedLock> = Api::namespaced(own, &bench.namespace);
-    api.create(&PostParams::default(), &serde_json::from_value(lock)?).await?;
-    let lock = Lock { bench: bench.clone(), name: "held".into(), recorder };
-    lock.held(SOON).await.map(drop)
+pub(crate) async fn a_secret_of_others_is_sent_to_no_address(bench: Bench) -> anyhow::Result<()> {
+    let arguments = ["create", "secret", "generic", "orders", "--from-literal=username=o", "--from-literal=password=p"];
+    bench.kubectl(&arguments).await?;
+    let external = json!([{"name": "vm", "address": "192.0.2.2:7100", "secretRef": {"name": "orders"}}]);
+    let recorder = bench.record::<RedisQuorum>("q").await?;
+    bench
+        .create::<RedisQuorum>(json!({"metadata": {"name": "q"}, "spec": {"members": 0, "external": external}}))
+        .await?;
+    let says_why = |version: &Version<RedisQuorum>| {
+        let message = member_of(&version.object, "vm").and_then(|member| member.message.clone()).unwrap_or_default();
+        message.contains("Secret orders is not for this RedisQuorum") && message.contains("set the label")
+    };
+    recorder.until(SOON, "the member says which label is missing", says_why).await.map(drop)
 }

@@ -67,8 +67,8 @@ async fn the_neighbour_tries_everything(bench: &Bench, lock: &Lock) -> anyhow::R
     for how in ["break", "break-force"] {
         let break_it = format!("redlock-operator.io/{how}=mine");
         neighbour_is_refused(bench, &["annotate", "dlock", name, &break_it], "", "the verb break").await?;
-        let signed = format!("redlock-operator.io/break-by={NEIGHBOUR}");
-        neighbour_is_refused(bench, &["annotate", "dlock", name, &break_it, &signed], "", "the verb break").await?;
+        let signed = format!("redlock-operator.io/{how}={NEIGHBOUR}: mine");
+        neighbour_is_refused(bench, &["annotate", "dlock", name, &signed], "", "the verb break").await?;
     }
     // By another claim with the same token, in the hope that it is there before its hold.
     let mut other = claim("other", "another-key", None, TTL);
@@ -144,25 +144,25 @@ pub(crate) async fn who_breaks_a_lock_needs_the_permission_and_is_named(bench: B
     }
     let lock = Lock::create(&bench, claim("stuck", "stuck", None, TTL)).await?;
     lock.held(SOON).await?;
-    let why = "redlock-operator.io/break=it hangs";
-    for by in ["redlock-operator.io/break-by=somebody-else", "redlock-operator.io/break-by-whom=me"] {
-        let arguments = ["-n", &bench.namespace, "annotate", "dlock", "stuck", why, by, &format!("--as={breaker}")];
+    for value in ["it hangs", "somebody-else: it hangs", "e2e-breaker it hangs"] {
+        let why = format!("redlock-operator.io/break={value}");
+        let arguments = ["-n", &bench.namespace, "annotate", "dlock", "stuck", &why, &format!("--as={breaker}")];
         let output = bench.cluster.kubectl_output(&arguments, "").await?;
         let error = String::from_utf8_lossy(&output.stderr);
-        let says_what = format!("write the annotation redlock-operator.io/break-by: {breaker}");
-        ensure!(!output.status.success() && error.contains(&says_what), "{by}: {error}");
+        let says_what = format!("set the annotation to {breaker}: <reason>");
+        ensure!(!output.status.success() && error.contains(&says_what), "{value}: {error}");
     }
-    let by = format!("redlock-operator.io/break-by={breaker}");
-    bench.kubectl(&["annotate", "dlock", "stuck", why, &by, &format!("--as={breaker}")]).await?;
+    let why = format!("redlock-operator.io/break={breaker}: it hangs");
+    bench.kubectl(&["annotate", "dlock", "stuck", &why, &format!("--as={breaker}")]).await?;
     // Nobody can put another name there while the lock is ending.
-    let other = r#"{"metadata":{"annotations":{"redlock-operator.io/break-by":"local-admin"}}}"#;
+    let other = r#"{"metadata":{"annotations":{"redlock-operator.io/break":"local-admin: it hangs"}}}"#;
     let arguments = ["-n", &bench.namespace, "patch", "dlock", "stuck", "--type=merge", "--patch", other];
     let output = bench.cluster.kubectl_output(&[&arguments[..], &["--as=e2e-breaker"]].concat(), "").await?;
     let error = String::from_utf8_lossy(&output.stderr);
-    ensure!(!output.status.success() && error.contains("break-by"), "the name was replaced: {error}");
+    ensure!(!output.status.success() && error.contains("say who breaks"), "the name was replaced: {error}");
     let end = finished(&lock, "Broken", TTL + SOON).await?;
     let message = past(&end)?.message.context("no message in the history")?;
-    ensure!(message.contains("it hangs") && message.contains(&format!("(by {breaker})")), "{message}");
+    ensure!(message.contains(&format!("{breaker}: it hangs")), "{message}");
     ensure!(reason_of(&end.object, "Held") == Some("Broken"), "{:?}", end.object.status);
     Ok(())
 }

@@ -10,6 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::super::arguments::{LockArgs, Wait};
 use super::super::held::NotHeld;
+use super::super::identity::whoami;
 use super::super::progress::Progress;
 use super::super::signals::Signals;
 use super::follow::Watched;
@@ -17,7 +18,7 @@ use super::object::Purpose;
 use super::status::{Holding, Obstacle, Seen};
 use super::trust::check_wall_clock;
 use super::{RETRY, heartbeat, object, pod, status};
-use crate::api::DistributedLock;
+use crate::api::{CREATED_BY_ANNOTATION, DistributedLock};
 use crate::command::cluster::Cluster;
 use crate::command::console;
 use crate::runtime::api_time::ApiTime;
@@ -77,6 +78,7 @@ pub(super) async fn grant(wish: Wish<'_>, signals: &mut Signals, progress: &mut 
         if needs_clock {
             claimant.read_clock(&api_time, progress).await?;
         }
+        claimant.name_creator(progress).await?;
         let claim = claimant.create(progress).await?;
         // The operator grants no claim whose heartbeat has stopped, so a claim whose maker was killed is passed over.
         let heartbeat = tokio::spawn(heartbeat::beat(claimant.client.clone(), claim.clone()));
@@ -118,6 +120,21 @@ impl Claimant<'_> {
                 Ok(_) => return Ok(check_wall_clock(api_time, &SystemClock, self.args.skew.get())?),
                 Err(RequestError::Unknown(_)) => self.pause(progress).await?,
                 Err(error) => return Err(anyhow::Error::new(error).context(SILENT_SERVER).into()),
+            }
+        }
+    }
+
+    /// Writes the creator into the claim. Without the name only the verb `update` or the pod that holds gives a release.
+    async fn name_creator(&mut self, progress: &mut Progress) -> Result<(), NotHeld> {
+        loop {
+            match request(whoami(&self.client)).await {
+                Ok(user) => {
+                    let user = user.map(|user| (CREATED_BY_ANNOTATION.to_owned(), user));
+                    self.wanted.annotations_mut().extend(user);
+                    return Ok(());
+                }
+                Err(RequestError::Unknown(_)) => self.pause(progress).await?,
+                Err(_) => return Ok(()),
             }
         }
     }
