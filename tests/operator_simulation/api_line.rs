@@ -49,6 +49,13 @@ pub(crate) struct ApiWeather {
     requests: u64,
 }
 
+impl ApiWeather {
+    /// Requests are answered, and news comes in time.
+    pub(crate) fn is_fair(&self) -> bool {
+        !self.cut && !self.deaf && self.slow == 0 && self.lag == 0 && self.refused.is_none() && self.lossy == 0
+    }
+}
+
 /// The API server, and the ways to it.
 pub(crate) struct ApiSide {
     pub(crate) server: ApiServer,

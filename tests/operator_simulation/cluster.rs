@@ -158,6 +158,8 @@ impl World {
             }
             self.by_hand();
             self.look_at_members();
+            self.look_at_replicas();
+            self.look_at_locks();
         }
         let ClusterSide { cluster, .. } = &mut self.cluster;
         if cluster.is_due(&self.api.server, clock) {

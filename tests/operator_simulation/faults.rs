@@ -30,6 +30,10 @@ impl World {
         }
     }
 
+    fn leads(&self, process: usize) -> bool {
+        self.processes[process].name == self.oracle.leader
+    }
+
     pub(crate) fn fault(&mut self, fault: &Fault) {
         let fault = &self.aimed(fault);
         self.oracle.counts.faults += 1;
@@ -131,6 +135,20 @@ impl World {
                 }
             }
             Fault::Deed(deed) => self.deed(deed),
+            Fault::AtLeader(ref fault) => {
+                let leader = (0..self.plan.replicas.len()).find(|process| self.leads(*process));
+                leader.into_iter().for_each(|process| self.fault(&fault.at(process)));
+            }
+            Fault::AtStandby(which, ref fault) => {
+                let standby = (0..self.plan.replicas.len()).filter(|process| !self.leads(*process)).nth(which);
+                standby.into_iter().for_each(|process| self.fault(&fault.at(process)));
+            }
+            Fault::Create(path, ref object) => drop(self.api_create(path, object)),
+            Fault::Annotate(lock, name, value) => {
+                let path = format!("/apis/redlock-operator.io/v1alpha1/namespaces/{SHOP}/distributedlocks/{lock}");
+                let patch = serde_json::json!({"metadata": {"annotations": {name: value}}});
+                self.api_request("PATCH", &path, "application/merge-patch+json", &patch);
+            }
             Fault::Freeze { member, length } => {
                 if let Some(server) = self.server_of(member) {
                     self.freeze_server(server);

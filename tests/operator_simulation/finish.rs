@@ -9,6 +9,7 @@ use crate::rng::hash;
 use crate::world::World;
 
 mod jobs;
+mod refusals;
 
 /// Tasks of a replica that serves no quorum, and those for each member. The leader has some more than a standby.
 const TASKS: usize = 30;
@@ -84,6 +85,14 @@ impl World {
                 wrong.push(format!("lock {name} is still Terminating: {:?}", status.conditions));
                 continue;
             }
+            let accepted = refusals::accepted(object);
+            let asks = !lock.spec.suspend && status.holder.is_none() && !is_finished(&status);
+            if asks
+                && accepted["status"] != "True"
+                && let Some(why) = self.refused_wrongly(lock, &accepted)
+            {
+                wrong.push(format!("{name} would wait for {}, but {why}", lock.key()));
+            }
             if self.is_eligible(lock, &status) && !locks.iter().any(|(_, other)| self.serves(other, lock)) {
                 wrong.push(format!("nobody holds the key of {name}, {}", lock.key()));
             }
@@ -103,8 +112,8 @@ impl World {
 
     /// A claim or an election that waits for nothing but the key.
     fn is_eligible(&self, lock: &DistributedLock, status: &DistributedLockStatus) -> bool {
-        let is = |kind: &str| status.conditions.iter().any(|found| found.type_ == kind && found.status == "True");
-        if lock.spec.suspend || !is("Accepted") || is("Finished") {
+        let is_accepted = status.conditions.iter().any(|found| found.type_ == "Accepted" && found.status == "True");
+        if lock.spec.suspend || !is_accepted || is_finished(status) {
             return false;
         }
         let namespace = lock.metadata.namespace.clone().unwrap_or_default();
@@ -223,6 +232,10 @@ impl World {
         let wrong = self.unrest();
         self.oracle.violations.extend(wrong.into_iter().map(|what| format!("at the end: {what}")));
     }
+}
+
+fn is_finished(status: &DistributedLockStatus) -> bool {
+    status.conditions.iter().any(|found| found.type_ == "Finished" && found.status == "True")
 }
 
 fn is_ready(pod: &Shared) -> bool {

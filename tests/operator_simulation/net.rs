@@ -72,6 +72,13 @@ impl Network {
     pub(crate) fn count(&self, process: usize) -> usize {
         self.connections.values().filter(|connection| connection.way.0 == process).count()
     }
+
+    /// Whether messages of a process reach a host and its answers come back, none of them later than `slow`.
+    pub(crate) fn reaches(&self, process: usize, host: &str, slow: u64) -> bool {
+        let way = self.ways.get(&(process, host.to_owned()));
+        let open = |way: &Weather| !way.up_cut && !way.down_cut && way.slow <= slow;
+        way.map_or(!self.cut_off.contains(&process), open)
+    }
 }
 
 impl World {

@@ -15,12 +15,16 @@ use crate::world::World;
 use belief::Belief;
 use jobs::Jobs;
 pub(crate) use jobs::has_finished;
+use reach::Reach;
+use times::Times;
 
 mod belief;
 mod ends;
 mod jobs;
 mod labels;
 mod members;
+mod reach;
+mod times;
 
 /// The quorum's clock is nearer to the API server's than this, in microseconds: a `Date` header has whole seconds.
 const CLOCK_BOUND: u64 = 1_000_000;
@@ -87,6 +91,8 @@ pub(crate) struct Oracle {
     /// By how much each quorum's clock was ahead when it was last known.
     ahead: BTreeMap<(String, String), i64>,
     jobs: Jobs,
+    reach: Reach,
+    times: Times,
     pub(crate) violations: Vec<String>,
     pub(crate) counts: Counts,
 }
@@ -218,6 +224,7 @@ impl World {
                     self.oracle.counts.terms += 1;
                     self.note(format_args!("{holder} leads"));
                 }
+                self.saw_beat(entry);
             }
             _ => {}
         }
@@ -250,6 +257,7 @@ impl World {
         ));
         self.judge_labels(entry);
         self.judge_end(entry, &lock);
+        self.judge_times(entry, &lock);
         self.judge_job_hold(entry, &status);
         self.judge_lock(entry, &lock, &status, until);
     }

@@ -8,8 +8,10 @@ use crate::time::At;
 
 mod draw;
 mod kinds;
+mod scenarios;
 mod themes;
 
+pub(crate) use self::scenarios::SCENARIOS;
 use self::themes::Theme;
 
 /// From this seed on Jobs hold locks: seeds below it keep their histories.
@@ -129,6 +131,13 @@ pub(crate) enum Fault {
     Cluster(Mishap),
     /// People do something.
     Deed(Deed),
+    /// The same fault at the replica that leads, or at a standby: the first one, the second one.
+    AtLeader(Box<Self>),
+    AtStandby(usize, Box<Self>),
+    /// Somebody makes this object.
+    Create(&'static str, serde_json::Value),
+    /// Somebody puts this on a lock of the first namespace.
+    Annotate(&'static str, &'static str, &'static str),
 }
 
 /// Everything that is drawn before the run.
@@ -169,6 +178,8 @@ pub(crate) struct Plan {
     pub(crate) annex: bool,
     /// Jobs hold locks.
     pub(crate) jobs: bool,
+    /// How many locks a namespace can have, or nothing.
+    pub(crate) limit: usize,
 }
 
 impl fmt::Display for Plan {

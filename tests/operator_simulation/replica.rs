@@ -28,14 +28,14 @@ use crate::{
 pub(crate) const NAMESPACE: &str = "redlock-system";
 
 /// The program with these arguments.
-pub(crate) fn program(name: &str, jobs: bool) -> Main {
+pub(crate) fn program(name: &str, jobs: bool, limit: usize) -> Main {
     let name = name.to_owned();
-    Box::new(move |life| Box::pin(run(arguments(&name, jobs), life)))
+    Box::new(move |life| Box::pin(run(arguments(&name, jobs, limit), life)))
 }
 
-fn arguments(name: &str, jobs: bool) -> OperatorArgs {
+fn arguments(name: &str, jobs: bool, limit: usize) -> OperatorArgs {
     OperatorArgs {
-        max_locks_per_namespace: 0,
+        max_locks_per_namespace: limit,
         max_quorums_per_namespace: 0,
         namespace: NAMESPACE.to_owned(),
         pod_name: name.to_owned(),

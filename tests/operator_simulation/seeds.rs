@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::plan::LOCKED_JOBS;
+use crate::plan::{LOCKED_JOBS, SCENARIOS};
 use crate::runner;
 
 const DEFAULT_SEEDS: u64 = 300;
@@ -91,6 +91,20 @@ fn a_seed_always_does_the_same() {
         assert!(first.result.is_some(), "{}", first.output);
         assert_eq!(first.result, second.result, "SEED={seed}");
     }
+}
+
+#[test]
+fn no_written_history_violates_anything() {
+    let mut wrong = Vec::new();
+    for scenario in SCENARIOS {
+        let outcome = runner::run(17, &[("SCENARIO", scenario.name)]);
+        let violations = outcome.violations();
+        if !violations.is_empty() {
+            println!("{}\n{}: {violations:#?}", outcome.output, scenario.name);
+            wrong.push(scenario.name);
+        }
+    }
+    assert_eq!(wrong, Vec::<&str>::new());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::kube::api::{Change, Entry, Kind};
 use crate::world::World;
 
-use super::micros;
+use super::{micros, quorum_of};
 
 /// The quorum's clock and the API server's differ by so much at most, in microseconds.
 const CLOCKS: i64 = 1_500_000;
@@ -31,6 +31,14 @@ impl World {
         if reason == "Expired" && self.plan.is_gentle() {
             self.oracle
                 .violated(format!("{name} was lost at {}, and nothing kept the replicas from renewing it", self.now));
+        }
+        let nonce = before["holder"]["nonce"].as_str().unwrap_or_default();
+        let holder = serde_json::from_value(before["holder"].clone()).ok();
+        let place = holder.map(|holder| quorum_of(&holder));
+        if let Some((granted, place)) =
+            self.oracle.times.granted(nonce).cloned().zip(place).filter(|_| reason == "Expired")
+        {
+            self.judge_loss(name, &place, &granted);
         }
         self.judge_last_word(entry, before);
         let Some(minimum) = lock.spec.min_hold.filter(|_| lock.spec.claim.is_some()) else { return };

@@ -6,6 +6,7 @@ use crate::rng::Rng;
 use crate::time::At;
 
 use super::kinds::{self, Own, What};
+use super::scenarios;
 use super::themes::{self, Theme};
 use super::{Clocks, Fault, LOCKED_JOBS, Plan};
 
@@ -52,8 +53,13 @@ impl Plan {
             second: theme.map_or(rng.percent(10), |theme| theme.second),
             annex: theme.map_or(rng.percent(10), |theme| theme.annex),
             jobs: theme.is_some_and(|theme| theme.jobs),
+            limit: 0,
             theme,
         };
+        if let Some(scenario) = scenarios::wanted() {
+            plan.follow(scenario);
+            return plan;
+        }
         if plan.long {
             plan.tick = 4_000;
         }
@@ -78,6 +84,11 @@ impl Plan {
         };
         let only_gentle = self.faults.iter().all(|(at, fault)| gentle(fault) || *at >= self.calm);
         !self.core && self.members > 1 && only_gentle && self.replicas_end_one_by_one()
+    }
+
+    /// Whether people take away or resize what protects holds.
+    pub(crate) fn is_drastic(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Deed(deed) if is_drastic(deed.kind)))
     }
 
     /// Whether a replica that ends always finds another one to hand over to. A Deployment makes its successor at once; here it comes only
@@ -125,7 +136,7 @@ impl Plan {
     }
 
     /// How long it takes until everything has come to rest.
-    fn take_time(&mut self) {
+    pub(super) fn take_time(&mut self) {
         let slow = self.faults.iter().any(|(_, fault)| takes_minutes(fault));
         self.settles = self.long || self.jobs || !slow;
         self.length = self.calm

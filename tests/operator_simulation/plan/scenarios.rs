@@ -1,0 +1,104 @@
+//! Histories that are written down, not drawn: each was found by thinking, and no seed would come upon it soon.
+
+use serde_json::{Value, json};
+
+use crate::people::SHOP;
+use crate::time::At;
+
+use super::{Fault, Plan};
+
+/// One history.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    replicas: usize,
+    faults: fn() -> Vec<(u64, Fault)>,
+}
+
+pub(crate) const SCENARIOS: [Scenario; 2] = [
+    // Standby 0 renews a hold and loses the API server. The hold ends, the next one is granted, and standby 0 is refused for the former
+    // one. The API server forgets its history, so the standby learns of the new hold by a list, when its published validity is over. What
+    // the members answered for the former hold says nothing of the new one.
+    Scenario { name: "a standby that missed a change of holders", replicas: 3, faults: missed_change },
+    // Standby 0 does not reach the members for longer than a ttl, while the leader renews a lock that publishes only transitions. When
+    // everything has been well for a while the leader dies.
+    Scenario { name: "a standby that was cut from the members once", replicas: 2, faults: blip },
+];
+
+/// The history that `SCENARIO` asks for.
+pub(super) fn wanted() -> Option<Scenario> {
+    let name = std::env::var("SCENARIO").ok()?;
+    SCENARIOS.into_iter().find(|scenario| scenario.name == name)
+}
+
+const LOCKS: &str = "/apis/redlock-operator.io/v1alpha1/namespaces/shop/distributedlocks";
+
+fn lock(name: &str, spec: &Value) -> Fault {
+    let kind = json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock"});
+    let mut object = json!({"metadata": {"name": name}, "spec": spec});
+    object["apiVersion"] = kind["apiVersion"].clone();
+    object["kind"] = kind["kind"].clone();
+    Fault::Create(LOCKS, object)
+}
+
+/// Three pods that can lead.
+fn pods() -> Fault {
+    let template = json!({"metadata": {"labels": {"app": "led"}}, "spec": {"containers": [{"name": "app"}]}});
+    let spec = json!({"replicas": 3, "selector": {"matchLabels": {"app": "led"}}, "template": template});
+    Fault::Create(
+        "/apis/apps/v1/namespaces/shop/deployments",
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "led"}, "spec": spec}),
+    )
+}
+
+fn missed_change() -> Vec<(u64, Fault)> {
+    let election = json!({"key": "x/e", "ttl": "10s", "validity": "Transitions", "quorumRef": {"name": "q", "namespace": SHOP},
+        "election": {"selector": {"matchLabels": {"app": "led"}}}});
+    let at = |standby, fault| Fault::AtStandby(standby, Box::new(fault));
+    vec![
+        (2_000, pods()),
+        (9_000, lock("e", &election)),
+        (20_000, at(0, Fault::CutApi { process: 0, length: 16_000_000 })),
+        (22_000, Fault::Annotate("e", "redlock-operator.io/break-force", "now")),
+        (34_000, Fault::Compact),
+        // The other standby renews, and cannot lead.
+        (41_900, at(1, Fault::CutApi { process: 0, length: 20_000_000 })),
+        (42_000, Fault::AtLeader(Box::new(Fault::Kill { process: 0, away: 20_000_000 }))),
+    ]
+}
+
+fn blip() -> Vec<(u64, Fault)> {
+    let claim = json!({"key": "x/c", "ttl": "10s", "validity": "Transitions", "quorumRef": {"name": "q", "namespace": SHOP},
+        "claim": {"identity": "c"}});
+    vec![
+        (9_000, lock("c", &claim)),
+        (20_000, Fault::AtStandby(0, Box::new(Fault::CutAll { process: 0, length: 14_000_000 }))),
+        (50_000, Fault::AtLeader(Box::new(Fault::Kill { process: 0, away: 20_000_000 }))),
+    ]
+}
+
+impl Fault {
+    /// The same at this process.
+    pub(crate) fn at(&self, number: usize) -> Self {
+        let mut fault = self.clone();
+        if let Self::Kill { process, .. } | Self::CutApi { process, .. } | Self::CutAll { process, .. } = &mut fault {
+            *process = number;
+        }
+        fault
+    }
+}
+
+impl Plan {
+    /// Three members whose clocks are right, and nothing goes wrong but what is written.
+    pub(super) fn follow(&mut self, scenario: Scenario) {
+        self.replicas = vec![super::Clocks::default(); scenario.replicas];
+        self.contenders.truncate(1);
+        self.servers.fill(super::Clocks::default());
+        (self.members, self.max_ttl, self.keys, self.claims) = (3, 10_000, 1, 0);
+        (self.theme, self.long, self.core, self.second, self.annex, self.jobs) =
+            (None, false, false, false, false, false);
+        self.calm = At(70_000_000);
+        self.faults = (scenario.faults)().into_iter().map(|(at, fault)| (At(at * 1_000), fault)).collect();
+        self.take_time();
+    }
+}
