@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
 # Shows that the simulation of the operator can see: takes one rule out of the operator, runs the seeds that the mutant names, and
-# expects a violation. Each file of tests/operator_simulation/mutants is a patch with the rule in its first line and the seeds that
-# find it in its second. A patch that no longer applies is a failure. When the named seeds find nothing, up to SEARCH (2000) seeds
-# are tried, from 100,000 on (Jobs that hold locks) if the named ones are from there, and a mutant that survives them is a failure.
-# First all named seeds run with the operator as it is: if one of them shows a violation then, it proves nothing.
+# expects a violation. There are three kinds, all in tests/operator_simulation/mutants:
 #
-# Each mutant costs a build of the operator and of the simulation, about a minute; what they depend on is taken from target/.
+#   fields.txt    a field of the API that the operator does not see, and seeds that find it. It needs no build.
+#   switched      a patch with the rule in its first line and the seeds in its second, whose broken rule asks `crate::mutants::on("NAME")`.
+#                 All of them are built at once. In place of seeds the word SCENARIO stands for the written histories.
+#   other patches the same, without a switch. Each costs a build of the operator and of the simulation.
+#
+# A patch that no longer applies is a failure. When the named seeds find nothing, up to SEARCH (2000) seeds are tried, from the range of
+# the named ones on (100,000: Jobs that hold locks, 200,000: the whole API), and a mutant that survives them is a failure.
+# First all named seeds run with the operator as it is: if one of them shows a violation then, it proves nothing.
 #
 #   local/mutants.sh [NAME...]      SEARCH=n for the search, SEARCH=0 for the named seeds alone
 set -uo pipefail
@@ -26,10 +30,10 @@ shopt -s nullglob
 (cd "$ROOT" && git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf -) | tar -C "$TREE" -xmf -
 cd "$TREE" || exit
 
-# A mutant runs few seeds: a build that takes less time is worth more than one that runs faster.
-simulation() { cargo test --workspace --config 'profile.dev.package.redlock-operator.opt-level=0' --locked --quiet --test operator_simulation "$@"; }
+simulation() { cargo test --workspace --locked --quiet --test operator_simulation "$@"; }
 build() { simulation --no-run >"$LOCAL/mutants/build.log" 2>&1; }
-simulate() { simulation -- --exact seeds::no_seed_violates_anything --nocapture; }
+simulate() { simulation -- --exact seeds::no_seed_violates_anything --nocapture >"$LOCAL/mutants/run.log" 2>&1; }
+histories() { simulation -- --exact seeds::no_written_history_violates_anything --nocapture >"$LOCAL/mutants/run.log" 2>&1; }
 
 # Those of the last run that showed a violation.
 violated() { grep -o '^SEED=[0-9]*' "$LOCAL/mutants/run.log" | head -n 5 | tr '\n' ' '; }
@@ -37,15 +41,19 @@ violated() { grep -o '^SEED=[0-9]*' "$LOCAL/mutants/run.log" | head -n 5 | tr '\
 # Whether one of the seeds that the mutant names, or one of the search, shows a violation; prints which.
 found() {
   local first start=0
-  [[ $1 =~ [0-9]{6} ]] && start=100000
+  [[ $1 =~ [0-9]{6} ]] && start=$((${BASH_REMATCH[0]} / 100000 * 100000))
+  if [[ $1 == *SCENARIO* ]]; then
+    ! histories && [[ -n $(violated) ]] && echo "    found by a written history" && return 0
+    return 1
+  fi
   # With a blank in it `SEED` is a list of seeds, also of one.
-  if [[ -n ${1// /} ]] && ! SEED=" $1" simulate >"$LOCAL/mutants/run.log" 2>&1 && [[ -n $(violated) ]]; then
+  if [[ -n ${1// /} ]] && ! SEED=" $1" simulate && [[ -n $(violated) ]]; then
     echo "    found by $(violated)"
     return 0
   fi
   for ((first = start; first < start + SEARCH; first += STEP)); do
-    if ! FIRST=$first SEEDS=$STEP simulate >"$LOCAL/mutants/run.log" 2>&1 && [[ -n $(violated) ]]; then
-      echo "    found by the search, write these seeds into the mutant's second line: $(violated)"
+    if ! FIRST=$first SEEDS=$STEP simulate && [[ -n $(violated) ]]; then
+      echo "    found by the search, write these seeds down: $(violated)"
       return 0
     fi
   done
@@ -58,39 +66,78 @@ fail() {
   echo "    FAILED: $1"
   failed=$((failed + 1))
 }
+# Whether one mutant is found.
+judge() {
+  if found "$1"; then
+    passed=$((passed + 1))
+  else
+    fail "it survived: the simulation does not see this rule"
+  fi
+}
+wants() { ((${#names[@]} == 0)) || [[ " ${names[*]} " == *" $1 "* ]]; }
+seeds_of() { sed -n '2s/^Seeds://p' "$1"; }
+apply() { patch --quiet --forward --strip=1 --input="$1" --directory="$TREE"; }
 
-wanted=()
+names=("$@")
+switched=() plain=() fields=()
 for patch in "$MUTANTS"/*.patch; do
-  if (($# == 0)) || [[ " $* " == *" $(basename "$patch" .patch) "* ]]; then wanted+=("$patch"); fi
+  wants "$(basename "$patch" .patch)" || continue
+  if grep -q 'crate::mutants::on' "$patch"; then switched+=("$patch"); else plain+=("$patch"); fi
 done
+while read -r field seeds; do
+  [[ -z $field || $field == \#* ]] || ! wants "$field" || fields+=("$field $seeds")
+done <"$MUTANTS/fields.txt"
+if ((${#switched[@]} + ${#plain[@]} + ${#fields[@]} == 0)); then
+  echo "there is no such mutant"
+  exit 1
+fi
 
-step "the operator as it is"
+step "the operator as it is, and with the rules that are switched off by name"
+mkdir -p "$LOCAL/mutants"
+cp "$MUTANTS/switch.rs" src/mutants.rs
+printf '\n#[doc(hidden)]\npub mod mutants;\n' >>src/lib.rs
+applied=()
+for patch in "${switched[@]}"; do
+  if apply "$patch"; then applied+=("$patch"); else fail "$(basename "$patch"): the patch no longer applies"; fi
+done
 if ! build; then
   echo "it does not build, see ${LOCAL#"$ROOT"/}/mutants/build.log"
   exit 1
 fi
-if ((${#wanted[@]} == 0)); then
-  echo "there is no such mutant"
-  exit 1
-fi
-named=$(sed -ns '2s/^Seeds://p' "${wanted[@]}" | tr ' ' '\n' | sort -nu | tr '\n' ' ')
-if ! SEED=" $named" simulate >"$LOCAL/mutants/base.log" 2>&1; then
-  fail "some of these seeds violate something without any mutant: $named, see ${LOCAL#"$ROOT"/}/mutants/base.log"
+named=$({ for patch in "${applied[@]}" "${plain[@]}"; do seeds_of "$patch"; done; printf '%s\n' "${fields[@]}" | cut -d' ' -f2-; } |
+  tr ' ' '\n' | grep -E '^[0-9]+$' | sort -nu | tr '\n' ' ')
+if ! SEED=" $named" simulate; then
+  fail "some of these seeds violate something without any mutant: $(violated), see ${LOCAL#"$ROOT"/}/mutants/base.log"
+  cp "$LOCAL/mutants/run.log" "$LOCAL/mutants/base.log"
 fi
 
-for patch in "${wanted[@]}"; do
-  name=$(basename "$patch" .patch)
-  step "$name"
-  if ! patch --quiet --forward --strip=1 --input="$patch" --directory="$TREE"; then
+for field in "${fields[@]}"; do
+  step "the field ${field%% *} is not seen"
+  export BLIND=${field%% *}
+  judge " ${field#* }"
+  unset BLIND
+done
+for patch in "${applied[@]}"; do
+  MUTANT=$(basename "$patch" .patch)
+  export MUTANT
+  step "$MUTANT"
+  judge "$(seeds_of "$patch")"
+  unset MUTANT
+done
+# Those that are not switched begin with the operator as it is.
+for ((at = ${#applied[@]} - 1; at >= 0; at--)); do
+  patch --quiet --reverse --strip=1 --input="${applied[at]}" --directory="$TREE"
+done
+for patch in "${plain[@]}"; do
+  step "$(basename "$patch" .patch)"
+  if ! apply "$patch"; then
     fail "the patch no longer applies: take the rule out by hand and write the patch again"
     continue
   fi
-  if ! build; then
-    fail "it does not build, see ${LOCAL#"$ROOT"/}/mutants/build.log"
-  elif found "$(sed -n '2s/^Seeds://p' "$patch")"; then
-    passed=$((passed + 1))
+  if build; then
+    judge "$(seeds_of "$patch")"
   else
-    fail "it survived: the simulation does not see this rule"
+    fail "it does not build, see ${LOCAL#"$ROOT"/}/mutants/build.log"
   fi
   patch --quiet --reverse --strip=1 --input="$patch" --directory="$TREE"
 done

@@ -7,6 +7,7 @@ use http::{Request, Response};
 use hyper::body::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::blind;
 use crate::hub::AnswerBody;
 use crate::kube::api::{Answer, ApiServer, Kind, Refusal, Watch};
 use crate::rng::hash;
@@ -38,6 +39,8 @@ pub(crate) struct ApiWeather {
     pub(crate) cut: bool,
     /// News of watches stays away, though requests are answered.
     pub(crate) deaf: bool,
+    /// The same for one kind of objects alone.
+    pub(crate) deaf_to: Option<Kind>,
     /// Each message takes up to so many microseconds longer.
     pub(crate) slow: u64,
     /// News of watches takes up to so many microseconds longer.
@@ -52,7 +55,13 @@ pub(crate) struct ApiWeather {
 impl ApiWeather {
     /// Requests are answered, and news comes in time.
     pub(crate) fn is_fair(&self) -> bool {
-        !self.cut && !self.deaf && self.slow == 0 && self.lag == 0 && self.refused.is_none() && self.lossy == 0
+        !self.cut
+            && !self.deaf
+            && self.deaf_to.is_none()
+            && self.slow == 0
+            && self.lag == 0
+            && self.refused.is_none()
+            && self.lossy == 0
     }
 }
 
@@ -138,6 +147,7 @@ impl World {
             return;
         }
         let is_event = request.uri().path().contains("/events");
+        let is_lock = request.uri().path().contains("/distributedlocks");
         let answered = self.api.server.handle(&request, clock);
         let name = &self.processes[process].name;
         match answered {
@@ -148,7 +158,8 @@ impl World {
                     let line = format_args!("{name} {} {} {body:016x} -> {status}", request.method(), request.uri());
                     self.trace.add(self.now, line);
                 }
-                let response = response.map(|body| AnswerBody::Whole(Some(body)));
+                let seen = |body| if is_lock { blind::shown(body) } else { body };
+                let response = response.map(|body| AnswerBody::Whole(Some(seen(body))));
                 let lost = lot >= 100 - weather.lossy;
                 let response = if lost { Err(ErrorKind::ConnectionReset.into()) } else { Ok(response) };
                 self.api_answers(process, number, answer, response, if lost { "answer lost" } else { "" });
@@ -228,11 +239,13 @@ impl World {
         let Some(following) = self.api.watches.get_mut(&id) else { return };
         let weather = self.api.weather.entry(following.process).or_default();
         // A watch that was silent catches up when its way is whole again.
-        if weather.cut || weather.deaf {
+        if weather.cut || weather.deaf || weather.deaf_to == Some(following.watch.kind) {
             return;
         }
         let shown = self.api.server.lines(&mut following.watch, through);
-        let heard = shown.lines.into_iter().all(|line| following.lines.send(Ok(line)).is_ok());
+        let is_lock = following.watch.kind == Kind::DistributedLock;
+        let seen = |line| if is_lock { blind::shown(line) } else { line };
+        let heard = shown.lines.into_iter().all(|line| following.lines.send(Ok(seen(line))).is_ok());
         if shown.end || !heard || following.lines.is_closed() {
             self.api.watches.remove(&id);
         }

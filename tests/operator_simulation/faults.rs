@@ -1,5 +1,6 @@
 //! Carrying out a plan: each fault breaks something, and most of them heal by themselves.
 
+use crate::kube::api::Kind;
 use crate::people::SHOP;
 use crate::plan::Fault;
 use crate::process::Pace;
@@ -134,6 +135,20 @@ impl World {
                     self.inflict(&fault);
                 }
             }
+            Fault::Relist { process, length } => {
+                self.api_weather(process, |weather| weather.cut = true);
+                healed(length, self);
+            }
+            Fault::DeafTo { process, kind, length } => {
+                self.api_weather(process, |weather| weather.deaf_to = Some(kind));
+                healed(length, self);
+            }
+            Fault::Sick { number, length } => {
+                if let Some(pod) = self.pod_to_sicken(number) {
+                    self.sicken(&pod, true);
+                    self.queue.push(self.now + length, Event::Recovers { pod });
+                }
+            }
             Fault::Deed(deed) => self.deed(deed),
             Fault::AtLeader(ref fault) => {
                 let leader = (0..self.plan.replicas.len()).find(|process| self.leads(*process));
@@ -168,6 +183,16 @@ impl World {
         }
     }
 
+    /// A pod that holds a lock and is asked whether it is well.
+    fn pod_to_sicken(&self, number: u64) -> Option<String> {
+        let locks = self.api.server.objects(Kind::DistributedLock);
+        let asked = locks.filter(|lock| lock.value["spec"]["liveness"].is_object());
+        let pods: Vec<String> =
+            asked.filter_map(|lock| lock.value["status"]["holder"]["podUID"].as_str().map(str::to_owned)).collect();
+        let number = usize::try_from(number % pods.len().max(1) as u64).unwrap_or(0);
+        pods.get(number).cloned()
+    }
+
     pub(crate) fn heal(&mut self, fault: &Fault) {
         self.note(format_args!("healed {fault:?}"));
         match *fault {
@@ -183,6 +208,13 @@ impl World {
                 ways.for_each(|(_, weather)| weather.slow = 0);
             }
             Fault::CutApi { process, .. } => self.api_weather(process, |weather| weather.cut = false),
+            Fault::Relist { process, .. } => {
+                let version = self.api.server.version();
+                self.api.server.compact(version);
+                self.cut_watches(process, true);
+                self.api_weather(process, |weather| weather.cut = false);
+            }
+            Fault::DeafTo { process, .. } => self.api_weather(process, |weather| weather.deaf_to = None),
             Fault::SlowApi { process, .. } => self.api_weather(process, |weather| weather.slow = 0),
             Fault::Deaf { process, .. } => self.api_weather(process, |weather| weather.deaf = false),
             Fault::Lag { process, .. } => self.api_weather(process, |weather| weather.lag = 0),

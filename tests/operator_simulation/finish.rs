@@ -96,6 +96,12 @@ impl World {
             if self.is_eligible(lock, &status) && !locks.iter().any(|(_, other)| self.serves(other, lock)) {
                 wrong.push(format!("nobody holds the key of {name}, {}", lock.key()));
             }
+            let slots = usize::try_from(lock.spec.slots).unwrap_or(1);
+            let holders =
+                locks.iter().filter(|(_, other)| other.spec.slots == lock.spec.slots && self.serves(other, lock));
+            if slots > 1 && status.holder.is_none() && self.is_eligible(lock, &status) && holders.count() < slots {
+                wrong.push(format!("{name} waits, and one of the {slots} slots of {} is free", lock.key()));
+            }
             let Some(holder) = &status.holder else { continue };
             if holder.container_id.as_ref().is_some_and(|id| !self.cluster.cluster.truth().is_running(id)) {
                 wrong.push(format!("{name} is held by a container that has ended"));

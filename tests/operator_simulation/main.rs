@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods, clippy::too_many_lines)]
 
 mod api_line;
+mod blind;
 mod cluster;
 mod contender;
 mod faults;

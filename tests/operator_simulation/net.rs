@@ -137,6 +137,10 @@ impl World {
         let Some(connection) = self.network.connections.get_mut(&number) else { return };
         let host = connection.way.1.clone();
         let Some(server) = self.servers.at_host(&host) else {
+            let pod = self.cluster.cluster.truth().at(&host).next().map(|running| running.pod_uid.clone());
+            if let Some(pod) = pod {
+                return self.arrives_at_pod(number, &pod, &segment);
+            }
             // Nothing has this address: packets vanish. A peer that closes is done.
             if matches!(segment, Segment::End) {
                 self.network.connections.remove(&number);
@@ -168,6 +172,17 @@ impl World {
             // Nothing listens, or another process does.
             _ => self.travel(now, number, Direction::Down, Segment::Reset),
         }
+    }
+
+    /// An application that says that it is well, or listens to nobody.
+    fn arrives_at_pod(&mut self, number: u64, pod: &str, segment: &Segment) {
+        let answer = match segment {
+            Segment::End | Segment::Reset => return drop(self.network.connections.remove(&number)),
+            _ if self.is_sick(pod) => Segment::Reset,
+            Segment::Open => Segment::Open,
+            Segment::Bytes(_) => Segment::Bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec()),
+        };
+        self.travel(self.now, number, Direction::Down, answer);
     }
 
     /// Sends what a server has written, and closes what it has closed.

@@ -13,12 +13,14 @@ use crate::people::SHOP;
 use crate::time::At;
 use crate::world::World;
 use belief::Belief;
+use choices::Choices;
 use jobs::Jobs;
 pub(crate) use jobs::has_finished;
 use reach::Reach;
 use times::Times;
 
 mod belief;
+mod choices;
 mod ends;
 mod jobs;
 mod labels;
@@ -93,6 +95,7 @@ pub(crate) struct Oracle {
     jobs: Jobs,
     reach: Reach,
     times: Times,
+    choices: Choices,
     pub(crate) violations: Vec<String>,
     pub(crate) counts: Counts,
 }
@@ -216,6 +219,7 @@ impl World {
                 self.judge_pod(entry);
             }
             Kind::Job => self.saw_job(entry),
+            Kind::Node => self.saw_node(entry),
             Kind::Lease => {
                 let holder = entry.object.value["spec"]["holderIdentity"].as_str().unwrap_or_default();
                 if !holder.is_empty() && holder != self.oracle.leader {
@@ -240,7 +244,7 @@ impl World {
         let held = status.conditions.iter().find(|condition| condition.type_ == "Held");
         let reason = held.map(|held| held.reason.clone()).unwrap_or_default();
         let holder = status.holder.as_ref().and_then(|holder| holder.nonce.clone());
-        let valid = status.valid_until.as_ref().map(|until| micros(until) - At::default().unix_micros());
+        let valid = status.valid_until.as_ref().map(|until| self.true_micros(until));
         let until = At(valid.unwrap_or(0).max(0) as u64);
         // What a person has written is no promise of the operator's, as long as it stands there.
         let before =
@@ -329,14 +333,20 @@ impl World {
         if verbatim { key.strip_prefix(&namespace).unwrap_or(key).to_owned() } else { key.to_owned() }
     }
 
-    /// By how many microseconds the quorum's clock, as its status tells it, is ahead of true time.
+    /// A time by the API server's clock, in microseconds since the beginning.
+    fn true_micros(&self, time: &MilliTime) -> i64 {
+        micros(time) - At::default().unix_micros() - self.api.wrong * 1_000
+    }
+
+    /// By how many microseconds the quorum's clock, as its status tells it, is ahead of the API server's.
     fn quorum_ahead(&self, (namespace, name): &(String, String)) -> Option<i64> {
         let quorum = self.api.server.get(Kind::RedisQuorum, namespace, name)?;
         let members = quorum.value["status"]["members"].as_array()?;
         let ahead = members.iter().filter_map(|member| {
             let run_id = member["runID"].as_str().filter(|_| member["state"] == "Admitted")?;
             let server = self.servers.all.iter().find(|server| server.server.run_id() == run_id && server.is_up())?;
-            Some(server.wall(self.now) + member["clockOffset"].as_i64()? - self.now.unix_micros())
+            let now = self.api.clock(self.now) * 1_000;
+            Some(server.wall(self.now) + member["clockOffset"].as_i64()? - now)
         });
         let mut ahead: Vec<i64> = ahead.collect();
         ahead.sort_unstable();

@@ -60,7 +60,7 @@ impl World {
         let plan = self.plan.clone();
         for (number, machine) in plan.replicas.iter().enumerate() {
             let name = format!("r{number}");
-            let main = replica::program(&name, plan.jobs, plan.limit);
+            let main = replica::program(plan.jobs, plan.limit);
             self.add_process(&name, machine.wrong, machine.drift, main);
         }
         let keys = self.people.redis_keys.clone();
@@ -80,7 +80,9 @@ impl World {
     fn add_process(&mut self, name: &str, wrong: i64, drift: i64, main: crate::process::Main) {
         let number = self.processes.len();
         let clock = MachineClock::new(self.now, wrong * 1_000);
-        self.processes.push(Process::new(number, name, clock, drift, main));
+        let mut process = Process::new(number, name, clock, drift, main);
+        process.renames = self.plan.renames && number < self.plan.replicas.len();
+        self.processes.push(process);
         let at = At(self.people.rng.below(400_000));
         self.queue.push(at, Event::Start { process: number });
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::kube::api::Kind;
 use crate::kube::cluster::Mishap;
 use crate::kube::people::{Deed, Habits};
 use crate::time::At;
@@ -16,6 +17,8 @@ use self::themes::Theme;
 
 /// From this seed on Jobs hold locks: seeds below it keep their histories.
 pub(crate) const LOCKED_JOBS: u64 = 100_000;
+/// From this seed on locks use the whole API.
+pub(crate) const WIDE: u64 = 200_000;
 
 /// A machine's clocks: the wall clock is wrong by so many milliseconds, all run so many millionths faster than true time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -129,6 +132,22 @@ pub(crate) enum Fault {
     },
     /// Something breaks in the cluster.
     Cluster(Mishap),
+    /// No API server for one replica, and no history when it is back.
+    Relist {
+        process: usize,
+        length: u64,
+    },
+    /// The watch of one kind stands still.
+    DeafTo {
+        process: usize,
+        kind: Kind,
+        length: u64,
+    },
+    /// The application of a pod that holds a lock does not answer.
+    Sick {
+        number: u64,
+        length: u64,
+    },
     /// People do something.
     Deed(Deed),
     /// The same fault at the replica that leads, or at a standby: the first one, the second one.
@@ -180,6 +199,8 @@ pub(crate) struct Plan {
     pub(crate) jobs: bool,
     /// How many locks a namespace can have, or nothing.
     pub(crate) limit: usize,
+    /// A replica that was killed comes back under another name.
+    pub(crate) renames: bool,
 }
 
 impl fmt::Display for Plan {

@@ -23,6 +23,8 @@ pub(crate) enum Pace {
 
 /// What one life of a process begins with.
 pub(crate) struct Life {
+    /// Its name.
+    pub(crate) name: String,
     pub(crate) port: Arc<Port>,
     pub(crate) clock: Arc<MachineClock>,
     /// Cancelled by SIGTERM.
@@ -40,6 +42,8 @@ pub(crate) struct Process {
     pub(crate) drift: i64,
     /// Lives so far.
     pub(crate) life: u32,
+    /// Each life has a name of its own, as the pods of a Deployment have.
+    pub(crate) renames: bool,
     main: Main,
     number: usize,
     life_now: Option<(Runtime, Arc<Port>, CancellationToken)>,
@@ -52,7 +56,7 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn new(number: usize, name: &str, clock: Arc<MachineClock>, drift: i64, main: Main) -> Self {
         let (name, pace) = (name.to_owned(), Pace::Running);
-        Self { name, clock, pace, drift, life: 0, main, number, life_now: None, owed: 0, missed: 0 }
+        Self { name, clock, pace, drift, life: 0, renames: false, main, number, life_now: None, owed: 0, missed: 0 }
     }
 
     pub(crate) fn lives(&self) -> bool {
@@ -68,7 +72,16 @@ impl Process {
         let port = Port::new(hub.clone(), self.number, self.clock.clone());
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
         let terminated = CancellationToken::new();
-        let life = Life { port: port.clone(), clock: self.clock.clone(), terminated: terminated.clone() };
+        if self.renames && self.life > 0 {
+            let base = self.name.split('-').next().unwrap_or_default();
+            self.name = format!("{base}-{}", self.life);
+        }
+        let life = Life {
+            name: self.name.clone(),
+            port: port.clone(),
+            clock: self.clock.clone(),
+            terminated: terminated.clone(),
+        };
         let (main, ending) = ((self.main)(life), port.clone());
         runtime.spawn(async move {
             main.await;

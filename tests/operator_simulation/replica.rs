@@ -27,10 +27,9 @@ use crate::{
 /// Where the operator runs.
 pub(crate) const NAMESPACE: &str = "redlock-system";
 
-/// The program with these arguments.
-pub(crate) fn program(name: &str, jobs: bool, limit: usize) -> Main {
-    let name = name.to_owned();
-    Box::new(move |life| Box::pin(run(arguments(&name, jobs, limit), life)))
+/// The program, which is called as its process is.
+pub(crate) fn program(jobs: bool, limit: usize) -> Main {
+    Box::new(move |life| Box::pin(run(arguments(&life.name, jobs, limit), life)))
 }
 
 fn arguments(name: &str, jobs: bool, limit: usize) -> OperatorArgs {
@@ -52,7 +51,7 @@ fn arguments(name: &str, jobs: bool, limit: usize) -> OperatorArgs {
     }
 }
 
-async fn run(mut arguments: OperatorArgs, Life { port, clock, terminated }: Life) {
+async fn run(mut arguments: OperatorArgs, Life { port, clock, terminated, .. }: Life) {
     if let Some((namespace, name)) = told_default(client(&port)).await {
         (arguments.default_quorum_namespace, arguments.default_quorum_name) = (namespace, name);
     }

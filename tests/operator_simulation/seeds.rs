@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use crate::plan::{LOCKED_JOBS, SCENARIOS};
+use crate::plan::{LOCKED_JOBS, SCENARIOS, WIDE};
 use crate::runner;
 
 const DEFAULT_SEEDS: u64 = 300;
 /// Of those whose Jobs hold locks.
 const DEFAULT_JOB_SEEDS: u64 = 45;
+/// Of those whose locks use the whole API.
+const DEFAULT_WIDE_SEEDS: u64 = 90;
 /// Members that forget are found out by one of so many seeds.
 const CONTROL_SEEDS: u64 = 20;
 
@@ -55,6 +57,16 @@ fn no_seed_whose_jobs_hold_locks_violates_anything() {
     assert!(seeds < CONTROL_SEEDS || happened.iter().all(|name| counts[*name] > seeds), "too little happened");
 }
 
+#[test]
+fn no_seed_with_the_whole_api_violates_anything() {
+    if std::env::var("SEED").is_ok() || std::env::var("FIRST").is_ok() {
+        return;
+    }
+    let seeds = number("SEEDS").map_or(DEFAULT_WIDE_SEEDS, |seeds| seeds / 2);
+    let counts = run((WIDE..WIDE + seeds).collect());
+    assert!(seeds < CONTROL_SEEDS || counts["grants"] > seeds, "too little happened");
+}
+
 /// Runs these seeds, and counts what happened in them.
 fn run(all: Vec<u64>) -> BTreeMap<String, u64> {
     let (seeds, started) = (all.len(), Instant::now());
@@ -86,7 +98,7 @@ fn run(all: Vec<u64>) -> BTreeMap<String, u64> {
 
 #[test]
 fn a_seed_always_does_the_same() {
-    for seed in number("SEED").map_or(vec![0, 1, 2, LOCKED_JOBS], |seed| vec![seed]) {
+    for seed in number("SEED").map_or(vec![0, 1, 2, LOCKED_JOBS, WIDE], |seed| vec![seed]) {
         let [first, second] = [0, 1].map(|_| runner::run(seed, &[]));
         assert!(first.result.is_some(), "{}", first.output);
         assert_eq!(first.result, second.result, "SEED={seed}");
@@ -100,7 +112,7 @@ fn no_written_history_violates_anything() {
         let outcome = runner::run(17, &[("SCENARIO", scenario.name)]);
         let violations = outcome.violations();
         if !violations.is_empty() {
-            println!("{}\n{}: {violations:#?}", outcome.output, scenario.name);
+            println!("{}\nSEED=17 SCENARIO={:?}: {violations:#?}", outcome.output, scenario.name);
             wrong.push(scenario.name);
         }
     }

@@ -25,17 +25,41 @@ use crate::trace::Trace;
 
 /// What will happen.
 pub(crate) enum Event {
-    Arrives { connection: u64, direction: Direction, segment: Segment },
-    Unacknowledged { connection: u64, sent: At },
-    KeepaliveEnds { way: Way, cut: At },
+    Arrives {
+        connection: u64,
+        direction: Direction,
+        segment: Segment,
+    },
+    Unacknowledged {
+        connection: u64,
+        sent: At,
+    },
+    KeepaliveEnds {
+        way: Way,
+        cut: At,
+    },
     ApiAsked(Asked),
-    ApiAnswers { answer: oneshot::Sender<io::Result<Response<AnswerBody>>>, response: io::Result<Response<AnswerBody>> },
-    WatchShows { watch: u64, through: u64 },
-    WatchEnds { watch: u64 },
+    ApiAnswers {
+        answer: oneshot::Sender<io::Result<Response<AnswerBody>>>,
+        response: io::Result<Response<AnswerBody>>,
+    },
+    WatchShows {
+        watch: u64,
+        through: u64,
+    },
+    WatchEnds {
+        watch: u64,
+    },
     Fault(Fault),
     Healed(Fault),
     People(crate::people::Step),
-    Start { process: usize },
+    Start {
+        process: usize,
+    },
+    /// The application of a pod answers again.
+    Recovers {
+        pod: String,
+    },
 }
 
 struct Scheduled {
@@ -179,6 +203,7 @@ impl World {
             Event::Healed(fault) => self.heal(&fault),
             Event::People(step) => self.people_step(step),
             Event::Start { process } => self.start_process(process),
+            Event::Recovers { pod } => self.sicken(&pod, false),
         }
     }
 

@@ -55,6 +55,8 @@ pub(crate) struct Habits {
     pub(crate) priority: u64,
     /// Times to live are near to the largest.
     pub(crate) long: bool,
+    /// Everything that the API has is used.
+    pub(crate) wide: bool,
 }
 
 impl Habits {
@@ -67,6 +69,7 @@ impl Habits {
         own_keys: 0,
         priority: 12,
         long: false,
+        wide: false,
     };
 }
 
@@ -110,6 +113,8 @@ pub(crate) enum DeedKind {
     LockedJob,
     /// A Job, and a claim that names it.
     NamedJob,
+    /// A claim with an identity that a pod owns.
+    OwnedClaim,
 }
 
 impl DeedKind {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::kube::api::{Change, Entry, Kind};
 use crate::world::World;
 
-use super::{micros, quorum_of};
+use super::quorum_of;
 
 /// The quorum's clock and the API server's differ by so much at most, in microseconds.
 const CLOCKS: i64 = 1_500_000;
@@ -40,6 +40,12 @@ impl World {
         {
             self.judge_loss(name, &place, &granted);
         }
+        if reason == "HolderUnhealthy"
+            && self.leader_is_well(None, 3_000_000)
+            && !self.is_unwell(lock, &before["holder"])
+        {
+            self.oracle.violated(format!("{name} ended at {} for a holder that is well", self.now));
+        }
         self.judge_last_word(entry, before);
         let Some(minimum) = lock.spec.min_hold.filter(|_| lock.spec.claim.is_some()) else { return };
         let namespace = self.api.server.get(Kind::Namespace, "", entry.object.namespace());
@@ -47,7 +53,7 @@ impl World {
         let forced = entry.object.annotation(BREAK_FORCE_ANNOTATION).is_some();
         let acquired = serde_json::from_value(before["acquiredAt"].clone()).ok();
         let Some(acquired) = acquired.filter(|_| reason != "Expired" && !ends && !forced) else { return };
-        let held = self.now.unix_micros() - micros(&acquired);
+        let held = self.now.0 as i64 - self.true_micros(&acquired);
         if held + CLOCKS < i64::try_from(minimum.get().as_micros()).unwrap_or(i64::MAX) {
             let what = format!("{name} ended ({reason}) after {held} us, and its minHold is {minimum}");
             self.oracle.violated(what);
@@ -67,12 +73,12 @@ impl World {
         };
         let acquired = serde_json::from_value(before["acquiredAt"].clone()).ok();
         let its_own =
-            acquired.is_some_and(|acquired| self.oracle.leads_since.unix_micros() + CLOCKS < micros(&acquired));
+            acquired.is_some_and(|acquired| self.oracle.leads_since.0 as i64 + CLOCKS < self.true_micros(&acquired));
         if !its_own || !self.plan.keeps_members_in_reach() {
             return;
         }
         let agent = self.oracle.beliefs.get(nonce).and_then(|belief| belief.agent_until);
-        let left = micros(&until) - self.now.unix_micros();
+        let left = self.true_micros(&until) - self.now.0 as i64;
         if left < -LAST_WORD && agent.is_some_and(|agent| agent > self.now + LAST_WORD as u64) {
             let what =
                 format!("{} begins to end at {} and says that its validity is over", entry.object.name(), self.now);

@@ -11,15 +11,15 @@ use crate::kube::api::{Change, Entry, Kind};
 use crate::time::At;
 use crate::world::World;
 
+use super::quorum_of;
 use super::reach::{Granted, Place};
-use super::{micros, quorum_of};
 
 /// What is due happens within this time, where the leader has been well for as long as [`WELL`].
-const PROMPT: u64 = 2_000_000;
+pub(super) const PROMPT: u64 = 2_000_000;
 /// The operator's clock and true time differ by so much at most, and `creationTimestamp` has whole seconds.
 const CLOCKS: u64 = 1_500_000;
 /// A leader that has been well for so long has caught up with everything.
-const WELL: u64 = 8_000_000;
+pub(super) const WELL: u64 = 8_000_000;
 
 /// What the oracle remembers of times.
 #[derive(Debug, Default)]
@@ -36,6 +36,11 @@ pub(super) struct Times {
 }
 
 impl Times {
+    /// When the specification of a lock was last written.
+    pub(super) fn edited(&self, uid: &str) -> Option<At> {
+        self.edited.get(uid).map(|(_, at)| *at)
+    }
+
     pub(super) fn granted(&self, nonce: &str) -> Option<&Granted> {
         self.granted.get(nonce)
     }
@@ -43,12 +48,6 @@ impl Times {
 
 pub(super) fn length(of: GoDuration) -> u64 {
     u64::try_from(of.get().as_micros()).unwrap_or(u64::MAX)
-}
-
-/// A time that a status names, as true time.
-fn time(of: &Value) -> Option<At> {
-    let time: MilliTime = serde_json::from_value(of.clone()).ok()?;
-    Some(At(u64::try_from(micros(&time) - At::default().unix_micros()).unwrap_or(0)))
 }
 
 fn is(status: &Value, kind: &str, value: &str) -> bool {
@@ -63,6 +62,12 @@ fn reason(status: &Value, kind: &str) -> String {
 }
 
 impl World {
+    /// A time that a status names, as true time.
+    fn time(&self, of: &Value) -> Option<At> {
+        let time: MilliTime = serde_json::from_value(of.clone()).ok()?;
+        Some(At(u64::try_from(self.true_micros(&time)).unwrap_or(0)))
+    }
+
     pub(super) fn saw_beat(&mut self, entry: &Entry) {
         let name = (entry.object.namespace().to_owned(), entry.object.name().to_owned());
         self.oracle.times.beats.insert(name, self.now);
@@ -80,7 +85,9 @@ impl World {
         self.judge_finish(entry, lock);
         let holds = |object: &Value| object["status"]["holder"].is_object();
         let suspended = lock.spec.suspend || before["spec"]["suspend"] == json!(true);
-        if entry.change == Change::Added || holds(before) || holds(after) || suspended {
+        // The wait begins with the first status.
+        let new = entry.change == Change::Added || !before["status"]["conditions"].is_array();
+        if new || holds(before) || holds(after) || suspended {
             self.oracle.times.waits.insert(uid, now);
         }
         let nonce = |object: &Value| object["status"]["holder"]["nonce"].as_str().map(str::to_owned);
@@ -93,6 +100,8 @@ impl World {
             if new && !self.oracle.by_hand {
                 self.judge_delay(entry, lock);
                 self.judge_turn(entry, lock);
+                self.judge_choice(entry, lock);
+                self.judge_named(entry, lock);
             }
         }
         if nonce(before).is_some() && nonce(before) != nonce(after) && !self.oracle.by_hand {
@@ -138,7 +147,7 @@ impl World {
         if word || dead || !(lost || before["ending"].is_object()) {
             return;
         }
-        let Some(until) = time(&before["validUntil"]) else { return };
+        let Some(until) = self.time(&before["validUntil"]) else { return };
         if self.oracle.doctored.contains(&before["validUntil"].to_string()) {
             return;
         }
@@ -237,11 +246,16 @@ impl World {
         if !idle || lock.metadata.deletion_timestamp.is_some() || !self.leader_is_well(Some(&place), WELL) {
             return None;
         }
-        let acquired = time(&status["acquiredAt"])?;
+        let acquired = self.time(&status["acquiredAt"])?;
         let minimum = acquired + lock.spec.min_hold.map_or(0, length);
         let over = |due: At, slack: u64| due.max(edited).max(minimum) + slack < self.now;
         if lock.spec.max_hold.is_some_and(|most| over(acquired + length(most), PROMPT + CLOCKS)) {
             return Some("maxHold is over, and its hold has not begun to end");
+        }
+        let late = self.late_step_down(lock, status, acquired.max(edited));
+        let late = late.or_else(|| self.late_for_sick(lock, status, acquired.max(edited).max(minimum)));
+        if late.is_some() {
+            return late;
         }
         let ttl = length(lock.spec.ttl);
         let interval = lock.spec.renew_interval.map_or(ttl / 3, length);
@@ -255,7 +269,7 @@ impl World {
                 .then_some("no heartbeat came, and its hold has not begun to end");
         }
         let published = lock.spec.validity == Validity::Published && lock.spec.liveness.is_none();
-        let until = time(&status["validUntil"]).filter(|_| published)?;
+        let until = self.time(&status["validUntil"]).filter(|_| published)?;
         let led = self.leader_is_well(Some(&place), WELL + ttl);
         (led && edited + WELL < self.now && until + CLOCKS < self.now)
             .then_some("it is held, and the validity that is published has run out")
@@ -263,10 +277,23 @@ impl World {
 
     /// What should have happened to a lock that waits.
     fn late_finish(&self, lock: &DistributedLock, status: &Value, (uid, edited): (&str, At)) -> Option<&'static str> {
+        if is(status, "Finished", "True") {
+            return self.late_deletion(lock, status, edited);
+        }
         let timeout = length(lock.spec.wait_timeout?);
         let waits = self.oracle.times.waits.get(uid).copied()?;
-        let goes = lock.spec.suspend || lock.metadata.deletion_timestamp.is_some() || is(status, "Finished", "True");
+        let goes = lock.spec.suspend || lock.metadata.deletion_timestamp.is_some();
         let over = (waits + timeout).max(edited) + PROMPT + CLOCKS < self.now;
         (over && !goes && self.leader_is_well(None, WELL)).then_some("waitTimeout is over, and it has not finished")
+    }
+    /// A claim that has finished goes when its `ttlAfterFinished` has passed.
+    fn late_deletion(&self, lock: &DistributedLock, status: &Value, edited: At) -> Option<&'static str> {
+        let after = length(lock.spec.ttl_after_finished?);
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        let finished = conditions.find(|found| found["type"] == "Finished")?;
+        let at = self.time(&finished["lastTransitionTime"])?;
+        let over = (at + after).max(edited) + PROMPT + CLOCKS < self.now;
+        (over && self.leader_is_well(None, WELL) && lock.metadata.deletion_timestamp.is_none())
+            .then_some("ttlAfterFinished is over, and it is still there")
     }
 }

@@ -1,5 +1,6 @@
 //! Drawing a plan from its seed.
 
+use crate::kube::api::Kind;
 use crate::kube::cluster::{Aim, FaultKind, Mishap};
 use crate::kube::people::{Deed, DeedKind, Habits};
 use crate::rng::Rng;
@@ -8,7 +9,7 @@ use crate::time::At;
 use super::kinds::{self, Own, What};
 use super::scenarios;
 use super::themes::{self, Theme};
-use super::{Clocks, Fault, LOCKED_JOBS, Plan};
+use super::{Clocks, Fault, LOCKED_JOBS, Plan, WIDE};
 
 /// Beginning: the quorum comes up meanwhile.
 const QUIET: u64 = 7_000_000;
@@ -54,11 +55,18 @@ impl Plan {
             annex: theme.map_or(rng.percent(10), |theme| theme.annex),
             jobs: theme.is_some_and(|theme| theme.jobs),
             limit: 0,
+            renames: false,
             theme,
         };
         if let Some(scenario) = scenarios::wanted() {
             plan.follow(scenario);
             return plan;
+        }
+        if seed >= WIDE {
+            let mut wide = Rng::of(seed, "wide");
+            plan.limit = if wide.percent(20) { wide.index(4) + 5 } else { 0 };
+            plan.renames = wide.percent(50);
+            plan.api_wrong = if wide.percent(30) { wrong(&mut wide) } else { 0 };
         }
         if plan.long {
             plan.tick = 4_000;
@@ -265,6 +273,12 @@ impl Plan {
             Own::StepMember | Own::DeleteMember => Fault::DeletePod { member },
             Own::CutAll => Fault::CutAll { process: replica, length: rng.logarithmic(100_000, 15_000_000) },
             Own::Part => Fault::Part { length: rng.between(6_000_000, 14_000_000) },
+            Own::Relist => Fault::Relist { process: replica, length: rng.between(6_000_000, 14_000_000) },
+            Own::DeafTo => {
+                let kinds = [Kind::DistributedLock, Kind::Pod, Kind::RedisQuorum, Kind::Node];
+                Fault::DeafTo { process: replica, kind: *rng.pick(&kinds), length: rng.between(1_000_000, 10_000_000) }
+            }
+            Own::Sick => Fault::Sick { number: rng.next(), length: rng.between(500_000, 15_000_000) },
             Own::Blackout => Fault::Blackout { away: rng.logarithmic(1_000, 3_000_000) },
         }
     }
@@ -278,10 +292,12 @@ fn draw_theme(seed: u64, long: bool) -> Option<Theme> {
     let turn = usize::try_from(seed / 2).unwrap();
     let themes: &[Theme] = if long { &themes::LONG } else { &themes::SHORT };
     let wanted = std::env::var("THEME").ok();
-    let all = || themes::LONG.iter().chain(&themes::SHORT).chain(&themes::RARE).chain(&themes::LOCKED);
+    let all =
+        || themes::LONG.iter().chain(&themes::SHORT).chain(&themes::RARE).chain(&themes::LOCKED).chain(&themes::WIDE);
     let named = |name: &String| all().find(|theme| theme.name == name).copied();
     match wanted {
         Some(name) => Some(named(&name).expect("a theme of that name")),
+        None if seed >= WIDE => Some(themes::WIDE[usize::try_from(seed % 3).unwrap()]),
         None if seed >= LOCKED_JOBS => Some(themes::LOCKED[usize::try_from(seed % 3).unwrap()]),
         None if long => (seed % 20 == 19).then(|| themes[turn % themes.len()]),
         None if seed % 16 == 8 => Some(themes::RARE[turn / 8 % themes::RARE.len()]),

@@ -30,6 +30,10 @@ pub(crate) enum Own {
     CutAll,
     Blackout,
     Part,
+    /// Only where the whole API is used.
+    Relist,
+    DeafTo,
+    Sick,
 }
 
 impl Own {

@@ -7,8 +7,10 @@ use crate::kube::people::{DeedKind as Does, Habits};
 use super::kinds::{Own, What};
 
 mod locked;
+mod wide;
 
 pub(super) use self::locked::LOCKED;
+pub(super) use self::wide::WIDE;
 
 /// What a seed is about.
 #[derive(Clone, Copy, Debug)]

@@ -104,13 +104,8 @@ impl Cluster {
             }
             Fault::Ready { uid, ready } => self.set_ready(uid, *ready, now),
             Fault::Cordon(node, on) => {
-                let _ = api.edit(Kind::Node, ("", node), Part::Main, by(now, "kubectl"), |value| {
-                    if *on {
-                        value["spec"]["unschedulable"] = json!(true);
-                    } else if let Some(spec) = value["spec"].as_object_mut() {
-                        spec.remove("unschedulable");
-                    }
-                });
+                let edit = |value: &mut Value| cordon(value, *on, now);
+                let _ = api.edit(Kind::Node, ("", node), Part::Main, by(now, "kubectl"), edit);
             }
             Fault::OutOfService(node, on) => out_of_service(node, *on, api, now),
         }
@@ -249,4 +244,24 @@ fn out_of_service(node: &str, on: bool, api: &mut ApiServer, now: Millis) {
         }
         value["spec"]["taints"] = json!(taints);
     });
+}
+
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// Cordons a node, with the taint that the node controller puts on it, or takes both off.
+fn cordon(node: &mut Value, on: bool, now: Millis) {
+    let others = node["spec"]["taints"].as_array().into_iter().flatten();
+    let mut taints: Vec<Value> = others.filter(|taint| taint["key"] != UNSCHEDULABLE).cloned().collect();
+    if on {
+        let added = super::super::api::seconds(now);
+        taints.push(json!({"key": UNSCHEDULABLE, "effect": "NoSchedule", "timeAdded": added}));
+        node["spec"]["unschedulable"] = json!(true);
+    } else if let Some(spec) = node["spec"].as_object_mut() {
+        spec.remove("unschedulable");
+    }
+    if taints.is_empty() {
+        node["spec"].as_object_mut().map(|spec| spec.remove("taints"));
+    } else {
+        node["spec"]["taints"] = json!(taints);
+    }
 }

@@ -20,6 +20,7 @@ impl People {
         match kind {
             DeedKind::Claim => self.claim(hands),
             DeedKind::PodClaim => self.pod_claim(hands),
+            DeedKind::OwnedClaim => self.owned_claim(hands),
             DeedKind::ForeignClaim => self.foreign_claim(hands),
             DeedKind::Elect => self.elect(hands),
             DeedKind::EditLock => {
@@ -133,6 +134,22 @@ impl People {
         Some(hands.create(LOCK, pod.namespace(), json!({"metadata": metadata, "spec": spec})).0)
     }
 
+    /// A claim with an identity that a pod owns.
+    fn owned_claim(&mut self, hands: &mut Hands<'_>) -> Option<String> {
+        if !self.has_room(hands) {
+            return self.tidy_up(hands);
+        }
+        let around = self.around.namespaces.clone();
+        let pod = hands
+            .any(Kind::Pod, |pod| around.iter().any(|name| name == pod.namespace()) && pod.label("app").is_some())?;
+        let name = self.name("of-pod");
+        let holder = specs::identity(&self.around, &mut hands.chance, &name);
+        let spec = specs::claim(&self.around, &mut hands.chance, holder);
+        let owners = json!([{"apiVersion": "v1", "kind": "Pod", "name": pod.name(), "uid": pod.uid()}]);
+        let metadata = json!({"name": name, "ownerReferences": owners});
+        Some(hands.create(LOCK, pod.namespace(), json!({"metadata": metadata, "spec": spec})).0)
+    }
+
     /// A claim that belongs to something that is neither a pod nor a Job.
     fn foreign_claim(&mut self, hands: &mut Hands<'_>) -> Option<String> {
         if !self.has_room(hands) {
@@ -155,7 +172,10 @@ impl People {
             return self.tidy_up(hands);
         }
         let around = self.around.namespaces.clone();
-        let pod = hands.any(Kind::Deployment, |found| around.iter().any(|name| name == found.namespace()))?;
+        let ours = |found: &Shared| around.iter().any(|name| name == found.namespace()) && !found.is_deleting();
+        let pod = hands.any(Kind::Deployment, |found| around.iter().any(|name| name == found.namespace()));
+        let is_app = |found: &Shared| ours(found) && found.name().starts_with("app-");
+        let pod = pod.or_else(|| hands.any(Kind::StatefulSet, is_app))?;
         let spec = specs::election(&self.around, &mut hands.chance, pod.name());
         let name = self.name("election");
         Some(hands.create(LOCK, pod.namespace(), json!({"metadata": {"name": name}, "spec": spec})).0)

@@ -47,7 +47,10 @@ pub(super) fn claim(around: &Surroundings, chance: &mut Seeded, holder: Value) -
     }
     spec["claim"] = holder;
     if chance.percent(around.habits.slots) {
-        spec["slots"] = json!(2);
+        spec["slots"] = if around.habits.wide { json!(chance.between(2, 5)) } else { json!(2) };
+    }
+    if around.habits.wide && spec["claim"]["podName"].is_string() && chance.percent(50) {
+        spec["liveness"] = liveness(chance);
     }
     if chance.percent(around.habits.minimum) && spec["maxHold"].is_null() {
         spec["minHold"] = millis(chance.between(500, around.max_ttl));
@@ -73,16 +76,38 @@ pub(super) fn identity(around: &Surroundings, chance: &mut Seeded, name: &str) -
 /// An election among pods with this label.
 pub(super) fn election(around: &Surroundings, chance: &mut Seeded, app: &str) -> Value {
     let mut spec = common(around, chance);
-    let preferences = ["Oldest", "LowestOrdinal", "Priority"];
+    let preferences = if around.habits.wide {
+        &["Oldest", "LowestOrdinal", "Priority", "Newest"][..]
+    } else {
+        &["Oldest", "LowestOrdinal", "Priority"]
+    };
     spec["election"] = json!({
         "selector": {"matchLabels": {"app": app}},
-        "preference": chance.pick(&preferences),
+        "preference": chance.pick(preferences),
         "leaderLabel": chance.percent(85),
     });
     if chance.percent(50) {
         spec["key"] = json!(chance.pick(&around.keys).cloned().unwrap_or_default());
     }
+    if around.habits.wide && chance.percent(50) {
+        spec["liveness"] = liveness(chance);
+    }
+    if around.habits.wide && chance.percent(50) {
+        spec["election"]["selector"]["matchExpressions"] = json!([{"key": "app", "operator": "Exists"}]);
+        spec["election"]["container"] = json!("app");
+    }
     spec
+}
+
+/// How a holder is asked whether it is well.
+fn liveness(chance: &mut Seeded) -> Value {
+    let mut liveness = json!({"failureThreshold": chance.between(1, 3)});
+    if chance.percent(50) {
+        liveness["tcpSocket"] = json!({"port": 8080});
+    } else {
+        liveness["httpGet"] = json!({"path": "/healthz", "port": 8080});
+    }
+    liveness
 }
 
 /// One field of a lock's specification, as somebody would edit it.

@@ -18,9 +18,19 @@ impl People {
             pod["containers"] = json!([{"name": "app"}, {"name": "mesh"}]);
             annotations["kubectl.kubernetes.io/default-container"] = json!("app");
         }
+        let wide = self.around.habits.wide;
+        let replicas = if wide { 3 } else { replicas };
+        if wide && hands.chance.percent(50) {
+            pod["initContainers"] = json!([{"name": "prepare"}]);
+        }
         let template = json!({"metadata": {"labels": {"app": name}, "annotations": annotations}, "spec": pod});
         let spec = json!({"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template});
-        hands.create(Kind::Deployment, namespace, json!({"metadata": {"name": name}, "spec": spec}));
+        let ordered = wide && hands.chance.percent(50);
+        hands.create(
+            if ordered { Kind::StatefulSet } else { Kind::Deployment },
+            namespace,
+            json!({"metadata": {"name": name}, "spec": spec}),
+        );
     }
 
     pub(super) fn act_on_workloads(&mut self, kind: DeedKind, hands: &mut Hands<'_>) -> Option<String> {
