@@ -198,8 +198,6 @@ pub struct QuorumTls {
 }
 
 /// Where the members' certificates come from.
-///
-/// The default was `Disabled` in versions before. Defaults are stored with the object that is created, so those quorums say it themselves.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsMode {
     /// No TLS.

@@ -105,7 +105,7 @@ impl AdminConnection {
         deadline: Duration,
     ) -> Result<Self, MemberError> {
         let mut admin = Self::open_connection(endpoint, machine.into(), deadline).await?;
-        // Refused by a member that an older operator has configured, and on a master that others run: there it is no loss.
+        // A master that others run refuses this, which is no loss.
         let _ = admin.ask(&wire::no_evict()).await;
         let info = admin.ask(cmd("INFO").arg("server")).await?;
         admin.run_id = wire::text(&info).as_deref().and_then(wire::run_id).ok_or_else(wire::unexpected)?;

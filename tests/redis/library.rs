@@ -81,7 +81,7 @@ async fn a_program_locks_with_the_secret_of_its_client() {
     quorum.is_empty().await;
 }
 
-/// Its user may publish and subscribe within its prefix, as clients of Redisson do, so members of older operators pass word on, too.
+/// Its user may publish and subscribe within its prefix, as clients of Redisson do.
 #[tokio::test]
 async fn programs_with_the_secret_of_a_client_hear_of_each_others_releases() {
     let quorum = Quorum::of(3).await;

@@ -73,8 +73,8 @@ pub fn restored(counters: &[FencingToken], needed: usize, floor: FencingToken, c
     highest.max(Some(floor).filter(usable).unwrap_or_default()).max(clock)
 }
 
-/// A counter from here on was restored from a clock once: it counts microseconds since 1970. One that is lower was forgotten, or is of
-/// a version that counted milliseconds.
+/// A counter from here on was restored from a clock once: it counts microseconds since 1970. One that is lower was forgotten, or restored
+/// from a clock that was not set.
 const SEEDED: FencingToken = FencingToken(1_000_000_000_000_000);
 
 /// What a client that has no operator raises the counter of a process to before it counts its votes, of so many `members` with this
@@ -164,8 +164,6 @@ mod tests {
             // All have answered: what was lost is behind the clock.
             (4, &[seeded, 0, 0, 0], Some(now)),
             (0, &[0, 0, 0, 0], Some(now)),
-            // Of a version that counted milliseconds.
-            (1_795_284_168_033, &[1_795_284_168_033; 4], Some(now)),
         ] {
             let others: Vec<_> = others.iter().map(|number| token(*number)).collect();
             assert_eq!(recovered(token(own), &others, (5, 3), token(now)), expected.map(token), "{own} {others:?}");

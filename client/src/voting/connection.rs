@@ -21,8 +21,6 @@ mod tests;
 pub(super) struct Connection {
     clock: Arc<dyn Clock>,
     rights: Rights,
-    /// Votes are asked for as plain commands.
-    plain: bool,
     /// Releases may be announced.
     announces: bool,
     /// Known once the preamble was answered; it never changes on one connection.
@@ -47,12 +45,10 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(clock: Arc<dyn Clock>, rights: Rights, alias: RunId) -> Self {
-        let plain = rights.allow_plain_votes();
         let unknown = MemberError::Unreachable("connection closed".to_owned());
         Self {
             clock,
             rights,
-            plain,
             announces: true,
             run_id: None,
             unknown,
@@ -144,7 +140,7 @@ impl Connection {
                 resp::command(&mut self.out, &["PING"]);
                 self.due.push_back(Due::Alive(pending));
             }
-            [Command::Acquire { key, value, ttl, token }] if self.plain => {
+            [Command::Acquire { key, value, ttl, token }] if self.rights.allow_plain_votes() => {
                 copies.write(&mut self.out, &commands, true, |out| {
                     wire::plain_acquire(out, key, value.expose(), *ttl, *token);
                 });

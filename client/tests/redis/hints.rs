@@ -52,7 +52,7 @@ async fn refusals_logged(server: &Server) -> usize {
     server.ask("ACL LOG").await.unwrap().trim_start_matches('*').parse().unwrap()
 }
 
-/// As users that an older operator has opened: there is nothing to hear, and members do not log a refusal for each release.
+/// With users that may not publish there is nothing to hear, and members do not log a refusal for each release.
 #[tokio::test]
 async fn who_may_not_publish_waits_as_before() {
     let servers = servers(3).await;

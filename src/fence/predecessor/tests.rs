@@ -99,7 +99,7 @@ fn a_node_speaks_for_its_own_machine_only() {
         (without_ids(), identity("n1", None), true),
         (without_ids(), identity("n2", Some("A")), false),
         (without_ids(), identity("n2", None), false),
-        // Nothing was recorded, by an older version.
+        // Nothing was recorded.
         (before(None), identity("n1", Some("A")), false),
         (before(Some(NodeIdentity::default())), NodeIdentity::default(), false),
     ] {

@@ -16,7 +16,7 @@ use crate::quorum::model::blocked::Blocked;
 use crate::quorum::model::build::users_acl;
 use crate::quorum::model::member::StartedWith;
 use crate::quorum::model::membership::is_closed;
-use crate::quorum::model::plan::{ClientPlan, MemberPlan, Plan};
+use crate::quorum::model::plan::{MemberPlan, Plan};
 use crate::quorum::session::{ActError, QuorumSession};
 use crate::redis_member::acl::UserRule;
 use crate::runtime::requests::is_ours;
@@ -41,10 +41,7 @@ pub(super) async fn grant<'p>(
     auth: Auth,
     applied: &Mutex<Option<Applied>>,
 ) -> Result<(Auth, Cow<'p, Plan>), Error> {
-    // Of a version before: who has a user was a client already.
-    let files = if auth.knows_grants() { None } else { config(cluster, plan).await? };
-    let had_passwords = |client: &ClientPlan| files.as_ref().is_some_and(|files| is_on_file(files, plan, client));
-    let Some(next) = auth.granting(&plan.clients, had_passwords) else { return Ok((auth, Cow::Borrowed(plan))) };
+    let Some(next) = auth.granting(&plan.clients) else { return Ok((auth, Cow::Borrowed(plan))) };
     match auth::store(cluster, session, applied, plan, &auth, next.clone()).await? {
         Stored::Done => Ok((next, Cow::Borrowed(plan))),
         Stored::InTheWay => {
@@ -183,15 +180,6 @@ fn acl_file(config: &Secret, member: &MemberPlan) -> String {
     text.map(|text| String::from_utf8_lossy(&text.0).into_owned()).unwrap_or_default()
 }
 
-/// Whether a version before has made a user for this very client.
-fn is_on_file(config: &Secret, plan: &Plan, client: &ClientPlan) -> bool {
-    let scope = format!("~{}*", client.key_prefix.as_str());
-    let is_it = |(name, user): (&str, User<'_>)| {
-        UserRule::client_of(name) == Some(client.name.as_str()) && user.rules.contains(&scope.as_str())
-    };
-    plan.members.iter().any(|member| users_of(&acl_file(config, member)).into_iter().any(is_it))
-}
-
 /// `passwords`: whether those are compared as well. They are rotated in an order of their own, in which each file has one of the file
 /// before: a user with none of them is another client's.
 fn difference(old: &str, new: &str, passwords: bool) -> Difference {
@@ -256,29 +244,6 @@ mod tests {
         let expected = Difference { removed: Vec::new(), changed: vec!["a-e1".into(), "b-read".into()] };
         assert_eq!(difference(old, &new, true), expected, "the operator's own is not");
         assert_eq!(difference(old, &new, false), Difference::default());
-    }
-
-    #[test]
-    fn clients_of_a_version_before_are_known_by_their_users() {
-        let mut quorum = crate::api::RedisQuorum::new("q", crate::api::RedisQuorumSpec::default());
-        (quorum.metadata.namespace, quorum.metadata.uid) = (Some("own".into()), Some("u".into()));
-        let plan = crate::quorum::model::plan::validate(&quorum).unwrap();
-        let files = |text: &str| {
-            let data = [("users-1.acl".to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec()))];
-            Secret { data: Some(data.into()), ..Secret::default() }
-        };
-        let client = |name: &str, prefix: &str| ClientPlan {
-            name: name.into(),
-            namespace: "shop".into(),
-            key_prefix: crate::redis_member::acl::KeyPrefix::parse(prefix).unwrap(),
-            access: crate::api::ClientAccess::ReadWrite,
-        };
-        let found = files("user default off\nuser a-e7 on #3 ~a/* ~redisson_lock__channel:{a/* -@all +ping\n");
-        assert!(is_on_file(&found, &plan, &client("a", "a/")));
-        for other in [client("a", "b/"), client("b", "a/"), client("a", "a/b/")] {
-            assert!(!is_on_file(&found, &plan, &other), "{other:?}");
-        }
-        assert!(!is_on_file(&files(""), &plan, &client("a", "a/")));
     }
 
     #[test]

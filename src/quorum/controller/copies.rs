@@ -25,9 +25,6 @@ struct Copies {
     wanted: Vec<ClientCopy>,
     /// Those that the status remembers, and that are not wanted any more.
     stale: Vec<ClientCopy>,
-    /// Copies of clients whose namespaces do not accept them.
-    /// An earlier version remembered no copies, and may have made some.
-    perhaps: Vec<ClientCopy>,
 }
 
 /// Keeps the Secrets of clients in the clients' own namespaces, and returns what is in the way.
@@ -49,11 +46,6 @@ pub(super) async fn keep(
             left.push(copy.clone());
         }
     }
-    for copy in &copies.perhaps {
-        if let Err(error) = delete(cluster, plan, copy).await {
-            tracing::debug!(secret = shown(plan, copy), %error, "not looked whether there is a copy");
-        }
-    }
     let (remembered, too_many) = remembered(&copies.wanted, left);
     publish::write(cluster, &observer.observe(), |status| status.client_copies.clone_from(&remembered)).await?;
     for copy in &copies.wanted {
@@ -69,7 +61,7 @@ pub(super) async fn keep(
 /// Copies have no owner that would collect them.
 pub(super) async fn delete_all(cluster: &Cluster<'_>, quorum: &RedisQuorum, plan: &Plan) -> Result<(), Error> {
     let copies = sort(plan, &recorded(quorum, plan), |_| false);
-    for copy in copies.stale.iter().chain(&copies.perhaps) {
+    for copy in &copies.stale {
         match delete(cluster, plan, copy).await {
             // This operator has no rights there, or no longer: the quorum need not stay for that.
             Err(Error::Request(error)) if error.refusal(&[403]).is_some() => {
@@ -131,12 +123,10 @@ fn recorded(quorum: &RedisQuorum, plan: &Plan) -> Vec<ClientCopy> {
 
 fn sort(plan: &Plan, recorded: &[ClientCopy], accepted: impl Fn(&ClientPlan) -> bool) -> Copies {
     let elsewhere = plan.clients.iter().filter(|client| client.namespace != plan.namespace);
-    let (wanted, refused): (Vec<&ClientPlan>, Vec<_>) = elsewhere.partition(|client| accepted(client));
     let copy = |client: &ClientPlan| ClientCopy { client: client.name.clone(), namespace: client.namespace.clone() };
-    let wanted: Vec<_> = wanted.into_iter().map(copy).collect();
+    let wanted: Vec<_> = elsewhere.filter(|client| accepted(client)).map(copy).collect();
     let stale = recorded.iter().filter(|copy| !wanted.contains(copy)).cloned().collect();
-    let perhaps = refused.into_iter().map(copy).filter(|copy| !recorded.contains(copy)).collect();
-    Copies { wanted, stale, perhaps }
+    Copies { wanted, stale }
 }
 
 /// The copies that the status is to remember, and the wanted ones for which there is no room.
@@ -180,28 +170,27 @@ mod tests {
         (quorum, plan)
     }
 
-    fn sorted(clients: &[(&str, &str)], copies: &[ClientCopy], accepting: &[&str]) -> [Vec<ClientCopy>; 3] {
+    fn sorted(clients: &[(&str, &str)], copies: &[ClientCopy], accepting: &[&str]) -> [Vec<ClientCopy>; 2] {
         let (quorum, plan) = quorum(clients, copies);
         let accepted = |client: &ClientPlan| accepting.contains(&client.namespace.as_str());
-        let Copies { wanted, stale, perhaps } = sort(&plan, &recorded(&quorum, &plan), accepted);
-        [wanted, stale, perhaps]
+        let Copies { wanted, stale } = sort(&plan, &recorded(&quorum, &plan), accepted);
+        [wanted, stale]
     }
 
     #[test]
     fn a_copy_goes_with_its_client_its_namespace_and_its_acceptance() {
         let (a, b) = (copy("ci", "a"), copy("ci", "b"));
         let recorded = std::slice::from_ref(&a);
-        assert_eq!(sorted(&[("ci", "a")], recorded, &["a"]), [vec![a.clone()], vec![], vec![]]);
-        assert_eq!(sorted(&[("ci", "a")], recorded, &[]), [vec![], vec![a.clone()], vec![]], "no longer accepted");
-        assert_eq!(sorted(&[], recorded, &["a"]), [vec![], vec![a.clone()], vec![]], "removed");
-        assert_eq!(sorted(&[("ci", "b")], recorded, &["a", "b"]), [vec![b], vec![a.clone()], vec![]], "moved");
-        assert_eq!(sorted(&[("ci", "own")], recorded, &["own"]), [vec![], vec![a.clone()], vec![]], "moved home");
-        assert_eq!(sorted(&[("ci", "a")], &[], &[]), [vec![], vec![], vec![a]], "a version before may have made it");
+        assert_eq!(sorted(&[("ci", "a")], recorded, &["a"]), [vec![a.clone()], vec![]]);
+        assert_eq!(sorted(&[("ci", "a")], recorded, &[]), [vec![], vec![a.clone()]], "no longer accepted");
+        assert_eq!(sorted(&[], recorded, &["a"]), [vec![], vec![a.clone()]], "removed");
+        assert_eq!(sorted(&[("ci", "b")], recorded, &["a", "b"]), [vec![b], vec![a.clone()]], "moved");
+        assert_eq!(sorted(&[("ci", "own")], recorded, &["own"]), [vec![], vec![a]], "moved home");
     }
 
     #[test]
     fn the_own_secret_of_a_client_is_no_copy() {
-        assert_eq!(sorted(&[("ci", "own")], &[copy("ci", "own")], &["own"]), [vec![], vec![], vec![]]);
+        assert_eq!(sorted(&[("ci", "own")], &[copy("ci", "own")], &["own"]), [vec![], vec![]]);
     }
 
     #[test]

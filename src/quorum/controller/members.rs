@@ -121,7 +121,7 @@ async fn is_still_to_be_fenced(observer: &Observer<'_>, cluster: &Cluster<'_>, l
 
 /// Records what is learnt later of an admitted process of an external member.
 ///
-/// Its record may not have been read before, or an older version did not ask.
+/// Its record may not have been read before.
 async fn keep_memory(cluster: &Cluster<'_>, look: &Look) -> Result<(), Error> {
     let (known, Some(now)) = (look.known_memory(), look.memory()) else { return Ok(()) };
     let memory = merged(known, now);

@@ -55,16 +55,9 @@ struct Passwords {
     /// It is 0 for the first secrets of a quorum.
     #[serde(default)]
     made_anew: i64,
-    /// Who the clients are; `None` in what a version before has written.
+    /// What the clients are granted.
     #[serde(default)]
-    grants: Option<Box<Grants>>,
-}
-
-impl Passwords {
-    /// Without any client yet.
-    fn of_nobody(made_anew: i64) -> Self {
-        Self { made_anew, grants: Some(Box::default()), ..Self::default() }
-    }
+    grants: Grants,
 }
 
 /// A rotation under way.
@@ -91,13 +84,14 @@ pub enum Stage {
 impl Auth {
     /// Fresh secrets.
     pub fn random() -> Self {
-        Self { seed: rand::random(), passwords: Passwords::of_nobody(0) }
+        Self { seed: rand::random(), passwords: Passwords::default() }
     }
 
     /// Fresh secrets in place of lost ones, which members still run with. `now` is Unix time, and only has to be later than that of
     /// secrets that were made so before.
     pub fn anew(now: UnixMillis) -> Self {
-        Self { seed: rand::random(), passwords: Passwords::of_nobody(now.0.max(1)) }
+        let passwords = Passwords { made_anew: now.0.max(1), ..Passwords::default() };
+        Self { seed: rand::random(), passwords }
     }
 
     /// Which secrets these are, in a form that anyone may see.

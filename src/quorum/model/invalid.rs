@@ -1,6 +1,6 @@
 //! Why a specification cannot be carried out.
 
-/// Why a specification cannot be carried out. The API server refuses these too, unless its schema is older.
+/// Why a specification cannot be carried out. The API server refuses these, too.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     /// The object has no namespace, name or UID.

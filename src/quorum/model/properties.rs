@@ -41,7 +41,7 @@ proptest! {
             let mut published = member.clone();
             let stamps = Stamps { admitted_at: crate::api::MilliTime::from_millis(1), ..Stamps::default() };
             publish(&mut published, &record, stamps);
-            // A record without a process has no place for one; a reason that an older version knew became another.
+            // A record without a process has no place for one; a reason without a place of its own became another.
             prop_assert_eq!(record_of(&published), record);
         }
     }

@@ -23,10 +23,7 @@ const NOW: i64 = 1_795_284_168_033_000;
 /// Who grants, and gives counters back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
-    /// This version of the operator.
     Operator,
-    /// One that counted milliseconds.
-    Older,
     /// A client of this operator, that may only INCR.
     Direct,
     /// A client that has no operator.
@@ -81,7 +78,7 @@ struct World {
     counters: [i64; MEMBERS],
     out: [bool; MEMBERS],
     /// Of each operator, which has a RedisQuorum of its own.
-    floors: [i64; 2],
+    floor: i64,
     last: i64,
     events: u8,
     grants: u8,
@@ -138,8 +135,7 @@ impl Histories {
         }
         world.last = world.last.max(first + self.rate - 1);
         match who {
-            Who::Operator => world.floors[0] = world.floors[0].max(world.last),
-            Who::Older => world.floors[1] = world.floors[1].max(world.last),
+            Who::Operator => world.floor = world.floor.max(world.last),
             Who::Direct | Who::Library => {}
         }
         world.clock += SECOND;
@@ -155,8 +151,8 @@ impl Histories {
         for member in &members {
             world.counters[*member] = world.counters[*member].max(highest.get());
         }
-        let is_news = highest.get() > world.floors[0] || !members.is_empty();
-        world.floors[0] = world.floors[0].max(highest.get());
+        let is_news = highest.get() > world.floor || !members.is_empty();
+        world.floor = world.floor.max(highest.get());
         is_news
     }
 
@@ -172,8 +168,7 @@ impl Histories {
         let clock = token(if self.micros { micros } else { micros / 1_000 });
         let counter = match who {
             Who::Direct => return false,
-            Who::Operator => restored(&counters, NEEDED, token(world.floors[0]), clock),
-            Who::Older => restored(&counters, NEEDED, token(world.floors[1]), token(micros / 1_000)),
+            Who::Operator => restored(&counters, NEEDED, token(world.floor), clock),
             // It looks at all that answer, whether they have their counters back or not.
             Who::Library if !self.reads => clock,
             Who::Library => {
@@ -190,9 +185,7 @@ impl Histories {
             if self.levels {
                 Self::level(world, counter);
             }
-            world.floors[0] = world.floors[0].max(counter.get());
-        } else if who == Who::Older {
-            world.floors[1] = world.floors[1].max(counter.get());
+            world.floor = world.floor.max(counter.get());
         }
         world.counters[member] = world.counters[member].max(counter.get());
         world.out[member] = false;
@@ -209,7 +202,7 @@ impl Rules for Histories {
             clock: NOW,
             counters: [self.start; MEMBERS],
             out: [false; MEMBERS],
-            floors: [self.start; 2],
+            floor: self.start,
             last: self.start,
             events: 0,
             grants: 0,

@@ -37,8 +37,6 @@ impl Connection {
                 Some(token) => Reply::Acquired { token, time: None },
                 None => Reply::Failed(wire::unexpected()),
             },
-            // A user that an older operator has opened. It is not fenced, and a script can take the number for it.
-            (Set::Done, Err(MemberError::Fenced)) if self.rights.allow_info() => return self.vote_by_script(pending),
             (Set::Done, Err(MemberError::Fenced)) => Reply::Failed(MemberError::TokenRefused),
             (Set::Done, Err(error)) | (Set::Failed(error), _) => Reply::Failed(error),
             (Set::Taken, _) => return self.look(pending),
@@ -47,20 +45,6 @@ impl Connection {
             self.untimed.push((pending, reply));
         } else {
             self.finish(pending, reply, received);
-        }
-    }
-
-    /// The key is ours already, so it goes first.
-    fn vote_by_script(&mut self, mut pending: Pending) {
-        let Some((key, value)) = pending.lock() else { return };
-        self.plain = false;
-        let release = Command::Release { key, value };
-        wire::encode(&mut self.out, &release, &self.rights);
-        self.due.push_back(Due::Owed(release));
-        pending.sent = self.clock.boottime();
-        if let Some(command) = pending.command() {
-            wire::encode(&mut self.out, command, &self.rights);
-            self.due.push_back(Due::Script(pending));
         }
     }
 

@@ -277,12 +277,11 @@ fn what_is_not_supported_is_refused() {
 }
 
 #[test]
-fn a_new_quorum_speaks_tls_and_one_from_before_that_was_the_default_stays_as_it_was_stored() {
+fn a_new_quorum_speaks_tls() {
     assert_eq!(plan(json!({})).tls, plan(json!({"tls": {"mode": "Managed"}})).tls);
     let crds = serde_json::to_value(crate::api::crds()).unwrap();
     let crd = crds.as_array().unwrap().iter().find(|crd| crd["spec"]["names"]["kind"] == "RedisQuorum").unwrap();
     let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
-    // The API server stores it with the object that is created. It did so with the default before, which every older object has.
     assert_eq!(spec["tls"]["default"], json!({"mode": "Managed"}));
     assert_eq!(plan(json!({"tls": {"mode": "Disabled"}})).tls, None);
 }

@@ -51,7 +51,6 @@ pub fn memory(observation: &Observation, record_since: Option<i64>) -> MemorySta
 pub fn has_forgotten(known: &MemoryStatus, now: &MemoryStatus) -> bool {
     let differs =
         known.replication_id.as_ref().zip(now.replication_id.as_ref()).is_some_and(|(known, now)| known != now);
-    // An older version of the operator, which may have written last, keeps no time.
     let vanished = known.record_since.zip(now.record_since).is_some_and(|(known, now)| now > 0 && known != now);
     differs || vanished
 }
@@ -103,7 +102,7 @@ mod tests {
             (memory("a", Some(100)), false),
             (memory("b", Some(100)), true),
             (memory("a", Some(200)), true),
-            // An older version of the operator has written the record, or it was not read yet.
+            // The record was not read yet.
             (memory("a", Some(0)), false),
             (memory("", None), false),
         ] {

@@ -3,15 +3,9 @@
 use super::*;
 
 const OPERATED: &[Who] = &[Who::Operator, Who::Direct];
-const SHARED: &[Who] = &[Who::Operator, Who::Older];
 const ALONE: &[Who] = &[Who::Library];
-/// What an older version's counters stand at.
+/// What counters of milliseconds stand at.
 const MILLIS: i64 = NOW / 1_000;
-
-/// Each operator keeps a floor of its own, and the older one's clock counts milliseconds.
-fn both_versions() -> Histories {
-    Histories { start: MILLIS, alive: NEEDED, answering: NEEDED, ..Histories::of(SHARED) }
-}
 
 #[test]
 fn at_a_hundred_thousand_grants_a_second_tokens_rise_through_quiet_days_and_the_loss_of_all_members() {
@@ -36,29 +30,6 @@ fn with_more_grants_than_the_clock_has_microseconds() {
 }
 
 #[test]
-fn tokens_rise_after_an_upgrade_from_milliseconds_with_locks_held() {
-    holds("upgrade from milliseconds", Histories { start: MILLIS, ..Histories::of(OPERATED) });
-    holds("upgrade from milliseconds, without an operator", Histories { start: MILLIS, ..Histories::of(ALONE) });
-}
-
-#[test]
-fn tokens_rise_with_operators_of_both_versions_on_shared_masters() {
-    holds("both versions on shared masters", both_versions());
-}
-
-#[test]
-fn with_too_few_masters_alive_while_both_versions_share_them() {
-    violated(
-        "both versions, fewer than N - majority + 1 masters alive",
-        Histories { alive: NEEDED - 1, answering: 0, ..both_versions() },
-    );
-    violated(
-        "both versions, a counter is restored while fewer than N - majority + 1 masters answer",
-        Histories { answering: NEEDED - 1, ..both_versions() },
-    );
-}
-
-#[test]
 fn without_an_operator_tokens_rise_whatever_the_clock_says_while_enough_members_are_alive() {
     let behind = Histories { clock_behind: 3 * 3_600 * SECOND, alive: NEEDED, ..Histories::of(ALONE) };
     holds("without an operator, a clock three hours behind", behind);
@@ -78,7 +49,6 @@ fn slow() -> Histories {
 #[test]
 fn a_client_that_may_only_incr_is_denied_no_token_after_a_restore() {
     holds("clients that only INCR, levelled", slow());
-    holds("clients that only INCR, upgrade from milliseconds", Histories { start: MILLIS, ..slow() });
 }
 
 #[test]
