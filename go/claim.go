@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
 const (
@@ -27,8 +28,8 @@ const (
 	ttlAfterFinished = "10m"
 	// Instead of a condition that is not there.
 	silence = "the operator has not answered"
-	// Of a name that the API server completes with five characters.
-	longestPrefix = 57
+	// A hyphen and eight random characters follow in a name.
+	longestPrefix = 54
 )
 
 var (
@@ -166,9 +167,10 @@ func namePrefix(key string) string {
 func newClaim(options *Options, identity, user string, own *pod) *unstructured.Unstructured {
 	holder := map[string]any{"heartbeat": milliseconds(options.TTL / 2)}
 	metadata := map[string]any{
-		"generateName": namePrefix(options.Key),
-		"labels":       map[string]any{keyLabel: label(options.Key)},
-		"annotations":  map[string]any{identityAnnotation: identity, createdByAnnotation: user},
+		// Chosen here, so that a creation without an answer can be repeated.
+		"name":        namePrefix(options.Key) + string(uuid.NewUUID())[:8],
+		"labels":      map[string]any{keyLabel: label(options.Key)},
+		"annotations": map[string]any{identityAnnotation: identity, createdByAnnotation: user},
 	}
 	if own == nil {
 		holder["identity"] = identity

@@ -36,10 +36,10 @@ func (s span) narrowed(newer span) span {
 
 // until is the boot-time moment at which a published validity certainly has not ended yet.
 //
-// No hold lasts longer than one ttl from when its validity is first seen, whatever clocks say.
-func (s span) until(validUntil time.Time, now, ttl, skew time.Duration) time.Duration {
+// A validity is worth at most one ttl from first, when it was read first, whatever clocks say.
+func (s span) until(validUntil time.Time, now, first, ttl, skew time.Duration) time.Duration {
 	until := time.Duration(validUntil.UnixNano()) - s.aged(now).most
-	return min(until, now+ttl) - skew
+	return min(until, first+ttl) - skew
 }
 
 // apart is how far a wall clock certainly is from the API server's.
@@ -52,8 +52,6 @@ func (s span) apart(wall time.Time, now time.Duration) time.Duration {
 type apiClock struct {
 	mu    sync.Mutex
 	known *span
-	// The wall clock less the boot-time clock when it was last compared with the API server's.
-	wallAtBoot time.Duration
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -92,7 +90,7 @@ func (c *apiClock) now() (span, bool) {
 	return *c.known, true
 }
 
-// checkWall refuses a machine whose clock is certainly wrong, and remembers how the clock stands.
+// checkWall refuses a machine whose clock is certainly wrong.
 func (c *apiClock) checkWall(skew time.Duration) error {
 	known, ok := c.now()
 	if !ok {
@@ -102,11 +100,5 @@ func (c *apiClock) checkWall(skew time.Duration) error {
 	if apart := known.apart(wall, now); apart > skew {
 		return fmt.Errorf("the clock of this machine and that of the API server are at least %s apart, and Skew is %s: set the clock", apart, skew)
 	}
-	c.wallAtBoot = time.Duration(wall.UnixNano()) - now
 	return nil
-}
-
-// stepped is by how much the wall clock was set since then.
-func (c *apiClock) stepped() time.Duration {
-	return (time.Duration(time.Now().UnixNano()) - boottime() - c.wallAtBoot).Abs()
 }

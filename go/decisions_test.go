@@ -127,7 +127,7 @@ func TestTheRemainingValidityIsNeverTakenForLongerThanItIs(t *testing.T) {
 	const ttl, skew = 10 * time.Second, time.Second
 	// The server's clock is 5 s ahead of the boot-time clock. One answer leaves a second of doubt.
 	first := spanOf(server(5_000), at(400), at(500))
-	if until := first.until(server(14_000), at(500), ttl, skew); until > at(8_000) || until < at(6_900) {
+	if until := first.until(server(14_000), at(500), at(500), ttl, skew); until > at(8_000) || until < at(6_900) {
 		t.Errorf("%s", until)
 	}
 	// A second one shortly before the server's second ends narrows it.
@@ -140,7 +140,7 @@ func TestTheRemainingValidityIsNeverTakenForLongerThanItIs(t *testing.T) {
 		t.Errorf("%s", later.most-both.most)
 	}
 	// No hold lasts longer than a ttl after it was seen, also if the server's clock was set back.
-	if until := both.until(server(3_600_000), at(1_000), ttl, skew); until != at(10_000) {
+	if until := both.until(server(3_600_000), at(3_000), at(1_000), ttl, skew); until != at(10_000) {
 		t.Errorf("%s", until)
 	}
 	// An answer that contradicts what is known counts alone.
@@ -199,8 +199,9 @@ func TestAHoldThatIsLostOnceStaysLost(t *testing.T) {
 			t.Fatalf("%v", err)
 		}
 	}
-	// The rounds of a term have a deadline: in these the elector hears of the loss, and makes no other claim.
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	// In the rounds of a term the elector hears of the loss, and makes no other claim.
+	lock.inTerm = true
+	ctx, cancel := context.WithTimeout(context.Background(), lock.timing.RenewDeadline)
 	defer cancel()
 	if _, _, err := lock.Get(ctx); !errors.Is(err, ErrNotHeld) {
 		t.Fatalf("%v", err)
@@ -220,26 +221,60 @@ func TestAHoldThatIsLostOnceStaysLost(t *testing.T) {
 	}
 }
 
-func TestAHoldEndsWithItsValidityOrWithTheMachinesClock(t *testing.T) {
-	for name, spoil := range map[string]func(*Lock){
-		"validity": func(l *Lock) { l.hold.until = boottime() - 1 },
-		"clock":    func(l *Lock) { l.clock.wallAtBoot -= time.Hour },
-	} {
-		now := boottime()
-		lock := &Lock{options: Options{TTL: 30 * time.Second, Skew: time.Second}}
-		lock.timing, _ = timing(lock.options.TTL, lock.options.Skew)
-		lock.clock.learn(spanOf(time.Now(), now, now))
-		if err := lock.clock.checkWall(time.Second); err != nil {
-			t.Fatal(err)
-		}
-		lock.take(seen{held: &published{nonce: "n", token: 7, validUntil: time.Now().Add(20 * time.Second)}})
-		spoil(lock)
-		if err := lock.decide(boottime()); !errors.Is(err, ErrNotHeld) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if _, err := lock.Token(); err == nil {
-			t.Errorf("%s: it has a token", name)
-		}
+func TestAHoldEndsWithItsValidity(t *testing.T) {
+	lock := holding(t)
+	lock.hold.until = boottime() - 1
+	if err := lock.decide(boottime()); !errors.Is(err, ErrNotHeld) {
+		t.Error(err)
+	}
+	if _, err := lock.Token(); err == nil {
+		t.Error("it has a token")
+	}
+}
+
+// holding is a lock that holds, valid for 20 s by a clock that is known to a second.
+func holding(t *testing.T) *Lock {
+	t.Helper()
+	now := boottime()
+	lock := &Lock{options: Options{TTL: 30 * time.Second, Skew: time.Second}}
+	lock.timing, _ = timing(lock.options.TTL, lock.options.Skew)
+	lock.clock.learn(spanOf(time.Now().Truncate(time.Second), now, now))
+	lock.take(seen{held: &published{nonce: "n", token: 7, validUntil: time.Now().Add(20 * time.Second)}})
+	return lock
+}
+
+// The first Date tells the API server's clock to a second. A renewed leader steps down if the second is never given back.
+func TestAValidityIsCountedAgainWhenTheClockIsKnownBetter(t *testing.T) {
+	lock := holding(t)
+	before, same := lock.hold.until, seen{held: &lock.hold.published}
+	now := boottime()
+	lock.clock.learn(span{least: lock.clock.known.most - 100*time.Millisecond, most: lock.clock.known.most - 50*time.Millisecond, at: now})
+	lock.take(same)
+	if gained := lock.hold.until - before; gained < 40*time.Millisecond {
+		t.Errorf("%s more", gained)
+	}
+	// A clock that is set back gives no more than one ttl from the first sight.
+	lock.clock.learn(span{least: lock.clock.known.least - time.Hour, most: lock.clock.known.least - time.Hour + time.Second, at: boottime()})
+	lock.take(same)
+	if most := lock.hold.first + 29*time.Second; lock.hold.until > most {
+		t.Errorf("%s after the first sight", lock.hold.until-lock.hold.first)
+	}
+}
+
+// A program can run its elector under a deadline of its own, for example of one shift.
+func TestADeadlineOfTheUserIsNoTerm(t *testing.T) {
+	lock := holding(t)
+	lock.inTerm = true
+	lock.hold.lose("by a test")
+	round, cancel := context.WithTimeout(context.Background(), lock.timing.RenewDeadline)
+	defer cancel()
+	if !lock.termContinues(round) {
+		t.Error("a round of the term")
+	}
+	shift, cancel := context.WithTimeout(context.Background(), 8*time.Hour)
+	defer cancel()
+	if lock.termContinues(shift) {
+		t.Error("the next acquisition under the user's deadline")
 	}
 }
 
@@ -292,7 +327,7 @@ func TestAClaimNamesThePodOrTheProcess(t *testing.T) {
 	options := &Options{Namespace: "shop", Key: "Jobs/re.index", TTL: 30 * time.Second, Quorum: "redis/q", Container: "main"}
 	spec := func(own *pod) map[string]any {
 		claim := newClaim(options, "me", "alice", own)
-		if claim.GetGenerateName() != "jobs-re-index-" || (own != nil) != (len(claim.GetOwnerReferences()) == 1) {
+		if !strings.HasPrefix(claim.GetName(), "jobs-re-index-") || (own != nil) != (len(claim.GetOwnerReferences()) == 1) {
 			t.Errorf("%v", claim.Object["metadata"])
 		}
 		if claim.GetAnnotations()[createdByAnnotation] != "alice" {

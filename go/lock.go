@@ -12,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/dynamic"
@@ -63,7 +64,9 @@ type Lock struct {
 	made, lastLook   time.Duration
 	beaten           time.Duration
 	hasBeaten, swept bool
-	failing          bool
+	failing, inTerm  bool
+	// A creation without an answer is repeated with the same name.
+	wanted *unstructured.Unstructured
 
 	mu   sync.Mutex
 	hold *hold
@@ -72,8 +75,8 @@ type Lock struct {
 // hold is the hold of one term.
 type hold struct {
 	published
-	// The boot-time clock until which it is certain.
-	until time.Duration
+	// The boot-time clock when this validity was read first, and until which the hold is certain.
+	first, until time.Duration
 	// Why it is lost. A hold that was lost once stays lost.
 	lost error
 }
@@ -166,8 +169,8 @@ func (l *Lock) certain(now time.Duration) (int64, time.Duration, error) {
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	l.mu.Lock()
 	if l.hold != nil && l.hold.lost != nil {
-		// The elector gives the rounds of a term a deadline, and none while it acquires. A term must not go on with another hold.
-		if _, inTerm := ctx.Deadline(); inTerm {
+		// A term must not continue with another hold.
+		if l.termContinues(ctx) {
 			defer l.mu.Unlock()
 			return nil, nil, l.hold.lost
 		}
@@ -180,6 +183,15 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		return l.record(l.identity)
 	}
 	return l.wait(ctx)
+}
+
+// termContinues is whether the elector still renews in the term that lost its hold. A term begins with the first successful Update. Its
+// rounds have a deadline of at most RenewDeadline. While the elector acquires, its context has the deadline of the user, if any.
+func (l *Lock) termContinues(ctx context.Context) bool {
+	if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > l.timing.RenewDeadline {
+		l.inTerm = false
+	}
+	return l.inTerm
 }
 
 func (l *Lock) record(holder string) (*resourcelock.LeaderElectionRecord, []byte, error) {
@@ -222,6 +234,10 @@ func (l *Lock) wait(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 			l.reported = leader
 			return l.record(leader)
 		}
+		// The operator grants no claim whose heartbeat has stopped.
+		if err := l.beat(ctx); err != nil {
+			return nil, nil, l.ended(ctx, err)
+		}
 		if err := l.heard(ctx); err != nil {
 			return nil, nil, l.ended(ctx, err)
 		}
@@ -252,6 +268,7 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	}
 	err := l.renew(ctx, record)
 	l.failing = err != nil
+	l.inTerm = l.inTerm || err == nil
 	return err
 }
 
@@ -283,9 +300,17 @@ func (l *Lock) take(seen seen) {
 	case l.hold == nil && seen.held != nil:
 		l.hold = &hold{}
 		fallthrough
-	case l.hold != nil && seen.held != nil && ok && !seen.held.validUntil.Equal(l.hold.validUntil):
+	case l.hold != nil && seen.held != nil && ok:
+		now := boottime()
+		until := time.Duration(0)
+		if seen.held.validUntil.Equal(l.hold.validUntil) {
+			// The API server's clock can be known better now. What was true stays true.
+			until = l.hold.until
+		} else {
+			l.hold.first = now
+		}
 		l.hold.published = *seen.held
-		l.hold.until = known.until(seen.held.validUntil, boottime(), l.options.TTL, l.options.Skew)
+		l.hold.until = max(until, known.until(seen.held.validUntil, now, l.hold.first, l.options.TTL, l.options.Skew))
 	case l.hold != nil && seen.ended != "":
 		l.hold.lose("it was taken away: " + seen.ended)
 	}
@@ -299,14 +324,10 @@ func (h *hold) lose(why string) {
 
 // decide says whether the elector may lead until its next renewal has failed.
 func (l *Lock) decide(now time.Duration) error {
-	stepped := l.clock.stepped()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.hold == nil {
 		return ErrNotHeld
-	}
-	if stepped > l.options.Skew {
-		l.hold.lose(fmt.Sprintf("the clock of this machine was set by %s, more than Skew %s", stepped, l.options.Skew))
 	}
 	left := l.hold.until - now
 	if left <= 0 {
@@ -318,14 +339,18 @@ func (l *Lock) decide(now time.Duration) error {
 	return l.hold.lost
 }
 
-// release says the holder's word, but only if nothing has failed: the elector also calls it while code may still run.
+// release sends the release, but only if nothing has failed, because the elector also calls it while code can still run.
+//
+// Older versions of client-go pass a context without a deadline.
 func (l *Lock) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	token, _, err := l.certain(boottime())
 	if err != nil || l.failing {
 		return fmt.Errorf("lock %s is not released, and runs out: %w", l.Describe(), ErrNotHeld)
 	}
 	l.mu.Lock()
-	// Before the word is said, so that no one takes the token for valid afterwards.
+	// Before the request, so that no one takes the token for valid afterwards.
 	l.hold.lose("it was released")
 	l.mu.Unlock()
 	word := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:"%d"}}}`, l.claim.Metadata.UID, releaseAnnotation, token)

@@ -47,11 +47,18 @@ func (l *Lock) create(ctx context.Context) error {
 	if err := l.sweep(ctx); err != nil {
 		return err
 	}
-	object, err := l.claims.Create(ctx, newClaim(&l.options, l.identity, l.user, l.pod), metav1.CreateOptions{})
+	if l.wanted == nil {
+		l.wanted = newClaim(&l.options, l.identity, l.user, l.pod)
+	}
+	object, err := l.claims.Create(ctx, l.wanted, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		// Nobody else uses this name, so an earlier creation was carried out.
+		object, err = l.claims.Get(ctx, l.wanted.GetName(), metav1.GetOptions{})
+	}
 	if err != nil {
 		return fmt.Errorf("no claim was made in namespace %s: %w", l.options.Namespace, err)
 	}
-	l.hasBeaten, l.made = false, boottime()
+	l.wanted, l.hasBeaten, l.made = nil, false, boottime()
 	l.claim, err = claimOf(object)
 	return err
 }
@@ -126,7 +133,7 @@ func (l *Lock) leader(ctx context.Context) string {
 
 // heard waits for a change of the claim.
 func (l *Lock) heard(ctx context.Context) error {
-	watching, cancel := context.WithTimeout(ctx, glance)
+	watching, cancel := context.WithTimeout(ctx, min(glance, l.options.TTL/6))
 	defer cancel()
 	one := fields.OneTermEqualSelector("metadata.name", l.claim.Metadata.Name).String()
 	watch, err := l.claims.Watch(watching, metav1.ListOptions{FieldSelector: one, ResourceVersion: l.claim.Metadata.ResourceVersion})
@@ -141,9 +148,9 @@ func (l *Lock) heard(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// beat shows the operator that this process lives, three times per heartbeat of the claim.
+// beat shows the operator that this process lives, three times per heartbeat of the claim. It begins while the claim waits.
 func (l *Lock) beat(ctx context.Context) error {
-	if l.nonce() == "" || l.hasBeaten && boottime()-l.beaten < l.options.TTL/6 {
+	if l.claim == nil || l.hasBeaten && boottime()-l.beaten < l.options.TTL/6 {
 		return nil
 	}
 	ctx, cancel := l.within(ctx)
