@@ -190,7 +190,7 @@ mod tests {
     fn trouble_comes_before_all_else() {
         let stuck = lock(
             "stuck",
-            "{spec: {}, status: {conditions: [{type: Held, status: 'False', reason: OperatorFault, message: '',
+            "{spec: {}, status: {conditions: [{type: Held, status: 'False', reason: Unreadable, message: '',
                lastTransitionTime: 2026-01-01T11:00:00Z}]}}",
         );
         let view = View::of(&[held("a"), waiting("b", "Queued", "", Some(1)), stuck], Vec::new(), 1, now());

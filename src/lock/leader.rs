@@ -6,6 +6,7 @@
 
 mod candidates;
 pub mod controller;
+mod default;
 mod grant;
 mod index;
 mod jobs;

@@ -7,6 +7,7 @@
 pub mod candidate;
 pub mod contention;
 pub mod decide;
+pub mod delay;
 pub mod end;
 pub mod events;
 pub mod foreign;

@@ -6,8 +6,10 @@ use futures::future::OptionFuture;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodSpec};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::api_time::ApiTime;
@@ -61,6 +63,8 @@ pub struct Context {
     pub locks: Cache<DistributedLock>,
     /// All Jobs where locks are looked after, if the operator looks after Jobs.
     pub jobs: Option<Cache<Job>>,
+    /// The default quorum in force.
+    default_quorum: Arc<Mutex<Option<ObjectRef<RedisQuorum>>>>,
     reporter: Reporter,
     /// Remembers its Events for some minutes, and counts repetitions on the first one.
     repeated: Recorder,
@@ -93,6 +97,7 @@ impl Context {
             Cache::scoped(&client, &replica.settings.locks, served, shape)
         });
         let (jobs, follow_jobs) = jobs.unzip();
+        let default_quorum = Arc::new(Mutex::new(replica.settings.default_quorum.clone()));
         let reporter = Reporter { controller: "redlock-operator".into(), instance: Some(replica.pod_name.clone()) };
         let follow = async move {
             let follow_jobs = OptionFuture::from(follow_jobs);
@@ -113,10 +118,22 @@ impl Context {
             quorums,
             locks,
             jobs,
+            default_quorum,
             reporter,
             repeated,
         };
         (context, follow)
+    }
+
+    /// The quorum of locks that name none. It is the one that the settings name, or an earlier one while such locks are held there.
+    #[must_use]
+    pub fn default_quorum(&self) -> Option<ObjectRef<RedisQuorum>> {
+        self.default_quorum.lock().clone()
+    }
+
+    /// Puts another default quorum in force.
+    pub fn put_default_in_force(&self, quorum: Option<ObjectRef<RedisQuorum>>) {
+        *self.default_quorum.lock() = quorum;
     }
 
     /// Whether this installation looks after a quorum. One that does not exist belongs to no installation.

@@ -178,7 +178,6 @@ impl World {
         for (_, lock) in self.locks() {
             let Some(status) = lock.status else { continue };
             named.extend(status.holder.and_then(|holder| holder.nonce));
-            named.extend(status.let_go.map(|let_go| let_go.nonce));
         }
         let (now, mut stray) = (self.now, Vec::new());
         for host in self.servers.all.iter_mut().filter(|host| host.is_up()) {

@@ -106,13 +106,6 @@ names! {
         ///
         /// To do: change the field that the message names, or delete the object. After a rollback of the operator: upgrade it again.
         Unreadable,
-        /// The operator panicked three times in a row while it handled the object.
-        ///
-        /// By itself: the operator does not grant the lock, lets a hold run out, and keeps no other lock waiting. It tries again when the object
-        /// changes, else after 1, 2, 4 and up to 10 minutes.
-        ///
-        /// To do: report it with the operator's log. It may help to create the object again.
-        OperatorFault,
     }
 }
 
@@ -199,12 +192,6 @@ names! {
         ///
         /// To do: see the condition Accepted.
         Unreadable,
-        /// The operator panicked several times in a row while it handled the object.
-        ///
-        /// By itself: the operator lets a hold run out, and does not grant the lock.
-        ///
-        /// To do: see the condition Accepted.
-        OperatorFault,
         /// The condition Accepted is not true.
         ///
         /// To do: see that condition.

@@ -61,10 +61,6 @@ pub struct DistributedLockStatus {
     /// Set while the operator ends a hold that the holder has not released. The hold is no longer renewed and expires at `until`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
-    /// A hold that is no longer in this status although no majority of the members could confirm its end. While its quorum exists, the
-    /// operator does not grant the lock on another quorum.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub let_go: Option<LetGo>,
     /// The last ten holds that have ended, newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
@@ -166,20 +162,6 @@ impl std::fmt::Display for HeldQuorum {
     }
 }
 
-/// A hold that the status no longer names, and that members may still store.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct LetGo {
-    /// Identifies the attempt that took the lock.
-    #[schemars(length(max = 64))]
-    pub nonce: String,
-    /// The quorum that granted the lock.
-    pub quorum: HeldQuorum,
-    /// The key in Redis.
-    #[schemars(length(max = 300))]
-    pub key: String,
-}
-
 /// A hold whose Job is being stopped.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -204,7 +186,7 @@ pub struct Ending {
     /// Why the hold ends: a reason of the condition Held, for example `SteppedDown`.
     #[schemars(length(min = 1, max = 64))]
     pub reason: String,
-    /// When the hold expires. After a loss: when the next holder can get the lock (`lockDelay`).
+    /// When the next holder can get the lock: the end of the validity, and of `lockDelay`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<MilliTime>,
     /// More about why the hold ends.

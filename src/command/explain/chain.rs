@@ -289,8 +289,7 @@ fn wait_link(lock: &SeenLock, all: &[&SeenLock], now: MilliTime) -> Link {
         return Link { about, state: State::Unknown, says, to_do: None };
     };
     let advice = advice::of_lock(held);
-    let needs_a_person =
-        [HeldReason::Suspended, HeldReason::Unreadable, HeldReason::OperatorFault, HeldReason::NoCandidate];
+    let needs_a_person = [HeldReason::Suspended, HeldReason::Unreadable, HeldReason::NoCandidate];
     let state = match HeldReason::named(&held.reason) {
         Some(HeldReason::NotAccepted) => State::Waits,
         Some(reason) if needs_a_person.contains(&reason) => State::Stops,

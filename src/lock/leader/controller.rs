@@ -16,11 +16,10 @@ use super::progress::Error;
 use super::reconcile::reconcile;
 use super::replicas::Replicas;
 use super::store::Found;
-use super::{labels, unreadable};
+use super::{default, labels, unreadable};
 use crate::api::DistributedLock;
-use crate::api::conditions::HeldReason;
 use crate::lock::model::decide::Pause;
-use crate::lock::model::unreadable::Raw;
+use crate::lock::model::said::Said;
 use crate::lock::replica::holds::Holds;
 use crate::quorum::session::Sessions;
 use crate::runtime::cache::Change;
@@ -31,15 +30,17 @@ use crate::runtime::requests::RequestError;
 
 /// After a conflict, when the newest version has been read.
 const AFTER_CONFLICT: Duration = Duration::from_millis(20);
-/// After the first panic, and after each later one in a row.
+/// After the first panic. The pause doubles with each later one in a row.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
-const AFTER_PANICS: Duration = Duration::from_secs(5);
+/// The longest of these pauses.
+const AFTER_PANICS: Duration = Duration::from_secs(600);
 /// After any other error.
 const AFTER_ERROR: Duration = Duration::from_millis(500);
 
 /// Runs until the term ends.
 pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: Term) {
     let parts = Arc::new(Parts::new(context.clone(), sessions, holds.clone(), term.clone()));
+    default::begin(&context, &parts.store);
     let controller = Controller::for_shared_stream(stream::pending(), context.locks.store())
         // A lock that waits for a turn or a slot costs little, and must not keep others from theirs.
         .with_config(Config::default().concurrency(0))
@@ -52,6 +53,7 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
             () = controlled => {}
             () = labels::tend(&parts.labels, &parts.store, &parts.peers, scope) => {}
             () = unreadable::tend(&parts) => {}
+            () = default::tend(&parts) => {}
         }
     };
     term.bound(&*context.clock, working).await;
@@ -59,30 +61,29 @@ pub async fn run(context: Context, sessions: Sessions, holds: Arc<Holds>, term: 
     holds.forget_unpublished();
 }
 
-/// A panic while one lock is handled harms only that lock.
+/// A panic while one lock is handled harms only that lock, which is tried again later and later. Its hold is renewed all the same.
 async fn handle(lock: Arc<DistributedLock>, parts: Arc<Parts>) -> Result<Action, Error> {
     let uid = lock.uid().unwrap_or_default();
-    if let Some((left, count)) = given_up(&parts, &lock) {
-        return Ok(handle_raw(&parts, &lock, left, count).await);
+    if let Ok(handled) = caught(look_after(&parts, &lock)).await {
+        parts.panics.lock().remove(&uid);
+        return handled;
     }
-    if parts.panics.lock().contains_key(&uid) {
-        // It may have been changed into one that can be handled: then nothing keeps it from the key.
-        parts.memory.resume(&uid);
-    }
-    match caught(look_after(&parts, &lock)).await {
-        Ok(handled) => {
-            parts.panics.lock().remove(&uid);
-            handled
-        }
-        Err(_panic) => {
-            // The panic may have come after a write.
-            let written = parts.store.newest(lock.clone()).resource_version();
-            let mut panics = parts.panics.lock();
-            let known = panics.entry(uid).or_default();
-            known.add([lock.resource_version(), written], parts.members.now());
-            Err(Error::Panicked(known.count()))
-        }
-    }
+    let count = {
+        let mut panics = parts.panics.lock();
+        let count = panics.entry(uid.clone()).or_default();
+        *count = count.saturating_add(1);
+        *count
+    };
+    // Until then it keeps no other lock on its key waiting.
+    let until = parts.members.now() + after_panics(count);
+    parts.memory.pause(&uid, Pause::new(until, &Said::Fault));
+    let _panics_too = caught(async { parts.peers.nudge_others(&lock) }).await;
+    Err(Error::Panicked(count))
+}
+
+/// The pause after so many panics in a row.
+fn after_panics(count: u32) -> Duration {
+    AFTER_PANIC.saturating_mul(1 << count.saturating_sub(1).min(16)).min(AFTER_PANICS)
 }
 
 /// Reconciles a lock, and reads the object at once after a conflict.
@@ -112,44 +113,13 @@ fn error_policy(lock: Arc<DistributedLock>, error: &Error, parts: Arc<Parts>) ->
         Error::Panicked(count) => {
             metrics.count(&metrics.panics, "lock");
             tracing::error!(%lock, count, "handling this lock panicked");
-            Action::requeue(if *count > 1 { AFTER_PANICS } else { AFTER_PANIC })
+            Action::requeue(after_panics(*count))
         }
         Error::Write(_) | Error::TokenFloor(_) => {
             tracing::warn!(%lock, error = error as &dyn std::error::Error, "will try again");
             Action::requeue(AFTER_ERROR)
         }
     }
-}
-
-/// For how long this version of a lock is worked on as JSON only, and how many panics led to that.
-fn given_up(parts: &Parts, lock: &DistributedLock) -> Option<(Duration, u32)> {
-    let panics = parts.panics.lock();
-    let known = panics.get(&lock.uid().unwrap_or_default())?;
-    let left = known.left(lock.resource_version().as_deref(), parts.members.now())?;
-    Some((left, known.count()))
-}
-
-/// The lock ends, if it is held, and keeps no other one waiting.
-async fn handle_raw(parts: &Parts, lock: &Arc<DistributedLock>, left: Duration, count: u32) -> Action {
-    let (uid, raw) = (lock.uid().unwrap_or_default(), Raw::failing(&parts.store.newest(lock.clone()), count));
-    let now = parts.members.now();
-    let message = raw.trouble.to_string();
-    let pause = Pause { until: now + left, reason: HeldReason::Pending, message, unanswered: 0 };
-    if !parts.memory.is_unable(&uid, now) {
-        parts.memory.pause(&uid, pause);
-        parts.peers.nudge_others(lock);
-    }
-    let Ok((wait, written)) = caught(unreadable::tend_one(parts, &raw)).await else {
-        tracing::error!(
-            lock = raw.full_name(),
-            "what is to become of this lock could not be found out: that panicked, too"
-        );
-        return Action::requeue(AFTER_PANICS);
-    };
-    if let Some(panics) = parts.panics.lock().get_mut(&uid) {
-        panics.wrote(written);
-    }
-    Action::requeue(wait.max(AFTER_CONFLICT).min(left))
 }
 
 /// Every event that may change the decision about some lock.

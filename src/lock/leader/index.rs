@@ -101,9 +101,7 @@ impl Facts {
 fn quorums(lock: &DistributedLock) -> Vec<Designation> {
     let status = lock.status.as_ref();
     let held = status.and_then(|status| status.holder.as_ref()?.quorum.as_ref());
-    let let_go = status.and_then(|status| status.let_go.as_ref()).map(|let_go| &let_go.quorum);
-    let recorded = held.into_iter().chain(let_go);
-    let recorded = recorded.map(|quorum| Some((quorum.namespace.clone(), quorum.name.clone())));
+    let recorded = held.map(|quorum| Some((quorum.namespace.clone(), quorum.name.clone())));
     [designation(lock)].into_iter().chain(recorded).collect()
 }
 

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::peers::Peers;
 use super::store::Store;
 use crate::api::{DistributedLock, LEADER_LABEL_PREFIX, leader_label};
+use crate::lock::model::status::is_unconfirmed;
 use crate::runtime::cache::{Cache, Guarded};
 use crate::runtime::context::Context;
 use crate::runtime::requests::{RequestError, request, request_unless_gone};
@@ -116,7 +117,7 @@ pub(super) fn name_of(lock: &DistributedLock) -> Name {
 
 /// The pod that should carry the leader label, if the lock wants one.
 pub(super) fn leader_label_wanted(lock: &DistributedLock) -> Option<&str> {
-    lock.spec.election.as_ref().filter(|election| election.leader_label)?;
+    lock.spec.election.as_ref().filter(|election| election.leader_label && !is_unconfirmed(lock))?;
     lock.status.as_ref()?.holder.as_ref()?.pod_name.as_deref()
 }
 

@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 use crate::api::conditions::HeldReason;
 use crate::lock::model::decide::{Pause, Sealing};
 use crate::lock::model::said::Said;
-use crate::lock::model::unreadable::Raw;
 use crate::redlock::Nonce;
 use crate::time::Boottime;
 
@@ -18,9 +17,6 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// While the members cannot be asked, or no candidate answers.
 pub(super) const NOT_YET_PAUSE: Duration = Duration::from_millis(500);
-
-/// What was not looked at for so long is gone, or handled like others.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(900);
 
 /// Why a lock is not acquired now, and for how long it is left alone. The next decision says so in the status.
 #[derive(Debug)]
@@ -99,48 +95,6 @@ impl Memory {
 /// here: they concern every lock on the key.
 fn is_unable(pause: &Pause, now: Boottime) -> bool {
     matches!(pause.reason, HeldReason::NoCandidate | HeldReason::Pending) && now < pause.until + LINGER
-}
-
-/// What this leader remembers of locks that cannot be handled, by UID.
-#[derive(Debug, Default)]
-pub(super) struct Looks(Mutex<HashMap<String, Look>>);
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Look {
-    pub(super) seen: Option<Boottime>,
-    pub(super) deleting: Option<Boottime>,
-    /// The version whose status the API server refused to write.
-    pub(super) refused: Option<String>,
-    /// Not looked at before.
-    pub(super) next: Option<Boottime>,
-    /// This version was looked at.
-    pub(super) version: Option<String>,
-}
-
-impl Looks {
-    pub(super) fn forget_old(&self, now: Boottime) {
-        self.0.lock().retain(|_, look| look.seen.is_some_and(|seen| now.since(seen) < FORGOTTEN_AFTER));
-    }
-
-    pub(super) fn is_due(&self, raw: &Raw, now: Boottime) -> bool {
-        let looks = self.0.lock();
-        let look = looks.get(raw.uid()).filter(|look| look.version == raw.metadata.resource_version);
-        look.and_then(|look| look.next).is_none_or(|next| next <= now)
-    }
-
-    pub(super) fn see(&self, raw: &Raw, now: Boottime) -> Look {
-        self.change(raw, |look| {
-            look.seen = Some(now);
-            if raw.metadata.deletion_timestamp.is_some() {
-                look.deleting = Some(look.deleting.unwrap_or(now));
-            }
-            look.clone()
-        })
-    }
-
-    pub(super) fn change<T>(&self, raw: &Raw, change: impl FnOnce(&mut Look) -> T) -> T {
-        change(self.0.lock().entry(raw.uid().to_owned()).or_default())
-    }
 }
 
 #[cfg(test)]

@@ -44,10 +44,7 @@ pub(super) fn decide(lock: &DistributedLock, api_now: UnixMillis) -> Elsewhere {
 /// It is the quorum that the lock's hold is recorded on, else the one that its specification leads to.
 pub fn others_quorum(context: &Context, lock: &DistributedLock) -> Option<Arc<RedisQuorum>> {
     let status = lock.status.as_ref();
-    let recorded = status.and_then(|status| {
-        let held = status.holder.as_ref().and_then(|holder| holder.quorum.as_ref());
-        held.or(status.let_go.as_ref().map(|let_go| &let_go.quorum))
-    });
+    let recorded = status.and_then(|status| status.holder.as_ref()?.quorum.as_ref());
     let quorum = match recorded {
         Some(recorded) => {
             let quorum = context.quorums.get(&recorded.reference())?;
@@ -62,7 +59,7 @@ pub fn others_quorum(context: &Context, lock: &DistributedLock) -> Option<Arc<Re
 pub(super) fn named_quorum(context: &Context, lock: &DistributedLock) -> Option<Arc<RedisQuorum>> {
     match designation(lock) {
         Some((namespace, name)) => context.quorums.named(&namespace, &name),
-        None => context.quorums.get(context.replica.settings.default_quorum.as_ref()?),
+        None => context.quorums.get(&context.default_quorum()?),
     }
 }
 
@@ -92,10 +89,7 @@ fn silence_left(lock: &DistributedLock, api_now: UnixMillis) -> Option<Duration>
 /// such finalizer, or the other installation has to end its hold.
 fn farewell_left(lock: &DistributedLock, api_now: UnixMillis) -> Option<Duration> {
     let deleted = lock.metadata.deletion_timestamp.as_ref()?;
-    let is_free = lock
-        .status
-        .as_ref()
-        .is_none_or(|status| status.holder.is_none() && status.ending.is_none() && status.let_go.is_none());
+    let is_free = lock.status.as_ref().is_none_or(|status| status.holder.is_none() && status.ending.is_none());
     let has_finalizer = lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
     (is_free && has_finalizer).then(|| silence_since(Some(deleted), api_now))
 }

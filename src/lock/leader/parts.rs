@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use parking_lot::Mutex;
+use tokio::sync::RwLock;
 
 use super::candidates::Candidates;
 use super::jobs::Jobs;
 use super::labels::Labels;
 use super::members::Members;
-use super::memory::{Looks, Memory};
+use super::memory::Memory;
 use super::peers::Peers;
 use super::reachability::Reachability;
 use super::store::Store;
 use super::turns::Turns;
 use crate::api::DistributedLock;
 use crate::lock::model::publications::Publications;
-use crate::lock::model::unreadable::Panics;
 use crate::lock::replica::holds::Holds;
 use crate::lock::replica::shares::Slots;
 use crate::quorum::session::Sessions;
@@ -49,16 +49,16 @@ pub(super) struct Parts {
     pub(super) labels: Labels,
     /// Failed attempts, and what the members said about ends.
     pub(super) memory: Memory,
+    /// Read by each reconciliation of a lock that names no quorum. Whoever has it alone can move the default.
+    pub(super) granting_by_default: RwLock<()>,
     /// Whose turn it is on a key.
     pub(super) turns: Turns,
     /// How many locks are looked at side by side.
     pub(super) slots: Slots,
     /// Which renewals are published now.
     pub(super) publications: Mutex<Publications>,
-    /// What is remembered of locks that cannot be read.
-    pub(super) looks: Looks,
     /// The panics in a row while a lock was handled, by UID.
-    pub(super) panics: Mutex<HashMap<String, Panics>>,
+    pub(super) panics: Mutex<HashMap<String, u32>>,
 }
 
 impl Parts {
@@ -73,10 +73,10 @@ impl Parts {
             jobs: Jobs::new(&context),
             labels: Labels::new(&context),
             memory: Memory::default(),
+            granting_by_default: RwLock::default(),
             turns: Turns::default(),
             slots: Slots::new(SLOTS),
             publications: Mutex::default(),
-            looks: Looks::default(),
             panics: Mutex::default(),
             context,
             store,
@@ -90,6 +90,7 @@ impl Parts {
         self.memory.forget(&uid);
         self.store.forget(&uid);
         self.candidates.forget(&uid);
+        self.panics.lock().remove(&uid);
         let told = self.publications.lock().forget(&uid);
         told.into_iter().for_each(|lock| self.peers.nudge(lock));
     }

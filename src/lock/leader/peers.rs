@@ -14,9 +14,7 @@ use crate::api::{DistributedLock, HeldQuorum, KeyLayout, RedisQuorum};
 use crate::lock::model::queue::{self, Place};
 use crate::lock::model::record::HoldRecord;
 use crate::lock::model::refusal::Refusal;
-use crate::lock::model::said::Said;
-use crate::lock::model::status::full_name;
-use crate::lock::model::unreadable::{Raw, locate};
+use crate::lock::model::unreadable::Raw;
 use crate::lock::replica::access::{self, Access};
 use crate::lock::replica::location;
 use crate::redlock::LockKey;
@@ -78,64 +76,20 @@ impl Peers {
         self.context.quorums.get(&access.quorum.reference()).map(|quorum| quorum.spec.max_ttl.get())
     }
 
-    /// Why this lock waits for a hold on an earlier default quorum, if it does.
-    ///
-    /// Locks that name no quorum contend whatever the default is. So a hold that one of them still has on the earlier
-    /// default keeps the others off the new one.
-    pub(super) fn held_elsewhere(&self, lock: &DistributedLock, access: &Access) -> Option<String> {
-        if lock.spec.quorum_ref.is_some() { None } else { self.former_default_held(lock, access) }
-    }
-
-    /// The lock that holds this key on an earlier default quorum, for people.
-    ///
-    /// It names no quorum itself.
-    fn former_default_held(&self, lock: &DistributedLock, access: &Access) -> Option<String> {
-        if let Some(waits_for) = self.held_elsewhere_unreadable(lock, access) {
-            return Some(waits_for);
-        }
-        let others = self.newest(&self.index.holders(lock));
-        others.into_iter().filter(|other| other.spec.quorum_ref.is_none()).find_map(|other| {
-            let held = HoldRecord::of(&other).map(|record| record.quorum);
-            let let_go = other.status.as_ref().and_then(|status| Some(status.let_go.as_ref()?.quorum.clone()));
-            let quorum = self.contends(access, [held, let_go], other.namespace() == lock.namespace())?;
-            Some(Said::HeldElsewhere { other: full_name(&other), quorum }.to_string())
-        })
-    }
-
-    /// The same of what cannot be read: it may still be held, and where it says so.
-    fn held_elsewhere_unreadable(&self, lock: &DistributedLock, access: &Access) -> Option<String> {
-        let quorums = self.context.quorums.all();
+    /// A lock with a holder on this key that cannot be read. Nobody knows its number of slots, so it keeps all others off.
+    pub(super) fn held_unreadable(&self, access: &Access) -> Option<String> {
         let others = self.context.locks.unreadable();
-        let mut others = others.iter().map(|raw| Raw::unreadable(raw)).filter(|raw| {
-            let key = raw.text("/spec/key").or(raw.metadata.name.as_deref());
-            raw.field("/spec/quorumRef").is_none() && key == Some(&lock.key())
-        });
-        others.find_map(|other| {
-            let let_go =
-                other.field("/status/letGo/quorum").and_then(|quorum| serde_json::from_value(quorum.clone()).ok());
-            let held = locate(&other, &quorums).map(|place| place.quorum);
-            let quorum = self.contends(access, [held, let_go], other.metadata.namespace == lock.namespace())?;
-            Some(Said::HeldElsewhere { other: other.full_name(), quorum }.to_string())
-        })
-    }
-
-    /// The first of these quorums that is another one, exists, and has the same key for both locks.
-    fn contends(&self, access: &Access, held: [Option<HeldQuorum>; 2], same_namespace: bool) -> Option<HeldQuorum> {
-        held.into_iter().flatten().find(|quorum| {
-            let verbatim = || self.is_verbatim(quorum) || self.is_verbatim(&access.quorum);
-            *quorum != access.quorum && location::exists(&self.context, quorum) && (same_namespace || verbatim())
-        })
-    }
-
-    fn is_verbatim(&self, quorum: &HeldQuorum) -> bool {
-        let quorum = self.context.quorums.get(&quorum.reference());
-        quorum.is_some_and(|quorum| quorum.spec.keys == KeyLayout::Verbatim)
+        others
+            .iter()
+            .map(|raw| Raw::unreadable(raw))
+            .find(|other| may_hold(other, access))
+            .map(|other| other.full_name())
     }
 
     /// The locks that a change of a quorum matters to.
     pub(super) fn of_quorum(&self, quorum: &RedisQuorum) -> Vec<ObjectRef<DistributedLock>> {
         let mut locks = self.index.of_quorum(&Some((quorum.namespace().unwrap_or_default(), quorum.name_any())));
-        if self.context.replica.settings.default_quorum == Some(ObjectRef::from_obj(quorum)) {
+        if self.context.default_quorum() == Some(ObjectRef::from_obj(quorum)) {
             locks.extend(self.index.of_quorum(&None));
         }
         locks
@@ -226,12 +180,7 @@ impl Peers {
         if let Some(conflict) = queue::shape_conflict(lock, &holders, oldest.as_deref()) {
             return Err(conflict);
         }
-        // Locks that wait for a hold on an earlier default quorum must not keep off one that names this quorum. (Asked once, and
-        // not for each of them: the index is locked while they are looked at.)
-        let others_wait = lock.spec.quorum_ref.is_some() && self.former_default_held(lock, access).is_some();
-        let can_be_next =
-            |other: &DistributedLock| eligible(other) && !(others_wait && other.spec.quorum_ref.is_none());
-        Ok(queue::place(lock, &holders, self.first_before(lock, access, &can_be_next).len()))
+        Ok(queue::place(lock, &holders, self.first_before(lock, access, eligible).len()))
     }
 }
 
@@ -240,6 +189,15 @@ impl Peers {
 /// it has run out or was let go.
 fn has(record: &HoldRecord, quorum: &HeldQuorum, key: &LockKey) -> bool {
     record.quorum.reference() == quorum.reference() && is_slot_of(&record.key, key)
+}
+
+/// Whether a lock that cannot be read may have this key. One whose status does not say where it is held may have any.
+fn may_hold(raw: &Raw, access: &Access) -> bool {
+    let Some(holder) = raw.field("/status/holder") else { return false };
+    let quorum = holder.get("quorum").and_then(|quorum| serde_json::from_value::<HeldQuorum>(quorum.clone()).ok());
+    let key = holder.get("key").and_then(|key| key.as_str()).map(|key| LockKey::new(key.to_owned()));
+    quorum.is_none_or(|quorum| quorum.reference() == access.quorum.reference())
+        && key.is_none_or(|key| is_slot_of(&key, &access.key))
 }
 
 /// Whether this is the key itself or one of its slots.
@@ -251,6 +209,27 @@ fn is_slot_of(held: &LockKey, key: &LockKey) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_holder_that_cannot_be_read_keeps_others_off_its_key_whatever_its_slots() {
+        let quorum = HeldQuorum { namespace: "shop".to_owned(), name: "q".to_owned(), uid: "u".to_owned() };
+        let access = Access {
+            quorum: quorum.clone(),
+            key: LockKey::new("shop/k".to_owned()),
+            ttl: Duration::from_secs(10),
+            renew_interval: Duration::from_secs(3),
+            spans_namespaces: false,
+        };
+        let raw = |holder: serde_json::Value| {
+            let object = serde_json::json!({"spec": {"slots": "many"}, "status": {"holder": holder}});
+            let trouble = crate::lock::model::unreadable::Trouble::Unreadable("slots".to_owned());
+            Raw { metadata: Default::default(), object, trouble }
+        };
+        let held = |key: &str| raw(serde_json::json!({"quorum": quorum, "key": key}));
+        assert!(may_hold(&held("shop/k"), &access) && may_hold(&held("shop/k#1"), &access));
+        assert!(!may_hold(&held("shop/other"), &access) && !may_hold(&raw(serde_json::Value::Null), &access));
+        assert!(may_hold(&raw(serde_json::json!({"identity": "a"})), &access), "it may be held anywhere");
+    }
 
     #[test]
     fn what_is_held_on_a_quorum_keeps_others_off_the_one_that_is_made_again_under_its_name() {

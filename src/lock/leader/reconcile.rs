@@ -38,6 +38,10 @@ const OTHER_TURN: Duration = Duration::from_millis(10);
 /// Brings one lock to where nothing is left to do.
 pub(super) async fn reconcile(parts: &Parts, lock: &ObjectRef<DistributedLock>) -> Result<Action, Error> {
     let Some(newest) = parts.store.get(lock) else { return Ok(Action::await_change()) };
+    let _granting = match newest.spec.quorum_ref {
+        None => Some(parts.granting_by_default.read().await),
+        Some(_) => None,
+    };
     let name = turn_of(&parts.members, &newest, &access(parts, &newest));
     let turn = parts.turns.get(&name);
     let _turn = turn.lock().await;
@@ -116,7 +120,7 @@ fn observe<'a>(parts: &Parts, lock: &'a DistributedLock, access: &Result<Access,
     let Parts { context, reachability, members, memory, peers, candidates, .. } = parts;
     let now = members.now();
     let held = view::held(context, members, memory, reachability.began(), lock);
-    let (contender, place, elsewhere) = match &held {
+    let (contender, place, held_unreadable) = match &held {
         Some(_) => (Err("already held".to_owned().into()), Ok(Place::First), None),
         None => view::prospect(peers, candidates, memory, now, lock, access),
     };
@@ -124,10 +128,9 @@ fn observe<'a>(parts: &Parts, lock: &'a DistributedLock, access: &Result<Access,
     View {
         lock,
         held,
-        let_go: view::let_go(members, memory, lock),
         refusal: access.as_ref().err().or(place.as_ref().err()).cloned(),
         contender,
-        elsewhere,
+        held_unreadable,
         place: place.unwrap_or(Place::First),
         pause: memory.last_pause(&lock.uid().unwrap_or_default()),
         may_hand_over: quorum.is_none_or(|quorum| reachability.may_hand_over(&quorum, now)),
@@ -163,9 +166,7 @@ async fn act(parts: &Parts, lock: &Arc<DistributedLock>, access: Result<Access, 
         Step::StopJob(reason, why) => release::stop_job(store, lock, reason, &why).await,
         Step::RunOut(reason, why) => release::run_out(store, members, lock, (reason, &why)).await,
         Step::Seal => Ok(seal::held(members, memory, lock).await),
-        Step::LetGo(reason, why) => release::let_go_of(store, members, lock, (reason, &why)).await,
-        Step::SealLetGo => Ok(seal::let_go(members, memory, lock).await),
-        Step::ForgetLetGo => release::forget_let_go(store, lock).await,
+        Step::LeaveUnconfirmed(reason, why) => release::leave_unconfirmed(store, lock, (reason, &why)).await,
         Step::Keep(rest) => {
             let lock = status::publish_renewal(store, members, &parts.publications, lock, &rest).await?;
             labels.ensure(&lock).await?;

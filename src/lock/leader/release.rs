@@ -4,6 +4,7 @@
 //! server confirmed that no status names its holder. Every other end is sealed and runs out: the members say when.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt};
@@ -14,10 +15,11 @@ use super::members::Members;
 use super::progress::{Error, Progress, Stepped};
 use super::store::Store;
 use crate::api::conditions::HeldReason;
-use crate::api::{DistributedLock, LetGo, MilliTime, RELEASE_ANNOTATION};
+use crate::api::{DistributedLock, MilliTime, RELEASE_ANNOTATION};
 use crate::lock::model::decide::Freed;
+use crate::lock::model::delay::{end_of_delay, lock_delay};
 use crate::lock::model::events::LockEvent;
-use crate::lock::model::orphans::{self, EVERY_ATTEMPT, holder_nonce};
+use crate::lock::model::orphans;
 use crate::lock::model::queue;
 use crate::lock::model::status::{Draft, full_name};
 use crate::lock::model::verdict::{self, Verdict};
@@ -38,7 +40,7 @@ pub(super) async fn free(
         return run_out(store, members, lock, (reason, &doubt)).await;
     }
     let reach = members.reach_held(lock);
-    let freed = unpublish(store, members, lock, reason, &why, None).await?;
+    let freed = unpublish(store, members, lock, reason, &why).await?;
     if let Some(reach) = reach.filter(|_| !leave_seal) {
         reach.delete().await;
     }
@@ -53,7 +55,7 @@ pub(super) async fn free(
 /// Its key is gone there, and what a minority still has keeps no promise.
 pub(super) async fn lose(store: &Store, members: &Members, lock: &DistributedLock, why: &str) -> Stepped {
     let reach = members.reach_held(lock);
-    let freed = unpublish(store, members, lock, HeldReason::Expired, why, None).await?;
+    let freed = unpublish(store, members, lock, HeldReason::Expired, why).await?;
     if let Some(reach) = reach {
         reach.delete().await;
     }
@@ -84,7 +86,7 @@ pub(super) async fn run_out(
     let quorum_now = session.as_ref().and_then(|session| session.quorum_time(members.now()));
     let draft = Draft::of(lock, store.api_now());
     let draft = match &record {
-        Some(record) => draft.recorded(record, session.and_then(|session| session.rejoin_delay())),
+        Some(record) => draft.recorded(record, session.as_ref().and_then(|session| session.rejoin_delay())),
         None => draft,
     };
     // What is published may be older than the last renewal: with Transitions it is that of the grant, and long past.
@@ -95,7 +97,8 @@ pub(super) async fn run_out(
     let status = draft.finish();
     // The key may live as long as was assumed, though that is published to nobody.
     let assumed = hold.and_then(|hold| MilliTime::from_millis(hold.valid_until_there.0));
-    let until = status.valid_until.max(assumed).and_then(|until| end_of_delay(lock, reason, until));
+    let delay = session.map_or(Duration::ZERO, |session| lock_delay(lock, session.max_ttl_in_force()));
+    let until = status.valid_until.max(assumed).and_then(|until| end_of_delay(until, delay));
     let status = Draft::from_status(lock, status, store.api_now()).ending(reason, why, until).finish();
     let ending = store.replace_status(lock, status).await?;
     // Not before the write: if it fails, the next attempt has to know the last validity, too.
@@ -110,40 +113,28 @@ pub(super) async fn run_out(
     Ok(Progress::Next(ending))
 }
 
-/// After a loss `lockDelay` has to pass, too, before the lock is granted again. In other ends the seal carries the delay.
-fn end_of_delay(lock: &DistributedLock, reason: HeldReason, until: MilliTime) -> Option<MilliTime> {
-    let delay = lock.spec.lock_delay.filter(|_| reason == HeldReason::Expired).unwrap_or_default().get();
-    let delay = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
-    MilliTime::from_millis(until.as_millis().saturating_add(delay))
-}
-
 fn tell_lost(store: &Store, lock: &Arc<DistributedLock>, why: &str) {
     tracing::warn!(lock = %full_name(lock), why, "lock lost");
     store.event(lock, LockEvent::Lost { why: why.to_owned() });
 }
 
-/// No majority of the members has confirmed the end for so long that none can remember the hold.
-pub(super) async fn let_go_of(
+/// Says that the holder has lost the lock, though no majority of the members has confirmed the end of its hold.
+///
+/// So much time has passed that none of them can remember it. The status names the hold from then on, so that its value is no orphan.
+pub(super) async fn leave_unconfirmed(
     store: &Store,
-    members: &Members,
     lock: &DistributedLock,
     (reason, why): (HeldReason, &str),
 ) -> Stepped {
-    let nonce = holder_nonce(lock).map_or_else(|| EVERY_ATTEMPT.to_owned(), |nonce| nonce.to_string());
-    let let_go =
-        members.record(lock).map(|record| LetGo { nonce, quorum: record.quorum, key: record.key.as_str().to_owned() });
-    let event = LockEvent::LetGo { why: why.to_owned() };
-    let why = event.to_string();
-    let freed = unpublish(store, members, lock, reason, &why, let_go).await?;
-    tracing::warn!(lock = %full_name(lock), %reason, why, "lock let go, its keys are left to run out");
-    store.event(&freed, event);
-    Ok(Progress::News(freed))
-}
-
-/// A majority has told the end of a hold that was let go.
-pub(super) async fn forget_let_go(store: &Store, lock: &DistributedLock) -> Stepped {
-    let written = store.replace_status(lock, Draft::of(lock, store.api_now()).let_go(None).finish()).await?;
-    Ok(Progress::News(written))
+    if lock.spec.election.is_some() {
+        labels::clear(store.client(), &labels::name_of(lock), None).await?;
+    }
+    jobs::stop(store.client(), lock, Stop::Any).await?;
+    let unconfirmed = Draft::of(lock, store.api_now()).unconfirmed().finish();
+    let left = store.replace_status(lock, unconfirmed).await?;
+    tracing::warn!(lock = %full_name(lock), %reason, why, "no majority has confirmed the end of this hold");
+    store.event(&left, LockEvent::Unconfirmed { why: why.to_owned() });
+    Ok(Progress::News(left))
 }
 
 /// Deleting a claim is its holder's word only if nothing else deleted it. The caches may not show that yet, and a
@@ -176,7 +167,6 @@ async fn unpublish(
     lock: &DistributedLock,
     reason: HeldReason,
     why: &str,
-    let_go: Option<LetGo>,
 ) -> Result<Arc<DistributedLock>, RequestError> {
     if lock.spec.election.is_some() {
         labels::clear(store.client(), &labels::name_of(lock), None).await?;
@@ -186,7 +176,7 @@ async fn unpublish(
     let api_now = store.api_now();
     // One clock for both ends of a hold: with two of them its history would overlap that of the next holder.
     let quorum_now = members.quorum_time(lock).unwrap_or(api_now);
-    let ended = Draft::of(lock, api_now).ended(reason, why, quorum_now).let_go(let_go);
+    let ended = Draft::of(lock, api_now).ended(reason, why, quorum_now);
     // A claim ends once. Only a suspended one queues again when it is resumed, and one whose Job has to be run again.
     let runs_again = job == Some(Stopped::Suspended) && verdict::is_to_run_again(lock, reason);
     let finishes = lock.spec.claim.is_some() && reason != HeldReason::Suspended && !runs_again;

@@ -7,7 +7,7 @@ use super::members::Members;
 use super::memory::Memory;
 use super::peers::Peers;
 use crate::api::DistributedLock;
-use crate::lock::model::decide::{Contender, Held, LetGoView, NoContender};
+use crate::lock::model::decide::{Contender, Held, NoContender};
 use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::queue::Place;
 use crate::lock::model::refusal::Refusal;
@@ -43,17 +43,10 @@ pub(super) fn held(
     })
 }
 
-/// What is known of the key of a hold that was let go.
-pub(super) fn let_go(members: &Members, memory: &Memory, lock: &DistributedLock) -> Option<LetGoView> {
-    let let_go = lock.status.as_ref()?.let_go.as_ref()?;
-    let sealing = memory.sealing_of(&lock.uid().unwrap_or_default(), let_go.nonce.parse().ok());
-    Some(LetGoView { quorum_exists: members.exists(&let_go.quorum), sealing })
-}
-
 /// What decides whether a lock without a holder can get its key.
 ///
-/// It tells who could hold a lock that may use this quorum and key, whose turn it is, and why the key counts as held on
-/// another quorum. That matters only while the lock has no holder.
+/// It tells who could hold a lock that may use this quorum and key, whose turn it is, and which lock that cannot be read holds the key.
+/// That matters only while the lock has no holder.
 pub(super) fn prospect(
     peers: &Peers,
     candidates: &Candidates,
@@ -64,8 +57,8 @@ pub(super) fn prospect(
 ) -> (Result<Contender, NoContender>, Result<Place, Refusal>, Option<String>) {
     let eligible = |other: &DistributedLock| is_eligible(candidates, memory, now, other);
     let place = access.as_ref().map_err(Clone::clone).and_then(|access| peers.place(lock, access, &eligible));
-    let elsewhere = access.as_ref().ok().and_then(|access| peers.held_elsewhere(lock, access));
-    (candidates.contender(lock), place, elsewhere)
+    let unreadable = access.as_ref().ok().and_then(|access| peers.held_unreadable(access));
+    (candidates.contender(lock), place, unreadable)
 }
 
 /// Whether a lock could hold its key now. One that could not blocks no other.

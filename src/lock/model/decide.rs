@@ -96,15 +96,6 @@ pub struct Held {
     pub sealing: Sealing,
 }
 
-/// A hold that was let go without the members' word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LetGoView {
-    /// Its quorum still exists, so that its key may still be there.
-    pub quorum_exists: bool,
-    /// What the members have said since.
-    pub sealing: Sealing,
-}
-
 /// Why nobody would hold a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoContender {
@@ -133,15 +124,12 @@ pub struct View<'a> {
     pub lock: &'a DistributedLock,
     /// Present if its status names a holder.
     pub held: Option<Held>,
-    /// Present if its status remembers a hold that was let go.
-    pub let_go: Option<LetGoView>,
     /// Whether its spec can be served.
     pub refusal: Option<Refusal>,
     /// Who would hold it, or why there is no candidate.
     pub contender: Result<Contender, NoContender>,
-    /// Why the key counts as held on another quorum, if it does.
-    /// That happens when the default quorum was moved while locks were held.
-    pub elsewhere: Option<String>,
+    /// A lock that cannot be read has a holder on this key: for people.
+    pub held_unreadable: Option<String>,
     /// Its place in the queue.
     pub place: Place,
     /// Set after an attempt without success.
@@ -182,13 +170,9 @@ pub enum Step {
     RunOut(HeldReason, String),
     /// Seal it (again), until a majority has confirmed it.
     Seal,
-    /// Clear the status of a hold whose end no majority has confirmed, and leave the keys.
+    /// Take the label off, and say that the holder has lost the lock though no majority has confirmed the end of its hold.
     /// So much time has passed that no member can remember the hold.
-    LetGo(HeldReason, String),
-    /// Ask the members about a hold that was let go (again), until a majority has confirmed its end.
-    SealLetGo,
-    /// They have: forget it.
-    ForgetLetGo,
+    LeaveUnconfirmed(HeldReason, String),
     /// Keep it: see to the leader label.
     Keep(Rest),
     /// Nothing to do but to have the status say so.

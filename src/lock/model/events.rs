@@ -27,12 +27,12 @@ pub enum LockEvent {
     ///
     /// To do: make sure that the former holder has stopped.
     Broken { why: String },
-    /// {why}. No majority of the members answered until the hold must have run out, so the lock counts as free
+    /// {why}. The holder has lost the lock, and no majority of the members has confirmed the end of its hold
     ///
     /// When: A hold ended, and no majority of the members answered for so long that none can remember it.
     ///
     /// To do: look at the RedisQuorum. The operator grants the lock again when a majority answers.
-    LetGo { why: String },
+    Unconfirmed { why: String },
     /// {why}. The operator no longer renews the hold, which runs out within one ttl
     ///
     /// When: The operator stopped renewing the hold of an election: the leader stepped down, is gone or is unhealthy. Claims have no such Event.
@@ -79,8 +79,8 @@ impl LockEvent {
     pub fn reason(&self) -> &str {
         match self {
             Self::Acquired { .. } => "LockAcquired",
-            Self::Released { .. } | Self::Broken { .. } | Self::LetGo { .. } => "LockReleased",
-            Self::Ending { .. } | Self::Breaking { .. } => "LockEnding",
+            Self::Released { .. } | Self::Broken { .. } => "LockReleased",
+            Self::Ending { .. } | Self::Breaking { .. } | Self::Unconfirmed { .. } => "LockEnding",
             Self::Lost { .. } => "LockLost",
             Self::ReleaseRefused { .. } => "ReleaseRefused",
             Self::JobNotStarted { .. } => "JobNotStarted",
@@ -92,8 +92,9 @@ impl LockEvent {
     pub const fn kind(&self) -> EventType {
         match self {
             Self::Acquired { .. } | Self::Released { .. } | Self::Ending { .. } => EventType::Normal,
-            Self::Broken { .. } | Self::LetGo { .. } | Self::Breaking { .. } | Self::Lost { .. } => EventType::Warning,
+            Self::Broken { .. } | Self::Breaking { .. } | Self::Lost { .. } => EventType::Warning,
             Self::ReleaseRefused { .. } | Self::JobNotStarted { .. } | Self::Refused { .. } => EventType::Warning,
+            Self::Unconfirmed { .. } => EventType::Warning,
         }
     }
 }

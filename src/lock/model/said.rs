@@ -13,8 +13,8 @@ pub enum Said {
     /// {why}. The operator has suspended the Job, and renews the hold until the pods of the Job have ended, for their grace
     /// period and one ttl at most
     Stopping { why: String },
-    /// {why}. The operator no longer renews the hold. The holder has the lock until {until}, or until its container
-    /// terminates if that is earlier
+    /// {why}. The operator no longer renews the hold. The next holder can get the lock at {until}, or when the container
+    /// of this holder terminates if that is earlier
     Ending { why: String, until: MilliTime },
     /// {why}. The operator no longer renews the hold, which runs out within one ttl
     RunsOut { why: String },
@@ -28,12 +28,12 @@ pub enum Said {
     Suspended,
     /// The claim has waited for spec.waitTimeout and did not get the lock. It never queues again: create another claim
     WaitTimeout,
-    /// No majority of RedisQuorum {quorum} confirmed the end of the last hold, so its key may still be there. The
+    /// The holder has lost the lock, and no majority of RedisQuorum {quorum} has confirmed the end of its hold. The
     /// operator grants the lock when a majority answers again, or when that quorum is deleted
-    LetGo { quorum: HeldQuorum },
-    /// DistributedLock {other} holds the key on RedisQuorum {quorum}, which was the default before. The operator grants
-    /// this lock when that hold has ended
-    HeldElsewhere { other: String, quorum: HeldQuorum },
+    Unconfirmed { quorum: HeldQuorum },
+    /// DistributedLock {other} holds the key, and this version of the operator cannot read it. The operator grants this
+    /// lock when that hold has ended
+    HeldUnreadable { other: String },
     /// A lock client outside this operator, or another quorum, holds key {key}{left}: {seen}. The operator tries again
     /// by itself until the key is free
     Foreign { key: String, left: String, seen: String },
@@ -62,11 +62,12 @@ pub enum Said {
     /// The members of RedisQuorum {quorum} answered so slowly that nothing of ttl {ttl} was left. The operator tries
     /// again at least once a second. See the metric redlock_member_latency_seconds, or set a longer ttl
     TooSlow { quorum: HeldQuorum, ttl: GoDuration },
-    /// No majority of the members answers whether the last hold has ended. The operator asks again every second
-    NoWord,
     /// ttl and lockDelay are {longest} together, and maxTTL {in_force} of RedisQuorum {quorum} is in force. The
     /// operator tries again twice a second until a larger maxTTL is in force
     BeyondTheFence { longest: GoDuration, in_force: GoDuration, quorum: HeldQuorum },
+    /// The operator panicked while it handled this lock, which is a fault of the operator. It tries again by itself, after at
+    /// most 10 minutes. Report it with the operator's log
+    Fault,
     /// The operator withdrew a grant at {at}, because its leader had changed meanwhile. It tries again at once
     Withdrawn { at: String },
     /// The API server did not accept the operator's write, so the lock was not acquired: {failure}. The operator tries
@@ -85,13 +86,15 @@ impl Said {
             Self::Lost { .. } => HeldReason::Expired,
             Self::Suspended => HeldReason::Suspended,
             Self::WaitTimeout => HeldReason::WaitTimeout,
-            Self::LetGo { .. } | Self::HeldElsewhere { .. } | Self::Foreign { .. } => HeldReason::HeldByOther,
+            Self::HeldUnreadable { .. } | Self::Foreign { .. } => HeldReason::HeldByOther,
             Self::DelayedBehind { .. } | Self::SealRunsOut { .. } => HeldReason::LockDelay,
             Self::Behind { .. } | Self::Waiting { .. } | Self::FarBack => HeldReason::Queued,
             Self::NoCandidate { .. } | Self::Unwell { .. } => HeldReason::NoCandidate,
             Self::NoConnection { .. } | Self::NoClock { .. } | Self::NoMajority { .. } => HeldReason::NoQuorum,
-            Self::TooSlow { .. } | Self::NoWord => HeldReason::NoQuorum,
-            Self::BeyondTheFence { .. } | Self::Withdrawn { .. } | Self::NotWritten { .. } => HeldReason::Pending,
+            Self::TooSlow { .. } | Self::Unconfirmed { .. } => HeldReason::NoQuorum,
+            Self::BeyondTheFence { .. } | Self::Fault | Self::Withdrawn { .. } | Self::NotWritten { .. } => {
+                HeldReason::Pending
+            }
         }
     }
 }

@@ -11,8 +11,10 @@ use super::readiness::set_ready;
 use super::record::HoldRecord;
 use super::refusal::Refusal;
 use super::said::{Noted, Said};
-use crate::api::conditions::{AcceptedReason, CommonReason, HeldReason, LockCondition, Status, set_condition};
-use crate::api::{DistributedLock, DistributedLockStatus, Ending, LetGo, LockHolder, MilliTime, PastHold, Stopping};
+use crate::api::conditions::{
+    AcceptedReason, CommonReason, HeldReason, LockCondition, Status, find_condition, set_condition,
+};
+use crate::api::{DistributedLock, DistributedLockStatus, Ending, LockHolder, MilliTime, PastHold, Stopping};
 use crate::redlock::{FencingToken, Votes};
 use crate::time::UnixMillis;
 
@@ -151,7 +153,6 @@ impl Draft {
         self.status.acquired_at = MilliTime::from_millis(grant.acquired_at.0);
         self.status.stopping = None;
         self.status.ending = None;
-        self.status.let_go = None;
         self.status.queue_position = Some(0);
         self.status.transitions += 1;
         self.set(LockCondition::Held, true, said.reason(), said.to_string());
@@ -236,10 +237,12 @@ impl Draft {
         self
     }
 
-    /// Ended without the members' word: they may still have its key.
+    /// No majority has confirmed the end, and no member can remember the hold.
     #[must_use]
-    pub fn let_go(mut self, let_go: Option<LetGo>) -> Self {
-        self.status.let_go = let_go;
+    pub fn unconfirmed(mut self) -> Self {
+        let quorum = self.status.holder.as_ref().and_then(|holder| holder.quorum.clone()).unwrap_or_default();
+        let said = Said::Unconfirmed { quorum };
+        self.set(LockCondition::Held, false, said.reason(), said.to_string());
         self
     }
 
@@ -282,6 +285,13 @@ impl Draft {
     }
 }
 
+/// Whether the status says that its holder has lost the lock, and that no majority has confirmed that.
+pub fn is_unconfirmed(lock: &DistributedLock) -> bool {
+    let Some(status) = lock.status.as_ref().filter(|status| status.holder.is_some()) else { return false };
+    let held = find_condition(&status.conditions, LockCondition::Held);
+    held.is_some_and(|held| held.status == "False" && held.reason == HeldReason::NoQuorum.as_str())
+}
+
 /// What fits into the status, if there is anything.
 fn shortened(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.chars().take(LONGEST_MESSAGE).collect())
@@ -290,7 +300,7 @@ fn shortened(text: &str) -> Option<String> {
 /// When a finished claim is to be deleted, in time from now.
 pub fn remaining_after_finish(lock: &DistributedLock, now: UnixMillis) -> Option<Duration> {
     let keep = lock.spec.ttl_after_finished?.get();
-    let finished = crate::api::conditions::find_condition(
+    let finished = find_condition(
         lock.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default(),
         LockCondition::Finished,
     )?;

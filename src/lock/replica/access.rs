@@ -53,8 +53,8 @@ pub fn of(context: &Context, lock: &DistributedLock) -> Result<Access, Refusal> 
     }
     let namespace = lock.namespace().unwrap_or_default();
     let namespace = context.namespaces.cluster_named(&namespace);
-    let default = context.replica.settings.default_quorum.as_ref();
-    let quorum = lookup::quorum_of(lock, |quorum| context.quorums.get(quorum), default, namespace.as_deref())
+    let default = context.default_quorum();
+    let quorum = lookup::quorum_of(lock, |quorum| context.quorums.get(quorum), default.as_ref(), namespace.as_deref())
         .map_err(|error| unreadable(context, &error).unwrap_or(Refusal::Lookup(error)))?;
     check(lock, &quorum)?;
     let ttl = lock.spec.ttl.get();

@@ -120,8 +120,9 @@ fn lock_conditions() -> String {
                 for reason in &accepted {
                     let status = if reason.name() == "Accepted" { "True" } else { "False" };
                     let mut messages = of("Accepted", reason.name());
-                    let position = ["Unreadable", "OperatorFault"].iter().position(|name| *name == reason.name());
-                    messages.extend(position.map(|position| trouble[position].paragraphs[0].clone()));
+                    if reason.name() == "Unreadable" {
+                        messages.push(trouble[0].paragraphs[0].clone());
+                    }
                     entry(&mut text, status, reason, &messages);
                 }
             }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{Contender, NoContender, REQUESTS, Sealing, Step, View, rest};
+use super::{Contender, NoContender, REQUESTS, Step, View, rest};
 use crate::api::LOCK_FINALIZER;
 use crate::api::conditions::{HeldReason, LockCondition, find_condition, is_true};
 use crate::lock::model::queue::Place;
 use crate::lock::model::said::Said;
 use crate::lock::model::status::{Draft, LAST_POSITION, remaining_after_finish};
 
-/// Between two looks at a hold that was let go.
+/// Between two looks at a holder that cannot be read.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 pub(super) fn decide(view: &View<'_>) -> Step {
@@ -25,13 +25,9 @@ pub(super) fn decide(view: &View<'_>) -> Step {
     if !asked.is_empty() {
         return Step::ClearRequests(asked);
     }
-    if let Some(step) = decide_let_go(view) {
-        return step;
-    }
     if lock.status.as_ref().is_some_and(|status| is_true(&status.conditions, LockCondition::Finished)) {
         return match remaining_after_finish(lock, view.api_now) {
             Some(Duration::ZERO) => Step::Delete,
-            wake if is_let_go(view) => rest(draft, Some(wake.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN))),
             wake => rest(draft, wake),
         };
     }
@@ -58,11 +54,8 @@ fn unfinished(view: &View<'_>, draft: Draft, has_finalizer: bool) -> Step {
         return rest(draft.refused(refusal), patience);
     }
     let draft = draft.accepted();
-    if let Some(let_go) = lock.status.as_ref().and_then(|status| status.let_go.as_ref()).filter(|_| is_let_go(view)) {
-        return rest(draft.says(&Said::LetGo { quorum: let_go.quorum.clone() }, None), Some(LOOK_AGAIN));
-    }
-    if let Some(message) = &view.elsewhere {
-        return rest(draft.waiting(HeldReason::HeldByOther, message, None), Some(LOOK_AGAIN));
+    if let Some(other) = &view.held_unreadable {
+        return rest(draft.says(&Said::HeldUnreadable { other: other.clone() }, None), Some(LOOK_AGAIN));
     }
     match &view.contender {
         Ok(contender) => in_queue(view, draft, patience, contender, has_finalizer),
@@ -121,26 +114,6 @@ fn patience(view: &View<'_>) -> Option<Duration> {
     let since = held.last_transition_time.0.as_millisecond().max(created);
     let waited = u64::try_from(view.api_now.0.saturating_sub(since)).unwrap_or(0);
     Some(timeout.saturating_sub(Duration::from_millis(waited)))
-}
-
-/// A hold that was let go is asked about until a majority of its quorum has told its end.
-fn decide_let_go(view: &View<'_>) -> Option<Step> {
-    let let_go = view.let_go.filter(|let_go| let_go.quorum_exists)?;
-    match let_go.sealing {
-        Sealing::Unconfirmed if !is_paused(view) => Some(Step::SealLetGo),
-        Sealing::RunsOut(until) if until <= view.now => Some(Step::ForgetLetGo),
-        Sealing::Gone => Some(Step::ForgetLetGo),
-        Sealing::Unconfirmed | Sealing::RunsOut(_) => None,
-    }
-}
-
-/// Whether the key of an earlier hold may still be on the members of a quorum that exists.
-fn is_let_go(view: &View<'_>) -> bool {
-    view.let_go.is_some_and(|let_go| let_go.quorum_exists)
-}
-
-fn is_paused(view: &View<'_>) -> bool {
-    view.pause.as_ref().is_some_and(|pause| pause.until > view.now)
 }
 
 /// What the status of a waiting lock says about its place.

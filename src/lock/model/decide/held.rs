@@ -6,12 +6,13 @@ use kube::ResourceExt;
 
 use super::{Freed, Held, Renewal, Rest, Sealing, Step, View, rest};
 use crate::api::conditions::{HeldReason, LockCondition, is_true};
-use crate::api::{DistributedLock, Ending, RELEASE_ANNOTATION, Validity};
+use crate::api::{DistributedLock, LOCK_FINALIZER, RELEASE_ANNOTATION, Validity};
 use crate::lock::model::end::End;
 use crate::lock::model::hold::{Hold, Loss};
+use crate::lock::model::orphans::holder_nonce;
 use crate::lock::model::publications::Urgency;
-use crate::lock::model::status::Draft;
-use crate::lock::model::verdict::Verdict;
+use crate::lock::model::status::{Draft, is_unconfirmed};
+use crate::lock::model::verdict::{Verdict, is_deleting};
 use crate::time::{Boottime, UnixMillis};
 
 /// With so much validity left, a hold whose members do not answer is offered to another replica.
@@ -24,31 +25,47 @@ pub(super) fn decide(view: &View<'_>, held: &Held) -> Step {
         Verdict::Release(reason, why) => Step::Free(Freed { reason: *reason, why: why.clone(), leave_seal: false }),
         Verdict::LetExpire(reason, why) => match ending {
             None => Step::RunOut(*reason, why.clone()),
-            Some(ending) => decide_ending(view, held, ending, (*reason, why)),
+            Some(_ends) => decide_ending(view, held, (*reason, why)),
         },
         Verdict::Stop(reason, why) => Step::StopJob(*reason, why.clone()),
         Verdict::Keep => decide_good(view, held),
     }
 }
 
-/// A hold that runs out has ended when a majority of the members says so. If none answers, it is let go when they cannot
-/// remember it any more.
-fn decide_ending(view: &View<'_>, held: &Held, ending: &Ending, (reason, why): (HeldReason, &str)) -> Step {
+/// A hold that runs out has ended when a majority of the members says so.
+///
+/// If none answers, its holder has lost the lock when no member can remember the hold. The lock stays ending, since no majority would grant
+/// it to another holder either.
+fn decide_ending(view: &View<'_>, held: &Held, (reason, why): (HeldReason, &str)) -> Step {
     let waited = held.sighting.ending.map_or(Duration::ZERO, |since| view.now.since(since));
     let left = longest_memory(view, held).saturating_sub(waited);
     let until = match held.sealing {
-        Sealing::Unconfirmed if left.is_zero() => return Step::LetGo(reason, why.to_owned()),
+        Sealing::Unconfirmed if left.is_zero() => return unconfirmed(view, held, (reason, why)),
         Sealing::Unconfirmed if held.quorum_exists => return Step::Seal,
         Sealing::Unconfirmed => return rest(Draft::of(view.lock, view.api_now), Some(left)),
         Sealing::RunsOut(until) => until.since(view.now),
         Sealing::Gone => Duration::ZERO,
     };
-    let until = until.max(delay_after_loss(view, held, ending, left));
     if !until.is_zero() {
         return rest(Draft::of(view.lock, view.api_now), Some(until));
     }
     // The keys are left to run out, which costs others a hundredth of a ttl and needs no trust in this replica's clock.
     Step::Free(Freed { reason, why: format!("{why}; its validity has run out"), leave_seal: true })
+}
+
+/// A hold that no member can remember, and whose end no majority has confirmed.
+fn unconfirmed(view: &View<'_>, held: &Held, (reason, why): (HeldReason, &str)) -> Step {
+    let has_finalizer = view.lock.finalizers().iter().any(|finalizer| finalizer == LOCK_FINALIZER);
+    match () {
+        // No member can ever confirm it.
+        () if !held.quorum_exists || holder_nonce(view.lock).is_none() => {
+            Step::Free(Freed { reason, why: why.to_owned(), leave_seal: true })
+        }
+        () if !is_unconfirmed(view.lock) => Step::LeaveUnconfirmed(reason, why.to_owned()),
+        // No object waits longer for members.
+        () if is_deleting(view.lock) && has_finalizer => Step::RemoveFinalizer,
+        () => Step::Seal,
+    }
 }
 
 /// How long the members may remember a hold after its last renewal.
@@ -57,21 +74,6 @@ fn longest_memory(view: &View<'_>, held: &Held) -> Duration {
     let spec = &view.lock.spec;
     let promised = || (spec.ttl.get() + spec.lock_delay.unwrap_or_default().get()) * 2;
     held.record.as_ref().map_or_else(promised, |record| record.rejoin_delay)
-}
-
-/// What is left of `lockDelay` after a loss. It counts from the end of the last validity that was known. `longest` bounds it
-/// while the quorum's clock is not known.
-fn delay_after_loss(view: &View<'_>, held: &Held, ending: &Ending, longest: Duration) -> Duration {
-    let delay = view.lock.spec.lock_delay.unwrap_or_default().get();
-    if delay.is_zero() || ending.reason != HeldReason::Expired.as_str() {
-        return Duration::ZERO;
-    }
-    match (ending.until, held.quorum_now) {
-        (Some(until), Some(now)) => {
-            Duration::from_millis(u64::try_from(until.as_millis().saturating_sub(now.0)).unwrap_or(0)).min(longest)
-        }
-        _ => longest,
-    }
 }
 
 fn decide_good(view: &View<'_>, held: &Held) -> Step {

@@ -77,10 +77,9 @@ fn view(lock: &DistributedLock) -> View<'_> {
     View {
         lock,
         held: None,
-        let_go: None,
         refusal: None,
         contender: Ok(Contender::Identity("a".into())),
-        elsewhere: None,
+        held_unreadable: None,
         place: Place::First,
         pause: None,
         may_hand_over: true,

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
-use super::{Raw, Trouble};
+use super::Raw;
+use crate::api::MilliTime;
 use crate::api::conditions::{LockCondition, Status, set_condition};
-use crate::api::{LetGo, MilliTime};
 use crate::lock::model::readiness::set_ready;
 use crate::lock::model::said::Said;
 use crate::time::UnixMillis;
@@ -28,7 +28,7 @@ pub fn ending(raw: &Raw, now: UnixMillis) -> Value {
 
 /// It has no holder any more. A claim ends once.
 #[must_use]
-pub fn ended(raw: &Raw, let_go: Option<&LetGo>, now: UnixMillis) -> Value {
+pub fn ended(raw: &Raw, now: UnixMillis) -> Value {
     let (reason, why) = (raw.trouble.held().as_str(), shortened(&raw.trouble.to_string()));
     let mut said = vec![
         (LockCondition::Held, Status::False, reason, why.clone()),
@@ -39,7 +39,7 @@ pub fn ended(raw: &Raw, let_go: Option<&LetGo>, now: UnixMillis) -> Value {
     }
     let status = json!({
         "holder": null, "fencingToken": null, "acquiredAt": null, "renewedAt": null, "validUntil": null, "votes": null,
-        "ending": null, "queuePosition": null, "letGo": let_go, "conditions": conditions(raw, now, &said),
+        "ending": null, "queuePosition": null, "conditions": conditions(raw, now, &said),
     });
     patch(raw, status)
 }
@@ -75,11 +75,9 @@ pub fn condition(
 
 fn conditions(raw: &Raw, now: UnixMillis, said: &[(LockCondition, Status, &'static str, String)]) -> Value {
     let Raw { trouble, object, .. } = raw;
-    // A lock whose handling fails may be specified well.
-    let accepted = if matches!(trouble, Trouble::Unreadable(_)) { Status::False } else { Status::Unknown };
     let mut all = condition(
         object,
-        (LockCondition::Accepted.as_str(), accepted),
+        (LockCondition::Accepted.as_str(), Status::False),
         (trouble.accepted().as_str(), &trouble.to_string()),
         now,
     );

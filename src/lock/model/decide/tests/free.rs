@@ -42,7 +42,7 @@ fn what_a_lock_waits_for_is_told_with_its_position_unless_that_is_far_back() {
         (view(&patient), "WaitTimeout", None),
         (refused(&patient), "WaitTimeout", None),
         (refused(&suspended), "Suspended", None),
-        (View { elsewhere: Some("another has it".into()), ..view(&plain) }, "HeldByOther", None),
+        (View { held_unreadable: Some("ns/b".into()), ..view(&plain) }, "HeldByOther", None),
     ] {
         let step = decide(&view);
         assert_eq!(held_reason(&step), reason, "{view:?}");
@@ -119,25 +119,6 @@ fn a_finished_claim_never_contends_again_and_is_deleted_in_the_end() {
 fn a_deleted_lock_that_is_not_held_is_let_go() {
     let lock = lock(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:59Z"}}));
     assert_eq!(decide(&view(&lock)), Step::RemoveFinalizer);
-}
-
-#[test]
-fn a_hold_that_was_let_go_is_asked_about_until_a_majority_answers_and_keeps_the_lock_from_others() {
-    let lock = lock(json!({"status": {"transitions": 1, "letGo": {"nonce": "0101", "key": "ns/k",
-        "quorum": {"namespace": "ns", "name": "main", "uid": "q"}}}}));
-    let at = |quorum_exists, sealing| View { let_go: Some(LetGoView { quorum_exists, sealing }), ..view(&lock) };
-    assert_eq!(decide(&at(true, Sealing::Unconfirmed)), Step::SealLetGo);
-    let pause = Pause {
-        until: NOW + Duration::from_secs(1),
-        reason: HeldReason::NoQuorum,
-        message: "why".into(),
-        unanswered: 0,
-    };
-    assert_eq!(held_reason(&decide(&View { pause: Some(pause), ..at(true, Sealing::Unconfirmed) })), "HeldByOther");
-    assert_eq!(held_reason(&decide(&at(true, Sealing::RunsOut(NOW + Duration::from_secs(1))))), "HeldByOther");
-    assert_eq!(decide(&at(true, Sealing::RunsOut(NOW))), Step::ForgetLetGo);
-    assert_eq!(decide(&at(true, Sealing::Gone)), Step::ForgetLetGo);
-    assert!(matches!(decide(&at(false, Sealing::Unconfirmed)), Step::Acquire(_)), "its quorum was deleted");
 }
 
 #[test]

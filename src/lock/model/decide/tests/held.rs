@@ -225,47 +225,31 @@ fn no_wall_clock_ends_a_hold_that_runs_out() {
 }
 
 #[test]
-fn a_hold_whose_end_nobody_confirms_is_let_go_when_no_member_can_remember_it() {
-    let ending = ending_lock(json!({}));
+fn a_hold_whose_end_nobody_confirms_is_lost_when_no_member_can_remember_it_and_stays_until_a_majority_answers() {
+    let ending = ending_lock(json!({"status": {"holder": {"nonce": Nonce::from_bytes([1; 10]).to_string()}}}));
     let step = |seconds: u64, quorum_exists: bool| {
         let since = NOW.saturating_sub(Duration::from_secs(seconds));
         let sighting = Sighting { held: since, ending: Some(since) };
         decide(&View { held: Some(Held { sighting, quorum_exists, ..held(runs_out(), None) }), ..view(&ending) })
     };
     assert_eq!(step(30, true), Step::Seal);
-    assert!(matches!(step(31, true), Step::LetGo(HeldReason::Suspended, _)));
+    assert!(matches!(step(31, true), Step::LeaveUnconfirmed(HeldReason::Suspended, _)));
     let Step::Rest(rest) = step(30, false) else { panic!() };
     assert_eq!(rest.wake, Some(Duration::from_secs(1)), "a quorum that is gone is not asked");
-    assert!(matches!(step(31, false), Step::LetGo(..)));
-}
-
-#[test]
-fn a_hold_whose_record_was_removed_is_let_go_after_what_the_specification_allows() {
-    let ending = ending_lock(json!({"spec": {"ttl": "2s", "lockDelay": "3s"}}));
-    let step = |seconds: u64| {
-        let since = NOW.saturating_sub(Duration::from_secs(seconds));
-        let sighting = Sighting { held: since, ending: Some(since) };
-        let held = Held { record: None, quorum_exists: false, rejoin_delay: None, sighting, ..held(runs_out(), None) };
-        decide(&View { held: Some(held), ..view(&ending) })
+    assert!(matches!(step(31, false), Step::Free(Freed { leave_seal: true, .. })));
+    // Once that is said, the members are asked until they answer.
+    let mut left = ending.clone();
+    left.status = Some(Draft::of(&ending, WALL).unconfirmed().finish());
+    assert!(!is_true(&left.status.as_ref().unwrap().conditions, LockCondition::Held));
+    let since = NOW.saturating_sub(Duration::from_secs(40));
+    let sighting = Sighting { held: since, ending: Some(since) };
+    let step = |lock: &DistributedLock, sealing| {
+        decide(&View { held: Some(Held { sighting, sealing, ..held(runs_out(), None) }), ..view(lock) })
     };
-    assert!(matches!(step(9), Step::Rest(_)) && matches!(step(10), Step::LetGo(..)));
-}
-
-#[test]
-fn a_lost_lock_waits_for_its_delay_also_when_the_key_has_gone() {
-    let lost = |until: &str| {
-        ending_lock(json!({"spec": {"lockDelay": "5s"}, "status": {"ending": {"reason": "Expired", "until": until}}}))
-    };
-    let verdict = || Verdict::LetExpire(HeldReason::Expired, "its validity ran out".into());
-    let step = |lock: &DistributedLock, quorum_now| {
-        let held = Held { sealing: Sealing::Gone, quorum_now, ..held(verdict(), None) };
-        decide(&View { held: Some(held), ..view(lock) })
-    };
-    let early = lost("2026-01-01T00:01:03.000Z");
-    let Step::Rest(rest) = step(&early, Some(WALL)) else { panic!() };
-    assert_eq!(rest.wake, Some(Duration::from_secs(3)));
-    assert!(matches!(step(&early, None), Step::Rest(_)), "without a clock the longest wait counts");
-    assert!(matches!(step(&lost("2026-01-01T00:01:00.000Z"), Some(WALL)), Step::Free(..)));
+    assert_eq!(step(&left, Sealing::Unconfirmed), Step::Seal);
+    assert!(matches!(step(&left, Sealing::Gone), Step::Free(_)), "a majority has answered");
+    left.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:59Z")).unwrap();
+    assert_eq!(step(&left, Sealing::Unconfirmed), Step::RemoveFinalizer, "no object waits longer for members");
 }
 
 #[test]

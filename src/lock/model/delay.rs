@@ -1,0 +1,78 @@
+//! Pure: `lockDelay`, the time between the end of a hold that its holder did not release and the next grant.
+//!
+//! It is written down once, in `ending.until`. The seal carries it on the members, so that it binds clients outside the operator, too. Where the
+//! key is gone before it could be sealed, a seal is set for what is left.
+
+use std::time::Duration;
+
+use crate::api::{DistributedLock, MilliTime};
+use crate::time::UnixMillis;
+
+/// The delay, but never more than makes the seal outlive what fences wait for.
+///
+/// A specification that was changed to more is refused, and its hold goes on.
+pub fn lock_delay(lock: &DistributedLock, max_ttl_in_force: Duration) -> Duration {
+    let wanted = lock.spec.lock_delay.map_or(Duration::ZERO, |delay| delay.get());
+    wanted.min(max_ttl_in_force.saturating_sub(lock.spec.ttl.get()))
+}
+
+/// When the next holder can get the lock, after a validity that ends at `until`.
+pub fn end_of_delay(until: MilliTime, delay: Duration) -> Option<MilliTime> {
+    let delay = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+    MilliTime::from_millis(until.as_millis().saturating_add(delay))
+}
+
+/// What is left of the delay of a hold that ends, at most `longest`. Without a clock: all of it.
+pub fn left_of_delay(lock: &DistributedLock, now: Option<UnixMillis>, longest: Duration) -> Duration {
+    let delay = lock_delay(lock, longest);
+    let ending = lock.status.as_ref().and_then(|status| status.ending.as_ref());
+    let until = ending.and_then(|ending| ending.until);
+    match (until, now) {
+        _ if delay.is_zero() => Duration::ZERO,
+        (Some(until), Some(now)) => {
+            Duration::from_millis(u64::try_from(until.as_millis().saturating_sub(now.0)).unwrap_or(0)).min(longest)
+        }
+        _ => delay,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const MAX_TTL: Duration = Duration::from_secs(30);
+
+    fn ending(reason: &str, delay: &str) -> DistributedLock {
+        serde_json::from_value(json!({"apiVersion": "redlock-operator.io/v1alpha1", "kind": "DistributedLock",
+            "metadata": {"name": "a"}, "spec": {"key": "a", "claim": {"identity": "a"}, "ttl": "10s", "lockDelay": delay},
+            "status": {"transitions": 1, "ending": {"since": "1970-01-01T00:00:00.000Z", "reason": reason,
+                "until": "1970-01-01T00:00:20.000Z"}}}))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_delay_of_every_end_is_set_again_where_the_key_is_gone() {
+        for reason in ["Expired", "HolderGone", "Suspended", "SteppedDown", "Broken"] {
+            let left = left_of_delay(&ending(reason, "8s"), Some(UnixMillis(15_000)), MAX_TTL);
+            assert_eq!(left, Duration::from_secs(5), "{reason}");
+        }
+        assert_eq!(left_of_delay(&ending("Broken", "8s"), Some(UnixMillis(20_000)), MAX_TTL), Duration::ZERO);
+        assert_eq!(left_of_delay(&ending("Broken", "0s"), Some(UnixMillis(15_000)), MAX_TTL), Duration::ZERO);
+        assert_eq!(left_of_delay(&ending("Broken", "8s"), None, MAX_TTL), Duration::from_secs(8));
+    }
+
+    #[test]
+    fn no_delay_makes_a_seal_outlive_what_fences_wait_for() {
+        let refused = ending("Broken", "1h");
+        assert_eq!(lock_delay(&refused, MAX_TTL), Duration::from_secs(20));
+        assert_eq!(left_of_delay(&refused, Some(UnixMillis(-3_600_000)), MAX_TTL), MAX_TTL);
+    }
+
+    #[test]
+    fn the_delay_counts_from_the_end_of_the_validity() {
+        let until = MilliTime::from_millis(10_000).unwrap();
+        assert_eq!(end_of_delay(until, Duration::from_secs(8)), MilliTime::from_millis(18_000));
+    }
+}
